@@ -28,7 +28,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="curvescope-audit-") as folder:
         python = Path(folder) / "bin" / "python"
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
+        pip = [
+            python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "-c",
+            ROOT / "constraints.txt",
+        ]
         subprocess.run([*pip, f"{ROOT}[{','.join(EXTRAS)}]"], check=True)
         bill = [
             sys.executable,
@@ -44,7 +53,17 @@ def main() -> int:
         ]
         subprocess.run(bill, check=True)
         site = next((Path(folder) / "lib").glob("python*/site-packages"))
-        command = [sys.executable, "-m", "pip_audit", "--path", site, "--format", "json", "--progress-spinner", "off"]
+        command = [
+            sys.executable,
+            "-m",
+            "pip_audit",
+            "--path",
+            site,
+            "--format",
+            "json",
+            "--progress-spinner",
+            "off",
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         pinned = Path(folder) / "pinned.txt"
         pinned.write_text("\n".join(pins(ASKED_ABOUT)))
@@ -55,7 +74,9 @@ def main() -> int:
     try:
         asked = json.loads(done.stdout)["dependencies"] + json.loads(others.stdout)["dependencies"]
     except ValueError:
-        print(f"NOT AUDITED: the advisory database was not reached:\n{(done.stderr + others.stderr).strip()[-500:]}")
+        print(
+            f"NOT AUDITED: the advisory database was not reached:\n{(done.stderr + others.stderr).strip()[-500:]}"
+        )
         return 2
     return report(asked)
 
@@ -75,13 +96,19 @@ def report(asked: list[dict[str, object]]) -> int:
         ids = ", ".join(str(v["id"]) for v in entry["vulns"])  # type: ignore[attr-defined]
         print(f"VULNERABLE: {entry['name']} {entry['version']}: {ids}")
     if asked and len(skipped) == len(asked):
-        print("NOT AUDITED: the advisory database answered for no package: its service cannot be reached from here.")
+        print(
+            "NOT AUDITED: the advisory database answered for no package: its service cannot be reached from here."
+        )
         print("Run `make audit` where pypi.org answers.")
         return 2
     if skipped:
-        print(f"NOT AUDITED: for {len(skipped)} of {len(asked)} packages the advisory database had no answer:")
+        print(
+            f"NOT AUDITED: for {len(skipped)} of {len(asked)} packages the advisory database had no answer:"
+        )
         print("  " + ", ".join(str(entry["name"]) for entry in skipped))
-    print(f"{len(asked) - len(skipped) - len(vulnerable)} of {len(asked)} packages have no known vulnerability.")
+    print(
+        f"{len(asked) - len(skipped) - len(vulnerable)} of {len(asked)} packages have no known vulnerability."
+    )
     return 1 if vulnerable else 2 if skipped else 0
 
 

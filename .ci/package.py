@@ -24,7 +24,19 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "build" / "dist"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-EXTRAS = {"torch", "numba", "cuda11", "cuda12", "cuda13", "pycuda", "mcp", "ncu", "cluster", "docs", "dev"}
+EXTRAS = {
+    "torch",
+    "numba",
+    "cuda11",
+    "cuda12",
+    "cuda13",
+    "pycuda",
+    "mcp",
+    "ncu",
+    "cluster",
+    "docs",
+    "dev",
+}
 CHECKS = (
     "--version",
     "doctor",
@@ -65,16 +77,26 @@ def main() -> None:
         assert tried, "no Python to try the wheel with"
         check_installed(sys.executable, pure, work / "pure-wheel")
         check_installed(sys.executable, sdist, work / "from-sdist", compiler=True)
-    sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}" for file in sorted(DIST.iterdir())]
+    sums = [
+        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}"
+        for file in sorted(DIST.iterdir())
+    ]
     (DIST / "SHA256SUMS").write_text("\n".join([*sums, ""]))
-    print(f"whole on Python {', '.join(tried)}: {', '.join(p.name for p in sorted(DIST.iterdir()))} in {DIST}")
+    print(
+        f"whole on Python {', '.join(tried)}: {', '.join(p.name for p in sorted(DIST.iterdir()))} in {DIST}"
+    )
 
 
 def find_python(version: str) -> str | None:
     """An interpreter of that version that runs, on PATH or among pyenv's."""
-    among = [shutil.which(f"python{version}"), *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))]
+    among = [
+        shutil.which(f"python{version}"),
+        *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
+    ]
     for python in filter(None, among):
-        asked = subprocess.run([python, "-c", "import sys; print(sys.version)"], capture_output=True, text=True)
+        asked = subprocess.run(
+            [python, "-c", "import sys; print(sys.version)"], capture_output=True, text=True
+        )
         if asked.stdout.startswith(f"{version}."):
             return str(python)
     return None
@@ -82,7 +104,9 @@ def find_python(version: str) -> str | None:
 
 def run(*command: object, **options: Any) -> str:
     """Output of a command, which has to succeed."""
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, **options
+    )
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -95,9 +119,18 @@ def build(source: Path, kind: str, epoch: str, *options: str) -> Path:
     run("git", "archive", "--output", archive, "HEAD", cwd=ROOT)
     with tarfile.open(archive) as files:
         files.extractall(source)
-    pins = str(ROOT / "constraints.txt")  # of the build's own requirements; which variable counts depends on pip's age
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "PIP_CONSTRAINT": pins, "PIP_BUILD_CONSTRAINT": pins}
-    run(sys.executable, "-m", "build", kind, *options, "-o", source / "out", source, env=environment)
+    pins = str(
+        ROOT / "constraints.txt"
+    )  # of the build's own requirements; which variable counts depends on pip's age
+    environment = {
+        **os.environ,
+        "SOURCE_DATE_EPOCH": epoch,
+        "PIP_CONSTRAINT": pins,
+        "PIP_BUILD_CONSTRAINT": pins,
+    }
+    run(
+        sys.executable, "-m", "build", kind, *options, "-o", source / "out", source, env=environment
+    )
     (made,) = (source / "out").iterdir()
     return made
 
@@ -118,16 +151,27 @@ def check_sdist(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     tracked = set(run("git", "ls-files", cwd=ROOT).splitlines())
-    paths = {name: (ROOT / name).resolve().relative_to(ROOT.resolve()).as_posix() for name in names - {"PKG-INFO", ""}}
+    paths = {
+        name: (ROOT / name).resolve().relative_to(ROOT.resolve()).as_posix()
+        for name in names - {"PKG-INFO", ""}
+    }
     unknown = {name for name, path in paths.items() if name not in tracked and path not in tracked}
     assert not unknown, unknown
-    for needed in ("LICENSE", "README.md", "native/CMakeLists.txt", "tests/conftest.py", "curvescope/py.typed"):
+    for needed in (
+        "LICENSE",
+        "README.md",
+        "native/CMakeLists.txt",
+        "tests/conftest.py",
+        "curvescope/py.typed",
+    ):
         assert needed in names, needed
 
 
 def check_version(*files: Path) -> None:
     """Every file has the version of the package, which the changelog has too, unless it is being worked on."""
-    found = re.search(r'^__version__ = "(.+)"$', (ROOT / "curvescope" / "__init__.py").read_text(), re.MULTILINE)
+    found = re.search(
+        r'^__version__ = "(.+)"$', (ROOT / "curvescope" / "__init__.py").read_text(), re.MULTILINE
+    )
     assert found
     version = found[1]
     assert {file.name.split("-")[1].removesuffix(".tar.gz") for file in files} == {version}, version
@@ -140,7 +184,13 @@ def check_version(*files: Path) -> None:
 def check_metadata(wheel: Path, *libraries: str) -> None:
     """Typed, with every extra, licence and entry point, and with these libraries and no others."""
     listed = run(sys.executable, "-m", "zipfile", "-l", wheel)
-    for needed in ("curvescope/py.typed", "licenses/LICENSE", "entry_points.txt", "SKILL.md", *libraries):
+    for needed in (
+        "curvescope/py.typed",
+        "licenses/LICENSE",
+        "entry_points.txt",
+        "SKILL.md",
+        *libraries,
+    ):
         assert needed in listed, needed
     assert listed.count(".so") == len(libraries), wheel.name
     with zipfile.ZipFile(wheel) as archive:

@@ -32,10 +32,16 @@ def main(version: str) -> None:
     written = {}
     for name, (pattern, line) in PLACES.items():
         text, count = re.subn(
-            pattern, line.format(version=version, date=date), (ROOT / name).read_text(), count=1, flags=re.MULTILINE
+            pattern,
+            line.format(version=version, date=date),
+            (ROOT / name).read_text(),
+            count=1,
+            flags=re.MULTILINE,
         )
         if not count:
-            raise SystemExit(f"{name} has no line {pattern}: add the changes since the last release to it.")
+            raise SystemExit(
+                f"{name} has no line {pattern}: add the changes since the last release to it."
+            )
         written[ROOT / name] = text
     for path, text in written.items():
         path.write_text(text)
@@ -46,7 +52,9 @@ def main(version: str) -> None:
 
 def git(*words: str) -> str:
     """Output of a command of git, which has to succeed."""
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,14 @@ from ..profiling.attribution.kernel_names import family
 from ..profiling.attribution.placement import OPERATOR_SEPARATOR
 from .decompose.terms import KERNELS
 
-KEYS = ("layer", "phase", "op", "op_path", "op_shapes", "name")  # columns of kernel times that align
+KEYS = (
+    "layer",
+    "phase",
+    "op",
+    "op_path",
+    "op_shapes",
+    "name",
+)  # columns of kernel times that align
 OTHERS = "others, each in one recording"
 _NUMBER = re.compile(r"[_.#]\d+$")
 _SMALL = 0.01  # share of a recording's device time
@@ -50,7 +57,8 @@ class _Work(NamedTuple):
     def label(self) -> str:
         """The operator with its shapes; a part of a fused kernel has those of the kernel, not its own."""
         named_by_operator = (
-            self.shapes and self.operators[:1] == (self.path or str(self.op)).split(OPERATOR_SEPARATOR)[:1]
+            self.shapes
+            and self.operators[:1] == (self.path or str(self.op)).split(OPERATOR_SEPARATOR)[:1]
         )
         if not self.shapes or not named_by_operator:
             return str(self.op)
@@ -74,12 +82,24 @@ def align(tables: Sequence[pd.DataFrame], by_layer: bool) -> list[pd.DataFrame]:
     aligned: list[dict[_Work, _Row]] = [{} for _ in sides]
     for level in _levels(sides, by_layer):
         keys = [
-            {(work, label, work.phase if phased else None) for work in side if (label := level(work)) is not None}
+            {
+                (work, label, work.phase if phased else None)
+                for work in side
+                if (label := level(work)) is not None
+            }
             for side in (_rest(*pair) for pair in zip(sides, aligned, strict=True))
         ]
-        common = set.intersection(*({(label, phase) for _, label, phase in labelled} for labelled in keys))
+        common = set.intersection(
+            *({(label, phase) for _, label, phase in labelled} for labelled in keys)
+        )
         for rows, labelled in zip(aligned, keys, strict=True):
-            rows.update({work: (label, phase) for work, label, phase in labelled if (label, phase) in common})
+            rows.update(
+                {
+                    work: (label, phase)
+                    for work, label, phase in labelled
+                    if (label, phase) in common
+                }
+            )
     if len(sides) == 2:
         _align_by_position(sides, aligned, phased)
     label_of = _own_label(by_layer)
@@ -90,7 +110,10 @@ def align(tables: Sequence[pd.DataFrame], by_layer: bool) -> list[pd.DataFrame]:
         small = _SMALL * sum(times[work] for work in side)
         for work in _rest(side, rows):
             label = label_of(work)
-            rows[work] = (OTHERS if label is not None and times[work] < small else label, work.phase)
+            rows[work] = (
+                OTHERS if label is not None and times[work] < small else label,
+                work.phase,
+            )
     return [_labelled(*columns) for columns in zip(tables, works, aligned, strict=True)]
 
 
@@ -98,10 +121,16 @@ def _levels(sides: Sequence[dict[_Work, None]], by_layer: bool) -> Iterator[_Lev
     if by_layer:
         yield lambda work: work.layer
     yield lambda work: work.label if work.op else (None if by_layer else work.name)
-    yield lambda work: _NUMBER.sub("", work.op) if work.op else (None if by_layer else family(work.name))
+    yield (
+        lambda work: (
+            _NUMBER.sub("", work.op) if work.op else (None if by_layer else family(work.name))
+        )
+    )
     inside = [{operator for work in side for operator in work.operators} for side in sides]
     everywhere = set.intersection(*inside)
-    yield lambda work: next((operator for operator in work.operators if operator in everywhere), None)
+    yield lambda work: next(
+        (operator for operator in work.operators if operator in everywhere), None
+    )
     yield lambda work: work.name if work.op else None
 
 
@@ -120,14 +149,19 @@ def _works(table: pd.DataFrame) -> list[_Work | None]:
     columns = [table[key].tolist() if key in table else [None] * len(table) for key in KEYS]
     texts = ([value if isinstance(value, str) else None for value in column] for column in columns)
     is_work = (table["kind"] == KERNELS).tolist()
-    return [_Work(*row) if works else None for row, works in zip(zip(*texts, strict=True), is_work, strict=True)]
+    return [
+        _Work(*row) if works else None
+        for row, works in zip(zip(*texts, strict=True), is_work, strict=True)
+    ]
 
 
 def _rest(side: dict[_Work, None], rows: dict[_Work, _Row]) -> list[_Work]:
     return [work for work in side if work not in rows]
 
 
-def _align_by_position(sides: Sequence[dict[_Work, None]], aligned: list[dict[_Work, _Row]], phased: bool) -> None:
+def _align_by_position(
+    sides: Sequence[dict[_Work, None]], aligned: list[dict[_Work, _Row]], phased: bool
+) -> None:
     """Give groups without a row that lie between the same two rows in common one row."""
     orders = []
     for side, rows in zip(sides, aligned, strict=True):
@@ -137,8 +171,13 @@ def _align_by_position(sides: Sequence[dict[_Work, None]], aligned: list[dict[_W
             if work in rows or work.op:
                 order.setdefault(rows.get(work, work), []).append(work)
         orders.append(order)
-    for phase in dict.fromkeys(work.phase for side in sides for work in side) if phased else (None,):
-        listed = [[row for row, works in order.items() if not phased or works[0].phase == phase] for order in orders]
+    for phase in (
+        dict.fromkeys(work.phase for side in sides for work in side) if phased else (None,)
+    ):
+        listed = [
+            [row for row, works in order.items() if not phased or works[0].phase == phase]
+            for order in orders
+        ]
         for between in _differing(*listed):
             alone = [[work for work in rows if isinstance(work, _Work)] for rows in between]
             if all(alone):
@@ -151,7 +190,9 @@ def _differing(left: list[Any], right: list[Any]) -> Iterator[tuple[list[Any], l
     """The parts of two sequences that differ, in order, the same whichever is first."""
     swapped = repr(right) < repr(left)
     first, second = (right, left) if swapped else (left, right)
-    for kind, begin, end, begin_second, end_second in SequenceMatcher(None, first, second, False).get_opcodes():
+    for kind, begin, end, begin_second, end_second in SequenceMatcher(
+        None, first, second, False
+    ).get_opcodes():
         if kind != "equal":
             parts = first[begin:end], second[begin_second:end_second]
             yield (parts[1], parts[0]) if swapped else parts
@@ -164,7 +205,9 @@ def _names(works: Sequence[_Work]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _labelled(table: pd.DataFrame, works: Sequence[_Work | None], rows: dict[_Work, _Row]) -> pd.DataFrame:
+def _labelled(
+    table: pd.DataFrame, works: Sequence[_Work | None], rows: dict[_Work, _Row]
+) -> pd.DataFrame:
     """The table with the rows in its columns `layer` and `phase`; idle time and communication have none."""
     labels = [(None, None) if work is None else rows[work] for work in works]
     layer, phase = (pd.Series([row[i] for row in labels], table.index, object) for i in (0, 1))

@@ -22,7 +22,9 @@ class Change:
     low: float  # lower end of its 95 % interval; infinite if unknown
     high: float  # upper end; infinite if unknown
     p_adjusted: float  # p of no change, adjusted over the family; 1 if unknown
-    real: bool = field(init=False)  # whether it is significant: the interval and the adjusted p exclude no change
+    real: bool = field(
+        init=False
+    )  # whether it is significant: the interval and the adjusted p exclude no change
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "real", self.p_adjusted < LEVEL and not self.low <= 1 <= self.high)
@@ -40,4 +42,8 @@ class Change:
     def decides(self, over: float) -> bool:
         """Whether the growth is known well enough to say that it is over a share, or not."""
         low, high = self.bounds_of_growth
-        return (low > over and self.p_adjusted < _SURE) or high < over or high - low < 2 * _PRECISE * over
+        return (
+            (low > over and self.p_adjusted < _SURE)
+            or high < over
+            or high - low < 2 * _PRECISE * over
+        )

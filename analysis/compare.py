@@ -43,9 +43,15 @@ class ComparedLine:
 
     label: str  # name of the row
     times_ms: tuple[float | None, ...]  # one per recording; None if missing
-    changes: tuple[Change | None, ...]  # one per recording after the base; None if either time is missing
-    families: tuple[str | None, ...] = ()  # kernel family with the most time, one per recording; None if there is none
-    remarks: tuple[str, ...] = ()  # one per recording after the base: algorithm, hardware or clock, or empty
+    changes: tuple[
+        Change | None, ...
+    ]  # one per recording after the base; None if either time is missing
+    families: tuple[
+        str | None, ...
+    ] = ()  # kernel family with the most time, one per recording; None if there is none
+    remarks: tuple[
+        str, ...
+    ] = ()  # one per recording after the base: algorithm, hardware or clock, or empty
 
     @property
     def largest_change_ms(self) -> float:
@@ -84,20 +90,28 @@ class Comparison:
     @property
     def profiled(self) -> list[str]:
         """Names of the recordings in which every step was profiled."""
-        return [side.name for side in self.sides if side.curve.profiled and side.name not in self.modelled]
+        return [
+            side.name
+            for side in self.sides
+            if side.curve.profiled and side.name not in self.modelled
+        ]
 
     @property
     def unseen(self) -> list[str]:
         """Names of the recordings with profiled steps, but without device work."""
         return [
-            side.name for side in self.sides if len(side.kernel_times) and (side.kernel_times["name"] == IDLE).all()
+            side.name
+            for side in self.sides
+            if len(side.kernel_times) and (side.kernel_times["name"] == IDLE).all()
         ]
 
     @property
     def differences(self) -> dict[str, tuple[str, ...]]:
         """Settings that differ between recordings: one value per recording."""
         names = dict.fromkeys(name for side in self.sides for name in side.settings)
-        values = {name: tuple(side.settings.get(name, "unknown") for side in self.sides) for name in names}
+        values = {
+            name: tuple(side.settings.get(name, "unknown") for side in self.sides) for name in names
+        }
         return {name: of_sides for name, of_sides in values.items() if len(set(of_sides)) > 1}
 
     def regressions(self, over: float) -> list[tuple[str, str, Change]]:
@@ -112,7 +126,11 @@ class Comparison:
     def undecided(self, over: float) -> list[tuple[str, str, Change]]:
         """Where the measurement rules out neither a growth above a share nor its absence; as `regressions`."""
         failed = self.regressions(over)
-        return [change for change in self._changes() if not change[2].decides(over) and change not in failed]
+        return [
+            change
+            for change in self._changes()
+            if not change[2].decides(over) and change not in failed
+        ]
 
     def _changes(self) -> Iterator[tuple[str, str, Change]]:
         for line in self.steps:
@@ -129,7 +147,9 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     """
     common = _common(sides)
     if not common:
-        measured = "; ".join(f"{s.name}: {', '.join(str(b) for b in s.curve.conditions)}" for s in sides)
+        measured = "; ".join(
+            f"{s.name}: {', '.join(str(b) for b in s.curve.conditions)}" for s in sides
+        )
         raise CurvescopeError(
             f"No batch size is common to all recordings ({measured}). "
             "Measure the same ones, or give --batch when importing."
@@ -138,12 +158,16 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     worked = [set(s.kernel_times.loc[s.kernel_times["name"] != IDLE, "batch"]) for s in sides]
     profiled = [b for b in common if all(b in batches for batches in worked)]
     if batch is not None and batch not in common:
-        raise CurvescopeError(f"--batch {batch} is not in every recording; common are {', '.join(map(str, common))}.")
+        raise CurvescopeError(
+            f"--batch {batch} is not in every recording; common are {', '.join(map(str, common))}."
+        )
     chosen = batch if batch is not None else (profiled[-1] if profiled else None)
     by = by or _common_rows(sides)
     ratios = tuple(_roof_ratios(sides[0].hardware, other.hardware) for other in sides[1:])
     rows = _rows(sides, by, chosen, ratios) if chosen in profiled and chosen is not None else ()
-    return Comparison(tuple(sides), _steps(sides, common), None if chosen == UNKNOWN else chosen, by, rows, ratios)
+    return Comparison(
+        tuple(sides), _steps(sides, common), None if chosen == UNKNOWN else chosen, by, rows, ratios
+    )
 
 
 def refuse_different(sides: Sequence[Side]) -> None:
@@ -152,7 +176,9 @@ def refuse_different(sides: Sequence[Side]) -> None:
     known = {network for _, network in named if network is not None}
     if len(known) > 1:
         each = "; ".join(f"{name}: {network or 'unknown'}" for name, network in named)
-        raise CurvescopeError(f"These are of different networks ({each}): --different compares them nevertheless.")
+        raise CurvescopeError(
+            f"These are of different networks ({each}): --different compares them nevertheless."
+        )
 
 
 def _common(sides: Sequence[Side]) -> list[Any]:
@@ -164,7 +190,9 @@ def measured_together(sides: Sequence[Side]) -> bool:
     return sides[0].run is not None and len({(side.run, side.curve.rounds) for side in sides}) == 1
 
 
-def decided(rows: Sequence[Mapping[str, Any]], names: Sequence[str], over: float, rounds_of_process: int) -> bool:
+def decided(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str], over: float, rounds_of_process: int
+) -> bool:
     """Whether versions that are being measured together differ by more than a share, or not, at every batch size.
 
     The rows are those of the `steps` tables so far, with the name of the version as `factor`; the base is the first
@@ -174,7 +202,10 @@ def decided(rows: Sequence[Mapping[str, Any]], names: Sequence[str], over: float
     steps = steps[~steps["profiled"]]
     meta = {TOGETHER: {"run": "", "rounds_of_process": rounds_of_process}}
     of_names = [steps[steps["factor"] == name].drop(columns="factor") for name in names]
-    sides = [side(name, meta, of_name, statistic=FASTER_HALF) for name, of_name in zip(names, of_names, strict=True)]
+    sides = [
+        side(name, meta, of_name, statistic=FASTER_HALF)
+        for name, of_name in zip(names, of_names, strict=True)
+    ]
     changes = [change for line in _steps(sides, _common(sides)) for change in line.changes]
     return all(change is not None and change.decides(over) for change in changes)
 
@@ -183,7 +214,9 @@ def _common_rows(sides: Sequence[Side]) -> str:
     """The finest rows that all recordings may have."""
     if set.intersection(*(set(side.kernel_times["layer"].dropna()) for side in sides)):
         return LAYER
-    named = all("op" in side.kernel_times and side.kernel_times["op"].notna().any() for side in sides)
+    named = all(
+        "op" in side.kernel_times and side.kernel_times["op"].notna().any() for side in sides
+    )
     return OPERATOR if named else FAMILY
 
 
@@ -196,9 +229,16 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, 
             times.append(point.time_ms.value)
             replicates.append(curve.replicates_ms[:, curve.conditions.index(batch)])
             rounds.append(min(point.rounds, curve.rounds))
-        lines.append(ComparedLine(str(batch), tuple(times), _changes(times, replicates, rounds, together)))
+        lines.append(
+            ComparedLine(str(batch), tuple(times), _changes(times, replicates, rounds, together))
+        )
     return tuple(
-        replace(line, remarks=tuple(_clock_remark(change, *pair) for change, pair in _with_clocks(line, sides, batch)))
+        replace(
+            line,
+            remarks=tuple(
+                _clock_remark(change, *pair) for change, pair in _with_clocks(line, sides, batch)
+            ),
+        )
         for line, batch in zip(_adjusted(lines), common, strict=True)
     )
 
@@ -210,7 +250,10 @@ def _with_clocks(
     base = sides[0]
     for change, other in zip(line.changes, sides[1:], strict=True):
         alike = base.hardware.name is not None and base.hardware.name == other.hardware.name
-        yield change, (base.clocks_hz.get(batch), other.clocks_hz.get(batch)) if alike else (None, None)
+        yield (
+            change,
+            (base.clocks_hz.get(batch), other.clocks_hz.get(batch)) if alike else (None, None),
+        )
 
 
 def _clock_remark(change: Change | None, base_hz: float | None, other_hz: float | None) -> str:
@@ -225,12 +268,17 @@ def _clock_remark(change: Change | None, base_hz: float | None, other_hz: float 
 
 
 def _changes(
-    times: Sequence[float | None], replicates: Sequence[Floats | None], rounds: Sequence[int], together: bool = False
+    times: Sequence[float | None],
+    replicates: Sequence[Floats | None],
+    rounds: Sequence[int],
+    together: bool = False,
 ) -> tuple[Change | None, ...]:
     """Compare every later time with the first; p is not adjusted yet. Of runs `together`, replicates are paired."""
     changes: list[Change | None] = []
     base, drawn = times[0], replicates[0]
-    for position, (other, others) in enumerate(zip(times[1:], replicates[1:], strict=True), start=1):
+    for position, (other, others) in enumerate(
+        zip(times[1:], replicates[1:], strict=True), start=1
+    ):
         if not base or not other or drawn is None or others is None:
             changes.append(None)
             continue
@@ -239,7 +287,9 @@ def _changes(
         logs = np.log(np.maximum(drawn, smallest)) - np.log(np.maximum(paired, smallest))
         value = estimate(float(np.log(base / other)), logs, min(rounds[0], rounds[position]), 1.0)
         with np.errstate(over="ignore"):  # where resamples have a time of 0, the ratio has no bound
-            low, high = np.exp([value.low, value.high]) if np.isfinite(value.low) else (-np.inf, np.inf)
+            low, high = (
+                np.exp([value.low, value.high]) if np.isfinite(value.low) else (-np.inf, np.inf)
+            )
         changes.append(Change(base / other, float(low), float(high), value.p))
     return tuple(changes)
 
@@ -247,7 +297,12 @@ def _changes(
 def _adjusted(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
     adjusted = iter(holm([c.p_adjusted for line in lines for c in line.changes if c is not None]))
     return tuple(
-        replace(line, changes=tuple(None if c is None else replace(c, p_adjusted=next(adjusted)) for c in line.changes))
+        replace(
+            line,
+            changes=tuple(
+                None if c is None else replace(c, p_adjusted=next(adjusted)) for c in line.changes
+            ),
+        )
         for line in lines
     )
 
@@ -259,7 +314,11 @@ def _rows(
     tables = [one.kernel_times[one.kernel_times["batch"] == batch] for one in sides]
     if by == KERNEL and len(tables) == 2:
         tables = [*_with_former_names(*tables)]
-    rows = align(tables, by == LAYER) if by in (LAYER, OPERATOR) else [_named(table, by) for table in tables]
+    rows = (
+        align(tables, by == LAYER)
+        if by in (LAYER, OPERATOR)
+        else [_named(table, by) for table in tables]
+    )
     for one, keyed in zip(sides, rows, strict=True):
         terms.append(estimate_terms(keyed, one.steps, statistic=one.curve.statistic))
         used = main_kernels(keyed[keyed["step"].isin(undisturbed_steps(keyed))], (batch,))
@@ -271,25 +330,38 @@ def _rows(
         rounds = [of_side.rounds[batch] for of_side in terms]
         of_sides = tuple(of_side.get((key.layer, key.phase)) for of_side in families)
         label = key.labelled(_class_of(sides, key.layer) if by == LAYER else None)
-        lines.append(ComparedLine(label, times, _changes(times, replicates, rounds, together), of_sides))
+        lines.append(
+            ComparedLine(label, times, _changes(times, replicates, rounds, together), of_sides)
+        )
     lines.sort(key=lambda line: -line.largest_change_ms)
-    return tuple(replace(line, remarks=_remarks(line, ratios, sides, batch)) for line in _adjusted(lines))
+    return tuple(
+        replace(line, remarks=_remarks(line, ratios, sides, batch)) for line in _adjusted(lines)
+    )
 
 
 def _class_of(sides: Sequence[Side], layer: str | None) -> str | None:
     """The class of a layer, if all recordings that know one agree."""
-    classes = {side.layer_classes[layer] for side in sides if layer is not None and layer in side.layer_classes}
+    classes = {
+        side.layer_classes[layer]
+        for side in sides
+        if layer is not None and layer in side.layer_classes
+    }
     return classes.pop() if len(classes) == 1 else None
 
 
-def _with_former_names(base: pd.DataFrame, other: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _with_former_names(
+    base: pd.DataFrame, other: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Both tables, in which a kernel that was renamed or replaced has one name: the former one, and the new one.
 
     Two kernels that only one recording has are one if they have the same place (layer, phase and operator) and the
     same name up to its parameters, and else if each is alone at its place.
     """
     places = [
-        {(row.name, *_place(row)) for row in table[~table["name"].isin(set(others["name"]))].itertuples(index=False)}
+        {
+            (row.name, *_place(row))
+            for row in table[~table["name"].isin(set(others["name"]))].itertuples(index=False)
+        }
         for table, others in ((base, other), (other, base))
     ]
     both: dict[str, str] = {}  # names of either recording, with the common one
@@ -319,7 +391,9 @@ def _by_place(_: str, place: _Place) -> _Place:
 
 
 def _place(row: Any) -> _Place:
-    return tuple(None if pd.isna(part) else part for part in (row.layer, row.phase, getattr(row, "op", None)))
+    return tuple(
+        None if pd.isna(part) else part for part in (row.layer, row.phase, getattr(row, "op", None))
+    )
 
 
 def _named(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -327,7 +401,9 @@ def _named(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:
     names = kernel_times["name"].mask(kernel_times["name"] == IDLE, None)
     if by != FAMILY:
         return kernel_times.assign(layer=names, phase=None)
-    return kernel_times.assign(layer=names.map({name: family(name) for name in names.dropna().unique()}))
+    return kernel_times.assign(
+        layer=names.map({name: family(name) for name in names.dropna().unique()})
+    )
 
 
 def _column(terms: Terms, key: Key) -> tuple[float, Floats] | tuple[None, None]:
@@ -352,16 +428,23 @@ def _roof_ratios(base: Hardware, other: Hardware) -> dict[str, tuple[float, str]
 
 
 def _remarks(
-    line: ComparedLine, ratios: Sequence[dict[str, tuple[float, str]]], sides: Sequence[Side], batch: int
+    line: ComparedLine,
+    ratios: Sequence[dict[str, tuple[float, str]]],
+    sides: Sequence[Side],
+    batch: int,
 ) -> tuple[str, ...]:
     remarks = []
     before = line.families[0]
     with_clocks = _with_clocks(line, sides, batch)
-    for position, ((change, clocks), ratio) in enumerate(zip(with_clocks, ratios, strict=True), start=1):
+    for position, ((change, clocks), ratio) in enumerate(
+        zip(with_clocks, ratios, strict=True), start=1
+    ):
         after, texts = line.families[position], []
         if before != after and before in ALGORITHMS and after in ALGORITHMS:
             texts.append(f"{before} → {after}")
-        differ = any(value != 1.0 for value, _ in ratio.values())  # of one device nothing follows from its roofs
+        differ = any(
+            value != 1.0 for value, _ in ratio.values()
+        )  # of one device nothing follows from its roofs
         if change is not None and len(ratio) == 2 and differ and line.label != IDLE:
             low, high = sorted(value for value, _ in ratio.values())
             if change.speedup < low / _SPARE:

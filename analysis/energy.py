@@ -46,7 +46,9 @@ class EnergyDiagnosis:
     @property
     def anomalies(self) -> tuple[Finding, ...]:
         """The findings that are anomalies."""
-        return tuple(finding for finding in self.findings if finding.verdict == FindingVerdict.ANOMALY)
+        return tuple(
+            finding for finding in self.findings if finding.verdict == FindingVerdict.ANOMALY
+        )
 
     def power_w(self, condition: int) -> float:
         """Mean power of the steps of a condition, watts."""
@@ -56,15 +58,25 @@ class EnergyDiagnosis:
 def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
     """Test the curve of energy of a recording of a sweep; CurvescopeError says why if there is none."""
     if axis == "throughput":
-        raise CurvescopeError("--curvature throughput is of times: of energies choose log2 or linear.")
+        raise CurvescopeError(
+            "--curvature throughput is of times: of energies choose log2 or linear."
+        )
     steps, source = with_set_aside(recording.frame("steps")), recording.meta.get("energy") or {}
     timed = steps[~steps["profiled"].astype(bool)]
     measured = timed[timed["energy_uj"].notna()]
     if measured.empty:
-        why = source.get("missing") or "its visits were too short for the source; record it with `curvescope energy`"
+        why = (
+            source.get("missing")
+            or "its visits were too short for the source; record it with `curvescope energy`"
+        )
         raise CurvescopeError(f"{recording.path} has no energy of steps: {why}.")
-    joules = measured.assign(duration_ns=measured["energy_uj"])  # a curve divides by 10⁶: from ns to ms, from µJ to J
-    curve, times = cost_curve(joules, recording.statistic), cost_curve(measured, recording.statistic)
+    joules = measured.assign(
+        duration_ns=measured["energy_uj"]
+    )  # a curve divides by 10⁶: from ns to ms, from µJ to J
+    curve, times = (
+        cost_curve(joules, recording.statistic),
+        cost_curve(measured, recording.statistic),
+    )
     findings = find(curve, axis)
     fixed = find_fixed_cost(curve, curve.conditions)
     return EnergyDiagnosis(
@@ -89,7 +101,10 @@ def split_by_power(functional: Functional, energies: Curve, times: Curve) -> Pow
     seconds = {point.condition: point.time_ms.value / 1e3 for point in times.points}
     return PowerSplit(
         base_w * math.fsum(weight * seconds[batch] for batch, weight in functional.coefficients),
-        math.fsum(weight * (powers_w[batch] - base_w) * seconds[batch] for batch, weight in functional.coefficients),
+        math.fsum(
+            weight * (powers_w[batch] - base_w) * seconds[batch]
+            for batch, weight in functional.coefficients
+        ),
     )
 
 

@@ -16,7 +16,13 @@ from ..profiling.attribution import kernel_names as names
 from ..profiling.hardware.limits import Hardware
 from ..profiling.hardware.occupancy import WARP_THREADS
 
-HOST_LINK, LINKS, FEW_BLOCKS, SHORT, MEMORY = "host link", "communication", "few blocks", "short calls", "memory"
+HOST_LINK, LINKS, FEW_BLOCKS, SHORT, MEMORY = (
+    "host link",
+    "communication",
+    "few blocks",
+    "short calls",
+    "memory",
+)
 OPEN = "memory or compute"
 # An empty kernel takes about 2 µs on NVIDIA's GPUs (`curvescope bench launch` measures it), so in a shorter call than
 # this most of the time is its start and end.
@@ -24,7 +30,14 @@ SHORT_S = 5e-6
 # Families with few FLOPs per byte: far below the ridge of every GPU in the table of devices.
 _STREAMING = frozenset(
     {
-        *(names.ELEMENTWISE, names.LAYOUT, names.INDEXING, names.NORMALISATION, names.POOLING, names.REDUCTION),
+        *(
+            names.ELEMENTWISE,
+            names.LAYOUT,
+            names.INDEXING,
+            names.NORMALISATION,
+            names.POOLING,
+            names.REDUCTION,
+        ),
         *(names.SOFTMAX, names.OPTIMIZER, names.QUANTISATION, names.GEMV),
     }
 )
@@ -42,7 +55,9 @@ class LikelyPoint:
     # not tell
     likely: str
     share: float  # share of its time for which `likely` holds
-    waves: float | None  # blocks over those that the GPU holds at once, of its longest kernel; None if unknown
+    waves: (
+        float | None
+    )  # blocks over those that the GPU holds at once, of its longest kernel; None if unknown
     occupancy: float | None  # theoretical occupancy of that kernel; None if unknown
 
 
@@ -61,11 +76,16 @@ def likely_point(label: str, rows: Sequence[Any], per: int, hardware: Hardware) 
     for row in rows:
         likely = _likely(row, hardware)
         times_ms[likely] = times_ms.get(likely, 0.0) + row.exclusive_ms
-    whole_ms, likely = math.fsum(times_ms.values()), min(times_ms, key=lambda one: (-times_ms[one], one))
+    whole_ms, likely = (
+        math.fsum(times_ms.values()),
+        min(times_ms, key=lambda one: (-times_ms[one], one)),
+    )
     longest = max(rows, key=lambda row: row.exclusive_ms)
     share = times_ms[likely] / whole_ms if whole_ms else 1.0
     calls = math.fsum(row.calls for row in rows)
-    return LikelyPoint(label, calls / per, whole_ms / 1e3 / per, likely, share, *_fit(longest, hardware))
+    return LikelyPoint(
+        label, calls / per, whole_ms / 1e3 / per, likely, share, *_fit(longest, hardware)
+    )
 
 
 def _likely(row: Any, hardware: Hardware) -> str:
@@ -87,14 +107,21 @@ def _likely(row: Any, hardware: Hardware) -> str:
 
 def _fit(row: Any, hardware: Hardware) -> tuple[float | None, float | None]:
     """Waves and occupancy of one kernel; None if unknown."""
-    blocks, threads = _product(row, ("grid_x", "grid_y", "grid_z")), _product(row, ("block_x", "block_y", "block_z"))
-    registers, shared = (_integer(row, column) for column in ("registers_per_thread", "shared_memory_bytes"))
+    blocks, threads = (
+        _product(row, ("grid_x", "grid_y", "grid_z")),
+        _product(row, ("block_x", "block_y", "block_z")),
+    )
+    registers, shared = (
+        _integer(row, column) for column in ("registers_per_thread", "shared_memory_bytes")
+    )
     if threads is None or registers is None or hardware.sm is None:
         return None, None
     held = hardware.blocks_per_sm(threads, registers, shared or 0)
     if held is None:
         return None, None
-    waves = None if blocks is None or hardware.sm_count is None else blocks / (held * hardware.sm_count)
+    waves = (
+        None if blocks is None or hardware.sm_count is None else blocks / (held * hardware.sm_count)
+    )
     return waves, held * -(-threads // WARP_THREADS) / hardware.sm.warps
 
 

@@ -57,7 +57,9 @@ class Peak:
     batch: int  # the batch size
     memory_mb: Estimate  # all that the step uses
     kinds: dict[str, float]  # memory of each kind; without what the step does not use
-    made_by: str | None  # label of the last allocation before the peak; None if the peak is where the step begins
+    made_by: (
+        str | None
+    )  # label of the last allocation before the peak; None if the peak is where the step begins
     unused_mb: float  # memory of tensors that the step does not use
     cached_mb: float | None  # memory that the allocator keeps beside it; None if it keeps none
     terms: tuple[MemoryTerm, ...]  # all of it by layer and kind, the largest first
@@ -68,7 +70,9 @@ class SplitFinding:
     """A functional of the curve, and its exact split."""
 
     finding: Finding  # the functional with its verdict; its values in ms are of MB
-    shares: tuple[MemoryTerm, ...]  # shares of what is tested in it, the largest first; they add up to that
+    shares: tuple[
+        MemoryTerm, ...
+    ]  # shares of what is tested in it, the largest first; they add up to that
 
     @property
     def is_anomaly(self) -> bool:
@@ -97,32 +101,51 @@ class MemoryDiagnosis:
     curve: Curve  # curve of memory; its fields in ms hold MB
     peaks: tuple[Peak, ...]  # the peak of each batch size
     findings: tuple[SplitFinding, ...]  # every excess, then every curvature
-    fixed_mb: Estimate | None  # memory that does not grow with the batch size; None if it is not significant
-    per_sample_mb: float | None  # growth from the last batch size but one to the largest; None for a single one
-    largest_batch: LargestBatch | None  # the largest batch size that fits; None if the limit or the growth is unknown
+    fixed_mb: (
+        Estimate | None
+    )  # memory that does not grow with the batch size; None if it is not significant
+    per_sample_mb: (
+        float | None
+    )  # growth from the last batch size but one to the largest; None for a single one
+    largest_batch: (
+        LargestBatch | None
+    )  # the largest batch size that fits; None if the limit or the growth is unknown
     axis: Axis = field(default_factory=Axis)  # axis of batch sizes, for words
 
 
 def explain_memory(
-    recording: Recording, axis: str = "log2", *, by_instance: bool = False, limit_bytes: int | None = None
+    recording: Recording,
+    axis: str = "log2",
+    *,
+    by_instance: bool = False,
+    limit_bytes: int | None = None,
 ) -> MemoryDiagnosis:
     """Test the curve of peak memory of a recording, and split it over layers; CurvescopeError says why it cannot.
 
     The limit is by default what there was when the largest size was measured; the axis is log2 or linear.
     """
     if axis == "throughput":
-        raise CurvescopeError("--curvature throughput is of times: of memory choose log2 or linear.")
+        raise CurvescopeError(
+            "--curvature throughput is of times: of memory choose log2 or linear."
+        )
     rows = recording.frame(PEAKS.name)
     if rows.empty:
         raise CurvescopeError(f"{recording.path} {_NO_PEAKS}.")
     if rows["batch"].isna().any():
-        raise CurvescopeError(f"{recording.path} does not say the batch size; give it with --batch when importing.")
+        raise CurvescopeError(
+            f"{recording.path} does not say the batch size; give it with --batch when importing."
+        )
     rows = _with_terms(rows, recording, by_instance)
     used = rows[~rows["kind"].isin([UNUSED, CACHED])]
-    table = used.pivot_table(index="batch", columns="term", values="bytes", aggfunc="sum", fill_value=0, sort=False)
+    table = used.pivot_table(
+        index="batch", columns="term", values="bytes", aggfunc="sum", fill_value=0, sort=False
+    )
     table = table.sort_index() / 1e6
     sizes = {int(batch): float(size) for batch, size in table.sum(axis=1).items()}
-    peaks = {"batch": list(sizes), "duration_ns": [size * 1e6 for size in sizes.values()]}  # a curve is of ns, or B
+    peaks = {
+        "batch": list(sizes),
+        "duration_ns": [size * 1e6 for size in sizes.values()],
+    }  # a curve is of ns, or B
     curve = cost_curve(pd.DataFrame({**peaks, "round": 0, "profiled": False}), noise=ERROR)
     lines = _main_lines(used)
     names = used.drop_duplicates("term").set_index("term")
@@ -131,14 +154,23 @@ def explain_memory(
         values = weights @ table.to_numpy(np.float64)
         errors = ERROR * np.hypot.reduce(weights[:, None] * table.to_numpy(np.float64), axis=0)
         found = [
-            MemoryTerm(row.layer, row.named, term, lines.get(term), normal_estimate(float(value), float(error)))
+            MemoryTerm(
+                row.layer,
+                row.named,
+                term,
+                lines.get(term),
+                normal_estimate(float(value), float(error)),
+            )
             for term, value, error in zip(table.columns, values, errors, strict=True)
             for row in (names.loc[term],)
         ]
         return tuple(sorted(found, key=lambda one: -abs(one.value.value)))
 
     fixed = find_fixed_cost(curve, curve.conditions)
-    growth = [(sizes[large] - sizes[small]) / (large - small) for small, large in list(pairwise(sizes))[-1:]]
+    growth = [
+        (sizes[large] - sizes[small]) / (large - small)
+        for small, large in list(pairwise(sizes))[-1:]
+    ]
     return MemoryDiagnosis(
         curve=curve,
         peaks=tuple(
@@ -161,10 +193,19 @@ def _with_terms(rows: pd.DataFrame, recording: Recording, by_instance: bool) -> 
     classes = recording.meta.get("layer_classes") or {}
     names: dict[str, str] = {}
     if not by_instance:
-        operators = recording.arrow("operators", ["batch", "layer", "phase", "op", "arguments", "calls"])
-        by_layer = rows.dropna(subset="layer").groupby(["batch", "layer"])["bytes"].sum().unstack("layer")
-        steps = {batch: of_batch.astype(float).fillna(0.0) for batch, of_batch in by_layer.groupby("batch")}
-        groups = repeated_layers(rows[["layer", "batch", "phase"]].assign(name="", calls=0), operators, classes, steps)
+        operators = recording.arrow(
+            "operators", ["batch", "layer", "phase", "op", "arguments", "calls"]
+        )
+        by_layer = (
+            rows.dropna(subset="layer").groupby(["batch", "layer"])["bytes"].sum().unstack("layer")
+        )
+        steps = {
+            batch: of_batch.astype(float).fillna(0.0)
+            for batch, of_batch in by_layer.groupby("batch")
+        }
+        groups = repeated_layers(
+            rows[["layer", "batch", "phase"]].assign(name="", calls=0), operators, classes, steps
+        )
         names, classes = group_of(groups), classes_with(classes, groups)
     layers = [None if pd.isna(layer) else names.get(layer, layer) for layer in rows["layer"]]
     named = [
@@ -173,9 +214,17 @@ def _with_terms(rows: pd.DataFrame, recording: Recording, by_instance: bool) -> 
     ]
     # Outside layers the operator says where, or the line; what is older than the step has neither.
     lines = rows["file"] + ":" + rows["line"].astype("Int64").astype(str)
-    places = rows["op"].fillna(lines).mask(rows["kind"].isin(LASTING) | rows["op"].isna() & rows["file"].isna())
+    places = (
+        rows["op"]
+        .fillna(lines)
+        .mask(rows["kind"].isin(LASTING) | rows["op"].isna() & rows["file"].isna())
+    )
     labels = [
-        work_label(layer, kind, classes.get(layer)) if layer else kind if pd.isna(place) else f"{place} {kind}"
+        work_label(layer, kind, classes.get(layer))
+        if layer
+        else kind
+        if pd.isna(place)
+        else f"{place} {kind}"
         for layer, place, kind in zip(layers, places, named, strict=True)
     ]
     layer = pd.Series(layers, rows.index, dtype=object)
@@ -194,7 +243,11 @@ def _peak(point: Point, rows: pd.DataFrame, terms: tuple[MemoryTerm, ...]) -> Pe
     return Peak(
         batch=point.condition,
         memory_mb=point.time_ms,
-        kinds={kind: float(sums[kind]) for kind in KINDS if kind in sums and kind not in (UNUSED, CACHED)},
+        kinds={
+            kind: float(sums[kind])
+            for kind in KINDS
+            if kind in sums and kind not in (UNUSED, CACHED)
+        },
         made_by=None if made.empty else made.iloc[0],
         unused_mb=float(sums.get(UNUSED, 0.0)),
         cached_mb=sums.get(CACHED),
@@ -211,7 +264,13 @@ def _largest_batch(
     known.append((recording.meta.get("device") or {}).get("memory_bytes"))
     limit = next(filter(None, known), None)
     cached = last.loc[last["kind"] == CACHED, "bytes"].sum() / 1e6
-    failed = sorted({cell["batch"] for cell in recording.meta.get("unmeasured", ()) if cell["why"] == _OUT_OF_MEMORY})
+    failed = sorted(
+        {
+            cell["batch"]
+            for cell in recording.meta.get("unmeasured", ())
+            if cell["why"] == _OUT_OF_MEMORY
+        }
+    )
     return None if limit is None else largest_batch(sizes, limit / 1e6, cached, failed)
 
 
@@ -234,8 +293,14 @@ def largest_batch(
     def most(growth: float, cached: float = 0.0) -> int:
         def fits(batch: int) -> bool:
             doublings = max(log2(batch / last), 0.0)
-            size = predict(batch) if batch > last else float(np.interp(batch, batches, [sizes[b] for b in batches]))
-            return bool(size * growth**doublings * (1 + cached / sizes[last]) <= limit_mb * _ROUNDED)
+            size = (
+                predict(batch)
+                if batch > last
+                else float(np.interp(batch, batches, [sizes[b] for b in batches]))
+            )
+            return bool(
+                size * growth**doublings * (1 + cached / sizes[last]) <= limit_mb * _ROUNDED
+            )
 
         low, high = 0, 1
         while fits(high) and high < _FAR:
@@ -246,7 +311,13 @@ def largest_batch(
         return low
 
     return LargestBatch(
-        limit_mb, most(1.0), most(1 + margin, cached_mb), most(1 / (1 + margin)), margin, error, tuple(failed)
+        limit_mb,
+        most(1.0),
+        most(1 + margin, cached_mb),
+        most(1 / (1 + margin)),
+        margin,
+        error,
+        tuple(failed),
     )
 
 
@@ -263,15 +334,23 @@ def _predictor(sizes: dict[int, float]) -> tuple[Callable[[float], float], float
         if len(batches) > points
     }
     straight = errors.get(2)
-    if straight is None or abs(straight) <= _LEAST_MARGIN or abs(errors.get(3, 0.0)) >= abs(straight):
+    if (
+        straight is None
+        or abs(straight) <= _LEAST_MARGIN
+        or abs(errors.get(3, 0.0)) >= abs(straight)
+    ):
         return _through(batches, values, 2), straight
     # A parabola that bends down would end: then the straight line is on the safe side.
     convex = (values[-1] - values[-2]) / (batches[-1] - batches[-2]) > (values[-2] - values[-3]) / (
         batches[-2] - batches[-3]
     )
-    return _through(batches, values, 3 if convex else 2), errors.get(3, straight) if convex else straight
+    return _through(batches, values, 3 if convex else 2), errors.get(
+        3, straight
+    ) if convex else straight
 
 
-def _through(batches: Sequence[int], values: Sequence[float], points: int) -> Callable[[float], float]:
+def _through(
+    batches: Sequence[int], values: Sequence[float], points: int
+) -> Callable[[float], float]:
     found = np.polynomial.Polynomial.fit(batches[-points:], values[-points:], points - 1)
     return lambda batch: float(found(batch))

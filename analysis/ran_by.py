@@ -21,8 +21,12 @@ def framework_of(recording: Recording) -> str:
     others = [" ".join(filter(None, item)) for item in (meta.get("frameworks") or {}).items()]
     torch = (meta.get("versions") or {}).get("torch")
     if others:
-        return " and ".join([*others, *([f"torch {torch}"] if torch and _ran_operators(recording) else [])])
-    if (not torch and ("imported_from" in meta or meta.get("program"))) or _shows_nothing(recording):
+        return " and ".join(
+            [*others, *([f"torch {torch}"] if torch and _ran_operators(recording) else [])]
+        )
+    if (not torch and ("imported_from" in meta or meta.get("program"))) or _shows_nothing(
+        recording
+    ):
         return UNKNOWN
     return f"torch {torch or '?'}"
 

@@ -84,14 +84,20 @@ class Roofline:
     without_work: tuple[LikelyPoint, ...] = ()
 
 
-def recorded_roofline(recording: Recording, by: str = "kernel", batch: int | None = None) -> Roofline:
+def recorded_roofline(
+    recording: Recording, by: str = "kernel", batch: int | None = None
+) -> Roofline:
     """Points and roofs of a recording at one batch size, see `roofline`."""
     steps = recording.frame("steps")
-    times = kernel_totals(device_work(recording)) if steps.empty else step_times(recording, steps).table
+    times = (
+        kernel_totals(device_work(recording)) if steps.empty else step_times(recording, steps).table
+    )
     return roofline(times, hardware_of(recording.meta), by, batch)
 
 
-def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch: int | None = None) -> Roofline:
+def roofline(
+    kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch: int | None = None
+) -> Roofline:
     """Points and roofs at one batch size, by default the largest; by kernel, layer or phase.
 
     The times are the result of `kernel_times`, or of `kernel_totals` without steps, e.g. from Nsight Compute. The batch
@@ -104,12 +110,21 @@ def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel",
         if batch is None and profiled:
             batch = profiled[-1]
         if batch is not None and batch not in profiled:
-            raise CurvescopeError(f"Batch {batch} was not profiled; the recording has {', '.join(map(str, profiled))}.")
-        kernel_times = kernel_times if batch is None else kernel_times[kernel_times["batch"] == batch]
+            raise CurvescopeError(
+                f"Batch {batch} was not profiled; the recording has {', '.join(map(str, profiled))}."
+            )
+        kernel_times = (
+            kernel_times if batch is None else kernel_times[kernel_times["batch"] == batch]
+        )
         used = undisturbed_steps(kernel_times)
-        rows, n_steps = kernel_times[kernel_times["step"].isin(used) & (kernel_times["name"] != IDLE)], len(used)
+        rows, n_steps = (
+            kernel_times[kernel_times["step"].isin(used) & (kernel_times["name"] != IDLE)],
+            len(used),
+        )
     if rows.empty:
-        raise CurvescopeError("No kernel of the recording has a time, so there is no roofline to draw.")
+        raise CurvescopeError(
+            "No kernel of the recording has a time, so there is no roofline to draw."
+        )
     per = n_steps or 1
     points, without, without_ms = [], [], 0.0
     for label, group in _groups(rows, KEYS[by]):
@@ -141,7 +156,11 @@ def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel",
 def _drawn(points: Sequence[RoofPoint], hardware: Hardware) -> tuple[Roof, ...]:
     ran = {precision for point in points for precision in point.precisions}
     default = UNKNOWN in ran or not ran
-    roofs = [roof for roof in hardware.roofs if roof.precision is None or default or roof.precision in ran]
+    roofs = [
+        roof
+        for roof in hardware.roofs
+        if roof.precision is None or default or roof.precision in ran
+    ]
     return (*roofs, *(roof for roof in hardware.other_precisions if roof.precision in ran))
 
 
@@ -161,7 +180,9 @@ def _sum(rows: Sequence[Any], column: str) -> float | None:
     return None if len(values) < len(rows) else math.fsum(values)
 
 
-def _point(label: str, rows: Sequence[Any], time_s: float, per: int, hardware: Hardware) -> RoofPoint | None:
+def _point(
+    label: str, rows: Sequence[Any], time_s: float, per: int, hardware: Hardware
+) -> RoofPoint | None:
     executed = all(row.flops_executed is not None for row in rows)
     work = "flops_executed" if executed else "flops"
     flops = math.fsum(getattr(row, work) or 0.0 for row in rows) / per
@@ -194,7 +215,11 @@ def _point(label: str, rows: Sequence[Any], time_s: float, per: int, hardware: H
 
 
 def _bound(
-    time_s: float, compute_s: float | None, compute_kind: str | None, levels: Sequence[LevelTraffic], hardware: Hardware
+    time_s: float,
+    compute_s: float | None,
+    compute_kind: str | None,
+    levels: Sequence[LevelTraffic],
+    hardware: Hardware,
 ) -> tuple[str, float | None, str | None]:
     """The limit of a point: the roof that allows the longest time, if the point comes near it."""
     needs = [("compute", compute_s, compute_kind)] if compute_s is not None else []
@@ -209,8 +234,28 @@ def _bound(
 
 
 CSV_COLUMNS = (
-    *("row", "label", "level", "calls", "time_s", "flops", "flops_source", "flops_per_s", "bytes", "bytes_source"),
-    *("bytes_per_s", "flops_per_byte", "bound", "utilisation", "roof_per_s", "roof_kind", "provenance", "precision"),
+    *(
+        "row",
+        "label",
+        "level",
+        "calls",
+        "time_s",
+        "flops",
+        "flops_source",
+        "flops_per_s",
+        "bytes",
+        "bytes_source",
+    ),
+    *(
+        "bytes_per_s",
+        "flops_per_byte",
+        "bound",
+        "utilisation",
+        "roof_per_s",
+        "roof_kind",
+        "provenance",
+        "precision",
+    ),
     *("exceeded_roofs", "precisions"),
 )
 
@@ -218,11 +263,21 @@ CSV_COLUMNS = (
 def csv_rows(drawn: Roofline) -> list[dict[str, Any]]:
     """The document as rows: first `roof` rows, then a `point` row per point and memory level; missing is empty."""
     rows: list[dict[str, Any]] = [
-        {**asdict(roof), "row": "roof", "roof_per_s": roof.per_s, "roof_kind": roof.kind, "provenance": roof.source}
+        {
+            **asdict(roof),
+            "row": "roof",
+            "roof_per_s": roof.per_s,
+            "roof_kind": roof.kind,
+            "provenance": roof.source,
+        }
         for roof in drawn.roofs
     ]
     for point in drawn.points:
-        shared = {**asdict(point), "row": "point", "exceeded_roofs": " ".join(point.exceeded_roofs) or None}
+        shared = {
+            **asdict(point),
+            "row": "point",
+            "exceeded_roofs": " ".join(point.exceeded_roofs) or None,
+        }
         shared |= {"precisions": " ".join(point.precisions) or None}
         for level in point.levels:
             rows.append({**shared, **asdict(level), "bytes_source": level.source})

@@ -17,7 +17,17 @@ from ..profiling.measure.scaling_plan import ScalingPoint
 from .decompose.curve import cost_curve
 from .decompose.functionals import Functional
 from .decompose.statistics import Estimate, Floats, estimate
-from .decompose.terms import COMMUNICATION, IDLE, KERNELS, OVERHEAD, Key, Share, estimate_terms, tested, work_label
+from .decompose.terms import (
+    COMMUNICATION,
+    IDLE,
+    KERNELS,
+    OVERHEAD,
+    Key,
+    Share,
+    estimate_terms,
+    tested,
+    work_label,
+)
 from .ranks.parts import INPUT, WAITING, RankTables, rank_parts, shared_steps
 from .ranks.stragglers import over_others
 
@@ -55,7 +65,9 @@ class LossShare:
 
 
 def _loss_shares(shares: Iterable[Share]) -> tuple[LossShare, ...]:
-    return tuple(LossShare(_NAMES[s.key.kind], s.key.layer, s.key.phase, s.value, s.real) for s in shares)
+    return tuple(
+        LossShare(_NAMES[s.key.kind], s.key.layer, s.key.phase, s.value, s.real) for s in shares
+    )
 
 
 @dataclass(frozen=True)
@@ -117,7 +129,10 @@ class Series:
 
 
 def scale(
-    measured: Sequence[PointTables], weak: Sequence[ScalingPoint], strong: Sequence[ScalingPoint], statistic: str
+    measured: Sequence[PointTables],
+    weak: Sequence[ScalingPoint],
+    strong: Sequence[ScalingPoint],
+    statistic: str,
 ) -> tuple[Series, ...]:
     """Compare every number of devices with one device.
 
@@ -125,7 +140,10 @@ def scale(
     a measured point of one device.
     """
     run = _Run(measured, statistic)
-    series = (Series("weak", run.series(weak, strong=False)), Series("strong", run.series(strong, strong=True)))
+    series = (
+        Series("weak", run.series(weak, strong=False)),
+        Series("strong", run.series(strong, strong=True)),
+    )
     return tuple(curve for curve in series if curve.points)
 
 
@@ -138,7 +156,9 @@ class _Run:
         self._unmatched: dict[ScalingPoint, int] = {}
         steps, parts = [], []
         for tables in measured:
-            timed, profiled = (shared_steps(tables.ranks, profiled=which) for which in (False, True))
+            timed, profiled = (
+                shared_steps(tables.ranks, profiled=which) for which in (False, True)
+            )
             if timed.empty:
                 continue
             point = tables.point
@@ -150,7 +170,11 @@ class _Run:
             parts.append(self._parts[point].assign(point=point, exclusive_ms=mean_ms))
         self._curve = cost_curve(pd.concat(steps), statistic, by="point") if steps else None
         split = [part for part in parts if len(part)]
-        self._terms = estimate_terms(pd.concat(split), pd.concat(steps), "point", statistic) if split else None
+        self._terms = (
+            estimate_terms(pd.concat(split), pd.concat(steps), "point", statistic)
+            if split
+            else None
+        )
 
     def series(self, points: Sequence[ScalingPoint], strong: bool) -> tuple[ScaledPoint, ...]:
         present = [point for point in points if point in self._tables]
@@ -164,7 +188,9 @@ class _Run:
         tables, of_curve = self._tables[point], self._curve.points[here]
         time, times = of_curve.time_ms, self._curve.replicates_ms
         samples = point.total_batch * 1e3
-        faster = (1 if strong else point.devices) * self._curve.points[base].time_ms.value / time.value
+        faster = (
+            (1 if strong else point.devices) * self._curve.points[base].time_ms.value / time.value
+        )
         drawn = (1 if strong else point.devices) * times[:, base] / times[:, here]
         rounds = self._curve.rounds
         nodes = {rank.node for rank in tables.ranks}
@@ -201,11 +227,15 @@ class _Run:
         if strong:
             smaller = self._terms.sum(_functional({alone: 1.0, base: -1.0 / point.devices}))
             shares.append(Share(Key(None, None, SMALLER_BATCH), smaller))
-        shares += [share for share in by_kind.decompose(lost, self._curve) if share.key.kind == OVERHEAD]
+        shares += [
+            share for share in by_kind.decompose(lost, self._curve) if share.key.kind == OVERHEAD
+        ]
         kernels = [share for share in self._terms.decompose(others) if share.key.kind == KERNELS]
         return EfficiencyLoss(
             self._curve.evaluate(lost),
-            _loss_shares(sorted(tested(shares), key=lambda share: list(_NAMES).index(share.key.kind))),
+            _loss_shares(
+                sorted(tested(shares), key=lambda share: list(_NAMES).index(share.key.kind))
+            ),
             _loss_shares(sorted(tested(kernels), key=lambda share: -abs(share.value.value))),
             _lateness(self._parts[point], self._tables[point].ranks),
         )
@@ -235,17 +265,30 @@ def _mean_steps(shared: pd.DataFrame, point: ScalingPoint) -> pd.DataFrame:
 
 def _clock_error_ns(ranks: Sequence[RankTables]) -> int:
     return max(
-        (int(rank.clock.error_ns(int(at))) for rank in ranks for at in rank.steps["start_ns"].dropna()), default=0
+        (
+            int(rank.clock.error_ns(int(at)))
+            for rank in ranks
+            for at in rank.steps["start_ns"].dropna()
+        ),
+        default=0,
     )
 
 
 def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:
     own_kinds = ~parts["kind"].isin([COMMUNICATION, WAITING])
-    own_ms = parts.assign(own_ms=parts["exclusive_ms"].where(own_kinds, 0.0)).groupby(["rank", "step"])["own_ms"].sum()
-    excess = over_others(own_ms.unstack("step").loc[[rank.rank for rank in ranks]].to_numpy(np.float64))
+    own_ms = (
+        parts.assign(own_ms=parts["exclusive_ms"].where(own_kinds, 0.0))
+        .groupby(["rank", "step"])["own_ms"]
+        .sum()
+    )
+    excess = over_others(
+        own_ms.unstack("step").loc[[rank.rank for rank in ranks]].to_numpy(np.float64)
+    )
     position = int(np.argmax(excess.mean(axis=1)))
     latest = ranks[position]
-    steps = parts.groupby(["rank", "step"], as_index=False).agg(duration_ns=("exclusive_ms", lambda ms: ms.sum() * 1e6))
+    steps = parts.groupby(["rank", "step"], as_index=False).agg(
+        duration_ns=("exclusive_ms", lambda ms: ms.sum() * 1e6)
+    )
     steps = steps.assign(round=steps["step"], profiled=True)
     terms = estimate_terms(parts, steps, "rank")
     less = {rank.rank: -1.0 / (len(ranks) - 1) for rank in ranks} | {latest.rank: 1.0}

@@ -45,9 +45,15 @@ def select_served(steps: pd.DataFrame, mode: str | None = None) -> ServedSteps:
     mine = by_mode[mode]
     if mine.empty:
         present = ", ".join(name for name in MODES if not by_mode[name].empty)
-        raise CurvescopeError(f"--mode {mode}: no step of the profile is of this mode; it has {present}.")
+        raise CurvescopeError(
+            f"--mode {mode}: no step of the profile is of this mode; it has {present}."
+        )
     axis = Axis() if mode == DECODE else Axis("tokens")
-    others = [counted(len(rows), f"{name} step") for name, rows in by_mode.items() if name != mode and len(rows)]
+    others = [
+        counted(len(rows), f"{name} step")
+        for name, rows in by_mode.items()
+        if name != mode and len(rows)
+    ]
     left_out = f"; left out: {' and '.join(others)} (`--mode` chooses)" if others else ""
     notes = [f"{mode.capitalize()} steps only: {len(mine)} of {len(steps)}{left_out}."]
     repeated = _repeated(mine)

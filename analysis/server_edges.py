@@ -29,7 +29,9 @@ WINDOW = 64  # steps of the log, in which drift is small
 LEAST_WINDOWS = 4.0  # effective number of windows, and of other changes of size
 _LEAST_RUN, _RUN = 2, 20  # steps before and behind a change of the size
 _SLOPE_SIZES = 40  # sizes before an edge whose times tell what a request adds
-_NEAR = 8  # sizes on either side of an edge that the log does not name, and behind one that it names
+_NEAR = (
+    8  # sizes on either side of an edge that the log does not name, and behind one that it names
+)
 _LEAST_SIZES, _LEAST_WORK = 4, 3  # sizes for a slope, and different numbers of computed requests
 MATERIAL_UNKNOWN = 0.05  # of a step; an edge whose cause the log does not name may have many
 
@@ -100,7 +102,9 @@ def _unknown_edge(steps: DecodeSteps, curve: tuple[Ints, Floats], sizes: Ints) -
     return [_edge(steps, value, p, (at, int(sizes[-1])), known=False)]
 
 
-def _edge(steps: DecodeSteps, value: Estimate, p: float, ends: tuple[int, int], *, known: bool) -> Edge:
+def _edge(
+    steps: DecodeSteps, value: Estimate, p: float, ends: tuple[int, int], *, known: bool
+) -> Edge:
     at, last = ends
     behind = int(np.count_nonzero((steps.sizes > at) & (steps.sizes <= last)))
     return Edge(at, last, value, p, known, behind, behind / len(steps.sizes))
@@ -111,7 +115,9 @@ def _time_at(curve: tuple[Ints, Floats], at: int) -> float:
     return float(np.interp(at, sizes, times_ms))
 
 
-def measure_edge(steps: DecodeSteps, curve: tuple[Ints, Floats], at: int, before: int) -> Estimate | None:
+def measure_edge(
+    steps: DecodeSteps, curve: tuple[Ints, Floats], at: int, before: int
+) -> Estimate | None:
     """What a step behind a size takes more, ms; None where the log has too few changes across it.
 
     Args:
@@ -141,7 +147,9 @@ def _difference(level: Floats, sizes: Ints, at: int) -> Estimate | None:
     return _against_other_changes(level, sizes, at) if value is None else value
 
 
-def _slope(steps: DecodeSteps, curve: tuple[Ints, Floats], small: Ints, large: Ints) -> tuple[float, float]:
+def _slope(
+    steps: DecodeSteps, curve: tuple[Ints, Floats], small: Ints, large: Ints
+) -> tuple[float, float]:
     """What a request adds to a step near an edge, ms, and its standard error.
 
     With too few sizes before the edge it lies between nothing and what proportional cost adds.
@@ -171,7 +179,9 @@ def _in_windows(level: Floats, behind: npt.NDArray[np.bool_]) -> Estimate | None
     differences, weights = [], []
     starts = np.arange(0, len(level), WINDOW)
     known = ~np.isnan(level)
-    both = np.add.reduceat(known & behind, starts, dtype=int) * np.add.reduceat(known & ~behind, starts, dtype=int)
+    both = np.add.reduceat(known & behind, starts, dtype=int) * np.add.reduceat(
+        known & ~behind, starts, dtype=int
+    )
     for first in starts[both > 0].tolist():
         part, side = level[first : first + WINDOW], behind[first : first + WINDOW]
         told = ~np.isnan(part)
@@ -211,7 +221,10 @@ def _changes(level: Floats, values: Ints, left_out: Ints | None = None) -> Float
     for first, middle, last in zip(starts, ends, stops, strict=True):
         if left_out is not None and middle in left_out:
             continue
-        before, after = level[max(first, middle - _RUN) : middle], level[middle : min(last, middle + _RUN)]
+        before, after = (
+            level[max(first, middle - _RUN) : middle],
+            level[middle : min(last, middle + _RUN)],
+        )
         before, after = before[~np.isnan(before)], after[~np.isnan(after)]
         if min(len(before), len(after)) >= _LEAST_RUN:
             sign = 1 if values[middle] > values[middle - 1] else -1

@@ -37,7 +37,9 @@ class PromptCost:
     mode: str  # prefill or mixed
     steps: int  # number of steps
     tokens: float  # median of the tokens in such a step
-    ms_per_1000: Estimate  # ms for 1,000 tokens; of mixed steps beyond a decode step of its requests
+    ms_per_1000: (
+        Estimate  # ms for 1,000 tokens; of mixed steps beyond a decode step of its requests
+    )
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,9 @@ def graph_limit(server: Mapping[str, Any]) -> int | None:
     if server.get("eager"):
         return 0
     sizes, most = server.get("captured_sizes"), server.get("most_requests")
-    tokens = 1 + (server.get("speculative_tokens") or 0)  # of a request in a step; sizes count tokens
+    tokens = 1 + (
+        server.get("speculative_tokens") or 0
+    )  # of a request in a step; sizes count tokens
     full = server.get("graph_mode") in (None, "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
     if sizes:
         fits = [size for size in sizes if most is None or not full or size <= most * tokens]
@@ -111,7 +115,9 @@ def compared_steps(recordings: Sequence[Recording]) -> list[pd.DataFrame]:
         )
     of_logs = [_decode_steps(one) for one in recordings]
     contexts = [(steps["context_tokens"] / steps["batch"]).astype("Float64") for steps in of_logs]
-    usual = None if any(one.isna().any() for one in contexts) else float(pd.concat(contexts).median())
+    usual = (
+        None if any(one.isna().any() for one in contexts) else float(pd.concat(contexts).median())
+    )
     return [block_steps(steps, _at_equal_context(steps, usual)[0]) for steps in of_logs]
 
 
@@ -140,7 +146,9 @@ def explain_log(recording: Recording) -> LogCurve:
         curve = _with_all_steps(cost_curve(blocks), sizes, times_ns)
         rare = count[count < BLOCKS]
         if len(rare):
-            notes.append(f"Left out: {len(rare)} sizes with fewer than {BLOCKS} steps each ({rare.sum()} steps).")
+            notes.append(
+                f"Left out: {len(rare)} sizes with fewer than {BLOCKS} steps each ({rare.sum()} steps)."
+            )
     padded = _padded(server)
     edges: tuple[Edge, ...] = ()
     beyond = None
@@ -166,11 +174,15 @@ def _with_all_steps(curve: Curve, sizes: Ints, times_ns: Floats) -> Curve:
     points = []
     for point in curve.points:
         of_size = times_ns[sizes == point.condition] / 1e6
-        points.append(replace(point, n=len(of_size), spread=spread_of(of_size, point.time_ms.value)))
+        points.append(
+            replace(point, n=len(of_size), spread=spread_of(of_size, point.time_ms.value))
+        )
     return replace(curve, points=tuple(points))
 
 
-def _at_equal_context(decode: pd.DataFrame, per_request: float | None = None) -> tuple[Floats, list[str]]:
+def _at_equal_context(
+    decode: pd.DataFrame, per_request: float | None = None
+) -> tuple[Floats, list[str]]:
     """Times of decode steps, ns, at one context per request and without prefill in between.
 
     The effects are the slopes inside sizes, and are taken out where they are certain and positive.
@@ -182,7 +194,9 @@ def _at_equal_context(decode: pd.DataFrame, per_request: float | None = None) ->
     beside = decode["tokens"].to_numpy(np.float64, na_value=np.nan) - sizes
     notes = []
     if not known.any():
-        notes.append("The log does not tell the context of the requests; a longer one makes steps slower, too.")
+        notes.append(
+            "The log does not tell the context of the requests; a longer one makes steps slower, too."
+        )
     elif known.all():
         usual = float(np.median(context / sizes)) if per_request is None else per_request
         away = context - usual * sizes
@@ -196,7 +210,9 @@ def _at_equal_context(decode: pd.DataFrame, per_request: float | None = None) ->
         slope = _slope_inside(times, beside, sizes)
         if slope:
             times = times - slope * np.maximum(beside, 0)
-            notes.append(f"Without prompt tokens between the steps, of which 1,000 take {slope / 1e3:.3g} ms.")
+            notes.append(
+                f"Without prompt tokens between the steps, of which 1,000 take {slope / 1e3:.3g} ms."
+            )
     return np.maximum(times, 1.0), notes
 
 
@@ -225,7 +241,9 @@ def _padded(server: Mapping[str, Any]) -> Ints:
     Those beyond the limit are of piecewise graphs, for which steps are padded, too.
     """
     tokens = 1 + (server.get("speculative_tokens") or 0)
-    return np.array(sorted({size // tokens for size in server.get("captured_sizes") or ()} - {0}), np.int64)
+    return np.array(
+        sorted({size // tokens for size in server.get("captured_sizes") or ()} - {0}), np.int64
+    )
 
 
 def _work(sizes: Floats, captured: Ints) -> Floats:
@@ -234,7 +252,9 @@ def _work(sizes: Floats, captured: Ints) -> Floats:
         return sizes
     position = np.searchsorted(captured, sizes)
     inside = position < len(captured)
-    return np.where(inside, captured[np.minimum(position, len(captured) - 1)], sizes).astype(np.float64)
+    return np.where(inside, captured[np.minimum(position, len(captured) - 1)], sizes).astype(
+        np.float64
+    )
 
 
 def _edges(
@@ -243,7 +263,9 @@ def _edges(
     """The edges of a curve, from the steps of its sizes, see `find_edges`."""
     points = np.array([(point.condition, point.time_ms.value) for point in curve.points])
     kept = np.isin(sizes, points[:, 0])
-    steps = DecodeSteps(sizes[kept], _work(sizes[kept].astype(np.float64), captured), times_ns[kept] / 1e6)
+    steps = DecodeSteps(
+        sizes[kept], _work(sizes[kept].astype(np.float64), captured), times_ns[kept] / 1e6
+    )
     return find_edges(steps, (points[:, 0].astype(np.int64), points[:, 1]), limit)
 
 
@@ -261,7 +283,9 @@ def _padding(curve: Curve, count: pd.Series[int], limit: int, captured: Ints) ->
     slope = from_mean / float(from_mean @ from_mean)  # coefficients of T that give ms for a request
     weights = slope * float(steps @ (work - sizes))
     whole = float(steps @ [curve.at(int(size)).time_ms.value for size in sizes])
-    share = tuple((int(size), float(weight / whole)) for size, weight in zip(sizes, weights, strict=True))
+    share = tuple(
+        (int(size), float(weight / whole)) for size, weight in zip(sizes, weights, strict=True)
+    )
     return curve.evaluate(Functional("padding", int(sizes[0]), None, share, "1"))
 
 
@@ -277,7 +301,9 @@ def _prompt_costs(steps: pd.DataFrame, curve: Curve | None) -> list[PromptCost]:
         if mode == MIXED:
             assert curve is not None
             decode_ms = [point.time_ms.value for point in curve.points]
-            times_ms = times_ms - np.interp(rows["batch"].to_numpy(np.float64), curve.conditions, decode_ms)
+            times_ms = times_ms - np.interp(
+                rows["batch"].to_numpy(np.float64), curve.conditions, decode_ms
+            )
             tokens = np.maximum(tokens - rows["batch"].to_numpy(np.float64), 1.0)
         rates = np.array(
             [
@@ -285,7 +311,9 @@ def _prompt_costs(steps: pd.DataFrame, curve: Curve | None) -> list[PromptCost]:
                 for block in np.array_split(np.arange(len(rows)), BLOCKS)
             ]
         )
-        value = block_estimate(float(rates.mean()), mean_error(rates), BLOCKS - 1, float(np.abs(rates).max()))
+        value = block_estimate(
+            float(rates.mean()), mean_error(rates), BLOCKS - 1, float(np.abs(rates).max())
+        )
         costs.append(PromptCost(mode, len(rows), float(np.median(tokens)), value))
     return costs
 

@@ -34,7 +34,9 @@ class Side:
     steps: pd.DataFrame  # its `steps` table
     kernel_times: pd.DataFrame  # exclusive times that `kernel_times` returns
     settings: Mapping[str, str]  # configuration as text: network, precision, versions
-    layer_classes: Mapping[str, str] = field(default_factory=dict)  # class of each layer, by path; empty if unknown
+    layer_classes: Mapping[str, str] = field(
+        default_factory=dict
+    )  # class of each layer, by path; empty if unknown
     # mean SM clock by batch size; empty on a CPU, whose cores differ, and if unknown
     clocks_hz: Mapping[Any, float] = field(default_factory=dict)
     unit: str = STEP  # what the times are of, see `Recording.unit`
@@ -58,18 +60,28 @@ def side(
 ) -> Side:
     """Prepare a recording for comparison, from its `recording.json` and tables; CurvescopeError if it has no step."""
     if steps.empty:
-        raise CurvescopeError(f"{name} has no step: there is nothing to compare. Record or import one with steps.")
+        raise CurvescopeError(
+            f"{name} has no step: there is nothing to compare. Record or import one with steps."
+        )
     together = meta.get(TOGETHER)
-    if together is not None:  # the process is the unit of resampling, and what disturbs is seen by visit
+    if (
+        together is not None
+    ):  # the process is the unit of resampling, and what disturbs is seen by visit
         steps = with_set_aside(steps)
         steps = steps.assign(round=steps["round"] // together["rounds_of_process"])
     has_batch = steps["batch"].notna()
     steps = steps[has_batch] if has_batch.any() else steps.assign(batch=NO_BATCH)
     kernel_times = (
-        kernel_times[kernel_times["batch"].notna()] if has_batch.any() else kernel_times.assign(batch=NO_BATCH)
+        kernel_times[kernel_times["batch"].notna()]
+        if has_batch.any()
+        else kernel_times.assign(batch=NO_BATCH)
     )
     profiled = bool(steps["profiled"].all())
-    curve = estimate_terms(kernel_times, steps).curve(steps) if profiled else cost_curve(steps, statistic)
+    curve = (
+        estimate_terms(kernel_times, steps).curve(steps)
+        if profiled
+        else cost_curve(steps, statistic)
+    )
     stated = meta.get("precision") or _main_precision(kernel_times)
     hardware, classes = hardware_of({**meta, "precision": stated}), meta.get("layer_classes") or {}
     return Side(
@@ -89,11 +101,18 @@ def side(
 def _main_precision(kernel_times: pd.DataFrame) -> str | None:
     """The precision of the products with most time, by the names of their kernels; None if no name says one."""
     of_name = {name: kernel_precision(str(name)) for name in kernel_times["name"].unique()}
-    times = kernel_times["exclusive_ms"].groupby(kernel_times["name"].map(of_name)).sum().drop(UNKNOWN, errors="ignore")
+    times = (
+        kernel_times["exclusive_ms"]
+        .groupby(kernel_times["name"].map(of_name))
+        .sum()
+        .drop(UNKNOWN, errors="ignore")
+    )
     return str(times.idxmax()) if len(times) else None
 
 
-def _clocks(hardware: Hardware, steps: pd.DataFrame, clocks: pd.DataFrame | None) -> dict[Any, float]:
+def _clocks(
+    hardware: Hardware, steps: pd.DataFrame, clocks: pd.DataFrame | None
+) -> dict[Any, float]:
     if hardware.kind == "cpu":
         return {}
     sampled = {batch: mean_clock(of_batch, clocks)[0] for batch, of_batch in steps.groupby("batch")}
@@ -104,7 +123,10 @@ def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
     """Settings that may explain a difference, as text; unknown ones are left out."""
     device, versions = meta.get("device") or {}, meta.get("versions") or {}
     values = {
-        **{key: meta.get(key) for key in ("network", "mode", "precision", "compiled", "graphed", "imported_from")},
+        **{
+            key: meta.get(key)
+            for key in ("network", "mode", "precision", "compiled", "graphed", "imported_from")
+        },
         "times": "modelled" if is_modelled(meta) else "measured",
         "protocol": (meta.get("protocol") or {}).get("name"),
         **{f"device.{key}": device.get(key) for key in ("threads", "cuda", "cudnn")},

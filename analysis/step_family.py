@@ -29,7 +29,10 @@ class Family:
     def per_unit_us(self) -> tuple[tuple[float | None, ...], ...]:
         """Step time over the product of both values, µs; equal everywhere if cost is proportional to both."""
         return tuple(
-            tuple(None if ms is None else ms * 1e3 / (at * value) for at, ms in zip(self.columns, times, strict=True))
+            tuple(
+                None if ms is None else ms * 1e3 / (at * value)
+                for at, ms in zip(self.columns, times, strict=True)
+            )
             for value, times in self.rows
         )
 
@@ -39,7 +42,14 @@ def families(cells: Sequence[Cell]) -> list[Family]:
     alike: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         names = tuple(name for name, _ in _fixed(cell))
-        key = (cell.network, cell.mode, cell.precision, cell.compiled, cell.framework, cell.device_and_origin)
+        key = (
+            cell.network,
+            cell.mode,
+            cell.precision,
+            cell.compiled,
+            cell.framework,
+            cell.device_and_origin,
+        )
         alike.setdefault((*key, cell.axis, names), []).append(cell)
     candidates = [_family(group) for group in alike.values()]
     return [family for family in candidates if family is not None]
@@ -57,7 +67,9 @@ def _family(cells: Sequence[Cell]) -> Family | None:
         rows.setdefault(values[other], {})[cell.batch] = cell.time_ms
     first = cells[0]
     title = ", ".join(filter(None, (first.network, f"{first.mode} step", first.device_and_origin)))
-    times = tuple((value, tuple(row.get(at) for at in columns)) for value, row in sorted(rows.items()))
+    times = tuple(
+        (value, tuple(row.get(at) for at in columns)) for value, row in sorted(rows.items())
+    )
     return Family(title, Axis(first.axis), Axis(other), columns, times)
 
 

@@ -52,12 +52,18 @@ class Cell:
     @property
     def configuration(self) -> str:
         """Mode, precision and values of other axes as text."""
-        return " ".join(filter(None, (self.mode, self.precision, "compiled" if self.compiled else None, self.fixed)))
+        return " ".join(
+            filter(
+                None, (self.mode, self.precision, "compiled" if self.compiled else None, self.fixed)
+            )
+        )
 
     @property
     def device_and_origin(self) -> str:
         """The device, marked if the time was not measured by Curvescope."""
-        said = self.origin == "measured" or f"({self.origin}" in self.device  # like names of modelled devices
+        said = (
+            self.origin == "measured" or f"({self.origin}" in self.device
+        )  # like names of modelled devices
         return self.device if said else f"{self.device} ({self.origin})"
 
 
@@ -65,7 +71,10 @@ def cells_of(recording: Recording) -> list[Cell]:
     """Step times for every batch size of a sweep in increasing order, including missing ones."""
     meta, steps = recording.meta, recording.frame("steps")
     imported = "imported_from" in meta
-    precision, compiled = meta.get("precision", None if imported else "fp32"), bool(meta.get("compiled", False))
+    precision, compiled = (
+        meta.get("precision", None if imported else "fp32"),
+        bool(meta.get("compiled", False)),
+    )
     framework = framework_of(recording)
     device = str((meta.get("device") or {}).get("name"))
     network, mode = str(meta.get("network") or recording.path.name), str(meta.get("mode") or "")
@@ -75,7 +84,14 @@ def cells_of(recording: Recording) -> list[Cell]:
 
     def cell(batch: int, empty: str | None = None) -> Cell:
         shared = (origin, network, mode, precision, compiled, framework, device, protocol)
-        return Cell(*shared, batch, empty=empty, axis=axis_of(meta).name, fixed=fixed, source=str(recording.path))
+        return Cell(
+            *shared,
+            batch,
+            empty=empty,
+            axis=axis_of(meta).name,
+            fixed=fixed,
+            source=str(recording.path),
+        )
 
     cells, hardware = [], hardware_of(meta)
     measured = steps[~steps["profiled"].astype(bool)]
@@ -86,7 +102,9 @@ def cells_of(recording: Recording) -> list[Cell]:
         has_interval = time.low > float("-inf")
         mfu = None
         if point.condition in profiled and hardware.roof("compute") is not None:
-            mfu = step_mfu(recording, recorded_breakdown(recording, "phase", point.condition), hardware)
+            mfu = step_mfu(
+                recording, recorded_breakdown(recording, "phase", point.condition), hardware
+            )
         cells.append(
             replace(
                 cell(point.condition),
@@ -98,14 +116,21 @@ def cells_of(recording: Recording) -> list[Cell]:
                 samples_per_s=point.condition / time.value * 1e3,
                 peak_memory_bytes=None if pd.isna(peak) else int(peak),
                 mfu=None if mfu is None else mfu.share,
-                mfu_peak=None if mfu is None else f"{mfu.peak_flops_per_s / 1e12:.4g} TFLOP/s, {mfu.peak_source}",
+                mfu_peak=None
+                if mfu is None
+                else f"{mfu.peak_flops_per_s / 1e12:.4g} TFLOP/s, {mfu.peak_source}",
             )
         )
     done = {c.batch for c in cells}
-    cells += [cell(e["batch"], e["why"]) for e in meta.get("unmeasured", ()) if e["batch"] not in done]
+    cells += [
+        cell(e["batch"], e["why"]) for e in meta.get("unmeasured", ()) if e["batch"] not in done
+    ]
     missing = set(meta.get("batches") or ()) - {c.batch for c in cells}
     profiled = set(steps["batch"].dropna())
-    cells += [cell(batch, "only profiled" if batch in profiled else "not measured yet") for batch in missing]
+    cells += [
+        cell(batch, "only profiled" if batch in profiled else "not measured yet")
+        for batch in missing
+    ]
     return sorted(cells, key=lambda c: c.batch)
 
 
@@ -169,7 +194,9 @@ def common_batch(cells: Sequence[Cell]) -> int | None:
     rows: dict[int, set[tuple[str, ...]]] = {}
     for cell in timed:
         if not measured or cell.batch in measured:
-            rows.setdefault(cell.batch, set()).add((cell.network, cell.configuration, cell.framework, cell.device))
+            rows.setdefault(cell.batch, set()).add(
+                (cell.network, cell.configuration, cell.framework, cell.device)
+            )
     return max(rows, key=lambda batch: (len(rows[batch]), batch), default=None)
 
 
@@ -184,8 +211,14 @@ def _grid(
         columns = tuple(sorted(columns, key=int))
     rows: dict[tuple[str, ...], dict[str, Cell]] = {}
     for cell in cells:
-        rows.setdefault(row_of(cell), {})[column_of(cell)] = cell  # the later recording replaces the earlier
-    return Grid(keys, columns, tuple((row, tuple(of_row.get(c) for c in columns)) for row, of_row in rows.items()))
+        rows.setdefault(row_of(cell), {})[column_of(cell)] = (
+            cell  # the later recording replaces the earlier
+        )
+    return Grid(
+        keys,
+        columns,
+        tuple((row, tuple(of_row.get(c) for c in columns)) for row, of_row in rows.items()),
+    )
 
 
 def to_csv(cells: Sequence[Cell]) -> str:

@@ -56,13 +56,20 @@ def find_all(
 ) -> tuple[TestedCurve, ...]:
     """Test every pair and every inner point of every curve of a `steps` table with problems, as `find` does."""
     alone = []
-    for (problem, device_name), rows in steps.groupby(["problem", "device_name"], dropna=False, sort=False):
+    for (problem, device_name), rows in steps.groupby(
+        ["problem", "device_name"], dropna=False, sort=False
+    ):
         curve = cost_curve(rows, statistic, noise)
-        names = (None if pd.isna(problem) else str(problem), None if pd.isna(device_name) else str(device_name))
+        names = (
+            None if pd.isna(problem) else str(problem),
+            None if pd.isna(device_name) else str(device_name),
+        )
         alone.append(TestedCurve(*names, curve, find(curve, axis)))
     adjusted = iter(holm([f.tested_value.p for series in alone for f in series.findings]))
     return tuple(
-        replace(series, findings=tuple(_judge(series.curve, f, next(adjusted)) for f in series.findings))
+        replace(
+            series, findings=tuple(_judge(series.curve, f, next(adjusted)) for f in series.findings)
+        )
         for series in alone
     )
 
@@ -135,21 +142,31 @@ def is_corner(curve: Curve, finding: Finding) -> bool:
     return bool(finding.tested_value.value > 0 and first.value >= per_sample * before and near)
 
 
-def pool(listed: Sequence[TestedCurve], names: Sequence[str | None] | None = None) -> tuple[Pooled, ...]:
+def pool(
+    listed: Sequence[TestedCurve], names: Sequence[str | None] | None = None
+) -> tuple[Pooled, ...]:
     """Test each functional's mean over five curves or more that share a name, e.g. the problem; anomalies first."""
     from scipy.special import stdtrit
 
     effects: dict[tuple[str, str], list[float]] = {}
     for name, series in zip(names or [series.problem for series in listed], listed, strict=True):
         for finding in series.findings:
-            if name is not None and finding.tested.kind == "bend":  # a fixed cost makes an excess, but no bend
-                effects.setdefault((name, finding.tested.label), []).append(relative_to_last(series.curve, finding))
-    pooled_effects = [(key, np.array(values)) for key, values in effects.items() if len(values) >= _LEAST_CURVES]
+            if (
+                name is not None and finding.tested.kind == "bend"
+            ):  # a fixed cost makes an excess, but no bend
+                effects.setdefault((name, finding.tested.label), []).append(
+                    relative_to_last(series.curve, finding)
+                )
+    pooled_effects = [
+        (key, np.array(values)) for key, values in effects.items() if len(values) >= _LEAST_CURVES
+    ]
     pooled = []
     for ((name, label), values), p in zip(
         pooled_effects, holm([_p_of_mean(values) for _, values in pooled_effects]), strict=True
     ):
-        half = float(stdtrit(len(values) - 1, 1 - LEVEL / 2) * values.std(ddof=1) / len(values) ** 0.5)
+        half = float(
+            stdtrit(len(values) - 1, 1 - LEVEL / 2) * values.std(ddof=1) / len(values) ** 0.5
+        )
         mean = float(values.mean())
         large = FindingVerdict.ANOMALY if abs(mean) >= MATERIAL else FindingVerdict.SMALL_IN_TABLE
         verdict = large if p < LEVEL else FindingVerdict.NOISE
@@ -165,7 +182,11 @@ def pool(listed: Sequence[TestedCurve], names: Sequence[str | None] | None = Non
                 verdict=verdict,
             )
         )
-    return tuple(sorted(pooled, key=lambda effect: (effect.verdict != FindingVerdict.ANOMALY, -abs(effect.mean))))
+    return tuple(
+        sorted(
+            pooled, key=lambda effect: (effect.verdict != FindingVerdict.ANOMALY, -abs(effect.mean))
+        )
+    )
 
 
 def _p_of_mean(values: Floats) -> float:

@@ -66,26 +66,55 @@ def write(path: Path) -> None:
             for batch in BATCHES:
                 layer = np.arange(per_step) % LAYERS
                 each_ns = 2000 + 40.0 * batch * (1 + 99 * (layer == 7) * (batch == BATCHES[-1]))
-                duration = (each_ns * np.exp(0.02 * random.standard_normal(per_step))).astype(np.int64)
+                duration = (each_ns * np.exp(0.02 * random.standard_normal(per_step))).astype(
+                    np.int64
+                )
                 begin = start_ns + np.concatenate([[0], np.cumsum(duration + 500)[:-1]])
                 window = int(duration.sum() + 500 * per_step)
                 kernels = {
-                    "name": np.where(layer == 7, "volta_sgemm_64x64_nt", "volta_scudnn_128x64_relu_interior_nn_v1"),
+                    "name": np.where(
+                        layer == 7,
+                        "volta_sgemm_64x64_nt",
+                        "volta_scudnn_128x64_relu_interior_nn_v1",
+                    ),
                     "start_ns": begin,
                     "duration_ns": duration,
                     "correlation_id": np.arange(per_step),
                     "phase": np.where(np.arange(per_step) < per_step // 3, "forward", "backward"),
                     "layer": [f"block{i // 10}.conv{i}" for i in layer],
                 }
-                alike = {"device": 0, "stream": 7, "step": step, "registers_per_thread": 64, "source": "cupti"}
-                shape = {"grid_x": 16 * batch, "grid_y": 1, "grid_z": 1, "block_x": 256, "block_y": 1, "block_z": 1}
+                alike = {
+                    "device": 0,
+                    "stream": 7,
+                    "step": step,
+                    "registers_per_thread": 64,
+                    "source": "cupti",
+                }
+                shape = {
+                    "grid_x": 16 * batch,
+                    "grid_y": 1,
+                    "grid_z": 1,
+                    "block_x": 256,
+                    "block_y": 1,
+                    "block_z": 1,
+                }
                 table = pd.DataFrame(kernels).assign(**alike, **shape, shared_memory_bytes=16_384)
                 writer.write("kernels", table)
                 for index in range(4):
                     noisy = round(window * float(np.exp(0.01 * random.standard_normal())))
                     steps.append(
-                        {"step": step, "batch": batch, "round": round_, "index": index, "mode": "training"}
-                        | {"start_ns": start_ns, "profiled": index == 0, "duration_ns": noisy if index else window}
+                        {
+                            "step": step,
+                            "batch": batch,
+                            "round": round_,
+                            "index": index,
+                            "mode": "training",
+                        }
+                        | {
+                            "start_ns": start_ns,
+                            "profiled": index == 0,
+                            "duration_ns": noisy if index else window,
+                        }
                     )
                     step += 1
                 start_ns += 2 * window
@@ -98,13 +127,20 @@ def main() -> int:
         runs = []
         for _ in range(3):
             done = subprocess.run(
-                [sys.executable, "-c", ANALYSE, str(Path(folder) / "run")], check=True, capture_output=True, text=True
+                [sys.executable, "-c", ANALYSE, str(Path(folder) / "run")],
+                check=True,
+                capture_output=True,
+                text=True,
             )
             runs.append(json.loads(done.stdout))
     figures = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
     seconds = figures["import"] + figures["load"] + figures["diagnose"]
-    print(f"import {figures['import']:.2f} s, load {figures['load']:.2f} s, diagnose {figures['diagnose']:.2f} s")
-    print(f"analysis: {seconds:.2f} s, {figures['processor']:.2f} s of processor time (target {TARGET_S:g} s)")
+    print(
+        f"import {figures['import']:.2f} s, load {figures['load']:.2f} s, diagnose {figures['diagnose']:.2f} s"
+    )
+    print(
+        f"analysis: {seconds:.2f} s, {figures['processor']:.2f} s of processor time (target {TARGET_S:g} s)"
+    )
     print(f"memory: {figures['peak'] / 2**20:.0f} MiB (target 1024 MiB)")
     print(f"report besides: {figures['report']:.2f} s, {figures['peak with report'] / 2**20:.0f} MiB, "
           f"page {figures['page'] / 1e6:.2f} MB (target 5 MB)")  # fmt: skip

@@ -37,7 +37,9 @@ def main() -> None:
     costs_us = [(b - a) / _LAYERS * 1e6 for a, b in zip(plain, marked, strict=True)]
     low, middle, high = statistics.quantiles(costs_us, n=4)
     ratio = statistics.median(b / a for a, b in zip(plain, marked, strict=True))
-    print(f"per layer, forward and backward range: {middle:.1f} us ({low:.1f} … {high:.1f}), n {_PAIRS}")
+    print(
+        f"per layer, forward and backward range: {middle:.1f} us ({low:.1f} … {high:.1f}), n {_PAIRS}"
+    )
     print(f"ratio of the passes (layers that do almost nothing): {ratio:.2f}")
 
 

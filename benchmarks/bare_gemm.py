@@ -35,7 +35,9 @@ def main() -> None:
     a, b = (torch.from_numpy(array) for array in _PROBLEM.operands(np.random.default_rng(0)))
     c = torch.empty(_PROBLEM.n, _PROBLEM.m)
     backend = open_backend("torch", "cpu")
-    method = Method(cache="hot", visits=(_ROUNDS, _ROUNDS), visit_s=0.0, samples_per_visit=(_CALLS, _CALLS))
+    method = Method(
+        cache="hot", visits=(_ROUNDS, _ROUNDS), visit_s=0.0, samples_per_visit=(_CALLS, _CALLS)
+    )
     ours = BenchMeasurement(_PROBLEM)
     bare: list[int] = []
     for _ in range(_ROUNDS):
@@ -46,8 +48,13 @@ def main() -> None:
     for name, values in (("ours", durations), ("bare loop", bare)):
         best_ms, median_ms = min(values) / 1e6, statistics.median(values) / 1e6
         print(f"{name:<10} best {best_ms:8.2f} ms, median {median_ms:8.2f} ms, n {len(values)}")
-    best, median = min(durations) / min(bare), statistics.median(durations) / statistics.median(bare)
-    print(f"best over best {best:.3f}, median over median {median:.3f}; {torch.get_num_threads()} threads")
+    best, median = (
+        min(durations) / min(bare),
+        statistics.median(durations) / statistics.median(bare),
+    )
+    print(
+        f"best over best {best:.3f}, median over median {median:.3f}; {torch.get_num_threads()} threads"
+    )
     for note in ours.notes(backend, method):
         print(f"noticed: {note.sentence}")
 

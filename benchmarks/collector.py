@@ -29,9 +29,15 @@ _FEW = 200_000  # for the slow ones
 _KERNEL_KIND, _KERNEL_BYTES = 10, 208  # of CUDA 12.9
 _PAIRS = 5_000  # a round fits into a thread's ring
 _ROUNDS = 100
-_GOAL_P999_NS = 150  # of 999 of 1,000 records, in the user's thread, beyond a client that does nothing
+_GOAL_P999_NS = (
+    150  # of 999 of 1,000 records, in the user's thread, beyond a client that does nothing
+)
 _GOAL_RECORDS_PER_S = 10_000_000  # by the writer's CPU time
-_IDLE_BUFFERS = {"idle": 1, "many": 208, "collector": 0}  # a burst fills 208; 0 for the collector's own
+_IDLE_BUFFERS = {
+    "idle": 1,
+    "many": 208,
+    "collector": 0,
+}  # a burst fills 208; 0 for the collector's own
 _COSTS = {
     "median": "median_ns",
     "99.9 %": "p999_ns",
@@ -90,17 +96,26 @@ def cost(folder: Path) -> dict[str, dict[str, float]]:
     before, began = fake.fake_ticks(), time.perf_counter_ns()
     time.sleep(0.2)
     ticks_per_ns = (fake.fake_ticks() - before) / (time.perf_counter_ns() - began)
-    ticks = {name: np.ones((_BURSTS, _BURST), np.uint32) for name in _IDLE_BUFFERS}  # touched here, not below
+    ticks = {
+        name: np.ones((_BURSTS, _BURST), np.uint32) for name in _IDLE_BUFFERS
+    }  # touched here, not below
     used: dict[str, list[tuple[float, ...]]] = {name: [] for name in ticks}
     for burst in range(_BURSTS):
         for name, of_bursts in ticks.items():
             fake.fake_use_idle_client(_IDLE_BUFFERS[name])
             before_usage, before_s = resource.getrusage(resource.RUSAGE_THREAD), time.perf_counter()
             emit(fake, _BURST, of_bursts[burst])
-            elapsed_s, usage = time.perf_counter() - before_s, resource.getrusage(resource.RUSAGE_THREAD)
+            elapsed_s, usage = (
+                time.perf_counter() - before_s,
+                resource.getrusage(resource.RUSAGE_THREAD),
+            )
             cpu_s = usage.ru_utime + usage.ru_stime - before_usage.ru_utime - before_usage.ru_stime
-            switches = usage.ru_nivcsw + usage.ru_nvcsw - before_usage.ru_nivcsw - before_usage.ru_nvcsw
-            used[name].append((cpu_s, elapsed_s - cpu_s, usage.ru_minflt - before_usage.ru_minflt, switches))
+            switches = (
+                usage.ru_nivcsw + usage.ru_nvcsw - before_usage.ru_nivcsw - before_usage.ru_nvcsw
+            )
+            used[name].append(
+                (cpu_s, elapsed_s - cpu_s, usage.ru_minflt - before_usage.ru_minflt, switches)
+            )
             time.sleep(0.3)
     record_stop()
     result = {}
@@ -143,9 +158,26 @@ def python_json(folder: Path) -> dict[str, float]:
     began = time.process_time()
     with (folder / "kernels.json").open("w") as file:
         for i in range(_FEW):
-            row = {"name": f"kernel_{i % 1000}()", "start_ns": 10**15 + i * 5000, "duration_ns": 1000 + i % 4000}
-            row |= {"device": 0, "context": 1, "stream": 7, "correlation_id": i, "grid_x": 1024, "grid_y": 1}
-            row |= {"grid_z": 1, "block_x": 256, "block_y": 1, "block_z": 1, "registers_per_thread": 64}
+            row = {
+                "name": f"kernel_{i % 1000}()",
+                "start_ns": 10**15 + i * 5000,
+                "duration_ns": 1000 + i % 4000,
+            }
+            row |= {
+                "device": 0,
+                "context": 1,
+                "stream": 7,
+                "correlation_id": i,
+                "grid_x": 1024,
+                "grid_y": 1,
+            }
+            row |= {
+                "grid_z": 1,
+                "block_x": 256,
+                "block_y": 1,
+                "block_z": 1,
+                "registers_per_thread": 64,
+            }
             row |= {"shared_memory_bytes": 0, "graph_id": None}
             file.write(json.dumps(row) + "\n")
     size = (folder / "kernels.json").stat().st_size
@@ -179,7 +211,16 @@ def cupti_python(folder: Path) -> dict[str, float] | None:
     from tests.native.doubles import build_doubles
 
     site = folder / "site"
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(site), "cupti-python"]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--target",
+        str(site),
+        "cupti-python",
+    ]
     if subprocess.run(install, capture_output=True).returncode:
         return None
     (library,) = site.glob("nvidia/*/lib/libcupti.so.13")
@@ -194,7 +235,9 @@ def cupti_python(folder: Path) -> dict[str, float] | None:
 
 def child(task: str, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
     command = [sys.executable, __file__, task, str(folder)]
-    return json.loads(subprocess.check_output(command, env={**os.environ, **environment}, text=True))
+    return json.loads(
+        subprocess.check_output(command, env={**os.environ, **environment}, text=True)
+    )
 
 
 def main() -> None:
@@ -216,16 +259,26 @@ def main() -> None:
         path.unlink()
         ours_ns = through["writer_cpu_s"] / _RECORDS * 1e9
         print(f"{_RECORDS:,} kernel records of a test double to disk")
-        print(f"  records/s, emitting on one core and writing on another: {_RECORDS / through['elapsed_s']:,.0f}")
-        print(f"  records/s by CPU time of the writer, one core:          {_RECORDS / through['writer_cpu_s']:,.0f}")
+        print(
+            f"  records/s, emitting on one core and writing on another: {_RECORDS / through['elapsed_s']:,.0f}"
+        )
+        print(
+            f"  records/s by CPU time of the writer, one core:          {_RECORDS / through['writer_cpu_s']:,.0f}"
+        )
         print(f"  bytes per record: {size / _RECORDS:.1f}; lost: {lost}")
 
         costs = child("cost", chunks, fake)
-        print("cost of a record in the thread that emits it, ns, turn by turn: a client that does nothing with its one")
-        print(f"buffer, one that does nothing with {_IDLE_BUFFERS['many']}, the collector, and how much more it takes")
+        print(
+            "cost of a record in the thread that emits it, ns, turn by turn: a client that does nothing with its one"
+        )
+        print(
+            f"buffer, one that does nothing with {_IDLE_BUFFERS['many']}, the collector, and how much more it takes"
+        )
         for label, name in _COSTS.items():
             one, many, ours = (costs[client][name] for client in _IDLE_BUFFERS)
-            print(f"  {label:<26} {one:12,.1f} {many:12,.1f} {ours:12,.1f} {ours - one:+12,.1f} {ours - many:+12,.1f}")
+            print(
+                f"  {label:<26} {one:12,.1f} {many:12,.1f} {ours:12,.1f} {ours - one:+12,.1f} {ours - many:+12,.1f}"
+            )
         print(
             f"that thread, {_BURSTS * _BURST:,} records: page faults, switches, s without a core, longest record in ms"
         )
@@ -236,27 +289,50 @@ def main() -> None:
         print("cost of a record all in all, CPU ns, and as a ratio to the collector's writer")
         print(f"  collector, to disk                          {ours_ns:10.1f}")
         by_json = python_json(folder)
-        print(f"  json.dumps, to disk, {by_json['bytes']:.0f} bytes             {by_json['cpu_ns']:10.1f}", end="")
+        print(
+            f"  json.dumps, to disk, {by_json['bytes']:.0f} bytes             {by_json['cpu_ns']:10.1f}",
+            end="",
+        )
         print(f"   {by_json['cpu_ns'] / ours_ns:.0f} x")
         binding = cupti_python(folder)
         if binding is None:
             print("  cupti-python: not to be had here")
         else:
-            print(f"  cupti-python, to a function that drops them {binding['cpu_ns']:10.1f}", end="")
+            print(
+                f"  cupti-python, to a function that drops them {binding['cpu_ns']:10.1f}", end=""
+            )
             print(f"   {binding['cpu_ns'] / ours_ns:.0f} x")
 
-        attached = {"NVTX_INJECTION64_PATH": str(library_path()), "CURVESCOPE_CHUNK_FOLDER": str(chunks)}
+        attached = {
+            "NVTX_INJECTION64_PATH": str(library_path()),
+            "CURVESCOPE_CHUNK_FOLDER": str(chunks),
+        }
         without, pushed = child("push-pop", chunks, {}), child("push-pop", chunks, attached)
         ranges = (
-            sum(len(events) for path in chunks.glob("*.chunks") for events in read_chunks(path).threads.values()) // 2
+            sum(
+                len(events)
+                for path in chunks.glob("*.chunks")
+                for events in read_chunks(path).threads.values()
+            )
+            // 2
         )
-        print(f"a push/pop pair of the nvtx package, ns: {without['median_ns']:.0f} without, ", end="")
-        print(f"{pushed['median_ns']:.0f} with the collector ({ranges:,} of {_PAIRS * _ROUNDS:,} recorded)")
+        print(
+            f"a push/pop pair of the nvtx package, ns: {without['median_ns']:.0f} without, ", end=""
+        )
+        print(
+            f"{pushed['median_ns']:.0f} with the collector ({ranges:,} of {_PAIRS * _ROUNDS:,} recorded)"
+        )
 
         beyond_ns = costs["collector"]["p999_ns"] - costs["idle"]["p999_ns"]
         rate = _RECORDS / through["writer_cpu_s"]
-        print(f"goals: 999 of 1,000 records under +{_GOAL_P999_NS} ns: {_verdict(beyond_ns < _GOAL_P999_NS)}; ", end="")
-        print(f"{_GOAL_RECORDS_PER_S:,} records/s on one core: {_verdict(rate >= _GOAL_RECORDS_PER_S)}; ", end="")
+        print(
+            f"goals: 999 of 1,000 records under +{_GOAL_P999_NS} ns: {_verdict(beyond_ns < _GOAL_P999_NS)}; ",
+            end="",
+        )
+        print(
+            f"{_GOAL_RECORDS_PER_S:,} records/s on one core: {_verdict(rate >= _GOAL_RECORDS_PER_S)}; ",
+            end="",
+        )
         print(f"none lost: {_verdict(not lost)}; load {os.getloadavg()[0]:.2f} at the end")
 
 

@@ -29,7 +29,9 @@ def named(cause: str, jitter: float, seed: int) -> str:
     steps, kernels, beside = planted(cause, seed, _NOISY.get(cause, jitter))
     found = diagnose(steps, times_of(steps, kernels), recorded=beside)
     assert found.terms is not None
-    verdict = explain(excess(8, 16), found.curve, found.terms, found.kernel_times, beside).attribution.verdict
+    verdict = explain(
+        excess(8, 16), found.curve, found.terms, found.kernel_times, beside
+    ).attribution.verdict
     if verdict is None:
         return "none"
     suspected = next((term.claim.cause for term in verdict.terms if term.claim), verdict.cause)
@@ -39,9 +41,13 @@ def named(cause: str, jitter: float, seed: int) -> str:
 def results(seeds: int) -> Iterator[tuple[str, list[str]]]:
     rows, right, count = [], 0, len(JITTERS) * seeds
     for cause in PLANS:
-        found = Counter(named(cause, jitter, 100 * seed + 1) for jitter in JITTERS for seed in range(seeds))
+        found = Counter(
+            named(cause, jitter, 100 * seed + 1) for jitter in JITTERS for seed in range(seeds)
+        )
         right += found[cause]
-        instead = ", ".join(f"{name} {number}" for name, number in found.most_common() if name != cause)
+        instead = ", ".join(
+            f"{name} {number}" for name, number in found.most_common() if name != cause
+        )
         rows.append(f"| {cause} | {found[cause]} | {instead} |")
     yield "| planted | named |", rows
     line = "the right cause, not how often real machines produce such evidence. "

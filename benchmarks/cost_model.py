@@ -14,7 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from network_sweeps import compare_sweeps, measure_engine, read_later_sweeps, read_sweeps, read_torch7
+from network_sweeps import (
+    compare_sweeps,
+    measure_engine,
+    read_later_sweeps,
+    read_sweeps,
+    read_torch7,
+)
 
 from curvescope.analysis.cost_model.choice import (
     choose_algorithm,
@@ -23,7 +29,13 @@ from curvescope.analysis.cost_model.choice import (
     known_choice,
     lacks_transposed,
 )
-from curvescope.analysis.cost_model.constants import Constants, Offset, Spread, constants_for, load_fitted
+from curvescope.analysis.cost_model.constants import (
+    Constants,
+    Offset,
+    Spread,
+    constants_for,
+    load_fitted,
+)
 from curvescope.analysis.cost_model.convolution import estimate_algorithms
 from curvescope.analysis.cost_model.launches import ModelledGpu
 from curvescope.analysis.cost_model.learned import LearnedChoice, load_learned
@@ -35,7 +47,9 @@ HERE = Path(__file__).parent
 PUBLISHED = HERE / "published"
 RESIDUALS = HERE / "cost_model_residuals.csv.gz"
 LEFT_OUT = HERE / "cost_model_left_out.json"  # constants of the fits that left a GPU out
-LONG_MS = 1.0  # NeuSight times hold launch gaps of some 0.3 ms: only rows longer than this are judged
+LONG_MS = (
+    1.0  # NeuSight times hold launch gaps of some 0.3 ms: only rows longer than this are judged
+)
 # GPUs of whose architecture another one gave the level, too: without K40 or V100, it is unknown.
 LEVELLED = ("k80", "m40", "m60", "p100", "titan_v", "titanx_maxwell", "titanx_pascal")
 _TAILS = (5, 95)  # percentiles: an interval contains nine of ten
@@ -72,17 +86,33 @@ def read_neusight(folder: Path) -> list[Measured]:
             problems = Convolutions(
                 rows.n, rows.c, rows.h, rows.w, rows.k, rows.r, rows.s, pad, pad, stride, stride
             )  # fmt: skip
-            measured.append(Measured("neusight", _NEUSIGHT[str(gpu)], problems, rows.latency_raw_ms.to_numpy() / 1e3))
+            measured.append(
+                Measured(
+                    "neusight", _NEUSIGHT[str(gpu)], problems, rows.latency_raw_ms.to_numpy() / 1e3
+                )
+            )
     for (gpu, op), rows in pd.read_csv(folder / "neusight_products.csv.gz").groupby(["gpu", "op"]):
         # The weights of a linear layer are stored transposed.
-        products = Products(rows.m, rows.n, rows.k, np.full(len(rows), op == "linear"), rows["count"])
-        measured.append(Measured(f"neusight {op}", _NEUSIGHT[str(gpu)], products, rows.latency_ms.to_numpy() / 1e3))
+        products = Products(
+            rows.m, rows.n, rows.k, np.full(len(rows), op == "linear"), rows["count"]
+        )
+        measured.append(
+            Measured(
+                f"neusight {op}", _NEUSIGHT[str(gpu)], products, rows.latency_ms.to_numpy() / 1e3
+            )
+        )
     return measured
 
 
-def compare(group: Measured, constants: Constants, learned: Mapping[str, LearnedChoice]) -> pd.DataFrame:
+def compare(
+    group: Measured, constants: Constants, learned: Mapping[str, LearnedChoice]
+) -> pd.DataFrame:
     """Measured and predicted times of each problem."""
-    machine, library, problems = ModelledGpu(get_device(group.device), constants), get_library(_LIBRARY), group.problems
+    machine, library, problems = (
+        ModelledGpu(get_device(group.device), constants),
+        get_library(_LIBRARY),
+        group.problems,
+    )
     if isinstance(problems, Products):
         time_s = estimate_products_of(problems, machine, library).time_s
         kinds = product_kinds(problems.flops, problems.touched_bytes)
@@ -92,7 +122,9 @@ def compare(group: Measured, constants: Constants, learned: Mapping[str, Learned
         time_s = choose_algorithm(estimates, problems, "forward", library, taken=taken).time_s
         kinds = np.full(len(time_s), "forward")
     times = {"measured_ms": group.time_s * 1e3, "predicted_ms": time_s * 1e3}
-    return pd.DataFrame({"source": group.source, "device": group.device, "error_kind": kinds, **times})
+    return pd.DataFrame(
+        {"source": group.source, "device": group.device, "error_kind": kinds, **times}
+    )
 
 
 def summarize(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -111,9 +143,12 @@ def inside_of(rows: pd.DataFrame, spreads: Mapping[str, Spread]) -> pd.Series:
     """Whether each measurement, a row of `compare`, lies inside its 90 % interval."""
     factor = rows.measured_ms / rows.predicted_ms
     limits = {
-        kind: np.percentile(draw_errors([kind], [""], [""], 1, spreads), _TAILS) for kind in rows.error_kind.unique()
+        kind: np.percentile(draw_errors([kind], [""], [""], 1, spreads), _TAILS)
+        for kind in rows.error_kind.unique()
     }
-    low, high = (rows.error_kind.map({kind: ends[i] for kind, ends in limits.items()}) for i in (0, 1))
+    low, high = (
+        rows.error_kind.map({kind: ends[i] for kind, ends in limits.items()}) for i in (0, 1)
+    )
     return factor.between(low, high)
 
 
@@ -124,7 +159,10 @@ def read_residuals() -> pd.DataFrame:
 def read_left_out() -> dict[str, dict[str, Constants]]:
     """Constants by architecture of the fits that left a GPU of `LEVELLED` out, by its key."""
     documents = json.loads(LEFT_OUT.read_text())
-    return {device: {a: Constants(values) for a, values in documents[device].items()} for device in LEVELLED}
+    return {
+        device: {a: Constants(values) for a, values in documents[device].items()}
+        for device in LEVELLED
+    }
 
 
 def other_library(table: pd.DataFrame, without: str) -> Offset:
@@ -132,7 +170,9 @@ def other_library(table: pd.DataFrame, without: str) -> Offset:
 
     Root mean square over cards of their median, in logarithms.
     """
-    rows = table[table.held_out.isin(("neusight", "neusight, P4 and T4")) & (table.measured_ms >= LONG_MS)]
+    rows = table[
+        table.held_out.isin(("neusight", "neusight, P4 and T4")) & (table.measured_ms >= LONG_MS)
+    ]
     rows = rows[rows.device != without]
     medians = np.log(rows.predicted_ms / rows.measured_ms).groupby(rows.device).median()
     return Offset(float(np.sqrt((medians**2).mean())), int(rows.device.nunique()))
@@ -144,7 +184,9 @@ def print_operator_errors() -> None:
     judged = table[~table.held_out.str.startswith("neusight") | (table.measured_ms >= LONG_MS)]
     for held_out, rows in judged.groupby("held_out"):
         both = pd.concat([rows, rows.assign(device="all")])
-        print(f"\n{held_out}\n{summarize(both, ['device', 'kind']).round(3).to_string(index=False)}")
+        print(
+            f"\n{held_out}\n{summarize(both, ['device', 'kind']).round(3).to_string(index=False)}"
+        )
 
 
 def compare_other_cards() -> pd.DataFrame:
@@ -179,8 +221,12 @@ def print_network_errors() -> None:
     others_s = dict(zip(engine.device, engine.others_s, strict=True))
     rows = pd.concat([compare_sweeps(sweeps, left_out, others_s) for sweeps in published])
     inside = (rows.published_ms >= rows.low_ms) & (rows.published_ms <= rows.high_ms)
-    rows = rows.assign(held_out="", measured_ms=rows.published_ms, predicted_ms=rows.modelled_ms, inside=inside)
-    table = summarize(rows, ["gpu", "mode"]).assign(inside=rows.groupby(["gpu", "mode"]).inside.mean().tolist())
+    rows = rows.assign(
+        held_out="", measured_ms=rows.published_ms, predicted_ms=rows.modelled_ms, inside=inside
+    )
+    table = summarize(rows, ["gpu", "mode"]).assign(
+        inside=rows.groupby(["gpu", "mode"]).inside.mean().tolist()
+    )
     print(f"\nwhole steps\n{table.round(3).to_string(index=False)}")
 
 

@@ -37,15 +37,22 @@ def with_results(text: str, above: str, found: Sequence[str]) -> str:
 
 
 def simulate(
-    says: str | None, page: Path, sweeps: int, results: Callable[[int], Iterator[tuple[str, list[str]]]]
+    says: str | None,
+    page: Path,
+    sweeps: int,
+    results: Callable[[int], Iterator[tuple[str, list[str]]]],
 ) -> None:
     """A script whose simulations give results for places of a page, which are written where `--write` asks for it.
 
     Arguments: `results` takes the number of simulations of each kind, and gives each place as `with_results` finds it.
     """
     parser = argparse.ArgumentParser(description=says)
-    parser.add_argument("--write", action="store_true", help=f"write the results into docs/{page.name}")
-    parser.add_argument("--sweeps", type=int, default=sweeps, help="of each kind (default %(default)s)")
+    parser.add_argument(
+        "--write", action="store_true", help=f"write the results into docs/{page.name}"
+    )
+    parser.add_argument(
+        "--sweeps", type=int, default=sweeps, help="of each kind (default %(default)s)"
+    )
     args = parser.parse_args()
     text = page.read_text()
     for above, found in results(args.sweeps):

@@ -41,12 +41,19 @@ WRONG = tuple(f"wrong {number}" for number in range(8))
 EFFECTS = (0.1, 0.2, 0.5)  # of T(8)
 SHARES = (0.0, 0.2, 0.5, 1.0)
 STRESS = "smaller_memory"  # a factor that brings its cause about
-STRESSES = (0.0, 1.0, 3.0)  # slowdown of the smaller batch sizes, as a multiple of what the anomaly says
+STRESSES = (
+    0.0,
+    1.0,
+    3.0,
+)  # slowdown of the smaller batch sizes, as a multiple of what the anomaly says
 RUNS_PER_VISIT = 3
 
 
 def run(
-    one: Experiment, costs: dict[str | None, dict[int, float]], noise: str, random: np.random.Generator
+    one: Experiment,
+    costs: dict[str | None, dict[int, float]],
+    noise: str,
+    random: np.random.Generator,
 ) -> pd.DataFrame:
     """Rows of an experiment: rounds over factors and batch sizes in random order."""
     visits = [(factor, batch) for factor in (None, *one.factors) for batch in one.batches]
@@ -56,7 +63,9 @@ def run(
         for place, visit in enumerate(random.permutation(len(visits))):
             factor, batch = visits[visit]
             for factor_of_run in times[round_ * len(visits) + place]:
-                rows.append((factor, batch, round_, round(costs[factor][batch] * factor_of_run * 1e6)))
+                rows.append(
+                    (factor, batch, round_, round(costs[factor][batch] * factor_of_run * 1e6))
+                )
     table = pd.DataFrame(rows, columns=["factor", "batch", "round", "duration_ns"])
     if noise != WAITS:
         return table
@@ -141,7 +150,12 @@ def simulate(case: tuple[str, str, float], sweeps: int) -> Counter[str]:
 
 def results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
     sizes = {"verdict": (0.0, *EFFECTS), "share": SHARES, "stress": STRESSES}
-    cases = [(kind, noise, size) for kind, of_kind in sizes.items() for noise in SHAPES for size in of_kind]
+    cases = [
+        (kind, noise, size)
+        for kind, of_kind in sizes.items()
+        for noise in SHAPES
+        for size in of_kind
+    ]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         done = pool.map(simulate, cases, [sweeps] * len(cases))
         counts = dict(zip(cases, track(done, "simulating", total=len(cases)), strict=True))
@@ -159,7 +173,9 @@ def results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
         rows.append(f"| {' | '.join([noise, *right, *(f'{value:.1%}' for value in of_noise)])} |")
     held = [share("share", noise, size, "held") for noise in SHAPES for size in SHARES]
     wrong = max(
-        share("verdict", noise, size, "wrong" if size else "any") for noise in SHAPES for size in sizes["verdict"]
+        share("verdict", noise, size, "wrong" if size else "any")
+        for noise in SHAPES
+        for size in sizes["verdict"]
     )
     begin = "wrong factor. The result: "
     of_any = f"at least {min(held):.1%} of any kind (of {sweeps}); at most {wrong:.1%} of any kind confirm a wrong one."

@@ -40,7 +40,13 @@ LATE_NS = 500_000_000  # ranges that ended so shortly before a kill of all proce
 _TRAINED = ["net:build", "--input-shape", "3,4,4", "--device", "cpu"]
 _NET = [*_TRAINED, "--mode", "forward"]
 _QUICK = ["--batch", "1,2", "--quick", "--time-limit", "0.5"]
-_PROGRAM = ["--", "sh", "-c", 'exec "$0" ranges.py 2> /dev/null', sys.executable]  # what it says is not ours
+_PROGRAM = [
+    "--",
+    "sh",
+    "-c",
+    'exec "$0" ranges.py 2> /dev/null',
+    sys.executable,
+]  # what it says is not ours
 _NEW = ["-o", "store/new"]
 
 
@@ -54,7 +60,8 @@ def ranges_in(folder: Path, store: str = "new") -> int:
     with suppress(CurvescopeError):
         recording = recover(path) if has_chunks(path) else open_recording(path)
         lost = (
-            recording.meta["lost"].get(f"nvtx_{name}", {}) for name in ("unwritten", "unsaved", "dropped", "unclosed")
+            recording.meta["lost"].get(f"nvtx_{name}", {})
+            for name in ("unwritten", "unsaved", "dropped", "unclosed")
         )
         return recording.count_rows("ranges") + sum(entry.get("count", 0) for entry in lost)
     return 0
@@ -147,7 +154,10 @@ def template() -> Path:
 def _cut(made: Path) -> None:
     """A recording whose command was killed."""
     recording = subprocess.Popen(
-        [*CLI, "record", "-o", "store/cut", *_PROGRAM], cwd=made, start_new_session=True, stderr=subprocess.DEVNULL
+        [*CLI, "record", "-o", "store/cut", *_PROGRAM],
+        cwd=made,
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
     )
     while ranges_done(made, None) < 100:
         time.sleep(0.05)
@@ -160,6 +170,8 @@ def _cut(made: Path) -> None:
 @contextmanager
 def trial_folder() -> Iterator[Path]:
     """A copy of the template for one trial, with room for temporary files, which a killed command leaves."""
-    with tempfile.TemporaryDirectory(prefix="curvescope-trial-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="curvescope-trial-", ignore_cleanup_errors=True
+    ) as folder:
         shutil.copytree(template(), folder, dirs_exist_ok=True, symlinks=True)
         yield Path(folder)

@@ -45,7 +45,9 @@ class Outcome:
     code: int | None
     said: str
     problems: list[str] = field(default_factory=list)
-    before: int | None = None  # what was recorded when the fault came, by number; None if nothing is counted
+    before: int | None = (
+        None  # what was recorded when the fault came, by number; None if nothing is counted
+    )
     after: int | None = None  # how much of it is there
     killed_ns: int | None = None  # when all processes were killed
 
@@ -97,9 +99,17 @@ def ended(
     return judged(process.returncode, err)
 
 
-def run(folder: Path, command: str, *, prepare: Callable[[], None] | None = None, **environment: str) -> Outcome:
+def run(
+    folder: Path, command: str, *, prepare: Callable[[], None] | None = None, **environment: str
+) -> Outcome:
     tried = COMMANDS[command]
-    return ended([*CLI, *tried.arguments], folder, environment=environment, prepare=prepare, given=tried.given)
+    return ended(
+        [*CLI, *tried.arguments],
+        folder,
+        environment=environment,
+        prepare=prepare,
+        given=tried.given,
+    )
 
 
 def judged(code: int, err: str) -> Outcome:
@@ -112,7 +122,9 @@ def judged(code: int, err: str) -> Outcome:
     return outcome
 
 
-def signalled(number: signal.Signals, *, alone: bool = False) -> Callable[[Path, str, random.Random], Outcome]:
+def signalled(
+    number: signal.Signals, *, alone: bool = False
+) -> Callable[[Path, str, random.Random], Outcome]:
     """Sends a signal at a random moment of the command's work: to all its processes, as Slurm does, or to it alone."""
 
     def inject(folder: Path, command: str, chance: random.Random) -> Outcome:
@@ -121,7 +133,9 @@ def signalled(number: signal.Signals, *, alone: bool = False) -> Callable[[Path,
         after_s = chance.random() * 1.1 * life_s(command)
         started = Started(tried.arguments, folder)
         time.sleep(after_s)
-        before = None if tried.unit is None else tried.count(folder) if tried.unit != "ranges" else 0
+        before = (
+            None if tried.unit is None else tried.count(folder) if tried.unit != "ranges" else 0
+        )
         started.send(number, alone=alone)
         killed_ns = time.monotonic_ns()
         outcome = finished(started)
@@ -182,7 +196,9 @@ def on_small_disk(folder: Path, command: str, _: random.Random) -> Outcome:
     """A file system of 16 kB, mounted for this trial alone in a namespace of its own; what is on it is copied out."""
     new, seen = folder / "store" / "new", folder / "seen"
     new.mkdir()
-    outcome = in_namespace(folder, command, "mount -t tmpfs -o size=16k none store/new", then="cp -r store/new seen")
+    outcome = in_namespace(
+        folder, command, "mount -t tmpfs -o size=16k none store/new", then="cp -r store/new seen"
+    )
     if seen.exists():
         new.rmdir()
         seen.rename(new)
@@ -191,7 +207,9 @@ def on_small_disk(folder: Path, command: str, _: random.Random) -> Outcome:
 
 def read_only(folder: Path, command: str, _: random.Random) -> Outcome:
     """The store is mounted read-only, in a namespace of its own: permissions do not stop root."""
-    return in_namespace(folder, command, "mount --bind store store && mount -o remount,ro,bind store")
+    return in_namespace(
+        folder, command, "mount --bind store store && mount -o remount,ro,bind store"
+    )
 
 
 def in_namespace(folder: Path, command: str, mount: str, then: str = "true") -> Outcome:
@@ -199,7 +217,17 @@ def in_namespace(folder: Path, command: str, mount: str, then: str = "true") -> 
     script = f'{{ {mount}; }} || {{ echo "cannot mount here" >&2; exit {CANNOT_INJECT}; }}; '
     script += f'"$@"; code=$?; {then}; exit $code'
     outcome = ended(
-        ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh", *CLI, *COMMANDS[command].arguments],
+        [
+            "unshare",
+            "--mount",
+            "--map-root-user",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            *CLI,
+            *COMMANDS[command].arguments,
+        ],
         folder,
         given=COMMANDS[command].given,
     )
@@ -235,7 +263,9 @@ def stepping_clock(folder: Path, command: str, _: random.Random) -> Outcome:
         "time.time = lambda: _now() + random.uniform(-86400, 86400)\n"
         "time.time_ns = lambda: _now_ns() + random.randrange(-86400 * 10**9, 86400 * 10**9)\n"
     )
-    return run(folder, command, PYTHONPATH=f"{startup}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    return run(
+        folder, command, PYTHONPATH=f"{startup}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    )
 
 
 def without(*packages: str, half: bool) -> Callable[[Path, str, random.Random], Outcome]:
@@ -255,7 +285,9 @@ def without(*packages: str, half: bool) -> Callable[[Path, str, random.Random], 
                 f"            raise ModuleNotFoundError(f'No module named {{name!r}}', name=name)\n\n\n"
                 "sys.meta_path.insert(0, Missing())\n"
             )
-        return run(folder, command, PYTHONPATH=f"{startup}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+        return run(
+            folder, command, PYTHONPATH=f"{startup}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        )
 
     return inject
 
@@ -267,7 +299,9 @@ def together(folder: Path, command: str, _: random.Random) -> Outcome:
     before = set((folder / "store").iterdir())
 
     with ThreadPoolExecutor(10) as pool:
-        done = list(pool.map(lambda _: ended([*CLI, *arguments], folder, hung_s=2 * HUNG_S), range(10)))
+        done = list(
+            pool.map(lambda _: ended([*CLI, *arguments], folder, hung_s=2 * HUNG_S), range(10))
+        )
     failed = [each for each in done if each.code != 0]
     outcome = Outcome(failed[0].code if failed else 0, failed[0].said if failed else "")
     for each in done:
@@ -343,7 +377,10 @@ def trial(fault: Fault, command: str, seed: int) -> Outcome:
         outcome = fault.inject(folder, command, random.Random(f"{fault.name} {command} {seed}"))
         if hashes(folder / "store", command) != before:
             outcome.problems.append("what was recorded before was changed")
-        if tried.unit is not None and "could not be injected on this machine" not in outcome.problems:
+        if (
+            tried.unit is not None
+            and "could not be injected on this machine" not in outcome.problems
+        ):
             _count(outcome, command, folder, there)
         outcome.problems += left_behind(folder / "store")
     return outcome
@@ -362,7 +399,9 @@ def _count(outcome: Outcome, command: str, folder: Path, there: int) -> None:
     if outcome.before is not None:
         outcome.after = tried.count(folder)
         if outcome.after < outcome.before:
-            outcome.problems.append(f"{outcome.before - outcome.after} of {outcome.before} {tried.unit} are gone")
+            outcome.problems.append(
+                f"{outcome.before - outcome.after} of {outcome.before} {tried.unit} are gone"
+            )
 
 
 @cache
@@ -370,8 +409,12 @@ def cut_ranges() -> int:
     """Ranges that have ended in the template's cut recording, by its files."""
     from curvescope.profiling.collect.chunks import POP, read_chunks
 
-    chunks = [read_chunks(path) for path in (template() / "store" / "cut" / "chunks").glob("*.chunks")]
-    return sum(int((events["kind"] == POP).sum()) for one in chunks for events in one.threads.values())
+    chunks = [
+        read_chunks(path) for path in (template() / "store" / "cut" / "chunks").glob("*.chunks")
+    ]
+    return sum(
+        int((events["kind"] == POP).sum()) for one in chunks for events in one.threads.values()
+    )
 
 
 def page(results: dict[tuple[str, str], list[Outcome]], minutes: float) -> str:
@@ -396,7 +439,9 @@ def page(results: dict[tuple[str, str], list[Outcome]], minutes: float) -> str:
     ran += f"{cpu_name()})"
     text = re.sub(r"(?s).*?(?=`python )", head, PAGE.read_text(), count=1)
     text = re.sub(r"\d+ trials in sequence.*?(?=\. In each trial)", lambda _: ran, text, count=1)
-    table = [f"| {name} | {_named(commands)} | {counts} |" for (name, counts), commands in rows.items()]
+    table = [
+        f"| {name} | {_named(commands)} | {counts} |" for (name, counts), commands in rows.items()
+    ]
     return with_results(text, "| fault | commands |", table)
 
 
@@ -408,17 +453,27 @@ def _named(commands: list[str]) -> str:
 
 
 def _counted(outcomes: list[Outcome], command: str) -> str:
-    codes = Counter("done" if o.code == 0 else "killed" if (o.code or 0) < 0 else "said" for o in outcomes)
+    codes = Counter(
+        "done" if o.code == 0 else "killed" if (o.code or 0) < 0 else "said" for o in outcomes
+    )
     wrong = [o for o in outcomes if o.problems]
-    reasons = "; ".join(f"{n} {problem}" for problem, n in Counter(p for o in wrong for p in o.problems).items())
+    reasons = "; ".join(
+        f"{n} {problem}" for problem, n in Counter(p for o in wrong for p in o.problems).items()
+    )
     bad = f"{len(wrong)}: {reasons}" if reasons else str(len(wrong))
     counted = [o for o in outcomes if o.before]
     kept = sum(min(o.before or 0, o.after or 0) for o in counted)
-    numbers = f"{kept:,} of {sum(o.before or 0 for o in counted):,} {COMMANDS[command].unit}" if counted else ""
+    numbers = (
+        f"{kept:,} of {sum(o.before or 0 for o in counted):,} {COMMANDS[command].unit}"
+        if counted
+        else ""
+    )
     return f"{len(outcomes)} | {codes['done']} | {codes['said']} | {codes['killed']} | {numbers} | {bad}"
 
 
-def planned(only: list[str] | None, commands: list[str] | None, trials: int | None) -> list[tuple[Fault, str, int]]:
+def planned(
+    only: list[str] | None, commands: list[str] | None, trials: int | None
+) -> list[tuple[Fault, str, int]]:
     """Every trial: the first of each fault and command, then the second of each, so that a part is a part of each."""
     rounds = [
         (seed, place, fault, command)
@@ -449,31 +504,57 @@ def read_kept() -> tuple[dict[Key, Outcome], float]:
 def keep(fault: Fault, command: str, seed: int) -> None:
     began = time.monotonic()
     outcome = trial(fault, command, seed)
-    entry = {"fault": fault.name, "command": command, "seed": seed, "seconds": round(time.monotonic() - began, 2)}
+    entry = {
+        "fault": fault.name,
+        "command": command,
+        "seed": seed,
+        "seconds": round(time.monotonic() - began, 2),
+    }
     KEPT.parent.mkdir(exist_ok=True)
     with KEPT.open("a") as file:
         file.write(json.dumps({**entry, "outcome": asdict(outcome)}) + "\n")
     if outcome.problems:
-        print(f"{fault.name} {command} {seed}: {outcome.problems}, code {outcome.code}\n{outcome.said}", flush=True)
+        print(
+            f"{fault.name} {command} {seed}: {outcome.problems}, code {outcome.code}\n{outcome.said}",
+            flush=True,
+        )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=[f.name for f in FAULTS], action="append", help="these faults")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", choices=[f.name for f in FAULTS], action="append", help="these faults"
+    )
     parser.add_argument("--command", choices=COMMANDS, action="append", help="these commands")
-    parser.add_argument("--trials", type=int, help="of each fault and command (default: 100 kills, fewer of others)")
-    parser.add_argument("--minutes", type=float, default=60.0, help="begin no trial after this time (default: 60)")
-    parser.add_argument("--write", action="store_true", help="write the page from a part of the trials too")
-    parser.add_argument("--page-only", action="store_true", help="run nothing: write the page of what was run")
+    parser.add_argument(
+        "--trials", type=int, help="of each fault and command (default: 100 kills, fewer of others)"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=60.0, help="begin no trial after this time (default: 60)"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the page from a part of the trials too"
+    )
+    parser.add_argument(
+        "--page-only", action="store_true", help="run nothing: write the page of what was run"
+    )
     args = parser.parse_args()
     plan = planned(args.only, args.command, args.trials)
     kept, _ = read_kept()
-    missing = [] if args.page_only else [(f, c, s) for f, c, s in plan if (f.name, c, s) not in kept]
+    missing = (
+        [] if args.page_only else [(f, c, s) for f, c, s in plan if (f.name, c, s) not in kept]
+    )
     print(f"{len(plan)} trials, {len(missing)} of them to be run", flush=True)
-    os.environ["OMP_NUM_THREADS"] = "1"  # threads that wait for each other take most of the time on a busy machine
+    os.environ["OMP_NUM_THREADS"] = (
+        "1"  # threads that wait for each other take most of the time on a busy machine
+    )
     os.chdir(template())  # the checkout would be imported from, where it is the working folder
     with trial_folder() as folder:
-        finished(Started(COMMANDS["runs"].arguments, folder))  # the server of warm commands is no part of any life
+        finished(
+            Started(COMMANDS["runs"].arguments, folder)
+        )  # the server of warm commands is no part of any life
     began_s = time.monotonic()
     for number, one in enumerate(missing, 1):
         if time.monotonic() - began_s > 60 * args.minutes:
@@ -483,7 +564,9 @@ def main() -> int:
             print(f"{number} of {len(missing)} run", flush=True)
     kept, seconds = read_kept()
     results: dict[tuple[str, str], list[Outcome]] = {}
-    for fault, command, seed in sorted(plan, key=lambda one: (FAULTS.index(one[0]), list(COMMANDS).index(one[1]))):
+    for fault, command, seed in sorted(
+        plan, key=lambda one: (FAULTS.index(one[0]), list(COMMANDS).index(one[1]))
+    ):
         if outcome := kept.get((fault.name, command, seed)):
             results.setdefault((fault.name, command), []).append(outcome)
     if args.write or args.page_only or not (args.only or args.command or args.trials):

@@ -37,15 +37,28 @@ CAUSES = ("algorithm switch", "more calls", "wave and tile quantisation", "memor
           "roof change", "throttling", "kernels beside communication", "fixed cost amortised",
           "profiling overhead")  # fmt: skip
 DATE = re.compile(r"20\d\d-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?(Z|\+00:00)?")
-TWICE = ("explain", "breakdown --by layer", "breakdown --by kernel", "roofline", "table", "compare @", "runs")
+TWICE = (
+    "explain",
+    "breakdown --by layer",
+    "breakdown --by kernel",
+    "roofline",
+    "table",
+    "compare @",
+    "runs",
+)
 # Options of commands on every recording, which is @ again; those of TWICE as text and as JSON.
 EACH = [*TWICE, *(f"{line} --json" for line in (*TWICE, "explain --of energy", "explain --pair 8,16", "explain --at 8",
         "explain --curvature linear", "breakdown --batch 2", "breakdown --by phase", "breakdown --by op",
         "roofline --by layer")), "explain --all", "breakdown --by kernel --all", "table --format csv", "export --csv",
         "export --perfetto", "export --parquet", "report"]  # fmt: skip
-SIDES, NETWORKS = "planted/algorithm_switch planted/throttling", "recordings/alexnet-cpu recordings/alexnet"
+SIDES, NETWORKS = (
+    "planted/algorithm_switch planted/throttling",
+    "recordings/alexnet-cpu recordings/alexnet",
+)
 KINETO, SGLANG = "profiles/kineto_resnet50_w0_a.pt.trace.json.gz", "profiles/tl_sglang_"
-BATCHES = "--batch 32,128,512 " + " ".join(f"profiles/parttrans_bs{batch}.pt.trace.json.gz" for batch in (32, 128, 512))
+BATCHES = "--batch 32,128,512 " + " ".join(
+    f"profiles/parttrans_bs{batch}.pt.trace.json.gz" for batch in (32, 128, 512)
+)
 SEVERAL = (f"compare {SIDES}", f"compare {SIDES} --fail-over 5%", f"compare {SIDES} --by kernel", f"compare {NETWORKS}",
            f"compare {SIDES} planted/more_calls", f"table {NETWORKS} --published", "table planted", "runs planted",
            "ranks ranks", "ranks ranks --explain node:1", "ranks ranks --explain 3 --against 8-11", "explain scaling",
@@ -76,10 +89,14 @@ def write_inputs(out: Path) -> None:
     shutil.copy(data / "published" / "k40m_training.csv", out / "times.csv")
     tests = importlib.import_module
     serving, planted = tests("write_trace"), tests("tests.curvescope.recordings")
-    serving.served_trace(out / "profiles" / "served.json", serving.jump_at_8, context=lambda batch: 8192 // batch)
+    serving.served_trace(
+        out / "profiles" / "served.json", serving.jump_at_8, context=lambda batch: 8192 // batch
+    )
     for cause in CAUSES:
         planted.write_planted(out / "planted" / cause.replace(" ", "_"), cause)
-    tests("tests.analysis.test_energy").write(out / "planted" / "energy", lambda batch: 300 if batch == 16 else 200)
+    tests("tests.analysis.test_energy").write(
+        out / "planted" / "energy", lambda batch: 300 if batch == 16 else 200
+    )
     tests("tests.curvescope.tested_recording").write_tested(out / "planted" / "tested")
     tests("tests.curvescope.test_ranks").write_ranks(out / "ranks")
     write_scaling(out / "scaling", planted, tests("tests.analysis.test_scaling").run_of)
@@ -95,14 +112,26 @@ def write_scaling(out: Path, planted, run_of) -> None:
             "configuration": {"network": "alexnet", "input_shape": [3, 224, 224]}, "protocol": protocol, "threads": 1,
             "source": "resident", "timeout_s": 60.0}  # fmt: skip
     for devices, batches in ((1, (2, 4, 8)), (2, (4, 8)), (4, (2, 8))):
-        points = [run_of(devices, b, default_rng(b), slow_rank=1, slow_input=float(devices)) for b in batches]
+        points = [
+            run_of(devices, b, default_rng(b), slow_rank=1, slow_input=float(devices))
+            for b in batches
+        ]
         for rank in range(devices):
             place = {"rank": rank, "world_size": devices, "local_rank": rank % 2, "node": rank // 2}
-            meta = {"protocol": protocol, "unmeasured": [], "discarded_steps": 7, "distributed": place}
-            with planted.RecordingWriter(out / f"devices{devices}/rank{rank}", {**planted.META, **meta}) as writer:
+            meta = {
+                "protocol": protocol,
+                "unmeasured": [],
+                "discarded_steps": 7,
+                "distributed": place,
+            }
+            with planted.RecordingWriter(
+                out / f"devices{devices}/rank{rank}", {**planted.META, **meta}
+            ) as writer:
                 for number, point in enumerate(points):
                     for name in ("steps", "kernels", "ranges"):
-                        rows = getattr(point.ranks[rank], name).assign(mode="training", source="torch", kind="phase")
+                        rows = getattr(point.ranks[rank], name).assign(
+                            mode="training", source="torch", kind="phase"
+                        )
                         rows = rows.assign(step=rows["step"] + 1000 * number)
                         rows = rows.assign(start_ns=rows["start_ns"] + 10**12 * number)
                         writer.write(name, planted.rows_of_table(name, rows))
@@ -114,7 +143,9 @@ def write(root: Path, inputs: Path, out: Path, jobs: int, only: str) -> None:
     if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ENVIRONMENT)
     # Before an editable installation, which finds modules first, and knows only those of its own checkout.
-    sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in type(finder).__module__]
+    sys.meta_path[:] = [
+        finder for finder in sys.meta_path if "editable" not in type(finder).__module__
+    ]
     sys.path.insert(0, str(root))
     assert Path(importlib.import_module("curvescope.cli").__file__).is_relative_to(root)
     out.mkdir(parents=True)
@@ -123,13 +154,23 @@ def write(root: Path, inputs: Path, out: Path, jobs: int, only: str) -> None:
         shutil.copytree(inputs, work, dirs_exist_ok=True)
         os.chdir(work)
         profiles = sorted(Path("profiles").iterdir())
-        groups = FURTHER | {f"imported/{p.name}": [f"import {p} -o imported/{p.name}"] for p in profiles}
-        groups |= {str(path): [] for name in ("recordings", "planted") for path in sorted(Path(name).iterdir())}
+        groups = FURTHER | {
+            f"imported/{p.name}": [f"import {p} -o imported/{p.name}"] for p in profiles
+        }
+        groups |= {
+            str(path): []
+            for name in ("recordings", "planted")
+            for path in sorted(Path(name).iterdir())
+        }
         groups["help"] = [f"{c} --help" for c in importlib.import_module("curvescope.cli").COMMANDS]
         tasks = [(name, lines, root, out) for name, lines in groups.items() if only in name]
         fork = multiprocessing.get_context("fork")
-        with fork.Pool(1) as pool:  # what a command imports, the parent imports once for all processes to come
-            names = pool.apply(modules_after, (f"report {next(Path('recordings').iterdir())} -o warm.html",))
+        with fork.Pool(
+            1
+        ) as pool:  # what a command imports, the parent imports once for all processes to come
+            names = pool.apply(
+                modules_after, (f"report {next(Path('recordings').iterdir())} -o warm.html",)
+            )
         for name in names:
             importlib.import_module(name)
         with fork.Pool(jobs, maxtasksperchild=1) as pool:
@@ -139,7 +180,11 @@ def write(root: Path, inputs: Path, out: Path, jobs: int, only: str) -> None:
 def modules_after(line: str) -> list[str]:
     """Names of the modules that a command imports, of the product and of large packages."""
     run(line)
-    return [name for name in sys.modules if name.startswith(("curvescope", "pandas", "pyarrow", "rich", "scipy"))]
+    return [
+        name
+        for name in sys.modules
+        if name.startswith(("curvescope", "pandas", "pyarrow", "rich", "scipy"))
+    ]
 
 
 def run(line: str) -> tuple[int | str, str, str]:
@@ -176,14 +221,21 @@ def keep(name: str, line: str, out: Path, root: Path) -> None:
 
     makes = line.startswith(("report", "export"))
     code, stdout, stderr = run(line + f" -o {made}" * makes)
-    entry = {"command": line, "exit": code, "stderr": clean(stderr).splitlines(), "stdout": clean(stdout).splitlines()}
+    entry = {
+        "command": line,
+        "exit": code,
+        "stderr": clean(stderr).splitlines(),
+        "stdout": clean(stdout).splitlines(),
+    }
     if "json" in line:
         with contextlib.suppress(ValueError):
             entry["stdout"] = json.loads(clean(stdout))
     if line.startswith("import") and " -o " in line:
         made = Path(line.partition(" -o ")[2].split()[0])
     files = [made] * made.is_file() or sorted(path for path in made.rglob("*") if path.is_file())
-    entry["files"] = {str(path.relative_to(made.parent)): contents(path, clean, name) for path in files}
+    entry["files"] = {
+        str(path.relative_to(made.parent)): contents(path, clean, name) for path in files
+    }
     file = re.sub(r"[^\w.,%-]+", "_", line.replace(f" {name}", ""))[:150]
     (out / name / f"{file}.json").write_text(json.dumps(entry, indent=1, ensure_ascii=False))
 
@@ -192,7 +244,10 @@ def contents(path: Path, clean, name: str) -> object:
     """A file in short: digests of a table's columns; the data and the page of a report, its script once."""
     if path.suffix == ".parquet":
         table = pyarrow.parquet.ParquetFile(path).read()
-        return {c: f"{table[c].type} {table.num_rows} {digest(str(table[c].to_pylist()))}" for c in table.column_names}
+        return {
+            c: f"{table[c].type} {table.num_rows} {digest(str(table[c].to_pylist()))}"
+            for c in table.column_names
+        }
     text = clean(path.read_text())
     if path.name == "recording.json":
         return json.loads(text)
@@ -213,18 +268,25 @@ def digest(text: str) -> str:
 
 def compare(old: Path, new: Path, most_lines: int, most_files: int, only: str) -> int:
     names = {
-        str(path.relative_to(folder)) for folder in (old, new) for path in folder.rglob("*.json") if path.is_file()
+        str(path.relative_to(folder))
+        for folder in (old, new)
+        for path in folder.rglob("*.json")
+        if path.is_file()
     }
     names = sorted(name for name in names if only in str(Path(name).parent))
     different = 0
     for name in names:
-        before, after = ((folder / name).read_text() if (folder / name).exists() else "" for folder in (old, new))
+        before, after = (
+            (folder / name).read_text() if (folder / name).exists() else "" for folder in (old, new)
+        )
         if before == after:
             continue
         different += 1
         if different <= most_files:
             both = before.splitlines(), after.splitlines()
-            lines = list(difflib.unified_diff(*both, f"{old}/{name}", f"{new}/{name}", "", "", 1, ""))
+            lines = list(
+                difflib.unified_diff(*both, f"{old}/{name}", f"{new}/{name}", "", "", 1, "")
+            )
             further = [f"… {len(lines) - most_lines} more lines"] * (len(lines) > most_lines)
             print(*lines[:most_lines], *further, sep="\n")
     print(f"{different} of {len(names)} files differ.")
@@ -232,13 +294,19 @@ def compare(old: Path, new: Path, most_lines: int, most_files: int, only: str) -
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("verb", choices=("inputs", "write", "compare"))
     parser.add_argument("folders", type=Path, nargs="+")
-    parser.add_argument("--inputs", type=Path, default=Path("/tmp/golden/inputs"), help="folder written by `inputs`")
+    parser.add_argument(
+        "--inputs", type=Path, default=Path("/tmp/golden/inputs"), help="folder written by `inputs`"
+    )
     parser.add_argument("--root", type=Path, default=HERE, help="checkout whose code runs")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument("--only", default="", help="part of a group's name, e.g. planted/ or imported/served")
+    parser.add_argument(
+        "--only", default="", help="part of a group's name, e.g. planted/ or imported/served"
+    )
     parser.add_argument("--lines", type=int, default=30, help="lines shown of a file")
     parser.add_argument("--files", type=int, default=40, help="files shown")
     args = parser.parse_args()

@@ -115,7 +115,10 @@ def rows_of(kind: str) -> Iterator[dict[str, Any]]:
                     if isinstance(found, Empty):
                         raise SystemExit(f"{kind}, batch {batch}: {found.detail}")
                     place = {"kind": kind, "variant": variant, "batch": batch, "round": round_}
-                    yield from ({**place, "index": index, **row, "process": start} for index, row in enumerate(found))
+                    yield from (
+                        {**place, "index": index, **row, "process": start}
+                        for index, row in enumerate(found)
+                    )
         finally:
             for worker in workers:
                 worker.end()
@@ -123,7 +126,10 @@ def rows_of(kind: str) -> Iterator[dict[str, Any]]:
 
 def judge(rows: pd.DataFrame, kind: str) -> Judged:
     """Every ordered pair of the variants of one set, as the rules judge an experiment."""
-    tested, facts = excess(*BATCHES[-2:]), {CHANGE: FactorFacts(name=CHANGE, what=CHANGE, remedy=CHANGE)}
+    tested, facts = (
+        excess(*BATCHES[-2:]),
+        {CHANGE: FactorFacts(name=CHANGE, what=CHANGE, remedy=CHANGE)},
+    )
     one = Experiment(
         number=0,
         stage=Stage.CONFIRM,
@@ -140,7 +146,9 @@ def judge(rows: pd.DataFrame, kind: str) -> Judged:
     pairs = list(itertools.permutations(sorted(rows["variant"].unique()), 2))
     for unmodified, changed in pairs:
         both = rows[rows["variant"].isin((unmodified, changed))]
-        both = both.assign(experiment=0, factor=[CHANGE if v == changed else None for v in both["variant"]])
+        both = both.assign(
+            experiment=0, factor=[CHANGE if v == changed else None for v in both["variant"]]
+        )
         measured = [found for found, _ in measure(one, both, facts)]
         claims = {(one.functional, CHANGE): CLAIM * measured[0].times_ms[-1].value}
         outcomes = judged(measured, claims)
@@ -152,7 +160,9 @@ def judge(rows: pd.DataFrame, kind: str) -> Judged:
 
 def main() -> None:
     """Record the sets that are asked for, then judge all that are kept."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--record", action="store_true", help=f"record {', '.join(KINDS)} anew")
     parser.add_argument("--file", type=Path, default=KEPT, help="where the steps are kept")
     args = parser.parse_args()

@@ -45,12 +45,17 @@ def own(model: nn.Module, x: torch.Tensor, train: bool) -> OwnStep:
 
 
 def steps() -> dict[str, OwnStep | Workload]:
-    blocks = [nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0, norm_first=True) for _ in range(6)]
+    blocks = [
+        nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0, norm_first=True)
+        for _ in range(6)
+    ]
     return {
         "300 operators of 5 µs in 30 layers, inference": own(
             nn.Sequential(*(Small() for _ in range(30))), torch.randn(4000), train=False
         ),
-        "encoder of 6 blocks, batch 8, training": own(nn.Sequential(*blocks), torch.randn(8, 64, 64), train=True),
+        "encoder of 6 blocks, batch 8, training": own(
+            nn.Sequential(*blocks), torch.randn(8, 64, 64), train=True
+        ),
         "AlexNet, batch 8, training": Workload(get_network("alexnet")),
     }
 
@@ -75,7 +80,10 @@ def measure(workload: OwnStep | Workload) -> dict[str, np.ndarray]:
         note("unprofiled", lambda: workload.time_step()[1] / 1e6)
         with Marks().installed(workload.layers()) as marks:
             note("marked, wall time", lambda: wall_ms(lambda: marks.run(workload.run)))
-            note("marked, time by place", lambda: sum(row["duration_ns"] for row in marks.run(workload.run)) / 1e6)
+            note(
+                "marked, time by place",
+                lambda: sum(row["duration_ns"] for row in marks.run(workload.run)) / 1e6,
+            )
         note("profiled", lambda: record_step(workload).windows[0][1] / 1e6)
         named = workload.first_profiled.pop(8)
         note("profiled, MKL's log on", lambda: record_step(workload).windows[0][1] / 1e6)
@@ -91,7 +99,9 @@ def main() -> None:
         print(f"{name}: {faster_half(plain):.3f} ms unprofiled, n {_ROUNDS} rounds of 3 steps each")
         for instrument, values in times.items():
             low, high = np.percentile(values / plain, [25, 75])
-            print(f"  {instrument:30s} {faster_half(values) / faster_half(plain):6.2f} ({low:.2f} … {high:.2f})")
+            print(
+                f"  {instrument:30s} {faster_half(values) / faster_half(plain):6.2f} ({low:.2f} … {high:.2f})"
+            )
 
 
 if __name__ == "__main__":

@@ -31,7 +31,12 @@ from curvescope.profiling.recording.disturbed import LEAST_ROUNDS
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 BATCHES = (1, 2, 4, 8, 16, 32)
-PROTOCOLS = {"quick": (4, 2), "default, least": (6, 1), "default": (6, 4), "long": (20, 4)}  # rounds, steps of a visit
+PROTOCOLS = {
+    "quick": (4, 2),
+    "default, least": (6, 1),
+    "default": (6, 4),
+    "long": (20, 4),
+}  # rounds, steps of a visit
 EFFECTS = (0.0, 0.02, 0.05, 0.1, 0.2)
 PLACE = (8, 16)  # from the second on the planted effect is there
 TESTED = bend(4, 8, 16)
@@ -42,7 +47,9 @@ Noise = Callable[[np.random.Generator, int, int], np.ndarray]
 
 def skewed(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
     """A long tail to the right, and a factor shared by all steps of a visit."""
-    return (1 + random.gamma(1.0, 0.03, (visits, steps))) * (1 + 0.01 * random.standard_normal((visits, 1)))
+    return (1 + random.gamma(1.0, 0.03, (visits, steps))) * (
+        1 + 0.01 * random.standard_normal((visits, 1))
+    )
 
 
 def spikes(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
@@ -73,7 +80,9 @@ def busy_neighbour(random: np.random.Generator, visits: int, steps: int) -> np.n
     """Three in ten visits run 2 to 1,000 times slower and say that threads waited for a core: they are set aside."""
     quiet = np.exp(0.02 * random.standard_normal((visits, steps)))
     return quiet * np.where(
-        random.random((visits, 1)) < 0.3, np.exp(random.uniform(*np.log((2, 1000)), (visits, 1))), 1.0
+        random.random((visits, 1)) < 0.3,
+        np.exp(random.uniform(*np.log((2, 1000)), (visits, 1))),
+        1.0,
     )
 
 
@@ -106,10 +115,26 @@ def even(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
 
 SHAPES: dict[str, Noise] = {
     f.__name__.replace("_", " "): f
-    for f in (even, skewed, spikes, two_paces, two_states, slow_visits, warming, wandering, persistent, busy_neighbour)
+    for f in (
+        even,
+        skewed,
+        spikes,
+        two_paces,
+        two_states,
+        slow_visits,
+        warming,
+        wandering,
+        persistent,
+        busy_neighbour,
+    )
 }
-WAITS, SLOWED = "busy neighbour", 1.5  # the shape whose steps count what slows them, and what that is at least
-CENTRED = tuple(name for name in SHAPES if name not in ("warming", "wandering"))  # T(b) itself has one true value
+WAITS, SLOWED = (
+    "busy neighbour",
+    1.5,
+)  # the shape whose steps count what slows them, and what that is at least
+CENTRED = tuple(
+    name for name in SHAPES if name not in ("warming", "wandering")
+)  # T(b) itself has one true value
 
 
 def waits_ns(duration_ns: pd.Series, due_ns: pd.Series) -> pd.Series:
@@ -139,14 +164,19 @@ def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, swee
     for _ in range(sweeps):
         sweep = sweep_of(random, shape, effect, rounds, steps)
         if shape == WAITS:
-            sweep = sweep.assign(run_queue_wait_ns=waits_ns(sweep["duration_ns"], 1e6 * sweep["batch"].map(cost_ms)))
+            sweep = sweep.assign(
+                run_queue_wait_ns=waits_ns(sweep["duration_ns"], 1e6 * sweep["batch"].map(cost_ms))
+            )
         curve = cost_curve(sweep, FASTER_HALF)
         findings = find(curve)
         wanted = [f for f in findings if f.verdict == FindingVerdict.ANOMALY]
         alarms += any(not effect or f.tested.at in PLACE for f in wanted)
         held = curve.evaluate(TESTED)
         covered += bool(held.low <= truth <= held.high)
-        points += sum(bool(p.time_ms.low <= middle * cost_ms[p.condition] <= p.time_ms.high) for p in curve.points)
+        points += sum(
+            bool(p.time_ms.low <= middle * cost_ms[p.condition] <= p.time_ms.high)
+            for p in curve.points
+        )
     return Tally(sweeps, alarms, covered, points)
 
 
@@ -154,7 +184,9 @@ def cost_with(effect: float) -> dict[int, float]:
     return {b: (20.0 + 10.0 * b) * (1 + effect * (b >= PLACE[1])) for b in BATCHES}
 
 
-def sweep_of(random: np.random.Generator, shape: str, effect: float, rounds: int, steps: int) -> pd.DataFrame:
+def sweep_of(
+    random: np.random.Generator, shape: str, effect: float, rounds: int, steps: int
+) -> pd.DataFrame:
     """Steps over `BATCHES` of a cost fixed plus proportional, with `effect` more from batch 16 on."""
     cost_ms = cost_with(effect)
     factors = iter(SHAPES[shape](random, rounds * len(BATCHES), steps))
@@ -167,21 +199,34 @@ def sweep_of(random: np.random.Generator, shape: str, effect: float, rounds: int
             for place, batch in enumerate(order, round_ * len(BATCHES))
             for factor in next(factors)
         ]
-    return pd.DataFrame(rows, columns=["batch", "round", "start_ns", "duration_ns"]).assign(profiled=False)
+    return pd.DataFrame(rows, columns=["batch", "round", "start_ns", "duration_ns"]).assign(
+        profiled=False
+    )
 
 
 def _run(case: tuple[str, str, float], sweeps: int) -> Tally:
     shape, protocol, effect = case
     rounds, steps = PROTOCOLS[protocol]
-    seed = list(SHAPES).index(shape) * 100 + list(PROTOCOLS).index(protocol) * 10 + EFFECTS.index(effect)
+    seed = (
+        list(SHAPES).index(shape) * 100
+        + list(PROTOCOLS).index(protocol) * 10
+        + EFFECTS.index(effect)
+    )
     return simulate(shape, rounds, steps, effect, seed, sweeps)
 
 
 TERM_PAIR = excess(8, 16)
-TERM_COSTS_MS = {8: (24.0, 16.0, 2.0), 16: (96.0, 32.0, 2.0)}  # planted layer: 48 at 16 were due; other layer; idle
+TERM_COSTS_MS = {
+    8: (24.0, 16.0, 2.0),
+    16: (96.0, 32.0, 2.0),
+}  # planted layer: 48 at 16 were due; other layer; idle
 TERM_ROUNDS = (4, 6, 12, 30)
 OVERHEAD_SHARE = 0.02
-_KEYS = (Key("planted", "forward", "kernels"), Key("other", "forward", "kernels"), Key(None, None, "idle"))
+_KEYS = (
+    Key("planted", "forward", "kernels"),
+    Key("other", "forward", "kernels"),
+    Key(None, None, "idle"),
+)
 
 
 def _alike(_random: np.random.Generator, rounds: int) -> np.ndarray:
@@ -226,7 +271,9 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int) -> TermTally
         samples, rows = {}, []
         for batch, costs in TERM_COSTS_MS.items():
             waited = np.zeros(rounds, bool)
-            waited[random.permutation(rounds)[LEAST_ROUNDS:]] = random.random(rounds - LEAST_ROUNDS) < aside
+            waited[random.permutation(rounds)[LEAST_ROUNDS:]] = (
+                random.random(rounds - LEAST_ROUNDS) < aside
+            )
 
             def times(
                 of_rounds: np.ndarray, factor: np.ndarray = factor, costs: tuple[float, ...] = costs
@@ -248,7 +295,9 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int) -> TermTally
     values = np.array([[value.value for value in row] for row in estimates])
     # What the statistic is on average: the faster half of noisy steps lies below the times without noise.
     truth = values.mean(axis=0)
-    held = [sum(row[i].low <= true <= row[i].high for row in estimates) for i, true in enumerate(truth)]
+    held = [
+        sum(row[i].low <= true <= row[i].high for row in estimates) for i, true in enumerate(truth)
+    ]
     width = float(np.mean([row[0].high - row[0].low for row in estimates]) / 1.96 / 2)
     return TermTally(sweeps, tuple(held), width / _spread(values[:, 0].tolist()))
 
@@ -272,35 +321,54 @@ def _without_anomaly(shape: str, tally: Tally) -> str:
 
 
 def page_results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
-    straight, longer = list(product(PROTOCOLS, EFFECTS[:1])), list(product(("quick", "default"), EFFECTS[1:]))
+    straight, longer = (
+        list(product(PROTOCOLS, EFFECTS[:1])),
+        list(product(("quick", "default"), EFFECTS[1:])),
+    )
     cases = [(shape, *column) for shape in SHAPES for column in (*straight, *longer)]
     of_terms = list(product(TERM_SHAPES, TERM_ROUNDS))
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         done = pool.map(_run, cases, [sweeps] * len(cases))
         tallies = dict(zip(cases, track(done, "simulating", total=len(cases)), strict=True))
-        split = list(track(pool.map(_run_terms, of_terms, [sweeps] * len(of_terms)), "terms", total=len(of_terms)))
+        split = list(
+            track(
+                pool.map(_run_terms, of_terms, [sweeps] * len(of_terms)),
+                "terms",
+                total=len(of_terms),
+            )
+        )
     yield "| noise | meaning |", [f"| {name} | {noise.__doc__} |" for name, noise in SHAPES.items()]
     for heading, columns, cell in (
         ("## False alarms, and intervals that hold", straight, _without_anomaly),
         ("## Power", longer, lambda _, tally: f"{tally.alarms / tally.sweeps:.0%}"),
     ):
-        rows = [" | ".join([shape, *(cell(shape, tallies[shape, p, e]) for p, e in columns)]) for shape in SHAPES]
+        rows = [
+            " | ".join([shape, *(cell(shape, tallies[shape, p, e]) for p, e in columns)])
+            for shape in SHAPES
+        ]
         yield heading, [f"| {row} |" for row in rows]
     by_shape: dict[str, list[str]] = {}
     for (shape, _), tally in zip(of_terms, split, strict=True):
         planted, *others = (count / sweeps for count in tally.held)
-        by_shape.setdefault(shape, []).append(f"{planted:.1%}, {min(others):.1%}, {tally.width:.2f}")
+        by_shape.setdefault(shape, []).append(
+            f"{planted:.1%}, {min(others):.1%}, {tally.width:.2f}"
+        )
     rows = [f"| {' | '.join([shape, *cells])} |" for shape, cells in by_shape.items()]
     yield "## 95 % intervals of terms", rows
     alarms = max(tallies[case].alarms for case in cases if not case[2]) / sweeps
-    held = min(tallies[s, p, e].points for s in CENTRED for p, e in straight) / sweeps / len(BATCHES)
+    held = (
+        min(tallies[s, p, e].points for s in CENTRED for p, e in straight) / sweeps / len(BATCHES)
+    )
     power = min(tallies[s, "default", EFFECTS[-1]].alarms for s in SHAPES) / sweeps
     for words, end in (
         (
             "The tests report an anomaly in",
             f"**{alarms:.1%}** or less of simulated sweeps without one, under every noise.",
         ),
-        ("Intervals of a step time hold", f"the true value in **{held:.1%}** or more of the sweeps."),
+        (
+            "Intervals of a step time hold",
+            f"the true value in **{held:.1%}** or more of the sweeps.",
+        ),
         (
             "A step time that is 20 % longer",
             f"from one batch size on is found in **{power:.0%}** or more of them (default protocol).",

@@ -60,7 +60,16 @@ def read_list(path: Path = LIST) -> list[Mutant]:
 
 def copy_checkout(folder: Path) -> None:
     """Copy every file of the checkout that git does not ignore, and the native libraries, into `folder`."""
-    listed = ["git", "-C", str(CHECKOUT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = [
+        "git",
+        "-C",
+        str(CHECKOUT),
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
     names = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split("\0")
     for name in filter(None, names):
         source, target = CHECKOUT / name, folder / name
@@ -78,14 +87,32 @@ def run_tests(folder: Path, tests: Sequence[str]) -> int:
     # The import hook of an editable install would find the checkout; an empty module of its name replaces it.
     for hook in (module for module in sys.modules if module.startswith("_editable_")):
         (folder / f"{hook}.py").touch()
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow",
+        *tests,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     imported = "import curvescope; print(curvescope.__file__)"
     found = subprocess.run(
-        [sys.executable, "-c", imported], cwd=folder, env=environment, check=True, capture_output=True, text=True
+        [sys.executable, "-c", imported],
+        cwd=folder,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     if folder.resolve() not in Path(found.stdout.strip()).resolve().parents:
-        raise SystemExit(f"The tests would import {found.stdout.strip()}, not the copy in {folder}.")
+        raise SystemExit(
+            f"The tests would import {found.stdout.strip()}, not the copy in {folder}."
+        )
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode not in (_PASSED, _FAILED):
         print(done.stdout[-4000:], done.stderr[-4000:], sep="\n")
@@ -111,7 +138,10 @@ def plant(mutants: Sequence[Mutant], folder: Path, run: RunTests = run_tests) ->
         verdict = {_PASSED: "survived", _FAILED: "caught"}.get(code, "broken")
         survived += [mutant.number] * (verdict == "survived")
         broken += [mutant.number] * (verdict == "broken")
-        print(f"{mutant.number:3} {verdict:8} {time.monotonic() - began:5.0f} s  {mutant.error}", flush=True)
+        print(
+            f"{mutant.number:3} {verdict:8} {time.monotonic() - began:5.0f} s  {mutant.error}",
+            flush=True,
+        )
     print(f"{len(mutants) - len(survived) - len(broken)} of {len(mutants)} caught")
     if broken:
         print("the tests could not be run with:", *broken)
@@ -123,8 +153,12 @@ def plant(mutants: Sequence[Mutant], folder: Path, run: RunTests = run_tests) ->
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--only", type=int, nargs="+", metavar="N", help="numbers of the mutants to plant")
-    parser.add_argument("--virtual", action="store_true", help=f"those of {VIRTUAL_LIST.name}, in its environment")
+    parser.add_argument(
+        "--only", type=int, nargs="+", metavar="N", help="numbers of the mutants to plant"
+    )
+    parser.add_argument(
+        "--virtual", action="store_true", help=f"those of {VIRTUAL_LIST.name}, in its environment"
+    )
     chosen = parser.parse_args(arguments)
     listed = read_list(VIRTUAL_LIST if chosen.virtual else LIST)
     mutants = [mutant for mutant in listed if not chosen.only or mutant.number in chosen.only]

@@ -77,8 +77,12 @@ def alexnet_ungrouped(image: int = 227) -> Mapping[str, Any]:
     parameters = 0
     channels, extent = 3, image
 
-    def add(layer: str, op: str, inputs: list[list[list[int]]], output: list[list[int]], **settings: Any) -> None:
-        rows.append({"layer": layer, "op": op, "inputs": inputs, "outputs": [output], "settings": settings})
+    def add(
+        layer: str, op: str, inputs: list[list[list[int]]], output: list[list[int]], **settings: Any
+    ) -> None:
+        rows.append(
+            {"layer": layer, "op": op, "inputs": inputs, "outputs": [output], "settings": settings}
+        )
 
     for name, width, kernel, stride, pad, after in (
         ("1", 96, 11, 4, 0, "np"), ("2", 256, 5, 1, 2, "np"),
@@ -92,7 +96,9 @@ def alexnet_ungrouped(image: int = 227) -> Mapping[str, Any]:
             stride=[stride, stride], padding=[pad, pad], groups=1)  # fmt: skip
         add(f"relu{name}", "relu_", [output], output)
         if "n" in after:
-            add(f"norm{name}", "gelu", [output], output)  # a fused response normalisation moves as much
+            add(
+                f"norm{name}", "gelu", [output], output
+            )  # a fused response normalisation moves as much
         if "p" in after:
             extent = (extent - 3) // 2 + 1
             pooled = [[1, 0], [0, width], [0, extent], [0, extent]]
@@ -102,12 +108,23 @@ def alexnet_ungrouped(image: int = 227) -> Mapping[str, Any]:
     inputs = channels * extent * extent
     for name, width in (("6", 4096), ("7", 4096), ("8", 1000)):
         add(
-            f"fc{name}", "addmm", [[[0, width]], [[1, 0], [0, inputs]], [[0, inputs], [0, width]]], [[1, 0], [0, width]]
+            f"fc{name}",
+            "addmm",
+            [[[0, width]], [[1, 0], [0, inputs]], [[0, inputs], [0, width]]],
+            [[1, 0], [0, width]],
         )
         parameters += width * (inputs + 1)
         inputs = width
-    kept = sum(np.prod([c for _, c in row["outputs"][0]][1:]) for row in rows if not row["op"].endswith("_"))
-    return {"parameters": parameters, "activation_bytes": int(4 * (kept + 3 * image * image)), "operations": rows}
+    kept = sum(
+        np.prod([c for _, c in row["outputs"][0]][1:])
+        for row in rows
+        if not row["op"].endswith("_")
+    )
+    return {
+        "parameters": parameters,
+        "activation_bytes": int(4 * (kept + 3 * image * image)),
+        "operations": rows,
+    }
 
 
 def with_normalised_images(operations: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -121,12 +138,16 @@ def with_normalised_images(operations: Mapping[str, Any]) -> Mapping[str, Any]:
                  "outputs": [images], "settings": {}}  # fmt: skip
     return {
         "parameters": operations["parameters"] + 2 * images[1][1],
-        "activation_bytes": operations["activation_bytes"] + 4 * int(np.prod([constant for _, constant in images[1:]])),
+        "activation_bytes": operations["activation_bytes"]
+        + 4 * int(np.prod([constant for _, constant in images[1:]])),
         "operations": [normalise, *operations["operations"]],
     }
 
 
-_OWN_TABLES = {"AlexNet-227(group=1)": alexnet_ungrouped, "Alexnet": partial(alexnet_ungrouped, 224)}
+_OWN_TABLES = {
+    "AlexNet-227(group=1)": alexnet_ungrouped,
+    "Alexnet": partial(alexnet_ungrouped, 224),
+}
 
 
 def read_sweeps(folder: Path) -> pd.DataFrame:
@@ -154,7 +175,8 @@ def read_torch7(folder: Path) -> pd.DataFrame:
     table = table.assign(framework="Torch7", library=library)
     both_ms = table.forward_ms + table.backward_ms
     steps = [
-        table.assign(step=s, time_ms=ms) for s, ms in (("forward", table.forward_ms), ("forward+backward", both_ms))
+        table.assign(step=s, time_ms=ms)
+        for s, ms in (("forward", table.forward_ms), ("forward+backward", both_ms))
     ]
     return pd.concat(steps)
 
@@ -170,11 +192,16 @@ def _read_mxnet(path: Path) -> pd.DataFrame:
 
 
 def model_curve(
-    curve: tuple[str, ...], batches: list[int], without: Mapping[str, Mapping[str, Constants]], **changed: Any
+    curve: tuple[str, ...],
+    batches: list[int],
+    without: Mapping[str, Mapping[str, Constants]],
+    **changed: Any,
 ) -> Step:
     gpu, framework, network, step, library = curve
     rules = FRAMEWORKS[_RULES[framework]]
-    operations = _OWN_TABLES[network]() if network in _OWN_TABLES else load_operations(_NETWORKS[network])
+    operations = (
+        _OWN_TABLES[network]() if network in _OWN_TABLES else load_operations(_NETWORKS[network])
+    )
     if network.startswith("Resnet"):
         rules = replace(rules, workspace_bytes=_RESNET_WORKSPACE_BYTES)
         operations = with_normalised_images(operations)
@@ -196,7 +223,9 @@ def curves(sweeps: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], pd.DataFrame
             yield curve, rows.sort_values("batch")
 
 
-def measure_engine(sweeps: pd.DataFrame, without: Mapping[str, Mapping[str, Constants]]) -> pd.DataFrame:
+def measure_engine(
+    sweeps: pd.DataFrame, without: Mapping[str, Mapping[str, Constants]]
+) -> pd.DataFrame:
     """What small training steps of MXNet take beyond the model, for each time that the host waits.
 
     The model of these steps has no engine and no updates, which run beside.
@@ -206,18 +235,24 @@ def measure_engine(sweeps: pd.DataFrame, without: Mapping[str, Mapping[str, Cons
     for curve, part in curves(small[small.batch <= _MOST_IMAGES]):
         batches = part.batch.tolist()
         bare, with_second = (
-            model_curve(curve, batches, without, engine_s=engine_s, update_operators=0, update_passes=0).time_s
+            model_curve(
+                curve, batches, without, engine_s=engine_s, update_operators=0, update_passes=0
+            ).time_s
             for engine_s in (0.0, 1.0)
         )
         beyond_s = (part.time_ms.to_numpy(np.float64) * 1e-3 - bare) / (with_second - bare)
         found.setdefault(DEVICES[curve[0]], []).extend(beyond_s.tolist())
     rows = [(device, len(times_s), float(np.median(times_s))) for device, times_s in found.items()]
     table = pd.DataFrame(rows, columns=["device", "n", "engine_s"])
-    return table.assign(others_s=[table.engine_s[table.device != device].median() for device in table.device])
+    return table.assign(
+        others_s=[table.engine_s[table.device != device].median() for device in table.device]
+    )
 
 
 def compare_sweeps(
-    sweeps: pd.DataFrame, without: Mapping[str, Mapping[str, Constants]], engine_s: Mapping[str, float]
+    sweeps: pd.DataFrame,
+    without: Mapping[str, Mapping[str, Constants]],
+    engine_s: Mapping[str, float],
 ) -> pd.DataFrame:
     """Published and modelled steps, with 90 % intervals; `without` has the fits that left a GPU out, by its key."""
     frames, fitted = [], load_fitted()
@@ -252,6 +287,10 @@ def _draw_ms(step: Step, spreads: Mapping[str, Spread]) -> Floats:
             columns.append((kind, name, f"{kind} {shape}", times))
     names = zip(*[column[:3] for column in columns], (HOST, "", ""), strict=True)
     errors = draw_errors(*names, len(sizes), spreads)
-    device_s = np.einsum("rbt,tb->rb", errors[:, :, :-1], np.stack([times for *_, times in columns]))
+    device_s = np.einsum(
+        "rbt,tb->rb", errors[:, :, :-1], np.stack([times for *_, times in columns])
+    )
     host = errors[:, :, -1]
-    return np.asarray(np.maximum(device_s - step.beside_s + step.waiting_s * host, step.host_s * host) * 1e3)
+    return np.asarray(
+        np.maximum(device_s - step.beside_s + step.waiting_s * host, step.host_s * host) * 1e3
+    )

@@ -119,9 +119,15 @@ def _figure(kept: dict[str, Any], name: str, pattern: str, sentence: str) -> str
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=[b.name for b in BENCHMARKS], help="run these")
-    parser.add_argument("--missing", action="store_true", help="run what was not run yet, or failed")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", action="append", choices=[b.name for b in BENCHMARKS], help="run these"
+    )
+    parser.add_argument(
+        "--missing", action="store_true", help="run what was not run yet, or failed"
+    )
     parser.add_argument("--page-only", action="store_true", help="run nothing")
     args = parser.parse_args()
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
@@ -135,11 +141,16 @@ def main() -> int:
     failed = []
     for number, benchmark in enumerate(wanted, 1):
         left_s = sum(one.quiet_s for one in wanted[number - 1 :])
-        print(f"== {number} of {len(wanted)}: {benchmark.title} (about {left_s / 60:.0f} min left)", flush=True)
+        print(
+            f"== {number} of {len(wanted)}: {benchmark.title} (about {left_s / 60:.0f} min left)",
+            flush=True,
+        )
         try:
             found = run(benchmark)
         except KeyboardInterrupt:
-            print(f"Interrupted; {number - 1} are kept. The others: `python benchmarks/page.py --missing`.")
+            print(
+                f"Interrupted; {number - 1} are kept. The others: `python benchmarks/page.py --missing`."
+            )
             return 130
         if found["exit_code"]:
             failed.append(benchmark.name)

@@ -116,8 +116,17 @@ def _case(
     return Case(make, what, tuple(values), functional, tuple(conditions), *named, **more)
 
 
-SLOW, SWITCH, FAULTS, TILES = "slow library call", "algorithm switch", "page faults", "wave and tile quantisation"
-WORK, VALUES, COPIES = "more work than in proportion", "values of the operands", "copies of operands"
+SLOW, SWITCH, FAULTS, TILES = (
+    "slow library call",
+    "algorithm switch",
+    "page faults",
+    "wave and tile quantisation",
+)
+WORK, VALUES, COPIES = (
+    "more work than in proportion",
+    "values of the operands",
+    "copies of operands",
+)
 CASES = {
     case.make: case
     for case in (
@@ -167,7 +176,9 @@ def score(case: Case | None, record: dict[str, Any]) -> Score:
     """
     right = case.causes if case else frozenset()
     natural = {
-        (label, cause) for label, cause in record["confirmed"] if case and label.startswith(FIXED) and cause in NATURAL
+        (label, cause)
+        for label, cause in record["confirmed"]
+        if case and label.startswith(FIXED) and cause in NATURAL
     }
     found = {(label, cause) for label, cause in record["confirmed"]} - natural
     wrong = tuple(sorted({cause for _, cause in found} - right))
@@ -176,7 +187,9 @@ def score(case: Case | None, record: dict[str, Any]) -> Score:
     answer = leading(case, record)
     if answer is None:
         return Score(False if case.layers else None, False, False, wrong)
-    confirmed = any(label == answer["label"] and cause in right for label, cause in record["confirmed"])
+    confirmed = any(
+        label == answer["label"] and cause in right for label, cause in record["confirmed"]
+    )
     leads = answer["verdict"] == "confirmed" and answer["cause"] in right
     layer = answer["layer"] in case.layers if case.layers else None
     return Score(layer, confirmed, leads, wrong)
@@ -215,7 +228,8 @@ def describe(diagnosis: Any) -> dict[str, Any]:
         (explanation.functional.label, total.cause)
         for explanation in explained
         for total in explanation.attribution.causes
-        if total.verdict == "confirmed" and abs(total.amount) >= LEAST * abs(explanation.value.value)
+        if total.verdict == "confirmed"
+        and abs(total.amount) >= LEAST * abs(explanation.value.value)
     ]
     shares = {
         f"{explanation.functional.label} {share.label}": _values(share.value)
@@ -224,7 +238,9 @@ def describe(diagnosis: Any) -> dict[str, Any]:
     }
     tried = [_tried(outcome) for outcome in diagnosis.outcomes]
     curve = {str(point.condition): _values(point.time_ms) for point in diagnosis.curve.points}
-    tested = {one.tested.label: [*_values(one.tested_value), one.p_adjusted] for one in diagnosis.findings}
+    tested = {
+        one.tested.label: [*_values(one.tested_value), one.p_adjusted] for one in diagnosis.findings
+    }
     return {
         "curve_ms": curve,
         "tested": tested,
@@ -232,7 +248,9 @@ def describe(diagnosis: Any) -> dict[str, Any]:
         "confirmed": confirmed,
         "shares": shares,
         "experiments": tried,
-        "saves": [[saving.factor, *_values(saving.largest[1])] for saving in diagnosis.remedies.helping],
+        "saves": [
+            [saving.factor, *_values(saving.largest[1])] for saving in diagnosis.remedies.helping
+        ],
         "changes_tried": len(diagnosis.remedies.tried),
     }
 
@@ -244,7 +262,14 @@ def _values(estimate: Any) -> list[float]:
 def _tried(outcome: Any) -> str:
     """One line on what an experiment found for one factor, or for what runs as it is."""
     of, taken, value = outcome.experiment, outcome.taken, outcome.value
-    words = [of.scope, of.layer or "", of.stage, of.functional_kind, outcome.factor or "as it is", outcome.verdict]
+    words = [
+        of.scope,
+        of.layer or "",
+        of.stage,
+        of.functional_kind,
+        outcome.factor or "as it is",
+        outcome.verdict,
+    ]
     number = taken if outcome.factor else value
     if number is not None:
         words.append(f"{number.value:.3f} [{number.low:.3f}, {number.high:.3f}] n={outcome.rounds}")
@@ -278,7 +303,9 @@ class Effect:
 
     def shows(self) -> bool:
         """Whether the step shows what was planted."""
-        return self.planted_ms >= LEAST_EFFECT * self.step_ms and self.whole_ms >= self.planted_ms / 2
+        return (
+            self.planted_ms >= LEAST_EFFECT * self.step_ms and self.whole_ms >= self.planted_ms / 2
+        )
 
 
 def effect_at(case: Case, depth: int) -> Effect:
@@ -286,14 +313,23 @@ def effect_at(case: Case, depth: int) -> Effect:
     from curvescope.analysis.decompose import functionals
 
     make = getattr(_steps(), case.make)
-    of_kind = {"bend": functionals.bend, "excess": functionals.excess, "fixed cost": functionals.fixed_cost}
+    of_kind = {
+        "bend": functionals.bend,
+        "excess": functionals.excess,
+        "fixed cost": functionals.fixed_cost,
+    }
     functional = of_kind[case.functional](*case.conditions)
-    steps = {(value, planted): make(value, depth, planted) for value in case.conditions for planted in (1, 0)}
+    steps = {
+        (value, planted): make(value, depth, planted)
+        for value in case.conditions
+        for planted in (1, 0)
+    }
     found = times_ms(steps)
     for step in steps.values():
         getattr(step, "close", lambda: None)()
     with_it, without = (
-        sum(weight * found[value, planted] for value, weight in functional.coefficients) for planted in (1, 0)
+        sum(weight * found[value, planted] for value, weight in functional.coefficients)
+        for planted in (1, 0)
     )
     base = case.conditions[0] if case.functional == "fixed cost" else case.conditions[-1]
     sign = 1 if with_it >= without else -1
@@ -306,7 +342,9 @@ def depth_for(case: Case, effect: float) -> int:
         return max(1, round(100 * effect))
     small, large = effect_at(case, 1), effect_at(case, 4)
     block_ms = max((large.step_ms - small.step_ms) / 3, 1e-3)
-    return max(1, min(MOST_DEPTH, 1 + round((small.planted_ms / effect - small.step_ms) / block_ms)))
+    return max(
+        1, min(MOST_DEPTH, 1 + round((small.planted_ms / effect - small.step_ms) / block_ms))
+    )
 
 
 def _steps() -> Any:
@@ -329,7 +367,11 @@ def run_one(name: str, effect: float, number: int) -> dict[str, Any]:
         make, values, axis = getattr(_steps(), case.make), case.values, case.axis
         depth = depth_for(case, effect)
         planted = effect_at(case, depth)
-        truth = {**asdict(planted), "effect": planted.planted_ms / planted.step_ms, "shows": planted.shows()}
+        truth = {
+            **asdict(planted),
+            "effect": planted.planted_ms / planted.step_ms,
+            "shows": planted.shows(),
+        }
         if not planted.shows():
             return {"depth": depth, **truth, "seconds": time.monotonic() - began_s}
         protocol = Protocol("planted", (8, 16), 1, (1, 4), 0.04, 2, 4.0)
@@ -345,7 +387,11 @@ def run_one(name: str, effect: float, number: int) -> dict[str, Any]:
             axis=axis,
             fixed={"depth": depth},
             protocol=protocol,
-            experiments_s=case.experiments_s if case else STILL_S if name in STILL else EXPERIMENTS_S,
+            experiments_s=case.experiments_s
+            if case
+            else STILL_S
+            if name in STILL
+            else EXPERIMENTS_S,
             output=Path(folder, "run"),
         )
         described = describe(found)
@@ -357,7 +403,9 @@ def run(name: str, effect: float | None, number: int) -> dict[str, Any]:
     case = CASES.get(name)
     environment = {
         **os.environ,
-        "OMP_NUM_THREADS": str(case.threads if case else 1 + number // 2 % 2 if name in STILL else 1),
+        "OMP_NUM_THREADS": str(
+            case.threads if case else 1 + number // 2 % 2 if name in STILL else 1
+        ),
         # Threads that wait without a core often share one afterwards, so a step takes one of two times, as long as it
         # pleases the system. What nothing makes faster has the default, as users do.
         **({} if name in STILL else {"OMP_WAIT_POLICY": "passive"}),
@@ -369,13 +417,24 @@ def run(name: str, effect: float | None, number: int) -> dict[str, Any]:
     load = os.getloadavg()[0]
     try:
         done = subprocess.run(
-            words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LONGEST_S, check=False
+            words,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_LONGEST_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return {**key, "error": f"it took more than {_LONGEST_S:.0f} s", "load": load}
     if done.returncode:
         return {**key, "error": done.stderr.strip().splitlines()[-1:], "load": load}
-    return {**key, **json.loads(done.stdout.splitlines()[-1]), "wall_s": time.monotonic() - began_s, "load": load}
+    return {
+        **key,
+        **json.loads(done.stdout.splitlines()[-1]),
+        "wall_s": time.monotonic() - began_s,
+        "load": load,
+    }
 
 
 def _steps_nice() -> str:
@@ -392,7 +451,12 @@ def kept_runs(path: Path) -> list[dict[str, Any]]:
 
 
 def missing(
-    kept: Sequence[dict[str, Any]], cases: Sequence[str], effects: Sequence[float], runs: int, null: int, still: int = 0
+    kept: Sequence[dict[str, Any]],
+    cases: Sequence[str],
+    effects: Sequence[float],
+    runs: int,
+    null: int,
+    still: int = 0,
 ) -> list[tuple[str, float | None, int]]:
     """Name, target effect and number of the runs that are not kept yet, in the order to run them.
 
@@ -430,7 +494,10 @@ def other_sentence(where: str, kept: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def page(kept: Sequence[dict[str, Any]], others: Mapping[str, Sequence[dict[str, Any]]] = MappingProxyType({})) -> str:
+def page(
+    kept: Sequence[dict[str, Any]],
+    others: Mapping[str, Sequence[dict[str, Any]]] = MappingProxyType({}),
+) -> str:
     """The page as Markdown."""
     whole = counting(kept)
     rows, layers, confirmed, leading_ones, wrong, count = [], [], 0, 0, 0, 0
@@ -547,18 +614,42 @@ def machine() -> dict[str, Any]:
 
 def main() -> int:
     """Run what is missing, and write the page where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", default=",".join(CASES), help="comma-separated (default: all)")
     parser.add_argument(
-        "--effects", default=",".join(map(str, EFFECTS)), help="shares of the step (default %(default)s)"
+        "--effects",
+        default=",".join(map(str, EFFECTS)),
+        help="shares of the step (default %(default)s)",
     )
-    parser.add_argument("--runs", type=int, default=0, metavar="N", help="runs of each case, over the effects in turn")
-    parser.add_argument("--null", type=int, default=0, metavar="N", help="sweeps with nothing planted")
-    parser.add_argument("--still", type=int, default=0, metavar="N", help="sweeps of steps that nothing makes faster")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing after this time")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=0,
+        metavar="N",
+        help="runs of each case, over the effects in turn",
+    )
+    parser.add_argument(
+        "--null", type=int, default=0, metavar="N", help="sweeps with nothing planted"
+    )
+    parser.add_argument(
+        "--still",
+        type=int,
+        default=0,
+        metavar="N",
+        help="sweeps of steps that nothing makes faster",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="start nothing after this time"
+    )
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     parser.add_argument(
-        "--results", type=Path, default=KEPT, metavar="FILE", help="where runs are kept (default: those of the page)"
+        "--results",
+        type=Path,
+        default=KEPT,
+        metavar="FILE",
+        help="where runs are kept (default: those of the page)",
     )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -569,8 +660,12 @@ def main() -> int:
     cases, effects = args.cases.split(","), [float(effect) for effect in args.effects.split(",")]
     if unknown := set(cases) - set(CASES):
         parser.error(f"--cases {', '.join(sorted(unknown))}: choose from {', '.join(CASES)}")
-    if args.runs and (waiting := [name for name in cases if CASES[name].threads > len(os.sched_getaffinity(0))]):
-        parser.error(f"{', '.join(waiting)}: its threads need a processor each; leave it out by --cases, or give more")
+    if args.runs and (
+        waiting := [name for name in cases if CASES[name].threads > len(os.sched_getaffinity(0))]
+    ):
+        parser.error(
+            f"{', '.join(waiting)}: its threads need a processor each; leave it out by --cases, or give more"
+        )
     kept, began_s, facts = kept_runs(args.results), time.monotonic(), machine()
     for name, effect, number in missing(kept, cases, effects, args.runs, args.null, args.still):
         if time.monotonic() - began_s > args.seconds:
@@ -581,7 +676,9 @@ def main() -> int:
             file.write(json.dumps(found) + "\n")
         print(summary(found), file=sys.stderr, flush=True)
     if args.write:
-        PAGE.write_text(page(kept_runs(KEPT), {where: kept_runs(path) for where, path in OTHERS.items()}))
+        PAGE.write_text(
+            page(kept_runs(KEPT), {where: kept_runs(path) for where, path in OTHERS.items()})
+        )
     return 0
 
 
@@ -595,7 +692,10 @@ def summary(record: dict[str, Any]) -> str:
     found = score(case, record)
     effect = f" {record['effect']:.1%}" if case else ""
     answers = (
-        "; ".join(f"{a['label']}: {a['layer']}, {a['cause']} {a['verdict']}" for a in record["answers"]) or "no anomaly"
+        "; ".join(
+            f"{a['label']}: {a['layer']}, {a['cause']} {a['verdict']}" for a in record["answers"]
+        )
+        or "no anomaly"
     )
     if record["name"] in STILL:
         return f"{record['name']} {record['number']}: {record['changes_tried']} changes tried, saving {record['saves'] or 'nothing'}"

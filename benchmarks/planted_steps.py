@@ -57,14 +57,20 @@ class AttentionBlock(nn.Module):
     def __init__(self, width: int, heads: int = 4) -> None:
         super().__init__()
         self.heads = heads
-        self.norm, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm, self.qkv, self.out = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+        )
         self.mix = MixerBlock(width, 2 * width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, tokens, width = x.shape
         parts = self.qkv(self.norm(x)).view(batch, tokens, 3, self.heads, width // self.heads)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, tokens, width)
+        mixed = (
+            F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, tokens, width)
+        )
         return self.mix(x + self.out(mixed))
 
 
@@ -106,7 +112,9 @@ class SlowProduct(nn.Module):
         x = self.body(self.stem(x)).flatten(1)[:, :6400]
         if self.planted:
             return self.head(x)
-        return torch.ops.mkldnn._linear_pointwise(x, self.head.weight, self.head.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(
+            x, self.head.weight, self.head.bias, "none", [], ""
+        )
 
 
 def slow_product(batch: int, depth: int, planted: int = 1) -> Step:
@@ -126,7 +134,9 @@ class TiedDecoder(nn.Module):
         self.decoder.weight.data = weight if planted else weight.t().contiguous().t()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.decoder(self.body(self.table(x).view(len(x), -1, 64)).view(len(x), -1, 1024).mean(1))
+        return self.decoder(
+            self.body(self.table(x).view(len(x), -1, 64)).view(len(x), -1, 1024).mean(1)
+        )
 
 
 def tied_decoder(batch: int, depth: int, planted: int = 1) -> Step:
@@ -177,7 +187,11 @@ class OwnSwitchNet(nn.Module):
 
     def __init__(self, depth: int, planted: int) -> None:
         super().__init__()
-        self.stem, self.special, self.body = nn.Conv2d(3, 32, 3, padding=1), Unfolded(planted), ConvBlocks(depth)
+        self.stem, self.special, self.body = (
+            nn.Conv2d(3, 32, 3, padding=1),
+            Unfolded(planted),
+            ConvBlocks(depth),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.body(self.special(self.stem(x))).mean((2, 3))
@@ -213,7 +227,9 @@ class PrototypeNet(nn.Module):
 
 def few_rows(batch: int, depth: int, planted: int = 1) -> Step:
     """16 prototypes of 8192 numbers."""
-    return forward(PrototypeNet(depth, planted), torch.randn(batch, 4, 64), torch.randn(batch, 8192))
+    return forward(
+        PrototypeNet(depth, planted), torch.randn(batch, 4, 64), torch.randn(batch, 8192)
+    )
 
 
 class Workspace(nn.Module):
@@ -317,7 +333,9 @@ class RetrievalNet(nn.Module):
 
 def idle_threads(batch: int, depth: int, planted: int = 1) -> Step:
     """A million candidates a sample."""
-    return forward(RetrievalNet(depth, planted), torch.randn(batch, 32, 64), torch.randn(batch, 1_000_000))
+    return forward(
+        RetrievalNet(depth, planted), torch.randn(batch, 32, 64), torch.randn(batch, 1_000_000)
+    )
 
 
 class Fourier(nn.Module):
@@ -413,7 +431,10 @@ class SharedMatrix(nn.Module):
 
     def __init__(self, planted: int) -> None:
         super().__init__()
-        self.matrix, self.planted = nn.Parameter(torch.randn(512, 512, dtype=torch.bfloat16) / 23), planted
+        self.matrix, self.planted = (
+            nn.Parameter(torch.randn(512, 512, dtype=torch.bfloat16) / 23),
+            planted,
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         half = x.bfloat16()
@@ -424,7 +445,9 @@ class SharedMatrix(nn.Module):
 
 def shared_matrix(batch: int, depth: int, planted: int = 1) -> Step:
     """4 rows of 512 numbers a sample, in bf16."""
-    return forward(Around(depth, SharedMatrix(planted)), torch.randn(batch, 4, 64), torch.randn(batch, 4, 512))
+    return forward(
+        Around(depth, SharedMatrix(planted)), torch.randn(batch, 4, 64), torch.randn(batch, 4, 512)
+    )
 
 
 class HalfFrom16(nn.Module):
@@ -442,7 +465,9 @@ class HalfFrom16(nn.Module):
 
 def other_precision(batch: int, depth: int, planted: int = 1) -> Step:
     """A product of 512 inputs and 1024 outputs."""
-    return forward(Around(depth, HalfFrom16(planted)), torch.randn(batch, 4, 64), torch.randn(batch, 512))
+    return forward(
+        Around(depth, HalfFrom16(planted)), torch.randn(batch, 4, 64), torch.randn(batch, 512)
+    )
 
 
 class Shifts(nn.Module):
@@ -463,7 +488,9 @@ class Shifts(nn.Module):
 
 def threads_begin(batch: int, depth: int, planted: int = 1) -> Step:
     """20 additions of 1,024 numbers a sample."""
-    return forward(Around(depth, Shifts(planted)), torch.randn(batch, 1, 64), torch.randn(batch, 1024))
+    return forward(
+        Around(depth, Shifts(planted)), torch.randn(batch, 1, 64), torch.randn(batch, 1024)
+    )
 
 
 _NEIGHBOUR = """
@@ -491,7 +518,9 @@ class Neighbour:
         words = [sys.executable, "-c", _NEIGHBOUR, os.environ.get(NICE, "0"), str(percent)]
         # A neighbour that outlived its parent must not hold the pipes of whoever reads what that wrote.
         nothing = subprocess.DEVNULL
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, bufsize=0)
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, bufsize=0
+        )
 
     def tell(self, word: bytes) -> None:
         assert self._process.stdin is not None
@@ -548,7 +577,10 @@ class Product(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight, self.out = torch.randn(256, 256, dtype=torch.float64), torch.empty(256, 256, dtype=torch.float64)
+        self.weight, self.out = (
+            torch.randn(256, 256, dtype=torch.float64),
+            torch.empty(256, 256, dtype=torch.float64),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.mm(x, self.weight, out=self.out)

@@ -41,7 +41,9 @@ class Published(NamedTuple):
     where: str  # the thread
     sizes: tuple[int, ...]
     cost_ms: Callable[[int], float]
-    jumps: tuple[int, ...]  # first sizes behind a jump, any of which is right; of single slow sizes also the next
+    jumps: tuple[
+        int, ...
+    ]  # first sizes behind a jump, any of which is right; of single slow sizes also the next
 
 
 def _up(size: int, unit: int) -> int:
@@ -103,7 +105,9 @@ def sweep(published: Published, noise: str, seed: int) -> Swept:
         return made
 
     probes_s = PROBE_SHARE * LIMIT_S
-    rule = Probing(Complete((6, ROUNDS), LIMIT_S), published.sizes, probes_s, lambda size: Visit(steps(size)))
+    rule = Probing(
+        Complete((6, ROUNDS), LIMIT_S), published.sizes, probes_s, lambda size: Visit(steps(size))
+    )
 
     def visit(size: int, round_: int) -> None:
         nonlocal now_s
@@ -114,7 +118,9 @@ def sweep(published: Published, noise: str, seed: int) -> Swept:
         now_s += 2 * sum(step["duration_ns"] for step in made) / 1e9
         rows.extend({"batch": size, "round": round_, "profiled": False, **step} for step in made)
 
-    Loop(conditions=rule.sizes, visit=visit, rule=rule, rows=lambda: rows, clock_s=lambda: now_s).run()
+    Loop(
+        conditions=rule.sizes, visit=visit, rule=rule, rows=lambda: rows, clock_s=lambda: now_s
+    ).run()
     curve = replace(cost_curve(pd.DataFrame(rows), FASTER_HALF), jumps=rule.places)
     jumps = [after for _, after in (*found_jumps(curve, find(curve)), *found_falls(curve))]
     return Swept([after for _, after in rule.places], jumps)
@@ -122,7 +128,9 @@ def sweep(published: Published, noise: str, seed: int) -> Swept:
 
 def found(published: Published, noise: str, seeds: Iterable[int]) -> int:
     """Number of sweeps that find a published jump at its place."""
-    return sum(bool(set(sweep(published, noise, seed).jumps) & set(published.jumps)) for seed in seeds)
+    return sum(
+        bool(set(sweep(published, noise, seed).jumps) & set(published.jumps)) for seed in seeds
+    )
 
 
 def results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
@@ -135,11 +143,18 @@ def results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
         straight = [sweep(STRAIGHT, noise, seed) for seed in range(STRAIGHT_SWEEPS)]
         share = sum(right.values()) / len(PUBLISHED) / sweeps
         nearly = sum(number >= 0.9 * sweeps for number in right.values())
-        looked, false = (sum(map(bool, made)) / STRAIGHT_SWEEPS for made in zip(*straight, strict=True))
-        rows.append(f"| {noise} | {share:.0%} | {nearly} of {len(PUBLISHED)} | {looked:.1%} | {false:.1%} |")
+        looked, false = (
+            sum(map(bool, made)) / STRAIGHT_SWEEPS for made in zip(*straight, strict=True)
+        )
+        rows.append(
+            f"| {noise} | {share:.0%} | {nearly} of {len(PUBLISHED)} | {looked:.1%} | {false:.1%} |"
+        )
     yield "## Sizes between those of a sweep", rows
     worst = ", ".join(f"{where} ({number})" for where, number in missed.most_common(3))
-    yield "Missed most often, of ", [f"Missed most often, of {len(noises) * sweeps} sweeps: {worst}."]
+    yield (
+        "Missed most often, of ",
+        [f"Missed most often, of {len(noises) * sweeps} sweeps: {worst}."],
+    )
 
 
 if __name__ == "__main__":

@@ -67,8 +67,12 @@ def device_events(path: Path) -> list[tuple[float, float, str]]:
         with tempfile.NamedTemporaryFile(suffix=".sqlite") as copy:
             Path(copy.name).write_bytes(gzip.decompress(path.read_bytes()))
             with sqlite3.connect(copy.name) as database:
-                kernels = database.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
-                copies = database.execute("SELECT start, end, copyKind FROM CUPTI_ACTIVITY_KIND_MEMCPY").fetchall()
+                kernels = database.execute(
+                    "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL"
+                ).fetchall()
+                copies = database.execute(
+                    "SELECT start, end, copyKind FROM CUPTI_ACTIVITY_KIND_MEMCPY"
+                ).fetchall()
         kinds = {1: "HtoD", 2: "DtoH"}
         rows = [(start, end, "kernel") for start, end in kernels]
         rows += [(start, end, kinds.get(kind, "other")) for start, end, kind in copies]
@@ -76,9 +80,16 @@ def device_events(path: Path) -> list[tuple[float, float, str]]:
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     found = []
     for event in events:
-        if event.get("ph") == "X" and str(event.get("cat", "")).lower() in (*_NOT_HOST, "memcpy", "memset"):
+        if event.get("ph") == "X" and str(event.get("cat", "")).lower() in (
+            *_NOT_HOST,
+            "memcpy",
+            "memset",
+        ):
             name = event["name"]
-            kind = next((kind for kind in ("HtoD", "DtoH") if kind in name), "other" if "Mem" in name[:3] else "kernel")
+            kind = next(
+                (kind for kind in ("HtoD", "DtoH") if kind in name),
+                "other" if "Mem" in name[:3] else "kernel",
+            )
             found.append((event["ts"] / 1e3, (event["ts"] + event["dur"]) / 1e3, kind))
     return sorted(found)
 
@@ -124,9 +135,15 @@ def ours(path: Path) -> dict[str, Any]:
 def peers(path: Path, python: Path) -> dict[str, Any]:
     """What HolisticTraceAnalysis says of a trace, and nsys-ai of an export; an error in its words."""
     if ".sqlite" not in path.name:
-        done = subprocess.run([python, "-c", _HTA, path], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [python, "-c", _HTA, path], capture_output=True, text=True, check=False
+        )
         lines = (done.stdout or "").strip().splitlines()
-        return {"HTA": json.loads(lines[-1])} if lines and not done.returncode else {"HTA": _error(done.stderr)}
+        return (
+            {"HTA": json.loads(lines[-1])}
+            if lines and not done.returncode
+            else {"HTA": _error(done.stderr)}
+        )
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "profile.sqlite"
         copy.write_bytes(gzip.decompress(path.read_bytes()))
@@ -208,8 +225,12 @@ def _said(told: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", type=Path, metavar="PYTHON", help="interpreter that has the other tools")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--peers", type=Path, metavar="PYTHON", help="interpreter that has the other tools"
+    )
     parser.add_argument("--page", action="store_true", help="write the page of the results")
     options = parser.parse_args()
     if options.page:

@@ -24,7 +24,9 @@ from torch.nn import functional
 from benchmarks.evidence import beginning
 
 
-def _training(model: nn.Module, loss: Any, optimizer: torch.optim.Optimizer, clip: float | None = None) -> Any:
+def _training(
+    model: nn.Module, loss: Any, optimizer: torch.optim.Optimizer, clip: float | None = None
+) -> Any:
     """A step that trains `model` on `loss()`."""
 
     def step() -> torch.Tensor:
@@ -47,7 +49,9 @@ def _adamw(model: nn.Module) -> torch.optim.Optimizer:
 def nanogpt(batch: int) -> Any:
     """karpathy/nanoGPT: the sizes that its README gives for a CPU, its own optimizer and clipping."""
     script = importlib.import_module("model")
-    model = script.GPT(script.GPTConfig(block_size=64, vocab_size=65, n_layer=4, n_head=4, n_embd=128, dropout=0.0))
+    model = script.GPT(
+        script.GPTConfig(block_size=64, vocab_size=65, n_layer=4, n_head=4, n_embd=128, dropout=0.0)
+    )
     tokens = torch.randint(65, (batch, 65))
     inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
     optimizer = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
@@ -73,7 +77,9 @@ def llama_decode(batch: int) -> Any:
     prompt = torch.randint(8000, (batch, 32))
 
     def step() -> Any:
-        return model.generate(prompt, max_new_tokens=16, min_new_tokens=16, do_sample=False, pad_token_id=0)
+        return model.generate(
+            prompt, max_new_tokens=16, min_new_tokens=16, do_sample=False, pad_token_id=0
+        )
 
     step.module = model  # type: ignore[attr-defined]
     return step
@@ -103,7 +109,10 @@ def mobilenet(batch: int) -> Any:
     """timm: mobilenetv3_small_100 in inference."""
     import timm
 
-    model, images = timm.create_model("mobilenetv3_small_100").eval(), torch.randn(batch, 3, 224, 224)
+    model, images = (
+        timm.create_model("mobilenetv3_small_100").eval(),
+        torch.randn(batch, 3, 224, 224),
+    )
 
     def step() -> torch.Tensor:
         with torch.no_grad():
@@ -124,7 +133,9 @@ def diffusion(batch: int) -> Any:
 
     def loss() -> torch.Tensor:
         noise, times = torch.randn_like(images), torch.randint(1000, (batch,))
-        return functional.mse_loss(model(scheduler.add_noise(images, noise, times), times).sample, noise)
+        return functional.mse_loss(
+            model(scheduler.add_noise(images, noise, times), times).sample, noise
+        )
 
     return _training(model, loss, _adamw(model), clip=1.0)
 
@@ -137,13 +148,18 @@ def graph(batch: int) -> Any:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.gnn, self.mlp = GIN(32, 64, 5, dropout=0.5), MLP([64, 64, 2], norm=None, dropout=0.5)
+            self.gnn, self.mlp = (
+                GIN(32, 64, 5, dropout=0.5),
+                MLP([64, 64, 2], norm=None, dropout=0.5),
+            )
 
         def forward(self, data: Any) -> torch.Tensor:
             return self.mlp(global_add_pool(self.gnn(data.x, data.edge_index), data.batch, batch))
 
     model, labels = Net(), torch.randint(2, (batch,))
-    graphs = Batch.from_data_list([Data(torch.randn(200, 32), torch.randint(200, (2, 800))) for _ in range(batch)])
+    graphs = Batch.from_data_list(
+        [Data(torch.randn(200, 32), torch.randint(200, (2, 800))) for _ in range(batch)]
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     return _training(model, lambda: functional.cross_entropy(model(graphs), labels), optimizer)
 
@@ -160,12 +176,16 @@ def recommender(batch: int) -> Any:
     dense, clicks = torch.rand(samples, 13), torch.randint(2, (samples, 1)).float()
     offsets, rows = torch.arange(samples).repeat(tables, 1), torch.randint(20000, (tables, samples))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return _training(model, lambda: model.loss_fn(model(dense, offsets, list(rows)), clicks), optimizer)
+    return _training(
+        model, lambda: model.loss_fn(model(dense, offsets, list(rows)), clicks), optimizer
+    )
 
 
 def language(batch: int) -> Any:
     """pytorch/examples, word_language_model: its LSTM of two layers, 35 words, clipping and plain updates."""
-    model = importlib.import_module("word_language_model.model").RNNModel("LSTM", 10000, 200, 200, 2, 0.2)
+    model = importlib.import_module("word_language_model.model").RNNModel(
+        "LSTM", 10000, 200, 200, 2, 0.2
+    )
     words, hidden = torch.randint(10000, (36, batch)), model.init_hidden(batch)
 
     def step() -> torch.Tensor:
@@ -204,7 +224,9 @@ def own_loop(batch: int) -> Any:
         layers += [nn.Conv2d(width, 2 * width, 3, padding=1, bias=False), nn.BatchNorm2d(2 * width), nn.SiLU(),
                    nn.MaxPool2d(2)]  # fmt: skip
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 100))
-    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.999))
+    average = torch.optim.swa_utils.AveragedModel(
+        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.999)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100000)
     parts = [(torch.randn(batch, 3, 32, 32), torch.randint(100, (batch,))) for _ in range(4)]
@@ -225,7 +247,9 @@ def own_loop(batch: int) -> Any:
 def sine_waves(batch: int) -> Any:
     """pytorch/examples, time_sequence_prediction: LSTM cells in a loop over 100 times, in double precision."""
     model = importlib.import_module("time_sequence_prediction.train").Sequence().double()
-    waves = torch.sin(torch.arange(101, dtype=torch.float64) / 20 + torch.rand(batch, 1, dtype=torch.float64))
+    waves = torch.sin(
+        torch.arange(101, dtype=torch.float64) / 20 + torch.rand(batch, 1, dtype=torch.float64)
+    )
     inputs, targets = waves[:, :-1], waves[:, 1:]
     return _training(model, lambda: functional.mse_loss(model(inputs), targets), _adamw(model))
 
@@ -245,11 +269,27 @@ def run(step: str, batches: str, folder: Path, path: Path, **variables: str) -> 
     The recording stays in the folder, by the name of the function. `variables` are of the environment.
     """
     name = step.rpartition(":")[2]
-    words = ["-m", "curvescope", "diagnose", "--step", step, "--batch", batches, "--json", "-o", str(folder / name)]
+    words = [
+        "-m",
+        "curvescope",
+        "diagnose",
+        "--step",
+        step,
+        "--batch",
+        batches,
+        "--json",
+        "-o",
+        str(folder / name),
+    ]
     began_s = time.monotonic()
     environment = {**os.environ, **variables}
     done = subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
     took = {"step": name, "wall_s": round(time.monotonic() - began_s, 1)}
     document = kept({**json.loads(done.stdout), **took})
@@ -276,13 +316,23 @@ def row(run: dict[str, Any]) -> str:
     least, most = run["curve"][0], run["curve"][-1]
     best = []
     for change in run["remedies"]["rows"]:
-        gains = [(at["share"]["value"], at["batch"], at["share"]) for at in change["saves"] if at["proven"]]
+        gains = [
+            (at["share"]["value"], at["batch"], at["share"])
+            for at in change["saves"]
+            if at["proven"]
+        ]
         _, batch, share = max(gains, key=lambda gain: gain[0])
-        best.append(("changes results" in change["costs"], f"{change['do']}: {_percent(share)} at {batch}"))
+        best.append(
+            ("changes results" in change["costs"], f"{change['do']}: {_percent(share)} at {batch}")
+        )
     names = ("", " (changes results)")
-    saves = "; ".join(text + names[changed] for changed, text in sorted(best, key=lambda one: one[0])[:3])
+    saves = "; ".join(
+        text + names[changed] for changed, text in sorted(best, key=lambda one: one[0])[:3]
+    )
     answers = [answer for answer in run["answers"] if answer["verdict"] == "confirmed"]
-    causes = "; ".join(dict.fromkeys(f"{answer['functional']['label']}: {answer['cause']}" for answer in answers))
+    causes = "; ".join(
+        dict.fromkeys(f"{answer['functional']['label']}: {answer['cause']}" for answer in answers)
+    )
     return (f"| {run['step']} | {least[1]:.3g} at {least[0]}, {most[1]:.3g} at {most[0]} | {causes or 'none'} | "
             f"{saves or run['remedies']['sentence']} | {run['wall_s']:.0f} |")  # fmt: skip
 
@@ -294,7 +344,9 @@ def _percent(share: dict[str, float]) -> str:
 def answered(run: dict[str, Any]) -> bool:
     """Whether a step got an answer: a proven gain of 5 %, or the proof that nothing that was tried saves 2 %."""
     plan = run["remedies"]
-    gains = [at["share"]["value"] for change in plan["rows"] for at in change["saves"] if at["proven"]]
+    gains = [
+        at["share"]["value"] for change in plan["rows"] for at in change["saves"] if at["proven"]
+    ]
     nothing = not plan["rows"] and " saves 2 % at " in (plan["sentence"] or "")
     return nothing or max(gains, default=0.0) >= _LEAST
 
@@ -329,7 +381,9 @@ def page() -> str:
         anomalies="\n".join(published_live.row(run["step"], run) for run in live),
         false=len(false),
         named=", ".join(sorted(set().union(*false))) or "none",
-        small=sum(bool(run["saves"]) and not claimed for run, claimed in zip(still, claims, strict=True)),
+        small=sum(
+            bool(run["saves"]) and not claimed for run, claimed in zip(still, claims, strict=True)
+        ),
         sweeps=len(still),
         tried=f"{min(run['changes_tried'] for run in still)} to {max(run['changes_tried'] for run in still)}",
     )
@@ -373,10 +427,14 @@ share one core for a while, so a process has one of two times, and which of them
 
 def main() -> None:
     """Diagnose the steps that are asked for, each in a folder of its own, and keep what the page needs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("steps", nargs="*", metavar="STEP", help=f"default: {', '.join(NAMES)}")
     parser.add_argument("--folder", type=Path, help="folder for the recordings")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)} from the kept runs")
+    parser.add_argument(
+        "--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)} from the kept runs"
+    )
     args = parser.parse_args()
     for name in (args.steps or NAMES) if args.folder else ():
         step = f"benchmarks.public_steps:{name}"

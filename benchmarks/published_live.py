@@ -37,7 +37,9 @@ class Applied(nn.Module):
     def __init__(self, function: Any, *weight: torch.Tensor) -> None:
         super().__init__()
         self.function = function
-        self.weights = nn.ParameterList(nn.Parameter(tensor, requires_grad=False) for tensor in weight)
+        self.weights = nn.ParameterList(
+            nn.Parameter(tensor, requires_grad=False) for tensor in weight
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:  # noqa: D102
         return self.function(x, *self.weights)
@@ -61,10 +63,15 @@ def rows_fp32(batch: int) -> planted_steps.Step:
 def dequantized(batch: int) -> planted_steps.Step:
     """A product with weights of 8 bits: from 32 rows on they are converted first, for a faster product."""
 
-    def product(x: torch.Tensor, weight: torch.Tensor, quantized: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    def product(
+        x: torch.Tensor, weight: torch.Tensor, quantized: torch.Tensor, scale: torch.Tensor
+    ) -> torch.Tensor:
         return functional.linear(x, weight if len(x) < 32 else quantized.float() * scale)
 
-    quantized, scale = torch.randint(-128, 128, (2048, 2048), dtype=torch.int8), torch.rand(2048, 1) / 2048
+    quantized, scale = (
+        torch.randint(-128, 128, (2048, 2048), dtype=torch.int8),
+        torch.rand(2048, 1) / 2048,
+    )
     weights = quantized.float() * scale, quantized, scale
     return _around(Applied(product, *weights), batch, 2048)
 
@@ -123,13 +130,20 @@ def at_its_size(name: str, run: dict[str, Any]) -> list[dict[str, Any]]:
     """The answers on anomalies at the published size, right causes that are confirmed first."""
     sizes = ANOMALIES[name].sizes
     bends = (answer for answer in run["answers"] if answer["functional"]["kind"] != "fixed cost")
-    placed = [one for one in bends if not {one["functional"]["at"], one["functional"]["to"]}.isdisjoint(sizes)]
+    placed = [
+        one
+        for one in bends
+        if not {one["functional"]["at"], one["functional"]["to"]}.isdisjoint(sizes)
+    ]
     return sorted(placed, key=lambda answer: not is_right(name, answer))
 
 
 def is_right(name: str, answer: dict[str, Any]) -> bool:
     """Whether an answer has a published cause, confirmed by experiment or seen in the shapes."""
-    return answer["verdict"] in ("confirmed", "from shapes") and answer["cause"] in ANOMALIES[name].causes
+    return (
+        answer["verdict"] in ("confirmed", "from shapes")
+        and answer["cause"] in ANOMALIES[name].causes
+    )
 
 
 def found(name: str, run: dict[str, Any]) -> tuple[bool, bool]:
@@ -141,7 +155,10 @@ def found(name: str, run: dict[str, Any]) -> tuple[bool, bool]:
 def row(name: str, run: dict[str, Any]) -> str:
     """A row of the page."""
     anomaly, answers = ANOMALIES[name], at_its_size(name, run) or run["answers"]
-    said = [f"{one['functional']['label']}: {one['cause'] or 'no cause'} ({one['verdict']})" for one in answers[:1]]
+    said = [
+        f"{one['functional']['label']}: {one['cause'] or 'no cause'} ({one['verdict']})"
+        for one in answers[:1]
+    ]
     size, cause = ("yes" if right else "no" for right in found(name, run))
     return f"| {anomaly.source}: {anomaly.what} | {''.join(said) or 'none'} | {size} | {cause} | {run['wall_s']:.0f} |"
 
@@ -153,8 +170,12 @@ def still() -> list[dict[str, Any]]:
 
 def main() -> None:
     """Diagnose the anomalies that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("anomalies", nargs="*", metavar="NAME", help=f"default: {', '.join(ANOMALIES)}")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "anomalies", nargs="*", metavar="NAME", help=f"default: {', '.join(ANOMALIES)}"
+    )
     parser.add_argument("--folder", type=Path, required=True, help="folder for the recordings")
     args = parser.parse_args()
     for name in args.anomalies or ANOMALIES:

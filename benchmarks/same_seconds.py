@@ -54,7 +54,11 @@ DESIGNS = (
     Design("two rounds profiled, steps resampled too", resamples_steps=True),
     Design("two rounds profiled, rounds resampled (now)"),
     Design("the same, and marked steps are samples (not built)", counts_marked=True),
-    Design("the same, and a reference beside each sample (not built)", counts_marked=True, reference=True),
+    Design(
+        "the same, and a reference beside each sample (not built)",
+        counts_marked=True,
+        reference=True,
+    ),
 )
 
 
@@ -69,13 +73,19 @@ def paces(random: np.random.Generator, at_s: Sequence[float]) -> np.ndarray:
     return values
 
 
-def sweep_of(random: np.random.Generator, design: Design, effect: float, *, bursts: bool) -> pd.DataFrame:
+def sweep_of(
+    random: np.random.Generator, design: Design, effect: float, *, bursts: bool
+) -> pd.DataFrame:
     """The samples of T of one sweep."""
     now_s, round_, rows = 0.0, 0, []
     while True:
         profiles = PROFILE_STEPS * (round_ < design.profiled_rounds)
-        counts = {batch: max(1, min(8, round(VISIT_S / step_s))) for batch, step_s in COST_S.items()}
-        needed_s = sum((1 + 2 * counts[batch] + profiles) * step_s for batch, step_s in COST_S.items())
+        counts = {
+            batch: max(1, min(8, round(VISIT_S / step_s))) for batch, step_s in COST_S.items()
+        }
+        needed_s = sum(
+            (1 + 2 * counts[batch] + profiles) * step_s for batch, step_s in COST_S.items()
+        )
         if now_s + needed_s > LIMIT_S:
             break
         for batch in map(int, random.permutation(list(COST_S))):
@@ -96,7 +106,10 @@ def sweep_of(random: np.random.Generator, design: Design, effect: float, *, burs
         logs = without(logs, seen, table["batch"].to_numpy())
     longer = 1 + effect * (table["batch"] >= LONGER)
     durations_ns = 1e9 * table["batch"].map(COST_S) * longer * np.exp(logs)
-    times = {"duration_ns": durations_ns.round().astype("int64"), "start_ns": (1e9 * table["at_s"]).astype("int64")}
+    times = {
+        "duration_ns": durations_ns.round().astype("int64"),
+        "start_ns": (1e9 * table["at_s"]).astype("int64"),
+    }
     return table[["batch", "round"]].assign(**times, profiled=False)
 
 
@@ -111,11 +124,15 @@ def without(logs: np.ndarray, seen: np.ndarray, batches: np.ndarray) -> np.ndarr
     return np.asarray(logs - slope * (seen - seen.mean()))
 
 
-def steps_too(rounds: Sequence[np.ndarray], drawn: np.ndarray, statistic: str = "median") -> np.ndarray:
+def steps_too(
+    rounds: Sequence[np.ndarray], drawn: np.ndarray, statistic: str = "median"
+) -> np.ndarray:
     """Instead of `statistics.replicate`: steps are drawn inside the drawn rounds as well."""
     random, most = np.random.default_rng(1), max(map(len, rounds))
     sizes = np.array([len(values) for values in rounds])
-    padded = np.array([np.pad(values, (0, most - len(values)), constant_values=np.nan) for values in rounds])
+    padded = np.array(
+        [np.pad(values, (0, most - len(values)), constant_values=np.nan) for values in rounds]
+    )
     chosen = (random.random((*drawn.shape, most)) * sizes[drawn][..., None]).astype(int)
     found = padded[drawn[..., None], chosen]
     found[np.broadcast_to(np.arange(most), found.shape) >= sizes[drawn][..., None]] = np.nan

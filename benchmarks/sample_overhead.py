@@ -51,14 +51,18 @@ def main() -> None:
         # Nothing takes no time: whatever a visit takes beyond its samples' durations is overhead.
         start = time.perf_counter_ns()
         visited = measurement.visit(backend, method)  # type: ignore[arg-type]
-        spent = time.perf_counter_ns() - start - sum(s.duration_ns for s in visited) * measurement.calls
+        spent = (
+            time.perf_counter_ns() - start - sum(s.duration_ns for s in visited) * measurement.calls
+        )
         by_visit.append(spent / len(visited))
     for name, values in (
         ("the timer, a sample", by_timer),
         ("of that inside its duration", inside),
         ("a whole visit, a sample", by_visit),
     ):
-        print(f"{name:<28} best {min(values) / 1e3:.3f} µs, median {statistics.median(values) / 1e3:.3f} µs")
+        print(
+            f"{name:<28} best {min(values) / 1e3:.3f} µs, median {statistics.median(values) / 1e3:.3f} µs"
+        )
 
 
 if __name__ == "__main__":

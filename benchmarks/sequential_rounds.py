@@ -28,7 +28,9 @@ EFFECTS = (0.0, 0.05, 0.1, 0.2)
 class Counts(NamedTuple):
     """Counts of simulated sweeps."""
 
-    complete: int  # that report an anomaly after all rounds; where an effect was planted, at its place
+    complete: (
+        int  # that report an anomaly after all rounds; where an effect was planted, at its place
+    )
     early: int  # the same, where the rule ended the rounds
     rounds: float  # mean number of rounds until then
 
@@ -44,7 +46,9 @@ def simulate(noise: str, effect: float, sweeps: int) -> Counts:
             findings = find(curve)
             anomalies = [one.tested.at for one in findings if one.verdict == FindingVerdict.ANOMALY]
             shown[rounds] = any(not effect or at in PLACE for at in anomalies)
-            if len(made) == seed and (rounds == LOOKS[-1] or not undecided(curve, findings, LOOKS[-1] / rounds)):
+            if len(made) == seed and (
+                rounds == LOOKS[-1] or not undecided(curve, findings, LOOKS[-1] / rounds)
+            ):
                 made.append(rounds)
         complete, early = complete + shown[LOOKS[-1]], early + shown[made[-1]]
     return Counts(complete, early, float(np.mean(made)))

@@ -40,7 +40,9 @@ def simulate(effect: float, between: float, experiments: int) -> dict[str, float
         counts["right"] += found.verdict == Verdict.CONFIRMED
         counts["refuted"] += found.verdict == Verdict.REFUTED
         size = size_of(cost_ms)
-        counts["held"] += found.removed is not None and found.removed.low <= size <= found.removed.high
+        counts["held"] += (
+            found.removed is not None and found.removed.low <= size <= found.removed.high
+        )
     return {name: count / experiments for name, count in counts.items()}
 
 
@@ -49,7 +51,11 @@ def main() -> None:
     for effect in EFFECTS:
         for between in OFFSETS:
             found = simulate(effect, between, experiments)
-            cells = [f"{effect:.0%}", f"{between:.0%}", *(f"{share:.1%}" for share in found.values())]
+            cells = [
+                f"{effect:.0%}",
+                f"{between:.0%}",
+                *(f"{share:.1%}" for share in found.values()),
+            ]
             print(f"| {' | '.join(cells)} |", flush=True)
 
 

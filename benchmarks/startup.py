@@ -30,7 +30,9 @@ def main() -> None:
         ("python -c pass, s", [bare for _, bare in pairs]),
         ("ratio", [ours / bare for ours, bare in pairs]),
     ):
-        print(f"{name:<22} median {statistics.median(values):.3f}  ({min(values):.3f} … {max(values):.3f}), n {_PAIRS}")
+        print(
+            f"{name:<22} median {statistics.median(values):.3f}  ({min(values):.3f} … {max(values):.3f}), n {_PAIRS}"
+        )
 
 
 if __name__ == "__main__":

@@ -42,7 +42,9 @@ def main() -> None:
     threads = backend.describe()["threads"]
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     problem = Memory("triad", memory_levels(backend.describe())[-1].size_bytes)
-    method = Method(cache="hot", visits=(_ROUNDS, _ROUNDS), visit_s=0.0, samples_per_visit=(_CALLS, _CALLS))
+    method = Method(
+        cache="hot", visits=(_ROUNDS, _ROUNDS), visit_s=0.0, samples_per_visit=(_CALLS, _CALLS)
+    )
     ours = BenchMeasurement(problem)
     theirs_s: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +54,10 @@ def main() -> None:
         stream.fill(*pointers, ctypes.c_size_t(problem.elements))
         for _ in range(_ROUNDS):
             ours.visit(backend, method)
-            seconds = [stream.triad(*pointers, ctypes.c_size_t(problem.elements)) for _ in range(_CALLS + 1)]
+            seconds = [
+                stream.triad(*pointers, ctypes.c_size_t(problem.elements))
+                for _ in range(_CALLS + 1)
+            ]
             theirs_s += seconds[1:]  # the first brings its arrays back, as ours is not kept either
     assert ours.timed, ours.verification
     assert problem.work.bytes_compulsory is not None
@@ -62,7 +67,9 @@ def main() -> None:
     }
     print(f"triad over {problem.size} bytes in {threads} threads")
     for name, values in gb_per_s.items():
-        print(f"{name:<9} best {max(values):6.2f} GB/s, median {statistics.median(values):6.2f} GB/s, n {len(values)}")
+        print(
+            f"{name:<9} best {max(values):6.2f} GB/s, median {statistics.median(values):6.2f} GB/s, n {len(values)}"
+        )
     best = max(gb_per_s["ours"]) / max(gb_per_s["C STREAM"])
     median = statistics.median(gb_per_s["ours"]) / statistics.median(gb_per_s["C STREAM"])
     print(f"best over best {best:.3f}, median over median {median:.3f}")

@@ -81,18 +81,37 @@ CASES = {
             _case("wave", "a batch just past a wave of blocks", (32, 50, 64, 128), "excess", TILES),
             _on("h100", {"match": "SoftMax", "wave_ns": 100_000}),
         ),
-        Planted(_case("clock", "a clock that drops at 64", _SIZES, "excess", "throttling"), locks=True),
         Planted(
-            _case("allocation", "memory taken anew in each step of 64", _SIZES, "excess", f"memory pressure|{HOST}")
+            _case("clock", "a clock that drops at 64", _SIZES, "excess", "throttling"), locks=True
         ),
-        Planted(_case("pageable_copy", "a pageable copy in each step of 64", _SIZES, "excess", HOST), testable=False),
+        Planted(
+            _case(
+                "allocation",
+                "memory taken anew in each step of 64",
+                _SIZES,
+                "excess",
+                f"memory pressure|{HOST}",
+            )
+        ),
+        Planted(
+            _case("pageable_copy", "a pageable copy in each step of 64", _SIZES, "excess", HOST),
+            testable=False,
+        ),
         Planted(
             _case("switch", "another, slower kernel from 64 on", _SIZES, "excess", SWITCH),
             _on("h100", {**_OTHER, "from_flops": 63 * _FLOPS}),
         ),
-        Planted(_case("launches", "3,000 small kernels in each step of 64", _SIZES, "excess", HOST)),
         Planted(
-            _case("beside", "kernels beside communication at 64", _SIZES, "excess", "kernels beside communication"),
+            _case("launches", "3,000 small kernels in each step of 64", _SIZES, "excess", HOST)
+        ),
+        Planted(
+            _case(
+                "beside",
+                "kernels beside communication at 64",
+                _SIZES,
+                "excess",
+                "kernels beside communication",
+            ),
             _on(
                 "h100",
                 {"match": "spin_kernel", "name": _COLLECTIVE},
@@ -102,20 +121,40 @@ CASES = {
         ),
         Planted(
             _case(
-                "full_memory", "GTX 1080: 8 GB are full at 128", (32, 64, 128), "excess", f"memory pressure|{SWITCH}"
+                "full_memory",
+                "GTX 1080: 8 GB are full at 128",
+                (32, 64, 128),
+                "excess",
+                f"memory pressure|{SWITCH}",
             ),
             _on("gtx1080"),
         ),
         Planted(
-            _case("bend_at_8", "K40: concave-down at 8, by another kernel", (4, 8, 16, 32), "bend", SWITCH),
+            _case(
+                "bend_at_8",
+                "K40: concave-down at 8, by another kernel",
+                (4, 8, 16, 32),
+                "bend",
+                SWITCH,
+            ),
             _on("k40", {**_AT_8, "from_flops": 7 * _K40_FLOPS, "below_flops": 9 * _K40_FLOPS}),
         ),
         Planted(
-            _case("cache", "arrays that outgrow the L2 at 128", (32, 64, 128), "excess", "cache capacity"),
+            _case(
+                "cache",
+                "arrays that outgrow the L2 at 128",
+                (32, 64, 128),
+                "excess",
+                "cache capacity",
+            ),
             _on("h100", l2_speed=2.5, launch_ns=1000, call_ns=100),  # no step waits for the host
             testable=False,  # equal calls find their arrays in the cache however it was before
         ),
-        Planted(_case("precision", "fp32 at 64, bf16 elsewhere", _SIZES, "excess", f"precision|{SWITCH}")),
+        Planted(
+            _case(
+                "precision", "fp32 at 64, bf16 elsewhere", _SIZES, "excess", f"precision|{SWITCH}"
+            )
+        ),
     )
 }
 NULLS = {
@@ -152,11 +191,21 @@ def run(name: str, libraries: Path = LIBRARIES) -> dict[str, Any]:
         environment = {**CASES, **NULLS}[name].card.environment(Path(folder), libraries)
         words = [sys.executable, __file__, "--one", name]
         done = subprocess.run(
-            words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LONGEST_S, check=False
+            words,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_LONGEST_S,
+            check=False,
         )
     if done.returncode:
         return {"name": name, "error": done.stderr.strip().splitlines()[-1:]}
-    return {"name": name, **json.loads(done.stdout.splitlines()[-1]), "wall_s": time.monotonic() - began_s}
+    return {
+        "name": name,
+        **json.loads(done.stdout.splitlines()[-1]),
+        "wall_s": time.monotonic() - began_s,
+    }
 
 
 def named(planted: Planted, record: dict[str, Any]) -> bool:
@@ -175,9 +224,17 @@ def summary(name: str, record: dict[str, Any]) -> str:
     if "error" in record:
         return f"{name}: {record['error']}"
     planted = {**CASES, **NULLS}[name]
-    answers = "; ".join(f"{a['label']}: {a['where']}, {a['cause']} ({a['verdict']})" for a in record["answers"])
+    answers = "; ".join(
+        f"{a['label']}: {a['where']}, {a['cause']} ({a['verdict']})" for a in record["answers"]
+    )
     found = score(planted.case if planted.case.causes else None, record)
-    verdict = "right" if right(planted, record) else "not found" if planted.case.causes else "nothing planted"
+    verdict = (
+        "right"
+        if right(planted, record)
+        else "not found"
+        if planted.case.causes
+        else "nothing planted"
+    )
     return f"{name}: {verdict}, wrong {', '.join(found.wrong) or 'none'} ({record['wall_s']:.0f} s): {answers}"
 
 
@@ -189,7 +246,9 @@ def page(kept: Sequence[dict[str, Any]]) -> str:
     wrong = [score(planted.case, one).wrong for planted, one in found]
     false = [score(None, one).wrong for _, one in nulls]
     rows = [_row(planted, one, causes) for (planted, one), causes in zip(found, wrong, strict=True)]
-    rows += [_row(planted, one, causes) for (planted, one), causes in zip(nulls, false, strict=True)]
+    rows += [
+        _row(planted, one, causes) for (planted, one), causes in zip(nulls, false, strict=True)
+    ]
     hits = [planted.testable for planted, one in found if right(planted, one)]
     figures = (
         f"On virtual cards, the right cause was found in **{_of(len(hits), len(found))}** of the steps with a planted "
@@ -209,7 +268,9 @@ def _of(part: int, whole: int) -> str:
 def _row(planted: Planted, record: dict[str, Any], wrong: Sequence[str]) -> str:
     case, device = planted.case, planted.card.devices[0]
     says = [
-        f"{one['label']}: {one['cause']} ({one['verdict']})" if one["cause"] else f"{one['label']}: cause not known"
+        f"{one['label']}: {one['cause']} ({one['verdict']})"
+        if one["cause"]
+        else f"{one['label']}: cause not known"
         for one in record["answers"][:2]
     ]
     found = "–" if not case.causes else "yes" if right(planted, record) else "no"
@@ -246,10 +307,18 @@ benchmarks/results/virtual_causes.jsonl.
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default=",".join([*CASES, *NULLS]), help="comma-separated (default: all)")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="cases at once (default %(default)s)")
-    parser.add_argument("--write", action="store_true", help=f"run, and write {PAGE.relative_to(ROOT)}")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cases", default=",".join([*CASES, *NULLS]), help="comma-separated (default: all)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=2, metavar="N", help="cases at once (default %(default)s)"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help=f"run, and write {PAGE.relative_to(ROOT)}"
+    )
     parser.add_argument("--only-write", action="store_true", help="write the page of the kept runs")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -258,7 +327,9 @@ def main() -> int:
         return 0
     names = [] if args.only_write else args.cases.split(",")
     if unknown := set(names) - {*CASES, *NULLS}:
-        parser.error(f"--cases {', '.join(sorted(unknown))}: choose from {', '.join([*CASES, *NULLS])}")
+        parser.error(
+            f"--cases {', '.join(sorted(unknown))}: choose from {', '.join([*CASES, *NULLS])}"
+        )
     if names:
         build(LIBRARIES)
     with ThreadPoolExecutor(args.jobs) as pool:

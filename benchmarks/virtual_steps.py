@@ -20,7 +20,9 @@ _DEVICE = "cuda:0"
 _WIDTH, _ROWS = 2048, 512  # of a product for each sample: on an H100 a step of 64 takes 30 ms
 Step = Callable[[], object]
 
-time.sleep(1)  # what a process takes to start: in virtual time it were free, and experiments would start any number
+time.sleep(
+    1
+)  # what a process takes to start: in virtual time it were free, and experiments would start any number
 
 
 @contextmanager
@@ -43,7 +45,9 @@ def network(width: int = _WIDTH) -> nn.Module:
     return nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(4))).to(_DEVICE)
 
 
-def forward(batch: int, line: str = "", at: int = AT, rows: int = _ROWS, width: int = _WIDTH) -> Step:
+def forward(
+    batch: int, line: str = "", at: int = AT, rows: int = _ROWS, width: int = _WIDTH
+) -> Step:
     """A forward pass of the network; at one batch size with what is planted."""
     model, x = network(width), torch.empty(batch * rows, width, device=_DEVICE)
 
@@ -170,7 +174,10 @@ def full_memory(batch: int) -> Step:
     """Convolutions whose workspace no longer fits 8 GiB at 128, so that cuDNN takes an algorithm without one."""
     torch.backends.cudnn.benchmark = True
     convolutions = (nn.Conv2d(64, 64, 3, padding=1, bias=False) for _ in range(4))
-    model, x = nn.Sequential(*convolutions).to(_DEVICE), torch.empty(batch, 64, 64, 64, device=_DEVICE)
+    model, x = (
+        nn.Sequential(*convolutions).to(_DEVICE),
+        torch.empty(batch, 64, 64, 64, device=_DEVICE),
+    )
     activations = 3.5  # input, output, and half of a workspace as large as that
     capacity = torch.cuda.get_device_properties(_DEVICE).total_memory
     of_sample = (capacity - activations * 4 * 128 * 64**3) / 128

@@ -18,7 +18,10 @@ from pathlib import Path
 
 PRELOADED = (
     "curvescope.cli",
-    *(f"curvescope.commands.{name}" for name in ("record", "sweep", "import_", "report", "table", "diagnose")),
+    *(
+        f"curvescope.commands.{name}"
+        for name in ("record", "sweep", "import_", "report", "table", "diagnose")
+    ),
     "curvescope.commands.bench",
     "curvescope.experiments.confirming",
     "curvescope.experiments.plan",

@@ -19,7 +19,9 @@ MOST_CHARACTERS = 60_000  # of an answer, as JSON
 _NAME = 120  # characters of a name, of which the last ones often tell names apart
 _NAME_END = 20
 _SENTENCE = 600  # characters of a sentence, which may hold names
-_SENTENCES = frozenset(("headline", "sentence", "what", "how", "lost", "how_sure", "notes", "note", "warnings"))
+_SENTENCES = frozenset(
+    ("headline", "sentence", "what", "how", "lost", "how_sure", "notes", "note", "warnings")
+)
 _ENTRIES = (MOST_ROWS, 50, 25, 10, 3)  # of a list, tried until the answer is short enough
 _URL = re.compile(r"[A-Za-z][\w+.-]*:{1,2}//|[\w+.-]+::")
 
@@ -32,7 +34,9 @@ class Roots:
         self._urls = [root.rstrip("/") for root in named if _URL.search(root)]
         folders = [Path(root) for root in named if not _URL.search(root)]
         if missing := [str(folder) for folder in folders if not folder.is_dir()]:
-            raise CurvescopeError(f"{', '.join(missing)} is no folder: name folders, or URLs, that agents may read.")
+            raise CurvescopeError(
+                f"{', '.join(missing)} is no folder: name folders, or URLs, that agents may read."
+            )
         self._folders = [folder.resolve() for folder in (Path.cwd(), *folders)]
 
     def check(self, path: str) -> None:
@@ -62,7 +66,9 @@ class Roots:
 
 def _links(folder: Path) -> Iterator[Path]:
     """Where links lead that would be followed in a folder: in recordings in it, or in folders of it."""
-    recordings = [meta.parent for inside in ("", "*/", "*/*/") for meta in folder.glob(f"{inside}{META_FILE}")]
+    recordings = [
+        meta.parent for inside in ("", "*/", "*/*/") for meta in folder.glob(f"{inside}{META_FILE}")
+    ]
     for place in [folder, *recordings]:
         yield place.resolve()
         followed = [*place.glob("*.json"), *(place.glob("**/*") if place in recordings else ())]

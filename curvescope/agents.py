@@ -34,7 +34,9 @@ _INSTRUCTIONS = (
 )
 
 
-def make_server(allow_experiments: bool = False, ask: Ask | None = None, roots: Sequence[str] = ()) -> MCPServer:
+def make_server(
+    allow_experiments: bool = False, ask: Ask | None = None, roots: Sequence[str] = ()
+) -> MCPServer:
     """The server with its tools, which read below the working folder and the other roots; `ask` runs a command.
 
     Raises:
@@ -57,7 +59,9 @@ def make_server(allow_experiments: bool = False, ask: Ask | None = None, roots: 
                 allowed.check(path)
             return await (ask or ask_command)(*command, paths=paths)
         except CurvescopeError as error:
-            raise ToolError(shortened(str(error))) from error  # only messages of this type reach the client
+            raise ToolError(
+                shortened(str(error))
+            ) from error  # only messages of this type reach the client
 
     def answer(document: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -86,7 +90,12 @@ def make_server(allow_experiments: bool = False, ask: Ask | None = None, roots: 
         """Split the time of a step by layer, kernel, phase or operator; the rows add up to the step."""
         document = await document_of("breakdown", f"--by={by}", *_batch(batch), paths=(recording,))
         for row in document["rows"]:
-            del row["spread_ms"], row["flops_time_share"], row["bytes_time_share"], row["measured_time_share"]
+            del (
+                row["spread_ms"],
+                row["flops_time_share"],
+                row["bytes_time_share"],
+                row["measured_time_share"],
+            )
         document |= _first("idle", document["idle"], _REASONS)
         return answer(_kept(document, rows))
 
@@ -100,11 +109,16 @@ def make_server(allow_experiments: bool = False, ask: Ask | None = None, roots: 
     ) -> dict[str, Any]:
         """Compare a recording with another: step times by batch size, then rows; a speedup above 1 is faster."""
         grouped = () if by is None else (f"--by={by}",)
-        return answer(_kept(await document_of("compare", *grouped, *_batch(batch), paths=(base, other)), rows))
+        return answer(
+            _kept(await document_of("compare", *grouped, *_batch(batch), paths=(base, other)), rows)
+        )
 
     @server.tool()
     async def roofline(
-        recording: str, by: Literal["kernel", "layer", "phase"] = "kernel", batch: int | None = None, rows: int = 15
+        recording: str,
+        by: Literal["kernel", "layer", "phase"] = "kernel",
+        batch: int | None = None,
+        rows: int = 15,
     ) -> dict[str, Any]:
         """Give arithmetic intensity, rates and bound of kernels, layers or phases, and the roofs of the device."""
         document = await document_of("roofline", f"--by={by}", *_batch(batch), paths=(recording,))
@@ -117,8 +131,14 @@ def make_server(allow_experiments: bool = False, ask: Ask | None = None, roots: 
         async def run_experiments(recording: str, seconds: int = 60) -> dict[str, Any]:
             """Test the causes of a recording by experiment on this machine, which must be the recording's."""
             if not 1 <= seconds <= _LONGEST_S:
-                raise ToolError(f"seconds={seconds}: ask for 1 to {_LONGEST_S}; each call continues the last one.")
-            return answer(verdict_of(await document_of("confirm", f"--experiments={seconds}s", paths=(recording,))))
+                raise ToolError(
+                    f"seconds={seconds}: ask for 1 to {_LONGEST_S}; each call continues the last one."
+                )
+            return answer(
+                verdict_of(
+                    await document_of("confirm", f"--experiments={seconds}s", paths=(recording,))
+                )
+            )
 
     return server
 
@@ -132,7 +152,9 @@ async def ask_command(command: str, *options: str, paths: Sequence[str]) -> dict
         with anyio.fail_after(_LONGEST_S + _START_S):
             done = await anyio.run_process(line, check=False, stdin=subprocess.DEVNULL)
     except TimeoutError:
-        raise CurvescopeError(f"`curvescope {command}` did not end within {_LONGEST_S + _START_S} s.") from None
+        raise CurvescopeError(
+            f"`curvescope {command}` did not end within {_LONGEST_S + _START_S} s."
+        ) from None
     if done.returncode not in (0, _FAILED_CHECK):
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         raise CurvescopeError(said[-1].removeprefix("curvescope: "))
@@ -146,7 +168,9 @@ def verdict_of(document: Mapping[str, Any]) -> dict[str, Any]:
         return {name: document[name] for name in ("run", "recording", "series") if name in document}
     answers = [
         {
-            **{name: answer[name] for name in ("sentence", "where", "cause", "verdict", "how_sure")},
+            **{
+                name: answer[name] for name in ("sentence", "where", "cause", "verdict", "how_sure")
+            },
             "remedy": None if answer["remedy"] is None else _remedy(answer["remedy"]),
         }
         for answer in document["answers"]
@@ -155,7 +179,10 @@ def verdict_of(document: Mapping[str, Any]) -> dict[str, Any]:
         {"batch": point["batch"], "step_ms": point["time_ms"]["value"], "spread": point["spread"]}
         for point in document["curve"]
     ]
-    kept = {name: document[name] for name in ("recording", "headline", "modelled", "complete", "network")}
+    kept = {
+        name: document[name]
+        for name in ("recording", "headline", "modelled", "complete", "network")
+    }
     device = (document["device"] or {}).get("name")
     lost = [entry["sentence"] for entry in (document["lost"] or {}).values() if "sentence" in entry]
     return {**kept, "device": device, "answers": answers, "curve": curve, "lost": lost}

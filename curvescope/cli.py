@@ -25,12 +25,24 @@ from .parsers import Command, Parser, refuse_former
 JOBS = {
     "measure": (
         Command("diagnose", "measure a network over batch sizes and explain its cost curve"),
-        Command("energy", "measure a network over batch sizes and test its energy per step and sample"),
-        Command("memory", "find what makes the peak memory of a step, and the largest batch size that fits"),
-        Command("sweep", "measure several networks, modes and precisions, each visit in its own process"),
+        Command(
+            "energy", "measure a network over batch sizes and test its energy per step and sample"
+        ),
+        Command(
+            "memory",
+            "find what makes the peak memory of a step, and the largest batch size that fits",
+        ),
+        Command(
+            "sweep", "measure several networks, modes and precisions, each visit in its own process"
+        ),
         Command("scale", "multi-GPU scaling efficiency, and where the lost time goes"),
-        Command("bench", "benchmark single operators and the device: GEMM, convolution, memory, latency, launch"),
-        Command("record", "run a command and record the GPU work and NVTX ranges of all its processes"),
+        Command(
+            "bench",
+            "benchmark single operators and the device: GEMM, convolution, memory, latency, launch",
+        ),
+        Command(
+            "record", "run a command and record the GPU work and NVTX ranges of all its processes"
+        ),
         Command("recover", "complete a recording after a kill of `record`, or on a full disk"),
         Command("step", "run steps of a network in NVTX ranges, for an external profiler"),
     ),
@@ -38,37 +50,63 @@ JOBS = {
     "explain what was measured": (
         Command("explain", "explain the anomalies of a recording"),
         Command("breakdown", "time of a step by layer, kernel, phase or operator"),
-        Command("compare", "compare recordings with the first by layer or kernel, and check for regressions"),
-        Command("roofline", "arithmetic intensity and achieved rates under the roofs of the device"),
-        Command("table", "recordings side by side: step times by batch size, network, framework and device"),
+        Command(
+            "compare",
+            "compare recordings with the first by layer or kernel, and check for regressions",
+        ),
+        Command(
+            "roofline", "arithmetic intensity and achieved rates under the roofs of the device"
+        ),
+        Command(
+            "table",
+            "recordings side by side: step times by batch size, network, framework and device",
+        ),
         Command("ranks", "stragglers, balance and waiting over the recordings of many ranks"),
         Command("report", "write recordings as one HTML page that needs no network"),
         Command("runs", "list recordings"),
     ),
     "find out more about a recording": (
-        Command("confirm", "test by experiment why the anomalies of a recording are there, on the same machine"),
-        Command("counters", "measure memory traffic and executed FLOPs of a recording's kernels by hardware counters"),
-        Command("apply", "run a program with a recording's measured remedies that the environment can set"),
+        Command(
+            "confirm",
+            "test by experiment why the anomalies of a recording are there, on the same machine",
+        ),
+        Command(
+            "counters",
+            "measure memory traffic and executed FLOPs of a recording's kernels by hardware counters",
+        ),
+        Command(
+            "apply",
+            "run a program with a recording's measured remedies that the environment can set",
+        ),
     ),
     "work with other tools": (
         Command("import", "turn a profile of another profiler into a recording"),
         Command("export", "write a recording for Perfetto, as CSV or as Parquet"),
-        Command("mcp", "answer questions of agents about recordings (MCP server on standard input and output)"),
+        Command(
+            "mcp",
+            "answer questions of agents about recordings (MCP server on standard input and output)",
+        ),
     ),
     "see what is here": (
-        Command("doctor", "list what is available on this machine, what is missing, and how to get it"),
+        Command(
+            "doctor", "list what is available on this machine, what is missing, and how to get it"
+        ),
         Command("devices", "list the GPUs that the cost model knows, each number with its source"),
         Command("networks", "list the networks with their parameters, FLOPs and activations"),
         Command("completion", "print a completion script for bash, zsh or fish"),
     ),
 }
 # What runs a program, e.g. as it reads /proc.
-ON_LINUX = {command.name for job in ("measure", "find out more about a recording") for command in JOBS[job]}
+ON_LINUX = {
+    command.name for job in ("measure", "find out more about a recording") for command in JOBS[job]
+}
 COMMANDS = {command.name: command for commands in JOBS.values() for command in commands}
 READING = {"import", "export", *(command.name for command in JOBS["explain what was measured"])}
 
 EXIT_BAD_INPUT = 2
-_LEAST_ADDRESS_SPACE = 500_000_000  # bytes; OpenBLAS hung below 430 MB in tests, and never above 520 MB
+_LEAST_ADDRESS_SPACE = (
+    500_000_000  # bytes; OpenBLAS hung below 430 MB in tests, and never above 520 MB
+)
 _NO_THREAD = "can't start new thread"  # Python's message if there is no memory for another stack
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it; after SIGTERM 143, after SIGHUP 129
 
@@ -90,7 +128,10 @@ class _Parser(Parser):
                 "",
                 "Measures training steps over batch sizes and explains bends of the cost curve.",
                 "",
-                *("\n".join([f"{job}:", *map(line, commands), ""]) for job, commands in JOBS.items()),
+                *(
+                    "\n".join([f"{job}:", *map(line, commands), ""])
+                    for job, commands in JOBS.items()
+                ),
                 "options:",
                 "  -h, --help  this text; `curvescope COMMAND --help` for a command's options",
                 "  --version   the version",
@@ -124,7 +165,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         while True:
             try:
                 _thread.start_new_thread(_interrupt_soon, ())
-            except KeyboardInterrupt:  # on a busy machine it comes in here already, where it is swallowed too
+            except (
+                KeyboardInterrupt
+            ):  # on a busy machine it comes in here already, where it is swallowed too
                 continue
             return
 
@@ -185,7 +228,10 @@ def _main(argv: Sequence[str] | None) -> int:
     except (ImportError, MemoryError, OSError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and str(error) != _NO_THREAD:
             raise
-        print(_wrapped(f"{escape_controls(_refusal(error))} Existing recordings are unchanged."), file=sys.stderr)
+        print(
+            _wrapped(f"{escape_controls(_refusal(error))} Existing recordings are unchanged."),
+            file=sys.stderr,
+        )
         return EXIT_BAD_INPUT
 
 
@@ -193,8 +239,12 @@ def _read_sooner() -> None:
     """Spare a process that only reads what takes a quarter of the time of a command on a small recording."""
     from .profiling.hardware import heap
 
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads wait in a loop for the work of matrices
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own keeps much of what was freed, by thread
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # numpy's threads wait in a loop for the work of matrices
+    os.environ.setdefault(
+        "ARROW_DEFAULT_MEMORY_POOL", "system"
+    )  # Arrow's own keeps much of what was freed, by thread
     if sys.platform == "linux" and heap.can_change():
         heap.keep_all_memory()  # or large arrays get new pages each time, a twentieth of the time for a million kernels
     gc.disable()
@@ -206,7 +256,10 @@ def _wrapped(message: str) -> str:
     lines = f"curvescope: {message}".split("\n")
     if sys.stderr.isatty():
         room = min(shutil.get_terminal_size().columns, 100)
-        lines = [textwrap.fill(line, room, break_long_words=False, break_on_hyphens=False) for line in lines]
+        lines = [
+            textwrap.fill(line, room, break_long_words=False, break_on_hyphens=False)
+            for line in lines
+        ]
     return "\n".join(lines)
 
 

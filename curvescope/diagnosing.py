@@ -118,12 +118,18 @@ def _check(make_step: object, batches: Sequence[int]) -> None:
 
     refuse_while_importing()
     if not callable(make_step):
-        raise CurvescopeError(f"make_step is {make_step!r}: give a function that takes a batch size.")
-    if not batches or any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in batches):
+        raise CurvescopeError(
+            f"make_step is {make_step!r}: give a function that takes a batch size."
+        )
+    if not batches or any(
+        isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in batches
+    ):
         raise CurvescopeError(f"batches={batches!r}: give whole numbers, at least 1.")
 
 
-def record_curve(name: str, args: argparse.Namespace, protocol_on: Callable[[str], Protocol]) -> Recording:
+def record_curve(
+    name: str, args: argparse.Namespace, protocol_on: Callable[[str], Protocol]
+) -> Recording:
     """Measure the one curve that the options of a command describe, and record it; no experiments run.
 
     Raises:
@@ -138,7 +144,15 @@ def record_curve(name: str, args: argparse.Namespace, protocol_on: Callable[[str
     protocol, path = protocol_on(device), args.output or new_recording_path(configuration.network)
     with options.clocks(args, device) if "lock_clocks" in args else nullcontext():
         workload = configuration.build(find_device=args.device is None)
-        measure(workload, axes.values, protocol, path, lambda _: 0.0, options.precise_enough(protocol), complete=True)
+        measure(
+            workload,
+            axes.values,
+            protocol,
+            path,
+            lambda _: 0.0,
+            options.precise_enough(protocol),
+            complete=True,
+        )
     return open_recording(path)
 
 
@@ -195,7 +209,11 @@ def measure(
         f"{_duration(workload.device, limit_s, experiments_s, protocol)}, into {path}."
     )
     is_usual = limit_s == PROTOCOLS["default"].time_limit_s
-    rule = Complete[int].of(protocol) if complete else focused(protocol, path, _FAST_S if is_usual else math.inf)
+    rule = (
+        Complete[int].of(protocol)
+        if complete
+        else focused(protocol, path, _FAST_S if is_usual else math.inf)
+    )
     deciding = (lambda: rule.deciding) if isinstance(rule, Focused) else (lambda: None)
     if (neighbours := find_neighbours(workload.device)) is not None:
         messages.print(neighbours.sentence, style="yellow")
@@ -205,13 +223,17 @@ def measure(
     ):
         try:
             probe_s = 0.0 if protocol.is_fixed else probe_share * (limit_s or 0.0)
-            run_sweep(workload, values, protocol, path, view.report, Until(rule, precise), probe_s=probe_s)
+            run_sweep(
+                workload, values, protocol, path, view.report, Until(rule, precise), probe_s=probe_s
+            )
         except KeyboardInterrupt:
             view.console.print("Interrupted. The measured data is kept, and this reads it:")
             terminal.print_commands(view.console, f"curvescope explain {path}")
             raise
     if experiments_s is None:
-        steps = open_recording(path).arrow("steps", ["batch", "profiled", "duration_ns"]).to_pylist()
+        steps = (
+            open_recording(path).arrow("steps", ["batch", "profiled", "duration_ns"]).to_pylist()
+        )
         on_gpu = workload.device != "cpu"
         if is_usual and not on_gpu and all_fast(steps):
             ends_s -= TOTAL_S - FAST_TOTAL_S
@@ -236,7 +258,9 @@ def _duration(
     else:
         sweep = f"what fits {duration_text(limit_s)}, the largest first"
     if experiments_s is None and limit_s is not None:
-        return f"{sweep}, then experiments, at most {duration_text(total_s(device, limit_s))} in all"
+        return (
+            f"{sweep}, then experiments, at most {duration_text(total_s(device, limit_s))} in all"
+        )
     return ", then ".join(filter(None, (sweep, _then(experiments_s))))
 
 

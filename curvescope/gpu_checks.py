@@ -22,7 +22,12 @@ _PERMISSION_REMEDY = (
     "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
 )
 # NVML's compute modes (nvml.h, nvmlComputeMode_t).
-_COMPUTE_MODES = {0: "default", 1: "exclusive to one thread", 2: "prohibited", 3: "exclusive to one process"}
+_COMPUTE_MODES = {
+    0: "default",
+    1: "exclusive to one thread",
+    2: "prohibited",
+    3: "exclusive to one process",
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,9 @@ def _nvml() -> Check:
         library = nvml.open_nvml()
     except BackendMissingError as error:
         return Check("NVML", False, str(error), "clocks, power and energy are missing without it")
-    return Check("NVML", True, f"version {library.nvmlSystemGetNVMLVersion()}: clocks, power and energy")
+    return Check(
+        "NVML", True, f"version {library.nvmlSystemGetNVMLVersion()}: clocks, power and energy"
+    )
 
 
 def _gpu(index: int) -> Iterator[Check]:
@@ -85,7 +92,12 @@ def _gpu(index: int) -> Iterator[Check]:
         f"persistence {_on(settings.get('persistence'))}",
         f"MIG {_on(settings.get('mig'))}",
         f"ECC {_on(settings.get('ecc'))}",
-        "power limit " + (f"{settings['power_limit_w']:.0f} W" if settings.get("power_limit_w") else "not reported"),
+        "power limit "
+        + (
+            f"{settings['power_limit_w']:.0f} W"
+            if settings.get("power_limit_w")
+            else "not reported"
+        ),
         "SM clock " + (f"{now_mhz} MHz" if now_mhz is not None else "not reported"),
     ]
     if most_hz:
@@ -112,16 +124,24 @@ def _permission() -> Check:
     """Who may profile: the driver's parameter RmProfilingAdminOnly."""
     name = "profiling permission"
     try:
-        found = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", DRIVER_PARAMETERS.read_text(), re.MULTILINE)
+        found = re.search(
+            r"^RmProfilingAdminOnly:\s*(\d+)", DRIVER_PARAMETERS.read_text(), re.MULTILINE
+        )
     except OSError:
         found = None
     if found is None:
-        return Check(name, True, f"not reported ({DRIVER_PARAMETERS}); the self-test shows whether it is there")
+        return Check(
+            name,
+            True,
+            f"not reported ({DRIVER_PARAMETERS}); the self-test shows whether it is there",
+        )
     if found[1] == "0":
         return Check(name, True, "all users (RmProfilingAdminOnly: 0)")
     root = os.geteuid() == 0
     said = "RmProfilingAdminOnly: 1: only root may read counters (ncu), and kernels on some drivers"
-    return Check(name, root, f"{said}; this process is {'' if root else 'not '}root", _PERMISSION_REMEDY)
+    return Check(
+        name, root, f"{said}; this process is {'' if root else 'not '}root", _PERMISSION_REMEDY
+    )
 
 
 def _collector() -> Iterator[Check]:
@@ -131,14 +151,24 @@ def _collector() -> Iterator[Check]:
     try:
         test = run_self_test()
     except BackendMissingError as error:
-        yield Check(name, False, str(error), "without the collector, `diagnose` still records through torch's profiler")
+        yield Check(
+            name,
+            False,
+            str(error),
+            "without the collector, `diagnose` still records through torch's profiler",
+        )
         return
     library = test.cupti_path or "none was found"
     if test.cupti_version is not None:
         library += f", API version {test.cupti_version}"
     works = test.status == "recording"
     fits = "fits the driver" if works else test.status
-    yield Check("libcupti", works, f"{library}: {fits}", "set CURVESCOPE_CUPTI to the path of another libcupti")
+    yield Check(
+        "libcupti",
+        works,
+        f"{library}: {fits}",
+        "set CURVESCOPE_CUPTI to the path of another libcupti",
+    )
     yield Check(
         name,
         test.passed,
@@ -154,4 +184,6 @@ def _collector() -> Iterator[Check]:
     except BackendMissingError as error:
         yield Check(name, False, f"CUPTI counts no kernels: {error}", remedy)
         return
-    yield Check(name, kernels > 0, f"CUPTI counted {kernels} of 10 kernels in the process itself", remedy)
+    yield Check(
+        name, kernels > 0, f"CUPTI counted {kernels} of 10 kernels in the process itself", remedy
+    )

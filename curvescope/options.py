@@ -14,7 +14,13 @@ from .base.masking import home_as_tilde
 from .parsers import CommandParser, group
 from .profiling.hardware.precisions import STEP_PRECISIONS
 from .profiling.measure.axes import Axes, parse_axes
-from .profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol, parse_batches, parse_bytes
+from .profiling.measure.protocol import (
+    PROTOCOLS,
+    Protocol,
+    get_protocol,
+    parse_batches,
+    parse_bytes,
+)
 from .profiling.recording.axis import MODES
 from .profiling.recording.remote_store import as_path
 
@@ -51,7 +57,9 @@ _OPTIONS = {
         help="your own step: make_step(batch) returns a function that runs one; also FILE.py:MAKE_STEP",
     ),
     "--input-shape": _option(
-        WHAT, metavar="C,H,W", help="shape of a sample for your own network; tokens for BERT (default: 128)"
+        WHAT,
+        metavar="C,H,W",
+        help="shape of a sample for your own network; tokens for BERT (default: 128)",
     ),
     "--batch": _option(WHAT, metavar="SIZES", help=BATCHES),
     "--axis": _option(
@@ -71,7 +79,9 @@ _OPTIONS = {
     ),
     "--compile": _option(WHAT, action="store_true", help="run the network through torch.compile"),
     "--cuda-graph": _option(
-        WHAT, action="store_true", help="capture each batch size's step as a CUDA graph, and time its replays"
+        WHAT,
+        action="store_true",
+        help="capture each batch size's step as a CUDA graph, and time its replays",
     ),
     "--device": _option(WHERE, help="cpu, cuda or cuda:N (default: cuda if there is one)"),
     "--run-its-code": _option(
@@ -99,8 +109,12 @@ _OPTIONS = {
         metavar="SIZE",
         help="memory that a step may have, e.g. 24GB (default: what the device had left when it was measured)",
     ),
-    "--by-instance": _option(action="store_true", help="keep repeated layers apart, e.g. the blocks of a transformer"),
-    "--output": _option(type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_NETWORK)"),
+    "--by-instance": _option(
+        action="store_true", help="keep repeated layers apart, e.g. the blocks of a transformer"
+    ),
+    "--output": _option(
+        type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_NETWORK)"
+    ),
     "--curvature": _option(
         choices=CURVATURES,
         default=CURVATURES[0],
@@ -111,7 +125,16 @@ _OPTIONS = {
     "program": _option(nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run"),
     "--json": _option(action="store_true", help="print one JSON document"),
 }
-NETWORK = ("network", "--step", "--input-shape", "--mode", "--precision", "--compile", "--cuda-graph", "--device")
+NETWORK = (
+    "network",
+    "--step",
+    "--input-shape",
+    "--mode",
+    "--precision",
+    "--compile",
+    "--cuda-graph",
+    "--device",
+)
 RESULT = ("--output", "--curvature", "--all", "--json")
 
 
@@ -120,7 +143,9 @@ def add(parser: argparse.ArgumentParser, *names: str, **changes: Any) -> None:
     for name in names:
         title, settings = _OPTIONS[name]
         spelled = ("-o", name) if name == "--output" else (name,)
-        (parser if title is None else group(parser, title)).add_argument(*spelled, **{**settings, **changes})
+        (parser if title is None else group(parser, title)).add_argument(
+            *spelled, **{**settings, **changes}
+        )
 
 
 def add_curve(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +168,9 @@ def add_protocol(parser: argparse.ArgumentParser) -> None:
     usual_s, quick_s = (PROTOCOLS[name].time_limit_s for name in ("default", "quick"))
     how = group(parser, HOW)
     protocol = how.add_mutually_exclusive_group()
-    protocol.add_argument("--quick", action="store_true", help="fewer rounds: wider intervals in less time")
+    protocol.add_argument(
+        "--quick", action="store_true", help="fewer rounds: wider intervals in less time"
+    )
     protocol.add_argument(
         "--protocol",
         default="default",
@@ -186,7 +213,9 @@ def axes_of(args: argparse.Namespace) -> Axes:
     return parse_axes(args.axis, None if args.batch is None else parse_batches(args.batch))
 
 
-def configurations_of(args: argparse.Namespace, axes: Axes, device: str) -> tuple[Configuration, ...]:
+def configurations_of(
+    args: argparse.Namespace, axes: Axes, device: str
+) -> tuple[Configuration, ...]:
     """What the options `NETWORK` ask for: one configuration per curve.
 
     Raises:
@@ -205,7 +234,9 @@ def configurations_of(args: argparse.Namespace, axes: Axes, device: str) -> tupl
         )
     else:
         how = (*sample_of(args, args.network), device, args.mode, args.precision, args.compile)
-        made = [Configuration(args.network, *how, axis=axes.curve, fixed=fixed) for fixed in axes.curves]
+        made = [
+            Configuration(args.network, *how, axis=axes.curve, fixed=fixed) for fixed in axes.curves
+        ]
     if not program:
         made = [replace(configuration, graphed=args.cuda_graph) for configuration in made]
     for configuration in made:
@@ -225,12 +256,16 @@ def steps_of(args: argparse.Namespace, axes: Axes, device: str) -> list[Configur
         "--compile": args.compile not in (False, "no"),
     }
     if wrong := [name for name, value in given.items() if value]:
-        raise CurvescopeError(f"--step brings its own model, data and optimizer: omit {', '.join(wrong)}.")
+        raise CurvescopeError(
+            f"--step brings its own model, data and optimizer: omit {', '.join(wrong)}."
+        )
     step = home_as_tilde(args.step)
     return [Configuration.of_step(step, device, axes.curve, dict(fixed)) for fixed in axes.curves]
 
 
-def programs_of(args: argparse.Namespace, axes: Axes, command: Sequence[str]) -> list[Configuration]:
+def programs_of(
+    args: argparse.Namespace, axes: Axes, command: Sequence[str]
+) -> list[Configuration]:
     """Configurations of a program as it is, which decides by itself what other options say of a network."""
     from .profiling.measure.configuration import Configuration
     from .profiling.workload.program import Program
@@ -247,7 +282,9 @@ def programs_of(args: argparse.Namespace, axes: Axes, command: Sequence[str]) ->
         "--device": args.device,
     }
     if wrong := [name for name, value in given.items() if value]:
-        raise CurvescopeError(f"A program brings its own model, data and device: omit {', '.join(wrong)}.")
+        raise CurvescopeError(
+            f"A program brings its own model, data and device: omit {', '.join(wrong)}."
+        )
     program = Program(tuple(command), args.step_range, args.step_line, args.workdir)
     return [Configuration.of_program(program, axes.curve, dict(fixed)) for fixed in axes.curves]
 
@@ -259,7 +296,11 @@ def program_of(args: argparse.Namespace) -> list[str]:
 
 def probe_share_of(args: argparse.Namespace) -> float:
     """The share of the time for probes."""
-    return 0.0 if args.probe == "0" else parse_share("--probe", args.probe, "a share of the time, e.g. 15%, or 0")
+    return (
+        0.0
+        if args.probe == "0"
+        else parse_share("--probe", args.probe, "a share of the time, e.g. 15%, or 0")
+    )
 
 
 def protocol_of(args: argparse.Namespace) -> Protocol:
@@ -274,7 +315,9 @@ def protocol_of(args: argparse.Namespace) -> Protocol:
         protocol = replace(protocol, time_limit_s=check_time_limit(args.time_limit))
     if samples:
         if protocol.images is None or not samples.isdecimal() or not int(samples):
-            raise CurvescopeError(f"--protocol {args.protocol}: dell alone takes a number of samples, e.g. dell:10000.")
+            raise CurvescopeError(
+                f"--protocol {args.protocol}: dell alone takes a number of samples, e.g. dell:10000."
+            )
         protocol = replace(protocol, images=int(samples))
     if args.until is not None:
         until = parse_share("--until", args.until, "a share of the step time, e.g. 1% or 0.01")
@@ -319,14 +362,18 @@ def sample_of(args: argparse.Namespace, network: str) -> tuple[tuple[int, ...] |
     except ValueError:
         shape = ()
     if not shape or (len(shape) > 1 and not own):
-        form = "the shape of one sample, e.g. --input-shape 3,224,224" if own else "a number of tokens"
+        form = (
+            "the shape of one sample, e.g. --input-shape 3,224,224" if own else "a number of tokens"
+        )
         raise CurvescopeError(f"--input-shape {text or 'is missing'}: write {form}.")
     return (shape, None) if own else (None, shape[0])
 
 
 def experiments_s_of(args: argparse.Namespace, default_s: float) -> float:
     """Seconds for experiments; 0 for none."""
-    return default_s if args.experiments is None else parse_duration("--experiments", args.experiments)
+    return (
+        default_s if args.experiments is None else parse_duration("--experiments", args.experiments)
+    )
 
 
 def shown(args: argparse.Namespace) -> dict[str, Any]:

@@ -17,15 +17,28 @@ from .base.errors import CurvescopeError
 # Commands, the pattern of what they took before, and what to write instead.
 _MODEL = "`curvescope model NETWORK --device GPU`"
 _COMPARE = (
-    "`curvescope diagnose NETWORK -o NEW --experiments 0`, then `curvescope compare RUN NEW`, with --fail-over or not"
+    "`curvescope diagnose NETWORK -o NEW --experiments 0`, then `curvescope compare RUN NEW`, "
+    "with --fail-over or not"
 )
 FORMER = (
     ("diagnose", r"--device model:\S*|--library|--framework|--what-if", _MODEL),
-    ("diagnose", "--of", "`curvescope energy NETWORK` or `curvescope memory NETWORK`; `diagnose` is of time"),
+    (
+        "diagnose",
+        "--of",
+        "`curvescope energy NETWORK` or `curvescope memory NETWORK`; `diagnose` is of time",
+    ),
     ("diagnose", "--against|--fail-over", _COMPARE),
     ("diagnose", "--counters", "`curvescope counters RUN` after `diagnose`"),
-    ("diagnose step", "--model", "the function as the network, e.g. `my_model:build --input-shape 3,224,224`"),
-    ("diagnose sweep scale", "--images|--epochs", "`--protocol dell:SAMPLES`; epochs multiply the samples"),
+    (
+        "diagnose step",
+        "--model",
+        "the function as the network, e.g. `my_model:build --input-shape 3,224,224`",
+    ),
+    (
+        "diagnose sweep scale",
+        "--images|--epochs",
+        "`--protocol dell:SAMPLES`; epochs multiply the samples",
+    ),
     ("diagnose sweep scale step", "--phase", "--mode"),
     ("diagnose energy model sweep scale step", "--sequence-length", "--input-shape TOKENS"),
     ("diagnose sweep explain", "--axis (log2|linear|throughput)", "--curvature"),
@@ -83,7 +96,9 @@ class CommandParser(Parser):
     takes_program = False
 
     def __init__(self, prog: str, description: str | None) -> None:
-        super().__init__(prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+        super().__init__(
+            prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
         self._positionals.title = "arguments"
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -98,7 +113,9 @@ class CommandParser(Parser):
         if not self._has_groups():
             return super().format_usage()
         formatter = self._get_formatter()
-        formatter.add_usage(self.usage, [action for action in self._actions if not action.option_strings], [])
+        formatter.add_usage(
+            self.usage, [action for action in self._actions if not action.option_strings], []
+        )
         return formatter.format_help().replace(self.prog, f"{self.prog} [options]", 1)
 
     def format_help(self) -> str:
@@ -145,4 +162,6 @@ def _filled(text: str) -> str:
     """A description whose sentences fill the width; examples, which are indented, stay unmodified."""
     width = min(shutil.get_terminal_size().columns - 2, 100)
     paragraphs = text.strip().split("\n\n")
-    return "\n\n".join(part if part.startswith(" ") else textwrap.fill(part, width) for part in paragraphs)
+    return "\n\n".join(
+        part if part.startswith(" ") else textwrap.fill(part, width) for part in paragraphs
+    )

@@ -15,7 +15,14 @@ from .base.escaping import escape_controls
 from .profiling.readers import Imported, Options, import_profile
 from .profiling.recording.lost import describe_lost
 from .profiling.recording.remote_store import AnyPath, RemotePath
-from .profiling.recording.store import NO_STEP, STEP, STEPS_KNOWN_BY, Recording, has_chunks, open_recording
+from .profiling.recording.store import (
+    NO_STEP,
+    STEP,
+    STEPS_KNOWN_BY,
+    Recording,
+    has_chunks,
+    open_recording,
+)
 
 _NO_STEP = f"{NO_STEP[0].upper()}{NO_STEP[1:]}: the recording is shown as a whole. {STEPS_KNOWN_BY}"
 _NOUNS = {"memory": "memory operations", "api_calls": "API calls"}
@@ -43,7 +50,9 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
             path = path.fetch(Path(folder))
         with progress() as report:
             # In a folder named as the file, by which views call it.
-            done = import_profile(path, Path(folder, "recording", path.name), Options(report=report))
+            done = import_profile(
+                path, Path(folder, "recording", path.name), Options(report=report)
+            )
 
         for line in notes(done):
             print_prose(line, stderr=True)
@@ -57,7 +66,9 @@ def _say_whole(line: str) -> None:
 
 def describe_imported(done: Imported) -> str:
     """Numbers of rows in words, without a step where none is known."""
-    rows = {table: count for table, count in done.rows.items() if done.unit == STEP or table != "steps"}
+    rows = {
+        table: count for table, count in done.rows.items() if done.unit == STEP or table != "steps"
+    }
     return describe_rows(rows, on_host="device" in done.missing)
 
 
@@ -65,7 +76,10 @@ def describe_rows(rows: Mapping[str, int], *, on_host: bool = False) -> str:
     """Numbers of recorded rows by table in words, e.g. `8772 kernels, 1 API call`; `on_host`: kernels are operators."""
     names = {**_NOUNS, "kernels": "host operators"} if on_host else _NOUNS
     nouns = ((count, names.get(table, table)) for table, count in rows.items() if count)
-    return ", ".join(counted(count, noun.removesuffix("s"), noun) for count, noun in nouns) or "nothing"
+    return (
+        ", ".join(counted(count, noun.removesuffix("s"), noun) for count, noun in nouns)
+        or "nothing"
+    )
 
 
 def notes(done: Imported) -> list[str]:

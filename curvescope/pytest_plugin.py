@@ -29,7 +29,9 @@ ACCEPTED_FOLDER = "curvescope_accepted"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare `--curvescope-accept`."""
     parser.getgroup("curvescope").addoption(
-        "--curvescope-accept", action="store_true", help="no_new_anomaly: accept the anomalies found in this run"
+        "--curvescope-accept",
+        action="store_true",
+        help="no_new_anomaly: accept the anomalies found in this run",
     )
 
 
@@ -38,7 +40,9 @@ def no_new_anomaly(request: pytest.FixtureRequest, tmp_path: Path) -> NoNewAnoma
     """Measures a step over batch sizes, and fails the test if its cost curve has an anomaly that is not accepted."""
     name = re.sub(r"[^\w.-]+", "_", request.node.name)
     accepted = request.path.parent / ACCEPTED_FOLDER / f"{request.path.stem}.{name}.json"
-    return NoNewAnomaly(name, accepted, tmp_path, bool(request.config.getoption("--curvescope-accept")))
+    return NoNewAnomaly(
+        name, accepted, tmp_path, bool(request.config.getoption("--curvescope-accept"))
+    )
 
 
 class NoNewAnomaly:
@@ -71,7 +75,11 @@ class NoNewAnomaly:
             path = self._folder / f"curvescope-{attempt}"
             sweep_callable(self._name, make_step, batches, how, path)
             again = self._new(path)
-            found = again if attempt == 1 else {label: again[label] for label in found if label in again}
+            found = (
+                again
+                if attempt == 1
+                else {label: again[label] for label in found if label in again}
+            )
             if not found:
                 break
         self._judge(path, found)
@@ -84,9 +92,15 @@ class NoNewAnomaly:
         """Anomalies of a recording that are not accepted, by label."""
         from . import explain, open_recording
 
-        known = json.loads(self._accepted.read_text()) if self._accepted.exists() and not self._accept else {}
+        known = (
+            json.loads(self._accepted.read_text())
+            if self._accepted.exists() and not self._accept
+            else {}
+        )
         anomalies = explain(open_recording(path)).anomalies
-        return {label: a for a in anomalies if (label := f"{a.tested.label}, {a.shape}") not in known}
+        return {
+            label: a for a in anomalies if (label := f"{a.tested.label}, {a.shape}") not in known
+        }
 
     def _judge(self, path: Path, new: dict[str, Finding]) -> None:
         if self._accept:

@@ -44,7 +44,9 @@ class Recording(store.Recording):
 
         return _frame(csv_rows(recorded_roofline(self, by, batch)))
 
-    def compare(self, other: store.Recording, by: str | None = None, batch: int | None = None) -> pd.DataFrame:
+    def compare(
+        self, other: store.Recording, by: str | None = None, batch: int | None = None
+    ) -> pd.DataFrame:
         """Times of another recording beside this one's, and the speedup, above 1 if it is faster, with its interval.
 
         Args:
@@ -78,11 +80,19 @@ class Recording(store.Recording):
         from .analysis.ranks.stragglers import analyse
         from .analysis.ranks.tables import combine
 
-        jobs, bad = find_ranks([str(other.path) for other in (self, *others)] if others else [str(self.path.parent)])
-        rows = [asdict(straggler) for straggler in analyse(combine([reduce_jobs(jobs), bad])).stragglers]
+        jobs, bad = find_ranks(
+            [str(other.path) for other in (self, *others)] if others else [str(self.path.parent)]
+        )
+        rows = [
+            asdict(straggler) for straggler in analyse(combine([reduce_jobs(jobs), bad])).stragglers
+        ]
         for row in rows:
             excess_ms = row.pop("excess_ms")
-            row |= {"excess_ms": excess_ms["value"], "low_ms": excess_ms["low"], "high_ms": excess_ms["high"]}
+            row |= {
+                "excess_ms": excess_ms["value"],
+                "low_ms": excess_ms["low"],
+                "high_ms": excess_ms["high"],
+            }
             del row["terms"]
         return _frame(rows)
 

@@ -34,9 +34,13 @@ def document_schema() -> dict[str, Any]:
             definition["description"] = _sentence(definition.get("description", ""))
             continue
         # A field with a default is in every document too, but for those that may be unset.
-        definition["required"] += [field for field, one in properties.items() if one.pop("default", ...) is not ...]
+        definition["required"] += [
+            field for field, one in properties.items() if one.pop("default", ...) is not ...
+        ]
         for base in reversed(classes[name].__mro__):
-            summary, _, attributes = inspect.cleandoc(base.__doc__ or "").partition("\n\nAttributes:")
+            summary, _, attributes = inspect.cleandoc(base.__doc__ or "").partition(
+                "\n\nAttributes:"
+            )
             definition["description"] = _sentence(summary)
             for field, said in [*_FIELD.findall(attributes), *_commented(base)]:
                 if field in properties:
@@ -68,7 +72,9 @@ def _find_classes(node: Any, found: dict[str, type]) -> None:
         if kind is None or kind.__name__ not in found:
             if kind is not None:
                 found[kind.__name__] = kind
-            _find_classes([getattr(node, name) for name in node.__struct_fields__ if name != "cls"], found)
+            _find_classes(
+                [getattr(node, name) for name in node.__struct_fields__ if name != "cls"], found
+            )
 
 
 def _commented(kind: type) -> list[tuple[str, str]]:
@@ -76,8 +82,13 @@ def _commented(kind: type) -> list[tuple[str, str]]:
     if not dataclasses.is_dataclass(kind):
         return []
     fields = _COMMENTED.findall(inspect.getsource(kind))
-    said = [(name, " ".join(above.replace("    # ", " ").split()) or beside) for above, name, beside in fields]
-    return [(name, text if text.endswith((".", "…")) else f"{text}.") for name, text in said if text]
+    said = [
+        (name, " ".join(above.replace("    # ", " ").split()) or beside)
+        for above, name, beside in fields
+    ]
+    return [
+        (name, text if text.endswith((".", "…")) else f"{text}.") for name, text in said if text
+    ]
 
 
 def _sentence(text: str) -> str:

@@ -69,7 +69,9 @@ def imports(path: Path, module: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            above = (
+                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            )
             base = ".".join([*above, *filter(None, [node.module])])
             yield from (f"{base}.{name.name}" for name in node.names)
 
@@ -87,7 +89,10 @@ def arrows() -> Arrows:
 
 def drawn(all_arrows: Arrows) -> list[tuple[str, str]]:
     """The arrows that no chain of others implies, and those that go up."""
-    down = {room: {t for t in targets if (room, t) not in UPWARD} for room, targets in all_arrows.items()}
+    down = {
+        room: {t for t in targets if (room, t) not in UPWARD}
+        for room, targets in all_arrows.items()
+    }
 
     def below(room: str) -> set[str]:
         return set().union(*({target} | below(target) for target in down[room]))
@@ -110,7 +115,9 @@ def mermaid() -> str:
         grouped = [f"  subgraph {top}", *(f"    {box}" for box in boxes), "  end"]
         lines += grouped if len(boxes) > 1 else [f"  {box}" for box in boxes]
     for room, target in drawn(arrows()):
-        lines.append(f"  {_node(room)} {'-.->' if (room, target) in UPWARD else '-->'} {_node(target)}")
+        lines.append(
+            f"  {_node(room)} {'-.->' if (room, target) in UPWARD else '-->'} {_node(target)}"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -119,7 +126,9 @@ def svg() -> str:
     edges = drawn(arrows())
     floor: dict[str, int] = {}
     for room in reversed(ROOMS):
-        targets = [target for start, target in edges if start == room and (start, target) not in UPWARD]
+        targets = [
+            target for start, target in edges if start == room and (start, target) not in UPWARD
+        ]
         floor[room] = 1 + max((floor[target] for target in targets), default=-1)
     width, height, gap = 172, 46, 34
     columns: dict[str, list[str]] = {"analysis": [], "": [], "profiling": []}
@@ -148,7 +157,9 @@ def svg() -> str:
         dashed = ' stroke-dasharray="4 4"' if up else ""
         x1, x2 = x1 + width / 2 + 30 * up, x2 + width / 2 + 30 * up
         bend = (y2 - y1) / 2
-        around = -width if x1 == x2 and floor[room] - floor[target] > 1 else 0  # the rooms between them
+        around = (
+            -width if x1 == x2 and floor[room] - floor[target] > 1 else 0
+        )  # the rooms between them
         curve = f"M{x1:g} {y1:g}C{x1 + around:g} {y1 + bend:g} {x2 + around:g} {y2 - bend:g} {x2:g} {y2:g}"
         parts.append(f'<path d="{curve}" fill="none" stroke="#667" marker-end="url(#a)"{dashed}/>')
     for room, (x, y) in at.items():
@@ -164,7 +175,9 @@ def svg() -> str:
 def in_contributing() -> str:
     """The text of CONTRIBUTING.md with today's diagram."""
     text = CONTRIBUTING.read_text("utf-8")
-    return re.sub(r"(?<=```mermaid\n).*?(?=```)", lambda _: mermaid(), text, count=1, flags=re.DOTALL)
+    return re.sub(
+        r"(?<=```mermaid\n).*?(?=```)", lambda _: mermaid(), text, count=1, flags=re.DOTALL
+    )
 
 
 def _node(room: str) -> str:

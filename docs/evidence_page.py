@@ -36,5 +36,8 @@ def evidence_page(docs: Path) -> str:
     for page in PAGES:
         title, figures = figures_of(docs / f"{page}.md")
         lines += ["", f"## [{title}]({page}.md)", "", *(f"- {figure}" for figure in figures)]
-    lines += ["", "No figure is from a GPU that Curvescope ran on: it [has not run on one yet](limits.md)."]
+    lines += [
+        "",
+        "No figure is from a GPU that Curvescope ran on: it [has not run on one yet](limits.md).",
+    ]
     return "\n".join(lines) + "\n"

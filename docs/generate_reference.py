@@ -76,13 +76,17 @@ def commands_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-SHARED_BY = 3  # commands that have an argument with the same meaning, from which on it is written once
+SHARED_BY = (
+    3  # commands that have an argument with the same meaning, from which on it is written once
+)
 
 
 def _command(parser: argparse.ArgumentParser, shared: dict[str, str]) -> Iterator[str]:
     yield from ("", f"## {parser.prog}", "", (parser.description or "").strip())
     rows = _arguments(parser)
-    own = {spelling: meaning for spelling, meaning in rows.items() if shared.get(spelling) != meaning}
+    own = {
+        spelling: meaning for spelling, meaning in rows.items() if shared.get(spelling) != meaning
+    }
     if own:
         yield from ("", *_table(own))
     if also := [spelling for spelling in rows if spelling not in own]:
@@ -110,7 +114,10 @@ def _spelling(action: argparse.Action) -> str:
     if not action.option_strings:
         return _code(value or action.dest)
     value = value or action.dest.upper()
-    return ", ".join(_code(f"{option} {value}" if action.nargs != 0 else option) for option in action.option_strings)
+    return ", ".join(
+        _code(f"{option} {value}" if action.nargs != 0 else option)
+        for option in action.option_strings
+    )
 
 
 _CARD_COLUMNS = {
@@ -149,7 +156,13 @@ def devices_page() -> str:
     ]
     for device in listed:
         cells = (cell(device.facts.get(name), unit) for name, unit in _CARD_COLUMNS.values())
-        named = (f"`{device.key}`", device.name, device.chip, device.compute_capability, device.running_clock)
+        named = (
+            f"`{device.key}`",
+            device.name,
+            device.chip,
+            device.compute_capability,
+            device.running_clock,
+        )
         lines.append(f"| {' | '.join((*named, *cells))} |")
     lines += [*_peaks(listed), *_units(listed, cell), "", "## Sources", ""]
     lines += [f"{number}. {_cell(source)}" for source, number in sources.items()]
@@ -173,12 +186,16 @@ def _peaks(listed: tuple[devices.Device, ...]) -> Iterator[str]:
         cells = []
         for precision in devices.PEAK_PRECISIONS:
             peak = device.peak_products_per_s(precision)
-            mark = " *t*" if peak is not None and peak == device.tensor_flops_per_s(precision) else ""
+            mark = (
+                " *t*" if peak is not None and peak == device.tensor_flops_per_s(precision) else ""
+            )
             cells.append("" if peak is None else f"{peak / 1e12:.4g}{mark}")
         yield f"| `{device.key}` | {' | '.join(cells)} |"
 
 
-def _units(listed: tuple[devices.Device, ...], cell: Callable[[devices.Fact | None], str]) -> Iterator[str]:
+def _units(
+    listed: tuple[devices.Device, ...], cell: Callable[[devices.Fact | None], str]
+) -> Iterator[str]:
     """FMAs per SM and clock, and the limits of an SM, by compute capability and board."""
     yield from (
         "",
@@ -189,10 +206,18 @@ def _units(listed: tuple[devices.Device, ...], cell: Callable[[devices.Fact | No
         f"Limits: {_cell(SOURCE)}.",
         "",
     )
-    kinds = [(precision, unit) for unit in ("lanes", "tensor_fmas") for precision in devices.PEAK_PRECISIONS]
+    kinds = [
+        (precision, unit)
+        for unit in ("lanes", "tensor_fmas")
+        for precision in devices.PEAK_PRECISIONS
+    ]
     seen = {(d.compute_capability, d.board == "geforce"): d for d in reversed(listed)}
     rows = {d.key: d for d in listed if d in seen.values()}
-    used = [kind for kind in kinds if any(f"{kind[0]}_{kind[1]}_per_sm" in d.facts for d in rows.values())]
+    used = [
+        kind
+        for kind in kinds
+        if any(f"{kind[0]}_{kind[1]}_per_sm" in d.facts for d in rows.values())
+    ]
     titles = [f"{precision}{' *t*' if unit == 'tensor_fmas' else ''}" for precision, unit in used]
     limits = ("registers", "warps", "blocks", "shared KiB", "of a block")
     yield f"| capability | e.g. | {' | '.join(titles)} | {' | '.join(limits)} |"
@@ -210,7 +235,9 @@ def schema_file() -> str:
     """The JSON Schema of the documents, one definition a line."""
     schema = document_schema()
     types = schema.pop("$defs")
-    lines = [f"{json.dumps(name)}: {json.dumps(one, ensure_ascii=False)}" for name, one in types.items()]
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(one, ensure_ascii=False)}" for name, one in types.items()
+    ]
     return json.dumps(schema)[:-1] + ', "$defs": {\n' + ",\n".join(lines) + "\n}}\n"
 
 
@@ -243,7 +270,15 @@ def documents_page() -> str:
             words = ", ".join(_code(word) for word in definition["enum"])
             lines += ["", f"## {name}", "", definition["description"], "", f"One of {words}."]
             continue
-        lines += ["", f"## {name}", "", definition["description"], "", "| field | type | meaning |", "|---|---|---|"]
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            definition["description"],
+            "",
+            "| field | type | meaning |",
+            "|---|---|---|",
+        ]
         for field, one in definition["properties"].items():
             if field == "schema":  # in the table above
                 continue
@@ -280,20 +315,35 @@ def factors_page() -> str:
         "instruction is an experiment only.",
     ]
     for title, scope in (("On one term in isolation", "term"), ("On complete steps", "step")):
-        lines += ["", f"## {title}", "", "| factor | what changes | what a user does | how |", "|---|---|---|---|"]
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| factor | what changes | what a user does | how |",
+            "|---|---|---|---|",
+        ]
         for name, one in all_facts(scope).items():
             remedy = (one.remedy or "").format(where="the layer" if scope == "term" else "the step")
-            lines.append(f"| `{name}` | {_cell(one.what)} | {_cell(remedy)} | {_cell(naming(one.how, ()) or '')} |")
+            lines.append(
+                f"| `{name}` | {_cell(one.what)} | {_cell(remedy)} | {_cell(naming(one.how, ()) or '')} |"
+            )
     return "\n".join([*lines, *_tested_causes(), *_feasible_on_a_gpu()]) + "\n"
 
 
 def _tested_causes() -> Iterator[str]:
     """The experiment of each cause."""
     yield from ("", "## Which factors test a cause", "")
-    yield from ("| cause | on a term in isolation | on complete steps | if the cause is right |", "|---|---|---|---|")
+    yield from (
+        "| cause | on a term in isolation | on complete steps | if the cause is right |",
+        "|---|---|---|---|",
+    )
     for cause, one in interventions().items():
         term, step = (", ".join(f"`{name}`" for name in names) for names in (one.term, one.step))
-        expected = f"not tested: {one.untested}" if one.untested else f"{one.expected[:1].lower()}{one.expected[1:-1]}"
+        expected = (
+            f"not tested: {one.untested}"
+            if one.untested
+            else f"{one.expected[:1].lower()}{one.expected[1:-1]}"
+        )
         yield f"| {cause} | {term} | {step} | {_cell(expected)} |"
 
 
@@ -310,7 +360,9 @@ def _feasible_on_a_gpu() -> Iterator[str]:
         "| cause | here | confirmed by | refuted by |",
         "|---|---|---|---|",
     )
-    for row in json.loads((DOCS.parent / "benchmarks" / "results" / "gpu_feasibility.json").read_text()):
+    for row in json.loads(
+        (DOCS.parent / "benchmarks" / "results" / "gpu_feasibility.json").read_text()
+    ):
         worlds = (
             f"`{one['factor']}`, {'term alone' if one['scope'] == 'term' else 'complete steps'}, {one['seconds']} s"
             for one in (row["confirmed"], row["refuted"])
@@ -333,7 +385,8 @@ def metrics_page() -> str:
     ]
     for metric in metrics.metrics():
         terms = " + ".join(
-            f"{factor:g} × `{name}`" if factor != 1 else f"`{name}`" for name, factor in metric.terms.items()
+            f"{factor:g} × `{name}`" if factor != 1 else f"`{name}`"
+            for name, factor in metric.terms.items()
         )
         if metric.multiplied_by:
             terms = f"({terms}) × " + " × ".join(f"`{name}`" for name in metric.multiplied_by)

@@ -137,7 +137,12 @@ def known_errors_page() -> str:
     ]
     for row in ROWS:
         measured = [answers.get(row.check, "not measured") for answers in cards.values()]
-        cells = (row.number, row.error, row.how, *(measured or [f"check `{row.check}`, not run yet"]))
+        cells = (
+            row.number,
+            row.error,
+            row.how,
+            *(measured or [f"check `{row.check}`, not run yet"]),
+        )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -145,4 +150,6 @@ def known_errors_page() -> str:
 def _answers(path: Path) -> dict[str, str]:
     """The answer of each check, by its name."""
     stages = json.loads(path.read_text())["stages"]
-    return {row["check"]: row["answer"] for stage in stages for row in stage["tables"].get("checks", ())}
+    return {
+        row["check"]: row["answer"] for stage in stages for row in stage["tables"].get("checks", ())
+    }

@@ -29,7 +29,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>[^\n]*?) -->\n+)?^```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"(?:^<!-- (?P<mark>[^\n]*?) -->\n+)?^```(?P<kind>\w+)\n(?P<body>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 _GET = re.compile(r"<!-- get: (\S+) = (\S+) -->")
 _SHELL = re.compile(r"[|<>;&$`*]")
@@ -68,7 +69,8 @@ class Block:
 def blocks_of(page: str) -> list[Block]:
     """The fenced blocks of a page."""
     return [
-        Block(found["kind"], found["mark"] or "", found["body"], found.span("body")) for found in _BLOCK.finditer(page)
+        Block(found["kind"], found["mark"] or "", found["body"], found.span("body"))
+        for found in _BLOCK.finditer(page)
     ]
 
 
@@ -88,7 +90,9 @@ def run_page(path: Path, *, slow: bool = False, write: bool = False) -> int:
     edits: list[tuple[tuple[int, int], str]] = []
     with tempfile.TemporaryDirectory(prefix="curvescope-docs-") as folder:
         for name, source in _GET.findall(page):
-            (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, Path(folder) / name)
+            (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(
+                ROOT / source, Path(folder) / name
+            )
         for block in blocks_of(page):
             if block.mark.startswith("file: "):
                 (Path(folder) / block.mark.removeprefix("file: ")).write_text(block.body)
@@ -100,8 +104,12 @@ def run_page(path: Path, *, slow: bool = False, write: bool = False) -> int:
                     printed = run(command, Path(folder))
                     ran += 1
                     if block.kind == "console" and not write and not matches(shown, printed):
-                        raise BlockError(f"{path}: `{command}` prints\n{printed}\nand the page shows\n{shown}")
-                    text += f"$ {command}\n" + (shown if matches(shown, printed) else renewed(shown, printed))
+                        raise BlockError(
+                            f"{path}: `{command}` prints\n{printed}\nand the page shows\n{shown}"
+                        )
+                    text += f"$ {command}\n" + (
+                        shown if matches(shown, printed) else renewed(shown, printed)
+                    )
                 if block.kind == "console":
                     edits.append((block.span, text))
     if write:
@@ -126,7 +134,12 @@ def renewed(shown: str, printed: str) -> str:
     for piece in re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE):
         size = len(piece.splitlines())
         starts = range(place, max(place, len(lines) - size) + 1)
-        best = max(starts, key=lambda n: difflib.SequenceMatcher(None, "".join(lines[n : n + size]), piece).ratio())
+        best = max(
+            starts,
+            key=lambda n: difflib.SequenceMatcher(
+                None, "".join(lines[n : n + size]), piece
+            ).ratio(),
+        )
         pieces.append("".join(lines[best : best + size]))
         place = best + size if size else place
     return "...\n".join(pieces)
@@ -145,11 +158,19 @@ def run(command: str, folder: Path) -> str:
     environment = {**os.environ, "COLUMNS": COLUMNS, "HOME": str(folder), "TERM": "dumb"}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     code, printed, errors = 0, "", ""
-    if command.startswith("curvescope ") and not _SHELL.search(command) and " record " not in command:
+    if (
+        command.startswith("curvescope ")
+        and not _SHELL.search(command)
+        and " record " not in command
+    ):
         code, printed, errors = _run_here(shlex.split(command)[1:], folder)
     else:
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", command], cwd=folder, env=environment, capture_output=True, text=True
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
         )
         code, printed, errors = done.returncode, done.stdout, done.stderr
     if code:
@@ -187,7 +208,9 @@ def command_lines(page: str) -> list[str]:
 
 def main() -> int:
     """Run the pages named, or all."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("page", type=Path, nargs="*", help="pages (default: all)")
     parser.add_argument("--slow", action="store_true", help="also what takes long")
     parser.add_argument("--write", action="store_true", help="put the output into the pages")

@@ -30,7 +30,11 @@ def executed(notebook: dict[str, Any], folder: Path) -> dict[str, Any]:
         for cell in notebook["cells"]:
             if cell["cell_type"] == "code":
                 count += 1
-                cell = {**cell, "execution_count": count, "outputs": _run("".join(cell["source"]), names, count)}
+                cell = {
+                    **cell,
+                    "execution_count": count,
+                    "outputs": _run("".join(cell["source"]), names, count),
+                }
             cells.append(cell)
     return {**notebook, "cells": cells}
 
@@ -45,12 +49,21 @@ def _run(source: str, names: dict[str, Any], count: int) -> list[dict[str, Any]]
             value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
     outputs: list[dict[str, Any]] = []
     if printed.getvalue():
-        outputs.append({"output_type": "stream", "name": "stdout", "text": _lines(printed.getvalue())})
+        outputs.append(
+            {"output_type": "stream", "name": "stdout", "text": _lines(printed.getvalue())}
+        )
     if value is not None:
         page = getattr(value, "_repr_html_", lambda: None)()
         data = {"text/plain": _lines(repr(value) if page is None else f"<{type(value).__name__}>")}
         data |= {} if page is None else {"text/html": _lines(page)}
-        outputs.append({"output_type": "execute_result", "execution_count": count, "data": data, "metadata": {}})
+        outputs.append(
+            {
+                "output_type": "execute_result",
+                "execution_count": count,
+                "data": data,
+                "metadata": {},
+            }
+        )
     return outputs
 
 

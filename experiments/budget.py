@@ -58,14 +58,22 @@ class Budget:
     diagnosis: Diagnosis
     device: str  # cpu or cuda
     time_left_s: float
-    starts_s: tuple[float, ...] = ()  # what starts of complete steps took so far in this recording, seconds
-    impossible: frozenset[str] = frozenset()  # names of factors that these complete steps are known to refuse
-    fullness: Mapping[int, float] = field(default_factory=dict)  # share of memory that a process takes, by batch size
+    starts_s: tuple[
+        float, ...
+    ] = ()  # what starts of complete steps took so far in this recording, seconds
+    impossible: frozenset[str] = (
+        frozenset()
+    )  # names of factors that these complete steps are known to refuse
+    fullness: Mapping[int, float] = field(
+        default_factory=dict
+    )  # share of memory that a process takes, by batch size
     total_s: float = 0.0  # seconds for experiments, of which some are left
     run_s: float | None = (
         None  # seconds of a run of a program beside its steps, where each visit is one; None: it is not
     )
-    framework: str | None = None  # that ran the steps if it is not PyTorch, whose factors then change nothing
+    framework: str | None = (
+        None  # that ran the steps if it is not PyTorch, whose factors then change nothing
+    )
 
     @property
     def groups(self) -> Mapping[str, Sequence[str]]:
@@ -90,7 +98,11 @@ class Budget:
         factor = None if self.refused(name) else factor_of(name)
         if factor is None or factor.step is None or name in self.impossible:
             return 0.0
-        return max(factor.step.setup_s, self.start_s) if factor.step.setup_s > USUAL_SETUP_S else self.start_s
+        return (
+            max(factor.step.setup_s, self.start_s)
+            if factor.step.setup_s > USUAL_SETUP_S
+            else self.start_s
+        )
 
     def fitting(self, wanted: Experiment) -> Iterator[Experiment]:
         """The experiment with its time limit, if it fits the time; if need be with fewer rounds, targets or factors.
@@ -104,18 +116,26 @@ class Budget:
         usual_s = self.usual_s(wanted) * (1 + len(wanted.also) / 2)
         while True:
             setup_s, round_s = self._times_s(wanted)
-            for starts, least, is_usual in _fewer(wanted, sum(map(bool, map(self.setup_s, wanted.factors)))):
+            for starts, least, is_usual in _fewer(
+                wanted, sum(map(bool, map(self.setup_s, wanted.factors)))
+            ):
                 needed_s = starts * (setup_s + least * round_s)
                 if needed_s <= (min(self.time_left_s, usual_s) if is_usual else self.time_left_s):
                     fewest_is_all = least == wanted.rounds[1]
-                    longest_s = _SLACK * needed_s if fewest_is_all else max(needed_s, starts * setup_s + usual_s)
+                    longest_s = (
+                        _SLACK * needed_s
+                        if fewest_is_all
+                        else max(needed_s, starts * setup_s + usual_s)
+                    )
                     limit_s = min(self.time_left_s, longest_s)
                     yield replace(
                         wanted,
                         starts=starts,
                         rounds=(least, wanted.rounds[1]),
                         time_limit_s=round(limit_s, 1),
-                        deadline_s=None if np.isinf(self.time_left_s) else round(self.time_left_s, 1),
+                        deadline_s=None
+                        if np.isinf(self.time_left_s)
+                        else round(self.time_left_s, 1),
                     )
                     return
             if wanted.also:
@@ -124,7 +144,9 @@ class Budget:
             names, in_steps = wanted.factors, wanted.scope == Scope.STEP
             if len(names) < 2:
                 return
-            costly = max(names, key=lambda name: (in_steps and self.setup_s(name), names.index(name)))
+            costly = max(
+                names, key=lambda name: (in_steps and self.setup_s(name), names.index(name))
+            )
             wanted = replace(wanted, factors=tuple(name for name in names if name != costly))
             if in_steps and not any(map(self.setup_s, wanted.factors)):
                 return
@@ -152,7 +174,9 @@ class Budget:
         if wanted.scope == Scope.STEP and not self.starts_s:  # those include the first steps
             setup_s += variants * _FIRST_STEPS * float(times_ms.sum()) / 1e3
         runs_ms = _RUNS_PER_VISIT * times_ms
-        if wanted.scope == Scope.STEP and self.device != "cpu":  # each visit brings the GPU to its clocks
+        if (
+            wanted.scope == Scope.STEP and self.device != "cpu"
+        ):  # each visit brings the GPU to its clocks
             steps = [EXPERIMENT.steps_of_visit(1, round(time_ms * 1e6)) for time_ms in times_ms]
             runs_ms = np.maximum(times_ms, warm_up_ns(self.device) / 1e6) + steps * times_ms
         round_s = variants * (float(runs_ms.sum()) / 1e3 + len(wanted.batches) * _VISIT_S)
@@ -164,7 +188,9 @@ class Budget:
 
     def takes_turns(self, batches: Iterable[int]) -> bool:
         """Whether the device's memory holds one process of these steps only, so that each starts for every round."""
-        return (1 + MARGIN) * max((self.fullness.get(batch, 0.0) for batch in batches), default=0.0) > 1
+        return (1 + MARGIN) * max(
+            (self.fullness.get(batch, 0.0) for batch in batches), default=0.0
+        ) > 1
 
     @property
     def start_s(self) -> float:
@@ -182,7 +208,10 @@ class Budget:
         at = sorted(map(float, batches))
         curve, terms = self.diagnosis.curve, self.diagnosis.terms
         if key is None:
-            sizes, times = curve.conditions, np.array([point.time_ms.value for point in curve.points])
+            sizes, times = (
+                curve.conditions,
+                np.array([point.time_ms.value for point in curve.points]),
+            )
         elif terms is None or key not in terms.keys:
             return np.zeros(len(at))
         else:
@@ -202,7 +231,10 @@ def _fewer(wanted: Experiment, changes: int) -> list[tuple[int, int, bool]]:
     enough = _enough_starts(wanted)
     usual = [(starts, least, True) for starts in range(wanted.starts, enough, -1)]
     limited = _screens_steps(wanted) and changes > 1
-    return [*usual, *((starts, least, limited) for starts in range(min(wanted.starts, enough), 1, -1))]
+    return [
+        *usual,
+        *((starts, least, limited) for starts in range(min(wanted.starts, enough), 1, -1)),
+    ]
 
 
 def _enough_starts(wanted: Experiment) -> int:

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 _SUGGESTED = 0.03
 _OUTBID = 0.2  # the same for a cause whose claims others outbid
 _LEAST_SCREENED = 3  # factors of one screen of a term, however long it takes
-_LONG_SCREEN = 3.0  # longest time for the fewest rounds of a screen of a term, as a factor on its usual time
+_LONG_SCREEN = (
+    3.0  # longest time for the fewest rounds of a screen of a term, as a factor on its usual time
+)
 _MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of its own
 _ALSO_COSTS = 2.0  # longest pass of an experiment on a term that tests several targets, as a factor on that for one
 _GRID_SIZES = 9
@@ -84,7 +86,9 @@ class TermCase:
         """Causes that explain some of the term, or are suspected to, the largest total first."""
         terms = [(total, term) for total in self.target.attribution.causes for term in total.terms]
         return [
-            term.claim.cause if term.claim else total.cause for total, term in terms if term.label == self.term.label
+            term.claim.cause if term.claim else total.cause
+            for total, term in terms
+            if term.label == self.term.label
         ]
 
     @cached_property
@@ -98,7 +102,11 @@ class TermCase:
     @property
     def waits_for_steps(self) -> bool:
         """Whether complete steps can test the largest cause of the target by a factor that no term alone has."""
-        return is_of_steps(max(self.amounts, key=lambda cause: abs(self.amounts[cause]), default=causes.UNEXPLAINED))
+        return is_of_steps(
+            max(
+                self.amounts, key=lambda cause: abs(self.amounts[cause]), default=causes.UNEXPLAINED
+            )
+        )
 
     @property
     def is_in_context(self) -> bool:
@@ -110,7 +118,11 @@ class TermCase:
     def earlier(self, *stages: Stage) -> list[Experiment]:
         """Earlier experiments on it in these stages; one that was interrupted may be made once more."""
         own = subject(self.experiment(stages[0]))
-        same = [one for one in self.known.made if one.stage in stages and own in map(subject, one.by_functional())]
+        same = [
+            one
+            for one in self.known.made
+            if one.stage in stages and own in map(subject, one.by_functional())
+        ]
         unfinished = [one for one in same if not one.done]
         return same if len(unfinished) > 1 else [one for one in same if one.done]
 
@@ -160,18 +172,26 @@ class TermCase:
     def _clearly_larger(self, batch: float) -> float:
         """The first batch size whose step takes twice as long, else the largest: it says what a sample costs."""
         curve = self.known.diagnosis.curve
-        times_ms = {float(p.condition): p.time_ms.value for p in curve.points if p.condition >= batch}
+        times_ms = {
+            float(p.condition): p.time_ms.value for p in curve.points if p.condition >= batch
+        }
         twice_ms = 2 * times_ms[batch]
-        return next((size for size, time_ms in times_ms.items() if time_ms >= twice_ms), max(times_ms))
+        return next(
+            (size for size, time_ms in times_ms.items() if time_ms >= twice_ms), max(times_ms)
+        )
 
     def _waves(self, targets: Iterable[Explanation]) -> tuple[Wave, ...]:
         waves: dict[int, Wave] = {}
         for target in targets:
-            of_term = (one.case for one in target.weighed if self.share and one.label == self.share.label)
+            of_term = (
+                one.case for one in target.weighed if self.share and one.label == self.share.label
+            )
             waves = {wave.batch: wave for case in of_term for wave in causes.fillings(case)} | waves
         return tuple(waves.values())
 
-    def suggested(self, *, costly: bool = False, least_of_step: float = 0.0) -> Iterator[Experiment]:
+    def suggested(
+        self, *, costly: bool = False, least_of_step: float = 0.0
+    ) -> Iterator[Experiment]:
         """Complete steps with the factors that the recording suggests and no term can be tested with alone.
 
         `costly` asks for factors with a long set-up, instead of the others; `least_of_step` is the least share of the
@@ -188,7 +208,11 @@ class TermCase:
             for name in (name for name in intervention.step if name not in intervention.term):
                 setup = known.budget.setup_s(name) / known.budget.start_s
                 wanted = max(share / _SUGGESTED, outbid / _OUTBID) >= max(1.0, setup)
-                if wanted and max(share, 0.0) * abs(of_step) >= least_of_step and (setup > 1.0) == costly:
+                if (
+                    wanted
+                    and max(share, 0.0) * abs(of_step) >= least_of_step
+                    and (setup > 1.0) == costly
+                ):
                     names[name] = max(share, outbid)
         yield from self.on_steps(Stage.CONFIRM, sorted(names, key=lambda name: -names[name]))
 
@@ -203,7 +227,9 @@ class TermCase:
         new = [name for name in dict.fromkeys(names) if name not in tried]
         applicable = [name for name in new if self.known.budget.setup_s(name)][:_MOST_STEP_FACTORS]
         if applicable:
-            yield self.experiment(stage, (*applicable, *(name for name in new if not self.known.budget.setup_s(name))))
+            yield self.experiment(
+                stage, (*applicable, *(name for name in new if not self.known.budget.setup_s(name)))
+            )
 
     def alone(self) -> Iterator[Experiment]:
         """The term without a change; once more if that stayed undecided."""
@@ -215,10 +241,15 @@ class TermCase:
     def screen(self) -> Iterator[Experiment]:
         """A screen of the term with as many of the factors not yet tried as it has time for."""
         known, screen = self.known, self.experiment(Stage.SCREEN, self._ordered())
-        tried = {name for one in self.earlier(Stage.SCREEN) for name in one.factors} | known.confirmed_on_steps
+        tried = {
+            name for one in self.earlier(Stage.SCREEN) for name in one.factors
+        } | known.confirmed_on_steps
         names = tuple(name for name in self._ordered() if name not in tried)
         most_s = _LONG_SCREEN * known.budget.usual_s(screen)
-        while len(names) > _LEAST_SCREENED and known.budget.shortest_s(replace(screen, factors=names)) > most_s:
+        while (
+            len(names) > _LEAST_SCREENED
+            and known.budget.shortest_s(replace(screen, factors=names)) > most_s
+        ):
             names = names[:-1]
         if names:
             yield replace(screen, factors=names)
@@ -227,10 +258,18 @@ class TermCase:
         """The factors of terms: first those of causes that claim some of the term, last those of other devices."""
         owner = causes.factors(Scope.TERM, self.claiming)
         ranks = {cause: self.claiming.index(cause) for cause in self.claiming}
-        changes = {name: change for name in names_of(Scope.TERM) if (change := FACTORS[name].term) is not None}
+        changes = {
+            name: change
+            for name in names_of(Scope.TERM)
+            if (change := FACTORS[name].term) is not None
+        }
         usual = {name: change.screen for name, change in changes.items() if change.screen}
         last = len(ranks), max(usual.values()) + 1
-        evident = [name for name, change in changes.items() if not change.needs_evidence or owner.get(name) in ranks]
+        evident = [
+            name
+            for name, change in changes.items()
+            if not change.needs_evidence or owner.get(name) in ranks
+        ]
         return sorted(
             (name for name in owner if name in evident),
             key=lambda name: (
@@ -242,7 +281,9 @@ class TermCase:
 
     def hopeful(self) -> tuple[str, ...]:
         """What screens of the term suggest."""
-        return tuple(name for name in hopeful(self.outcomes) if name not in self.known.confirmed_on_steps)
+        return tuple(
+            name for name in hopeful(self.outcomes) if name not in self.known.confirmed_on_steps
+        )
 
     def hopeful_elsewhere(self) -> tuple[str, ...]:
         """What screens of the term suggest for the other targets that it makes, alone too."""
@@ -253,8 +294,12 @@ class TermCase:
                 continue
             case = TermCase(self.known, other, terms, of_term)
             if case.shows:
-                telling = [one for one in case.outcomes if one.taken is None or np.isfinite(one.taken.low)]
-                names += [name for name in hopeful(telling) if name not in self.known.confirmed_on_steps]
+                telling = [
+                    one for one in case.outcomes if one.taken is None or np.isfinite(one.taken.low)
+                ]
+                names += [
+                    name for name in hopeful(telling) if name not in self.known.confirmed_on_steps
+                ]
         return tuple(names)
 
     def confirm(self) -> Iterator[Experiment]:
@@ -273,9 +318,14 @@ class TermCase:
         names = {
             outcome.factor: None
             for outcome in known.diagnosis.outcomes
-            if outcome.experiment.scope == Scope.TERM and outcome.factor and owner.get(outcome.factor) in self.claiming
-            if outcome.verdict == Verdict.CONFIRMED and outcome.factor not in known.confirmed_on_steps
-            if not operators.isdisjoint(replayable.get((outcome.experiment.layer, outcome.experiment.phase), ()))
+            if outcome.experiment.scope == Scope.TERM
+            and outcome.factor
+            and owner.get(outcome.factor) in self.claiming
+            if outcome.verdict == Verdict.CONFIRMED
+            and outcome.factor not in known.confirmed_on_steps
+            if not operators.isdisjoint(
+                replayable.get((outcome.experiment.layer, outcome.experiment.phase), ())
+            )
         }
         if names:
             yield self.experiment(Stage.CONFIRM, most_hopeful(tuple(names)))
@@ -291,7 +341,12 @@ class TermCase:
     def remedy(self) -> Iterator[Experiment]:
         """Complete steps with what made a term faster alone."""
         made = self.known.made
-        tried = {name for one in made if one.scope == Scope.STEP and one.stage != Stage.SCREEN for name in one.factors}
+        tried = {
+            name
+            for one in made
+            if one.scope == Scope.STEP and one.stage != Stage.SCREEN
+            for name in one.factors
+        }
         names: dict[str, float] = {}
         for share in self.terms:
             for name, outcome in decisive(replace(self, share=share).outcomes).items():
@@ -299,7 +354,11 @@ class TermCase:
                 fresh = outcome.experiment.stage == Stage.CONFIRM
                 if fresh and gain and gain.low > 0 and gain.value >= _HELPS and FACTORS[name].step:
                     names[name] = max(names.get(name, 0.0), gain.value)
-        new = [name for name in sorted(names, key=lambda name: (-names[name], name)) if name not in tried]
+        new = [
+            name
+            for name in sorted(names, key=lambda name: (-names[name], name))
+            if name not in tried
+        ]
         if new:
             remedy = self.experiment(Stage.REMEDY, new[:_MOST_STEP_FACTORS])
             largest = int(self.known.diagnosis.curve.conditions[-1])
@@ -308,17 +367,25 @@ class TermCase:
     def steps_again(self) -> Iterator[Experiment]:
         """More starts, once, of complete steps with the factors that stayed undecided."""
         totals = self.target.attribution.causes
-        of_cause = {cause: {one.verdict for one in totals if one.cause == cause} for cause in self.amounts}
+        of_cause = {
+            cause: {one.verdict for one in totals if one.cause == cause} for cause in self.amounts
+        }
         confirmed = {
-            name for name, cause in causes.factors(Scope.STEP).items() if of_cause.get(cause) == {Verdict.CONFIRMED}
+            name
+            for name, cause in causes.factors(Scope.STEP).items()
+            if of_cause.get(cause) == {Verdict.CONFIRMED}
         }
         if before := self.earlier(Stage.CONFIRM):
             yield from self._again(before, confirmed)
 
-    def _again(self, before: Sequence[Experiment], confirmed: Container[str] = ()) -> Iterator[Experiment]:
+    def _again(
+        self, before: Sequence[Experiment], confirmed: Container[str] = ()
+    ) -> Iterator[Experiment]:
         """More rounds, once, for undecided factors of causes that are not confirmed."""
         known = decisive(self.outcomes)
-        of_first = [known[name] for name in before[0].factors if name in known] if len(before) == 1 else []
+        of_first = (
+            [known[name] for name in before[0].factors if name in known] if len(before) == 1 else []
+        )
         undecided = [o.factor for o in of_first if o.reason == TOO_WIDE]
         of_term = self.share is not None and is_confirmed(of_first)
         if names := [name for name in undecided if name and name not in confirmed and not of_term]:
@@ -329,12 +396,24 @@ class TermCase:
         if self.earlier(Stage.SCREEN):
             yield from self.on_steps(Stage.CONFIRM, hopeful(self.outcomes))
             return
-        on_steps, own = (one for one in self.known.made if one.scope == Scope.STEP), self.target.functional.weights
+        on_steps, own = (
+            (one for one in self.known.made if one.scope == Scope.STEP),
+            self.target.functional.weights,
+        )
         tried = {name for one in on_steps if one.functional == own for name in one.factors}
-        changes = ((name, FACTORS[name].step) for name in names_of(Scope.STEP) if not self.known.budget.refused(name))
-        usual = {n: c.screen for n, c in changes if c and c.screen and self.known.budget.device in c.screen_on}
+        changes = (
+            (name, FACTORS[name].step)
+            for name in names_of(Scope.STEP)
+            if not self.known.budget.refused(name)
+        )
+        usual = {
+            n: c.screen
+            for n, c in changes
+            if c and c.screen and self.known.budget.device in c.screen_on
+        }
         yield from self.on_steps(
-            Stage.SCREEN, [name for name in sorted(usual, key=usual.__getitem__) if name not in tried]
+            Stage.SCREEN,
+            [name for name in sorted(usual, key=usual.__getitem__) if name not in tried],
         )
 
 

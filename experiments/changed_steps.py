@@ -47,7 +47,9 @@ class ChangedSteps:
 class StepsWithin(ChangedSteps):
     """Steps that run within a context."""
 
-    def __init__(self, workload: Any, context: Callable[[], AbstractContextManager[object]]) -> None:
+    def __init__(
+        self, workload: Any, context: Callable[[], AbstractContextManager[object]]
+    ) -> None:
         super().__init__(workload)
         self._context = context
 

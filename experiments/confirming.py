@@ -118,7 +118,11 @@ def confirm(
 
 
 def _run(
-    recording: Recording, experiment: Experiment, diagnosis: Diagnosis, writer: RecordingWriter, watch: Watch
+    recording: Recording,
+    experiment: Experiment,
+    diagnosis: Diagnosis,
+    writer: RecordingWriter,
+    watch: Watch,
 ) -> None:
     """Run one experiment; an error is recorded as the reason why its factors are untested."""
     from .replay.run import run_term
@@ -133,7 +137,10 @@ def _run(
         why = masked_text(message.splitlines()[0][:_REASON_LENGTH].rstrip("."))
         now = next(one for one in experiments_of(writer.meta) if one.number == experiment.number)
         untested = {**dict.fromkeys(now.factors, why), **now.untested}
-        record_experiment(writer, replace(now, untested=untested, notes=(*now.notes, f"It failed: {why}."), done=True))
+        record_experiment(
+            writer,
+            replace(now, untested=untested, notes=(*now.notes, f"It failed: {why}."), done=True),
+        )
 
 
 class _Decided:
@@ -143,7 +150,11 @@ class _Decided:
         from ..analysis.causes import claims_of_steps
         from .factors import all_facts
 
-        self._experiment, self._facts, self._looked = experiment, all_facts(experiment.scope, device), 0
+        self._experiment, self._facts, self._looked = (
+            experiment,
+            all_facts(experiment.scope, device),
+            0,
+        )
         self._claims: Claims = {}
         if experiment.scope == Scope.STEP:
             self._claims = claims_of_steps(diagnosis.explained, diagnosis.outcomes)
@@ -166,7 +177,11 @@ def describe(experiment: Experiment) -> str:
 
     if experiment.functional_kind == TIME:
         return _STAGES_OF_TIMES[experiment.stage]
-    what = work_label(experiment.layer, experiment.phase) if experiment.scope == Scope.TERM else "the step"
+    what = (
+        work_label(experiment.layer, experiment.phase)
+        if experiment.scope == Scope.TERM
+        else "the step"
+    )
     return f"{what}, {_STAGES.get(experiment.stage, experiment.stage)}"
 
 
@@ -187,7 +202,12 @@ def confirm_with_bars(path: AnyPath, seconds: float, run_its_code: bool = False)
         task = bars.add_task("choosing the next experiment", total=seconds)
 
         def report(progress: Progress) -> None:
-            bars.update(task, completed=progress.elapsed_s, total=progress.expected_s, description=progress.doing)
+            bars.update(
+                task,
+                completed=progress.elapsed_s,
+                total=progress.expected_s,
+                description=progress.doing,
+            )
 
         try:
             return confirm(path, seconds, report, run_its_code=run_its_code)

@@ -52,7 +52,9 @@ class Focused(StoppingRule[int]):
     def next_round(self, look: Look[int]) -> Sequence[int] | None:
         """The batch sizes that a round visits; None to end the sweep."""
         if look.round_ >= self.least and look.round_ >= self._next_look:
-            self._next_look = look.round_ + max(_LEAST_UNTIL_NEXT_LOOK, round(_UNTIL_NEXT_LOOK * look.round_))
+            self._next_look = look.round_ + max(
+                _LEAST_UNTIL_NEXT_LOOK, round(_UNTIL_NEXT_LOOK * look.round_)
+            )
             if all_fast(look.rows()):
                 self.time_limit_s = min(self._fast_s, self.time_limit_s or math.inf)
                 self._rule.time_limit_s = self.time_limit_s
@@ -71,7 +73,9 @@ class Focused(StoppingRule[int]):
             if undecided(*self._curve_of(look.rows()), self._more(look)):
                 return None
             diagnosis = self._diagnose()
-        except CurvescopeError:  # e.g. no batch size has two rounds yet: a complete round is right for it
+        except (
+            CurvescopeError
+        ):  # e.g. no batch size has two rounds yet: a complete round is right for it
             return None
         if not diagnosis.explanations:
             return ()
@@ -86,7 +90,9 @@ class Focused(StoppingRule[int]):
         """Rounds over the conditions at the time limit, as a factor on those so far."""
         most = math.inf if self._rule.most is None else self._rule.most / look.round_
         round_s = look.end_s - look.elapsed_s
-        left_s = math.inf if self.time_limit_s is None else max(self.time_limit_s - look.elapsed_s, 0.0)
+        left_s = (
+            math.inf if self.time_limit_s is None else max(self.time_limit_s - look.elapsed_s, 0.0)
+        )
         return min(1 + left_s / max(round_s, 1e-9) / look.round_, max(most, 1.0))
 
 
@@ -95,7 +101,9 @@ def all_fast(rows: Sequence[StepRow]) -> bool:
     fastest: dict[int, int] = {}
     for row in rows:
         if not row["profiled"]:
-            fastest[row["batch"]] = min(row["duration_ns"], fastest.get(row["batch"], row["duration_ns"]))
+            fastest[row["batch"]] = min(
+                row["duration_ns"], fastest.get(row["batch"], row["duration_ns"])
+            )
     return bool(fastest) and max(fastest.values()) < FAST_STEP_NS
 
 

@@ -25,7 +25,11 @@ def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     """
     fresh = {outcome.factor for outcome in outcomes if outcome.experiment.stage == Stage.CONFIRM}
     # Splitting removes most anomalies: it rules no other factor out.
-    telling = {name for name, cause in causes.factors(Scope.TERM).items() if cause not in causes.LAST_OF_CONFIRMED}
+    telling = {
+        name
+        for name, cause in causes.factors(Scope.TERM).items()
+        if cause not in causes.LAST_OF_CONFIRMED
+    }
     proven = is_confirmed(outcome for outcome in outcomes if outcome.factor in telling)
     suspected, helping = {}, {}
     for outcome in outcomes:
@@ -44,11 +48,19 @@ def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         ):
             suspected[outcome.factor] = min(outcome.taken.value, 1.0)
         gain = outcome.gain
-        if gain and gain.low > 0 and gain.value >= _HELPS_MUCH and outcome.facts is not None and outcome.facts.remedy:
+        if (
+            gain
+            and gain.low > 0
+            and gain.value >= _HELPS_MUCH
+            and outcome.facts is not None
+            and outcome.facts.remedy
+        ):
             helping[outcome.factor] = gain.value
     best = max((worth for name, worth in suspected.items() if name in telling), default=0.0)
     likely = {name: worth for name, worth in suspected.items() if worth >= _NEAR_BEST * best}
-    first, then = (sorted(found, key=lambda name: (-found[name], name)) for found in (likely, helping))
+    first, then = (
+        sorted(found, key=lambda name: (-found[name], name)) for found in (likely, helping)
+    )
     return most_hopeful(first, then)
 
 

@@ -28,7 +28,9 @@ class Known:
 
     diagnosis: Diagnosis
     made: tuple[Experiment, ...]
-    replayable: Mapping[tuple[str | None, str | None], Collection[str]]  # names of operators of a layer and phase
+    replayable: Mapping[
+        tuple[str | None, str | None], Collection[str]
+    ]  # names of operators of a layer and phase
     budget: Budget
 
     @property
@@ -55,7 +57,10 @@ class Known:
                 for term in total.terms:
                     explained[term.label] += sign * term.amount
         agreeing = [s for s in target.shares if s.key.kind == KERNELS and s.value.value * sign > 0]
-        left = {share.label: max(sign * share.value.value - explained[share.label], 0.0) for share in agreeing}
+        left = {
+            share.label: max(sign * share.value.value - explained[share.label], 0.0)
+            for share in agreeing
+        }
         agreeing.sort(key=lambda share: (-left[share.label], share.label))
         missing = (1.0 - _MOST) * sum(abs(share.value.value) for share in agreeing)
         terms: list[Share] = []
@@ -72,7 +77,9 @@ class Known:
         totals = (total for target, _ in self.targets for total in target.attribution.causes)
         known = {total.cause for total in totals if total.confirmed_on_steps}
         return frozenset(
-            name for name, cause in causes.factors(Scope.TERM).items() if cause in known and is_of_steps(cause)
+            name
+            for name, cause in causes.factors(Scope.TERM).items()
+            if cause in known and is_of_steps(cause)
         )
 
 

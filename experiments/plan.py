@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from ..analysis.decompose.terms import Share
     from ..analysis.diagnosis.result import Diagnosis
 
-_LARGE = 0.15  # share of a complete step that a cause claims, for its factors to come before all else
+_LARGE = (
+    0.15  # share of a complete step that a cause claims, for its factors to come before all else
+)
 _OPEN = 0.2  # share of an anomaly that terms not distinguished from 0 may make
 _RUN_ENDS_S = 1.0  # what the end of a run of a program takes
 _LEAST_TERM = 0.05  # of an anomaly; a smaller term is not worth rounds
@@ -43,7 +45,9 @@ class _Row:
     turn: int  # all targets get their turn before the next turn begins
     of: slice | None  # what of a target has the row: its terms in this slice, or the complete step
     when: Callable[[TermCase], bool]  # whether it gets the experiments
-    what: Callable[[TermCase], Iterable[Experiment]]  # the experiments, before they are fitted to the time
+    what: Callable[
+        [TermCase], Iterable[Experiment]
+    ]  # the experiments, before they are fitted to the time
 
 
 _STEP, _FIRST, _OTHERS, _EACH = None, slice(1), slice(1, None), slice(None)
@@ -54,7 +58,12 @@ def _stages_of_terms(turn: int, of: slice) -> tuple[_Row, ...]:
         # A term that does not show its share in isolation suggests no factor.
         _Row(turn, of, _always, TermCase.alone),
         # A few rounds for every factor, first those of causes with evidence, say which are worth fresh rounds.
-        _Row(turn, of, lambda case: case.shows and not case.screened and not case.confirmed, TermCase.screen),
+        _Row(
+            turn,
+            of,
+            lambda case: case.shows and not case.screened and not case.confirmed,
+            TermCase.screen,
+        ),
         # A screen of many factors finds by luck too.
         _Row(turn, of, lambda case: case.shows and case.screened, TermCase.confirm),
     )
@@ -91,7 +100,10 @@ _PLAN = (
 
 
 def next_experiment(
-    recording: Recording, time_left_s: float, diagnosis: Diagnosis | None = None, total_s: float = 0.0
+    recording: Recording,
+    time_left_s: float,
+    diagnosis: Diagnosis | None = None,
+    total_s: float = 0.0,
 ) -> Experiment | None:
     """The next experiment to run; None if nothing is left to test, or nothing of it fits the time.
 
@@ -106,7 +118,9 @@ class Rest:
     """What a longer time limit would allow now."""
 
     seconds: float  # expected seconds, at least: some experiments depend on the outcome of others
-    what: tuple[str, ...]  # labels of the terms, and names of the changes of complete steps, that it is about
+    what: tuple[
+        str, ...
+    ]  # labels of the terms, and names of the changes of complete steps, that it is about
     of: tuple[str, ...]  # labels of the anomalies, and of the fixed cost, whose causes it tests
     changes: int  # number of changes whose savings it measures
 
@@ -120,13 +134,21 @@ def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
     """What a longer time limit would allow; the arguments are those of `next_experiment`."""
     known = _known(recording, math.inf, diagnosis)
     unique = {
-        (candidate.scope, candidate.layer, candidate.phase, candidate.stage, candidate.factors): candidate
+        (
+            candidate.scope,
+            candidate.layer,
+            candidate.phase,
+            candidate.stage,
+            candidate.factors,
+        ): candidate
         for candidate in candidates(known)
     }
     what = [
         label
         for one in unique.values()
-        for label in ([work_label(one.layer, one.phase)] if one.scope == Scope.TERM else one.factors)
+        for label in (
+            [work_label(one.layer, one.phase)] if one.scope == Scope.TERM else one.factors
+        )
         if one.scope == Scope.TERM or not known.budget.refused(label)
     ]
     labels = {target.functional.weights: target.functional.label for target, _ in known.targets}
@@ -140,7 +162,9 @@ def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
     )
 
 
-def _known(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None, total_s: float = 0.0) -> Known:
+def _known(
+    recording: Recording, time_left_s: float, diagnosis: Diagnosis | None, total_s: float = 0.0
+) -> Known:
     from ..analysis.diagnosis.explain import explain
 
     diagnosis = diagnosis or explain(recording)
@@ -149,10 +173,14 @@ def _known(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None
     for row in recording.arrow("operators", ["layer", "phase", "op"]).to_pylist():
         replayable[names.get(row["layer"] or "", row["layer"]), row["phase"]].add(row["op"])
     made = experiments_of(recording.meta)
-    starts_s = tuple(seconds for one in made for name, seconds in one.setup_s.items() if not is_costly(name))
+    starts_s = tuple(
+        seconds for one in made for name, seconds in one.setup_s.items() if not is_costly(name)
+    )
     facts = starts_s, impossible(recording), fullness(recording), total_s
     framework = framework_beside_torch(recording)
-    budget = Budget(diagnosis, device_kind(recording.meta), time_left_s, *facts, _run_s(recording), framework)
+    budget = Budget(
+        diagnosis, device_kind(recording.meta), time_left_s, *facts, _run_s(recording), framework
+    )
     return Known(diagnosis, made, dict(replayable), budget)
 
 
@@ -184,7 +212,9 @@ def _of_causes(known: Known, plan: Iterable[_Row]) -> Iterator[Experiment]:
         groups = [(of, list(rows)) for of, rows in groupby(turn, key=lambda row: row.of)]
         for target, terms in known.targets:
             for of, rows in groups:
-                cases = [TermCase(known, target, terms, share) for share in (terms[of] if of else [None])]
+                cases = [
+                    TermCase(known, target, terms, share) for share in (terms[of] if of else [None])
+                ]
                 for case, row in product(cases, rows):
                     for experiment in row.what(case) if row.when(case) else ():
                         yield from known.budget.fitting(experiment)
@@ -203,4 +233,8 @@ def open_terms(diagnosis: Diagnosis) -> tuple[Share, ...]:
         if abs(term.amount) >= _LEAST_TERM * abs(largest.value.value)
     }
     terms = tuple(share for share in largest.shares if share.label in unclear)
-    return terms if sum(abs(share.value.value) for share in terms) >= _OPEN * abs(largest.value.value) else ()
+    return (
+        terms
+        if sum(abs(share.value.value) for share in terms) >= _OPEN * abs(largest.value.value)
+        else ()
+    )

@@ -31,13 +31,17 @@ def variables_of(name: str | None) -> dict[str, str]:
 def changes_of(name: str | None) -> tuple[str, ...]:
     """The factors of a name that change the program in its process."""
     parts = () if name is None else members(name)
-    return tuple(one for one in parts if (found := factor_of(one)) is not None and found.is_made_in_programs)
+    return tuple(
+        one for one in parts if (found := factor_of(one)) is not None and found.is_made_in_programs
+    )
 
 
 def fits_programs(factor: Factor) -> bool:
     """Whether a factor can be changed in a program."""
     change = factor.step
-    return factor.is_made_in_programs or bool(change is not None and (change.variables() or change.environment))
+    return factor.is_made_in_programs or bool(
+        change is not None and (change.variables() or change.environment)
+    )
 
 
 class ProgramWorker:

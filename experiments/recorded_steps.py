@@ -21,18 +21,30 @@ def _most_bytes(recording: Recording, column: str) -> dict[int, int]:
 def fullness(recording: Recording) -> dict[int, float]:
     """Share of a CUDA device's memory that a process of the steps takes, by batch size; empty if unknown."""
     capacity = (recording.meta.get("device") or {}).get("memory_bytes")
-    most = _most_bytes(recording, "peak_memory_bytes") | _most_bytes(recording, "reserved_memory_bytes")
-    return {batch: (size + CUDA_CONTEXT_BYTES) / capacity for batch, size in most.items()} if capacity else {}
+    most = _most_bytes(recording, "peak_memory_bytes") | _most_bytes(
+        recording, "reserved_memory_bytes"
+    )
+    return (
+        {batch: (size + CUDA_CONTEXT_BYTES) / capacity for batch, size in most.items()}
+        if capacity
+        else {}
+    )
 
 
-def target_of(recording: Recording, configuration: Configuration, batches: tuple[int, ...]) -> Target:
+def target_of(
+    recording: Recording, configuration: Configuration, batches: tuple[int, ...]
+) -> Target:
     """The steps of a recording at some batch sizes, with what is recorded of them."""
     peaks = _most_bytes(recording, "peak_memory_bytes")
     largest = peaks.get(batches[-1]) if batches else None
     memory_shares = {batch: peak / largest for batch, peak in peaks.items()} if largest else {}
     rows = recording.arrow("operators", OPERAND_COLUMNS)
-    phases, ops = (frozenset(filter(None, rows[name].unique().to_pylist())) for name in ("phase", "op"))
+    phases, ops = (
+        frozenset(filter(None, rows[name].unique().to_pylist())) for name in ("phase", "op")
+    )
     clocks = recording.arrow("steps", ["batch", "sm_clock_hz"]).to_pylist()
     known = [row["sm_clock_hz"] for row in clocks if row["sm_clock_hz"] and row["batch"] in batches]
     weights = weights_of(read_operands(rows, {}))
-    return Target(configuration, batches, memory_shares, phases, ops, min(known, default=None), weights)
+    return Target(
+        configuration, batches, memory_shares, phases, ops, min(known, default=None), weights
+    )

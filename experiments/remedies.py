@@ -21,7 +21,15 @@ from ..analysis.verdicts.words import Verdict
 from ..base.arguments import device_kind
 from ..base.errors import CurvescopeError
 from ..profiling.measure.configuration import configuration_of
-from ..profiling.recording.experiments import TIME, TIME_IS_UP, Experiment, Scope, Stage, members, name_together
+from ..profiling.recording.experiments import (
+    TIME,
+    TIME_IS_UP,
+    Experiment,
+    Scope,
+    Stage,
+    members,
+    name_together,
+)
 from .budget import rounds_of, starts_of
 from .factors import COMMON, FACTORS, is_costly
 from .recorded_steps import target_of
@@ -33,13 +41,22 @@ if TYPE_CHECKING:
     from .known import Known
 
 _LEADS = 0.02  # least saving in a screen that is worth fresh rounds
-_ADDS = 0.01  # least part of the step that a change saves beyond the changes before it, to join them
-_ADDS_ERRORS = 1.5  # the same in standard errors; a set is measured anew, so that chance costs only time
+_ADDS = (
+    0.01  # least part of the step that a change saves beyond the changes before it, to join them
+)
+_ADDS_ERRORS = (
+    1.5  # the same in standard errors; a set is measured anew, so that chance costs only time
+)
 _MOST_LEADERS = 3
-_SUGGESTED = 0.03  # least share of a step that the cause of a change claims, for the change to come first
+_SUGGESTED = (
+    0.03  # least share of a step that the cause of a change claims, for the change to come first
+)
 _LEAST_FRESH = 2  # experiments on fresh rounds that a change gets; starts of one with a long set-up
 _MOST_TRIES = 2  # of a change that the time did not reach
-_LEAST_OF_TIME, _MOST_OF_TIME = 0.35, 0.6  # of all the time, that is kept for this plan while causes are tested
+_LEAST_OF_TIME, _MOST_OF_TIME = (
+    0.35,
+    0.6,
+)  # of all the time, that is kept for this plan while causes are tested
 _FOLLOWS = 2.5  # time of the rest of this plan, as a factor on its next experiment
 
 
@@ -61,7 +78,11 @@ class RemedyPlan:
     def _fitting(self, *experiments: Experiment | None) -> Iterator[Experiment]:
         for wanted in experiments if self._sizes else ():
             for batches in self._batches(wanted):
-                fitting = list(self.known.budget.fitting(replace(wanted, batches=batches))) if wanted else []
+                fitting = (
+                    list(self.known.budget.fitting(replace(wanted, batches=batches)))
+                    if wanted
+                    else []
+                )
                 if fitting:
                     yield from fitting
                     break
@@ -75,12 +96,23 @@ class RemedyPlan:
 
     def reserved_s(self) -> float:
         """Seconds that tests of causes leave to this plan."""
-        total_s, needed_s = max(self.known.budget.total_s, self.known.budget.time_left_s), self.needed_s()
-        return min(max(needed_s, _LEAST_OF_TIME * total_s), _MOST_OF_TIME * total_s) if needed_s else 0.0
+        total_s, needed_s = (
+            max(self.known.budget.total_s, self.known.budget.time_left_s),
+            self.needed_s(),
+        )
+        return (
+            min(max(needed_s, _LEAST_OF_TIME * total_s), _MOST_OF_TIME * total_s)
+            if needed_s
+            else 0.0
+        )
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
-        sizes = sorted(int(condition) for condition in self.known.diagnosis.curve.conditions if condition != UNKNOWN)
+        sizes = sorted(
+            int(condition)
+            for condition in self.known.diagnosis.curve.conditions
+            if condition != UNKNOWN
+        )
         return tuple(dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1]))) if sizes else ()
 
     def _batches(self, wanted: Experiment | None) -> list[tuple[int, ...]]:
@@ -95,7 +127,8 @@ class RemedyPlan:
         whole = [
             choice
             for choice in unique
-            if self.known.budget.shortest_s(replace(wanted, batches=choice)) <= self.known.budget.time_left_s
+            if self.known.budget.shortest_s(replace(wanted, batches=choice))
+            <= self.known.budget.time_left_s
         ]
         return [*whole, (one,), (last,), (first,)]
 
@@ -109,7 +142,9 @@ class RemedyPlan:
         return {one.factor: one for one in (*remedies.savings, *remedies.sets)}
 
     def _experiment(self, stage: Stage, names: Iterable[str]) -> Experiment:
-        turns = self.known.budget.takes_turns(self._sizes)  # then every round has processes of its own
+        turns = self.known.budget.takes_turns(
+            self._sizes
+        )  # then every round has processes of its own
         return Experiment(
             number=self.known.next_number,
             stage=stage,
@@ -129,7 +164,11 @@ class RemedyPlan:
 
     def _confirm(self) -> Experiment | None:
         """Fresh rounds of the leaders, and of each with those before it."""
-        names = [name for name in (*self._leaders, *self._chain[1:]) if not self._ran(Stage.CONFIRM, name)]
+        names = [
+            name
+            for name in (*self._leaders, *self._chain[1:])
+            if not self._ran(Stage.CONFIRM, name)
+        ]
         return self._experiment(Stage.CONFIRM, names) if names else None
 
     def _together(self) -> Experiment | None:
@@ -137,16 +176,28 @@ class RemedyPlan:
 
         A single change gets them until two experiments had it on fresh rounds: processes differ.
         """
-        helping = [name for name in self._leaders if self._gain(name) >= _ADDS and self._fresh(name) < _LEAST_FRESH]
+        helping = [
+            name
+            for name in self._leaders
+            if self._gain(name) >= _ADDS and self._fresh(name) < _LEAST_FRESH
+        ]
         names = [*([name_together(self._set)] if len(self._set) > 1 else []), *helping]
         new = [name for name in names if not self._ran(Stage.REMEDY, name)]
         return self._experiment(Stage.REMEDY, new) if new else None
 
     def _fresh(self, name: str) -> int:
         outcomes = (
-            outcome for outcome in self.known.diagnosis.outcomes if _is_of_steps(outcome, name) and outcome.gains
+            outcome
+            for outcome in self.known.diagnosis.outcomes
+            if _is_of_steps(outcome, name) and outcome.gains
         )
-        return len({outcome.experiment.number for outcome in outcomes if outcome.experiment.stage != Stage.SCREEN})
+        return len(
+            {
+                outcome.experiment.number
+                for outcome in outcomes
+                if outcome.experiment.stage != Stage.SCREEN
+            }
+        )
 
     def _again(self) -> Experiment | None:
         """More starts, once, of the set and of leaders that are not yet proven."""
@@ -156,13 +207,19 @@ class RemedyPlan:
 
     def _is_open(self, name: str) -> bool:
         saving = self._saving.get(name)
-        return saving is not None and saving.verdict == Verdict.UNDECIDED and self._gain(name) >= _ADDS
+        return (
+            saving is not None and saving.verdict == Verdict.UNDECIDED and self._gain(name) >= _ADDS
+        )
 
     def _costly(self) -> Experiment | None:
         """Fresh rounds of a change with a long set-up, and of the set with it."""
         new = [name for name in self._ordered(costly=True) if self._is_new(name)][:1]
         whole = [name_together((*self._set, name)) for name in new if self._set]
-        return replace(self._experiment(Stage.CONFIRM, [*new, *whole]), starts=_LEAST_FRESH) if new else None
+        return (
+            replace(self._experiment(Stage.CONFIRM, [*new, *whole]), starts=_LEAST_FRESH)
+            if new
+            else None
+        )
 
     def _ordered(self, *, costly: bool) -> list[str]:
         device = self.known.budget.device
@@ -172,7 +229,11 @@ class RemedyPlan:
             share = claimed[name] if claimed[name] >= _SUGGESTED else 0.0
             return FACTORS[name].refusal(device) is not None, -share, COMMON[name].common or 0
 
-        names = (name for name in COMMON if is_costly(name) == costly and self.known.budget.fits(Scope.STEP, name))
+        names = (
+            name
+            for name in COMMON
+            if is_costly(name) == costly and self.known.budget.fits(Scope.STEP, name)
+        )
         return sorted(names, key=place)
 
     def _claimed(self) -> dict[str, float]:
@@ -188,7 +249,11 @@ class RemedyPlan:
         """Whether a change was not measured on complete steps, nor refused."""
         saving = self._saving.get(name)
         tries = [one for one in self._made if name in one.factors]
-        reached = [one for one in tries if one.untested.get(name) != TIME_IS_UP and (one.done or name in one.untested)]
+        reached = [
+            one
+            for one in tries
+            if one.untested.get(name) != TIME_IS_UP and (one.done or name in one.untested)
+        ]
         measured = saving is not None and saving.verdict != Verdict.UNTESTED
         return not measured and not reached and len(tries) < _MOST_TRIES
 
@@ -216,11 +281,16 @@ class RemedyPlan:
 
     def _first_gains(self, name: str) -> dict[int, float]:
         of_name = (
-            outcome for outcome in self.known.diagnosis.outcomes if _is_of_steps(outcome, name) and outcome.ratios
+            outcome
+            for outcome in self.known.diagnosis.outcomes
+            if _is_of_steps(outcome, name) and outcome.ratios
         )
         outcome = next(of_name)
         logs = zip(*outcome.ratios, strict=True)
-        return {batch: 1 - exp(fmean(of_batch)) for batch, of_batch in zip(outcome.batches, logs, strict=True)}
+        return {
+            batch: 1 - exp(fmean(of_batch))
+            for batch, of_batch in zip(outcome.batches, logs, strict=True)
+        }
 
     @cached_property
     def _chain(self) -> list[str]:
@@ -236,7 +306,9 @@ class RemedyPlan:
     def _set(self) -> tuple[str, ...]:
         """The leaders that add to those before them, on fresh rounds; empty before they had these."""
         chosen = [members(name)[-1] for name in self._chain[:1] if self._gain(name) >= _ADDS]
-        chosen += [members(name)[-1] for before, name in pairwise(self._chain) if self._adds(before, name)]
+        chosen += [
+            members(name)[-1] for before, name in pairwise(self._chain) if self._adds(before, name)
+        ]
         return tuple(chosen)
 
     def _adds(self, before: str, name: str) -> bool:
@@ -252,7 +324,9 @@ class RemedyPlan:
             fmean(after) - fmean(earlier)
             for number, factor in outcomes
             if factor == name
-            for after, earlier in zip(outcomes[number, name], outcomes.get((number, before), ()), strict=False)
+            for after, earlier in zip(
+                outcomes[number, name], outcomes.get((number, before), ()), strict=False
+            )
         ]
         if len(differences) < 2:
             return False

@@ -24,9 +24,13 @@ Row: TypeAlias = dict[str, Any]  # of the table `experiments`
 class Watch:
     """Who follows an experiment while it runs."""
 
-    report: Callable[[Progress], object] = lambda _: None  # function that receives the progress after every visit
+    report: Callable[[Progress], object] = lambda _: (
+        None
+    )  # function that receives the progress after every visit
     clock_s: Callable[[], float] = time.monotonic
-    enough: Callable[[Sequence[Mapping[str, Any]]], bool] = lambda _: False  # asked of the rows after every round
+    enough: Callable[[Sequence[Mapping[str, Any]]], bool] = lambda _: (
+        False
+    )  # asked of the rows after every round
 
 
 @dataclass
@@ -40,7 +44,9 @@ class Runner(ABC):
     rows: list[Row] = field(default_factory=list, init=False)
     untested: dict[str, str] = field(default_factory=dict, init=False)  # why, by name
     changed_results: dict[str, str] = field(default_factory=dict, init=False)  # how, by name
-    notes: list[str] = field(default_factory=list, init=False)  # further observations; one sentence each
+    notes: list[str] = field(
+        default_factory=list, init=False
+    )  # further observations; one sentence each
 
     def __post_init__(self) -> None:
         self.began_s = self.watch.clock_s()
@@ -96,7 +102,9 @@ class Runner(ABC):
             self.end()
             self.write()
             recorded = self.entry(done=done)
-            factors = [factor for name in recorded.factors if (factor := _factor(name, recorded.scope))]
+            factors = [
+                factor for name in recorded.factors if (factor := _factor(name, recorded.scope))
+            ]
             facts = [factor.facts(recorded.scope, self.device) for factor in factors]
             record_experiment(self.writer, recorded, facts)
         return recorded
@@ -117,14 +125,18 @@ class Runner(ABC):
         scope, names = self.experiment.scope, self.experiment.factors
         for name in names:
             if (factor := _factor(name, scope)) is None:
-                why: str | None = f"there is no such factor of {'terms' if scope == 'term' else 'complete steps'}"
+                why: str | None = (
+                    f"there is no such factor of {'terms' if scope == 'term' else 'complete steps'}"
+                )
             else:
                 why = factor.refusal(self.device) or self.reason_against(name)
             if why is not None:
                 self.untested[name] = why
         return [name for name in names if name not in self.untested]
 
-    def run_rounds(self, conditions: Sequence[Condition], share: float = 1.0, seed: int | None = None) -> int:
+    def run_rounds(
+        self, conditions: Sequence[Condition], share: float = 1.0, seed: int | None = None
+    ) -> int:
         """Make rounds over conditions after those so far, in a share of the time left.
 
         Returns how many it made to their end.
@@ -133,7 +145,9 @@ class Runner(ABC):
         """
         elapsed_s, first = self.elapsed_s, max((row["round"] for row in self.rows), default=-1) + 1
         limits = self.experiment.time_limit_s, self.experiment.deadline_s
-        limit_s, deadline_s = (None if limit is None else elapsed_s + share * (limit - elapsed_s) for limit in limits)
+        limit_s, deadline_s = (
+            None if limit is None else elapsed_s + share * (limit - elapsed_s) for limit in limits
+        )
         rule = Complete[Condition](self.experiment.rounds, limit_s, deadline_s)
         rounds = Loop(
             conditions=conditions,
@@ -159,7 +173,12 @@ class Runner(ABC):
     def add(self, condition: Condition, round_: int, timed: Iterable[Row]) -> None:
         """Add the rows of a visit, given without the columns of the experiment."""
         name, batch = condition
-        key = {"experiment": self.experiment.number, "factor": name, "batch": batch, "round": round_}
+        key = {
+            "experiment": self.experiment.number,
+            "factor": name,
+            "batch": batch,
+            "round": round_,
+        }
         self.rows += [{**key, "index": index, **row} for index, row in enumerate(timed)]
 
     def ran(self, name: str | None) -> list[Row]:
@@ -175,17 +194,24 @@ class Runner(ABC):
 
     def drop_unwritten(self, name: str) -> None:
         """Remove the rows of a factor that are not recorded yet."""
-        self.rows[self._written :] = [row for row in self.rows[self._written :] if row["factor"] != name]
+        self.rows[self._written :] = [
+            row for row in self.rows[self._written :] if row["factor"] != name
+        ]
 
     def entry(self, *, done: bool) -> Experiment:
         """The experiment as recorded; `done` is whether it ran to its end."""
         names, ran = self.experiment.factors, {row["factor"] for row in self.rows}
         if not done:
-            self.untested = dict.fromkeys((name for name in names if name not in ran), TIME_IS_UP) | self.untested
+            self.untested = (
+                dict.fromkeys((name for name in names if name not in ran), TIME_IS_UP)
+                | self.untested
+            )
         return replace(
             self.experiment,
             untested={name: self.untested[name] for name in names if name in self.untested},
-            changed_results={name: self.changed_results[name] for name in names if name in self.changed_results},
+            changed_results={
+                name: self.changed_results[name] for name in names if name in self.changed_results
+            },
             notes=tuple(dict.fromkeys(self.notes)),
             done=done,
         )

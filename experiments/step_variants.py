@@ -63,7 +63,9 @@ def run_step(
     try:
         configuration = configuration_of(recording.meta)
     except CurvescopeError as error:
-        done = replace(experiment, untested=dict.fromkeys(experiment.factors, str(error)), done=True)
+        done = replace(
+            experiment, untested=dict.fromkeys(experiment.factors, str(error)), done=True
+        )
         record_experiment(writer, done)
         return done
     empty_cache(configuration.device)  # of terms that ran in this process
@@ -83,7 +85,9 @@ class _TooLateError(Exception):
 class StepRunner(Runner):
     """An experiment on complete steps, each variant in a process of its own."""
 
-    def prepare(self, recording: Recording, target: Target, start: Callable[[Target, str | None], Worker]) -> None:
+    def prepare(
+        self, recording: Recording, target: Target, start: Callable[[Target, str | None], Worker]
+    ) -> None:
         """Take what it runs."""
         self._target, self._start_worker = target, start
         self._workers: dict[str | None, Worker] = {}
@@ -94,7 +98,9 @@ class StepRunner(Runner):
         self._starts_left = 1
         self._late = False  # whether the deadline left fewer rounds than the minimum
         self._protocol = replace(EXPERIMENT, rounds=self.experiment.rounds)
-        self._swept = [row for row in recording.arrow("steps", _SWEPT).to_pylist() if not row["profiled"]]
+        self._swept = [
+            row for row in recording.arrow("steps", _SWEPT).to_pylist() if not row["profiled"]
+        ]
 
     def measure(self) -> bool:
         """Run all factors that can be changed, after each start; returns whether the time was enough for two."""
@@ -110,7 +116,11 @@ class StepRunner(Runner):
         took_s = 0.0
         for start in range(self.experiment.starts):
             began_s = self.elapsed_s
-            if start and began_s + took_s > (self.experiment.time_limit_s or math.inf) and start >= _LEAST_STARTS:
+            if (
+                start
+                and began_s + took_s > (self.experiment.time_limit_s or math.inf)
+                and start >= _LEAST_STARTS
+            ):
                 break
             self._starts_left = self.experiment.starts - start
             enough = self._measure_started([name for name in possible if name not in self.untested])
@@ -137,8 +147,12 @@ class StepRunner(Runner):
             first = False
             before = len(waiting)
             group = self._start_group(waiting)
-            groups_left = math.ceil(len(waiting) / max(1, before - len(waiting)))  # which share the time left
-            conditions = [(name, batch) for name in (None, *group) for batch in self._target.batches]
+            groups_left = math.ceil(
+                len(waiting) / max(1, before - len(waiting))
+            )  # which share the time left
+            conditions = [
+                (name, batch) for name in (None, *group) for batch in self._target.batches
+            ]
             # What comes first after starts is slow, while the machine recovers: each time it is something else.
             seed = None if self._turns else self._starts_left
             rounds = self.run_rounds(conditions, 1 / (groups_left + 1) / self._starts_left, seed)
@@ -146,7 +160,9 @@ class StepRunner(Runner):
             for name in group:
                 if name in self._running:
                     self._end(name)
-                    if (why := step_change(name).without_effect(self.ran(None), self.ran(name))) is not None:
+                    if (
+                        why := step_change(name).without_effect(self.ran(None), self.ran(name))
+                    ) is not None:
                         self.untested[name] = why
         if not self._late:
             lost = [name for name in self.experiment.factors if not self.ran(name)]
@@ -185,7 +201,9 @@ class StepRunner(Runner):
         """Of a first visit: as long as one of the unmodified steps took in the sweep."""
         batch = condition[1]
         step_s = statistics.median(_medians(self._swept, batch) or [0.0]) / 1e9
-        steps = self._protocol.discarded_steps + self._protocol.steps_of_visit(batch, round(1e9 * step_s))
+        steps = self._protocol.discarded_steps + self._protocol.steps_of_visit(
+            batch, round(1e9 * step_s)
+        )
         return steps * step_s
 
     def reason_against(self, name: str) -> str | None:
@@ -222,7 +240,9 @@ class StepRunner(Runner):
         longest_s = min(max(_LEAST_VISIT_S, _VISIT_SHARE * self._start_s[name]), self.left_s)
         try:
             with step_change(name).around(self._target):
-                return self._workers[name].visit(batch, self._protocol, self._refuse_after(longest_s))
+                return self._workers[name].visit(
+                    batch, self._protocol, self._refuse_after(longest_s)
+                )
         except _TooLateError:
             self._late |= self.left_s <= 0
             return Empty("failed", f"its steps took more than {longest_s:.0f} s")
@@ -269,7 +289,9 @@ class StepRunner(Runner):
         if self.left_s <= self._start_s.get(name, 0.0):
             self._late = True
             return TIME_IS_UP
-        self.watch.report(Progress(elapsed_s, max(elapsed_s, limit_s or 0.0), f"starting {name or _UNMODIFIED}"))
+        self.watch.report(
+            Progress(elapsed_s, max(elapsed_s, limit_s or 0.0), f"starting {name or _UNMODIFIED}")
+        )
         worker = self._workers[name] = self._start_worker(self._target, name)
         why = f"its first steps took more than {longest_s:.0f} s of the time limit"
         try:
@@ -316,12 +338,17 @@ class StepRunner(Runner):
             return
         rounding = _ROUNDING.get(self._target.configuration.precision or "", _ROUNDING_ELSE)
         unmodified, results = self._ready[None], self._ready[name].results
-        far = {batch: _difference(numbers, results.get(batch, ())) for batch, numbers in unmodified.results.items()}
+        far = {
+            batch: _difference(numbers, results.get(batch, ()))
+            for batch, numbers in unmodified.results.items()
+        }
         batch = max(far, key=lambda one: far[one], default=None)
         if batch is None or far[batch] <= rounding:
             return
         if unmodified.draws:
-            self.notes.append(f"The steps draw random numbers, and {name} draws others: results were not compared.")
+            self.notes.append(
+                f"The steps draw random numbers, and {name} draws others: results were not compared."
+            )
         else:
             what = f"the result of a step of batch {batch}"
             self.changed_results[name] = f"{what} differs by {far[batch]:.2g} of its size"
@@ -354,7 +381,9 @@ def _medians(rows: Iterable[StepRow], batch: int) -> list[float]:
 def _difference(numbers: tuple[Number, ...], others: tuple[Number, ...]) -> float:
     if len(numbers) != len(others):
         return math.inf
-    return max((_relative(one, other) for one, other in zip(numbers, others, strict=True)), default=0.0)
+    return max(
+        (_relative(one, other) for one, other in zip(numbers, others, strict=True)), default=0.0
+    )
 
 
 def _relative(one: Number, other: Number) -> float:

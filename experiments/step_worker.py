@@ -29,16 +29,22 @@ from .factor import Target
 from .factors import step_change
 
 SEED = 0
-CUDA_CONTEXT_BYTES = 600 * 10**6  # context and kernels of torch in one process, beside the allocator's memory
+CUDA_CONTEXT_BYTES = (
+    600 * 10**6
+)  # context and kernels of torch in one process, beside the allocator's memory
 
-Number = tuple[float, float]  # a number of a result, and the scale that its difference is compared with
+Number = tuple[
+    float, float
+]  # a number of a result, and the scale that its difference is compared with
 
 
 @dataclass(frozen=True)
 class Ready:
     """What the first steps of a worker showed."""
 
-    results: dict[int, tuple[Number, ...]]  # numbers of the result of one step from the same seed, by batch size
+    results: dict[
+        int, tuple[Number, ...]
+    ]  # numbers of the result of one step from the same seed, by batch size
     draws: bool  # whether a step draws random numbers
     peak_bytes: int | None  # most memory that the process took; None if unknown
     quiet: bool = True  # whether its threads leave the cores to others between steps
@@ -62,7 +68,9 @@ class StepWorker:
         self, batch: int, protocol: Protocol, while_waiting: Callable[[], object] = lambda: None
     ) -> list[StepRow] | Empty:
         """Time steps; rows of the table `experiments`, without the columns of the experiment."""
-        result: list[StepRow] | Empty = self._child.call("visit", batch, protocol, while_waiting=while_waiting)
+        result: list[StepRow] | Empty = self._child.call(
+            "visit", batch, protocol, while_waiting=while_waiting
+        )
         return result
 
     def available_bytes(self) -> int | None:
@@ -98,12 +106,18 @@ class _Server:
         device = self._steps.device
         peak = read_peak(device)
         reserved = peak.get("reserved_memory_bytes")
-        took = peak.get("peak_memory_bytes") if device == "cpu" else reserved and reserved + CUDA_CONTEXT_BYTES
+        took = (
+            peak.get("peak_memory_bytes")
+            if device == "cpu"
+            else reserved and reserved + CUDA_CONTEXT_BYTES
+        )
         return Ready(results, draws, took, wait_until_quiet())
 
     def visit(self, batch: int, protocol: Protocol) -> list[StepRow]:
         warm_up = discard_steps(self._steps, batch, protocol.discarded_steps)
-        rows = time_steps(self._steps, protocol.steps_of_visit(batch, warm_up.last_ns), exactly=True)
+        rows = time_steps(
+            self._steps, protocol.steps_of_visit(batch, warm_up.last_ns), exactly=True
+        )
         wait_until_quiet()
         return [{**row, "process": os.getpid()} for row in rows]
 
@@ -122,7 +136,10 @@ def _seed() -> None:
 def _random_state(device: str) -> tuple[Any, ...]:
     if (torch := sys.modules.get("torch")) is None:
         return (random.getstate(),)
-    states = [torch.get_rng_state(), *([] if device == "cpu" else [torch.cuda.get_rng_state(device)])]
+    states = [
+        torch.get_rng_state(),
+        *([] if device == "cpu" else [torch.cuda.get_rng_state(device)]),
+    ]
     return tuple(state.numpy().tobytes() for state in states)
 
 
@@ -131,9 +148,13 @@ def _numbers(result: object, module: Any) -> Iterator[Number]:
     values = list(_sums(result))
     if values:
         yield sum(value for value, _ in values), sum(scale for _, scale in values)
-    gradients = [p.grad for p in (() if module is None else module.parameters()) if p.grad is not None]
+    gradients = [
+        p.grad for p in (() if module is None else module.parameters()) if p.grad is not None
+    ]
     if gradients:
-        stacked = sys.modules["torch"].stack([gradient.detach().double().norm() for gradient in gradients])
+        stacked = sys.modules["torch"].stack(
+            [gradient.detach().double().norm() for gradient in gradients]
+        )
         norm = float(stacked.norm())
         yield norm, norm
 

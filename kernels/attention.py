@@ -11,7 +11,15 @@ from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution import operator_work
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import FULL_CHECK_FLOPS, Array, Error, Labelled, allowed_relative_error, compare, normal
+from .problem import (
+    FULL_CHECK_FLOPS,
+    Array,
+    Error,
+    Labelled,
+    allowed_relative_error,
+    compare,
+    normal,
+)
 
 # Torch's implementations: the fused ones of FlashAttention, xFormers and cuDNN, and single operators.
 ALGORITHMS = ("flash", "efficient", "cudnn", "math")
@@ -45,13 +53,20 @@ class Attention(Labelled):
         check_choice("attention", self.algorithm, ALGORITHMS)
         check_choice("direction", self.direction, DIRECTIONS)
         if min(self.batch, self.heads, self.length, self.size) < 1 or self.causal not in (0, 1):
-            raise CurvescopeError(f"{self.label}: every extent is at least 1, and causal is 0 or 1.")
+            raise CurvescopeError(
+                f"{self.label}: every extent is at least 1, and causal is 0 or 1."
+            )
 
     def label_along(self, axis: str) -> str:
         """E.g. `attention flash 8x16x1024x64 bf16`: batch, heads, length, size."""
-        backward, causal = "" if self.direction == "fwd" else "bwd ", " causal" if self.causal else ""
+        backward, causal = (
+            "" if self.direction == "fwd" else "bwd ",
+            " causal" if self.causal else "",
+        )
         extents = "{batch}x{heads}x{length}x{size}"
-        return self._filled(f"attention {backward}{{algorithm}} {extents}{causal} {{precision}}", axis)
+        return self._filled(
+            f"attention {backward}{{algorithm}} {extents}{causal} {{precision}}", axis
+        )
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -63,7 +78,9 @@ class Attention(Labelled):
         """FLOPs of the products that the mask leaves, two forward, five backward; each operand moved once."""
         op, operands, before = _RULE if self.direction == "fwd" else _BACKWARD_RULE
         dtypes = [PRECISIONS[self.precision].profiler_dtype] * operands
-        return operator_work.work(op, [self.shape] * operands, dtypes, [*[None] * before, bool(self.causal)])
+        return operator_work.work(
+            op, [self.shape] * operands, dtypes, [*[None] * before, bool(self.causal)]
+        )
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:
         """Queries, keys and values, and backward the gradient of the result."""
@@ -81,18 +98,26 @@ class Attention(Labelled):
         whole = (self.work.flops or 0) <= FULL_CHECK_FLOPS
         allowed = allowed_relative_error(self.precision, self.size + self.length)
         pairs = (self._forward_pairs if forward else self._gradient_pairs)(operands, result, whole)
-        worst = np.max([compare(computed, reference, allowed).largest for computed, reference in pairs])
+        worst = np.max(
+            [compare(computed, reference, allowed).largest for computed, reference in pairs]
+        )
         return Error(float(worst), allowed, not whole)
 
-    def _forward_pairs(self, operands: tuple[Array, ...], result: Array, whole: bool) -> Iterator[tuple[Array, Array]]:
+    def _forward_pairs(
+        self, operands: tuple[Array, ...], result: Array, whole: bool
+    ) -> Iterator[tuple[Array, Array]]:
         """Results and references of every head, of all queries or of some."""
         count = self.length if whole else min(self.length, _CHECKED_QUERIES)
-        chosen = np.sort(np.random.default_rng(self.length).choice(self.length, count, replace=False))
+        chosen = np.sort(
+            np.random.default_rng(self.length).choice(self.length, count, replace=False)
+        )
         for head in np.ndindex(self.batch, self.heads):
             query, key, value = (x[head].astype(np.float64) for x in operands)
             yield result[head][chosen], self._weights(query, key, chosen) @ value
 
-    def _gradient_pairs(self, operands: tuple[Array, ...], result: Array, whole: bool) -> Iterator[tuple[Array, Array]]:
+    def _gradient_pairs(
+        self, operands: tuple[Array, ...], result: Array, whole: bool
+    ) -> Iterator[tuple[Array, Array]]:
         """Gradients and references of all heads or of some: a key's gradient needs all queries."""
         heads = list(np.ndindex(self.batch, self.heads))
         each = (self.work.flops or 0) / len(heads)
@@ -105,7 +130,11 @@ class Attention(Labelled):
                 rows = np.arange(begin, min(begin + _QUERIES_AT_ONCE, self.length))
                 weights = self._weights(query, key, rows)
                 to_weights = gradient[rows] @ value.T
-                to_scores = weights * (to_weights - (to_weights * weights).sum(axis=1, keepdims=True)) / self.size**0.5
+                to_scores = (
+                    weights
+                    * (to_weights - (to_weights * weights).sum(axis=1, keepdims=True))
+                    / self.size**0.5
+                )
                 to_query[rows] = to_scores @ key
                 to_key += to_scores.T @ query[rows]
                 to_value += weights.T @ gradient[rows]

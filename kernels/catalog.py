@@ -41,17 +41,32 @@ KERNELS = (
     CudaKernel("peak_fp64", "peak", flops_per_thread_round=2 * _STEPS),
     CudaKernel("peak_fp16x2", "peak", since=53, flops_per_thread_round=4 * _STEPS),
     CudaKernel("peak_bf16x2", "peak", since=80, flops_per_thread_round=4 * _STEPS),
-    CudaKernel("peak_fp16_tensor", "peak", since=70, flops_per_thread_round=2 * 16 * 8 * 16 // 32 * _STEPS),
-    CudaKernel("peak_int8_tensor", "peak", since=75, flops_per_thread_round=2 * 16 * 8 * 32 // 32 * _STEPS),
-    CudaKernel("peak_bf16_tensor", "peak", since=80, flops_per_thread_round=2 * 16 * 8 * 16 // 32 * _STEPS),
-    CudaKernel("peak_tf32_tensor", "peak", since=80, flops_per_thread_round=2 * 16 * 8 * 8 // 32 * _STEPS),
-    CudaKernel("peak_fp64_tensor", "peak", since=80, flops_per_thread_round=2 * 8 * 8 * 4 // 32 * _STEPS),
+    CudaKernel(
+        "peak_fp16_tensor", "peak", since=70, flops_per_thread_round=2 * 16 * 8 * 16 // 32 * _STEPS
+    ),
+    CudaKernel(
+        "peak_int8_tensor", "peak", since=75, flops_per_thread_round=2 * 16 * 8 * 32 // 32 * _STEPS
+    ),
+    CudaKernel(
+        "peak_bf16_tensor", "peak", since=80, flops_per_thread_round=2 * 16 * 8 * 16 // 32 * _STEPS
+    ),
+    CudaKernel(
+        "peak_tf32_tensor", "peak", since=80, flops_per_thread_round=2 * 16 * 8 * 8 // 32 * _STEPS
+    ),
+    CudaKernel(
+        "peak_fp64_tensor", "peak", since=80, flops_per_thread_round=2 * 8 * 8 * 4 // 32 * _STEPS
+    ),
 )
 
 # For sm_90 alone, in kernels/cuda/sm_90a: 128 steps a round, each of 2 x 64 x 128 x K operations for 128 threads.
 WGMMA_DEPTHS = {"fp16": 16, "bf16": 16, "tf32": 8, "fp8": 32, "int8": 32}
 HOPPER_KERNELS = tuple(
-    CudaKernel(f"peak_{precision}_wgmma", "peak_wgmma", since=90, flops_per_thread_round=2 * 64 * 128 * depth)
+    CudaKernel(
+        f"peak_{precision}_wgmma",
+        "peak_wgmma",
+        since=90,
+        flops_per_thread_round=2 * 64 * 128 * depth,
+    )
     for precision, depth in WGMMA_DEPTHS.items()
 )
 

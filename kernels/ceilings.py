@@ -59,7 +59,10 @@ def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, 
 def every_problem(streams: Backend, library: Backend) -> list[tuple[Backend, Sweep]]:
     """One problem of each benchmark with a suitable backend; arguments like `ceiling_problems`."""
     gemm = Gemm(2048, 2048, 2048)
-    conv = [Conv(8, 128, 56, 56, 256, 3, 3, padding=(1, 1), direction=direction) for direction in DIRECTIONS]
+    conv = [
+        Conv(8, 128, 56, 56, 256, 3, 3, padding=(1, 1), direction=direction)
+        for direction in DIRECTIONS
+    ]
     attention = [
         Attention(4, 8, 512, 64, algorithm, precision="bf16", direction=direction)
         for algorithm in ALGORITHMS
@@ -69,11 +72,16 @@ def every_problem(streams: Backend, library: Backend) -> list[tuple[Backend, Swe
     jobs = [(library, single(problem)) for problem in (gemm, *conv, *attention, *rows)]
     for level in memory_levels(streams.describe()):
         jobs += [(streams, single(Memory(kind, level.size_bytes))) for kind in KINDS]
-    jobs += [(streams, single(Latency(level.size_bytes))) for level in memory_levels(streams.describe(), processors=1)]
+    jobs += [
+        (streams, single(Latency(level.size_bytes)))
+        for level in memory_levels(streams.describe(), processors=1)
+    ]
     jobs += [(library, single(Launch(kind))) for kind in LAUNCHES]
     if library.describe()["kind"] == "cuda":
         jobs += [(library, single(Transfer(kind, host))) for kind in TRANSFERS for host in HOSTS]
-    return jobs + [(streams, single(streams.peak(precision))) for precision in streams.peak_precisions]
+    return jobs + [
+        (streams, single(streams.peak(precision))) for precision in streams.peak_precisions
+    ]
 
 
 def find_ceilings(device: dict[str, Any], measured: Sequence[tuple[str, str, Result]]) -> Ceilings:
@@ -87,7 +95,11 @@ def find_ceilings(device: dict[str, Any], measured: Sequence[tuple[str, str, Res
         if not result.fastest_visit_ns or not amount:
             continue
         best = units if of != name else compute if name in PRECISIONS else bandwidth
-        ceiling = Ceiling(amount / result.fastest_visit_ns * 1e9, f"{result.problem}, {backend}", result.uncertainty)
+        ceiling = Ceiling(
+            amount / result.fastest_visit_ns * 1e9,
+            f"{result.problem}, {backend}",
+            result.uncertainty,
+        )
         if name not in best or ceiling.per_s > best[name].per_s:
             best[name] = ceiling
     clocks_hz = [hz for _, _, result in measured for hz in result.clock_hz or ()]

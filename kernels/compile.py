@@ -48,8 +48,12 @@ class CudaSource:
 
     name: str  # of the file, without `.cu`
     text: str
-    headers: tuple[tuple[str, str], ...] = ()  # name and text of every `.cuh` and `.h` in its folder
-    target: str | None = None  # the only one, e.g. sm_90a, for instructions that one architecture alone has
+    headers: tuple[
+        tuple[str, str], ...
+    ] = ()  # name and text of every `.cuh` and `.h` in its folder
+    target: str | None = (
+        None  # the only one, e.g. sm_90a, for instructions that one architecture alone has
+    )
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,14 @@ def read_cached(source: CudaSource, architecture: int) -> Compiled | None:
     cubin_path, log_path = _cache_paths(source, architecture)
     with contextlib.suppress(OSError):
         cubin, log = cubin_path.read_bytes(), log_path.read_text(encoding="utf-8")
-        return Compiled(source.name, architecture, cubin, log, _compiler_of(source, architecture).version_text, True)
+        return Compiled(
+            source.name,
+            architecture,
+            cubin,
+            log,
+            _compiler_of(source, architecture).version_text,
+            True,
+        )
     return None
 
 
@@ -115,7 +126,9 @@ def compile_many(pairs: Sequence[tuple[CudaSource, int]]) -> Iterator[Compiled]:
     cached = [read_cached(source, architecture) for source, architecture in pairs]
     yield from (compiled for compiled in cached if compiled)
     missing = [pair for pair, compiled in zip(pairs, cached, strict=True) if not compiled]
-    missing.sort(key=lambda pair: -len(pair[0].text))  # the longest first, so that all cores finish together
+    missing.sort(
+        key=lambda pair: -len(pair[0].text)
+    )  # the longest first, so that all cores finish together
     workers = min(usable_cores(), len(missing), _MOST_WORKERS)
     if workers < 2:
         yield from (compile_source(*pair) for pair in missing)
@@ -144,7 +157,9 @@ def _compiler_of(source: CudaSource, architecture: int) -> Nvrtc:
 
 def _cache_paths(source: CudaSource, architecture: int) -> tuple[Path, Path]:
     """Paths of the cubin and its log, named by a hash of sources, headers, options and compiler version."""
-    content = repr((source, _options(source, architecture), _compiler_of(source, architecture).version_text))
+    content = repr(
+        (source, _options(source, architecture), _compiler_of(source, architecture).version_text)
+    )
     stem = f"{source.name}-sm_{architecture}-{hashlib.sha256(content.encode()).hexdigest()[:32]}"
     return cache_folder() / f"{stem}.cubin", cache_folder() / f"{stem}.log"
 
@@ -206,13 +221,23 @@ class Nvrtc:
         names, texts = (_strings([header[i] for header in source.headers]) for i in (0, 1))
         program, title = ctypes.c_void_p(), f"{source.name}.cu".encode()
         code = source.text.encode()
-        self._call("nvrtcCreateProgram", ctypes.byref(program), code, title, len(source.headers), texts, names)
+        self._call(
+            "nvrtcCreateProgram",
+            ctypes.byref(program),
+            code,
+            title,
+            len(source.headers),
+            texts,
+            names,
+        )
         try:
             with _restored_locale():
                 status = self._library.nvrtcCompileProgram(program, len(options), _strings(options))
             log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
             if status != 0:
-                raise CurvescopeError(f"{source.name}.cu does not compile with {' '.join(options)}:\n{log.strip()}")
+                raise CurvescopeError(
+                    f"{source.name}.cu does not compile with {' '.join(options)}:\n{log.strip()}"
+                )
             return self._bytes("nvrtcGetCUBIN", program), log
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(program))
@@ -268,12 +293,17 @@ def compiler_for(architecture: int, least: tuple[int, int] = (0, 0)) -> Nvrtc:
 
 def can_compile_wgmma() -> bool:
     """Whether an installed NVRTC compiles for Hopper's own target."""
-    return any(90 in compiler.architectures and compiler.version >= HOPPER_NVRTC for compiler in compilers())
+    return any(
+        90 in compiler.architectures and compiler.version >= HOPPER_NVRTC
+        for compiler in compilers()
+    )
 
 
 def compilers() -> tuple[Nvrtc, ...]:
     """Every installed NVRTC, oldest first."""
-    return tuple(compiler for compiler in map(_open, _library_paths()) if isinstance(compiler, Nvrtc))
+    return tuple(
+        compiler for compiler in map(_open, _library_paths()) if isinstance(compiler, Nvrtc)
+    )
 
 
 @cache
@@ -298,7 +328,11 @@ def _library_paths() -> list[Path]:
     by_version: dict[tuple[int, ...], Path] = {}
     for folder in folders:
         for path in folder.glob("libnvrtc.so.*"):
-            numbers = tuple(int(part) for part in path.name.removeprefix("libnvrtc.so.").split(".") if part.isdigit())
+            numbers = tuple(
+                int(part)
+                for part in path.name.removeprefix("libnvrtc.so.").split(".")
+                if part.isdigit()
+            )
             # libnvrtc.so.11.8.89 is the file behind libnvrtc.so.11.2; either works.
             by_version.setdefault(numbers[:1], path)
     return [by_version[version] for version in sorted(by_version)]
@@ -306,5 +340,7 @@ def _library_paths() -> list[Path]:
 
 def toolkit_folders() -> list[Path]:
     """Possible folders of installed CUDA toolkits."""
-    chosen = [Path(root) for variable in ("CUDA_HOME", "CUDA_PATH") if (root := os.environ.get(variable))]
+    chosen = [
+        Path(root) for variable in ("CUDA_HOME", "CUDA_PATH") if (root := os.environ.get(variable))
+    ]
     return [*chosen, *sorted(Path("/usr/local").glob("cuda*"))]

@@ -74,7 +74,9 @@ def read_snapshot() -> Snapshot:
     with suppress(OSError, ValueError, IndexError):
         # cpu user nice system idle iowait irq softirq steal: user includes guest time; steal is work of others too.
         fields = [int(f) for f in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        busy_ns = (sum(fields) - fields[3] - fields[4]) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
+        busy_ns = (sum(fields) - fields[3] - fields[4]) * (
+            1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        )
     waits = read_wait_ns()
     waiting_ns = sum(waits.values()) if waits else None
     return Snapshot(time.monotonic_ns(), waiting_ns, time.process_time_ns(), busy_ns)
@@ -84,7 +86,9 @@ class CpuWatch:
     """Observes the conditions of work on the processor."""
 
     def __init__(
-        self, read: Callable[[], Snapshot] = read_snapshot, clock_hz: Callable[[], int | None] = cpu_frequency_hz
+        self,
+        read: Callable[[], Snapshot] = read_snapshot,
+        clock_hz: Callable[[], int | None] = cpu_frequency_hz,
     ) -> None:
         self._read, self._clock_hz = read, clock_hz
         self._processors = os.cpu_count() or 1
@@ -109,7 +113,9 @@ class CpuWatch:
 class CudaWatch:
     """Observes the conditions of work on a CUDA device, by its clocks; the processor's load does not matter there."""
 
-    def __init__(self, sampler: ClockSampler, clock: Callable[[], StreamClock | None] = lambda: None) -> None:
+    def __init__(
+        self, sampler: ClockSampler, clock: Callable[[], StreamClock | None] = lambda: None
+    ) -> None:
         self._sampler, self._clock = sampler, clock
         self._began_ns = time.monotonic_ns()
 
@@ -129,14 +135,20 @@ class CudaWatch:
         rows = self._sampler.take()
         texts = [row["throttle_reasons"] for row in rows if row.get("throttle_reasons") is not None]
         reasons = sorted(THROTTLES & {reason for text in texts for reason in text.split("|")})
-        return Conditions(self._began_ns, wall_ns, None, None, clock_hz, tuple(reasons) if texts else None)
+        return Conditions(
+            self._began_ns, wall_ns, None, None, clock_hz, tuple(reasons) if texts else None
+        )
 
 
 def describe_disturbance(conditions: Sequence[Conditions]) -> list[Note]:
     """A note for each disturbance of a result, from the conditions of its visits."""
     notes = []
     for kind, (limit, sentence) in _SHARES.items():
-        known = [(c.wall_ns, share) for c in conditions if (share := getattr(c, f"{kind}_share")) is not None]
+        known = [
+            (c.wall_ns, share)
+            for c in conditions
+            if (share := getattr(c, f"{kind}_share")) is not None
+        ]
         total_ns = sum(wall_ns for wall_ns, _ in known)
         mean = sum(wall_ns * share for wall_ns, share in known) / total_ns if total_ns else 0.0
         if mean > limit:

@@ -13,7 +13,16 @@ from ..base.errors import CurvescopeError
 from ..profiling.attribution import operator_work
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import FULL_CHECK_FLOPS, Array, Error, Labelled, allowed_error, compare, normal, random_signs
+from .problem import (
+    FULL_CHECK_FLOPS,
+    Array,
+    Error,
+    Labelled,
+    allowed_error,
+    compare,
+    normal,
+    random_signs,
+)
 
 DIRECTIONS = ("fwd", "bwd_data", "bwd_weights")
 LAYOUTS = ("nchw", "nhwc")
@@ -40,9 +49,22 @@ class Conv(Labelled):
 
     def __post_init__(self) -> None:
         precision_of(self.precision)
-        sizes = (self.n, self.c, self.h, self.w, self.k, self.r, self.s, self.groups, *self.stride, *self.dilation)
+        sizes = (
+            self.n,
+            self.c,
+            self.h,
+            self.w,
+            self.k,
+            self.r,
+            self.s,
+            self.groups,
+            *self.stride,
+            *self.dilation,
+        )
         if min(sizes) < 1 or min(self.padding) < 0 or self.c % self.groups or self.k % self.groups:
-            raise CurvescopeError(f"{self.label}: extents must be 1 or more; groups must divide channels and filters.")
+            raise CurvescopeError(
+                f"{self.label}: extents must be 1 or more; groups must divide channels and filters."
+            )
         if min(self.output) < 1:
             raise CurvescopeError(f"{self.label}: the filter is larger than the padded image.")
         if self.direction not in DIRECTIONS or self.layout not in LAYOUTS:
@@ -53,9 +75,15 @@ class Conv(Labelled):
         """E.g. `conv bwd_data n64 c64 224x224 k64 3x3 p1 fp32`; default values (stride 1, one group) are omitted."""
         n, c, h, w, k, r, s = ("*" if axis == name else getattr(self, name) for name in "nchwkrs")
         parts = [f"conv {self.direction} n{n} c{c} {h}x{w} k{k} {r}x{s}"]
-        for letter, pair, usual in (("s", self.stride, 1), ("p", self.padding, 0), ("d", self.dilation, 1)):
+        for letter, pair, usual in (
+            ("s", self.stride, 1),
+            ("p", self.padding, 0),
+            ("d", self.dilation, 1),
+        ):
             if pair != (usual, usual):
-                parts.append(f"{letter}{pair[0]}" if pair[0] == pair[1] else f"{letter}{pair[0]}x{pair[1]}")
+                parts.append(
+                    f"{letter}{pair[0]}" if pair[0] == pair[1] else f"{letter}{pair[0]}x{pair[1]}"
+                )
         if self.groups > 1 or axis == "groups":
             parts.append(f"g{'*' if axis == 'groups' else self.groups}")
         if self.layout != "nchw":
@@ -65,8 +93,18 @@ class Conv(Labelled):
     @property
     def output(self) -> tuple[int, int]:
         """Height and width of the result of the forward pass."""
-        extents = zip((self.h, self.w), (self.r, self.s), self.stride, self.padding, self.dilation, strict=True)
-        p, q = ((size + 2 * pad - spread * (kernel - 1) - 1) // step + 1 for size, kernel, step, pad, spread in extents)
+        extents = zip(
+            (self.h, self.w),
+            (self.r, self.s),
+            self.stride,
+            self.padding,
+            self.dilation,
+            strict=True,
+        )
+        p, q = (
+            (size + 2 * pad - spread * (kernel - 1) - 1) // step + 1
+            for size, kernel, step, pad, spread in extents
+        )
         return p, q
 
     @property
@@ -90,10 +128,14 @@ class Conv(Labelled):
         dtypes = [PRECISIONS[self.precision].profiler_dtype] * 3
         if self.direction == "fwd":
             concrete = (None, None, None, self.stride, self.padding, self.dilation, self.groups)
-            return operator_work.work("aten::conv2d", [self.image_shape, self.weights_shape, ()], dtypes, concrete)
+            return operator_work.work(
+                "aten::conv2d", [self.image_shape, self.weights_shape, ()], dtypes, concrete
+            )
         mask = [self.direction == "bwd_data", self.direction == "bwd_weights", False]
         shapes = [self.result_shape, self.image_shape, self.weights_shape]
-        return operator_work.work("aten::convolution_backward", shapes, dtypes, [*[None] * 10, mask])
+        return operator_work.work(
+            "aten::convolution_backward", shapes, dtypes, [*[None] * 10, mask]
+        )
 
     @property
     def terms(self) -> int:
@@ -114,7 +156,10 @@ class Conv(Labelled):
         first, second = (array.astype(np.float64) for array in operands)
         to_data, (top, left) = self.direction == "bwd_data", self.padding
         image = np.zeros(self.image_shape) if to_data else first
-        padded, result = np.pad(image, ((0, 0), (0, 0), (top, top), (left, left))), np.zeros(self.shape)
+        padded, result = (
+            np.pad(image, ((0, 0), (0, 0), (top, top), (left, left))),
+            np.zeros(self.shape),
+        )
         c, k = self.c // self.groups, self.k // self.groups
         for i, j, g in np.ndindex(self.r, self.s, self.groups):
             channels, filters = slice(g * c, (g + 1) * c), slice(g * k, (g + 1) * k)
@@ -125,11 +170,17 @@ class Conv(Labelled):
             )
             seen = padded[:, channels, rows, columns]  # by this filter element; a view
             if self.direction == "fwd":
-                result[:, filters] += np.moveaxis(np.tensordot(seen, second[filters, :, i, j], ([1], [1])), 3, 1)
+                result[:, filters] += np.moveaxis(
+                    np.tensordot(seen, second[filters, :, i, j], ([1], [1])), 3, 1
+                )
             elif to_data:
-                seen += np.moveaxis(np.tensordot(first[:, filters], second[filters, :, i, j], ([1], [0])), 3, 1)
+                seen += np.moveaxis(
+                    np.tensordot(first[:, filters], second[filters, :, i, j], ([1], [0])), 3, 1
+                )
             else:
-                result[filters, :, i, j] = np.tensordot(second[:, filters], seen, ([0, 2, 3], [0, 2, 3]))
+                result[filters, :, i, j] = np.tensordot(
+                    second[:, filters], seen, ([0, 2, 3], [0, 2, 3])
+                )
         return padded[:, :, top : top + self.h, left : left + self.w] if to_data else result
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
@@ -147,19 +198,33 @@ class Conv(Labelled):
         signs = random_signs(summed)
 
         def grouped_sums(array: Array, axis: int) -> Array:
-            by_group = array.reshape(*array.shape[:axis], self.groups, summed, *array.shape[axis + 1 :])
+            by_group = array.reshape(
+                *array.shape[:axis], self.groups, summed, *array.shape[axis + 1 :]
+            )
             return np.asarray(np.tensordot(by_group, signs, ([axis + 1], [0])))
 
         if self.direction == "bwd_data":
-            small, second = replace(self, c=self.groups), np.tensordot(second, signs, ([1], [0]))[:, None]
+            small, second = (
+                replace(self, c=self.groups),
+                np.tensordot(second, signs, ([1], [0]))[:, None],
+            )
         else:
-            small, second = replace(self, k=self.groups), grouped_sums(second, int(self.direction == "bwd_weights"))
+            small, second = (
+                replace(self, k=self.groups),
+                grouped_sums(second, int(self.direction == "bwd_weights")),
+            )
         reference = small.reference((first, second))
         sums = grouped_sums(result, 0 if self.direction == "bwd_weights" else 1)
-        return compare(sums.reshape(reference.shape), reference, allowed * summed**0.5, projected=True)
+        return compare(
+            sums.reshape(reference.shape), reference, allowed * summed**0.5, projected=True
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the direction's result."""
-        shapes = {"fwd": self.result_shape, "bwd_data": self.image_shape, "bwd_weights": self.weights_shape}
+        shapes = {
+            "fwd": self.result_shape,
+            "bwd_data": self.image_shape,
+            "bwd_weights": self.weights_shape,
+        }
         return shapes[self.direction]

@@ -39,7 +39,9 @@ class KernelResources:
     registers_per_thread: int
     shared_bytes: int  # static, per block; the dynamic shared memory of a launch is not in a cubin
     local_bytes: int  # stack frame per thread: arrays indexed at run time, and spilled registers
-    constant_bytes: Mapping[int, int]  # by bank; bank 0 holds values of the driver and then the parameters
+    constant_bytes: Mapping[
+        int, int
+    ]  # by bank; bank 0 holds values of the driver and then the parameters
     parameter_bytes: int
     code_bytes: int  # with padding at the end
     max_threads: int | None  # largest block by `__launch_bounds__`; None without
@@ -64,12 +66,16 @@ def _read(data: bytes) -> tuple[KernelResources, ...]:
     # The architecture is the lowest byte of e_flags up to CUDA 12 (ABI version 7), the second from CUDA 13 on (8).
     abi_version, (flags,) = data[8], struct.unpack_from("<I", data, 48)
     if abi_version not in (7, 8):
-        raise CurvescopeError(f"ABI version {abi_version} of cubins is unknown; known are 7 and 8 (CUDA 11 to 13).")
+        raise CurvescopeError(
+            f"ABI version {abi_version} of cubins is unknown; known are 7 and 8 (CUDA 11 to 13)."
+        )
     architecture = int(flags >> (8 * (abi_version - 7)) & 0xFF)
     sections = dict(_sections(data))
     by_symbol = _by_symbol(sections)
     entries = sorted(_entries(sections), key=lambda entry: entry[1])
-    return tuple(_resources(name, by_symbol[symbol], sections, architecture) for symbol, name in entries)
+    return tuple(
+        _resources(name, by_symbol[symbol], sections, architecture) for symbol, name in entries
+    )
 
 
 def _size(sections: Mapping[str, _Section], name: str) -> int:
@@ -79,9 +85,13 @@ def _size(sections: Mapping[str, _Section], name: str) -> int:
 def _sections(data: bytes) -> Iterator[tuple[str, _Section]]:
     segments, table = struct.unpack_from("<QQ", data, 32)
     segment_size, segment_count, _, count, names_index = struct.unpack_from("<HHHHH", data, 54)
-    if segments + segment_size * segment_count > len(data):  # they come last, so a file cut there lacks only them
+    if segments + segment_size * segment_count > len(
+        data
+    ):  # they come last, so a file cut there lacks only them
         raise IndexError
-    headers = [struct.unpack_from("<IIQQQQIIQQ", data, table + 64 * index) for index in range(count)]
+    headers = [
+        struct.unpack_from("<IIQQQQIIQQ", data, table + 64 * index) for index in range(count)
+    ]
     names_at = headers[names_index][4]
     for name, kind, _, _, offset, size, *_ in headers:
         in_file = 0 if kind == 8 else size  # SHT_NOBITS, as shared memory: a size, no content
@@ -142,7 +152,9 @@ def _resources(
         registers_per_thread=by_symbol[_EIATTR_REGCOUNT],
         shared_bytes=shared_bytes,
         local_bytes=by_symbol[_EIATTR_FRAME_SIZE],
-        constant_bytes={int(m[1]): one.size for title, one in sections.items() if (m := bank.fullmatch(title))},
+        constant_bytes={
+            int(m[1]): one.size for title, one in sections.items() if (m := bank.fullmatch(title))
+        },
         parameter_bytes=parameter_bytes,
         code_bytes=sections[f".text.{name}"].size,
         max_threads=max_threads,

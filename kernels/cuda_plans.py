@@ -55,7 +55,9 @@ class LaunchPlan:
 
     buffers: tuple[Array, ...]  # initial contents of device memory
     launch: KernelLaunch  # the timed one
-    read: Callable[[Callable[[int], Array], Callable[[int], int]], Array] | None  # None: it keeps no result
+    read: (
+        Callable[[Callable[[int], Array], Callable[[int], int]], Array] | None
+    )  # None: it keeps no result
     setup: tuple[KernelLaunch, ...] = ()  # run once before timing
     checked: KernelLaunch | None = None  # the one to verify, where it is not the timed one
     repeats: int = 1  # of the problem in the timed launch; `checked` has one
@@ -67,14 +69,20 @@ def plan(problem: Problem, operands: tuple[Array, ...], sm_count: int) -> Launch
     if make is None:
         raise UnsupportedError(f"Curvescope has no CUDA kernel for {type(problem).__name__}")
     if isinstance(problem, (Gemm, Conv, Memory)) and problem.precision != "fp32":
-        raise UnsupportedError("Curvescope's CUDA kernels are fp32; the torch backend offers other precisions")
+        raise UnsupportedError(
+            "Curvescope's CUDA kernels are fp32; the torch backend offers other precisions"
+        )
     made = make(problem, operands, sm_count)
     if max((buffer.size for buffer in made.buffers), default=0) > _MOST_ELEMENTS:
-        raise UnsupportedError(f"Curvescope's CUDA kernels handle at most {_MOST_ELEMENTS} elements")
+        raise UnsupportedError(
+            f"Curvescope's CUDA kernels handle at most {_MOST_ELEMENTS} elements"
+        )
     return made
 
 
-def _float64(index: int, shape: tuple[int, ...]) -> Callable[[Callable[[int], Array], Callable[[int], int]], Array]:
+def _float64(
+    index: int, shape: tuple[int, ...]
+) -> Callable[[Callable[[int], Array], Callable[[int], int]], Array]:
     return lambda fetch, address: fetch(index).reshape(shape).astype(np.float64)  # noqa: ARG005 - no address needed
 
 
@@ -92,7 +100,11 @@ def convolution_launch(problem: Conv) -> KernelLaunch:
     The last argument is `struct Convolution` of cuda/convolution.cu by value, field by field: 16 integers of 4 bytes.
     Its channels and filters are totals over all groups.
     """
-    (n, c, h, w), (k, c_of_group, r, s), (p, q) = problem.image_shape, problem.weights_shape, problem.output
+    (n, c, h, w), (k, c_of_group, r, s), (p, q) = (
+        problem.image_shape,
+        problem.weights_shape,
+        problem.output,
+    )
     kernel, rows, columns = {
         "fwd": ("convolution_forward", k // problem.groups, n * p * q),
         "bwd_data": ("convolution_backward_data", c_of_group, n * h * w),
@@ -114,7 +126,9 @@ def _conv(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPla
 def _memory(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:
     strided = problem.stride > 1
     if strided and problem.kind != "read":
-        raise UnsupportedError("only the read kernel of Curvescope's CUDA kernels supports a stride")
+        raise UnsupportedError(
+            "only the read kernel of Curvescope's CUDA kernels supports a stride"
+        )
     if not strided and problem.elements % 4:
         raise UnsupportedError("Curvescope's CUDA memory kernels need a multiple of four elements")
     count = problem.elements if strided else problem.elements // 4
@@ -140,10 +154,14 @@ def _memory(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchP
 
 def _latency(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001 - one thread
     if problem.loads % _CHASE_UNROLL:
-        raise UnsupportedError(f"Curvescope's CUDA pointer chase needs a multiple of {_CHASE_UNROLL} loads")
+        raise UnsupportedError(
+            f"Curvescope's CUDA pointer chase needs a multiple of {_CHASE_UNROLL} loads"
+        )
     following = operands[0].astype(np.uint32)
     blocks = -(-following.size // _BLOCK_THREADS)
-    link = KernelLaunch("chase_link", (blocks, 1, 1), (Buffer(0), Buffer(1), np.uint32(following.size)))
+    link = KernelLaunch(
+        "chase_link", (blocks, 1, 1), (Buffer(0), Buffer(1), np.uint32(following.size))
+    )
 
     def chase(goes_on: bool) -> KernelLaunch:
         arguments = (Buffer(0), np.int64(problem.loads), Buffer(2), Buffer(3), np.int32(goes_on))
@@ -153,7 +171,12 @@ def _latency(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Launch
         # 8 bytes for each item; in float64 the difference is exact.
         return (fetch(3) - np.uint64(address(0))).astype(np.float64) / 8
 
-    buffers = (np.zeros(following.size, np.uint64), following, np.zeros(1, np.int64), np.zeros(1, np.uint64))
+    buffers = (
+        np.zeros(following.size, np.uint64),
+        following,
+        np.zeros(1, np.int64),
+        np.zeros(1, np.uint64),
+    )
     return LaunchPlan(buffers, chase(True), read, (link, chase(False)), checked=chase(False))
 
 
@@ -203,14 +226,24 @@ _HOPPER = 90
 _PEAKS = ("peak_{}_wgmma", "peak_{}_tensor", "peak_{}x2", "peak_{}")  # best first
 
 
-def peak_rounds(precision: str, architecture: int, sm_count: int, wgmma: bool = False) -> PeakRounds:
+def peak_rounds(
+    precision: str, architecture: int, sm_count: int, wgmma: bool = False
+) -> PeakRounds:
     """The peak problem that keeps every SM busy; `wgmma` if Hopper's own kernels can be compiled."""
     by_name = {kernel.name: kernel for kernel in (*KERNELS, *HOPPER_KERNELS)}
     first, *others = (by_name.get(name.format(precision)) for name in _PEAKS)
     for kernel in (first if wgmma and architecture == _HOPPER else None, *others):
-        if kernel is not None and kernel.since <= architecture and kernel.flops_per_thread_round is not None:
+        if (
+            kernel is not None
+            and kernel.since <= architecture
+            and kernel.flops_per_thread_round is not None
+        ):
             threads = sm_count * _BLOCKS_PER_SM * _BLOCK_THREADS
             return PeakRounds(kernel.name, threads, kernel.flops_per_thread_round, precision)
     if architecture == _HOPPER and first is not None:
-        raise UnsupportedError(f"the peak of {precision} needs `pip install nvidia-cuda-nvrtc-cu12`, to compile wgmma")
-    raise UnsupportedError(f"Curvescope has no kernel for the peak of {precision} on sm_{architecture}")
+        raise UnsupportedError(
+            f"the peak of {precision} needs `pip install nvidia-cuda-nvrtc-cu12`, to compile wgmma"
+        )
+    raise UnsupportedError(
+        f"Curvescope has no kernel for the peak of {precision} on sm_{architecture}"
+    )

@@ -41,7 +41,9 @@ _CLASSES = {
 _CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+),", re.MULTILINE)
 # Example: `/*0008*/ @!P0 FFMA.FTZ R1, ...`; a brace marks an instruction that is issued together with its neighbour.
-_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+[{}]?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", re.MULTILINE)
+_INSTRUCTION = re.compile(
+    r"^\s*/\*[0-9a-f]{4,}\*/\s+[{}]?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", re.MULTILINE
+)
 GET_NVDISASM = (
     "for sm_75 and newer `pip install nvidia-cuda-nvdisasm`; for older ones the nvdisasm of CUDA 11.8 (in Debian 12's "
     "nvidia-cuda-toolkit), on PATH"
@@ -63,7 +65,9 @@ def list_instructions(cubin: bytes, architecture: int) -> dict[str, list[str]]:
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
             if done.returncode == 0 and (listed := read_listing(done.stdout)):
                 return listed
-            refusals.append(f"{tool}: {(done.stderr.strip().splitlines() or ['no code in its listing'])[-1]}")
+            refusals.append(
+                f"{tool}: {(done.stderr.strip().splitlines() or ['no code in its listing'])[-1]}"
+            )
     raise BackendMissingError(
         f"No installed disassembler supports sm_{architecture}{''.join(f'; {refusal}' for refusal in refusals)}. "
         f"To get one: {GET_NVDISASM}."

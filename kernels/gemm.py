@@ -14,7 +14,16 @@ from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution import operator_work
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import FULL_CHECK_FLOPS, Array, Error, Labelled, allowed_error, compare, normal, random_signs
+from .problem import (
+    FULL_CHECK_FLOPS,
+    Array,
+    Error,
+    Labelled,
+    allowed_error,
+    compare,
+    normal,
+    random_signs,
+)
 
 TRANSPOSES = ("NN", "NT", "TN", "TT")
 _BF16 = 15  # number of the type, c10/core/ScalarType.h: that of the results of fp8 products
@@ -44,8 +53,12 @@ class Gemm(Labelled):
         shapes: list[tuple[int, ...]] = [(self.n, self.k), (self.k, self.m)]
         if self.precision == "fp8":
             scales, dtypes = [(1,), (1,)], [dtype, dtype, "float", "float"]
-            return operator_work.work("aten::_scaled_mm", [*shapes, *scales], dtypes, [None] * 6 + [_BF16])
-        return operator_work.work("aten::_int_mm" if self.precision == "int8" else "aten::mm", shapes, [dtype, dtype])
+            return operator_work.work(
+                "aten::_scaled_mm", [*shapes, *scales], dtypes, [None] * 6 + [_BF16]
+            )
+        return operator_work.work(
+            "aten::_int_mm" if self.precision == "int8" else "aten::mm", shapes, [dtype, dtype]
+        )
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, Array]:
         """A and B as C-order arrays: A of shape (k, m), or (m, k) if transposed; B of shape (n, k), or (k, n)."""

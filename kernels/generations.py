@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..base.errors import BackendMissingError
-from ..profiling.hardware.occupancy import LIMITS, Occupancy, block_sizes_with_more, occupancy, registers_for_more
+from ..profiling.hardware.occupancy import (
+    LIMITS,
+    Occupancy,
+    block_sizes_with_more,
+    occupancy,
+    registers_for_more,
+)
 from .compile import Compiled
 from .cubin import KernelResources, read_cubin
 from .disassembly import list_instructions
@@ -25,16 +31,24 @@ class KernelBuild:
     architecture: int
     nvrtc: str
     resources: KernelResources
-    spilled_bytes: tuple[int, int] | None  # per thread, stored and loaded back; None if ptxas says nothing
+    spilled_bytes: (
+        tuple[int, int] | None
+    )  # per thread, stored and loaded back; None if ptxas says nothing
     block_threads: int  # block size that the occupancy refers to
     occupancy: Occupancy | None  # None if the architecture's limits are unknown
     block_sizes_with_more: Mapping[int, float]  # occupancy by block size, up to the launch bounds
-    registers_for_more: int | None  # most registers per thread with a higher occupancy at this block size
-    instructions: Mapping[str, int] | None  # number of each in the code; None if not requested or unavailable
+    registers_for_more: (
+        int | None
+    )  # most registers per thread with a higher occupancy at this block size
+    instructions: (
+        Mapping[str, int] | None
+    )  # number of each in the code; None if not requested or unavailable
     instructions_missing: str | None  # why they are unavailable, and how to get a disassembler
 
 
-def describe_builds(compiled: Compiled, block_threads: int | None = None, mix: bool = False) -> list[KernelBuild]:
+def describe_builds(
+    compiled: Compiled, block_threads: int | None = None, mix: bool = False
+) -> list[KernelBuild]:
     """Describe every kernel of a cubin; `mix` counts instructions as well.
 
     A launch of `block_threads` is capped by the launch bounds; its default is the launch bounds, or 256 without them.
@@ -61,7 +75,9 @@ def describe_builds(compiled: Compiled, block_threads: int | None = None, mix: b
             spilled_bytes=spills.get(kernel.name),
             block_threads=threads,
             occupancy=occupancy(*launch) if has_limits else None,
-            block_sizes_with_more=block_sizes_with_more(*launch, kernel.max_threads or 1024) if has_limits else {},
+            block_sizes_with_more=block_sizes_with_more(*launch, kernel.max_threads or 1024)
+            if has_limits
+            else {},
             registers_for_more=registers_for_more(*launch) if has_limits else None,
             instructions=instructions.get(kernel.name),
             instructions_missing=missing,
@@ -73,5 +89,7 @@ def describe_builds(compiled: Compiled, block_threads: int | None = None, mix: b
 def _spills(log: str) -> dict[str, tuple[int, int]]:
     """Bytes per thread that each kernel spills and loads back, from the log of ptxas -v."""
     _, *parts = _ENTRY.split(log)
-    found = ((name, _SPILLS.search(text)) for name, text in zip(parts[::2], parts[1::2], strict=True))
+    found = (
+        (name, _SPILLS.search(text)) for name, text in zip(parts[::2], parts[1::2], strict=True)
+    )
     return {name: (int(match[1]), int(match[2])) for name, match in found if match}

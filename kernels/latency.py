@@ -36,7 +36,9 @@ class Latency(Labelled):
 
     def __post_init__(self) -> None:
         if self.size < 2 * LINE_BYTES or self.loads < 1:
-            raise CurvescopeError(f"A pointer chase needs at least {2 * LINE_BYTES} bytes and one load.")
+            raise CurvescopeError(
+                f"A pointer chase needs at least {2 * LINE_BYTES} bytes and one load."
+            )
 
     @property
     def work(self) -> Work:

@@ -21,7 +21,9 @@ class MemoryLevel(NamedTuple):
     size_bytes: int
 
 
-def memory_levels(device: Mapping[str, Any], processors: int | None = None, cpus: Path = _CPUS) -> list[MemoryLevel]:
+def memory_levels(
+    device: Mapping[str, Any], processors: int | None = None, cpus: Path = _CPUS
+) -> list[MemoryLevel]:
     """The levels of a device (`Backend.describe`), nearest first; on a CPU of some of its threads."""
     cuda, capacities = device["kind"] == "cuda", {"L2": int(device.get("l2_cache_bytes") or 0)}
     if not cuda:
@@ -36,7 +38,10 @@ def memory_levels(device: Mapping[str, Any], processors: int | None = None, cpus
     if cuda:
         memory_bytes = int(device.get("memory_bytes") or 0)
         large = max(16 * below, 1_000_000_000)
-        return [*levels, MemoryLevel("DRAM", min(large, memory_bytes // 4) if memory_bytes else large)]
+        return [
+            *levels,
+            MemoryLevel("DRAM", min(large, memory_bytes // 4) if memory_bytes else large),
+        ]
     # Without any known cache: a size larger than any current cache.
     return [*levels, MemoryLevel("DRAM", 4 * below or 512_000_000)]
 

@@ -52,7 +52,9 @@ class Memory(Labelled):
         if precision_of(self.precision) and self.precision not in PRECISIONS_HERE:
             raise CurvescopeError(f"Memory kernels are measured in {' or '.join(PRECISIONS_HERE)}.")
         if self.stride < 1 or self.elements < 1:
-            raise CurvescopeError(f"{self.label}: at least one element of each array and a stride of 1 are needed.")
+            raise CurvescopeError(
+                f"{self.label}: at least one element of each array and a stride of 1 are needed."
+            )
 
     def label_along(self, axis: str) -> str:
         """E.g. `memory triad 98304 B fp32`."""
@@ -63,7 +65,9 @@ class Memory(Labelled):
     def elements(self) -> int:
         """Number of accessed elements in each array."""
         reads, writes, _ = KINDS[self.kind]
-        return self.size // ((reads + writes) * PRECISIONS[self.precision].item_bytes * max(self.stride, 1))
+        return self.size // (
+            (reads + writes) * PRECISIONS[self.precision].item_bytes * max(self.stride, 1)
+        )
 
     @property
     def work(self) -> Work:
@@ -78,7 +82,9 @@ class Memory(Labelled):
     def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:
         """The arrays to read, including elements that the stride skips."""
         length = self.elements * self.stride
-        return tuple(normal(generator, (length,), self.precision) for _ in range(KINDS[self.kind].reads))
+        return tuple(
+            normal(generator, (length,), self.precision) for _ in range(KINDS[self.kind].reads)
+        )
 
     def reference(self, operands: tuple[Array, ...]) -> Array:
         """In float64: the accessed elements that are written, or the sum of those that are read, shape (1,)."""

@@ -139,7 +139,9 @@ class BenchMeasurement:
             return True
         interval = self.interval_ns()
         assert interval is not None
-        return (interval[1] - interval[0]) / 2 <= method.until * statistics.median(self.durations_ns())
+        return (interval[1] - interval[0]) / 2 <= method.until * statistics.median(
+            self.durations_ns()
+        )
 
     def prepare(self, backend: Backend, method: Method) -> Prepared | None:
         """Create operands and kernel, and verify on the first call; None where the problem is not to be timed."""
@@ -156,9 +158,13 @@ class BenchMeasurement:
                 self.verification = _verify(self.problem, operands, prepared, method)
         except (UnsupportedError, NotImplementedError) as error:
             self.verification = Verification(BenchOutcome.UNSUPPORTED, str(error))
-        except Exception as error:  # any library error is the outcome of this problem; the others continue
+        except (
+            Exception
+        ) as error:  # any library error is the outcome of this problem; the others continue
             if "not implemented for" in str(error):  # torch's message for an unsupported dtype
-                self.verification = Verification(BenchOutcome.UNSUPPORTED, str(error).splitlines()[0])
+                self.verification = Verification(
+                    BenchOutcome.UNSUPPORTED, str(error).splitlines()[0]
+                )
             else:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 line = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
@@ -198,7 +204,9 @@ class BenchMeasurement:
         taken = timer.take(prepared.run, self.calls, count, before)
         return self._keep(taken, prepared, backend.watch.end())
 
-    def _keep(self, taken: list[Sample], prepared: Prepared, conditions: Conditions) -> list[Sample]:
+    def _keep(
+        self, taken: list[Sample], prepared: Prepared, conditions: Conditions
+    ) -> list[Sample]:
         """Add the samples of a visit; discard those that waited for the host, and all if the device throttled."""
         inner = prepared.inner
         samples = [s._replace(duration_ns=s.duration_ns / inner) for s in without_waiting(taken)]
@@ -229,10 +237,14 @@ class BenchMeasurement:
             notes.append(Note("host-bound", waited, sentence))
         interval = self.interval_ns()
         if interval is None:
-            notes.append(Note("visits", 0, "fewer than six visits, so no interval: raise --time-limit"))
+            notes.append(
+                Note("visits", 0, "fewer than six visits, so no interval: raise --time-limit")
+            )
         elif (share := (interval[1] - interval[0]) / 2 / median) > method.until:
             reached = f"within {share:.1%}" if share < 1 else "not within 100%"
-            sentence = f"{reached} at the time limit, requested {method.until:.1%}: raise --time-limit"
+            sentence = (
+                f"{reached} at the time limit, requested {method.until:.1%}: raise --time-limit"
+            )
             notes.append(Note("precision", share, sentence))
         sample_ns = median * self.calls * self.inner
         if sample_ns < SAMPLE_RESOLUTIONS / 2 * backend.timer.resolution_ns:
@@ -242,7 +254,9 @@ class BenchMeasurement:
         return notes
 
 
-def _verify(problem: Problem, operands: tuple[Array, ...], prepared: Prepared, method: Method) -> Verification:
+def _verify(
+    problem: Problem, operands: tuple[Array, ...], prepared: Prepared, method: Method
+) -> Verification:
     if not method.verify:
         return Verification(BenchOutcome.NOT_VERIFIED, "verification was not requested")
     result = prepared.result()

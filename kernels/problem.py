@@ -115,7 +115,9 @@ def allowed_relative_error(precision: str, terms: float) -> float:
     Roundoff of a running sum grows as a random walk over partial sums that themselves grow with √terms.
     """
     p = PRECISIONS[precision]
-    return float(_ALLOWED_ROUNDOFFS * (p.result_roundoff + p.operand_roundoff + p.sum_roundoff * terms**0.5))
+    return float(
+        _ALLOWED_ROUNDOFFS * (p.result_roundoff + p.operand_roundoff + p.sum_roundoff * terms**0.5)
+    )
 
 
 def compare(result: Array, reference: Array, allowed: float, projected: bool = False) -> Error:

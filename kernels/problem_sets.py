@@ -68,10 +68,16 @@ def _halved(problem: Any, name: str) -> Any:
             axis = "hw".index(name)
             reach = problem.dilation[axis] * ((problem.r, problem.s)[axis] - 1) + 1
             extent = max(extent, reach - 2 * problem.padding[axis])
-    return dataclasses.replace(problem, **{name: extent}) if 0 < extent < getattr(problem, name) else None
+    return (
+        dataclasses.replace(problem, **{name: extent})
+        if 0 < extent < getattr(problem, name)
+        else None
+    )
 
 
-def layer_sweeps(network: Network, batches: Sequence[int], kind: type, precision: str = "fp32") -> list[Sweep]:
+def layer_sweeps(
+    network: Network, batches: Sequence[int], kind: type, precision: str = "fp32"
+) -> list[Sweep]:
     """The convolutions (`kind` Conv) or matrix products (Gemm) of a network's layers, each alone, over batch sizes.
 
     A fully connected layer is three products: forward, to its data, and to its weights, where the batch is k. Layers of
@@ -82,7 +88,9 @@ def layer_sweeps(network: Network, batches: Sequence[int], kind: type, precision
     for calls in zip(*by_batch, strict=True):  # one call of a layer at every batch size
         path, by_direction = calls[0]
         for direction in by_direction:
-            same_shape = paths.setdefault((direction, tuple(problems[direction] for _, problems in calls)), [])
+            same_shape = paths.setdefault(
+                (direction, tuple(problems[direction] for _, problems in calls)), []
+            )
             if path not in same_shape:
                 same_shape.append(path)
     sweeps = []
@@ -91,18 +99,28 @@ def layer_sweeps(network: Network, batches: Sequence[int], kind: type, precision
         axis = "k" if direction == "bwd_weights" and kind is Gemm else "n"
         sweep = along(axis, dict(zip(batches, problems, strict=True)))
         label = f"{same_shape[0]} {sweep.label}"
-        sweeps.append(dataclasses.replace(sweep, label=label, layers=tuple(same_shape), phase=phase_of(direction)))
+        sweeps.append(
+            dataclasses.replace(
+                sweep, label=label, layers=tuple(same_shape), phase=phase_of(direction)
+            )
+        )
     return sweeps
 
 
-def _layers(network: Network, batch: int, kind: type, precision: str) -> list[tuple[str, dict[str, Any]]]:
+def _layers(
+    network: Network, batch: int, kind: type, precision: str
+) -> list[tuple[str, dict[str, Any]]]:
     """Every call of a layer at one batch size: its module path, and its problems by direction."""
     torch = import_torch()
     layers: list[tuple[str, dict[str, Any]]] = []
 
     def add_layer(path: str, module: Any, inputs: tuple[Any, ...], output: Any) -> None:
         (x,) = inputs
-        problems = _conv_problems(module, x, precision) if kind is Conv else _gemm_problems(x, output, precision)
+        problems = (
+            _conv_problems(module, x, precision)
+            if kind is Conv
+            else _gemm_problems(x, output, precision)
+        )
         if not x.requires_grad:
             del problems["bwd_data"]
         layers.append((path, problems))
@@ -121,7 +139,10 @@ def _layers(network: Network, batch: int, kind: type, precision: str) -> list[tu
 def _conv_problems(module: Any, image: Any, precision: str) -> dict[str, Any]:
     (n, c, h, w), (r, s) = image.shape, module.kernel_size
     geometry = (module.stride, module.padding, module.dilation, module.groups)
-    return {d: Conv(n, c, h, w, module.out_channels, r, s, *geometry, d, precision=precision) for d in DIRECTIONS}
+    return {
+        d: Conv(n, c, h, w, module.out_channels, r, s, *geometry, d, precision=precision)
+        for d in DIRECTIONS
+    }
 
 
 def _gemm_problems(inputs: Any, outputs: Any, precision: str) -> dict[str, Any]:

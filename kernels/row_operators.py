@@ -94,4 +94,6 @@ class RowOperator(Labelled):
         if self.kind in _EXACT:
             return compare(result, reference, 0.0)
         scale = float(np.abs(reference).max())
-        return compare(result, reference, scale * allowed_relative_error(self.precision, self.columns))
+        return compare(
+            result, reference, scale * allowed_relative_error(self.precision, self.columns)
+        )

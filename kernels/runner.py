@@ -90,7 +90,9 @@ class Result:
 
     def __post_init__(self) -> None:
         for name, amount in (("gflop_per_s", self.flops), ("gb_per_s", self.bytes_compulsory)):
-            object.__setattr__(self, name, amount / self.median_ns if amount and self.median_ns else None)
+            object.__setattr__(
+                self, name, amount / self.median_ns if amount and self.median_ns else None
+            )
 
     @property
     def uncertainty(self) -> float | None:
@@ -124,7 +126,12 @@ def run_sweep(
         "batches": list(sweep.problems),
         "batch_axis": sweep.axis,
         "layers": sweep.layers,
-        "protocol": {"name": "bench", "statistic": "median", "timer": backend.timer.name, **asdict(method)},
+        "protocol": {
+            "name": "bench",
+            "statistic": "median",
+            "timer": backend.timer.name,
+            **asdict(method),
+        },
         "backend": backend.name,
         "seed": SEED,
         "device": (device := backend.describe()),
@@ -136,7 +143,12 @@ def run_sweep(
         run = _Run(sweep, backend, method, writer, report)
         try:
             conditions = tuple(sweep.problems)
-            Loop(conditions=conditions, visit=run.visit, rule=Complete((0, None)), finished=run.finished).run()
+            Loop(
+                conditions=conditions,
+                visit=run.visit,
+                rule=Complete((0, None)),
+                finished=run.finished,
+            ).run()
         finally:
             writer.update(results=[asdict(result) for result in run.results()])
     return run.results()
@@ -144,17 +156,28 @@ def run_sweep(
 
 class _Run:
     def __init__(
-        self, sweep: Sweep, backend: Backend, method: Method, writer: RecordingWriter, report: Callable[[Result], None]
+        self,
+        sweep: Sweep,
+        backend: Backend,
+        method: Method,
+        writer: RecordingWriter,
+        report: Callable[[Result], None],
     ) -> None:
         self._sweep, self._backend, self._method, self._report = sweep, backend, method, report
-        self._measurements = {value: BenchMeasurement(p, SEED) for value, p in sweep.problems.items()}
+        self._measurements = {
+            value: BenchMeasurement(p, SEED) for value, p in sweep.problems.items()
+        }
         self._visits = VisitWriter(writer, OPERATOR_MODE)
-        self._keep = sum(p.work.bytes_compulsory or 0 for p in sweep.problems.values()) <= kept_bytes(
-            backend.describe()
-        )
+        self._keep = sum(
+            p.work.bytes_compulsory or 0 for p in sweep.problems.values()
+        ) <= kept_bytes(backend.describe())
 
     def results(self) -> list[Result]:
-        return [self._result(value, m) for value, m in self._measurements.items() if m.verification is not None]
+        return [
+            self._result(value, m)
+            for value, m in self._measurements.items()
+            if m.verification is not None
+        ]
 
     def finished(self, value: int) -> bool:
         return self._measurements[value].done(self._method)
@@ -163,14 +186,18 @@ class _Run:
         measurement = self._measurements[value]
         before = len(measurement.conditions)
         samples = measurement.visit(self._backend, self._method)
-        unprofiled = [{"start_ns": s.start_ns, "duration_ns": round(s.duration_ns)} for s in samples]
+        unprofiled = [
+            {"start_ns": s.start_ns, "duration_ns": round(s.duration_ns)} for s in samples
+        ]
         cheap = bool(samples) and samples[0].duration_ns < self._method.time_limit_s * 1e9
         profiled = [self._profile(measurement)] if cheap and self._method.profile else []
         clocks = [
             {
                 "start_ns": one.start_ns,
                 "sm_clock_hz": one.clock_hz,
-                "throttle_reasons": None if one.throttle_reasons is None else "|".join(one.throttle_reasons),
+                "throttle_reasons": None
+                if one.throttle_reasons is None
+                else "|".join(one.throttle_reasons),
             }
             for one in measurement.conditions[before:]
         ]

@@ -23,7 +23,9 @@ class Sweep:
     label: str  # the problems' common properties
     axis: str  # its values are stored in the recording's `batch` column
     problems: Mapping[int, Problem]  # by axis value, increasing
-    layers: tuple[str, ...] = ()  # module paths of the layers with this problem, if it belongs to a network
+    layers: tuple[
+        str, ...
+    ] = ()  # module paths of the layers with this problem, if it belongs to a network
     phase: str | None = None  # forward or backward, if the problem has a direction
 
     @property
@@ -49,16 +51,24 @@ def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
         if match := re.fullmatch(r"(\d+)\.\.(\d+)(?::(\d+))?", part):
             first, last, step = int(match[1]), int(match[2]), match[3]
             if first < 1 or last < first or step == "0":
-                raise CurvescopeError(f"--axis {text}: a range must start at 1 or more and increase, e.g. 4..256.")
-            values += map(str, doubled(first, last) if step is None else range(first, last + 1, int(step)))
+                raise CurvescopeError(
+                    f"--axis {text}: a range must start at 1 or more and increase, e.g. 4..256."
+                )
+            values += map(
+                str, doubled(first, last) if step is None else range(first, last + 1, int(step))
+            )
         else:
             values.append(part)
     if not equals or not name.strip() or not all(values):
-        raise CurvescopeError(f"--axis {text}: write a name and values, e.g. n=1,2,4..256 or n=32..160:8.")
+        raise CurvescopeError(
+            f"--axis {text}: write a name and values, e.g. n=1,2,4..256 or n=32..160:8."
+        )
     return name.strip(), tuple(dict.fromkeys(values))
 
 
-def span(base: P, axes: Sequence[str], precisions: str = "fp32", batch_axis: str = "n") -> list[Sweep]:
+def span(
+    base: P, axes: Sequence[str], precisions: str = "fp32", batch_axis: str = "n"
+) -> list[Sweep]:
     """All combinations of the values of axes (see `parse_axis`) and of precisions, joined by commas, as sweeps.
 
     Fields without an axis are those of `base`. If the batch axis, that of the cost curve, has one value and another
@@ -69,14 +79,22 @@ def span(base: P, axes: Sequence[str], precisions: str = "fp32", batch_axis: str
     for text in axes:
         name, listed = parse_axis(text)
         if name not in fields:
-            raise CurvescopeError(f"--axis {text}: the axes of {type(base).__name__.lower()} are {', '.join(fields)}.")
+            raise CurvescopeError(
+                f"--axis {text}: the axes of {type(base).__name__.lower()} are {', '.join(fields)}."
+            )
         values[name] = listed
-    long = [name for name, listed in values.items() if len(listed) > 1 and isinstance(getattr(base, name), int)]
+    long = [
+        name
+        for name, listed in values.items()
+        if len(listed) > 1 and isinstance(getattr(base, name), int)
+    ]
     if long and batch_axis not in long:
         batch_axis = long[0]
     spanned = []
     for chosen in itertools.product(*values.values()):
-        changes = {name: _typed(base, name, value) for name, value in zip(values, chosen, strict=True)}
+        changes = {
+            name: _typed(base, name, value) for name, value in zip(values, chosen, strict=True)
+        }
         spanned.append(dataclasses.replace(base, **changes))
     return group(spanned, batch_axis)
 
@@ -101,7 +119,9 @@ def group(problems: Sequence[P], batch_axis: str) -> list[Sweep]:
     """Group problems that differ only along the batch axis, the name of a field, into sweeps."""
     families: dict[Any, dict[int, P]] = {}
     for problem in problems:
-        family = tuple(getattr(problem, f.name) for f in dataclasses.fields(problem) if f.name != batch_axis)
+        family = tuple(
+            getattr(problem, f.name) for f in dataclasses.fields(problem) if f.name != batch_axis
+        )
         families.setdefault(family, {})[getattr(problem, batch_axis)] = problem
     return [along(batch_axis, family) for family in families.values()]
 

@@ -15,7 +15,9 @@ _MOST_WAITING = 0.02
 # A hold lasts this much longer than the host needs to queue a sample, and no longer than the limit: while it queues 500
 # launches from Python the device waits for 10 ms, and a queue holds some thousand.
 _HOLD_FACTOR, _LEAST_HOLD_NS, _MOST_HOLD_NS = 1.5, 20_000, 20_000_000
-_CYCLES_PER_NS = 3  # above every boost clock in hardware/devices_*.toml; at a lower clock a hold lasts longer
+_CYCLES_PER_NS = (
+    3  # above every boost clock in hardware/devices_*.toml; at a lower clock a hold lasts longer
+)
 
 
 class Sample(NamedTuple):
@@ -73,8 +75,12 @@ class EventApi:
     record: Callable[[Any], Any] = lambda event: event.record()  # in the stream of the work
     # From the first event to the second, once both have completed.
     elapsed_ms: Callable[[Any, Any], float] = lambda start, end: start.elapsed_time(end)
-    done: Callable[[Any], bool] = lambda event: event.query()  # whether the device has reached it; does not wait
-    hold: Callable[[int], Any] | None = None  # keeps the stream busy for clock cycles; None without such a kernel
+    done: Callable[[Any], bool] = lambda event: (
+        event.query()
+    )  # whether the device has reached it; does not wait
+    hold: Callable[[int], Any] | None = (
+        None  # keeps the stream busy for clock cycles; None without such a kernel
+    )
 
 
 @dataclass
@@ -107,7 +113,9 @@ class CudaEvents:
                 before()
             if api.hold is not None:
                 # The fastest: a launch waits while some thousand are queued.
-                hold_ns = _HOLD_FACTOR * min(queue_ns, default=calls * self._call_ns) + _LEAST_HOLD_NS
+                hold_ns = (
+                    _HOLD_FACTOR * min(queue_ns, default=calls * self._call_ns) + _LEAST_HOLD_NS
+                )
                 api.hold(round(_CYCLES_PER_NS * min(hold_ns, _MOST_HOLD_NS)))
             held_ns = clock_ns()
             api.record(start)
@@ -122,7 +130,11 @@ class CudaEvents:
         for (start, end), host_ns, began_early in zip(events, queue_ns, early, strict=True):
             total_ns = api.elapsed_ms(start, end) * 1e6
             waits = began_early and host_ns > _MOST_WAITING * total_ns
-            samples.append(Sample(began_ns + round(api.elapsed_ms(origin, start) * 1e6), total_ns / calls, waits))
+            samples.append(
+                Sample(
+                    began_ns + round(api.elapsed_ms(origin, start) * 1e6), total_ns / calls, waits
+                )
+            )
         return samples
 
 

@@ -60,7 +60,12 @@ def _demangler() -> tuple[Any, Any] | None:
         except OSError:
             return None
     function, free = library["__cxa_demangle"], library["free"]
-    function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
+    function.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.POINTER(ctypes.c_int),
+    ]
     function.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     return function, free
 

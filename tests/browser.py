@@ -49,10 +49,29 @@ class Browser:
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         their_in, self._out = os.pipe()
         self._in, their_out = os.pipe()
-        flags = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
-        command = (find_chromium(), *flags, "--remote-debugging-pipe", f"--user-data-dir={self._profile.name}")
+        flags = (
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+        )
+        command = (
+            find_chromium(),
+            *flags,
+            "--remote-debugging-pipe",
+            f"--user-data-dir={self._profile.name}",
+        )
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _ON_3_AND_4, str(their_in), str(their_out), *command, "about:blank"],
+            [
+                sys.executable,
+                "-c",
+                _ON_3_AND_4,
+                str(their_in),
+                str(their_out),
+                *command,
+                "about:blank",
+            ],
             pass_fds=(their_in, their_out),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -124,8 +143,12 @@ class Page:
         return self
 
     def _open(self):
-        target = self._browser.send("Target.createTarget", url="about:blank", browserContextId=self._context)
-        attached = self._browser.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        target = self._browser.send(
+            "Target.createTarget", url="about:blank", browserContextId=self._context
+        )
+        attached = self._browser.send(
+            "Target.attachToTarget", targetId=target["targetId"], flatten=True
+        )
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.send(f"{domain}.enable")
@@ -144,7 +167,11 @@ class Page:
     def _note(self, method, parameters):
         if method == "Runtime.exceptionThrown":
             self.problems.append(parameters["exceptionDetails"])
-        elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
+        elif method == "Runtime.consoleAPICalled" and parameters["type"] in (
+            "error",
+            "warning",
+            "assert",
+        ):
             self.problems.append(parameters)
         elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
             self.problems.append(parameters["entry"])
@@ -153,7 +180,9 @@ class Page:
 
     def evaluate(self, expression):
         """The value of a JavaScript expression; promises are awaited."""
-        result = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        result = self.send(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
@@ -174,12 +203,18 @@ class Page:
     def resize(self, width, height):
         """Set the size of the window in pixels."""
         self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
 
     def scheme(self, name):
         """Prefer light or dark."""
-        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+        self.send(
+            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}]
+        )
 
     def hover(self, selector):
         """Move the pointer onto the middle of an element."""
@@ -195,11 +230,19 @@ class Page:
     def press(self, key, code=None):
         """Press and release one key."""
         for kind in ("keyDown", "keyUp"):
-            self.send("Input.dispatchKeyEvent", type=kind, key=key, code=code or key, text=key if len(key) == 1 else "")
+            self.send(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=code or key,
+                text=key if len(key) == 1 else "",
+            )
 
     def screenshot(self, path, whole=True):
         """Save a PNG of the page."""
         size = self.send("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         options = {"clip": clip, "captureBeyondViewport": True} if whole else {}
-        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png", **options)["data"]))
+        path.write_bytes(
+            base64.b64decode(self.send("Page.captureScreenshot", format="png", **options)["data"])
+        )

@@ -46,7 +46,9 @@ os.fsync = lambda _descriptor: None
 
 # No example is refused for its time, which a busy machine decides, and every run has the same examples. To look for
 # others: `pytest --hypothesis-profile=default`.
-settings.register_profile("everywhere", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile(
+    "everywhere", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
 settings.load_profile("everywhere")
 
 
@@ -58,7 +60,9 @@ def _glibc_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _files_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _files_of_the_user(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is read or written in the user's own folder of data; all tests of a run share another."""
     monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path_factory.getbasetemp() / "data"))
 
@@ -87,7 +91,11 @@ def document_validator(schema):
     types = {name: one for name, one in whole["$defs"].items() if "properties" in one}
     for definition in types.values():
         definition["additionalProperties"] = False
-    (name,) = (name for name, one in types.items() if one["properties"].get("schema", {}).get("const") == schema)
+    (name,) = (
+        name
+        for name, one in types.items()
+        if one["properties"].get("schema", {}).get("const") == schema
+    )
     return jsonschema.Draft202012Validator({"$defs": whole["$defs"], "$ref": f"#/$defs/{name}"})
 
 
@@ -190,7 +198,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if ON_VIRTUAL_CARD:
         for item in items:
             for marker in item.iter_markers("not_virtual"):
-                item.add_marker(pytest.mark.skip(reason=f"not for a virtual card: {marker.args[0]}"))
+                item.add_marker(
+                    pytest.mark.skip(reason=f"not for a virtual card: {marker.args[0]}")
+                )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -54,7 +54,8 @@ def vllm_steps(sizes, ms_of, seed=0, after=lambda step: ""):
     """Lines of decode steps; `ms_of` is the time of a step of so many requests."""
     noise = disturbed(seed)
     return "".join(
-        iteration(step, size, ms_of(size) * next(noise), after=after(step)) for step, size in enumerate(sizes)
+        iteration(step, size, ms_of(size) * next(noise), after=after(step))
+        for step, size in enumerate(sizes)
     )
 
 

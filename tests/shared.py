@@ -32,7 +32,9 @@ def load_script(path: str) -> ModuleType:
 
 
 def shared_folder(
-    tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object] = lambda _: None
+    tmp_path_factory: pytest.TempPathFactory,
+    name: str,
+    make: Callable[[Path], object] = lambda _: None,
 ) -> Path:
     """The folder of that name, which the first that asks for it fills.
 

@@ -17,7 +17,11 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
-PINS = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
+PINS = [
+    line
+    for line in (ROOT / "constraints.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
 
 
 def name_of(requirement: str) -> str:
@@ -27,20 +31,37 @@ def name_of(requirement: str) -> str:
 def needed() -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"].values()
-    listed = [*project["build-system"]["requires"], *project["project"]["dependencies"], *chain.from_iterable(extras)]
-    for words in re.findall(r"^\t\$\(PIP\) ([\w -]+?)(?: &&.*)?$", (ROOT / "Makefile").read_text(), re.MULTILINE):
+    listed = [
+        *project["build-system"]["requires"],
+        *project["project"]["dependencies"],
+        *chain.from_iterable(extras),
+    ]
+    for words in re.findall(
+        r"^\t\$\(PIP\) ([\w -]+?)(?: &&.*)?$", (ROOT / "Makefile").read_text(), re.MULTILINE
+    ):
         listed += [word for word in words.split() if not word.startswith("-")]
     return {name_of(requirement) for requirement in listed}
 
 
 def test_every_dependency_has_one_version():
-    assert {"numpy", "torch", "mypy", "scikit-build-core", "auditwheel", "pip-audit", "uv", "codespell"} <= needed()
+    assert {
+        "numpy",
+        "torch",
+        "mypy",
+        "scikit-build-core",
+        "auditwheel",
+        "pip-audit",
+        "uv",
+        "codespell",
+    } <= needed()
     assert needed() <= {name_of(pin) for pin in PINS}
 
 
 def test_every_extra_of_users_is_audited():
     audit = load_script(".ci/audit.py")
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     for extra, requirements in extras.items():
         if extra not in (*audit.EXTRAS, "dev", "docs", "release"):
             assert {name_of(requirement) for requirement in requirements} <= set(audit.ASKED_ABOUT)

@@ -33,7 +33,11 @@ def weigh(case: Case) -> Claim | None:
     """Claim the contribution of kernels that do not run at both sizes."""
     common = set(case.common_names())
     share = {batch: _switched_share(case, batch, common) for batch in case.sides}
-    if case.share.key.kind != KERNELS or max(share.values()) < _LEAST_SHARE or not all(map(case.at, case.sides)):
+    if (
+        case.share.key.kind != KERNELS
+        or max(share.values()) < _LEAST_SHARE
+        or not all(map(case.at, case.sides))
+    ):
         return None
     main = [case.main_kernel(batch) for batch in case.sides]
     families = [read_name(name or "").family for name in main]
@@ -57,7 +61,9 @@ def weigh(case: Case) -> Claim | None:
 
 def _switched_share(case: Case, batch: int, common: set[str]) -> float:
     whole = case.time_ms(batch)
-    return sum(u.time_ms for u in case.at(batch) if u.name not in common) / whole if whole > 0 else 0.0
+    return (
+        sum(u.time_ms for u in case.at(batch) if u.name not in common) / whole if whole > 0 else 0.0
+    )
 
 
 def changed_for_good(kernel_times: pd.DataFrame, recorded: Recorded) -> list[str]:

@@ -56,22 +56,34 @@ def attribute(
     steps: dict[str, Proof] = {}
     for cause, factors in causes.items() if on_steps else ():
         proof = prove_step(on_steps, value, factors)
-        if proof.verdict != Verdict.CONFIRMED or any(possible(cause, term.case, proof.amount) for term in terms):
+        if proof.verdict != Verdict.CONFIRMED or any(
+            possible(cause, term.case, proof.amount) for term in terms
+        ):
             steps[cause] = proof
     for cause, proof in confirmed(steps):
         # Terms that confirm the cause in isolation have a part of what the complete step shows.
         rest = proof.amount - math.fsum(term.given(cause) for term in terms)
         if rest * proof.amount > 0:
             claimed = [term.claimed(cause) for term in terms]
-            for term, amount in zip(terms, spread(rest, [term.left for term in terms], claimed), strict=True):
+            for term, amount in zip(
+                terms, spread(rest, [term.left for term in terms], claimed), strict=True
+            ):
                 term.give(cause, amount, proof)
-    refuted = {cause for cause, proof in steps.items() if proof.verdict in (Verdict.CONFIRMED, Verdict.REFUTED)}
+    refuted = {
+        cause
+        for cause, proof in steps.items()
+        if proof.verdict in (Verdict.CONFIRMED, Verdict.REFUTED)
+    }
     parts: dict[str, list[TermCause]] = {}
     untried = TIME_IS_UP if waits_for_time else None
     for term in terms:
         for cause, part in term.share_out(refuted, untried):
             parts.setdefault(cause, []).append(part)
-    sums = [total for cause, of_terms in parts.items() for total in totals(cause, of_terms, steps.get(cause), untried)]
+    sums = [
+        total
+        for cause, of_terms in parts.items()
+        for total in totals(cause, of_terms, steps.get(cause), untried)
+    ]
     noise = math.isfinite(value.low) and value.p >= LEVEL
     return Attribution(functional, value.value, noise, tuple(sorted(sums, key=order)))
 
@@ -105,9 +117,9 @@ def claims_of_steps(anomalies: Iterable[Anomaly], outcomes: Sequence[Outcome]) -
     return {
         (one.functional.weights, name): amount
         for one in anomalies
-        for name, amount in _claims_of_steps(_terms(one.functional, one.weighed, outcomes), one.value.value, ())[
-            1
-        ].items()
+        for name, amount in _claims_of_steps(
+            _terms(one.functional, one.weighed, outcomes), one.value.value, ()
+        )[1].items()
     }
 
 
@@ -117,7 +129,11 @@ def _claims_of_steps(
     """The factors of complete steps by cause, and what the cause of each claims of all terms."""
     claimed = {cause: math.fsum(term.claimed(cause) for term in terms) for cause in interventions()}
     evident = {cause for cause, amount in claimed.items() if amount * value > 0}
-    factors = {cause: named.step for cause, named in interventions_with(evident, on_steps).items() if named.step}
+    factors = {
+        cause: named.step
+        for cause, named in interventions_with(evident, on_steps).items()
+        if named.step
+    }
     claims = {
         # Claims of terms add up to more where other terms have the other sign.
         name: math.copysign(min(abs(claimed[cause]), abs(value)), value)
@@ -128,7 +144,9 @@ def _claims_of_steps(
     return factors, claims
 
 
-def _terms(functional: Functional, weighed: Iterable[Weighed], outcomes: Sequence[Outcome]) -> list[_Term]:
+def _terms(
+    functional: Functional, weighed: Iterable[Weighed], outcomes: Sequence[Outcome]
+) -> list[_Term]:
     return [_Term(each, about(outcomes, functional, each.case.share)) for each in weighed]
 
 
@@ -152,13 +170,17 @@ class _Term:
             if amount := self._up_to_rest(work.amount):
                 self._add(MORE_WORK, amount, work, Verdict.FROM_SHAPES)
             self._ordered.remove(work)
-        for cause, proof in sorted(confirmed(self._proofs), key=lambda item: item[0] in LAST_OF_CONFIRMED):
+        for cause, proof in sorted(
+            confirmed(self._proofs), key=lambda item: item[0] in LAST_OF_CONFIRMED
+        ):
             self.give(cause, proof.amount, proof)
 
     def claimed(self, cause: str) -> float:
         """Amount that a cause claims without experiments, in the direction of the term, up to what is left."""
         claim = self._claims.get(cause)
-        return self._up_to_rest(claim.amount) if claim in self._ordered and claim is not None else 0.0
+        return (
+            self._up_to_rest(claim.amount) if claim in self._ordered and claim is not None else 0.0
+        )
 
     def given(self, cause: str) -> float:
         """Amount that a cause has so far."""
@@ -175,10 +197,20 @@ class _Term:
         if outcome is not None and outcome.value is not None and outcome.changed is not None:
             facts = outcome.facts.what if outcome.facts else outcome.factor
             measured = (outcome.value.value, outcome.changed.value)
-            evidence = (seen(f"unmodified, and when {facts}", measured, "ms", "experiments.duration_ns"), *evidence)
-        self._add(cause, amount, replace(claim, amount=amount, score=1.0, evidence=evidence), Verdict.CONFIRMED)
+            evidence = (
+                seen(f"unmodified, and when {facts}", measured, "ms", "experiments.duration_ns"),
+                *evidence,
+            )
+        self._add(
+            cause,
+            amount,
+            replace(claim, amount=amount, score=1.0, evidence=evidence),
+            Verdict.CONFIRMED,
+        )
 
-    def share_out(self, refuted: Collection[str], untried: str | None) -> list[tuple[str, TermCause]]:
+    def share_out(
+        self, refuted: Collection[str], untried: str | None
+    ) -> list[tuple[str, TermCause]]:
         """The causes of the term, the confirmed ones first, then the best-scored; their amounts add up to the term.
 
         Causes in `refuted` take nothing more: complete steps decided on them. `untried` is the reason for causes that
@@ -211,7 +243,9 @@ class _Term:
             return 0.0
         return math.copysign(min(abs(self.left), abs(amount)), self._value)
 
-    def _add(self, cause: str, amount: float, claim: Claim, verdict: Verdict, reason: str | None = None) -> None:
+    def _add(
+        self, cause: str, amount: float, claim: Claim, verdict: Verdict, reason: str | None = None
+    ) -> None:
         rivals = tuple(rival for rival in self._ordered if rival.cause != claim.cause)
         self._shares.append((cause, TermCause(self.label, amount, claim, rivals, verdict, reason)))
         self.left -= amount

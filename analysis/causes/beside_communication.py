@@ -28,12 +28,21 @@ def weigh(case: Case) -> Claim | None:
         return None
     slowed = {batch: case.slow_downs.get(batch, _NONE) for batch in case.functional.conditions}
     amount = case.evaluate(lambda batch: slowed[batch].time_ms)
-    error = math.hypot(*(weight * slowed[batch].error_ms for batch, weight in case.functional.coefficients))
+    error = math.hypot(
+        *(weight * slowed[batch].error_ms for batch, weight in case.functional.coefficients)
+    )
     if normal_estimate(amount, error).p >= LEVEL:
         return None
     sides = [slowed[batch] for batch in case.sides]
     evidence = (
-        seen("time of calls beside communication, had they run alone", (s.expected_ms for s in sides), "ms", _TABLE),
+        seen(
+            "time of calls beside communication, had they run alone",
+            (s.expected_ms for s in sides),
+            "ms",
+            _TABLE,
+        ),
         seen("their slow-down per step", (s.excess_ms for s in sides), "ms", _TABLE),
     )
-    return Claim(CAUSE, amount, _SCORE, evidence, "Without collectives beside them, the kernels are as slow.")
+    return Claim(
+        CAUSE, amount, _SCORE, evidence, "Without collectives beside them, the kernels are as slow."
+    )

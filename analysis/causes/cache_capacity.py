@@ -51,13 +51,24 @@ def weigh(case: Case) -> Claim | None:
                 continue
         amount += case.coefficient(case.after) * (after_ms - after_bytes / bandwidth[0] / 1e6)
         evidence += [
-            seen(f"bytes of one launch of {short_name(name)}", sets, "B", "kernels.bytes_compulsory"),
+            seen(
+                f"bytes of one launch of {short_name(name)}", sets, "B", "kernels.bytes_compulsory"
+            ),
             Evidence("the cache", float(cache), float(cache), "B", "recording.json"),
             seen("its bandwidth", bandwidth, "GB/s", "kernels.bytes_compulsory, duration_ns"),
         ]
         if traffic is not None:
-            evidence.append(seen("its measured DRAM bytes per compulsory byte", traffic, "1", "kernels.dram_bytes"))
+            evidence.append(
+                seen(
+                    "its measured DRAM bytes per compulsory byte",
+                    traffic,
+                    "1",
+                    "kernels.dram_bytes",
+                )
+            )
     if not evidence:
         return None
-    refutation = "Sizes that both fit the cache, or both exceed it, show the same drop in bandwidth."
+    refutation = (
+        "Sizes that both fit the cache, or both exceed it, show the same drop in bandwidth."
+    )
     return Claim(CAUSE, amount, 0.8, tuple(evidence), refutation)

@@ -71,7 +71,9 @@ class MeanHostUse:
 class TermOperands:
     """The operands of a term at one batch size; shares are means over its calls by their time, None if unknown."""
 
-    dtypes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # floating, of each operator's first
+    dtypes: Mapping[str, frozenset[str]] = field(
+        default_factory=dict
+    )  # floating, of each operator's first
     weights: tuple[str, ...] = ()  # parameters that its products multiply by, the longest first
     denormals: float | None = None  # share of denormal numbers in operands and results
     distinct: float | None = None  # share of distinct indices
@@ -85,7 +87,9 @@ class BatchFacts:
     idle_ms: float
     kernel_ms: float  # exclusive time of all kernels
     kernel_calls: float
-    host: Mapping[str, HostCalls] = field(default_factory=dict)  # CUDA API calls by kind, see `context._HOST_KINDS`
+    host: Mapping[str, HostCalls] = field(
+        default_factory=dict
+    )  # CUDA API calls by kind, see `context._HOST_KINDS`
     peak_memory_bytes: float | None = None  # largest peak of its steps
     allocator_retries: float | None = None  # total of all its steps
     sm_clock_hz: float | None = None  # mean clock of its steps, see `context.mean_clock`
@@ -120,7 +124,9 @@ class Claim:
     """The claim of one cause on one term."""
 
     cause: str  # name of the cause
-    amount: float  # explained amount of the term, in the functional's unit, with the sign of the term
+    amount: (
+        float  # explained amount of the term, in the functional's unit, with the sign of the term
+    )
     score: float  # strength of the evidence for this cause against others, 0 to 1
     evidence: tuple[Evidence, ...]  # facts that support the claim; never empty
     refuted_by: str  # observation that would refute the claim
@@ -133,11 +139,17 @@ class Intervention:
     """The experiment of a cause, as data: kernels and profiling run it."""
 
     expected: str  # result of the experiment if the cause is right; one sentence
-    term: tuple[str, ...] = ()  # factors that remove the cause from a term in isolation, the most telling first
+    term: tuple[
+        str, ...
+    ] = ()  # factors that remove the cause from a term in isolation, the most telling first
     step: tuple[str, ...] = ()  # the same for complete steps
-    shared: tuple[str, ...] = ()  # factors of other causes that test this cause instead, in terms where it has evidence
+    shared: tuple[
+        str, ...
+    ] = ()  # factors of other causes that test this cause instead, in terms where it has evidence
     slows: bool = False  # whether it slows what it is in, so that shared factors test it where they make that faster
-    untested: str | None = None  # reason that no factor tests it, as a clause without a full stop; None if one does
+    untested: str | None = (
+        None  # reason that no factor tests it, as a clause without a full stop; None if one does
+    )
 
 
 @dataclass(frozen=True)
@@ -159,10 +171,14 @@ class Case:
     share: Share
     before: int
     after: int
-    uses: tuple[Use, ...]  # the term's kernels at every batch size of the functional; their shares add up to the term
+    uses: tuple[
+        Use, ...
+    ]  # the term's kernels at every batch size of the functional; their shares add up to the term
     facts: Mapping[int, BatchFacts]  # of each of those batch sizes
     hardware: Hardware
-    slow_downs: Mapping[int, SlowDown] = field(default_factory=dict)  # by batch size; empty without communication
+    slow_downs: Mapping[int, SlowDown] = field(
+        default_factory=dict
+    )  # by batch size; empty without communication
     work: tuple[WorkPart, ...] = ()  # of a term of kernels, see `more_work.parts_of_work`
 
     @property
@@ -198,7 +214,11 @@ class Case:
         """
         fastest = min(self.functional.conditions, key=lambda batch: self.time_ms(batch) / batch)
         return self.evaluate(
-            lambda batch: self.time_ms(batch) - batch * self.time_ms(fastest) / fastest if slow(batch, fastest) else 0.0
+            lambda batch: (
+                self.time_ms(batch) - batch * self.time_ms(fastest) / fastest
+                if slow(batch, fastest)
+                else 0.0
+            )
         )
 
     def operands(self, batch: int) -> TermOperands:

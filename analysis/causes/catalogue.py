@@ -21,14 +21,45 @@ UNEXPLAINED = "unexplained"
 NOT_SIGNIFICANT = not_significant.CAUSE
 MORE_WORK = more_work.CAUSE
 _NAMES = (
-    *("more_work", "algorithm_switch", "more_calls", "quantisation", "graph_padding", "memory_pressure", "page_faults"),
-    *("host_bound", "cache_capacity", "roof_change", "throttling", "beside_communication", "cpu_contention"),
-    *("idle_threads", "threads_begin", "values", "copies", "precision", "slow_call", "call_size", "weights"),
+    *(
+        "more_work",
+        "algorithm_switch",
+        "more_calls",
+        "quantisation",
+        "graph_padding",
+        "memory_pressure",
+        "page_faults",
+    ),
+    *(
+        "host_bound",
+        "cache_capacity",
+        "roof_change",
+        "throttling",
+        "beside_communication",
+        "cpu_contention",
+    ),
+    *(
+        "idle_threads",
+        "threads_begin",
+        "values",
+        "copies",
+        "precision",
+        "slow_call",
+        "call_size",
+        "weights",
+    ),
     *("optimizer", "not_significant", "fixed_cost", "overhead"),
 )
 # Causes that one profile tells: of idle time and copies, which a sweep has as terms of their own.
 _OF_PROFILES = (
-    *("waiting_for_input", "one_gap", "host_copies", "host_waits", "exposed_communication", "first_use"),
+    *(
+        "waiting_for_input",
+        "one_gap",
+        "host_copies",
+        "host_waits",
+        "exposed_communication",
+        "first_use",
+    ),
     *("compilation",),
 )
 _MODULES = [import_module(f".{name}", __package__) for name in _NAMES]
@@ -48,7 +79,9 @@ _SCOPES = (Scope.TERM, Scope.STEP)
 @cache
 def interventions() -> dict[str, Intervention]:
     """The experiment of every cause that names one, built-in causes first."""
-    named = {module.CAUSE: module.INTERVENTION for module in _MODULES if hasattr(module, "INTERVENTION")}
+    named = {
+        module.CAUSE: module.INTERVENTION for module in _MODULES if hasattr(module, "INTERVENTION")
+    }
     taken = {pair for intervention in named.values() for pair in _factors(intervention)}
     for plugin in plugins.plugins(plugins.CAUSES):
         intervention = getattr(plugin.module, "INTERVENTION", None)
@@ -59,7 +92,9 @@ def interventions() -> dict[str, Intervention]:
             continue
         if both := _factors(intervention) & taken:
             names = ", ".join(sorted(name for _, name in both))
-            plugins.report_broken(plugin.name, plugin.package, f"another cause has its factors: {names}")
+            plugins.report_broken(
+                plugin.name, plugin.package, f"another cause has its factors: {names}"
+            )
         else:
             taken |= _factors(intervention)
             named[plugin.module.CAUSE] = intervention
@@ -70,13 +105,17 @@ def _factors(intervention: Intervention) -> set[tuple[str, str]]:
     return {(scope, name) for scope in _SCOPES for name in getattr(intervention, scope)}
 
 
-def interventions_with(evident: Collection[str], outcomes: Iterable[Outcome] = ()) -> dict[str, Intervention]:
+def interventions_with(
+    evident: Collection[str], outcomes: Iterable[Outcome] = ()
+) -> dict[str, Intervention]:
     """The experiment of every cause in a term where some have evidence: those get the factors that they share.
 
     A cause that slows what it is in gets them also by the outcomes of experiments that they confirm.
     """
     named = interventions()
-    fast = {one.factor for one in outcomes if one.verdict == Verdict.CONFIRMED and makes_faster(one)}
+    fast = {
+        one.factor for one in outcomes if one.verdict == Verdict.CONFIRMED and makes_faster(one)
+    }
     taker = {
         name: cause
         for cause, intervention in named.items()
@@ -88,10 +127,14 @@ def interventions_with(evident: Collection[str], outcomes: Iterable[Outcome] = (
 
     def names(cause: str, scope: str) -> tuple[str, ...]:
         kept = [name for name in getattr(named[cause], scope) if taker.get(name, cause) == cause]
-        return (*kept, *(name for name in factors(scope) if taker.get(name) == cause and name not in kept))
+        return (
+            *kept,
+            *(name for name in factors(scope) if taker.get(name) == cause and name not in kept),
+        )
 
     return {
-        cause: replace(i, term=names(cause, Scope.TERM), step=names(cause, Scope.STEP)) for cause, i in named.items()
+        cause: replace(i, term=names(cause, Scope.TERM), step=names(cause, Scope.STEP))
+        for cause, i in named.items()
     }
 
 
@@ -103,7 +146,11 @@ def factors(scope: str, evident: Collection[str] = ()) -> dict[str, str]:
 
 def possible(cause: str, case: Case, amount: float) -> bool:
     """Whether a cause can make an amount at all in a term, by what was recorded of the step."""
-    judges = (module.possible for module in _MODULES if cause == module.CAUSE and hasattr(module, "possible"))
+    judges = (
+        module.possible
+        for module in _MODULES
+        if cause == module.CAUSE and hasattr(module, "possible")
+    )
     return all(judge(case, amount) for judge in judges)
 
 
@@ -119,7 +166,9 @@ def _guarded(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
     def weigh(case: Case) -> Claim | None:
         try:
             claim = plugin.module.weigh(case)
-            if claim is None or (isinstance(claim, Claim) and claim.evidence and math.isfinite(claim.amount)):
+            if claim is None or (
+                isinstance(claim, Claim) and claim.evidence and math.isfinite(claim.amount)
+            ):
                 return claim
             why = "weigh() returned no Claim with evidence and a finite amount"
         except Exception as error:  # third-party code may raise anything; the other causes continue
@@ -156,7 +205,8 @@ def claimed(weighed: Iterable[Weighed], cause: str, value: float) -> float:
     amounts = [
         math.copysign(min(abs(term.claims[cause].amount), abs(share)), share)
         for term in weighed
-        if cause in term.claims and term.claims[cause].amount * (share := term.case.share.value.value) > 0
+        if cause in term.claims
+        and term.claims[cause].amount * (share := term.case.share.value.value) > 0
     ]
     amount = math.fsum(amounts)
     return math.copysign(min(abs(amount), abs(value)), value) if amount * value > 0 else 0.0

@@ -29,14 +29,23 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
     compiling = []
     for row in gaps.nlargest(min(len(gaps), 20), "end_ns").itertuples():
         code = step.code_in(int(row.begin_ns), int(row.end_ns))
-        if code is not None and any(map(_COMPILES.search, (*code.path, *(name for name, _ in code.own_ms)))):
+        if code is not None and any(
+            map(_COMPILES.search, (*code.path, *(name for name, _ in code.own_ms)))
+        ):
             compiling.append(row.Index)
     found = gaps.loc[compiling]
     found_ms = gap_ms(found, step.steps)
     if not step.enough(found_ms):
         return None
     _, code = step.longest_gap(found)
-    evidence = [fact("gaps in which the compiler runs, per step", found_ms, "ms", "functions, kernels.start_ns")]
+    evidence = [
+        fact(
+            "gaps in which the compiler runs, per step",
+            found_ms,
+            "ms",
+            "functions, kernels.start_ns",
+        )
+    ]
     if breaks := _breaks(step.groups):
         evidence.append(fact("compiled regions per step", breaks, "", "kernels.op"))
     return Suggestion(
@@ -54,5 +63,9 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
 
 def _breaks(groups: pd.DataFrame) -> int:
     """Number of different compiled regions."""
-    regions = groups["op"].dropna().astype(str).str.extract(_REGION)[0].dropna() if len(groups) else pd.Series()
+    regions = (
+        groups["op"].dropna().astype(str).str.extract(_REGION)[0].dropna()
+        if len(groups)
+        else pd.Series()
+    )
     return int(regions.nunique())

@@ -18,7 +18,12 @@ from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import Disturbances, used_steps
 from ...profiling.recording.operand_numbers import CallNumbers, decode_numbers
-from ...profiling.recording.operators import PRODUCTS, TORCH_DTYPES, TensorArgument, decode_arguments
+from ...profiling.recording.operators import (
+    PRODUCTS,
+    TORCH_DTYPES,
+    TensorArgument,
+    decode_arguments,
+)
 from ...profiling.recording.store import STEP
 from ..decompose.averaged_steps import Samples, undisturbed, undisturbed_steps
 from ..decompose.functionals import Functional
@@ -32,7 +37,12 @@ from .graph_padding import graph_batches
 # CUDA API calls by their effect on the host; the first match counts.
 _HOST_KINDS = (
     # With those of growing segments (cuMemCreate, cuMemMap) and of cudaMallocAsync.
-    ("allocation", re.compile(r"^cu(da)?(Malloc|Free|HostAlloc|Mem(Alloc|Free|Create|Map|Unmap|Release|SetAccess))")),
+    (
+        "allocation",
+        re.compile(
+            r"^cu(da)?(Malloc|Free|HostAlloc|Mem(Alloc|Free|Create|Map|Unmap|Release|SetAccess))"
+        ),
+    ),
     ("synchronisation", re.compile(r"^cu(da)?\w*Synchronize")),
     ("synchronous copy", re.compile(r"^cu(da)?Memcpy(?!.*Async)")),
     ("launch", re.compile(r"^cu(da)?(Launch|GraphLaunch)")),
@@ -62,10 +72,18 @@ class Recorded:
     axis: Axis = field(default_factory=Axis)  # for words
     notes: tuple[str, ...] = ()  # sentences on the choice of the steps
     slow_downs: pd.DataFrame | None = None  # result of `communication.slow_downs`
-    term_faults: Mapping[int, Mapping[Key, float]] = field(default_factory=dict)  # result of `count_faults`
-    operands: Mapping[int, Mapping[Key, TermOperands]] = field(default_factory=dict)  # result of `read_operands`
-    sampled: tuple[Sequence[Key], Mapping[int, Samples]] | None = None  # of marked steps, see `marked.Marked.settle`
-    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # repeated layers that are one term
+    term_faults: Mapping[int, Mapping[Key, float]] = field(
+        default_factory=dict
+    )  # result of `count_faults`
+    operands: Mapping[int, Mapping[Key, TermOperands]] = field(
+        default_factory=dict
+    )  # result of `read_operands`
+    sampled: tuple[Sequence[Key], Mapping[int, Samples]] | None = (
+        None  # of marked steps, see `marked.Marked.settle`
+    )
+    groups: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # repeated layers that are one term
     disturbances: Disturbances | None = None
     lines: Lines = field(default_factory=dict)  # result of `source_lines.main_lines`
     unit: str = STEP  # what the steps are, see `Recording.unit`
@@ -78,7 +96,9 @@ class Examined:
     """What causes examine of some batch sizes, for every functional over them."""
 
     facts: Mapping[int, BatchFacts]
-    uses: Mapping[Key, Sequence[Use]]  # launches of each term at all these batch sizes; the share of each is its time
+    uses: Mapping[
+        Key, Sequence[Use]
+    ]  # launches of each term at all these batch sizes; the share of each is its time
     slow_downs: Mapping[Key, Mapping[int, SlowDown]]
     hardware: Hardware
 
@@ -87,9 +107,14 @@ def examine(batches: Iterable[int], kernel_times: pd.DataFrame, recorded: Record
     """Gather what causes examine of some batch sizes, each with a profiled step."""
     of_batch = kernel_times["batch"]
     used = {batch: undisturbed_steps(kernel_times[of_batch == batch]) for batch in batches}
-    rows = kernel_times[kernel_times["step"].isin([step for steps in used.values() for step in steps])]
+    rows = kernel_times[
+        kernel_times["step"].isin([step for steps in used.values() for step in steps])
+    ]
     graphs = graph_batches(kernel_times, recorded.steps, recorded.api_calls)
-    facts = {batch: _facts(batch, steps, rows, recorded, graphs.get(batch)) for batch, steps in used.items()}
+    facts = {
+        batch: _facts(batch, steps, rows, recorded, graphs.get(batch))
+        for batch, steps in used.items()
+    }
     slow_downs = {} if recorded.slow_downs is None else _slow_downs(recorded.slow_downs)
     return Examined(facts, _uses(rows, used), slow_downs, recorded.hardware)
 
@@ -130,13 +155,18 @@ def count_faults(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dic
     return faults
 
 
-def read_operands(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dict[Key, TermOperands]]:
+def read_operands(
+    operators: pa.Table, names: Mapping[str, str]
+) -> dict[int, dict[Key, TermOperands]]:
     """The operands of each term, by batch size, from `OPERAND_COLUMNS`; `names` has the groups of repeated layers."""
     calls: dict[int, dict[Key, list[Mapping[str, Any]]]] = {}
     for row in operators.to_pylist():
         key = Key.of(names.get(row["layer"] or "", row["layer"]), row["phase"], KERNELS)
         calls.setdefault(row["batch"], {}).setdefault(key, []).append(row)
-    return {batch: {key: _operands(of_term) for key, of_term in terms.items()} for batch, terms in calls.items()}
+    return {
+        batch: {key: _operands(of_term) for key, of_term in terms.items()}
+        for batch, terms in calls.items()
+    }
 
 
 def weights_of(operands: Mapping[int, Mapping[Key, TermOperands]]) -> tuple[str, ...]:
@@ -155,11 +185,17 @@ def _operands(calls: Sequence[Mapping[str, Any]]) -> TermOperands:
         if row["numbers"] is not None:
             known.append((row["duration_ns"] or 1, numbers := decode_numbers(row["numbers"])))
             if row["op"].removeprefix("aten::") in PRODUCTS:
-                weights += Counter(dict.fromkeys(_matrices(row["arguments"], numbers), row["duration_ns"] or 1))
+                weights += Counter(
+                    dict.fromkeys(_matrices(row["arguments"], numbers), row["duration_ns"] or 1)
+                )
 
     def mean(shares: Iterable[tuple[int, float | None]]) -> float | None:
         found = [(time, share) for time, share in shares if share is not None]
-        return sum(time * share for time, share in found) / sum(time for time, _ in found) if found else None
+        return (
+            sum(time * share for time, share in found) / sum(time for time, _ in found)
+            if found
+            else None
+        )
 
     return TermOperands(
         {op: frozenset(names) for op, names in dtypes.items()},
@@ -182,12 +218,22 @@ def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:
     """By term and batch size: of every layer and phase, and of communication as a whole."""
     slowed: dict[Key, dict[int, SlowDown]] = {}
     terms = [(Key.of(row.layer, row.phase, KERNELS), row, row.own_ms) for row in rows.itertuples()]
-    whole = rows.drop(columns=["layer", "phase"]).assign(error_ms=rows["error_ms"] ** 2).groupby("batch").sum()
+    whole = (
+        rows.drop(columns=["layer", "phase"])
+        .assign(error_ms=rows["error_ms"] ** 2)
+        .groupby("batch")
+        .sum()
+    )
     whole["error_ms"] **= 0.5
-    terms += [(Key(None, None, COMMUNICATION), row, row.shared_ms) for row in whole.reset_index().itertuples()]
+    terms += [
+        (Key(None, None, COMMUNICATION), row, row.shared_ms)
+        for row in whole.reset_index().itertuples()
+    ]
     for key, row, time_ms in terms:
         error_ms = abs(row.error_ms * time_ms / row.excess_ms) if row.excess_ms else 0.0
-        of_batch = SlowDown(float(time_ms), float(error_ms), float(row.expected_ms), float(row.excess_ms))
+        of_batch = SlowDown(
+            float(time_ms), float(error_ms), float(row.expected_ms), float(row.excess_ms)
+        )
         slowed.setdefault(key, {})[int(row.batch)] = of_batch
     return slowed
 
@@ -203,8 +249,13 @@ def _uses(rows: pd.DataFrame, used: Mapping[int, list[int]]) -> dict[Key, list[U
     for key, row in zip(sums.index, sums.itertuples(index=False), strict=True):
         layer, phase, kind, batch, name, op, *geometry = key
         n, time_ms = len(used[int(batch)]), float(row[0]) / len(used[int(batch)])
-        sizes = {c: None if pd.isna(v) else int(v) for c, v in zip((*_GEOMETRY, *_SIZES), geometry, strict=True)}
-        work = {c: None if pd.isna(v) else float(v) / n for c, v in zip(_WORK, row[2:], strict=True)}
+        sizes = {
+            c: None if pd.isna(v) else int(v)
+            for c, v in zip((*_GEOMETRY, *_SIZES), geometry, strict=True)
+        }
+        work = {
+            c: None if pd.isna(v) else float(v) / n for c, v in zip(_WORK, row[2:], strict=True)
+        }
         use = Use(
             batch=int(batch),
             name=str(name),
@@ -220,11 +271,21 @@ def _uses(rows: pd.DataFrame, used: Mapping[int, list[int]]) -> dict[Key, list[U
 
 
 def _product(rows: pd.DataFrame, columns: tuple[str, ...]) -> Any:
-    return rows[list(columns)].astype("Float64").astype("float64").prod(axis=1, skipna=False).to_numpy()
+    return (
+        rows[list(columns)]
+        .astype("Float64")
+        .astype("float64")
+        .prod(axis=1, skipna=False)
+        .to_numpy()
+    )
 
 
 def _facts(
-    batch: int, used: list[int], rows: pd.DataFrame, recorded: Recorded, graph: tuple[int, bool] | None
+    batch: int,
+    used: list[int],
+    rows: pd.DataFrame,
+    recorded: Recorded,
+    graph: tuple[int, bool] | None,
 ) -> BatchFacts:
     steps = used_steps(recorded.steps)
     of_batch = steps[steps["batch"] == batch]
@@ -284,24 +345,38 @@ def _host_calls(steps: pd.DataFrame, api_calls: pd.DataFrame | None) -> dict[str
     kind = calls["name"].map(kinds)
     time_ms = calls["duration_ns"].astype("float64") / 1e6
     return {
-        wanted: HostCalls(float((kind == wanted).sum()) / len(steps), float(time_ms[kind == wanted].sum()) / len(steps))
+        wanted: HostCalls(
+            float((kind == wanted).sum()) / len(steps),
+            float(time_ms[kind == wanted].sum()) / len(steps),
+        )
         for wanted, _ in _HOST_KINDS
     }
 
 
-def mean_clock(steps: pd.DataFrame, clocks: pd.DataFrame | None) -> tuple[float | None, frozenset[str]]:
+def mean_clock(
+    steps: pd.DataFrame, clocks: pd.DataFrame | None
+) -> tuple[float | None, frozenset[str]]:
     """Mean SM clock of the steps of a batch size, and what held it down during its visits.
 
     The clock is the one that the steps themselves counted. Without it, samples inside steps count; on a CPU also those
     between them, where a GPU is idle and its clock another one.
     """
     none = pd.Series(dtype=object)
-    counted, texts = (steps.get(name, none).dropna() for name in ("sm_clock_hz", "throttle_reasons"))
-    clock_hz, reasons = (float(counted.mean()) if len(counted) else None), reasons_in(map(str, texts))
+    counted, texts = (
+        steps.get(name, none).dropna() for name in ("sm_clock_hz", "throttle_reasons")
+    )
+    clock_hz, reasons = (
+        (float(counted.mean()) if len(counted) else None),
+        reasons_in(map(str, texts)),
+    )
     if clocks is None or clocks.empty or steps["start_ns"].isna().any():
         return clock_hz, reasons
     taken = clocks["start_ns"].to_numpy(np.int64)
-    of_gpu = clocks["device"].notna().to_numpy(bool) if "device" in clocks else np.zeros(len(taken), bool)
+    of_gpu = (
+        clocks["device"].notna().to_numpy(bool)
+        if "device" in clocks
+        else np.zeros(len(taken), bool)
+    )
     begins = steps["start_ns"].to_numpy(np.int64)
     ends = begins + steps["duration_ns"].to_numpy(np.int64)
     in_visit, in_step = np.zeros(len(taken), bool), np.zeros(len(taken), bool)

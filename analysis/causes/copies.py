@@ -33,12 +33,21 @@ def weigh(case: Case) -> Claim | None:
     if all(_copies(use.op or "") for use in case.uses):
         return None
     sides = [_ms(copying, batch) for batch in case.sides]
-    shares = [time_ms / case.time_ms(b) for b, time_ms in zip(case.sides, sides, strict=True) if time_ms]
+    shares = [
+        time_ms / case.time_ms(b) for b, time_ms in zip(case.sides, sides, strict=True) if time_ms
+    ]
     if max(shares, default=0.0) < _LEAST_SHARE:
         return None
     most = max(copying, key=lambda use: (use.batch == case.after, use.time_ms))
     inside = f" in {most.op}" if most.op != most.name else ""
-    evidence = (seen(f"time of {most.name}{inside} and other copies per step", sides, "ms", "kernels.duration_ns"),)
+    evidence = (
+        seen(
+            f"time of {most.name}{inside} and other copies per step",
+            sides,
+            "ms",
+            "kernels.duration_ns",
+        ),
+    )
     amount = math.fsum(use.share for use in copying)
     return Claim(CAUSE, amount, _SCORE, evidence, "Without the copies the term keeps its value.")
 
@@ -53,7 +62,8 @@ def _ms(uses: list[Use], batch: int) -> float:
 
 
 _LAYOUT = re.compile(
-    r"nchwToNhwc|nhwcToNchw|batched_transpose|tensorTransformGeneric|SubTensorOpWithTransform|reorder", re.IGNORECASE
+    r"nchwToNhwc|nhwcToNchw|batched_transpose|tensorTransformGeneric|SubTensorOpWithTransform|reorder",
+    re.IGNORECASE,
 )
 
 

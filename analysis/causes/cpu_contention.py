@@ -24,7 +24,9 @@ def weigh(case: Case) -> Claim | None:
     if case.share.key.kind != "kernels" or case.hardware.kind != "cpu":
         return None
     used = {batch: case.facts[batch].host_use for batch in case.functional.conditions}
-    paces = {batch: use.pace for batch, use in used.items() if use is not None and use.pace is not None}
+    paces = {
+        batch: use.pace for batch, use in used.items() if use is not None and use.pace is not None
+    }
     if len(paces) < len(used):
         return None
     best = max(paces.values())
@@ -36,7 +38,12 @@ def weigh(case: Case) -> Claim | None:
     evidence = (
         seen("share of runnable time with a core", map(paces.get, case.sides), "1", _COLUMNS),
         seen("CPU time per step", (use.cpu_ms for use in uses), "ms", "steps.cpu_time_ns"),
-        seen("wait for a core per step", (use.run_queue_wait_ms for use in uses), "ms", "steps.run_queue_wait_ns"),
+        seen(
+            "wait for a core per step",
+            (use.run_queue_wait_ms for use in uses),
+            "ms",
+            "steps.run_queue_wait_ns",
+        ),
     )
     amount = case.evaluate(lambda batch: case.time_ms(batch) * (1 - paces[batch] / usual))
     score = _SCORE if falls else _SCORE_THROUGHOUT

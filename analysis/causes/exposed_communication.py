@@ -20,14 +20,21 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
         return None
     main = told.collectives[0]
     evidence = [
-        fact("communication in which no other kernel runs, per step", told.exposed_ms, "ms", "kernels.start_ns"),
+        fact(
+            "communication in which no other kernel runs, per step",
+            told.exposed_ms,
+            "ms",
+            "kernels.start_ns",
+        ),
         fact("all communication, per step", told.time_ms, "ms", "kernels.duration_ns"),
         fact("most of it", f"{main.name}, {main.calls:g} calls", "", "kernels.collective"),
     ]
     mean, fastest = main.bus_gb_per_s, main.fastest_bus_gb_per_s
     late = mean is not None and fastest is not None and fastest >= _WAITS * mean
     if late:
-        evidence.append(fact("bus rate of the fastest call over that of the mean", fastest / mean, "", "kernels"))  # type: ignore[operator]
+        ratio = fastest / mean  # type: ignore[operator]
+        about = "bus rate of the fastest call over that of the mean"
+        evidence.append(fact(about, ratio, "", "kernels"))
     remedy = "run communication beside other work"
     if late:
         remedy += "; its calls wait for another rank: compare all ranks' profiles"

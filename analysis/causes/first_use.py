@@ -25,19 +25,33 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
     """Suggest to profile after a warm-up, where the host prepares while nothing runs."""
     if step.is_capture:
         capture = fact("capture of a graph, per step", step.capture_ms, "ms", "api_calls")
-        return _suggestion("captures a graph, which a program does once", min(step.capture_ms, step.idle_ms), capture)
-    prepares = {t.reason.removeprefix("host in "): t.time_ms for t in step.idle if t.reason and _CALLS.search(t.reason)}
+        return _suggestion(
+            "captures a graph, which a program does once",
+            min(step.capture_ms, step.idle_ms),
+            capture,
+        )
+    prepares = {
+        t.reason.removeprefix("host in "): t.time_ms
+        for t in step.idle
+        if t.reason and _CALLS.search(t.reason)
+    }
     waits_ms, loads_ms = sum(prepares.values()), _loading_ms(step)
     evidence = []
     if waits_ms:
-        evidence.append(fact(f"idle time in {', '.join([*prepares][:3])}, per step", waits_ms, "ms", "api_calls"))
+        evidence.append(
+            fact(
+                f"idle time in {', '.join([*prepares][:3])}, per step", waits_ms, "ms", "api_calls"
+            )
+        )
     if loads_ms:
         what = "idle time in launches of at least 5 ms, which load a module, per step"
         evidence.append(fact(what, loads_ms, "ms", "api_calls"))
     if not step.enough(waits_ms + loads_ms):
         return None
     where = next(iter(prepares), None) if waits_ms >= loads_ms else "the first launch of a kernel"
-    return _suggestion("prepares what is used for the first time", waits_ms + loads_ms, *evidence, where=where)
+    return _suggestion(
+        "prepares what is used for the first time", waits_ms + loads_ms, *evidence, where=where
+    )
 
 
 def _loading_ms(step: ProfiledStep) -> float:
@@ -48,7 +62,9 @@ def _loading_ms(step: ProfiledStep) -> float:
     return gap_ms(gaps[long & gaps["reason"].str.contains(_LAUNCH, na=False)], step.steps)
 
 
-def _suggestion(what: str, at_most_ms: float, *evidence: Evidence, where: str | None = None) -> Suggestion:
+def _suggestion(
+    what: str, at_most_ms: float, *evidence: Evidence, where: str | None = None
+) -> Suggestion:
     return Suggestion(
         cause=CAUSE,
         what=what,

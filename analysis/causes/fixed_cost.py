@@ -28,6 +28,14 @@ def weigh(case: Case) -> Claim | None:
         return None
     evidence = (
         seen("time per step", times, "ms", "kernels.duration_ns"),
-        Evidence("fixed part, if the rest is proportional", fixed_ms, fixed_ms, "ms", "the two above"),
+        Evidence(
+            "fixed part, if the rest is proportional", fixed_ms, fixed_ms, "ms", "the two above"
+        ),
     )
-    return Claim(CAUSE, value, _SCORE, evidence, "At other sizes the term does not lie on the same straight line.")
+    return Claim(
+        CAUSE,
+        value,
+        _SCORE,
+        evidence,
+        "At other sizes the term does not lie on the same straight line.",
+    )

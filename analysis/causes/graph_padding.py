@@ -41,7 +41,10 @@ def weigh(case: Case) -> Claim | None:
     nodes = sorted((size, math.fsum(found) / len(found)) for size, found in times.items())
     if len(nodes) < 2 or all(size == batch for batch, size in captured.items()):
         return None
-    exact = {batch: case.time_ms(batch) if batch == captured[batch] else _on_line(nodes, batch) for batch in batches}
+    exact = {
+        batch: case.time_ms(batch) if batch == captured[batch] else _on_line(nodes, batch)
+        for batch in batches
+    }
     amount = case.evaluate(lambda batch: case.time_ms(batch) - exact[batch])
     if not amount:
         return None
@@ -50,7 +53,12 @@ def weigh(case: Case) -> Claim | None:
     what = "batch size that the replayed graph was captured for" + ("" if marked else ", at least")
     evidence = (
         seen(what, map(captured.get, case.sides), "", where),
-        seen("share of it that is empty", (1 - batch / captured[batch] for batch in case.sides), "1", where),
+        seen(
+            "share of it that is empty",
+            (1 - batch / captured[batch] for batch in case.sides),
+            "1",
+            where,
+        ),
         seen("time on the line between captured sizes", map(exact.get, case.sides), "ms", "model"),
     )
     refutation = "With a graph that is captured for the batch size itself, the excess is as large."
@@ -59,7 +67,9 @@ def weigh(case: Case) -> Claim | None:
 
 def _on_line(nodes: list[tuple[int, float]], batch: int) -> float:
     """Time at a batch size on the line between its neighbours."""
-    (low, low_ms), (high, high_ms) = next((pair for pair in pairwise(nodes) if batch <= pair[1][0]), nodes[-2:])
+    (low, low_ms), (high, high_ms) = next(
+        (pair for pair in pairwise(nodes) if batch <= pair[1][0]), nodes[-2:]
+    )
     return max(0.0, low_ms + (high_ms - low_ms) * (batch - low) / (high - low))
 
 
@@ -74,17 +84,27 @@ def graph_batches(
         marked = steps[steps["graph_batch"].notna() & steps["batch"].notna()]
         sizes = marked.groupby("batch")["graph_batch"].max()
         return {int(batch): (max(int(size), int(batch)), True) for batch, size in sizes.items()}
-    if api_calls is None or not any(_REPLAY.match(str(name)) for name in api_calls["name"].unique()):
+    if api_calls is None or not any(
+        _REPLAY.match(str(name)) for name in api_calls["name"].unique()
+    ):
         return {}
     work = kernel_times[kernel_times["name"] != IDLE]
-    grouped = work.groupby(["batch", *_GRID], dropna=False, observed=True)[["exclusive_ms", "calls"]].sum()
+    grouped = work.groupby(["batch", *_GRID], dropna=False, observed=True)[
+        ["exclusive_ms", "calls"]
+    ].sum()
     count = work.groupby("batch")["step"].nunique()
     kernels: dict[int, dict[tuple[object, ...], float]] = {}
     for row in grouped.reset_index().itertuples(index=False):
         batch, *grid = row[: len(_GRID) + 1]
-        key = (*("" if pd.isna(value) else value for value in grid), round(float(row.calls) / count[batch], 3))
+        key = (
+            *("" if pd.isna(value) else value for value in grid),
+            round(float(row.calls) / count[batch], 3),
+        )
         kernels.setdefault(int(batch), {})[key] = float(row.exclusive_ms)
-    return {batch: (max(b for b in kernels if b >= batch and _equal(kernels, batch, b)), False) for batch in kernels}
+    return {
+        batch: (max(b for b in kernels if b >= batch and _equal(kernels, batch, b)), False)
+        for batch in kernels
+    }
 
 
 def _equal(kernels: Mapping[int, Mapping[tuple[object, ...], float]], one: int, other: int) -> bool:

@@ -31,13 +31,23 @@ def weigh(case: Case) -> Claim | None:
 def _idle(case: Case) -> Claim | None:
     before, after = case.facts[case.before], case.facts[case.after]
     shares = [
-        facts.idle_ms / (facts.idle_ms + facts.kernel_ms) if facts.idle_ms > 0 else 0.0 for facts in (before, after)
+        facts.idle_ms / (facts.idle_ms + facts.kernel_ms) if facts.idle_ms > 0 else 0.0
+        for facts in (before, after)
     ]
     if max(shares) < _LEAST_IDLE:
         return None
-    kernel_us = [1e3 * one.kernel_ms / one.kernel_calls if one.kernel_calls else None for one in (before, after)]
+    kernel_us = [
+        1e3 * one.kernel_ms / one.kernel_calls if one.kernel_calls else None
+        for one in (before, after)
+    ]
     evidence = [
-        Evidence("idle per step", before.idle_ms, after.idle_ms, "ms", "kernels.start_ns, steps.duration_ns"),
+        Evidence(
+            "idle per step",
+            before.idle_ms,
+            after.idle_ms,
+            "ms",
+            "kernels.start_ns, steps.duration_ns",
+        ),
         seen("share of the profiled step", shares, "1", "the same"),
         Evidence("kernels per step", before.kernel_calls, after.kernel_calls, "", "kernels"),
         seen("mean time of a kernel", kernel_us, "µs", "kernels.duration_ns"),
@@ -47,10 +57,16 @@ def _idle(case: Case) -> Claim | None:
         if high is not None:
             spent = (low.time_ms if low else 0.0, high.time_ms)
             evidence.append(seen(f"{kind} calls per step", spent, "ms", "api_calls.duration_ns"))
-    waits = [facts.host_use.run_queue_wait_ms if facts.host_use else None for facts in (before, after)]
+    waits = [
+        facts.host_use.run_queue_wait_ms if facts.host_use else None for facts in (before, after)
+    ]
     if waits[1]:
-        evidence.append(seen("threads waiting for a core per step", waits, "ms", "steps.run_queue_wait_ns"))
-    refutation = "With the step replayed as one CUDA graph, or its input prefetched, idle does not shrink."
+        evidence.append(
+            seen("threads waiting for a core per step", waits, "ms", "steps.run_queue_wait_ns")
+        )
+    refutation = (
+        "With the step replayed as one CUDA graph, or its input prefetched, idle does not shrink."
+    )
     amount = sum(use.share for use in case.uses)
     return Claim(CAUSE, amount, 0.6, tuple(evidence), refutation)
 

@@ -26,24 +26,46 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
     evidence = [
         fact("copies in which nothing else runs, per step", exposed_ms, "ms", "memory.start_ns"),
         fact("bytes from and to the host, per step", size / 1e6, "MB", "memory.bytes"),
-        fact("their rate", size / own_ms / 1e6 if own_ms else None, "GB/s", "memory.bytes, memory.duration_ns"),
+        fact(
+            "their rate",
+            size / own_ms / 1e6 if own_ms else None,
+            "GB/s",
+            "memory.bytes, memory.duration_ns",
+        ),
         fact("copies per step", calls, "", "memory"),
     ]
     if (share := float(pageable["bytes"].sum()) / size if size else 0.0) >= _SOME:
-        evidence.append(fact("share of these bytes in pageable memory", share, "1", "memory.host_memory"))
+        evidence.append(
+            fact("share of these bytes in pageable memory", share, "1", "memory.host_memory")
+        )
     offloads = size >= _OFFLOADED_BYTES and exposed_ms >= _OFFLOADED_SHARE * step.time_ms
     where = step.place_of(step.groups[step.groups["name"].str.startswith("Memcpy", na=False)])
     if offloads:
-        what, remedy = "fetches its data from the host", "keep weights and states on the device, or fetch them ahead"
+        what, remedy = (
+            "fetches its data from the host",
+            "keep weights and states on the device, or fetch them ahead",
+        )
         how = "turn off CPU offload (offload_params of FSDP, offload_optimizer of DeepSpeed), or prefetch"
     elif share >= _SOME:
-        what, remedy = "copies from pageable memory", "pin the host's memory, and copy without blocking"
+        what, remedy = (
+            "copies from pageable memory",
+            "pin the host's memory, and copy without blocking",
+        )
         how = "DataLoader(..., pin_memory=True); tensor.to(device, non_blocking=True)"
     else:
-        what, remedy = "copies between host and device while nothing else runs", "copy beside other work"
+        what, remedy = (
+            "copies between host and device while nothing else runs",
+            "copy beside other work",
+        )
         how = "tensor.to(device, non_blocking=True) in a stream of its own, one batch ahead"
     if not step.knows_operators and not offloads:
         how = "cudaHostRegister or cudaMallocHost for the host's memory; cudaMemcpyAsync in a stream of its own"
     return Suggestion(
-        cause=CAUSE, what=what, at_most_ms=exposed_ms, evidence=tuple(evidence), where=where, remedy=remedy, how=how
+        cause=CAUSE,
+        what=what,
+        at_most_ms=exposed_ms,
+        evidence=tuple(evidence),
+        where=where,
+        remedy=remedy,
+        how=how,
     )

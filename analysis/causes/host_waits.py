@@ -19,7 +19,13 @@ _IN_TORCH = (
     "non_blocking=True; torch.cuda.set_sync_debug_mode('warn') names each place"
 )
 _IN_CUDA = "work of one stream runs in order without a wait of the host; let events, and only the last read, wait"
-_READS = ("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal")
+_READS = (
+    "aten::item",
+    "aten::_local_scalar_dense",
+    "aten::nonzero",
+    "aten::is_nonzero",
+    "aten::equal",
+)
 
 
 def suggest(step: ProfiledStep) -> Suggestion | None:
@@ -39,10 +45,20 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
     operators = step.groups[step.groups["op"].isin(_READS)] if len(step.groups) else pd.DataFrame()
     _, code = step.longest_gap(dry)
     evidence = [
-        fact("gaps that follow a wait of the host, per step", gap_ms(dry, step.steps), "ms", "kernels.start_ns"),
+        fact(
+            "gaps that follow a wait of the host, per step",
+            gap_ms(dry, step.steps),
+            "ms",
+            "kernels.start_ns",
+        ),
         fact("time of these waits, up to the gap after each", saved_ms, "ms", "api_calls"),
         fact("calls that wait for the device, per step", len(used) / step.steps, "", "api_calls"),
-        fact("most of them", f"{names.index[0]} ({names.iloc[0] / step.steps:g} per step)", "", "api_calls.name"),
+        fact(
+            "most of them",
+            f"{names.index[0]} ({names.iloc[0] / step.steps:g} per step)",
+            "",
+            "api_calls.name",
+        ),
     ]
     if len(operators):
         reads = ", ".join(sorted(set(operators["op"].dropna())))

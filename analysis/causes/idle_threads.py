@@ -27,8 +27,16 @@ def weigh(case: Case) -> Claim | None:
     best = max(busy.values(), default=0.0)
     if min(busy.values(), default=0.0) > _FALLEN * best or not busy:
         return None
-    amount = sum(case.coefficient(b) * case.time_ms(b) * (1 - threads / best) for b, threads in busy.items())
-    return Claim(CAUSE, amount, 0.5, evidence_of_threads(case, busy), "On one thread the term keeps its value.")
+    amount = sum(
+        case.coefficient(b) * case.time_ms(b) * (1 - threads / best) for b, threads in busy.items()
+    )
+    return Claim(
+        CAUSE,
+        amount,
+        0.5,
+        evidence_of_threads(case, busy),
+        "On one thread the term keeps its value.",
+    )
 
 
 def threads_at_work(case: Case, *, with_core: bool = False) -> dict[int, float]:
@@ -37,7 +45,11 @@ def threads_at_work(case: Case, *, with_core: bool = False) -> dict[int, float]:
     `with_core` leaves out threads that have work and wait for a core.
     """
     busy: dict[int, float] = {}
-    if case.share.key.kind != "kernels" or case.hardware.kind != "cpu" or case.hardware.threads == 1:
+    if (
+        case.share.key.kind != "kernels"
+        or case.hardware.kind != "cpu"
+        or case.hardware.threads == 1
+    ):
         return busy
     for batch in case.functional.conditions:
         facts = case.facts[batch]
@@ -52,6 +64,11 @@ def threads_at_work(case: Case, *, with_core: bool = False) -> dict[int, float]:
 def evidence_of_threads(case: Case, busy: Mapping[int, float]) -> tuple[Evidence, ...]:
     """The threads at work and the time of the term at both batch sizes."""
     return (
-        seen("threads at work", map(busy.get, case.sides), "threads", "steps.cpu_time_ns, run_queue_wait_ns"),
+        seen(
+            "threads at work",
+            map(busy.get, case.sides),
+            "threads",
+            "steps.cpu_time_ns, run_queue_wait_ns",
+        ),
         seen("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
     )

@@ -29,7 +29,12 @@ def weigh(case: Case) -> Claim | None:
         return None
     switch = algorithm_switch.weigh(case)
     full = _fullness(case, case.after)
-    if switch is None or full is None or full < _FULL or (_fullness(case, case.before) or 0) >= _FULL:
+    if (
+        switch is None
+        or full is None
+        or full < _FULL
+        or (_fullness(case, case.before) or 0) >= _FULL
+    ):
         return None
     refutation = "On a device with more memory, or with a smaller workspace limit at both sizes, the switch stays."
     return Claim(CAUSE, switch.amount, 0.97, (*memory_evidence(case), *switch.evidence), refutation)
@@ -45,8 +50,12 @@ def _allocations(case: Case) -> Claim | None:
     if after.calls <= before.calls:
         return None
     evidence = (
-        Evidence("allocations and frees per step", before.calls, after.calls, "calls", "api_calls.name"),
-        Evidence("their time per step", before.time_ms, after.time_ms, "ms", "api_calls.duration_ns"),
+        Evidence(
+            "allocations and frees per step", before.calls, after.calls, "calls", "api_calls.name"
+        ),
+        Evidence(
+            "their time per step", before.time_ms, after.time_ms, "ms", "api_calls.duration_ns"
+        ),
         *memory_evidence(case),
     )
     refutation = "With free memory (smaller model, larger device, or a warm allocator cache), idle does not shrink."
@@ -62,16 +71,32 @@ def memory_evidence(case: Case) -> list[Evidence]:
     """Peak memory and allocator retries, where known."""
     facts = [case.facts[batch] for batch in case.sides]
     found = (
-        seen("peak memory", (one.peak_memory_bytes for one in facts), "B", "steps.peak_memory_bytes"),
-        seen("share of the device's memory", (_fullness(case, b) for b in case.sides), "1", "steps.peak_memory_bytes"),
-        seen("allocator retries", (one.allocator_retries for one in facts), "", "steps.allocator_retries"),
+        seen(
+            "peak memory", (one.peak_memory_bytes for one in facts), "B", "steps.peak_memory_bytes"
+        ),
+        seen(
+            "share of the device's memory",
+            (_fullness(case, b) for b in case.sides),
+            "1",
+            "steps.peak_memory_bytes",
+        ),
+        seen(
+            "allocator retries",
+            (one.allocator_retries for one in facts),
+            "",
+            "steps.allocator_retries",
+        ),
     )
     return [one for one in found if one.after or (one.unit and one.after is not None)]
 
 
 def suggest(step: ProfiledStep) -> Suggestion | None:
     """Suggest to keep memory, where the host allocates it from the driver while nothing runs."""
-    calls = step.calls[step.calls["kind"].eq("allocation") & step.calls["in_used"]] if len(step.calls) else step.calls
+    calls = (
+        step.calls[step.calls["kind"].eq("allocation") & step.calls["in_used"]]
+        if len(step.calls)
+        else step.calls
+    )
     if calls.empty:
         return None
     names = set(calls["name"])
@@ -80,8 +105,15 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
         return None
     most = calls.groupby("name").size().sort_values(ascending=False)
     evidence = (
-        fact("idle time in allocations and frees of the driver, per step", waits_ms, "ms", "api_calls"),
-        fact(f"calls of {most.index[0]}, per step", most.iloc[0] / step.steps, "", "api_calls.name"),
+        fact(
+            "idle time in allocations and frees of the driver, per step",
+            waits_ms,
+            "ms",
+            "api_calls",
+        ),
+        fact(
+            f"calls of {most.index[0]}, per step", most.iloc[0] / step.steps, "", "api_calls.name"
+        ),
     )
     return Suggestion(
         cause=CAUSE,

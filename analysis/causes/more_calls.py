@@ -24,13 +24,25 @@ def weigh(case: Case) -> Claim | None:
     if case.share.key.kind != "kernels" or not (names := case.common_names()):
         return None
     conditions = case.functional.conditions
-    extra_ms = {batch: math.fsum(_extra_ms(case, batch, name) for name in names) for batch in conditions}
+    extra_ms = {
+        batch: math.fsum(_extra_ms(case, batch, name) for name in names) for batch in conditions
+    }
     if extra_ms[case.after] < _LEAST_SHARE * case.time_ms(case.after):
         return None
     main = max(names, key=lambda name: _extra_ms(case, case.after, name))
     evidence = (
-        seen(f"calls of {main} per step", (_calls(case, batch, main) for batch in case.sides), "", "kernels.name"),
-        seen("time of calls beyond the fewest", map(extra_ms.get, case.sides), "ms", "kernels.duration_ns"),
+        seen(
+            f"calls of {main} per step",
+            (_calls(case, batch, main) for batch in case.sides),
+            "",
+            "kernels.name",
+        ),
+        seen(
+            "time of calls beyond the fewest",
+            map(extra_ms.get, case.sides),
+            "ms",
+            "kernels.duration_ns",
+        ),
     )
     return Claim(CAUSE, case.evaluate(extra_ms.__getitem__), 0.9, evidence, _REFUTATION)
 

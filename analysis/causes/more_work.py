@@ -25,7 +25,8 @@ INTERVENTION = Intervention(
 )
 _REFUTATION = "The operators have other shapes, or run at other batch sizes, than recorded."
 _PRODUCT = re.compile(
-    r"(?!.*upsample)[\w:]*(?:mm|linear|matmul|conv|attention|einsum|lstm|gru|rnn|cdist|mv|dot)\w*", re.IGNORECASE
+    r"(?!.*upsample)[\w:]*(?:mm|linear|matmul|conv|attention|einsum|lstm|gru|rnn|cdist|mv|dot)\w*",
+    re.IGNORECASE,
 )
 
 
@@ -36,7 +37,11 @@ def weights_of_work(case: Case) -> tuple[dict[int, float], float]:
     """
     parts = case.work
     whole_ms = {batch: case.time_ms(batch) for batch in case.functional.conditions}
-    weights = {b: math.fsum(part.more_ms.get(b, 0.0) for part in parts) / ms for b, ms in whole_ms.items() if ms}
+    weights = {
+        b: math.fsum(part.more_ms.get(b, 0.0) for part in parts) / ms
+        for b, ms in whole_ms.items()
+        if ms
+    }
     return weights if parts else {}, math.fsum(part.times_ms[case.after] for part in parts)
 
 
@@ -49,11 +54,18 @@ def weigh(case: Case) -> Claim | None:
     before, after = (most.work.get(batch) for batch in case.sides)
     if not most.unit:
         detail = f"({most.name} runs at {' and '.join(map(str, most.work))} only)"
-        evidence = seen(f"calls of {most.name} per step", _calls(case, most.name), "", "kernels.name")
+        evidence = seen(
+            f"calls of {most.name} per step", _calls(case, most.name), "", "kernels.name"
+        )
     else:
         ratio = f"{after / before:.3g} times" if before and after else "other"
         detail = f"({most.name}: {ratio} {most.unit} at {case.factor:.3g} times the size)"
-        evidence = seen(f"{most.unit} of {most.name} per step", (before, after), "", "kernels.flops, bytes_compulsory")
+        evidence = seen(
+            f"{most.unit} of {most.name} per step",
+            (before, after),
+            "",
+            "kernels.flops, bytes_compulsory",
+        )
     return Claim(CAUSE, value.value, 1.0, (evidence,), _REFUTATION, detail)
 
 
@@ -73,7 +85,8 @@ def parts_of_work(case: Case) -> Iterator[WorkPart]:
         per_sample = math.fsum(work[batch] / batch for batch in ran) / len(sizes)
         of_missing = math.fsum(case.coefficient(b) * b for b in sizes if b not in work) / len(ran)
         more = {
-            b: (case.coefficient(b) - per_sample * (case.coefficient(b) * b + of_missing) / work[b]) * times[b]
+            b: (case.coefficient(b) - per_sample * (case.coefficient(b) * b + of_missing) / work[b])
+            * times[b]
             for b in ran
         }
         yield WorkPart(name, unit, work, times, more)
@@ -84,7 +97,11 @@ def _groups(uses: Iterable[Use]) -> Iterator[tuple[str, list[Use]]]:
     for use in uses:
         if use.op is not None:  # a kernel by another name may do the same work
             groups[use.op].append(use)
-    products = [op for op, of_op in groups.items() if _PRODUCT.fullmatch(op) and total(tuple(of_op), "flops")]
+    products = [
+        op
+        for op, of_op in groups.items()
+        if _PRODUCT.fullmatch(op) and total(tuple(of_op), "flops")
+    ]
     if products:
         yield " and ".join(products), [use for op in products for use in groups.pop(op)]
     yield from groups.items()

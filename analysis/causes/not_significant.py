@@ -22,11 +22,19 @@ def weigh(case: Case) -> Claim | None:
     if not math.isfinite(value.low) or value.p < LEVEL:
         return None
     unit = case.functional.unit
-    evidence = [Evidence("95 % interval of the term contains 0", value.low, value.high, unit, "kernels, steps")]
+    evidence = [
+        Evidence(
+            "95 % interval of the term contains 0", value.low, value.high, unit, "kernels, steps"
+        )
+    ]
     if case.share.key.kind == OVERHEAD:
         for batch in case.sides:
             if groups := two_groups(case.facts[batch].timed_ms):
-                evidence.append(Evidence(f"steps at {batch} fall into two groups", *groups, "ms", "steps.duration_ns"))
+                evidence.append(
+                    Evidence(
+                        f"steps at {batch} fall into two groups", *groups, "ms", "steps.duration_ns"
+                    )
+                )
     refutation = "With more rounds on a quiet machine, the interval excludes 0."
     return Claim(CAUSE, value.value, 0.99, tuple(evidence), refutation)
 

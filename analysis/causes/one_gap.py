@@ -40,7 +40,14 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
     what = f"waits for code of the host in {'one long gap' if len(alike) <= step.steps else 'a few long gaps'}"
     what += ", not in every step" if len(alike) < step.steps else ""
     evidence = [fact("longest time without a kernel", length_ms, "ms", "kernels.start_ns")]
-    evidence += [fact("times of at least half its length, per step", len(alike) / step.steps, "", "kernels.start_ns")]
+    evidence += [
+        fact(
+            "times of at least half its length, per step",
+            len(alike) / step.steps,
+            "",
+            "kernels.start_ns",
+        )
+    ]
     if code is not None and code.own_ms:
         name, own_ms = code.own_ms[0]
         evidence.append(fact(f"own time of {name} in it", own_ms, "ms", "functions"))
@@ -52,5 +59,7 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
         where=where,
         stack=stack_of(code),
         remedy="run that code before the step, or in another thread or process beside it",
-        how=None if code is not None else "record call stacks to see it: torch.profiler.profile(with_stack=True)",
+        how=None
+        if code is not None
+        else "record call stacks to see it: torch.profiler.profile(with_stack=True)",
     )

@@ -29,7 +29,9 @@ def weigh(case: Case) -> Claim | None:
     return Claim(CAUSE, case.share.value.value, 0.55, evidence, refutation)
 
 
-_FUSED = re.compile(r"fused_?(adam|sgd|adagrad|lamb|optim)|FusedAdam|FusedSgd|_fused_|LAMB", re.IGNORECASE)
+_FUSED = re.compile(
+    r"fused_?(adam|sgd|adagrad|lamb|optim)|FusedAdam|FusedSgd|_fused_|LAMB", re.IGNORECASE
+)
 _LISTS = re.compile(r"multi_tensor_apply|_foreach_", re.IGNORECASE)
 
 
@@ -44,8 +46,18 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
     lists = any(map(_LISTS.search, texts))
     evidence = (
         fact("time of the optimizer, per step", whole_ms, "ms", "kernels.phase"),
-        fact("its operators" if step.on_host else "its kernels", float(mine["calls"].sum()), "", "kernels"),
-        fact("its form", "lists of parameters" if lists else "one parameter after another", "", "kernels.name"),
+        fact(
+            "its operators" if step.on_host else "its kernels",
+            float(mine["calls"].sum()),
+            "",
+            "kernels",
+        ),
+        fact(
+            "its form",
+            "lists of parameters" if lists else "one parameter after another",
+            "",
+            "kernels.name",
+        ),
     )
     return Suggestion(
         cause=CAUSE,

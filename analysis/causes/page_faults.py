@@ -44,14 +44,23 @@ def weigh(case: Case) -> Claim | None:
         if counted
         else (_share_of_bytes, "bytes", "kernels.bytes_compulsory")
     )
-    own = sum(c * share_of(case, batch) * _use(case, batch).page_faults for batch, c in case.functional.coefficients)
+    own = sum(
+        c * share_of(case, batch) * _use(case, batch).page_faults
+        for batch, c in case.functional.coefficients
+    )
     amount = own * _ms_of_a_fault(case)
     if not amount:
         return None
     shares = [share_of(case, batch) for batch in case.sides]
     evidence = (
         Evidence(COUNT, before.page_faults, after.page_faults, "", "steps.page_faults"),
-        Evidence("time in the system per step", before.system_ms, after.system_ms, "ms", "steps.system_time_ns"),
+        Evidence(
+            "time in the system per step",
+            before.system_ms,
+            after.system_ms,
+            "ms",
+            "steps.system_time_ns",
+        ),
         seen(f"share of the term in the step's {of_what}", shares, "1", table),
         *memory_evidence(case),
     )
@@ -111,4 +120,8 @@ def system_wall_ms(facts: BatchFacts) -> float:
     if use is None or use.cpu_ms <= 0 or not len(facts.timed_ms):
         return 0.0
     side_by_side = use.cpu_ms / float(np.median(facts.timed_ms))
-    return use.system_ms / max(side_by_side, use.pace or 1.0) if side_by_side < 1 else use.system_ms / side_by_side
+    return (
+        use.system_ms / max(side_by_side, use.pace or 1.0)
+        if side_by_side < 1
+        else use.system_ms / side_by_side
+    )

@@ -20,7 +20,9 @@ def weigh(case: Case) -> Claim | None:
     """Claim the time beyond that in the type of the fastest batch size."""
     if case.share.key.kind != "kernels":
         return None
-    if not (amount := case.beyond_fastest(lambda batch, fastest: bool(_changed(case, batch, fastest)))):
+    if not (
+        amount := case.beyond_fastest(lambda batch, fastest: bool(_changed(case, batch, fastest)))
+    ):
         return None
     op = next(iter(_changed(case, case.before, case.after)), None)
     if op is None:
@@ -28,7 +30,14 @@ def weigh(case: Case) -> Claim | None:
     before, after = (" and ".join(sorted(case.operands(batch).dtypes[op])) for batch in case.sides)
     evidence = Evidence(f"type of the operands of {op}", before, after, "", "operators.arguments")
     detail = f"(from {before} to {after})"
-    return Claim(CAUSE, amount, _SCORE, (evidence,), "In one precision at all sizes the term keeps its value.", detail)
+    return Claim(
+        CAUSE,
+        amount,
+        _SCORE,
+        (evidence,),
+        "In one precision at all sizes the term keeps its value.",
+        detail,
+    )
 
 
 def _changed(case: Case, batch: int, other: int) -> list[str]:
@@ -56,9 +65,17 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
     names = {roof.precision for roof in others if roof.per_s >= _FASTER * fp32.per_s}
     evidence = (
         fact("products in fp32, per step", spent_ms, "ms", "kernels.name"),
-        fact(f"peak of {best.precision} over that of fp32", best.per_s / fp32.per_s, "", "devices.toml"),
+        fact(
+            f"peak of {best.precision} over that of fp32",
+            best.per_s / fp32.per_s,
+            "",
+            "devices.toml",
+        ),
     )
-    factors = (*(["tf32"] if "tf32" in names else []), *(["bf16_autocast"] if "bf16" in names else []))
+    factors = (
+        *(["tf32"] if "tf32" in names else []),
+        *(["bf16_autocast"] if "bf16" in names else []),
+    )
     return Suggestion(
         cause=CAUSE,
         what="computes products in fp32, beside tensor cores that take shorter types",

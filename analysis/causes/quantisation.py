@@ -92,7 +92,12 @@ def _in_waves(case: Case) -> Iterator[tuple[str, float, float]]:
     """Kernels at both sizes whose blocks run in few waves, with the waves at the smaller and at the larger size."""
     for name in case.common_names():
         low, high = (_waves(case, case.at(batch, name)) for batch in case.sides)
-        if low is not None and high is not None and min(low, high) <= _MOST_WAVES and not _is_persistent(case, name):
+        if (
+            low is not None
+            and high is not None
+            and min(low, high) <= _MOST_WAVES
+            and not _is_persistent(case, name)
+        ):
             yield name, low, high
 
 
@@ -112,7 +117,9 @@ def _waves(case: Case, uses: tuple[Use, ...]) -> float | None:
         return None
     if use.blocks is None or use.threads is None or use.registers_per_thread is None:
         return None
-    per_sm = case.hardware.blocks_per_sm(use.threads, use.registers_per_thread, use.shared_memory_bytes or 0)
+    per_sm = case.hardware.blocks_per_sm(
+        use.threads, use.registers_per_thread, use.shared_memory_bytes or 0
+    )
     return None if per_sm is None else use.blocks / (case.hardware.sm_count * per_sm)
 
 
@@ -129,14 +136,28 @@ def _tail(waves: float | None) -> float:
 
 def _padding(case: Case, name: str) -> float:
     """Share of the blocks at the larger size beyond proportional growth from the smaller size; 0 without any."""
-    blocks = {batch: sum((u.blocks or 0) * u.calls for u in case.at(batch, name)) for batch in case.sides}
-    return max(0.0, 1 - case.factor * blocks[case.before] / blocks[case.after]) if blocks[case.after] else 0.0
+    blocks = {
+        batch: sum((u.blocks or 0) * u.calls for u in case.at(batch, name)) for batch in case.sides
+    }
+    return (
+        max(0.0, 1 - case.factor * blocks[case.before] / blocks[case.after])
+        if blocks[case.after]
+        else 0.0
+    )
 
 
 def _evidence(name: str, low: float, high: float, padding: float) -> list[Evidence]:
     tile = read_name(name).tile
     label = short_name(name) if tile is None else f"{short_name(name)} (tile {tile[0]}x{tile[1]})"
-    evidence = [Evidence(f"waves of {label}", low, high, "waves", "kernels.grid_x, block_x, registers_per_thread")]
+    evidence = [
+        Evidence(
+            f"waves of {label}", low, high, "waves", "kernels.grid_x, block_x, registers_per_thread"
+        )
+    ]
     if padding > 0:
-        evidence.append(Evidence("blocks beyond proportional growth", 0.0, padding, "of blocks", "kernels.grid_x"))
+        evidence.append(
+            Evidence(
+                "blocks beyond proportional growth", 0.0, padding, "of blocks", "kernels.grid_x"
+            )
+        )
     return evidence

@@ -32,7 +32,9 @@ class Suggestion:
     where: str | None = None  # layer, operator, range or call with most of it; None if unknown
     stack: tuple[str, ...] = ()  # functions of the program, the outermost first; empty if unknown
     factors: tuple[str, ...] = ()  # factors of complete steps that test it, the most telling first
-    remedy: str | None = None  # what to do, as an instruction; None if it is that of the first factor
+    remedy: str | None = (
+        None  # what to do, as an instruction; None if it is that of the first factor
+    )
     how: str | None = None  # how to do it, e.g. the call; None as for `remedy`
 
 
@@ -57,7 +59,9 @@ class ProfiledStep:
     # calls of the host: name, step, start_ns, end_ns, waits (whether they wait for the device)
     calls: pd.DataFrame = field(default_factory=pd.DataFrame)
     communication: Communication | None = None
-    code_in: Callable[[int, int], HostCode | None] = lambda _begin, _end: None  # of the host, between two moments
+    code_in: Callable[[int, int], HostCode | None] = lambda _begin, _end: (
+        None
+    )  # of the host, between two moments
     is_torch: bool = True  # whether PyTorch ran it: only then its calls are a way to change it
     capture_ms: float = 0.0  # time in which the host captures a graph, per step
 
@@ -78,7 +82,9 @@ class ProfiledStep:
 
     def idle_because(self, matches: Callable[[str], bool]) -> float:
         """Idle time whose reason matches."""
-        return sum(time.time_ms for time in self.idle if time.reason is not None and matches(time.reason))
+        return sum(
+            time.time_ms for time in self.idle if time.reason is not None and matches(time.reason)
+        )
 
     @property
     def knows_operators(self) -> bool:
@@ -128,7 +134,9 @@ def stack_of(code: HostCode | None, most: int = 4) -> tuple[str, ...]:
 
 def gap_ms(gaps: pd.DataFrame, steps: int) -> float:
     """Length of some gaps per step, in ms."""
-    return float((gaps["end_ns"] - gaps["begin_ns"]).sum()) / 1e6 / max(steps, 1) if len(gaps) else 0.0
+    return (
+        float((gaps["end_ns"] - gaps["begin_ns"]).sum()) / 1e6 / max(steps, 1) if len(gaps) else 0.0
+    )
 
 
 def host_gaps(step: ProfiledStep, but: Sequence[str] = ()) -> pd.DataFrame:

@@ -27,12 +27,16 @@ def weigh(case: Case) -> Claim | None:
     rates = _rates(case)
     if not rates or min(rates.values()) > _FALLEN:
         return None
-    amount = sum(case.coefficient(batch) * case.time_ms(batch) * (1 - rate) for batch, rate in rates.items())
+    amount = sum(
+        case.coefficient(batch) * case.time_ms(batch) * (1 - rate) for batch, rate in rates.items()
+    )
     evidence = (
         seen("rate, as a share of the best", (rates[b] for b in case.sides), "1", "kernels.flops"),
         seen("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
     )
-    return Claim(CAUSE, amount, _SCORE, evidence, "Through another library the term keeps its value.")
+    return Claim(
+        CAUSE, amount, _SCORE, evidence, "Through another library the term keeps its value."
+    )
 
 
 def _rates(case: Case) -> dict[int, float]:
@@ -40,14 +44,19 @@ def _rates(case: Case) -> dict[int, float]:
     batches = case.functional.conditions
     compute, dram = case.hardware.roof("compute"), case.hardware.roof("DRAM")
     work = {
-        batch: (total(case.at(batch), "flops") or 0.0, total(case.at(batch), "bytes_compulsory") or 0.0)
+        batch: (
+            total(case.at(batch), "flops") or 0.0,
+            total(case.at(batch), "bytes_compulsory") or 0.0,
+        )
         for batch in batches
     }
     if any(case.time_ms(batch) <= 0 for batch in batches):
         return {}
     limits: list[dict[int, float]] = []
     if compute is not None and dram is not None and all(size for _, size in work.values()):
-        limits.append({b: max(flops / compute.per_s, size / dram.per_s) for b, (flops, size) in work.items()})
+        limits.append(
+            {b: max(flops / compute.per_s, size / dram.per_s) for b, (flops, size) in work.items()}
+        )
     else:
         limits += [{b: amounts[index] for b, amounts in work.items()} for index in (0, 1)]
     shares = []

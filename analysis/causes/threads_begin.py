@@ -27,4 +27,10 @@ def weigh(case: Case) -> Claim | None:
     amount = case.beyond_fastest(lambda batch, fastest: busy[fastest] <= _ABOUT_ONE < busy[batch])
     if not amount:
         return None
-    return Claim(CAUSE, amount, 0.5, evidence_of_threads(case, busy), "On one thread the larger sizes take as long.")
+    return Claim(
+        CAUSE,
+        amount,
+        0.5,
+        evidence_of_threads(case, busy),
+        "On one thread the larger sizes take as long.",
+    )

@@ -27,7 +27,12 @@ def weigh(case: Case) -> Claim | None:
     before, after = case.facts[case.before], case.facts[case.after]
     sources = (
         ("SM clock", before.sm_clock_hz, after.sm_clock_hz, "steps.sm_clock_hz"),
-        ("SM clock by cycles", _own_clock(case, case.before), _own_clock(case, case.after), "kernels.sm_cycles"),
+        (
+            "SM clock by cycles",
+            _own_clock(case, case.before),
+            _own_clock(case, case.after),
+            "kernels.sm_cycles",
+        ),
     )
     evidence, ratio = [], 1.0
     for what, low, high, table in sources:
@@ -40,12 +45,18 @@ def weigh(case: Case) -> Claim | None:
         return None
     reasons = after.throttle_reasons - before.throttle_reasons
     if reasons:
-        old, new = (", ".join(sorted(facts.throttle_reasons)) or "none" for facts in (before, after))
+        old, new = (
+            ", ".join(sorted(facts.throttle_reasons)) or "none" for facts in (before, after)
+        )
         evidence.append(Evidence("throttle reasons", old, new, "", "clocks.throttle_reasons"))
     amount = case.coefficient(case.after) * case.time_ms(case.after) * (1 - ratio)
     score = 0.93 if reasons else 0.82
     return Claim(
-        CAUSE, amount, score, tuple(evidence), "With the clock locked below that of all sizes, the excess is as large."
+        CAUSE,
+        amount,
+        score,
+        tuple(evidence),
+        "With the clock locked below that of all sizes, the excess is as large.",
     )
 
 

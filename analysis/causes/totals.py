@@ -23,7 +23,9 @@ class TermCause:
     # claim of the cause; of what is unexplained, that of a cause which is only suspected, e.g. a slow library call, or
     # None
     claim: Claim | None
-    rivals: tuple[Claim, ...]  # claims of other causes on the same term, the best first, whatever they explain
+    rivals: tuple[
+        Claim, ...
+    ]  # claims of other causes on the same term, the best first, whatever they explain
     verdict: Verdict = Verdict.UNTESTED  # verdict of experiments on the cause in this term
     # reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if nobody tried
     reason: str | None = None
@@ -36,7 +38,9 @@ class CauseTotal:
     cause: str  # name of the cause
     amount: float  # its amount, in the functional's unit
     terms: tuple[TermCause, ...]  # its part of each of these terms, the largest first
-    verdict: Verdict = Verdict.UNTESTED  # verdict of experiments on these terms, of the largest tested one
+    verdict: Verdict = (
+        Verdict.UNTESTED
+    )  # verdict of experiments on these terms, of the largest tested one
     # amount that an experiment measured on the complete step, with its interval; None without one
     measured: Estimate | None = None
     # reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if nobody tried
@@ -70,10 +74,14 @@ class Attribution:
             unstable = (c for c in self.causes if c.cause == NOT_SIGNIFICANT)
             return next(unstable, CauseTotal(NOT_SIGNIFICANT, 0.0, ()))
         agreeing = [c for c in self.causes if c.amount * self.value > 0]
-        return max(agreeing, key=lambda c: (c.cause != NOT_SIGNIFICANT, abs(c.amount)), default=None)
+        return max(
+            agreeing, key=lambda c: (c.cause != NOT_SIGNIFICANT, abs(c.amount)), default=None
+        )
 
 
-def totals(cause: str, shares: list[TermCause], of_step: Proof | None, untried: str | None) -> list[CauseTotal]:
+def totals(
+    cause: str, shares: list[TermCause], of_step: Proof | None, untried: str | None
+) -> list[CauseTotal]:
     """One cause over all terms: the part that its terms confirm, and the rest; one total if complete steps decide.
 
     `untried` is the reason for a cause that factors could have tested and did not.
@@ -92,7 +100,9 @@ def totals(cause: str, shares: list[TermCause], of_step: Proof | None, untried: 
     sums = [_total_of(cause, confirmed, Verdict.CONFIRMED)] if confirmed else []
     if not rest:
         return sums
-    if (largest := next((share for share in rest if share.verdict != Verdict.UNTESTED), None)) is not None:
+    if (
+        largest := next((share for share in rest if share.verdict != Verdict.UNTESTED), None)
+    ) is not None:
         return [*sums, _total_of(cause, rest, largest.verdict, largest.reason)]
     intervention = interventions().get(cause)
     reasons = [share.reason for share in rest] + [of_step.reason if of_step else None]
@@ -108,7 +118,9 @@ def _total_of(
     reason: str | None = None,
     measured: Estimate | None = None,
 ) -> CauseTotal:
-    return CauseTotal(cause, math.fsum(share.amount for share in shares), tuple(shares), verdict, measured, reason)
+    return CauseTotal(
+        cause, math.fsum(share.amount for share in shares), tuple(shares), verdict, measured, reason
+    )
 
 
 def order(total: CauseTotal) -> tuple[bool, float]:

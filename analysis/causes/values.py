@@ -24,7 +24,9 @@ def weigh(case: Case) -> Claim | None:
     if case.share.key.kind != "kernels" or case.hardware.kind != "cpu":
         return None
     if not (
-        amount := case.beyond_fastest(lambda batch, fastest: _differ(case.operands(batch), case.operands(fastest)))
+        amount := case.beyond_fastest(
+            lambda batch, fastest: _differ(case.operands(batch), case.operands(fastest))
+        )
     ):
         return None
     sides = [case.operands(batch) for batch in case.sides]

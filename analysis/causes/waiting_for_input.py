@@ -12,7 +12,9 @@ INTERVENTION = Intervention(
     expected="With batches that are ready when the step begins, the wait goes away.",
     untested="no factor changes where a program's batches come from",
 )
-INPUT = re.compile(r"DataLoader|waiting for input|(next|get|load)[_ ]?(batch|data)|data[_ ]?load|phase:input", re.I)
+INPUT = re.compile(
+    r"DataLoader|waiting for input|(next|get|load)[_ ]?(batch|data)|data[_ ]?load|phase:input", re.I
+)
 _LOAD_AHEAD = "load batches ahead in worker processes"
 _ONE_PROCESS = "_SingleProcessDataLoaderIter"
 
@@ -27,9 +29,20 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
     mine = step.gaps[step.gaps["reason"].isin(reasons)] if len(step.gaps) else step.gaps
     _, code = step.longest_gap(mine)
     alone = _ONE_PROCESS in where
-    evidence = [fact("idle time in which the next batch is fetched, per step", waits_ms, "ms", "ranges, kernels")]
+    evidence = [
+        fact(
+            "idle time in which the next batch is fetched, per step",
+            waits_ms,
+            "ms",
+            "ranges, kernels",
+        )
+    ]
     if "DataLoader" in where:
-        workers = "none: the loop's own process loads" if alone else "there are some, and they are too slow"
+        workers = (
+            "none: the loop's own process loads"
+            if alone
+            else "there are some, and they are too slow"
+        )
         evidence.append(fact("workers of the DataLoader", workers, "", "ranges.name"))
     return Suggestion(
         cause=CAUSE,

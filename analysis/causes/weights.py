@@ -32,7 +32,10 @@ def weigh(case: Case) -> Claim | None:
     """Claim the time of bytes that do not grow with the batch."""
     if case.share.key.kind != "kernels" or case.share.key.phase == "optimizer":
         return None
-    sizes = {batch: total(case.at(batch), "bytes_compulsory") or 0.0 for batch in case.functional.conditions}
+    sizes = {
+        batch: total(case.at(batch), "bytes_compulsory") or 0.0
+        for batch in case.functional.conditions
+    }
     before, after, time_ms = sizes[case.before], sizes[case.after], case.time_ms(case.before)
     fixed = _fixed_bytes(case, before, after)
     if before <= 0 or after <= 0 or time_ms <= 0 or fixed < _LEAST_SHARE * before:
@@ -40,7 +43,9 @@ def weigh(case: Case) -> Claim | None:
     dram, compute = case.hardware.roof("DRAM"), case.hardware.roof("compute")
     flops = total(case.at(case.before), "flops") or 0.0
     per_ms = before / time_ms if dram is None else dram.per_s / 1e3
-    if before / per_ms < _MEMORY_BOUND * time_ms or (compute and before / per_ms < 1e3 * flops / compute.per_s):
+    if before / per_ms < _MEMORY_BOUND * time_ms or (
+        compute and before / per_ms < 1e3 * flops / compute.per_s
+    ):
         return None
     # Kernels cannot spend more on their bytes than they take.
     fixed_ms = min(fixed / per_ms, *(case.time_ms(batch) for batch in sizes))

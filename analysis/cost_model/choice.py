@@ -24,10 +24,14 @@ class Library:
     name: str  # name, e.g. cudnn5
     versions: str  # versions that it stands for
     fused_channels: int  # least sum of channels for fused Winograd
-    nonfused_kernels: tuple[int, ...]  # kernel heights of non-fused Winograd in the forward pass and the data gradient
+    nonfused_kernels: tuple[
+        int, ...
+    ]  # kernel heights of non-fused Winograd in the forward pass and the data gradient
     nonfused_batch: int  # least batch size for non-fused Winograd there
     nonfused_width: int  # least image width for non-fused Winograd there
-    nonfused_weight_channels: float  # most channels for non-fused Winograd in the weight gradient; 0 for none
+    nonfused_weight_channels: (
+        float  # most channels for non-fused Winograd in the weight gradient; 0 for none
+    )
     fft_tiling: bool  # whether its heuristic chooses tiled FFT
     split_depth: int  # least depth of a product that its cuBLAS splits
     product_tiles: tuple[Tile, ...]  # output tiles of its cuBLAS
@@ -41,17 +45,59 @@ _LEGACY = "cuDNN 7.5 and 7.6 asked by cudnnGetConvolutionForwardAlgorithm"
 # cudnn.h of 5.0 and 5.1: cudnnConvolutionBwdFilterAlgo_t has 0, 1, FFT and 3 (and, from 5.1, non-fused Winograd).
 _LACKS = frozenset({("backward_weights", "FFT_TILING")})
 _CUDNN5 = Library(
-    "cudnn5", "cuDNN 5.0 with cuBLAS 7.5", 64, (3,), 16, 29, 0, False, 8192, TILES[:3], True, lacks=_LACKS
+    "cudnn5",
+    "cuDNN 5.0 with cuBLAS 7.5",
+    64,
+    (3,),
+    16,
+    29,
+    0,
+    False,
+    8192,
+    TILES[:3],
+    True,
+    lacks=_LACKS,
 )
 LIBRARIES = {
     library.name: library
     for library in (
         _CUDNN5,
-        replace(_CUDNN5, name="cudnn5.1", versions="cuDNN 5.1 with cuBLAS 8.0", nonfused_weight_channels=256),
-        Library("cudnn6", "cuDNN 6 with cuBLAS 8.0", 64, (3,), 16, 0, np.inf, False, 0, TILES, False),
-        Library("cudnn7", "cuDNN 7 with cuBLAS 9 or 10", 32, (3, 5), 16, 0, np.inf, True, 0, TILES, False),
+        replace(
+            _CUDNN5,
+            name="cudnn5.1",
+            versions="cuDNN 5.1 with cuBLAS 8.0",
+            nonfused_weight_channels=256,
+        ),
+        Library(
+            "cudnn6", "cuDNN 6 with cuBLAS 8.0", 64, (3,), 16, 0, np.inf, False, 0, TILES, False
+        ),
+        Library(
+            "cudnn7",
+            "cuDNN 7 with cuBLAS 9 or 10",
+            32,
+            (3, 5),
+            16,
+            0,
+            np.inf,
+            True,
+            0,
+            TILES,
+            False,
+        ),
         Library("cudnn7.6", _LEGACY, 32, (), 0, 0, np.inf, True, 0, TILES, False, offers_fft=True),
-        Library("cudnn8", "cuDNN 8 with cuBLAS 11 or 12", 32, (3, 5), 0, 0, np.inf, True, 0, TILES, False),
+        Library(
+            "cudnn8",
+            "cuDNN 8 with cuBLAS 11 or 12",
+            32,
+            (3, 5),
+            0,
+            0,
+            np.inf,
+            True,
+            0,
+            TILES,
+            False,
+        ),
     )
 }
 # Architectures with published choices: a library's omissions there do not apply to other architectures, which have
@@ -76,10 +122,33 @@ class Quirk:
 # VGG's conv3_1 with cuDNN 5: FFT, whose transformed filters (64·33 frequencies × 128 × 256 complex) alone are 0.55 GB.
 # The forward rows name FFT; the backward rows name no algorithm, but their times match FFT. Observed at 8 and 16.
 QUIRKS = (
-    Quirk("cudnn5", "forward", (128, 56, 56, 256, 3, 3), 8, "FFT", "DeepBench da81ba7: M40, Titan X"),
-    Quirk("cudnn5", "backward_data", (128, 56, 56, 256, 3, 3), 16, "FFT", "DeepBench da81ba7: times only"),
-    Quirk("cudnn5.1", "forward", (128, 56, 56, 256, 3, 3), 8, "FFT", "DeepBench da81ba7: Titan X (Pascal)"),
-    Quirk("cudnn5.1", "backward_data", (128, 56, 56, 256, 3, 3), 16, "FFT", "DeepBench da81ba7: times only"),
+    Quirk(
+        "cudnn5", "forward", (128, 56, 56, 256, 3, 3), 8, "FFT", "DeepBench da81ba7: M40, Titan X"
+    ),
+    Quirk(
+        "cudnn5",
+        "backward_data",
+        (128, 56, 56, 256, 3, 3),
+        16,
+        "FFT",
+        "DeepBench da81ba7: times only",
+    ),
+    Quirk(
+        "cudnn5.1",
+        "forward",
+        (128, 56, 56, 256, 3, 3),
+        8,
+        "FFT",
+        "DeepBench da81ba7: Titan X (Pascal)",
+    ),
+    Quirk(
+        "cudnn5.1",
+        "backward_data",
+        (128, 56, 56, 256, 3, 3),
+        16,
+        "FFT",
+        "DeepBench da81ba7: times only",
+    ),
 )
 
 
@@ -109,7 +178,9 @@ def offered(library: Library, phase: str, problems: Convolutions, algorithm: str
         least, most = np.minimum(problems.c, problems.k), np.maximum(problems.c, problems.k)
         if phase == "backward_weights":
             # cuDNN 5 uses it only for equal numbers of channels, or for 512 on wide images.
-            seen = (most <= library.nonfused_weight_channels) & ((least == most) | (library.nonfused_width == 0))
+            seen = (most <= library.nonfused_weight_channels) & (
+                (least == most) | (library.nonfused_width == 0)
+            )
             wide = (least >= 512) & (problems.w >= library.nonfused_width)
             return np.asarray((problems.r == 3) & (least >= _NONFUSED_CHANNELS) & (seen | wide))
         large = (problems.n >= library.nonfused_batch) & (problems.w >= library.nonfused_width)
@@ -153,8 +224,12 @@ def choose_algorithm(
     times = np.stack([estimates[name].time_s for name in names])
     workspaces = np.stack([estimates[name].workspace_bytes for name in names])
     fits = workspaces <= workspace_limit_bytes
-    usable = fits & np.stack([estimates[name].possible & ((phase, name) not in library.lacks) for name in names])
-    allowed = usable & np.stack([autotuned | offered(library, phase, problems, name) for name in names])
+    usable = fits & np.stack(
+        [estimates[name].possible & ((phase, name) not in library.lacks) for name in names]
+    )
+    allowed = usable & np.stack(
+        [autotuned | offered(library, phase, problems, name) for name in names]
+    )
     index = np.argmin(np.where(allowed, times, np.inf), axis=0)
     if taken is not None:
         is_taken = usable & (np.array(names)[:, None] == taken)
@@ -177,17 +252,23 @@ def known_choice(
     timed: bool = False,
 ) -> Labels | None:
     """The algorithms that a library is known to take; None if nothing is known, as of all phases but forward."""
-    choice = learned.get(f"{library.name} {TIMED if timed else ASKED}") if phase == PHASES[0] else None
+    choice = (
+        learned.get(f"{library.name} {TIMED if timed else ASKED}") if phase == PHASES[0] else None
+    )
     return None if choice is None else choice.take(problems, device)
 
 
 def _is(problems: Convolutions, quirk: Quirk) -> Flags:
-    extents = np.stack((problems.c, problems.h, problems.w, problems.k, problems.r, problems.s), axis=1)
+    extents = np.stack(
+        (problems.c, problems.h, problems.w, problems.k, problems.r, problems.s), axis=1
+    )
     same = (extents == quirk.shape).all(axis=1)
     return np.asarray(same & (problems.n >= quirk.from_batch) & (problems.stride_h == 1))
 
 
-def estimate_products_of(problems: Products, machine: ModelledGpu, library: Library) -> CostEstimate:
+def estimate_products_of(
+    problems: Products, machine: ModelledGpu, library: Library
+) -> CostEstimate:
     """Estimate matrix products as the library computes them."""
     return estimate_products(
         problems,

@@ -11,7 +11,17 @@ from pathlib import Path
 
 from .problems import NARROW
 
-ARCHITECTURES = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")  # by age
+ARCHITECTURES = (
+    "kepler",
+    "maxwell",
+    "pascal",
+    "volta",
+    "turing",
+    "ampere",
+    "ada",
+    "hopper",
+    "blackwell",
+)  # by age
 FITTED = Path(__file__).with_name("constants.json")
 
 
@@ -66,7 +76,12 @@ PARAMETERS = (
 
 # Shares of the peak; none can exceed 1.
 PEAK_SHARES = ("product", "implicit", "winograd", "nonfused", "fft", "weights", "data")
-MAIN_LOOPS = ("product", "implicit", "weights", "data")  # shares of the peak in loops of the same kind
+MAIN_LOOPS = (
+    "product",
+    "implicit",
+    "weights",
+    "data",
+)  # shares of the peak in loops of the same kind
 
 
 @dataclass(frozen=True)
@@ -116,7 +131,9 @@ class Fitted:
     other_library: Offset  # overall error of convolutions with a library that was not fitted
     tensor: Constants  # constants of tensor cores
 
-    def spreads_for(self, architecture: str, library: str, precision: str = "fp32") -> dict[str, Spread]:
+    def spreads_for(
+        self, architecture: str, library: str, precision: str = "fp32"
+    ) -> dict[str, Spread]:
         """The variation by kind; wider between GPUs if the kind was not measured there, or not with that library.
 
         Times in fp16 and bf16 come from one card, so they vary like those of an architecture that was left out.
@@ -128,9 +145,14 @@ class Fitted:
         if kind == "streaming":  # no library is involved
             return spread
         of_kind = "product" if kind == NARROW else kind
-        libraries = self.measured.get(architecture, {}).get(of_kind) if precision == "fp32" else None
+        libraries = (
+            self.measured.get(architecture, {}).get(of_kind) if precision == "fp32" else None
+        )
         offsets = [] if libraries else [self.unseen[kind]]
-        if library not in (libraries or {name for kinds in self.measured.values() for name in kinds.get(of_kind, ())}):
+        if library not in (
+            libraries
+            or {name for kinds in self.measured.values() for name in kinds.get(of_kind, ())}
+        ):
             offsets.append(self.other_library)
         size = math.hypot(*(offset.size for offset in offsets))
         if size <= spread.gpu:
@@ -147,11 +169,16 @@ def starting_constants() -> Constants:
 def load_fitted() -> Fitted:
     """Load the stored fit."""
     loaded = json.loads(FITTED.read_text())
-    spreads = {k: Spread(**{**spread, "rest": tuple(spread["rest"])}) for k, spread in loaded["spreads"].items()}
+    spreads = {
+        k: Spread(**{**spread, "rest": tuple(spread["rest"])})
+        for k, spread in loaded["spreads"].items()
+    }
     unseen = {kind: Offset(**offset) for kind, offset in loaded["unseen"].items()}
     constants = {name: Constants(values) for name, values in loaded["values"].items()}
     other = Offset(**loaded["other_library"])
-    return Fitted(constants, spreads, unseen, loaded["measured"], other, Constants(loaded["tensor"]))
+    return Fitted(
+        constants, spreads, unseen, loaded["measured"], other, Constants(loaded["tensor"])
+    )
 
 
 def constants_for(architecture: str, fitted: Mapping[str, Constants]) -> Constants:

@@ -21,7 +21,9 @@ from .product import CostEstimate, split_depth
 _FUSED_DOWN, _FUSED_ACROSS = 2 * 4, 2 * 8  # outputs of a block
 _FUSED_CHANNELS = 32
 # Threads from NeuSight's launches.
-_CONVOLUTION_TILES = tuple(Tile(*tile, "prologue_cycles") for tile in ((128, 128, 256), (128, 64, 128), (128, 32, 64)))
+_CONVOLUTION_TILES = tuple(
+    Tile(*tile, "prologue_cycles") for tile in ((128, 128, 256), (128, 64, 128), (128, 32, 64))
+)
 _FFT_TILES = (Tile(64, 64, 256, "prologue_cycles"), Tile(32, 32, 64, "prologue_cycles"))
 _FROM_VOLTA_ON = ARCHITECTURES[ARCHITECTURES.index("volta") :]
 # Architectures on which cuDNN is known to take the tile that fills the SMs.
@@ -63,8 +65,13 @@ def estimate_algorithms(
     algorithms = dict(_PHASE_ALGORITHMS[phase](problems, machine))
     if problems.depthwise.any():
         algorithms[DEPTHWISE] = lambda: _depthwise(problems, machine)
-    taken = {name: estimate() for name, estimate in algorithms.items() if only is None or name in only}
-    return {name: replace(cost, possible=cost.possible & _computes(name, problems)) for name, cost in taken.items()}
+    taken = {
+        name: estimate() for name, estimate in algorithms.items() if only is None or name in only
+    }
+    return {
+        name: replace(cost, possible=cost.possible & _computes(name, problems))
+        for name, cost in taken.items()
+    }
 
 
 def _computes(name: str, problems: Convolutions) -> Flags:
@@ -80,7 +87,9 @@ def _depthwise(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
     So do the kernels of PyTorch (aten/src/ATen/native/cuda/DepthwiseConv2d.cu: a thread per result) and of cuDNN, where
     IMPLICIT_GEMM is the fastest of its algorithms in all of cudnn_scope's 311 depthwise cases.
     """
-    moved = machine.streaming("depthwise", problems.touched_bytes + problems.weight_bytes + problems.output_bytes)
+    moved = machine.streaming(
+        "depthwise", problems.touched_bytes + problems.weight_bytes + problems.output_bytes
+    )
     return CostEstimate.of(replace(moved, time_s=moved.time_s * DEPTHWISE_SLOWDOWN))
 
 
@@ -90,7 +99,9 @@ def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     depth = problems.group_c * problems.r * problems.s
     operands = problems.touched_bytes + problems.weight_bytes + problems.output_bytes
 
-    def implicit(slowdown: Floats | float, step: str, taken: npt.NDArray[np.int64] | None = None) -> ModelledLaunch:
+    def implicit(
+        slowdown: Floats | float, step: str, taken: npt.NDArray[np.int64] | None = None
+    ) -> ModelledLaunch:
         return machine.tiled(
             "implicit_gemm", constants["implicit"], (pixels, problems.group_k, problems.groups), depth, operands,
             tiles=_CONVOLUTION_TILES, slowdown=slowdown, step=step, taken=taken,
@@ -99,8 +110,14 @@ def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     def precomputed() -> CostEstimate:
         indices = machine.fixed("compute_indices", constants["indices_us"], ITEM_BYTES * depth)
         new = machine.device.architecture in _FILLED_ON
-        main = implicit(1.0, "precomputed_cycles", _filling_tile(pixels, problems, machine) if new else None)
-        slow = (machine.device.architecture == "volta") & _strided_pointwise(problems) & (problems.n >= _MANY_IMAGES)
+        main = implicit(
+            1.0, "precomputed_cycles", _filling_tile(pixels, problems, machine) if new else None
+        )
+        slow = (
+            (machine.device.architecture == "volta")
+            & _strided_pointwise(problems)
+            & (problems.n >= _MANY_IMAGES)
+        )
         main = replace(main, time_s=main.time_s * np.where(slow, _MANY_IMAGES_SLOWDOWN, 1.0))
         return CostEstimate.of(indices, main, workspace_bytes=ITEM_BYTES * depth)
 
@@ -112,7 +129,9 @@ def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     }
 
 
-def _filling_tile(pixels: Floats, problems: Convolutions, machine: ModelledGpu) -> npt.NDArray[np.int64]:
+def _filling_tile(
+    pixels: Floats, problems: Convolutions, machine: ModelledGpu
+) -> npt.NDArray[np.int64]:
     """Index of the tile that cuDNN 7.6 takes on Volta: as wide as the output, if its grid fills every SM twice.
 
     V100 and Titan V, cudnn_scope: a 1x1 convolution from 1024 to 256 channels of 14x14 takes 0.338 ms at batch 32,
@@ -120,7 +139,10 @@ def _filling_tile(pixels: Floats, problems: Convolutions, machine: ModelledGpu) 
     128x64 would take 0.55 ms.
     """
     columns = problems.group_k
-    wide = np.ceil(pixels / 128) * np.ceil(columns / 128) * problems.groups >= _BLOCKS_PER_SM * machine.device.sm_count
+    wide = (
+        np.ceil(pixels / 128) * np.ceil(columns / 128) * problems.groups
+        >= _BLOCKS_PER_SM * machine.device.sm_count
+    )
     return np.where(columns <= 32, 2, np.where((columns <= 64) | ~wide, 1, 0))
 
 
@@ -157,7 +179,11 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
         )  # fmt: skip
         return CostEstimate.of(zero, main)
 
-    return {"ALGO_0": scatter, "ALGO_1": gather, **_transformed(problems.mirrored(), machine, unit=_unit(problems))}
+    return {
+        "ALGO_0": scatter,
+        "ALGO_1": gather,
+        **_transformed(problems.mirrored(), machine, unit=_unit(problems)),
+    }
 
 
 def _backward_weights(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
@@ -184,14 +210,20 @@ def _backward_weights(problems: Convolutions, machine: ModelledGpu) -> Algorithm
     }
 
 
-_PHASE_ALGORITHMS = {"forward": _forward, "backward_data": _backward_data, "backward_weights": _backward_weights}
+_PHASE_ALGORITHMS = {
+    "forward": _forward,
+    "backward_data": _backward_data,
+    "backward_weights": _backward_weights,
+}
 
 
 def _unit(problems: Convolutions) -> Flags:
     return np.asarray((problems.stride_h == 1) & (problems.stride_w == 1))
 
 
-def _transformed(problems: Convolutions, machine: ModelledGpu, unit: Flags | bool = True) -> Algorithms:
+def _transformed(
+    problems: Convolutions, machine: ModelledGpu, unit: Flags | bool = True
+) -> Algorithms:
     """Winograd and FFT, which need stride 1; for a data gradient `problems` is mirrored, `unit` is not."""
 
     def where_unit(cost: CostEstimate) -> CostEstimate:
@@ -221,10 +253,15 @@ def _explicit(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
 def _fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEstimate:
     groups = problems.n * np.ceil(problems.p / _FUSED_DOWN) * np.ceil(problems.q / _FUSED_ACROSS)
     blocks = groups * np.ceil(problems.k / _FUSED_CHANNELS)
-    compute_s = machine.blocks_s(share, _CONVOLUTION_TILES[0], blocks, problems.c, "winograd_cycles")
+    compute_s = machine.blocks_s(
+        share, _CONVOLUTION_TILES[0], blocks, problems.c, "winograd_cycles"
+    )
     operands = problems.input_bytes + 16 / 9 * problems.weight_bytes + problems.output_bytes
     # A block reads its 4×4 input tiles (at stride 2, so 4 values each are new) and transformed weights per channel.
-    l2_bytes = ITEM_BYTES * blocks * problems.c * (32 * 16 / 2 + 16 * _FUSED_CHANNELS) + problems.output_bytes
+    l2_bytes = (
+        ITEM_BYTES * blocks * problems.c * (32 * 16 / 2 + 16 * _FUSED_CHANNELS)
+        + problems.output_bytes
+    )
     zeros = np.zeros_like(blocks)
     main = ModelledLaunch(
         name="winograd_3x3",
@@ -238,10 +275,14 @@ def _fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEs
     )
     weights = machine.transforming("transform_weights", 25 / 9 * problems.weight_bytes)
     possible = (problems.r == 3) & (problems.s == 3) & _unit(problems)
-    return CostEstimate.of(weights, main, workspace_bytes=25 / 9 * problems.weight_bytes, possible=possible)
+    return CostEstimate.of(
+        weights, main, workspace_bytes=25 / 9 * problems.weight_bytes, possible=possible
+    )
 
 
-def _nonfused(problems: Convolutions, machine: ModelledGpu, *, weights: bool = False) -> CostEstimate:
+def _nonfused(
+    problems: Convolutions, machine: ModelledGpu, *, weights: bool = False
+) -> CostEstimate:
     """Transform, one product per point, transform back: F(4×4, 3×3) with 36 points, F(4×4, 5×5) with 64.
 
     In a weight gradient the roles are swapped: outputs are the taps, and the sum runs over tiles of the output.
@@ -255,8 +296,12 @@ def _nonfused(problems: Convolutions, machine: ModelledGpu, *, weights: bool = F
     result_bytes = ITEM_BYTES * points * tiles * problems.k
     filter_bytes = ITEM_BYTES * points * problems.c * problems.k
     inputs = machine.transforming("winograd_input", factor * (problems.input_bytes + data_bytes))
-    outputs = machine.transforming("winograd_output", factor * (problems.output_bytes + result_bytes))
-    filters = machine.transforming("winograd_filter", factor * (problems.weight_bytes + filter_bytes))
+    outputs = machine.transforming(
+        "winograd_output", factor * (problems.output_bytes + result_bytes)
+    )
+    filters = machine.transforming(
+        "winograd_filter", factor * (problems.weight_bytes + filter_bytes)
+    )
     everything = data_bytes + result_bytes + filter_bytes
     share = machine.constants["nonfused"]
     launches: tuple[ModelledLaunch, ...]
@@ -266,20 +311,28 @@ def _nonfused(problems: Convolutions, machine: ModelledGpu, *, weights: bool = F
         )
         launches, workspace = (inputs, outputs, main, added, filters), everything + sums
     else:
-        main = machine.tiled("winograd_sgemm", share, (tiles, problems.k, points), problems.c, everything)
+        main = machine.tiled(
+            "winograd_sgemm", share, (tiles, problems.k, points), problems.c, everything
+        )
         launches, workspace = (inputs, filters, main, outputs), everything
     square = (problems.r == problems.s) & ((problems.r == 3) | (problems.r == 5))
     return CostEstimate.of(*launches, workspace_bytes=workspace, possible=square & _unit(problems))
 
 
-def _fft(problems: Convolutions, machine: ModelledGpu, *, tiled: bool, weights: bool = False) -> CostEstimate:
+def _fft(
+    problems: Convolutions, machine: ModelledGpu, *, tiled: bool, weights: bool = False
+) -> CostEstimate:
     """Transform images and filters, one complex product per frequency (half for real data), transform back."""
     height, width = problems.h + 2 * problems.pad_h, problems.w + 2 * problems.pad_w
     if tiled:
         size_h = size_w = np.full_like(problems.n, _FFT_TILE)
-        tiles = np.ceil(problems.p / (_FFT_TILE + 1 - problems.r)) * np.ceil(problems.q / (_FFT_TILE + 1 - problems.s))
+        tiles = np.ceil(problems.p / (_FFT_TILE + 1 - problems.r)) * np.ceil(
+            problems.q / (_FFT_TILE + 1 - problems.s)
+        )
     else:
-        size_h, size_w = (np.maximum(2 ** np.ceil(np.log2(extent)), _LEAST_FFT) for extent in (height, width))
+        size_h, size_w = (
+            np.maximum(2 ** np.ceil(np.log2(extent)), _LEAST_FFT) for extent in (height, width)
+        )
         tiles = np.ones_like(problems.n)
     frequencies = size_h * (size_w / 2 + 1)
     images = problems.n * tiles
@@ -288,7 +341,9 @@ def _fft(problems: Convolutions, machine: ModelledGpu, *, tiled: bool, weights: 
     data, results, filters = (
         spectrum * images * problems.c, spectrum * images * problems.k, spectrum * problems.c * problems.k,
     )  # fmt: skip
-    rows, columns, depth = (problems.k, problems.c, images) if weights else (images, problems.k, problems.c)
+    rows, columns, depth = (
+        (problems.k, problems.c, images) if weights else (images, problems.k, problems.c)
+    )
     # Like that many real products in sequence: the depth is multiplied by their number.
     main = machine.tiled(
         "fft_cgemm", machine.constants["fft"], (rows, columns, frequencies), _REAL_PRODUCTS * depth,
@@ -300,8 +355,18 @@ def _fft(problems: Convolutions, machine: ModelledGpu, *, tiled: bool, weights: 
         main,
         machine.transforming("fft_output", factor * (problems.output_bytes + results)),
     )
-    small = (height <= _LARGEST_FFT) & (width <= _LARGEST_FFT) if not tiled else np.ones(height.shape, bool)
-    possible = _unit(problems) & small & (problems.r > 1) & (problems.r <= _FFT_TILE) & (problems.s <= _FFT_TILE)
+    small = (
+        (height <= _LARGEST_FFT) & (width <= _LARGEST_FFT)
+        if not tiled
+        else np.ones(height.shape, bool)
+    )
+    possible = (
+        _unit(problems)
+        & small
+        & (problems.r > 1)
+        & (problems.r <= _FFT_TILE)
+        & (problems.s <= _FFT_TILE)
+    )
     # cudnn_scope's 2,400 workspaces: the filters' spectrum twice or, in tiles, once, and not all tiles at once.
     if tiled:
         at_once = np.minimum(tiles, _FFT_TILES_AT_ONCE)

@@ -30,7 +30,13 @@ _WORKERS = 2
 # counter of PyTorch's batch normalisation, and the loss, which is one operator with the softmax.
 _PIECES = frozenset({"add_", "bernoulli_", "div_", "zeros_like", "nll_loss_forward"})
 # Parameter tensors of an operator other than a convolution, which lists them in its row.
-_PARAMETERS: Mapping[str, int] = {"native_batch_norm": 2, "native_layer_norm": 2, "addmm": 2, "mm": 1, "embedding": 1}
+_PARAMETERS: Mapping[str, int] = {
+    "native_batch_norm": 2,
+    "native_layer_norm": 2,
+    "addmm": 2,
+    "mm": 1,
+    "embedding": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -38,12 +44,18 @@ class Framework:
     """Behaviour of a framework around the kernels."""
 
     name: str  # name of the framework
-    pool_places: bool  # whether it stores the positions of a pool's maxima, instead of searching them again
+    pool_places: (
+        bool  # whether it stores the positions of a pool's maxima, instead of searching them again
+    )
     autotuned: bool  # whether it times every algorithm of a convolution, instead of using the library's heuristic
     workspace_bytes: float  # most scratch memory that a convolution may use
     waits: str = "none"  # operators of a training step that the host waits for: none, all, or those with parameters
-    engine_s: float = 0.0  # time from the end of an operator that the host waits for to the start of the next
-    update_operators: int = 1  # operators that update one parameter tensor; matters only if the host waits
+    engine_s: float = (
+        0.0  # time from the end of an operator that the host waits for to the start of the next
+    )
+    update_operators: int = (
+        1  # operators that update one parameter tensor; matters only if the host waits
+    )
     # passes over the parameters' bytes in an update
     update_passes: int = 5  # weight and momentum read and written, the gradient read
     copies_images: bool = False  # whether a training step begins with a copy of its images to the GPU, without overlap
@@ -59,12 +71,18 @@ class Framework:
 # TF_CUDNN_WORKSPACE_LIMIT_IN_MB is 4096 and TF_CUDNN_USE_AUTOTUNE is on if not set. The allocator leaves 5 % of the
 # free memory alone, at least 300 MiB (gpu_device.cc, MinSystemMemory); a published log of a GTX 1080 has 6.90 GiB of
 # 7.26 (tensorflow#7187).
-_TENSORFLOW = Framework("tensorflow", False, True, 4 * 2**30, spare_share=0.05, spare_bytes=300 * 2**20)
+_TENSORFLOW = Framework(
+    "tensorflow", False, True, 4 * 2**30, spare_share=0.05, spare_bytes=300 * 2**20
+)
 FRAMEWORKS = {
     framework.name: framework
     for framework in (
-        Framework("torch", True, False, np.inf),  # whatever is free; torch.backends.cudnn.benchmark is off if not set
-        Framework("torch_benchmark", True, True, np.inf),  # it is on, as in published benchmarks of Torch7
+        Framework(
+            "torch", True, False, np.inf
+        ),  # whatever is free; torch.backends.cudnn.benchmark is off if not set
+        Framework(
+            "torch_benchmark", True, True, np.inf
+        ),  # it is on, as in published benchmarks of Torch7
         _TENSORFLOW,
         # Before 1.3, TF_ENABLE_WINOGRAD_NONFUSED is off if not set (tensorflow#9339).
         replace(_TENSORFLOW, name="tensorflow1.0", excluded=("WINOGRAD_NONFUSED",)),
@@ -91,7 +109,11 @@ Work = Mapping[tuple[str, int], tuple[int, Floats]]
 
 
 def waiting_s(
-    operations: Mapping[str, Any], framework: Framework, kind: str, work: Work, update_s: Floats | float = 0.0
+    operations: Mapping[str, Any],
+    framework: Framework,
+    kind: str,
+    work: Work,
+    update_s: Floats | float = 0.0,
 ) -> Floats | float:
     """Time of a step in which no kernel of the passes runs, because the host waits, by batch size.
 
@@ -106,17 +128,26 @@ def waiting_s(
     if framework.waits == "none" or kind == "forward":
         return 0.0
     table = operations["operations"]
-    rows = {index: parameter_count(row) for index, row in enumerate(table) if row["op"] not in _PIECES}
+    rows = {
+        index: parameter_count(row) for index, row in enumerate(table) if row["op"] not in _PIECES
+    }
     chain: Floats | float = 0.0
     for phase in ("forward", "backward"):
         for segment in _segments(rows, phase, alone=framework.waits == "all"):
             done = [work[phase, index] for index in segment if (phase, index) in work]
             launches, device_s = sum(count for count, _ in done), sum(time_s for _, time_s in done)
-            chain = chain + WAIT_S + framework.engine_s + np.maximum((launches - 1) * HOST_LAUNCH_S - device_s, 0.0)
+            chain = (
+                chain
+                + WAIT_S
+                + framework.engine_s
+                + np.maximum((launches - 1) * HOST_LAUNCH_S - device_s, 0.0)
+            )
     if kind != "training":
         return chain
     passes_s = sum(time_s for _, time_s in work.values())
-    convolutions_s = sum(time_s for (_, index), (_, time_s) in work.items() if table[index]["op"] == "convolution")
+    convolutions_s = sum(
+        time_s for (_, index), (_, time_s) in work.items() if table[index]["op"] == "convolution"
+    )
     updates_s = update_s + WAIT_S * framework.update_operators * sum(rows.values())
     shared = (passes_s + chain + updates_s) / _WORKERS - passes_s
     return np.maximum(np.maximum(chain, shared), update_s - convolutions_s)
@@ -135,7 +166,9 @@ def _segments(rows: dict[int, int], phase: str, alone: bool) -> Iterator[list[in
         yield segment
 
 
-def copying_s(operations: Mapping[str, Any], framework: Framework, kind: str, sizes: Floats) -> Floats | float:
+def copying_s(
+    operations: Mapping[str, Any], framework: Framework, kind: str, sizes: Floats
+) -> Floats | float:
     """Time of a step in which the GPU idles during the copy of the images, by batch size."""
     if not framework.copies_images or kind != "training":
         return 0.0

@@ -30,7 +30,9 @@ TILES = (
     Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 128, 128), Tile(64, 64, 64), Tile(128, 32, 256),
     Tile(32, 128, 256), Tile(32, 32, 128),
 )  # fmt: skip
-_REGISTERS_BESIDE = 64  # registers of a thread besides its accumulators: with 8 x 8 of them it has 128
+_REGISTERS_BESIDE = (
+    64  # registers of a thread besides its accumulators: with 8 x 8 of them it has 128
+)
 _DEPTH_PER_STEP = 8
 # The slowest of three overlapping limits decides, but near a tie they interfere: a norm instead of a maximum, at most
 # 26 % above it if all three are equal.
@@ -45,7 +47,9 @@ class ModelledLaunch:
     time_s: Floats  # time from the end of the previous launch to its end, including its start
     blocks: Floats  # blocks of the grid
     threads: Floats  # threads of a block
-    tile: Floats  # (rows, columns) of the output tile, shape (problems, 2); 0 for a streaming kernel
+    tile: (
+        Floats  # (rows, columns) of the output tile, shape (problems, 2); 0 for a streaming kernel
+    )
     flops_executed: Floats  # FLOPs including tile padding
     l2_bytes: Floats  # bytes read from and written to L2
     dram_bytes: Floats  # bytes read from and written to DRAM
@@ -62,7 +66,9 @@ class ModelledGpu:
     @property
     def clock_hz(self) -> float:
         """Clock of long kernels, Hz."""
-        return self.device.sustained_clock_hz * (self.constants["gpu_boost"] if self.device.board == "geforce" else 1.0)
+        return self.device.sustained_clock_hz * (
+            self.constants["gpu_boost"] if self.device.board == "geforce" else 1.0
+        )
 
     @property
     def sm_flops_per_s(self) -> float:
@@ -128,7 +134,9 @@ class ModelledGpu:
         for index, tile in enumerate(tiles):
             blocks = np.ceil(rows / tile.rows) * np.ceil(columns / tile.columns) * count
             compute_s = self.blocks_s(share, tile, blocks, depth, step) * slowdown
-            l2_bytes = self.item_bytes * (blocks * (tile.rows + tile.columns) * depth + rows * columns * count)
+            l2_bytes = self.item_bytes * (
+                blocks * (tile.rows + tile.columns) * depth + rows * columns * count
+            )
             launch = ModelledLaunch(
                 name=name,
                 time_s=self.combine(compute_s, l2_bytes, dram_bytes, dram),
@@ -142,12 +150,16 @@ class ModelledGpu:
             if best is None:
                 best = launch
             else:
-                better = launch.time_s < best.time_s if taken is None else np.asarray(taken == index)
+                better = (
+                    launch.time_s < best.time_s if taken is None else np.asarray(taken == index)
+                )
                 best = choose(better, launch, best)
         assert best is not None
         return best
 
-    def blocks_s(self, share: float, tile: Tile, blocks: Floats, depth: Floats, step: str = "step_cycles") -> Floats:
+    def blocks_s(
+        self, share: float, tile: Tile, blocks: Floats, depth: Floats, step: str = "step_cycles"
+    ) -> Floats:
         """Time of the main loops of a grid: waves of resident blocks, with a partial last wave."""
         constants, device = self.constants, self.device
         rows, columns, threads, edge = tile
@@ -168,11 +180,16 @@ class ModelledGpu:
         per_sm = np.ceil(blocks / device.sm_count)
         waves = np.floor(per_sm / resident)
         rest = per_sm - waves * resident
-        full_wave_s = _tied(resident * issue_s * np.minimum(full / occupancy(resident), 4.0), latency_s) + edge_s
+        full_wave_s = (
+            _tied(resident * issue_s * np.minimum(full / occupancy(resident), 4.0), latency_s)
+            + edge_s
+        )
         rest_s = _tied(rest * issue_s * full / occupancy(np.maximum(rest, 1)), latency_s) + edge_s
         return np.asarray(waves * full_wave_s + np.where(rest > 0, rest_s, 0.0))
 
-    def combine(self, compute_s: Floats, l2_bytes: Floats, dram_bytes: Floats, dram: str = "dram") -> Floats:
+    def combine(
+        self, compute_s: Floats, l2_bytes: Floats, dram_bytes: Floats, dram: str = "dram"
+    ) -> Floats:
         """Start plus the slowest of compute, L2 and DRAM; `dram` names the constant of the last."""
         device = self.device
         l2_s = l2_bytes / (self.constants["l2_bytes_per_clock"] * device.sm_count * self.clock_hz)
@@ -187,11 +204,15 @@ def _tied(*limits_s: Floats) -> Floats:
     return np.asarray(sum(limit**_TIE_NORM for limit in limits_s) ** (1 / _TIE_NORM))
 
 
-def choose(take: npt.NDArray[np.bool_], left: ModelledLaunch, right: ModelledLaunch) -> ModelledLaunch:
+def choose(
+    take: npt.NDArray[np.bool_], left: ModelledLaunch, right: ModelledLaunch
+) -> ModelledLaunch:
     """Take `left` where `take` is true, else `right`; both have the same name."""
 
     def pick(a: Floats, b: Floats) -> Floats:
         return np.asarray(np.where(take[..., None] if a.ndim > take.ndim else take, a, b))
 
     arrays = (field.name for field in fields(left) if field.name != "name")
-    return ModelledLaunch(left.name, *(pick(getattr(left, name), getattr(right, name)) for name in arrays))
+    return ModelledLaunch(
+        left.name, *(pick(getattr(left, name), getattr(right, name)) for name in arrays)
+    )

@@ -22,7 +22,10 @@ from .problems import Convolutions, Floats
 
 LEARNED = Path(__file__).with_name("choices.json")
 ASKED, TIMED = "asked", "timed"
-_BLOCK = (128, 64)  # pixels and output channels of the output tile that most rows of an implicit GEMM have
+_BLOCK = (
+    128,
+    64,
+)  # pixels and output channels of the output tile that most rows of an implicit GEMM have
 Labels: TypeAlias = npt.NDArray[np.str_]
 
 
@@ -88,7 +91,9 @@ def classify(tree: Tree, features: Mapping[str, Floats]) -> Labels:
 def load_learned() -> dict[str, LearnedChoice]:
     """Load the stored choices by library and by how it chooses, e.g. "cudnn8 asked"."""
     return {
-        name: LearnedChoice(_tree(stored["tree"]), frozenset(map(tuple, stored["kernels"])), stored["knows_kepler"])
+        name: LearnedChoice(
+            _tree(stored["tree"]), frozenset(map(tuple, stored["kernels"])), stored["knows_kepler"]
+        )
         for name, stored in json.loads(LEARNED.read_text()).items()
     }
 

@@ -28,8 +28,22 @@ from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, paramet
 from .launches import ModelledGpu
 from .learned import load_learned
 from .problems import ITEM_BYTES, PHASES, Convolutions, Floats, Products
-from .streaming import ModelledTerm, OperatorRow, bias, product, sgd, streaming_terms, sum_gradients, summed
-from .tensor_cores import TensorGpu, estimate_tensor_convolutions, estimate_tensor_products, tensor_machine
+from .streaming import (
+    ModelledTerm,
+    OperatorRow,
+    bias,
+    product,
+    sgd,
+    streaming_terms,
+    sum_gradients,
+    summed,
+)
+from .tensor_cores import (
+    TensorGpu,
+    estimate_tensor_convolutions,
+    estimate_tensor_products,
+    tensor_machine,
+)
 
 TABLE = Path(__file__).with_name("networks.json.gz")
 # Copies per parameter in SGD with momentum: weight, gradient and momentum.
@@ -37,9 +51,15 @@ _PARAMETER_COPIES = 3
 # Memory used by driver and libraries. Not measured: a round figure for CUDA 8 to 12.
 CONTEXT_BYTES = 400e6
 _PRODUCTS = ("addmm", "mm", "bmm")
-_UNKNOWN_WORK = frozenset({"baddbmm", "mv", "dot", "addmv", "_convolution", "_cudnn_rnn", "_thnn_fused_lstm_cell"})
+_UNKNOWN_WORK = frozenset(
+    {"baddbmm", "mv", "dot", "addmv", "_convolution", "_cudnn_rnn", "_thnn_fused_lstm_cell"}
+)
 # On tensor cores, the model knows one algorithm of each phase.
-_TENSOR_ALGORITHMS = {"forward": "IMPLICIT_PRECOMP_GEMM", "backward_data": "ALGO_1", "backward_weights": "ALGO_1"}
+_TENSOR_ALGORITHMS = {
+    "forward": "IMPLICIT_PRECOMP_GEMM",
+    "backward_data": "ALGO_1",
+    "backward_weights": "ALGO_1",
+}
 
 Operations = Mapping[str, Any]
 
@@ -84,7 +104,9 @@ def _table() -> dict[str, Operations]:
 def load_operations(network: str) -> Operations:
     """Load the operators of a named network; an unknown one raises CurvescopeError."""
     if network not in _table():
-        raise CurvescopeError(f"The cost model has no table for {network!r}: choose from {', '.join(_table())}.")
+        raise CurvescopeError(
+            f"The cost model has no table for {network!r}: choose from {', '.join(_table())}."
+        )
     return _table()[network]
 
 
@@ -113,10 +135,15 @@ def estimate_step(
     limit = np.clip(free, 0.0, framework.workspace_bytes)
     terms: list[tuple[int, int, ModelledTerm]] = []
     phases = PHASES[:1] if kind == "forward" else PHASES
-    terms += _convolution_terms(operations["operations"], rows, phases, machine, library, limit, framework, tensor)
+    terms += _convolution_terms(
+        operations["operations"], rows, phases, machine, library, limit, framework, tensor
+    )
     terms += _product_terms(rows, kind, machine, library, tensor)
     if kind != "forward":
-        terms += [(*_order(i, "backward"), sum_gradients(rows[i], n, machine)) for i, n in summed(rows).items()]
+        terms += [
+            (*_order(i, "backward"), sum_gradients(rows[i], n, machine))
+            for i, n in summed(rows).items()
+        ]
     for index, row in enumerate(rows):
         if row.op in _UNKNOWN_WORK or "attention" in row.op:
             raise CurvescopeError(f"The cost model does not support {row.op} in {row.layer}.")
@@ -131,9 +158,19 @@ def estimate_step(
     if kind == "training":
         ordered.append(sgd(operations, machine, sizes, framework.update_passes))
         beside_s = ordered[-1].time_s if framework.waits != "none" else beside_s
-    idle_s = waiting_s(operations, framework, kind, work, beside_s) + copying_s(operations, framework, kind, sizes)
+    idle_s = waiting_s(operations, framework, kind, work, beside_s) + copying_s(
+        operations, framework, kind, sizes
+    )
     host_s = HOST_LAUNCH_S * sum(term.launches for term in ordered)
-    return Step(sizes, tuple(ordered), host_s, beside_s, np.broadcast_to(idle_s, sizes.shape), held, free >= 0)
+    return Step(
+        sizes,
+        tuple(ordered),
+        host_s,
+        beside_s,
+        np.broadcast_to(idle_s, sizes.shape),
+        held,
+        free >= 0,
+    )
 
 
 def _order(index: int, phase: str) -> tuple[int, int]:
@@ -142,7 +179,11 @@ def _order(index: int, phase: str) -> tuple[int, int]:
 
 
 def _held_bytes(
-    operations: Operations, rows: Sequence[OperatorRow], kind: str, framework: Framework, item_bytes: int
+    operations: Operations,
+    rows: Sequence[OperatorRow],
+    kind: str,
+    framework: Framework,
+    item_bytes: int,
 ) -> Floats:
     """Peak memory, without workspace.
 
@@ -150,8 +191,12 @@ def _held_bytes(
     and output are allocated and freed: the peak is where the sum is largest.
     """
     weights = ITEM_BYTES * operations["parameters"]
-    outputs = np.stack([_buffer_bytes(row, framework, item_bytes) for row in rows])  # (rows, batches)
-    largest = np.stack([item_bytes * product(row.outputs[0]) + np.zeros_like(row.sizes) for row in rows])
+    outputs = np.stack(
+        [_buffer_bytes(row, framework, item_bytes) for row in rows]
+    )  # (rows, batches)
+    largest = np.stack(
+        [item_bytes * product(row.outputs[0]) + np.zeros_like(row.sizes) for row in rows]
+    )
     if kind == "forward":
         return np.asarray(weights + 2 * largest.max(axis=0))
     kept = operations["activation_bytes"] * rows[0].sizes * item_bytes / ITEM_BYTES
@@ -172,7 +217,9 @@ def _buffer_bytes(row: OperatorRow, framework: Framework, item_bytes: int) -> Fl
 
 def _places_bytes(row: OperatorRow) -> Floats:
     """Bytes for the positions of a pool's maxima, two words each."""
-    return np.asarray(2 * ITEM_BYTES * product(row.outputs[0]) if row.op.startswith("max_pool") else 0.0)
+    return np.asarray(
+        2 * ITEM_BYTES * product(row.outputs[0]) if row.op.startswith("max_pool") else 0.0
+    )
 
 
 def _convolution_terms(
@@ -189,8 +236,12 @@ def _convolution_terms(
     if not indices:
         return []
     wanted = [rows[index] for index in indices]
-    problems = Convolutions(*(np.concatenate(field) for field in zip(*map(_extents, wanted), strict=True)))
-    if (problems.groups > 1).any() and (tensor is not None or machine.device.architecture not in GROUPED_ON):
+    problems = Convolutions(
+        *(np.concatenate(field) for field in zip(*map(_extents, wanted), strict=True))
+    )
+    if (problems.groups > 1).any() and (
+        tensor is not None or machine.device.architecture not in GROUPED_ON
+    ):
         raise CurvescopeError(
             "The cost model supports grouped and depthwise convolutions only in fp32 and from Volta on: on older GPUs, "
             "cuDNN's kernels take 3 to 14 times as long as their bytes. Measure it with --device cuda."
@@ -202,15 +253,31 @@ def _convolution_terms(
         if tensor is None:
             estimates = estimate_algorithms(phase, problems, machine)
         else:
-            estimates = {_TENSOR_ALGORITHMS[phase]: estimate_tensor_convolutions(phase, problems, tensor)}
-        estimates = {name: estimate for name, estimate in estimates.items() if name not in framework.excluded}
-        taken = known_choice(library, phase, problems, machine.device, load_learned(), timed=framework.autotuned)
+            estimates = {
+                _TENSOR_ALGORITHMS[phase]: estimate_tensor_convolutions(phase, problems, tensor)
+            }
+        estimates = {
+            name: estimate for name, estimate in estimates.items() if name not in framework.excluded
+        }
+        taken = known_choice(
+            library, phase, problems, machine.device, load_learned(), timed=framework.autotuned
+        )
         chosen = choose_algorithm(
-            estimates, problems, phase, library, np.tile(limit, len(wanted)), autotuned=fastest, taken=taken
+            estimates,
+            problems,
+            phase,
+            library,
+            np.tile(limit, len(wanted)),
+            autotuned=fastest,
+            taken=taken,
         )
         launches = {name: len(estimate.launches) for name, estimate in estimates.items()}
         for i, (index, row) in enumerate(zip(indices, wanted, strict=True)):
-            if phase == "backward_data" and index == indices[0] and not any(map(parameter_count, operations[:index])):
+            if (
+                phase == "backward_data"
+                and index == indices[0]
+                and not any(map(parameter_count, operations[:index]))
+            ):
                 continue  # no parameter needs the gradient of the images
             part = slice(i * count, (i + 1) * count)
             term = _convolution_term(row, phase, problems, chosen, part, launches)
@@ -234,7 +301,12 @@ def _extents(row: OperatorRow) -> tuple[Floats, ...]:
 
 
 def _convolution_term(
-    row: OperatorRow, phase: str, problems: Convolutions, chosen: Chosen, part: slice, launches: Mapping[str, int]
+    row: OperatorRow,
+    phase: str,
+    problems: Convolutions,
+    chosen: Chosen,
+    part: slice,
+    launches: Mapping[str, int],
 ) -> ModelledTerm:
     names = tuple(f"{phase}_{chosen.names[index]}" for index in chosen.index[part])
     moved = problems.input_bytes + problems.output_bytes + problems.weight_bytes
@@ -253,7 +325,11 @@ def _convolution_term(
 
 
 def _product_terms(
-    rows: Sequence[OperatorRow], kind: str, machine: ModelledGpu, library: Library, tensor: TensorGpu | None
+    rows: Sequence[OperatorRow],
+    kind: str,
+    machine: ModelledGpu,
+    library: Library,
+    tensor: TensorGpu | None,
 ) -> list[tuple[int, int, ModelledTerm]]:
     products = [
         (index, row, phase, problem)

@@ -21,7 +21,9 @@ class _Problems:
     """Problems as arrays of one shape, (problems,): a subclass has one field per extent."""
 
     def __post_init__(self) -> None:
-        arrays = np.broadcast_arrays(*(np.asarray(getattr(self, f.name), np.float64) for f in fields(self)))
+        arrays = np.broadcast_arrays(
+            *(np.asarray(getattr(self, f.name), np.float64) for f in fields(self))
+        )
         for extent, array in zip(fields(self), arrays, strict=True):
             object.__setattr__(self, extent.name, np.atleast_1d(array))
 
@@ -133,4 +135,6 @@ def product_kinds(flops: Floats | float, touched_bytes: Floats | float) -> npt.N
 
     Derived from the FLOPs per byte, which a recording contains: twice their ratio is 1 / (1/m + 1/n + 1/k).
     """
-    return np.where(2 * np.asarray(flops) < _NARROW_EXTENT * np.asarray(touched_bytes), NARROW, "product")
+    return np.where(
+        2 * np.asarray(flops) < _NARROW_EXTENT * np.asarray(touched_bytes), NARROW, "product"
+    )

@@ -24,11 +24,16 @@ class CostEstimate:
 
     @classmethod
     def of(
-        cls, *launches: ModelledLaunch, workspace_bytes: Floats | float = 0.0, possible: Flags | bool = True
+        cls,
+        *launches: ModelledLaunch,
+        workspace_bytes: Floats | float = 0.0,
+        possible: Flags | bool = True,
     ) -> CostEstimate:
         """The cost of launches that follow each other."""
         time_s = np.asarray(sum(launch.time_s for launch in launches))
-        workspace_bytes, possible = (np.broadcast_to(array, time_s.shape) for array in (workspace_bytes, possible))
+        workspace_bytes, possible = (
+            np.broadcast_to(array, time_s.shape) for array in (workspace_bytes, possible)
+        )
         return cls(time_s, launches, workspace_bytes, possible)
 
 
@@ -43,7 +48,9 @@ def estimate_products(
     """Estimate the cost of matrix products with a library's output tiles, and its least depth to split."""
     # Published for cuBLAS 7.5 and early 8.0: outputs over 1024 on both sides, unless the depth is a multiple of 1024.
     large = (np.minimum(problems.m, problems.n) > 1024) & (problems.k % 1024 != 0)
-    slowdown = np.where(problems.transposed & large & slow_transposed, machine.constants["transposed_old"], 1.0)
+    slowdown = np.where(
+        problems.transposed & large & slow_transposed, machine.constants["transposed_old"], 1.0
+    )
     main, added, workspace = split_depth(
         machine, "sgemm", machine.constants["product"], (problems.m, problems.n, problems.count), problems.k,
         problems.touched_bytes, slowdown, tiles, split_from, "product_dram",
@@ -86,6 +93,10 @@ def split_depth(
             best = (main, added, sums)
             continue
         better = possible & (main.time_s + added.time_s < best[0].time_s + best[1].time_s)
-        best = (choose(better, main, best[0]), choose(better, added, best[1]), np.where(better, sums, best[2]))
+        best = (
+            choose(better, main, best[0]),
+            choose(better, added, best[1]),
+            np.where(better, sums, best[2]),
+        )
     assert best is not None
     return best

@@ -29,7 +29,17 @@ _USUAL_LIBRARY = {
 }  # fmt: skip
 _KERNEL_COLUMNS = ("name", "start_ns", "duration_ns", "device", "stream", "step", "phase", "layer", "op", "flops",
                    "bytes_compulsory", "source")  # fmt: skip
-_STEP_COLUMNS = ("step", "batch", "round", "index", "mode", "start_ns", "duration_ns", "profiled", "peak_memory_bytes")
+_STEP_COLUMNS = (
+    "step",
+    "batch",
+    "round",
+    "index",
+    "mode",
+    "start_ns",
+    "duration_ns",
+    "profiled",
+    "peak_memory_bytes",
+)
 
 
 def machine_for(device: Device) -> ModelledGpu:
@@ -65,7 +75,9 @@ def model_steps(
 ) -> Step:
     """Model the steps at every batch size, as `estimate_step`; CurvescopeError if one does not fit the memory."""
     machine = machine_for(device)
-    step = estimate_step(operations, batches, machine, library, kind, framework=framework, precision=precision)
+    step = estimate_step(
+        operations, batches, machine, library, kind, framework=framework, precision=precision
+    )
     if not step.fits.all():
         needs_bytes = step.memory_bytes[~step.fits][0] + CONTEXT_BYTES
         fitting = [int(batch) for batch in step.batches[step.fits]]
@@ -73,7 +85,11 @@ def model_steps(
             f"The memory model says that {name} at batch {int(step.batches[~step.fits][0])} needs "
             f"{quantity(needs_bytes, 'B')} without workspace, and {device.name} has "
             f"{quantity(device.memory_bytes, 'B')}. "
-            + (f"Of these batch sizes {max(fitting)} is the largest that fits." if fitting else "Choose smaller ones.")
+            + (
+                f"Of these batch sizes {max(fitting)} is the largest that fits."
+                if fitting
+                else "Choose smaller ones."
+            )
         )
     return step
 
@@ -100,7 +116,9 @@ def record_model(
     device = get_device(device_name).with_facts(what_if or {})
     library = get_library(library_name or usual_library(device))
     if framework_name not in FRAMEWORKS:
-        raise CurvescopeError(f"Unknown framework {framework_name!r}: choose from {', '.join(FRAMEWORKS)}.")
+        raise CurvescopeError(
+            f"Unknown framework {framework_name!r}: choose from {', '.join(FRAMEWORKS)}."
+        )
     framework = FRAMEWORKS[framework_name]
     step = model_steps(operations, network, batches, device, library, kind, framework, precision)
     labels = ["modelled", library.name, f"{framework_name} rules"]
@@ -134,7 +152,9 @@ def record_model(
 
 def _tables(step: Step, kind: str) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     """The columns of `kernels` and `steps`: at every batch size an unprofiled step, then a profiled one."""
-    durations = np.rint(np.stack([term.time_s for term in step.terms]) * 1e9).astype(np.int64)  # (terms, batches)
+    durations = np.rint(np.stack([term.time_s for term in step.terms]) * 1e9).astype(
+        np.int64
+    )  # (terms, batches)
     wall_ns = np.rint(step.wall_s(durations.sum(axis=0) * 1e-9) * 1e9).astype(np.int64)
     peaks = step.memory_bytes + np.max([term.workspace_bytes for term in step.terms], axis=0)
     kernels: list[tuple[Any, ...]] = []
@@ -143,13 +163,29 @@ def _tables(step: Step, kind: str) -> tuple[dict[str, list[Any]], dict[str, list
     for i, (batch, wall) in enumerate(zip(step.batches, wall_ns.tolist(), strict=True)):
         for profiled in (False, True):
             number = len(steps)
-            steps.append((number, int(batch), 0, int(profiled), kind, start_ns, wall, profiled, int(peaks[i])))
+            steps.append(
+                (
+                    number,
+                    int(batch),
+                    0,
+                    int(profiled),
+                    kind,
+                    start_ns,
+                    wall,
+                    profiled,
+                    int(peaks[i]),
+                )
+            )
             if profiled:
                 starts = start_ns + np.cumsum(durations[:, i]) - durations[:, i]
                 # An update that runs beside the passes has a stream of its own, from the backward pass on.
-                beside = [int(term.phase == "optimizer" and step.beside_s[i] > 0) for term in step.terms]
+                beside = [
+                    int(term.phase == "optimizer" and step.beside_s[i] > 0) for term in step.terms
+                ]
                 forward_ns = durations[[term.phase == "forward" for term in step.terms], i].sum()
-                starts = np.where(beside, start_ns + np.minimum(forward_ns, wall - durations[:, i]), starts)
+                starts = np.where(
+                    beside, start_ns + np.minimum(forward_ns, wall - durations[:, i]), starts
+                )
                 kernels += [
                     (term.kernel[i], start, duration, 0, stream, number, term.phase, term.layer, term.op,
                      None if term.flops is None else int(term.flops[i]), int(term.bytes_compulsory[i]), MODEL)

@@ -20,7 +20,9 @@ class ModelledTerm:
     layer: str | None  # module path; None outside layers
     phase: str  # forward, backward or optimizer
     op: str  # framework operator
-    kind: str = "streaming"  # or forward, backward_data, backward_weights, product: for the model's error
+    kind: str = (
+        "streaming"  # or forward, backward_data, backward_weights, product: for the model's error
+    )
     kernel: tuple[str, ...]  # name of the main kernel, by batch size
     time_s: Floats  # time of all its kernels
     launches: int = 1
@@ -48,7 +50,12 @@ class OperatorRow:
             return [[factor * sizes + constant for factor, constant in shape] for shape in shapes]
 
         return cls(
-            sizes, row["layer"], row["op"], extents(row["inputs"]), extents(row["outputs"]), row.get("settings", {})
+            sizes,
+            row["layer"],
+            row["op"],
+            extents(row["inputs"]),
+            extents(row["outputs"]),
+            row.get("settings", {}),
         )
 
     def elements(self, side: str) -> Floats:
@@ -110,7 +117,9 @@ def summed(rows: Sequence[OperatorRow]) -> dict[int, Floats]:
 
 
 def _same(first: Sequence[Floats], second: Sequence[Floats]) -> bool:
-    return len(first) == len(second) and all((a == b).all() for a, b in zip(first, second, strict=True))
+    return len(first) == len(second) and all(
+        (a == b).all() for a, b in zip(first, second, strict=True)
+    )
 
 
 def sum_gradients(row: OperatorRow, elements: Floats, machine: ModelledGpu) -> ModelledTerm:
@@ -144,7 +153,12 @@ def streaming_terms(row: OperatorRow, kind: str, machine: ModelledGpu) -> list[M
 
 
 def _streamed(
-    row: OperatorRow, phase: str, kernel: str, elements: Floats, machine: ModelledGpu, slowdown: float = 1.0
+    row: OperatorRow,
+    phase: str,
+    kernel: str,
+    elements: Floats,
+    machine: ModelledGpu,
+    slowdown: float = 1.0,
 ) -> ModelledTerm:
     moved = np.broadcast_to(machine.item_bytes * elements, row.sizes.shape)
     launch = machine.streaming(kernel, moved)
@@ -159,7 +173,9 @@ def _streamed(
     )
 
 
-def sgd(operations: Mapping[str, Any], machine: ModelledGpu, sizes: Floats, passes: int) -> ModelledTerm:
+def sgd(
+    operations: Mapping[str, Any], machine: ModelledGpu, sizes: Floats, passes: int
+) -> ModelledTerm:
     """The update of all parameters, in this many passes over them."""
     moved = np.full(sizes.shape, float(passes * ITEM_BYTES * operations["parameters"]))
     return ModelledTerm(
@@ -177,5 +193,9 @@ def bias(row: OperatorRow, phase: str, machine: ModelledGpu) -> ModelledTerm:
     """The bias of a convolution: added forward, its gradient summed backward."""
     passes = 2 if phase == "forward" else 1
     return _streamed(
-        row, phase, "add_bias" if phase == "forward" else "sum_bias", passes * row.elements("outputs"), machine
+        row,
+        phase,
+        "add_bias" if phase == "forward" else "sum_bias",
+        passes * row.elements("outputs"),
+        machine,
     )

@@ -25,11 +25,25 @@ _ITEM_BYTES = 2
 # Tiles of cuBLAS's kernels on Volta, from their names (volta_fp16_s884gemm_fp16_256x128_...).
 _TILES = tuple(
     Tile(*tile)
-    for tile in ((256, 128, 256), (128, 256, 256), (128, 128, 256), (128, 64, 128), (64, 128, 128), (64, 64, 128))
+    for tile in (
+        (256, 128, 256),
+        (128, 256, 256),
+        (128, 128, 256),
+        (128, 64, 128),
+        (64, 128, 128),
+        (64, 64, 128),
+    )
 )
 _CONVOLUTION_TILES = tuple(
     Tile(*tile, "prologue_cycles")
-    for tile in ((256, 128, 256), (128, 128, 256), (256, 64, 256), (128, 64, 128), (64, 64, 128), (256, 32, 128))
+    for tile in (
+        (256, 128, 256),
+        (128, 128, 256),
+        (256, 64, 256),
+        (128, 64, 128),
+        (64, 64, 128),
+        (256, 32, 128),
+    )
 )
 
 
@@ -69,12 +83,16 @@ def estimate_tensor_products(problems: Products, machine: TensorGpu) -> CostEsti
     return CostEstimate.of(main, added, workspace_bytes=sums)
 
 
-def estimate_tensor_convolutions(phase: str, problems: Convolutions, machine: TensorGpu) -> CostEstimate:
+def estimate_tensor_convolutions(
+    phase: str, problems: Convolutions, machine: TensorGpu
+) -> CostEstimate:
     """Estimate convolutions on tensor cores, as implicit products."""
     inputs, outputs = padded(problems.c), padded(problems.k)
     taps, pixels = problems.r * problems.s, problems.n * problems.p * problems.q
     images = problems.n * problems.h * problems.w
-    read = np.minimum(1.0, problems.r / problems.stride_h)  # a stride larger than the kernel skips whole rows
+    read = np.minimum(
+        1.0, problems.r / problems.stride_h
+    )  # a stride larger than the kernel skips whole rows
     moved = _ITEM_BYTES * (images * inputs * read + pixels * outputs + inputs * outputs * taps)
     ones, constants = np.ones_like(pixels), machine.constants
     aligned = (inputs == problems.c) & (outputs == problems.k)
@@ -90,9 +108,15 @@ def estimate_tensor_convolutions(phase: str, problems: Convolutions, machine: Te
     else:  # each input pixel gathers 1 / stride² of the kernel on average
         doublings = np.log2(problems.stride_h) + np.log2(problems.stride_w)
         wasted = constants["stride_waste"] ** doublings * pixels / images
-        grid, depth, share = (images, inputs, ones), outputs * taps * np.minimum(wasted, 1.0), constants["data"]
+        grid, depth, share = (
+            (images, inputs, ones),
+            outputs * taps * np.minimum(wasted, 1.0),
+            constants["data"],
+        )
     name = f"hmma_{phase}"
-    main = machine.tiled(name, share, grid, np.ceil(depth), moved, tiles=_CONVOLUTION_TILES, slowdown=slowdown)
+    main = machine.tiled(
+        name, share, grid, np.ceil(depth), moved, tiles=_CONVOLUTION_TILES, slowdown=slowdown
+    )
     return CostEstimate.of(main)
 
 

@@ -24,7 +24,9 @@ class Samples:
 
     times_ms: Floats  # time of every term in every step, shape (steps, terms)
     rounds: Ints  # round of every step, shape (steps,)
-    used: Ints | None = None  # positions of the steps to average; those that are not disturbed if None
+    used: Ints | None = (
+        None  # positions of the steps to average; those that are not disturbed if None
+    )
 
 
 def mean_parts(sample: Samples, statistic: str) -> Floats:
@@ -76,7 +78,9 @@ def undisturbed(times: Floats, size: float | None = None) -> Ints:
         return np.arange(len(times))
     middle = float(np.median(times))
     distance = np.abs(times - middle)
-    far = distance > max(_FAR * float(np.median(distance)), _LEAST_FAR * abs(middle if size is None else size))
+    far = distance > max(
+        _FAR * float(np.median(distance)), _LEAST_FAR * abs(middle if size is None else size)
+    )
     first = int(np.argmin(far))  # the number of far steps before the first other one
     apart: list[int] = []
     for side in (far & (times > middle), far & (times < middle)):
@@ -112,6 +116,8 @@ def set_aside_sentence(durations_ms: Floats) -> str | None:
 def undisturbed_steps(kernel_times: pd.DataFrame) -> list[int]:
     """Numbers of the profiled steps that an estimate of one batch size uses: the `averaged` ones, if they are known."""
     if "averaged" in kernel_times:
-        return sorted(int(step) for step in kernel_times.loc[kernel_times["averaged"], "step"].unique())
+        return sorted(
+            int(step) for step in kernel_times.loc[kernel_times["averaged"], "step"].unique()
+        )
     walls = kernel_times.groupby("step")["exclusive_ms"].sum()
     return [int(walls.index[i]) for i in undisturbed(walls.to_numpy(np.float64))]

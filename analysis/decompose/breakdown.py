@@ -17,7 +17,16 @@ from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.store import KERNEL, RECORDING, STEP, Recording
 from .averaged_steps import set_aside_sentence, undisturbed_steps
 from .curve import Curve, cost_curve
-from .kernel_times import COPIES, Work, device_work, gpus_of, kernel_times, kernel_totals, of_steps, profiled_steps
+from .kernel_times import (
+    COPIES,
+    Work,
+    device_work,
+    gpus_of,
+    kernel_times,
+    kernel_totals,
+    of_steps,
+    profiled_steps,
+)
 from .marked import Marked, marked_steps, with_averaged, without_profiler
 from .rare_steps import RareSteps, rare_steps
 from .repeated_layers import classes_with, group_of, repeated_layers, with_groups
@@ -25,7 +34,13 @@ from .source_lines import NO_LINE, by_line, lines_of
 from .statistics import Floats, Ints
 from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key
 
-KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"], "line": ["line"]}
+KEYS = {
+    "layer": ["layer", "phase"],
+    "kernel": ["name"],
+    "phase": ["phase"],
+    "op": ["op"],
+    "line": ["line"],
+}
 _COLUMNS = KEYS | {"line": KEYS["op"]}  # of `kernels`, which know no lines
 NO_LINES = (
     "This recording names no lines of a program: only `diagnose` and `sweep` of a step record them, and not of a "
@@ -45,13 +60,19 @@ class Row:
     # half the interquartile range of its time over the profiled steps used; that of the complete step for profiling
     # overhead; None if that is a single step
     spread_ms: float | None
-    calls: float | None  # kernels per step, of a fused one its part; None for idle and what follows it
+    calls: (
+        float | None
+    )  # kernels per step, of a fused one its part; None for idle and what follows it
     flops: float | None  # FLOPs per step; None if no row's work is known
-    gflop_per_s: float | None  # known FLOPs over the time of the kernels that have them; None if none are known
+    gflop_per_s: (
+        float | None
+    )  # known FLOPs over the time of the kernels that have them; None if none are known
     # compulsory bytes over the time of the kernels that have them; GB is 10⁹ bytes. Copies count with their whole
     # durations, as they mostly run beside other work.
     gb_per_s: float | None
-    measured_gb_per_s: float | None = None  # measured DRAM bytes over the time of the kernels that have them
+    measured_gb_per_s: float | None = (
+        None  # measured DRAM bytes over the time of the kernels that have them
+    )
     # share of the row's time that `gflop_per_s` is over, 0 to 1; None without a rate
     flops_time_share: float | None = None
     bytes_time_share: float | None = None  # the same for `gb_per_s`
@@ -72,7 +93,9 @@ class Row:
 def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
     """The roofs of the device that the row's rates are above."""
     time_s = (row.flops or 0.0) / row.gflop_per_s / 1e9 if row.gflop_per_s else math.inf
-    return hardware.exceeded(row.precisions, time_s, None if row.gb_per_s is None else row.gb_per_s * 1e9)
+    return hardware.exceeded(
+        row.precisions, time_s, None if row.gb_per_s is None else row.gb_per_s * 1e9
+    )
 
 
 @dataclass(frozen=True)
@@ -84,7 +107,9 @@ class Breakdown:
 
     batch: int | None  # samples in a step; None if the profile does not name it
     time_ms: float  # T(b) of the unprofiled steps, else the mean of the profiled steps used
-    rows: tuple[Row, ...]  # largest first, then, with steps, idle and, if steps ran unprofiled, profiling overhead
+    rows: tuple[
+        Row, ...
+    ]  # largest first, then, with steps, idle and, if steps ran unprofiled, profiling overhead
     overhead_ms: float | None  # the profiling overhead; None if no step ran unprofiled
     n_timed: int  # number of timed steps behind `time_ms`
     n_profiled: int  # number of profiled steps; 0 for a recording without steps, whose rows are sums over all of it
@@ -95,7 +120,9 @@ class Breakdown:
     # steps say which are used
     set_aside: str | None = None
     work: str = KERNEL  # what runs: `kernel`, or `operator` of the host, see `Recording.work`
-    device: int | None = None  # number of the GPU whose work the rows are of; None for all that are recorded
+    device: int | None = (
+        None  # number of the GPU whose work the rows are of; None for all that are recorded
+    )
     # of several GPUs together, the busy time of each by its number; empty for one, and for a CPU
     busy_ms: Mapping[int, float] = field(default_factory=dict)
     # the rare slow steps of this batch size, which `time_ms` leaves out; None without any
@@ -119,16 +146,22 @@ def recorded_breakdown(
     gpus = gpus_of(recording)
     if device is not None and device not in gpus:
         numbers = ", ".join(map(str, gpus)) or "none"
-        raise CurvescopeError(f"No work of GPU {device} is recorded; of these there is some: {numbers}.")
+        raise CurvescopeError(
+            f"No work of GPU {device} is recorded; of these there is some: {numbers}."
+        )
     steps, classes = recording.frame("steps"), recording.meta.get("layer_classes")
-    marked = None if steps.empty else marked_steps(recording.frame("marks"), steps, recording.statistic)
+    marked = (
+        None if steps.empty else marked_steps(recording.frame("marks"), steps, recording.statistic)
+    )
     work = device_work(recording, copied_bytes=True, device=device)
     lines = lines_of(recording) if by == "line" else None
     if lines is not None and (steps.empty or lines.empty):
         raise CurvescopeError(NO_LINES)
     operators = None
     if by == "layer" and not by_instance:
-        operators = recording.arrow("operators", ["batch", "layer", "phase", "op", "arguments", "calls"])
+        operators = recording.arrow(
+            "operators", ["batch", "layer", "phase", "op", "arguments", "calls"]
+        )
     breakdown = break_down(
         steps,
         work,
@@ -143,11 +176,24 @@ def recorded_breakdown(
     )
     busy_ms = {}
     if device is None and len(gpus) > 1:
-        of_each = {gpu: recorded_breakdown(recording, "phase", breakdown.batch, device=gpu) for gpu in gpus}
-        busy_ms = {gpu: math.fsum(row.time_ms for row in one.groups) for gpu, one in of_each.items()}
+        of_each = {
+            gpu: recorded_breakdown(recording, "phase", breakdown.batch, device=gpu) for gpu in gpus
+        }
+        busy_ms = {
+            gpu: math.fsum(row.time_ms for row in one.groups) for gpu, one in of_each.items()
+        }
     unit = RECORDING if steps.empty else recording.unit
-    rare = next((rare_step for rare_step in rare_steps(recording, steps) if rare_step.batch == breakdown.batch), None)
-    return replace(breakdown, unit=unit, work=recording.work, device=device, busy_ms=busy_ms, rare=rare)
+    rare = next(
+        (
+            rare_step
+            for rare_step in rare_steps(recording, steps)
+            if rare_step.batch == breakdown.batch
+        ),
+        None,
+    )
+    return replace(
+        breakdown, unit=unit, work=recording.work, device=device, busy_ms=busy_ms, rare=rare
+    )
 
 
 def break_down(
@@ -172,10 +218,16 @@ def break_down(
     batch, curve = _pick_batch(steps, batch, statistic)
     profiled = profiled_steps(steps, batch)
     if profiled.empty:
-        raise CurvescopeError(f"No step of batch {batch} was profiled: there is nothing to break down.")
-    times = kernel_times(work, profiled, _grouped_by(by), (*_AMOUNTS, _DURATION), by_name=by == "kernel")
+        raise CurvescopeError(
+            f"No step of batch {batch} was profiled: there is nothing to break down."
+        )
+    times = kernel_times(
+        work, profiled, _grouped_by(by), (*_AMOUNTS, _DURATION), by_name=by == "kernel"
+    )
     busy = (times["name"] != IDLE).to_numpy()
-    if not busy.any() and not any(piece.num_rows for piece in work(["step"])):  # unrecorded work is not idle time
+    if not busy.any() and not any(
+        piece.num_rows for piece in work(["step"])
+    ):  # unrecorded work is not idle time
         raise CurvescopeError(
             f"No kernel, memcpy or memset of the device was recorded: there is nothing to break down. {RECORD_DEVICE}"
         )
@@ -186,7 +238,9 @@ def break_down(
     classes = layer_classes or {}
     if operators is not None:
         kernels = partial(_named_kernels, work, profiled)
-        groups = repeated_layers(times, operators, classes, None if marked is None else marked.layers(), kernels)
+        groups = repeated_layers(
+            times, operators, classes, None if marked is None else marked.layers(), kernels
+        )
         names, classes = group_of(groups), classes_with(classes, groups)
         times = times.assign(layer=with_groups(times["layer"], names))
         marked = None if marked is None else marked.grouped(names)
@@ -204,21 +258,51 @@ def break_down(
     whole_ms = math.fsum(row.time_ms for row in rows)
     if curve is None:
         apart = set_aside_sentence(walls_ms)
-        return Breakdown(batch, whole_ms, tuple(rows), None, 0, len(walls_ms), len(used), numbers, set_aside=apart)
+        return Breakdown(
+            batch,
+            whole_ms,
+            tuple(rows),
+            None,
+            0,
+            len(walls_ms),
+            len(used),
+            numbers,
+            set_aside=apart,
+        )
     point = curve.at(batch)
     (spread,) = _spreads(walls_ms[None, used])
-    rows.append(Row(OVERHEAD, overhead := point.time_ms.value - whole_ms, spread, None, None, None, None))
-    return Breakdown(batch, point.time_ms.value, tuple(rows), overhead, point.n, len(walls_ms), len(used), numbers)
+    rows.append(
+        Row(OVERHEAD, overhead := point.time_ms.value - whole_ms, spread, None, None, None, None)
+    )
+    return Breakdown(
+        batch,
+        point.time_ms.value,
+        tuple(rows),
+        overhead,
+        point.n,
+        len(walls_ms),
+        len(used),
+        numbers,
+    )
 
 
-def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple[int | None, Curve | None]:
+def _pick_batch(
+    steps: pd.DataFrame, batch: int | None, statistic: str
+) -> tuple[int | None, Curve | None]:
     """Choose the batch size, by default the largest, and its curve, None if no step ran unprofiled."""
     curve = None if steps["profiled"].all() else cost_curve(steps, statistic)
-    batches = curve.conditions if curve else tuple(sorted(int(b) for b in steps["batch"].dropna().unique()))
+    batches = (
+        curve.conditions
+        if curve
+        else tuple(sorted(int(b) for b in steps["batch"].dropna().unique()))
+    )
     if batch is None and batches:
         batch = batches[-1]
     if batch is not None and batch not in batches:
-        measured = ", ".join(map(str, batches)) or "steps of unknown batch size; give it with --batch when importing"
+        measured = (
+            ", ".join(map(str, batches))
+            or "steps of unknown batch size; give it with --batch when importing"
+        )
         raise CurvescopeError(f"Batch {batch} was not measured; this recording has {measured}.")
     return batch, curve
 
@@ -261,7 +345,9 @@ def _with_layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> pd.D
     return groups.assign(layer=labels[code], phase=None)
 
 
-def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints, steps: int) -> list[Row]:
+def _rows(
+    groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints, steps: int
+) -> list[Row]:
     """One row per group, over the steps used, largest first."""
     keys = KEYS[by]
     if by == "layer":
@@ -278,7 +364,12 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
     inside = step >= 0
     per_step_ns = np.zeros((len(labels), len(used)))
     np.add.at(per_step_ns, (code[inside], step[inside]), groups["exclusive_ns"].to_numpy()[inside])
-    sums = groups[["calls", *_AMOUNTS]][inside].groupby(code[inside]).sum(min_count=1).reindex(range(len(labels)))
+    sums = (
+        groups[["calls", *_AMOUNTS]][inside]
+        .groupby(code[inside])
+        .sum(min_count=1)
+        .reindex(range(len(labels)))
+    )
     spreads = _spreads(per_step_ns / 1e6)
     # Times of the kernels that have an amount: exclusive ones, and those of its rate.
     known_ms, rated_ms = np.zeros((2, len(_AMOUNTS), len(labels)))
@@ -288,12 +379,16 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
         known = inside & groups[amount].notna().to_numpy()
         for times, of_groups in ((known_ms, exclusive), (rated_ms, rated)):
             times[i] = np.bincount(code[known], of_groups[known] / 1e6, len(labels))
-    shared = groups["shared"] & (by in ("layer", "op"))  # the operators of a fused kernel are of one kernel
+    shared = groups["shared"] & (
+        by in ("layer", "op")
+    )  # the operators of a fused kernel are of one kernel
     fused_ns = np.bincount(code[inside], (groups["exclusive_ns"] * shared)[inside], len(labels))
     precisions = _precisions(groups[inside], code[inside], len(used))
     durations_ns = np.bincount(code[inside], groups[_DURATION].fillna(0.0)[inside], len(labels))
     rows = []
-    for i, (label, calls, *amounts) in enumerate(zip(labels, *(sums[c] for c in sums), strict=True)):
+    for i, (label, calls, *amounts) in enumerate(
+        zip(labels, *(sums[c] for c in sums), strict=True)
+    ):
         time_ms = float(per_step_ns[i].sum()) / 1e6
         flops, *_ = values = [None if pd.isna(amount) else float(amount) for amount in amounts]
         # Nanoseconds over milliseconds make the use of tensor pipes a share, too.
@@ -307,7 +402,11 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
                 label,
                 time_ms / len(used),
                 spreads[i],
-                None if label.startswith(IDLE) else 0.0 if pd.isna(calls) else float(calls) / len(used),
+                None
+                if label.startswith(IDLE)
+                else 0.0
+                if pd.isna(calls)
+                else float(calls) / len(used),
                 None if flops is None else flops / len(used),
                 gflops,
                 gbs,
@@ -328,7 +427,9 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
 def _precisions(groups: pd.DataFrame, code: Ints, steps: int) -> dict[int, dict[str, float]]:
     """FLOPs per step of each row by the precision of its kernels."""
     worked = groups["flops"].gt(0).to_numpy()
-    named = groups["name"][worked].map({name: kernel_precision(str(name)) for name in groups["name"].unique()})
+    named = groups["name"][worked].map(
+        {name: kernel_precision(str(name)) for name in groups["name"].unique()}
+    )
     sums = groups["flops"][worked].groupby([code[worked], named.to_numpy()]).sum()
     found: dict[int, dict[str, float]] = {}
     for (row, precision), flops in sums.items():

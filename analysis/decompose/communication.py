@@ -26,7 +26,12 @@ from .kernel_times import Work, of_steps, profiled_steps
 from .statistics import Ints, normal_estimate
 
 _WHOLE = ("Broadcast", "Reduce", "SendRecv")
-_PARTS = {"AllReduce": 2, "AllGather": 1, "ReduceScatter": 1, "AlltoAll": 1}  # times (ranks - 1) / ranks
+_PARTS = {
+    "AllReduce": 2,
+    "AllGather": 1,
+    "ReduceScatter": 1,
+    "AlltoAll": 1,
+}  # times (ranks - 1) / ranks
 _SAME = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "flops"]
 _DESCRIBED = ["collective", "group_size", "message_bytes"]
 _PLACE = ["process", "device"]
@@ -48,7 +53,9 @@ class Collectives:
     time_ms: float  # sum of their durations per step, with waiting for other ranks
     overlapped: float  # share of that time in which another kernel runs, 0 to 1
     algorithm_gb_per_s: float | None  # S/t of the mean call; None without a message
-    bus_gb_per_s: float | None  # rate on the bus of the mean call; None without a message or a number of ranks
+    bus_gb_per_s: (
+        float | None
+    )  # rate on the bus of the mean call; None without a message or a number of ranks
     fastest_bus_gb_per_s: float | None  # the same of the fastest call
 
 
@@ -95,7 +102,9 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
     if communicating.empty:
         return None
     count, compared = len(profiled), _compared(other)
-    excess = normal_estimate(float(compared["excess_ms"].sum()) / count, _error_ms(compared) / count)
+    excess = normal_estimate(
+        float(compared["excess_ms"].sum()) / count, _error_ms(compared) / count
+    )
     return Communication(
         collectives=_collectives(communicating, count),
         time_ms=_union_ms(communicating) / count,
@@ -108,7 +117,9 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
     )
 
 
-def slow_downs(work: Work, steps: pd.DataFrame, names: Mapping[str, str] = MappingProxyType({})) -> pd.DataFrame:
+def slow_downs(
+    work: Work, steps: pd.DataFrame, names: Mapping[str, str] = MappingProxyType({})
+) -> pd.DataFrame:
     """The slow-down of kernels beside communication, by batch size, layer (or group of repeated layers) and phase.
 
     Columns, per step, are expected_ms (time of the compared calls had they run alone), excess_ms (their slow-down),
@@ -120,19 +131,29 @@ def slow_downs(work: Work, steps: pd.DataFrame, names: Mapping[str, str] = Mappi
     for batch, of_batch in profiled.groupby("batch"):
         calls = _calls(work, of_batch)
         compared = _compared(calls[~calls["communicates"]])
-        compared = compared.assign(layer=[names.get(layer, layer) for layer in compared["layer"].astype(object)])
-        for (layer, phase), of_term in compared.groupby(["layer", "phase"], dropna=False, observed=True, sort=False):
+        compared = compared.assign(
+            layer=[names.get(layer, layer) for layer in compared["layer"].astype(object)]
+        )
+        for (layer, phase), of_term in compared.groupby(
+            ["layer", "phase"], dropna=False, observed=True, sort=False
+        ):
             # While two kernels run, each has half of the time.
             shared = of_term["excess_ms"] * of_term["overlap_ms"] / of_term["ms"] / 2
             sums = (of_term["alone_ms"].sum(), of_term["excess_ms"].sum(), _error_ms(of_term))
             parts = ((of_term["excess_ms"] - shared).sum(), shared.sum())
-            rows.append((batch, layer, phase, *(float(value) / len(of_batch) for value in (*sums, *parts))))
+            rows.append(
+                (batch, layer, phase, *(float(value) / len(of_batch) for value in (*sums, *parts)))
+            )
     amounts = ("expected_ms", "excess_ms", "error_ms", "own_ms", "shared_ms")
     return pd.DataFrame(rows, columns=["batch", "layer", "phase", *amounts])
 
 
 def _communicates(work: Work) -> bool:
-    names = {name for piece in work(["name"]) for name in pc.unique(piece["name"].cast(pa.string())).to_pylist()}
+    names = {
+        name
+        for piece in work(["name"])
+        for name in pc.unique(piece["name"].cast(pa.string())).to_pylist()
+    }
     return any(map(is_communication, names))
 
 
@@ -153,7 +174,10 @@ def _calls(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
     overlap = np.zeros(len(calls), np.int64)
     for rows in calls.groupby(_PLACE, dropna=False).indices.values():
         communicating = calls["communicates"].to_numpy()[rows]
-        for these, others in ((rows[communicating], rows[~communicating]), (rows[~communicating], rows[communicating])):
+        for these, others in (
+            (rows[communicating], rows[~communicating]),
+            (rows[~communicating], rows[communicating]),
+        ):
             overlap[these] = _covered(start[these], end[these], start[others], end[others])
     calls["ms"], calls["overlap_ms"] = (end - start) / 1e6, overlap / 1e6
     calls["beside"] = calls["overlap_ms"] >= _BESIDE * calls["ms"]
@@ -164,7 +188,11 @@ def _merged(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Starts and ends of the union of intervals, in order."""
     order = np.argsort(start, kind="stable")
     begins, ends = start[order], np.maximum.accumulate(end[order])
-    first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1])) if len(begins) else np.zeros(0, np.int64)
+    first = (
+        np.flatnonzero(np.append(True, begins[1:] > ends[:-1]))
+        if len(begins)
+        else np.zeros(0, np.int64)
+    )
     return begins[first], ends[np.append(first[1:], len(begins))[: len(first)] - 1]
 
 
@@ -202,7 +230,9 @@ def _compared(other: pd.DataFrame) -> pd.DataFrame:
     other = other.assign(key=other.groupby(_SAME, dropna=False, observed=True).ngroup())
     alone = other[other["overlap_ms"] == 0].groupby("key")["ms"].agg(["mean", "var", "size"])
     slow = other[other["beside"]].groupby("key")["ms"].agg(["var", "size"])
-    often = alone.index[alone["size"] >= _LEAST_CALLS].intersection(slow.index[slow["size"] >= _LEAST_CALLS])
+    often = alone.index[alone["size"] >= _LEAST_CALLS].intersection(
+        slow.index[slow["size"] >= _LEAST_CALLS]
+    )
     rows = other[other["beside"] & other["key"].isin(often)]
     alone_ms = rows["key"].map(alone["mean"])
     return rows.assign(
@@ -215,7 +245,9 @@ def _compared(other: pd.DataFrame) -> pd.DataFrame:
 
 def _error_ms(compared: pd.DataFrame) -> float:
     """Standard error of the sum of the slow-downs: calls of one kernel share the mean that they are compared with."""
-    calls = compared.groupby("key").agg(n=("ms", "size"), alone=("alone_var", "first"), beside=("beside_var", "first"))
+    calls = compared.groupby("key").agg(
+        n=("ms", "size"), alone=("alone_var", "first"), beside=("beside_var", "first")
+    )
     return math.sqrt(float((calls["n"] * calls["beside"] + calls["n"] ** 2 * calls["alone"]).sum()))
 
 
@@ -236,13 +268,17 @@ def _slowed(compared: pd.DataFrame, steps: int) -> tuple[Slowed, ...]:
 def _collectives(calls: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
     """Calls by collective, group size, message and algorithm, the longest first."""
     names = calls["name"].astype(object)
-    by_name = names.map({name: collective_of_kernel(name) or short_name(name) for name in names.unique()})
+    by_name = names.map(
+        {name: collective_of_kernel(name) or short_name(name) for name in names.unique()}
+    )
     calls = calls.assign(
         collective=calls["collective"].astype(object).fillna(by_name),
         algorithm=names.map({name: algorithm(name) for name in names.unique()}),
     )
     collectives = []
-    for (name, ranks, message, how), rows in calls.groupby([*_DESCRIBED, "algorithm"], dropna=False, sort=False):
+    for (name, ranks, message, how), rows in calls.groupby(
+        [*_DESCRIBED, "algorithm"], dropna=False, sort=False
+    ):
         time_ms, calls = float(rows["ms"].sum()), len(rows)
         size = None if pd.isna(message) else int(message)
         group = None if pd.isna(ranks) else int(ranks)
@@ -260,7 +296,9 @@ def _collectives(calls: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
                 overlapped=float(rows["overlap_ms"].sum()) / time_ms,
                 algorithm_gb_per_s=mean,
                 bus_gb_per_s=None if mean is None or factor is None else mean * factor,
-                fastest_bus_gb_per_s=None if fastest is None or factor is None else fastest * factor,
+                fastest_bus_gb_per_s=None
+                if fastest is None or factor is None
+                else fastest * factor,
             )
         )
     return tuple(sorted(collectives, key=lambda collective: -collective.time_ms))

@@ -78,7 +78,9 @@ class Curve:
     profiled: bool = False  # whether the steps were profiled, e.g. in a sweep of imported profiles
     # correlation of the errors of two rounds, the largest of any condition; 0 if the order is unknown
     round_correlation: float = 0.0
-    focused: tuple[Curve, ...] = ()  # curves over some of the conditions, each from more rounds than this one
+    focused: tuple[
+        Curve, ...
+    ] = ()  # curves over some of the conditions, each from more rounds than this one
     unit: str = STEP  # what the times are of, see `Recording.unit`
     # neighbouring conditions between which a sweep found a jump, see `profiling.measure.probing`
     jumps: tuple[tuple[Condition, Condition], ...] = ()
@@ -103,7 +105,9 @@ class Curve:
 
     def behind(self, functional: Functional) -> Curve:
         """The curve that a functional is evaluated on: this one, or a focused one from more rounds."""
-        able = (curve for curve in self.focused if curve._position.keys() >= set(functional.conditions))
+        able = (
+            curve for curve in self.focused if curve._position.keys() >= set(functional.conditions)
+        )
         return max(able, key=lambda curve: curve.rounds, default=self)
 
     def evaluate(self, functional: Functional) -> Estimate:
@@ -121,9 +125,13 @@ class Curve:
             errors = None if errors is None else _MS_PER_S * errors / values**2
             values, replicates = _MS_PER_S / values, _MS_PER_S / replicates
         if errors is not None:
-            return normal_estimate(float(weights @ values), float(np.hypot.reduce(weights * errors)))
+            return normal_estimate(
+                float(weights @ values), float(np.hypot.reduce(weights * errors))
+            )
         scale = float(np.abs(weights * values).max())
-        return estimate(float(weights @ values), replicates @ weights, self.rounds_behind(functional), scale)
+        return estimate(
+            float(weights @ values), replicates @ weights, self.rounds_behind(functional), scale
+        )
 
     def rounds_behind(self, functional: Functional) -> float:
         """Effective number of rounds behind a functional of this curve; a modelled one has no rounds of points."""
@@ -172,7 +180,9 @@ def shared_rounds(steps: pd.DataFrame, by: str = "batch") -> list[int]:
     return sorted(round_ for round_, conditions in visited.items() if conditions == every)
 
 
-def focused_rounds(steps: pd.DataFrame, by: str = "batch") -> list[tuple[tuple[Condition, ...], list[int]]]:
+def focused_rounds(
+    steps: pd.DataFrame, by: str = "batch"
+) -> list[tuple[tuple[Condition, ...], list[int]]]:
     """Sets of two or more conditions that more rounds visited than visited every condition, with these rounds.
 
     A benchmark of operators has none: it ends the visits of each problem once its time is known, and all of them count.
@@ -198,7 +208,9 @@ def steps_in_rounds(
     return steps[steps[by].isin(conditions) & steps["round"].isin(rounds)]
 
 
-def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | None = None, by: str = "batch") -> Curve:
+def cost_curve(
+    steps: pd.DataFrame, statistic: str = "median", noise: float | None = None, by: str = "batch"
+) -> Curve:
     """Compute the curve of the unprofiled steps; CurvescopeError if no step was timed, or its batch size is unknown.
 
     A round that left out a condition, e.g. by an interruption, counts only for functionals of the conditions that it
@@ -213,7 +225,9 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     if timed.empty:
         raise CurvescopeError(NO_CURVE)
     if timed[by].isna().any():
-        raise CurvescopeError("Steps of this recording have no batch size; give it with --batch when importing.")
+        raise CurvescopeError(
+            "Steps of this recording have no batch size; give it with --batch when importing."
+        )
     shared = shared_rounds(timed, by)
     focused = tuple(
         cost_curve(steps_in_rounds(timed, conditions, rounds, by), statistic, by=by)
@@ -238,7 +252,9 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
         center = float(STATISTICS[statistic](values))
         used = sum(round_ in rounds for round_ in shared)
         if used:
-            drawn_times = replicate([rounds.get(round_, _NONE) for round_ in shared], drawn, statistic)
+            drawn_times = replicate(
+                [rounds.get(round_, _NONE) for round_ in shared], drawn, statistic
+            )
             if statistic == FASTER_HALF:
                 drawn_times = widened(drawn_times, center, used)
         else:
@@ -257,11 +273,19 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     return curve if noise is None or len(shared) > 1 else _with_stated_errors(curve, timed, noise)
 
 
-def _round_correlation(timed: pd.DataFrame, visits: Mapping[tuple[Condition, int], Ints]) -> dict[Condition, float]:
+def _round_correlation(
+    timed: pd.DataFrame, visits: Mapping[tuple[Condition, int], Ints]
+) -> dict[Condition, float]:
     """Correlation of the errors of two rounds, by condition, from the correlation of consecutive visits."""
-    if "start_ns" not in timed or timed["start_ns"].isna().any() or (timed["duration_ns"] <= 0).any():
+    if (
+        "start_ns" not in timed
+        or timed["start_ns"].isna().any()
+        or (timed["duration_ns"] <= 0).any()
+    ):
         return {}
-    start_ns, duration_ns = (timed[column].to_numpy(np.int64) for column in ("start_ns", "duration_ns"))
+    start_ns, duration_ns = (
+        timed[column].to_numpy(np.int64) for column in ("start_ns", "duration_ns")
+    )
     began_ns = np.array([start_ns[rows].min() for rows in visits.values()])
     order = np.argsort(began_ns)
     if not np.diff(began_ns[order]).all():
@@ -275,7 +299,8 @@ def _round_correlation(timed: pd.DataFrame, visits: Mapping[tuple[Condition, int
     for of_condition in positions.values():
         errors[of_condition] -= np.median(logs[of_condition])
     return {
-        condition: mean_correlation(errors, np.array(of_condition)) for condition, of_condition in positions.items()
+        condition: mean_correlation(errors, np.array(of_condition))
+        for condition, of_condition in positions.items()
     }
 
 
@@ -295,4 +320,6 @@ def _published_error(rows: pd.DataFrame) -> float | None:
     if len(rows) != 1 or "relative_spread" not in rows or rows["relative_spread"].isna().all():
         return None
     averaged = rows["averaged_steps"].iloc[0]
-    return float(rows["relative_spread"].iloc[0]) / (1.0 if pd.isna(averaged) else float(averaged) ** 0.5)
+    return float(rows["relative_spread"].iloc[0]) / (
+        1.0 if pd.isna(averaged) else float(averaged) ** 0.5
+    )

@@ -21,7 +21,11 @@ def exclusive_ns(
 
 
 def layered_exclusive_ns(
-    start_ns: npt.ArrayLike, duration_ns: npt.ArrayLike, levels: npt.ArrayLike, window_start_ns: int, window_ns: int
+    start_ns: npt.ArrayLike,
+    duration_ns: npt.ArrayLike,
+    levels: npt.ArrayLike,
+    window_start_ns: int,
+    window_ns: int,
 ) -> tuple[Floats, float]:
     """Share the window as `exclusive_ns`, the lowest level, from 0, first.
 
@@ -30,7 +34,11 @@ def layered_exclusive_ns(
     """
     # Relative to the window, so that float64 holds nanoseconds of any clock without rounding.
     start = np.clip(np.asarray(start_ns, dtype=np.int64) - window_start_ns, 0, window_ns)
-    end = np.asarray(start_ns, dtype=np.int64) + np.asarray(duration_ns, dtype=np.int64) - window_start_ns
+    end = (
+        np.asarray(start_ns, dtype=np.int64)
+        + np.asarray(duration_ns, dtype=np.int64)
+        - window_start_ns
+    )
     end = np.maximum(np.clip(end, 0, window_ns), start)
     edges = np.unique(np.concatenate([start, end, [0, window_ns]]))
     first, last = np.searchsorted(edges, start), np.searchsorted(edges, end)

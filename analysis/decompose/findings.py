@@ -23,16 +23,23 @@ class FindingVerdict(Word):
     ANOMALY = "anomaly"
     FIXED_COST = "fixed cost"  # significant, and as an amortised fixed cost gives it
     SMALL = "real but under 2 %"
-    SMALL_IN_TABLE = "real but under 5 %"  # of a table of times, whose curves bend a little everywhere
+    SMALL_IN_TABLE = (
+        "real but under 5 %"  # of a table of times, whose curves bend a little everywhere
+    )
     CORNER = "corner of max(host, device)"  # of a table of times: flat, then proportional
-    NOT_SIGNIFICANT = "not significant"  # its own interval excludes 0, but Holm's correction takes it back
+    NOT_SIGNIFICANT = (
+        "not significant"  # its own interval excludes 0, but Holm's correction takes it back
+    )
     NOISE = "noise"
     UNKNOWN = "unknown"  # without an interval: one step of each size, so that whether it repeats is unknown
 
 
 LARGE = 0.05  # of a step: worth more rounds while it is not distinguished from 0
 LEVEL_OF_A_LOOK = 0.01  # of the tests of a sweep that goes on
-UNDECIDED = (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT)  # more rounds may make it an anomaly
+UNDECIDED = (
+    FindingVerdict.NOISE,
+    FindingVerdict.NOT_SIGNIFICANT,
+)  # more rounds may make it an anomaly
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,11 @@ class Finding:
     shape: str = field(init=False)  # super-linear or sub-linear; concave-up or concave-down
 
     def __post_init__(self) -> None:
-        shapes = ("sub-linear", "super-linear") if self.shown.kind == "excess" else ("concave-down", "concave-up")
+        shapes = (
+            ("sub-linear", "super-linear")
+            if self.shown.kind == "excess"
+            else ("concave-down", "concave-up")
+        )
         object.__setattr__(self, "shape", shapes[self.value.value > 0])
 
 
@@ -122,14 +133,20 @@ def found_falls(curve: Curve) -> list[tuple[Condition, Condition]]:
     return falls
 
 
-def _verdict(curve: Curve, shown: Functional, tested: Functional, value: Estimate, p_adjusted: float) -> FindingVerdict:
+def _verdict(
+    curve: Curve, shown: Functional, tested: Functional, value: Estimate, p_adjusted: float
+) -> FindingVerdict:
     size_ms = curve.at(tested.last).time_ms.value
     if not math.isfinite(value.low):
         return FindingVerdict.UNKNOWN
     if p_adjusted < LEVEL:
         if tested.kind == "excess" and value.value < 0:
             return FindingVerdict.FIXED_COST
-        return FindingVerdict.ANOMALY if abs(value.value) >= MATERIAL * size_ms else FindingVerdict.SMALL
+        return (
+            FindingVerdict.ANOMALY
+            if abs(value.value) >= MATERIAL * size_ms
+            else FindingVerdict.SMALL
+        )
     if tested.kind == "bend":
         visible = curve.evaluate(shown)
         if value.p >= LEVEL and (visible.low > 0 or visible.high < 0):
@@ -148,9 +165,13 @@ def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
 
     All adjacent pairs form one family (Holm). Pairs without profiled steps cannot be split.
     """
-    fixed_costs = [fixed_cost(*pair) for pair in neighbours(curve.conditions)[0] if pair not in curve.jumps]
+    fixed_costs = [
+        fixed_cost(*pair) for pair in neighbours(curve.conditions)[0] if pair not in curve.jumps
+    ]
     values = [curve.evaluate(functional) for functional in fixed_costs]
-    for functional, value, p in zip(fixed_costs, values, holm([value.p for value in values]), strict=True):
+    for functional, value, p in zip(
+        fixed_costs, values, holm([value.p for value in values]), strict=True
+    ):
         material = value.value >= MATERIAL * curve.at(functional.at).time_ms.value
         if p < LEVEL and material and set(functional.conditions) <= set(profiled):
             return functional

@@ -15,7 +15,9 @@ AXES = ("log2", "linear", "throughput")
 EXCESS = "excess"
 FIXED_COST = "fixed cost"
 THROUGHPUT = "samples/s"
-CANCELS = 2.0  # an anomaly with a part of more than twice its size is a small difference of large parts
+CANCELS = (
+    2.0  # an anomaly with a part of more than twice its size is a small difference of large parts
+)
 # Anything hashable: a batch size, (devices, batch size), a run, a rank.
 Condition: TypeAlias = Any
 
@@ -27,12 +29,18 @@ class Functional:
     kind: str  # excess, fixed cost, curvature, bend, or the name of another comparison
     at: Condition  # condition of the functional; for an excess or a fixed cost the smaller of the two batch sizes
     to: Condition | None  # the larger batch size of an excess or a fixed cost; None for other kinds
-    coefficients: tuple[tuple[Condition, float], ...]  # (condition, coefficient), increasing in batch size
+    coefficients: tuple[
+        tuple[Condition, float], ...
+    ]  # (condition, coefficient), increasing in batch size
     unit: str = "ms"  # unit of the value, for T in ms
-    label: str = field(init=False, compare=False)  # a short name, e.g. `excess 4→8` or `curvature at 8`.
+    label: str = field(
+        init=False, compare=False
+    )  # a short name, e.g. `excess 4→8` or `curvature at 8`.
 
     def __post_init__(self) -> None:
-        label = f"{self.kind} at {self.at}" if self.to is None else f"{self.kind} {self.at}→{self.to}"
+        label = (
+            f"{self.kind} at {self.at}" if self.to is None else f"{self.kind} {self.at}→{self.to}"
+        )
         object.__setattr__(self, "label", label)
 
     @property
@@ -89,13 +97,21 @@ def curvature(before: int, at: int, after: int, axis: str = "log2") -> Functiona
         weights = (1 / (left * mean), -(1 / left + 1 / right) / mean, 1 / (right * mean))
         points = zip((before, at, after), weights, strict=True)
         if axis == "throughput":
-            return Functional("curvature", at, None, tuple((b, w * b) for b, w in points), THROUGHPUT)
+            return Functional(
+                "curvature", at, None, tuple((b, w * b) for b, w in points), THROUGHPUT
+            )
         return Functional("curvature", at, None, tuple((b, w / b) for b, w in points), "ms/sample")
     if axis != "linear":
         raise ValueError(f"axis is one of {AXES}, not {axis!r}")
-    spans = ((before - at) * (before - after), (at - before) * (at - after), (after - before) * (after - at))
+    spans = (
+        (before - at) * (before - after),
+        (at - before) * (at - after),
+        (after - before) * (after - at),
+    )
     points = zip((before, at, after), spans, strict=True)
-    return Functional("curvature", at, None, tuple((b, 2.0 / span) for b, span in points), "ms/sample²")
+    return Functional(
+        "curvature", at, None, tuple((b, 2.0 / span) for b, span in points), "ms/sample²"
+    )
 
 
 def bend(before: int, at: int, after: int) -> Functional:

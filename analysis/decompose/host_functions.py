@@ -37,7 +37,10 @@ class HostFunctions:
 
     def during(self, begin_ns: int, end_ns: int) -> HostCode | None:
         """The functions in a time, of the thread that begins most of them in it; None if none is known."""
-        inside = [rows[(rows["start_ns"] < end_ns) & (rows["end_ns"] > begin_ns)] for rows in self._threads]
+        inside = [
+            rows[(rows["start_ns"] < end_ns) & (rows["end_ns"] > begin_ns)]
+            for rows in self._threads
+        ]
         inside = [rows for rows in inside if len(rows)]
         if not inside:
             return None
@@ -47,15 +50,21 @@ class HostFunctions:
         for name, time_ns in _own(busiest, begin_ns, end_ns):
             own[name] = own.get(name, 0) + time_ns
         least = _LEAST_SHARE * (end_ns - begin_ns)
-        longest = sorted(((n, t) for n, t in own.items() if t >= least), key=lambda item: -item[1])[:_MOST]
+        longest = sorted(((n, t) for n, t in own.items() if t >= least), key=lambda item: -item[1])[
+            :_MOST
+        ]
         overlap = np.minimum(busiest["end_ns"], end_ns) - np.maximum(busiest["start_ns"], begin_ns)
         around = busiest.loc[overlap >= _AROUND * (end_ns - begin_ns), "name"]
-        return HostCode(tuple((name, time_ns / 1e6) for name, time_ns in longest), tuple(map(str, around)))
+        return HostCode(
+            tuple((name, time_ns / 1e6) for name, time_ns in longest), tuple(map(str, around))
+        )
 
 
 def _own(rows: pd.DataFrame, begin_ns: int, end_ns: int) -> Iterator[tuple[str, int]]:
     """Each function of one thread, in order, with its own time inside a window."""
-    open_: list[list[int | str]] = []  # name, end, own time so far, moment up to which that is known
+    open_: list[
+        list[int | str]
+    ] = []  # name, end, own time so far, moment up to which that is known
     moment = begin_ns
 
     def pass_time(until: int) -> None:
@@ -64,7 +73,9 @@ def _own(rows: pd.DataFrame, begin_ns: int, end_ns: int) -> Iterator[tuple[str, 
             open_[-1][2] = int(open_[-1][2]) + until - moment
         moment = max(moment, until)
 
-    for name, start, end in zip(*(rows[c].tolist() for c in ("name", "start_ns", "end_ns")), strict=True):
+    for name, start, end in zip(
+        *(rows[c].tolist() for c in ("name", "start_ns", "end_ns")), strict=True
+    ):
         while open_ and int(open_[-1][1]) <= start:
             pass_time(min(int(open_[-1][1]), end_ns))
             closed = open_.pop()

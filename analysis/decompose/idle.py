@@ -37,7 +37,12 @@ FOLLOWS = "device: from one launched kernel to the next"
 _WAITING = "waiting for input"
 LEAST_SHARE = 0.05  # of a step; a smaller idle time is not explained
 _GAPS_AT_ONCE = 1 << 17  # about: gaps that are held before they are summed up
-_SUMMED = ("code", "after", "ns", "gaps")  # of gaps with one code before one layer: their length, and their number
+_SUMMED = (
+    "code",
+    "after",
+    "ns",
+    "gaps",
+)  # of gaps with one code before one layer: their length, and their number
 # Codes of reasons: none, none of the calls that were recorded; and where the work after a gap had been launched, that
 # it waits, or that it follows as fast as a device starts a kernel.
 _UNTOLD, _OUTSIDE, _WAITS, _FOLLOWS = -1, -2, -3, -4
@@ -60,7 +65,9 @@ class IdleTime:
     reason: str | None  # what the host did; None if unknown
     time_ms: float  # idle time per step
     gaps: float | None  # number of gaps per step; None if marked steps tell the idle time
-    before: str | None  # layer of the device work that follows most of this time; None if that has no layer
+    before: (
+        str | None
+    )  # layer of the device work that follows most of this time; None if that has no layer
 
 
 class Gaps(NamedTuple):
@@ -104,7 +111,11 @@ class StepHostSpans:
         if self._correlation is None or "correlation_id" not in work:
             return np.full(len(work), _NO_LAUNCH)
         launches = pd.DataFrame(
-            {"correlation_id": self._correlation.to_numpy(), "process": self.processes, "end_ns": self.end_ns}
+            {
+                "correlation_id": self._correlation.to_numpy(),
+                "process": self.processes,
+                "end_ns": self.end_ns,
+            }
         ).dropna(subset="correlation_id")
         keys = ["process", "correlation_id"]
         last = launches.astype({"end_ns": "Int64"}).groupby(keys, dropna=False)["end_ns"].max()
@@ -115,7 +126,9 @@ class StepHostSpans:
 
 def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps:
     """The time of a step in which no device work runs, whose starts increase."""
-    begin, end = (np.minimum(np.maximum(ns, first_ns), last_ns) for ns in (begin_ns, end_ns))  # faster than np.clip
+    begin, end = (
+        np.minimum(np.maximum(ns, first_ns), last_ns) for ns in (begin_ns, end_ns)
+    )  # faster than np.clip
     until = np.append(first_ns, np.maximum.accumulate(end))
     following = np.append(begin, last_ns)
     gaps = np.flatnonzero(following > until)
@@ -139,14 +152,23 @@ def split_at_launch(gaps: Gaps, launched_ns: Ints) -> tuple[Gaps, npt.NDArray[np
 
 
 def reasons(
-    gaps: Gaps, processes: Sequence[float], calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None
+    gaps: Gaps,
+    processes: Sequence[float],
+    calls: StepHostSpans,
+    read_ranges: Callable[[], StepHostSpans] | None,
 ) -> list[str | None]:
     """The reason for each gap of a step; None if unknown. Ranges are read only if calls leave a gap without one."""
-    return [_text(code, calls, read_ranges) for code in _reason_codes(gaps, processes, calls, read_ranges).tolist()]
+    return [
+        _text(code, calls, read_ranges)
+        for code in _reason_codes(gaps, processes, calls, read_ranges).tolist()
+    ]
 
 
 def _reason_codes(
-    gaps: Gaps, processes: Sequence[float], calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None
+    gaps: Gaps,
+    processes: Sequence[float],
+    calls: StepHostSpans,
+    read_ranges: Callable[[], StepHostSpans] | None,
 ) -> Ints:
     """The reason for each gap as `_text` reads it: a call by its code, a range by its code after the calls'."""
     codes = np.full(len(gaps.begin_ns), _UNTOLD, np.int64)
@@ -166,7 +188,9 @@ def _reason_codes(
     return codes
 
 
-def _text(code: int, calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None) -> str | None:
+def _text(
+    code: int, calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None
+) -> str | None:
     if code < 0:
         return _WITHOUT_CALL.get(code)
     if code < len(calls.names) or read_ranges is None:
@@ -191,12 +215,18 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
     if not breakdown.n_profiled or idle_ms < LEAST_SHARE * breakdown.time_ms:
         return ()
     profiled = profiled_steps(recording.frame("steps"), breakdown.batch)
-    found = step_times(recording, recording.frame("steps"), KEYS, ()) if recording.count_rows("marks") else None
+    found = (
+        step_times(recording, recording.frame("steps"), KEYS, ())
+        if recording.count_rows("marks")
+        else None
+    )
     if found is not None and found.sampled is not None:
         times = found.table
         of_step = times[(times["step"] == profiled["step"].iloc[0]) & (times["kind"] == IDLE)]
         classes = classes_with(recording.meta.get("layer_classes") or {}, found.groups)
-        rows = [(Key.of(row.layer, row.phase, IDLE), row.exclusive_ms) for row in of_step.itertuples()]
+        rows = [
+            (Key.of(row.layer, row.phase, IDLE), row.exclusive_ms) for row in of_step.itertuples()
+        ]
         rows.sort(key=lambda row: -row[1])
         return tuple(IdleTime(_host_in(key, classes), time_ms, None, None) for key, time_ms in rows)
     used = profiled["step"].isin(breakdown.used)
@@ -205,12 +235,16 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
 
 def host_spans(recording: Recording) -> tuple[StepHostSpans, Callable[[], StepHostSpans]]:
     """The calls of a recording, and what reads its ranges once."""
-    return _host(recording, "api_calls", _CALL_COLUMNS), cache(lambda: _host(recording, "ranges", HOST_COLUMNS))
+    return _host(recording, "api_calls", _CALL_COLUMNS), cache(
+        lambda: _host(recording, "ranges", HOST_COLUMNS)
+    )
 
 
 def _host(recording: Recording, table: str, columns: Sequence[str]) -> StepHostSpans:
     """The calls or ranges of a recording, with each name once in memory."""
-    spans = pa.concat_tables(list(recording.pieces(table, columns)) or [recording.arrow(table, columns)])
+    spans = pa.concat_tables(
+        list(recording.pieces(table, columns)) or [recording.arrow(table, columns)]
+    )
     return StepHostSpans(spans.to_pandas(split_blocks=True, self_destruct=True))
 
 
@@ -225,28 +259,48 @@ class _StepGaps(NamedTuple):
 
 
 def _step_gaps(
-    work: Work, steps: pd.DataFrame, calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None
+    work: Work,
+    steps: pd.DataFrame,
+    calls: StepHostSpans,
+    read_ranges: Callable[[], StepHostSpans] | None,
 ) -> Iterator[_StepGaps]:
     rows = _rows(work, steps)
     layer, layers = pd.factorize(rows["layer"])
-    start_ns, process = rows["start_ns"].to_numpy(np.int64), rows["process"].to_numpy(np.float64, na_value=np.nan)
+    start_ns, process = (
+        rows["start_ns"].to_numpy(np.int64),
+        rows["process"].to_numpy(np.float64, na_value=np.nan),
+    )
     end_ns = start_ns + rows["duration_ns"].to_numpy(np.int64)
     launched_ns = calls.ends_of(rows)
     edges = np.searchsorted(rows["step"].to_numpy(np.int64), np.arange(len(steps) + 1)).tolist()
     windows = zip(
-        *(steps[name].tolist() for name in ("step", "start_ns", "duration_ns")), edges, edges[1:], strict=False
+        *(steps[name].tolist() for name in ("step", "start_ns", "duration_ns")),
+        edges,
+        edges[1:],
+        strict=False,
     )
     for step, first_ns, length_ns, low, high in windows:
-        gaps = find_gaps(start_ns[low:high], end_ns[low:high], int(first_ns), int(first_ns + length_ns))
+        gaps = find_gaps(
+            start_ns[low:high], end_ns[low:high], int(first_ns), int(first_ns + length_ns)
+        )
         gaps, launched = split_at_launch(gaps, np.append(launched_ns[low:high], _NO_LAUNCH))
         own_processes = np.unique(process[low:high])
-        codes = _reason_codes(gaps, own_processes[~np.isnan(own_processes)].tolist(), calls, read_ranges)
-        codes[launched] = np.where(gaps.end_ns - gaps.begin_ns > _FOLLOWS_NS, _WAITS, _FOLLOWS)[launched]
-        yield _StepGaps(int(step), gaps, codes, np.append(layer[low:high], -1)[gaps.following], layers)
+        codes = _reason_codes(
+            gaps, own_processes[~np.isnan(own_processes)].tolist(), calls, read_ranges
+        )
+        codes[launched] = np.where(gaps.end_ns - gaps.begin_ns > _FOLLOWS_NS, _WAITS, _FOLLOWS)[
+            launched
+        ]
+        yield _StepGaps(
+            int(step), gaps, codes, np.append(layer[low:high], -1)[gaps.following], layers
+        )
 
 
 def idle_times(
-    work: Work, steps: pd.DataFrame, calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None
+    work: Work,
+    steps: pd.DataFrame,
+    calls: StepHostSpans,
+    read_ranges: Callable[[], StepHostSpans] | None,
 ) -> tuple[IdleTime, ...]:
     """The idle time of a mean step by reason, the longest first; their times add up to all of it."""
     collected: list[tuple[Ints, ...]] = []
@@ -265,8 +319,15 @@ def idle_times(
     for text, of_text in table.groupby(table["code"].map(lambda code: reason[code] or "")):
         of_layers = of_text.groupby("after")["ns"].sum()
         before = int(of_layers.idxmax())
-        time_ms, gaps_per_step = int(of_layers.sum()) / len(steps) / 1e6, int(of_text["gaps"].sum()) / len(steps)
-        times.append(IdleTime(text or None, time_ms, gaps_per_step, None if before < 0 else str(layers[before])))
+        time_ms, gaps_per_step = (
+            int(of_layers.sum()) / len(steps) / 1e6,
+            int(of_text["gaps"].sum()) / len(steps),
+        )
+        times.append(
+            IdleTime(
+                text or None, time_ms, gaps_per_step, None if before < 0 else str(layers[before])
+            )
+        )
     return tuple(sorted(times, key=lambda idle: -idle.time_ms))
 
 
@@ -283,7 +344,11 @@ def long_gaps(
         rows = np.flatnonzero(one.gaps.end_ns - one.gaps.begin_ns >= least_ns)
         reason = [_text(code, calls, read_ranges) for code in one.codes[rows].tolist()]
         before = [None if code < 0 else str(one.layers[code]) for code in one.after[rows].tolist()]
-        facts = {"step": one.step, "begin_ns": one.gaps.begin_ns[rows], "end_ns": one.gaps.end_ns[rows]}
+        facts = {
+            "step": one.step,
+            "begin_ns": one.gaps.begin_ns[rows],
+            "end_ns": one.gaps.end_ns[rows],
+        }
         found.append(pd.DataFrame({**facts, "reason": reason, "before": before}))
     return pd.concat([piece for piece in found if len(piece)] or found, ignore_index=True)
 
@@ -291,7 +356,11 @@ def long_gaps(
 def _summed(gaps: list[tuple[Ints, ...]]) -> tuple[Ints, ...]:
     """Gaps as arrays of `_SUMMED`, with those of one code and layer as one."""
     columns = map(np.concatenate, zip(*gaps, strict=True))
-    table = pd.DataFrame(dict(zip(_SUMMED, columns, strict=True))).groupby([*_SUMMED[:2]], as_index=False).sum()
+    table = (
+        pd.DataFrame(dict(zip(_SUMMED, columns, strict=True)))
+        .groupby([*_SUMMED[:2]], as_index=False)
+        .sum()
+    )
     return tuple(table[name].to_numpy() for name in _SUMMED)
 
 
@@ -309,14 +378,18 @@ def _rows(work: Work, steps: pd.DataFrame) -> pd.DataFrame:
         inside, position = of_steps(piece, steps["step"].to_numpy(np.int64))
         layer = inside["layer"]
         if not pa.types.is_dictionary(layer.type):
-            inside = inside.set_column(inside.column_names.index("layer"), "layer", layer.dictionary_encode())
+            inside = inside.set_column(
+                inside.column_names.index("layer"), "layer", layer.dictionary_encode()
+            )
         pieces.append(inside)
         positions.append(position)
     if not pieces:
         return pd.DataFrame(columns=_COLUMNS)
     table = pa.concat_tables(pieces, promote_options="permissive")
     pieces.clear()  # so that both forms never exist in full
-    rows = table.to_pandas(split_blocks=True, self_destruct=True).assign(step=np.concatenate(positions))
+    rows = table.to_pandas(split_blocks=True, self_destruct=True).assign(
+        step=np.concatenate(positions)
+    )
     step, start_ns = rows["step"].to_numpy(), rows["start_ns"].to_numpy()
     if ((step[1:] > step[:-1]) | ((step[1:] == step[:-1]) & (start_ns[1:] >= start_ns[:-1]))).all():
         return rows
@@ -329,7 +402,9 @@ def _overlaps(gaps: Gaps, spans: StepHostSpans, near: Ints) -> tuple[Ints, Ints,
     first = np.searchsorted(gaps.end_ns, start, side="right")
     count = np.maximum(np.searchsorted(gaps.begin_ns, end, side="left") - first, 0)
     span = np.repeat(np.arange(len(near)), count)
-    gap = np.arange(len(span)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+    gap = (
+        np.arange(len(span)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+    )
     length = np.minimum(end[span], gaps.end_ns[gap]) - np.maximum(start[span], gaps.begin_ns[gap])
     return gap, near[span], length
 
@@ -348,7 +423,9 @@ def _innermost(gaps: Gaps, ranges: StepHostSpans, near: Ints) -> tuple[Ints, Int
     """The gaps with a range around at least half of them, with the code of the shortest one's name."""
     gap, span, length = _overlaps(gaps, ranges, near)
     lasting = ranges.end_ns[span] - ranges.start_ns[span]
-    return _first(gap, lasting, ranges.codes[span], length >= _HALF * (gaps.end_ns - gaps.begin_ns)[gap])
+    return _first(
+        gap, lasting, ranges.codes[span], length >= _HALF * (gaps.end_ns - gaps.begin_ns)[gap]
+    )
 
 
 def _first(gap: Ints, rank: Ints, code: Ints, chosen: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:

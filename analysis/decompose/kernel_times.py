@@ -33,10 +33,27 @@ Work = Callable[[Sequence[str]], Iterable[pa.Table]]
 
 KEYS = (
     *("layer", "phase", "op", "name", "source"),
-    *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "shared_memory_bytes"),
+    *(
+        "grid_x",
+        "grid_y",
+        "grid_z",
+        "block_x",
+        "block_y",
+        "block_z",
+        "registers_per_thread",
+        "shared_memory_bytes",
+    ),
 )
 AMOUNTS = (
-    *("flops", "bytes_compulsory", "dram_bytes", "l2_bytes", "l1_bytes", "flops_executed", "sm_cycles"),
+    *(
+        "flops",
+        "bytes_compulsory",
+        "dram_bytes",
+        "l2_bytes",
+        "l1_bytes",
+        "flops_executed",
+        "sm_cycles",
+    ),
     *("achieved_occupancy", "tensor_pipe_use"),
 )
 COPIES = GPU_COPIES
@@ -49,7 +66,9 @@ _KNOWN = "known"  # bit i: the row has a value of the i-th amount
 _PANDAS_TYPES: dict[pa.DataType, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
 
 
-def device_work(recording: Recording, *, copied_bytes: bool = False, device: int | None = None) -> Work:
+def device_work(
+    recording: Recording, *, copied_bytes: bool = False, device: int | None = None
+) -> Work:
     """The kernels of a recording, one part file at a time, then its memcpy and memset as kernels of those names.
 
     With `copied_bytes` these have compulsory bytes, those that they move; they cross a bus, so that no cause which
@@ -75,13 +94,21 @@ def gpus_of(recording: Recording) -> list[int]:
     return sorted(device for device in devices.to_pylist() if device is not None)
 
 
-def copies(recording: Recording, columns: Sequence[str], *, copied_bytes: bool = False) -> Iterator[pa.Table]:
+def copies(
+    recording: Recording, columns: Sequence[str], *, copied_bytes: bool = False
+) -> Iterator[pa.Table]:
     """The memcpys and memsets of a recording as kernels of those names, see `device_work`."""
     for memory in recording.pieces("memory"):
         moved = memory.filter(
-            pc.and_(pc.is_in(memory["kind"], pa.array(["memcpy", "memset"])), memory["duration_ns"].is_valid())
+            pc.and_(
+                pc.is_in(memory["kind"], pa.array(["memcpy", "memset"])),
+                memory["duration_ns"].is_valid(),
+            )
         )
-        kind, how = pc.utf8_capitalize(moved["kind"].cast(pa.string())), moved["memcpy_kind"].cast(pa.string())
+        kind, how = (
+            pc.utf8_capitalize(moved["kind"].cast(pa.string())),
+            moved["memcpy_kind"].cast(pa.string()),
+        )
         own = {c: moved[c] for c in moved.column_names}
         if copied_bytes:
             own["bytes_compulsory"] = moved["bytes"]
@@ -125,13 +152,20 @@ def with_kind(table: pd.DataFrame) -> pd.DataFrame:
 
     Communication has no layer and no phase: it is started where a gradient is ready, and its time is no layer's.
     """
-    kind_of = {name: COMMUNICATION if is_communication(str(name)) else KERNELS for name in table["name"].unique()}
+    kind_of = {
+        name: COMMUNICATION if is_communication(str(name)) else KERNELS
+        for name in table["name"].unique()
+    }
     kind = table["name"].map({**kind_of, IDLE: IDLE})
     own = kind != COMMUNICATION
-    return table.assign(kind=kind, layer=table["layer"].where(own, None), phase=table["phase"].where(own, None))
+    return table.assign(
+        kind=kind, layer=table["layer"].where(own, None), phase=table["phase"].where(own, None)
+    )
 
 
-def kernel_totals(work: Work, keys: Sequence[str] = KEYS, amounts: Sequence[str] = AMOUNTS) -> pd.DataFrame:
+def kernel_totals(
+    work: Work, keys: Sequence[str] = KEYS, amounts: Sequence[str] = AMOUNTS
+) -> pd.DataFrame:
     """As `kernel_times`, without step, batch and idle: sums of the durations, of a recording without steps."""
     read = _with_fused(keys)
     collected = _Groups(read, amounts)
@@ -187,7 +221,9 @@ def _shares(text: str, keys: Sequence[str]) -> list[OperatorShare]:
     try:
         shares = decode_shares(text)
     except ValueError as error:
-        raise CurvescopeError(f"The column kernels.fused is damaged ({error}); record or import again.") from error
+        raise CurvescopeError(
+            f"The column kernels.fused is damaged ({error}); record or import again."
+        ) from error
     parts: dict[tuple[str | None, str], float] = {}
     for share in shares:
         key = share.layer if "layer" in keys else None, share.op if "op" in keys else ""
@@ -216,10 +252,16 @@ def group_times(
     The columns are step (its position in `profiled`), the keys, exclusive_ns, calls, the amounts and shared (see
     `split_fused`); and for idle time step, the places and exclusive_ns. Both are whole ns that add up to the wall time.
     """
-    number, start, window = (profiled[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns"))
+    number, start, window = (
+        profiled[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns")
+    )
     exclusive, gaps = exclusive_and_gaps(work, number, start, window)
     read = _with_fused(keys)
-    collected, placed, first = _Groups(["step", *read], amounts, by_name), _Groups(["step", *places], ()), 0
+    collected, placed, first = (
+        _Groups(["step", *read], amounts, by_name),
+        _Groups(["step", *places], ()),
+        0,
+    )
     for piece in work(list(dict.fromkeys(["step", "duration_ns", *read, *amounts, _PART]))):
         inside, position = of_steps(piece, number)
         rows = slice(first, first + len(position))
@@ -229,9 +271,14 @@ def group_times(
         if places:
             before = inside.append_column("exclusive_ns", pa.array(gaps[rows]))
             placed.add(before.filter(pc.greater(before["exclusive_ns"], 0)))
-    groups, idle = split_fused(collected.frame(), keys, amounts), placed.frame().drop(columns="calls")
+    groups, idle = (
+        split_fused(collected.frame(), keys, amounts),
+        placed.frame().drop(columns="calls"),
+    )
     busy, known = (
-        np.bincount(rows["step"].to_numpy(np.int64), rows["exclusive_ns"], minlength=len(window)).astype(np.int64)
+        np.bincount(
+            rows["step"].to_numpy(np.int64), rows["exclusive_ns"], minlength=len(window)
+        ).astype(np.int64)
         for rows in (groups, idle)
     )
     rest = pd.DataFrame({"step": range(len(window)), "exclusive_ns": window - busy - known})
@@ -256,10 +303,15 @@ def of_steps(table: pa.Table, number: Ints) -> tuple[pa.Table, Ints]:
 def kernels_of(work: Work, step: int, columns: Sequence[str]) -> pd.DataFrame:
     """Every kernel of one step that has a duration; the columns include step and duration_ns."""
     pieces = [of_steps(piece, np.array([step]))[0].to_pandas() for piece in work(columns)]
-    return pd.concat([piece for piece in pieces if len(piece)] or [pd.DataFrame(columns=[*columns])], ignore_index=True)
+    return pd.concat(
+        [piece for piece in pieces if len(piece)] or [pd.DataFrame(columns=[*columns])],
+        ignore_index=True,
+    )
 
 
-def exclusive_and_gaps(work: Work, number: Ints, window_start_ns: Ints, window_ns: Ints) -> tuple[Ints, Ints]:
+def exclusive_and_gaps(
+    work: Work, number: Ints, window_start_ns: Ints, window_ns: Ints
+) -> tuple[Ints, Ints]:
     """Exclusive time of every kernel of the steps, and the gap before it, in whole ns, in the order of `work`."""
     pieces: list[tuple[npt.NDArray[np.int32], Ints, Ints]] = []
     for piece in work(_TIMES):
@@ -275,7 +327,9 @@ def exclusive_and_gaps(work: Work, number: Ints, window_start_ns: Ints, window_n
     ordered = ((step[1:] > step[:-1]) | ((step[1:] == step[:-1]) & (start[1:] >= start[:-1]))).all()
     order = None if ordered else np.lexsort((start, step))
     leading = step[::_BLOCK_ROWS] if order is None else step[order[::_BLOCK_ROWS]]
-    edges = np.unique(np.append(np.searchsorted(step, leading, sorter=order), len(step)))  # blocks of whole steps
+    edges = np.unique(
+        np.append(np.searchsorted(step, leading, sorter=order), len(step))
+    )  # blocks of whole steps
     exclusive, gaps = np.empty(len(step), np.int64), np.empty(len(step), np.int64)
     for low, high in pairwise(edges.tolist()):
         rows = slice(low, high) if order is None else order[low:high]
@@ -285,7 +339,11 @@ def exclusive_and_gaps(work: Work, number: Ints, window_start_ns: Ints, window_n
 
 
 def _share_out(
-    step: npt.NDArray[np.int32], start_ns: Ints, duration_ns: Ints, window_start_ns: Ints, window_ns: Ints
+    step: npt.NDArray[np.int32],
+    start_ns: Ints,
+    duration_ns: Ints,
+    window_start_ns: Ints,
+    window_ns: Ints,
 ) -> tuple[Ints, Ints]:
     """`exclusive_and_gaps` of whole steps, rows by step and start, rounded so that each step's sum stays."""
     low, room = window_start_ns[step], window_ns[step]
@@ -296,7 +354,9 @@ def _share_out(
     beside = (step[1:] == step[:-1]) & (start[1:] < end[:-1])
     for one in np.unique(step[1:][beside]).tolist():
         first, last = np.searchsorted(step, [one, one + 1])
-        shares, _ = exclusive_ns(start[first:last], (end - start)[first:last], 0, int(window_ns[one]))
+        shares, _ = exclusive_ns(
+            start[first:last], (end - start)[first:last], 0, int(window_ns[one])
+        )
         # The running sum is rounded, not its terms: each is exact to a nanosecond, and their sum is exact.
         exclusive[first:last] = np.diff(np.rint(np.cumsum(shares)).astype(np.int64), prepend=0)
     # Steps one after another, so that the latest end so far is never that of an earlier step.
@@ -330,7 +390,11 @@ class _Groups:
                 times = table["exclusive_ns"].cast(pa.float64(), safe=False)
                 columns[amount] = pc.multiply(columns[amount], times)
         # A call of a host operator counts once, however often others interrupt it.
-        first = pc.fill_null(pc.equal(table[_PART], 0), True) if _PART in table.column_names else np.ones_like(known)
+        first = (
+            pc.fill_null(pc.equal(table[_PART], 0), True)
+            if _PART in table.column_names
+            else np.ones_like(known)
+        )
         calls = pc.cast(first, pa.int16()) if _PART in table.column_names else pa.array(first)
         columns |= {_KNOWN: pa.array(known), "exclusive_ns": table["exclusive_ns"], "calls": calls}
         self._pieces.append(self._added(pa.table(columns)))
@@ -356,8 +420,12 @@ class _Groups:
         sums = [(name, "sum") for name in added if name not in absent]
         grouped = table.group_by(keys, use_threads=False).aggregate(sums)
         for amount in absent:
-            grouped = grouped.append_column(f"{amount}_sum", pa.nulls(grouped.num_rows, pa.float64()))
-        return grouped.select([*keys, *(f"{name}_sum" for name in added)]).rename_columns([*keys, *added])
+            grouped = grouped.append_column(
+                f"{amount}_sum", pa.nulls(grouped.num_rows, pa.float64())
+            )
+        return grouped.select([*keys, *(f"{name}_sum" for name in added)]).rename_columns(
+            [*keys, *added]
+        )
 
     def frame(self) -> pd.DataFrame:
         """The keys, exclusive_ns, calls and the amounts of all groups, in order of appearance; means are over time."""
@@ -370,7 +438,13 @@ class _Groups:
             texts = pa.array(codes, pa.string()).take(table[key])
             table = table.set_column(table.column_names.index(key), key, texts)
         frame: pd.DataFrame = table.drop_columns(_KNOWN).to_pandas(types_mapper=_PANDAS_TYPES.get)
-        frame = frame.astype({"exclusive_ns": np.int64, "calls": np.int64, **dict.fromkeys(self._amounts, np.float64)})
+        frame = frame.astype(
+            {
+                "exclusive_ns": np.int64,
+                "calls": np.int64,
+                **dict.fromkeys(self._amounts, np.float64),
+            }
+        )
         for amount in _MEANS.intersection(self._amounts):
             frame[amount] /= frame["exclusive_ns"].where(frame["exclusive_ns"] > 0)
         return frame

@@ -39,7 +39,9 @@ class Marked:
     """The marked steps of a recording."""
 
     places: tuple[Place, ...]  # layer (None outside layers) and phase
-    steps: Mapping[int, Samples]  # times by place, ms, of the steps of each batch size, without the cost of their marks
+    steps: Mapping[
+        int, Samples
+    ]  # times by place, ms, of the steps of each batch size, without the cost of their marks
     statistic: str  # statistic for T, see `statistics.STATISTICS`
     # rounds with a profiled step, by batch size; of a batch size that is missing, all
     profiled_rounds: Mapping[int, Collection[int]] = field(default_factory=dict)
@@ -79,14 +81,20 @@ class Marked:
             busy_ms *= pace / len(steps)
             taken_ms = mean_parts(self.steps[int(batch)], self.statistic)
             whole_ms = busy_ms.sum(axis=1)
-            kept = np.divide(taken_ms, whole_ms, out=np.ones_like(whole_ms), where=whole_ms > taken_ms)
+            kept = np.divide(
+                taken_ms, whole_ms, out=np.ones_like(whole_ms), where=whole_ms > taken_ms
+            )
             here = (work["batch"] == batch).to_numpy()
             factor[here] = pace * kept[place[here]]
             parts[int(batch)] = busy_ms * kept[:, None], np.maximum(taken_ms - whole_ms, 0.0)
-        settled = work.assign(**{name: work[name] * factor for name in ("exclusive_ms", "exclusive_ns")})
+        settled = work.assign(
+            **{name: work[name] * factor for name in ("exclusive_ms", "exclusive_ns")}
+        )
         share = [idle_ms / (busy_ms.sum() + idle_ms.sum()) for busy_ms, idle_ms in parts.values()]
         apart = np.max(share, axis=0) >= _LEAST_PLACED
-        phased = work["phase"].notna().any()  # steps that have no other phase than forward have none
+        phased = (
+            work["phase"].notna().any()
+        )  # steps that have no other phase than forward have none
         idle = [
             Key(layer, phase if phased else None, IDLE) if own else Key(None, None, IDLE)
             for (layer, phase), own in zip(self.places, apart, strict=True)
@@ -104,8 +112,12 @@ class Marked:
             idle_rows += [(batch, key.layer, key.phase, time_ms) for key, time_ms in of_idle]
         # One row for each profiled step and term.
         table = pd.DataFrame(idle_rows, columns=["batch", "layer", "phase", "exclusive_ms"])
-        table = kernel_times[["batch", "step", "averaged"]].drop_duplicates().merge(table, on="batch")
-        table = table.assign(name=IDLE, kind=IDLE, calls=1, shared=False, exclusive_ns=table["exclusive_ms"] * 1e6)
+        table = (
+            kernel_times[["batch", "step", "averaged"]].drop_duplicates().merge(table, on="batch")
+        )
+        table = table.assign(
+            name=IDLE, kind=IDLE, calls=1, shared=False, exclusive_ns=table["exclusive_ms"] * 1e6
+        )
         return pd.concat([settled, table], ignore_index=True), (every, samples)
 
     def grouped(self, groups: Mapping[str, str]) -> Marked:
@@ -113,7 +125,9 @@ class Marked:
         names = [(groups.get(layer or "", layer), phase) for layer, phase in self.places]
         places = tuple(dict.fromkeys(names))
         member = np.array([[name == place for place in places] for name in names], np.float64)
-        steps = {batch: Samples(of.times_ms @ member, of.rounds) for batch, of in self.steps.items()}
+        steps = {
+            batch: Samples(of.times_ms @ member, of.rounds) for batch, of in self.steps.items()
+        }
         return Marked(places, steps, self.statistic, self.profiled_rounds)
 
     def layers(self) -> dict[int, pd.DataFrame]:
@@ -121,7 +135,10 @@ class Marked:
         names = [layer or "" for layer, _ in self.places]
         different = list(dict.fromkeys(names))
         member = np.array([[name == other for other in different] for name in names], np.float64)
-        return {batch: pd.DataFrame(of.times_ms @ member, columns=different) for batch, of in self.steps.items()}
+        return {
+            batch: pd.DataFrame(of.times_ms @ member, columns=different)
+            for batch, of in self.steps.items()
+        }
 
     def _place_of(self, table: pd.DataFrame) -> Ints:
         """The place of each row: that of its layer and phase, or else that of the phase outside layers."""
@@ -163,8 +180,13 @@ def step_times(
     if by_instance:
         groups: Groups = {}
     else:
-        operators = recording.arrow("operators", ["batch", "layer", "phase", "op", "arguments", "calls"])
-        classes, layers = recording.meta.get("layer_classes") or {}, None if marked is None else marked.layers()
+        operators = recording.arrow(
+            "operators", ["batch", "layer", "phase", "op", "arguments", "calls"]
+        )
+        classes, layers = (
+            recording.meta.get("layer_classes") or {},
+            None if marked is None else marked.layers(),
+        )
         groups = repeated_layers(times, operators, classes, layers)
         names = group_of(groups)
         times = times.assign(layer=with_groups(times["layer"], names))
@@ -186,7 +208,9 @@ def hides_work(recording: Recording, kernel_times: pd.DataFrame) -> bool:
     if not (kernel_times["name"] != IDLE).any():
         return True
     on_cpu = (recording.meta.get("device") or {}).get("kind") == "cpu"
-    return on_cpu and bool(recording.meta.get("frameworks")) and not recorded_by_framework(recording)
+    return (
+        on_cpu and bool(recording.meta.get("frameworks")) and not recorded_by_framework(recording)
+    )
 
 
 def recorded_by_framework(recording: Recording) -> bool:
@@ -195,12 +219,17 @@ def recorded_by_framework(recording: Recording) -> bool:
     return bool({"jax", "tensorflow"}.intersection(sources))
 
 
-def _not_recorded(table: pd.DataFrame, sampled: Sampled | None) -> tuple[pd.DataFrame, Sampled | None]:
+def _not_recorded(
+    table: pd.DataFrame, sampled: Sampled | None
+) -> tuple[pd.DataFrame, Sampled | None]:
     table = table.assign(kind=table["kind"].mask(table["kind"] == IDLE, NOT_RECORDED))
     if sampled is None:
         return table, None
     keys, samples = sampled
-    return table, ([replace(key, kind=NOT_RECORDED) if key.kind == IDLE else key for key in keys], samples)
+    return table, (
+        [replace(key, kind=NOT_RECORDED) if key.kind == IDLE else key for key in keys],
+        samples,
+    )
 
 
 def _without_small_places(kernel_times: pd.DataFrame) -> pd.DataFrame:
@@ -211,13 +240,20 @@ def _without_small_places(kernel_times: pd.DataFrame) -> pd.DataFrame:
     of_batch = kernel_times.groupby("batch", dropna=False)["exclusive_ms"].transform("sum")
     rows = kernel_times.assign(share=kernel_times["exclusive_ms"] / of_batch)[idle]
     keys = ["layer", "phase"]
-    of_place = rows.groupby([*keys, "batch"], dropna=False)["share"].sum().groupby(keys, dropna=False).max()
+    of_place = (
+        rows.groupby([*keys, "batch"], dropna=False)["share"]
+        .sum()
+        .groupby(keys, dropna=False)
+        .max()
+    )
     large = of_place.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy() >= _LEAST_PLACED
     small = pd.Series(~large, index=rows.index).reindex(kernel_times.index, fill_value=False)
     return kernel_times.assign(**{name: kernel_times[name].mask(small, None) for name in keys})
 
 
-def without_profiler(kernel_times: pd.DataFrame, steps: pd.DataFrame, recording: Recording) -> pd.DataFrame:
+def without_profiler(
+    kernel_times: pd.DataFrame, steps: pd.DataFrame, recording: Recording
+) -> pd.DataFrame:
     """The same table with idle times less what the profiler costs, of a recording whose steps ran on a GPU.
 
     There kernels keep their times, and the profiler slows the host: what it adds to a step is time between kernels.
@@ -233,9 +269,15 @@ def without_profiler(kernel_times: pd.DataFrame, steps: pd.DataFrame, recording:
         idle_ms = rows.loc[rows["kind"] == IDLE, "exclusive_ms"].sum()
         if len(unprofiled) and idle_ms > 0:
             count = rows["step"].nunique()
-            cost_ms = rows["exclusive_ms"].sum() - count * float(STATISTICS[recording.statistic](unprofiled))
-            factor[(kernel_times["batch"] == batch).to_numpy() & idle] = 1 - min(max(cost_ms / idle_ms, 0.0), 1.0)
-    return kernel_times.assign(**{name: kernel_times[name] * factor for name in ("exclusive_ms", "exclusive_ns")})
+            cost_ms = rows["exclusive_ms"].sum() - count * float(
+                STATISTICS[recording.statistic](unprofiled)
+            )
+            factor[(kernel_times["batch"] == batch).to_numpy() & idle] = 1 - min(
+                max(cost_ms / idle_ms, 0.0), 1.0
+            )
+    return kernel_times.assign(
+        **{name: kernel_times[name] * factor for name in ("exclusive_ms", "exclusive_ns")}
+    )
 
 
 def with_averaged(kernel_times: pd.DataFrame, statistic: str | None) -> pd.DataFrame:
@@ -255,7 +297,11 @@ def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Ma
         visits = pd.MultiIndex.from_frame(steps[_VISIT])
         marks = marks[pd.MultiIndex.from_frame(marks[_VISIT]).isin(visits)]
     profiled = steps["profiled"].astype(bool)
-    if marks.empty or profiled.all() or not set(steps.loc[profiled, "batch"]) <= set(marks["batch"]):
+    if (
+        marks.empty
+        or profiled.all()
+        or not set(steps.loc[profiled, "batch"]) <= set(marks["batch"])
+    ):
         return None
     codes, places = pd.MultiIndex.from_frame(marks[["layer", "phase"]]).factorize()
     number = marks.groupby(_STEP, sort=True).ngroup().to_numpy()
@@ -265,18 +311,25 @@ def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Ma
     np.add.at(times_ms, (number, codes), marks["duration_ns"].to_numpy(np.float64) / 1e6)
     np.add.at(count, (number, codes), marks["marks"].to_numpy(np.float64))
     batch = index["batch"].to_numpy(np.int64)
-    cost_ms = _mark_cost_ms(times_ms.sum(axis=1), count.sum(axis=1), batch, steps[~profiled], statistic)
+    cost_ms = _mark_cost_ms(
+        times_ms.sum(axis=1), count.sum(axis=1), batch, steps[~profiled], statistic
+    )
     times_ms = np.maximum(times_ms - cost_ms * count, 0.0)
     rounds = index["round"].to_numpy(np.int64)
     return Marked(
         tuple((None if pd.isna(layer) else str(layer), str(phase)) for layer, phase in places),
-        {int(one): Samples(times_ms[batch == one], rounds[batch == one]) for one in np.unique(batch)},
+        {
+            int(one): Samples(times_ms[batch == one], rounds[batch == one])
+            for one in np.unique(batch)
+        },
         statistic,
         {int(one): frozenset(of) for one, of in steps[profiled].groupby("batch")["round"]},
     )
 
 
-def _mark_cost_ms(marked_ms: Floats, marks: Floats, batch: Ints, timed: pd.DataFrame, statistic: str) -> float:
+def _mark_cost_ms(
+    marked_ms: Floats, marks: Floats, batch: Ints, timed: pd.DataFrame, statistic: str
+) -> float:
     """What one mark costs: the least squares of the relative differences of marked and unmarked steps.
 
     At least nothing, and at most 5 µs, three times what was seen: a difference beyond that is noise.

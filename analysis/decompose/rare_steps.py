@@ -67,9 +67,16 @@ class RareSteps:
 
     def __post_init__(self) -> None:
         of = "" if self.batch is None else f" of batch {self.batch}"
-        when = f"every {self.period} steps" if self.period else f"steps {', '.join(map(str, self.slow[:_LISTED]))}"
+        when = (
+            f"every {self.period} steps"
+            if self.period
+            else f"steps {', '.join(map(str, self.slow[:_LISTED]))}"
+        )
         more = "" if self.period or len(self.slow) <= _LISTED else " and later"
-        told = [f"{number(one.slow)} {one.what} instead of {number(one.usual)}" for one in self.in_common]
+        told = [
+            f"{number(one.slow)} {one.what} instead of {number(one.usual)}"
+            for one in self.in_common
+        ]
         same = f"in common: {', '.join(told)}" if told else "no counter tells them from the others"
         sentence = (
             f"{len(self.slow)} of {counted(self.steps, 'step')}{of} take {number(self.slow_ms / self.usual_ms, 2)} "
@@ -85,7 +92,9 @@ def rare_steps(recording: Recording, steps: pd.DataFrame) -> tuple[RareSteps, ..
     if steps.empty or any(name in steps and steps[name].notna().any() for name in one_each):
         return ()
     ranges = recording.arrow("ranges", ["name", "step", "duration_ns"]).to_pandas()
-    inputs = ranges[ranges["name"] == PHASE_RANGE + INPUT_PHASE].groupby("step")["duration_ns"].sum()
+    inputs = (
+        ranges[ranges["name"] == PHASE_RANGE + INPUT_PHASE].groupby("step")["duration_ns"].sum()
+    )
     steps = used_steps(steps)
     steps = steps.assign(input_ns=steps["step"].map(inputs) if len(inputs) else np.nan)
     found = (_of_batch(rows) for _, rows in steps.groupby("batch", dropna=False))
@@ -128,7 +137,9 @@ def _numbers(steps: pd.DataFrame, name: str) -> Floats:
 
 def _medians_around(times_ms: Floats) -> Floats:
     """The median of the times around each, so that a slow drift of the machine is none of a step."""
-    around = pd.Series(times_ms).rolling(2 * _AROUND + 1, center=True, min_periods=_AROUND + 1).median()
+    around = (
+        pd.Series(times_ms).rolling(2 * _AROUND + 1, center=True, min_periods=_AROUND + 1).median()
+    )
     return np.asarray(around.bfill().ffill(), np.float64)
 
 

@@ -20,7 +20,9 @@ import pyarrow as pa
 from .terms import IDLE
 
 Groups = Mapping[str, tuple[str, ...]]  # layers by the name of their group
-Steps = Mapping[Any, pd.DataFrame]  # by batch size: time of each layer (a column) in every step (a row)
+Steps = Mapping[
+    Any, pd.DataFrame
+]  # by batch size: time of each layer (a column) in every step (a row)
 # A layer deviates if at some batch size its median differs from that of its group by such a part of it, by so many
 # standard errors, and by such a share of the step.
 _DEVIATES = 0.25
@@ -60,13 +62,17 @@ def repeated_layers(
         calls = named.groupby(columns, dropna=False)["calls"].sum()
         for (layer, *kernel), count in calls.items():
             if layer in work:
-                work[layer][tuple(None if pd.isna(value) else value for value in kernel)] += int(count)
+                work[layer][tuple(None if pd.isna(value) else value for value in kernel)] += int(
+                    count
+                )
     alike: dict[tuple[str, str | None, frozenset[Any]], list[str]] = {}
     patterns: Counter[str] = Counter()
     for layer in sorted(work, key=_numbers_of):
         for pattern in _patterns(layer):
             patterns[pattern] += 1
-            alike.setdefault((pattern, classes.get(layer), frozenset(work[layer].items())), []).append(layer)
+            alike.setdefault(
+                (pattern, classes.get(layer), frozenset(work[layer].items())), []
+            ).append(layer)
     groups: dict[str, tuple[str, ...]] = {}
     placed: set[str] = set()
     for (pattern, *_), equal in sorted(alike.items(), key=lambda item: -len(item[1])):
@@ -94,7 +100,11 @@ def _patterns(layer: str) -> Iterator[str]:
 
 def _steps(kernel_times: pd.DataFrame) -> Steps:
     """Time of each layer's kernels in every profiled step, by batch size."""
-    times = kernel_times.groupby(["batch", "step", "layer"], dropna=False)["exclusive_ms"].sum().unstack("layer")
+    times = (
+        kernel_times.groupby(["batch", "step", "layer"], dropna=False)["exclusive_ms"]
+        .sum()
+        .unstack("layer")
+    )
     return {batch: rows.fillna(0.0) for batch, rows in times.groupby("batch", dropna=False)}
 
 
@@ -105,7 +115,11 @@ def _alike_in_time(members: Sequence[str], steps: Steps) -> list[str]:
         usual = np.median(known, axis=0)
         error = 1.4826 * np.median(np.abs(known - usual), axis=0) / np.sqrt(len(known))
         away, whole = np.abs(usual - np.median(usual)), float(np.median(times.sum(axis=1)))
-        deviates |= (away > _DEVIATES * np.median(usual)) & (away > _ERRORS * error) & (away > _MATERIAL * whole)
+        deviates |= (
+            (away > _DEVIATES * np.median(usual))
+            & (away > _ERRORS * error)
+            & (away > _MATERIAL * whole)
+        )
     return [member for member, apart in zip(members, deviates, strict=True) if not apart]
 
 
@@ -113,7 +127,10 @@ def _named(pattern: str, members: Sequence[str]) -> str:
     """The numbers of the members in place of the `*`, e.g. `1-11`; the first, the second and the last of many runs."""
     before = pattern.index("*")
     numbers = [int(member[before:].partition(".")[0]) for member in members]
-    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    runs = [
+        [number for _, number in run]
+        for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    ]
     texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
     return ",".join(texts if len(texts) <= _MOST_RUNS else [*texts[:2], "…", texts[-1]])
 
@@ -132,5 +149,7 @@ def group_of(groups: Groups) -> dict[str, str]:
 
 def classes_with(classes: Mapping[str, str], groups: Groups) -> dict[str, str]:
     """The class of each layer, and of each group with its number of layers, e.g. `Linear, 12 times`."""
-    named = {group: (classes.get(layers[0]), f"{len(layers)} times") for group, layers in groups.items()}
+    named = {
+        group: (classes.get(layers[0]), f"{len(layers)} times") for group, layers in groups.items()
+    }
     return {**classes, **{group: ", ".join(filter(None, parts)) for group, parts in named.items()}}

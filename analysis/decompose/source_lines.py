@@ -29,7 +29,12 @@ def main_lines(lines: pd.DataFrame) -> Lines:
     columns = ["batch", "layer", "phase", "kind", "at"]
     total = lines.groupby(columns, dropna=False, sort=False)["duration_ns"].sum().reset_index()
     found: dict[Any, dict[Key, str]] = {batch: {} for batch in lines["batch"].unique()}
-    idle = total[total["kind"] == IDLE].groupby(columns[1:], dropna=False)["duration_ns"].sum().reset_index()
+    idle = (
+        total[total["kind"] == IDLE]
+        .groupby(columns[1:], dropna=False)["duration_ns"]
+        .sum()
+        .reset_index()
+    )
     for rows, batches in ((idle, list(found)), (total[total["kind"] != IDLE], None)):
         for row in rows.sort_values("duration_ns", kind="stable").itertuples():
             for batch in batches or [row.batch]:
@@ -40,12 +45,20 @@ def main_lines(lines: pd.DataFrame) -> Lines:
 def by_line(times: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
     """Kernel times of one batch size by line, in the column `line`; amounts are shared as the times of the lines."""
     keys = ["layer", "phase", "op"]
-    total = lines.groupby([*keys, "at"], dropna=False, sort=False)["duration_ns"].sum().reset_index()
+    total = (
+        lines.groupby([*keys, "at"], dropna=False, sort=False)["duration_ns"].sum().reset_index()
+    )
     sums = total.groupby(keys, dropna=False)["duration_ns"].transform("sum")
     total["part"] = (total["duration_ns"] / sums.where(sums > 0)).fillna(1.0)
     idle = times["name"] == IDLE
-    spread = times.assign(op=times["op"].where(~idle, None)).merge(total[[*keys, "at", "part"]], on=keys, how="left")
+    spread = times.assign(op=times["op"].where(~idle, None)).merge(
+        total[[*keys, "at", "part"]], on=keys, how="left"
+    )
     part, at = spread["part"].fillna(1.0), spread["at"].fillna(NO_LINE)
-    amounts = [name for name in spread.select_dtypes("number") if name not in ("step", "batch", "part")]
+    amounts = [
+        name for name in spread.select_dtypes("number") if name not in ("step", "batch", "part")
+    ]
     spread[amounts] = spread[amounts].mul(part, axis=0)
-    return spread.assign(line=at.where(spread["name"] != IDLE, f"{IDLE} at " + at)).drop(columns=["at", "part"])
+    return spread.assign(line=at.where(spread["name"] != IDLE, f"{IDLE} at " + at)).drop(
+        columns=["at", "part"]
+    )

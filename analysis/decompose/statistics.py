@@ -69,7 +69,10 @@ def medians(values: Floats, axis: int = -1) -> Any:
     """Medians without the NaN; every row holds a number. np.nanmedian gives the same in ten times the time."""
     ordered = np.moveaxis(np.sort(values, axis=axis), axis, -1)  # NaN last
     counts = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
-    middle = [np.take_along_axis(ordered, position, -1)[..., 0] for position in ((counts - 1) // 2, counts // 2)]
+    middle = [
+        np.take_along_axis(ordered, position, -1)[..., 0]
+        for position in ((counts - 1) // 2, counts // 2)
+    ]
     return (middle[0] + middle[1]) / 2
 
 
@@ -98,7 +101,11 @@ def widened(replicates: Floats, value: Any, rounds: int) -> Any:
 
 
 FASTER_HALF, MEDIAN = "mean of the faster half", "median"
-STATISTICS: dict[str, Callable[..., Any]] = {MEDIAN: medians, "mean": np.nanmean, FASTER_HALF: faster_half}
+STATISTICS: dict[str, Callable[..., Any]] = {
+    MEDIAN: medians,
+    "mean": np.nanmean,
+    FASTER_HALF: faster_half,
+}
 
 
 def spread_of(values: Floats, center: float) -> float | None:
@@ -174,7 +181,9 @@ def at_most(estimate: Estimate, most: float, freedom: float) -> float:
     return float(stdtr(freedom, -(estimate.value - most) / error))
 
 
-def time_estimate(value: float, replicates: Floats, rounds: int, round_correlation: float = 0.0) -> Estimate:
+def time_estimate(
+    value: float, replicates: Floats, rounds: int, round_correlation: float = 0.0
+) -> Estimate:
     """A time with its interval on a logarithmic scale, which never reaches 0; else as `estimate`.
 
     Correlated rounds count as the number of independent ones that gives a mean of the same variance, both in the
@@ -184,11 +193,15 @@ def time_estimate(value: float, replicates: Floats, rounds: int, round_correlati
         return estimate(value, replicates, rounds, value)
     from scipy.special import ndtri, stdtrit
 
-    freedom = max((rounds - 1) * (1 - round_correlation) / (1 + (rounds - 1) * round_correlation), 1.0)
-    low, high = np.log(np.percentile(replicates, [100 * _TAIL_OF_TIMES, 100 * (1 - _TAIL_OF_TIMES)]))
-    error = max(float(high - low) / 2 / float(ndtri(1 - _TAIL_OF_TIMES)), _RELATIVE_ROUNDING) * np.sqrt(
-        rounds / freedom
+    freedom = max(
+        (rounds - 1) * (1 - round_correlation) / (1 + (rounds - 1) * round_correlation), 1.0
     )
+    low, high = np.log(
+        np.percentile(replicates, [100 * _TAIL_OF_TIMES, 100 * (1 - _TAIL_OF_TIMES)])
+    )
+    error = max(
+        float(high - low) / 2 / float(ndtri(1 - _TAIL_OF_TIMES)), _RELATIVE_ROUNDING
+    ) * np.sqrt(rounds / freedom)
     half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
     return Estimate(value, value * float(np.exp(-half)), value * float(np.exp(half)), 0.0)
 
@@ -248,7 +261,10 @@ def share_estimate(logs: Floats, pooled: tuple[float, float]) -> Estimate:
     """
     # A group that varies more than the others has its own variance; one value alone says nothing of its process.
     own = float(np.var(logs, ddof=1)) if len(logs) > 1 else 0.0
-    error, freedom = float(np.sqrt(max(own, pooled[0]) / len(logs))), pooled[1] if len(logs) > 1 else 0.0
+    error, freedom = (
+        float(np.sqrt(max(own, pooled[0]) / len(logs))),
+        pooled[1] if len(logs) > 1 else 0.0,
+    )
     log = block_estimate(float(np.mean(logs)), error, freedom, 1.0)
     if freedom < 1:
         return Estimate(saved_share(log.value), -np.inf, np.inf, 1.0)

@@ -20,7 +20,16 @@ import pandas as pd
 
 from ...profiling.recording.schema import INPUT
 from .averaged_steps import Samples, fastest_first, undisturbed, weights_of
-from .curve import MODELLED, Curve, Point, coefficients, focused_rounds, native, shared_rounds, steps_in_rounds
+from .curve import (
+    MODELLED,
+    Curve,
+    Point,
+    coefficients,
+    focused_rounds,
+    native,
+    shared_rounds,
+    steps_in_rounds,
+)
 from .functionals import Condition, Functional
 from .statistics import (
     FASTER_HALF,
@@ -62,7 +71,11 @@ class Key:
     @classmethod
     def of(cls, layer: Any, phase: Any, kind: Any) -> Key:
         """The key of values of a table; NaN and NA become None."""
-        return cls(None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase), str(kind))
+        return cls(
+            None if pd.isna(layer) else str(layer),
+            None if pd.isna(phase) else str(phase),
+            str(kind),
+        )
 
     @property
     def label(self) -> str:
@@ -120,7 +133,9 @@ class Share:
     layer_class: str | None = None  # class of the layer, e.g. Conv2d; None if unknown.
     # line of the program with most of its time at the largest batch size, e.g. `model.py:41`; None if unknown.
     line: str | None = None
-    work: TermWork | None = None  # the part that is more work than in proportion; None if the term has no kernels
+    work: TermWork | None = (
+        None  # the part that is more work than in proportion; None if the term has no kernels
+    )
     label: str = field(init=False)  # name of the term
 
     def __post_init__(self) -> None:
@@ -156,7 +171,9 @@ class Terms:
 
     def behind(self, functional: Functional) -> Terms:
         """The terms that a functional is split into: these, or focused ones from more rounds."""
-        able = (terms for terms in self.focused if set(functional.conditions) <= set(terms.conditions))
+        able = (
+            terms for terms in self.focused if set(functional.conditions) <= set(terms.conditions)
+        )
         return max(able, key=lambda terms: len(terms.shared), default=self)
 
     def decompose(self, functional: Functional, curve: Curve | None = None) -> list[Share]:
@@ -170,7 +187,10 @@ class Terms:
         weights = coefficients(functional, self.conditions)
         rounds = self._rounds(functional)
         scale = self._scale(weights)
-        shares = [Share(key, self._estimate(functional, weights, i, scale)) for i, key in enumerate(self.keys)]
+        shares = [
+            Share(key, self._estimate(functional, weights, i, scale))
+            for i, key in enumerate(self.keys)
+        ]
         if curve is None or curve.profiled or curve.statistic == MODELLED:
             return tested(shares)
         timed = coefficients(functional, curve.conditions)
@@ -191,7 +211,9 @@ class Terms:
         replicates = np.einsum("b,rbt->r", weights, self.replicates_ms[:, :, chosen])
         return estimate(value, replicates, self._rounds(functional), self._scale(weights))
 
-    def weighted(self, functional: Functional, key: Key, weights: Mapping[Condition, float]) -> Estimate:
+    def weighted(
+        self, functional: Functional, key: Key, weights: Mapping[Condition, float]
+    ) -> Estimate:
         """A sum of the times of one term, with weights by condition; the rounds are those of the functional."""
         if (terms := self.behind(functional)) is not self:
             return terms.weighted(functional, key, weights)
@@ -203,7 +225,9 @@ class Terms:
         """Add up the terms by another key, a function of the present one."""
         groups = [group(key) for key in self.keys]
         keys = tuple(dict.fromkeys(groups))
-        member = np.array([[of_key == key for key in keys] for of_key in groups], np.float64).reshape(-1, len(keys))
+        member = np.array(
+            [[of_key == key for key in keys] for of_key in groups], np.float64
+        ).reshape(-1, len(keys))
         return replace(
             self,
             keys=keys,
@@ -217,10 +241,14 @@ class Terms:
         sums, replicates = self.values_ms.sum(axis=1), self.replicates_ms.sum(axis=2)
         points = []
         for i, condition in enumerate(self.conditions):
-            durations_ms = steps.loc[steps[by] == condition, "duration_ns"].to_numpy(np.float64) / 1e6
+            durations_ms = (
+                steps.loc[steps[by] == condition, "duration_ns"].to_numpy(np.float64) / 1e6
+            )
             used = durations_ms[undisturbed(durations_ms)]
             time = time_estimate(float(sums[i]), replicates[:, i], self.rounds[condition])
-            points.append(Point(condition, time, spread_of(used, float(sums[i])), len(used), len(used)))
+            points.append(
+                Point(condition, time, spread_of(used, float(sums[i])), len(used), len(used))
+            )
         rounds = min(self.rounds.values())
         return Curve(
             points=tuple(points),
@@ -234,10 +262,14 @@ class Terms:
         """The largest contribution of a term at a condition, against which rounding is judged."""
         return float(np.abs(weights[:, None] * self.values_ms).max(initial=0.0))
 
-    def _estimate(self, functional: Functional, weights: Floats, term: int, scale: float) -> Estimate:
+    def _estimate(
+        self, functional: Functional, weights: Floats, term: int, scale: float
+    ) -> Estimate:
         values = self.values_ms[:, term]
         rounds = self._rounds(functional, values)
-        return estimate(float(weights @ values), self.replicates_ms[:, :, term] @ weights, rounds, scale)
+        return estimate(
+            float(weights @ values), self.replicates_ms[:, :, term] @ weights, rounds, scale
+        )
 
     def _rounds(self, functional: Functional, values: Floats | None = None) -> float:
         """Effective number of rounds behind a functional of one term; without values, the fewest of any condition."""
@@ -270,7 +302,9 @@ def estimate_terms(
     )
     if focused and len(shared) > 1:
         samples = _in_rounds(samples, tuple(samples), shared)
-    return replace(terms_of(keys, samples, shared, None if timed.empty else statistic), focused=focused)
+    return replace(
+        terms_of(keys, samples, shared, None if timed.empty else statistic), focused=focused
+    )
 
 
 def _profiled_samples(
@@ -278,7 +312,13 @@ def _profiled_samples(
 ) -> tuple[list[Key], dict[Condition, Samples]]:
     """Keys of the terms, and their times in the profiled steps of each condition."""
     grouped = kernel_times.groupby([by, "step", "layer", "phase", "kind"], dropna=False, sort=False)
-    table = grouped["exclusive_ms"].sum().unstack(["layer", "phase", "kind"]).fillna(0.0).sort_index(axis=1)
+    table = (
+        grouped["exclusive_ms"]
+        .sum()
+        .unstack(["layer", "phase", "kind"])
+        .fillna(0.0)
+        .sort_index(axis=1)
+    )
     round_of = steps[steps["profiled"].astype(bool)].set_index([by, "step"])["round"]
     samples = {}
     for condition in sorted(table.index.unique(by)):
@@ -292,7 +332,11 @@ def _in_rounds(
     samples: Mapping[Condition, Samples], conditions: Sequence[Condition], rounds: Sequence[int]
 ) -> dict[Condition, Samples]:
     """The samples of some conditions in some rounds; without a condition that has none there."""
-    inside = {condition: np.isin(samples[condition].rounds, rounds) for condition in conditions if condition in samples}
+    inside = {
+        condition: np.isin(samples[condition].rounds, rounds)
+        for condition in conditions
+        if condition in samples
+    }
     return {
         condition: Samples(samples[condition].times_ms[which], samples[condition].rounds[which])
         for condition, which in inside.items()
@@ -301,7 +345,11 @@ def _in_rounds(
 
 
 def in_rounds(
-    kernel_times: pd.DataFrame, steps: pd.DataFrame, conditions: Sequence[Condition], rounds: Sequence[int], by: str
+    kernel_times: pd.DataFrame,
+    steps: pd.DataFrame,
+    conditions: Sequence[Condition],
+    rounds: Sequence[int],
+    by: str,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The kernel times and the steps of some conditions in some rounds."""
     steps = steps_in_rounds(steps, conditions, rounds, by)
@@ -320,7 +368,9 @@ def terms_of(
     were profiled, it draws steps instead. Without a statistic T is the mean of the undisturbed steps.
     """
     if shared is None:
-        shared = sorted(set.intersection(*(set(sample.rounds.tolist()) for sample in samples.values())))
+        shared = sorted(
+            set.intersection(*(set(sample.rounds.tolist()) for sample in samples.values()))
+        )
     drawn = None if statistic is None and len(shared) < 2 else round_counts(len(shared))
     generator = np.random.default_rng(_SEED)
     values, replicates = [], []
@@ -339,7 +389,9 @@ def terms_of(
             counts = drawn @ member
             rounds[condition] = int(member.any(axis=1).sum())
         values.append(value)
-        replicates.append(np.where(counts.sum(axis=1)[:, None] > 0, weights_of(counts, statistic) @ times, value))
+        replicates.append(
+            np.where(counts.sum(axis=1)[:, None] > 0, weights_of(counts, statistic) @ times, value)
+        )
     return Terms(
         keys=tuple(keys),
         conditions=tuple(samples),
@@ -357,12 +409,17 @@ def main_kernels(
     """The kernel with the most time in every layer and phase, a name (or None) per batch size."""
     columns = ["layer", "phase", "batch", "name"]
     kernels = kernel_times.loc[
-        kernel_times["batch"].isin(batches) & (kernel_times["name"] != IDLE), [*columns, "exclusive_ms"]
+        kernel_times["batch"].isin(batches) & (kernel_times["name"] != IDLE),
+        [*columns, "exclusive_ms"],
     ]
     total = kernels.groupby(columns, dropna=False)["exclusive_ms"].sum().reset_index()
-    largest = total.sort_values("exclusive_ms").drop_duplicates(["layer", "phase", "batch"], keep="last")
+    largest = total.sort_values("exclusive_ms").drop_duplicates(
+        ["layer", "phase", "batch"], keep="last"
+    )
     names: dict[tuple[str | None, str | None], list[str | None]] = {}
     for row in largest.itertuples():
         key = Key.of(row.layer, row.phase, KERNELS)
-        names.setdefault((key.layer, key.phase), [None] * len(batches))[list(batches).index(row.batch)] = row.name
+        names.setdefault((key.layer, key.phase), [None] * len(batches))[
+            list(batches).index(row.batch)
+        ] = row.name
     return names

@@ -39,13 +39,19 @@ class Remedy:
     where: str  # label of the term that it was tried on; "the step" for complete steps
     what: str  # an instruction, e.g. "run fc6 forward through oneDNN"
     how: str | None  # instructions to set it; None if `what` says it
-    batch: int  # batch size of the gain: the largest of the experiment, for a fixed cost the smallest
-    term_gain: Estimate | None  # share of the term's time saved at that batch size; None if it was not run in isolation
+    batch: (
+        int  # batch size of the gain: the largest of the experiment, for a fixed cost the smallest
+    )
+    term_gain: (
+        Estimate | None
+    )  # share of the term's time saved at that batch size; None if it was not run in isolation
     # share of the complete step saved at that batch size; None if it was not measured on the step
     step_gain: Estimate | None
     # share saved at every batch size of the experiment, as (batch size, gain); empty as for `step_gain`
     step_gains: tuple[tuple[int, Estimate], ...] = ()
-    changed_results: str | None = None  # differences, if it changes the results beyond rounding; else None
+    changed_results: str | None = (
+        None  # differences, if it changes the results beyond rounding; else None
+    )
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,9 @@ class TermEvidence:
     """The experiments on one term of an anomaly, or on the complete step."""
 
     label: str  # label of the term; "the step" for complete steps
-    share: Estimate | None  # the term's share in the step, in the functional's unit; None for the complete step
+    share: (
+        Estimate | None
+    )  # the term's share in the step, in the functional's unit; None for the complete step
     # the term in isolation, unmodified; None if it was not run. For the complete step, the unmodified step
     alone: Outcome | None
     # see `words.Reproduction`; None for the complete step, or if it was not run in isolation
@@ -73,13 +81,17 @@ class Answer:
     name: str  # name of the anomaly, e.g. "the bend at 4"
     what: str  # the same with its value, e.g. "The bend at 4 (−28.9 ms)"
     where: str | None  # label of the term that makes most of it; None if no term does
-    line: str | None = None  # line of the program with most of that term's time, e.g. `model.py:41`; None if unknown
+    line: str | None = (
+        None  # line of the program with most of that term's time, e.g. `model.py:41`; None if unknown
+    )
     # the largest confirmed cause, else the largest that the recording suggests; None without any
     cause: str | None = None
     verdict: Verdict = Verdict.UNTESTED  # verdict on that cause
     # the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a cause
     why: str | None = None
-    taken: Estimate | None = None  # share that the decisive factor removes; None if nothing was tested
+    taken: Estimate | None = (
+        None  # share that the decisive factor removes; None if nothing was tested
+    )
     remedy: Remedy | None = None  # the remedy with the largest gain; None if no remedy was measured
     how_sure: str  # verdict and interval, e.g. "confirmed, 83 % removed, 71 to 95 %"
     finding: str  # what, where, why and how sure, in one or two sentences
@@ -106,7 +118,9 @@ def answers(diagnosis: Diagnosis, recording: Recording) -> tuple[Answer, ...]:
     return tuple(_answer(explanation, diagnosis, rows, axis) for explanation in diagnosis.explained)
 
 
-def _answer(explanation: Explanation, diagnosis: Diagnosis, rows: pd.DataFrame, axis: Axis) -> Answer:
+def _answer(
+    explanation: Explanation, diagnosis: Diagnosis, rows: pd.DataFrame, axis: Axis
+) -> Answer:
     from ..render import answer_words as words
 
     evidence = tuple(_evidence(explanation, diagnosis.outcomes, rows, axis))
@@ -162,7 +176,10 @@ def _confirmed_alone(total: CauseTotal, evidence: Sequence[TermEvidence]) -> str
         of_term.label
         for of_term in evidence
         if of_term.share is not None
-        and any(outcome.factor in names and outcome.verdict == Verdict.CONFIRMED for outcome in of_term.factors)
+        and any(
+            outcome.factor in names and outcome.verdict == Verdict.CONFIRMED
+            for outcome in of_term.factors
+        )
     }
     return next((term.label for term in total.terms if term.label in confirmed), None)
 
@@ -170,7 +187,11 @@ def _confirmed_alone(total: CauseTotal, evidence: Sequence[TermEvidence]) -> str
 def _leading(explanation: Explanation) -> CauseTotal | None:
     """The largest confirmed cause, else the largest cause; None if both are small: most is not significant."""
     value = explanation.value.value
-    agreeing = [t for t in explanation.attribution.causes if t.amount * value > 0 and t.cause != NOT_SIGNIFICANT]
+    agreeing = [
+        t
+        for t in explanation.attribution.causes
+        if t.amount * value > 0 and t.cause != NOT_SIGNIFICANT
+    ]
     large = [t for t in agreeing if abs(t.amount) >= _LEAST_LEADING * abs(value)]
     return max(large, key=lambda t: (t.verdict == Verdict.CONFIRMED, abs(t.amount)), default=None)
 
@@ -185,14 +206,20 @@ def _evidence(
         if not tests:
             continue
         alone = isolated_of(tests) or next(test for test in tests if test.factor is None)
-        grids = [test for test in tests if test.factor is None and test.experiment.stage == Stage.GRID and test.value]
+        grids = [
+            test
+            for test in tests
+            if test.factor is None and test.experiment.stage == Stage.GRID and test.value
+        ]
         grid = grids[-1] if grids else None
         yield TermEvidence(
             THE_STEP if share is None else share.label,
             None if share is None else share.value,
             alone,
             None if share is None else reproduces(tests, share),
-            None if grid is None else shape(grid, rows[rows["experiment"] == grid.experiment.number], axis),
+            None
+            if grid is None
+            else shape(grid, rows[rows["experiment"] == grid.experiment.number], axis),
             tuple(sorted(decisive(tests).values(), key=_by_verdict)),
         )
 
@@ -207,7 +234,9 @@ def _intervention(total: CauseTotal) -> Intervention | None:
     return interventions_with(evident).get(total.cause)
 
 
-def _decisive(total: CauseTotal, where: str | None, evidence: Sequence[TermEvidence]) -> Outcome | None:
+def _decisive(
+    total: CauseTotal, where: str | None, evidence: Sequence[TermEvidence]
+) -> Outcome | None:
     """The outcome that decides on a cause: in the term where it is largest; on complete steps without one."""
     intervention = _intervention(total)
     if intervention is None:
@@ -223,16 +252,25 @@ def _decisive(total: CauseTotal, where: str | None, evidence: Sequence[TermEvide
     return next(tested, None)
 
 
-def _remedy(explanation: Explanation, evidence: Sequence[TermEvidence], diagnosis: Diagnosis) -> Remedy | None:
+def _remedy(
+    explanation: Explanation, evidence: Sequence[TermEvidence], diagnosis: Diagnosis
+) -> Remedy | None:
     """What helped most: on complete steps if that was measured, in any experiment, else on the largest term."""
-    weights = {term.label: term.case.operands(term.case.after).weights for term in explanation.weighed}
+    weights = {
+        term.label: term.case.operands(term.case.after).weights for term in explanation.weighed
+    }
     weights[THE_STEP] = weights_of(diagnosis.recorded.operands) if diagnosis.recorded else ()
     of_step = {saving.factor: saving for saving in diagnosis.remedies.savings if saving.fresh}
-    trains = diagnosis.terms is not None and any(key.phase == "backward" for key in diagnosis.terms.keys)
+    trains = diagnosis.terms is not None and any(
+        key.phase == "backward" for key in diagnosis.terms.keys
+    )
     candidates: list[tuple[bool, float, Remedy]] = []
     for term, outcome in ((one, outcome) for one in evidence for outcome in one.factors):
         factor, facts, at, where = outcome.factor, outcome.facts, outcome.gain_index, term.label
-        on_fresh_rounds = outcome.gains and outcome.experiment.stage in (Stage.CONFIRM, Stage.REMEDY)
+        on_fresh_rounds = outcome.gains and outcome.experiment.stage in (
+            Stage.CONFIRM,
+            Stage.REMEDY,
+        )
         if not on_fresh_rounds or factor is None or facts is None or facts.remedy is None:
             continue
         step = of_step.get(factor)
@@ -246,7 +284,9 @@ def _remedy(explanation: Explanation, evidence: Sequence[TermEvidence], diagnosi
             factor=factor,
             where=where,
             what=facts.remedy.format(where=where),
-            how=naming((facts.how_training if trains else None) or facts.how, weights.get(where, ())),
+            how=naming(
+                (facts.how_training if trains else None) or facts.how, weights.get(where, ())
+            ),
             batch=batch,
             term_gain=None if term.share is None else gain,
             step_gain=step_gain,

@@ -23,12 +23,16 @@ class Difference:
     times_ms: tuple[float, float]
     label: str | None  # term with the most of the difference; None if no step was profiled
     label_ms: float  # its part
-    host: str | None  # what the host did for most of the idle time at `to`; None if the term is not idle, or unknown
+    host: (
+        str | None
+    )  # what the host did for most of the idle time at `to`; None if the term is not idle, or unknown
     host_ms: float
     unit: str  # what the times are of, see `Recording.unit`
 
 
-def largest_difference(recording: Recording, times_ms: dict[Condition, float], terms: Terms | None) -> Difference:
+def largest_difference(
+    recording: Recording, times_ms: dict[Condition, float], terms: Terms | None
+) -> Difference:
     """The adjacent pair of batch sizes that costs most beyond proportion; else the pair that differs most."""
 
     def size(pair: tuple[Condition, Condition]) -> tuple[bool, float]:
@@ -47,4 +51,6 @@ def largest_difference(recording: Recording, times_ms: dict[Condition, float], t
             breakdown = recorded_breakdown(recording, "layer", to)
             longest = next(iter(explain_idle(recording, device_work(recording), breakdown)), None)
             host, host_ms = (longest.reason, longest.time_ms) if longest else (None, math.nan)
-    return Difference(at, to, (times_ms[at], times_ms[to]), label, label_ms, host, host_ms, recording.unit)
+    return Difference(
+        at, to, (times_ms[at], times_ms[to]), label, label_ms, host, host_ms, recording.unit
+    )

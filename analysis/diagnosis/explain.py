@@ -34,7 +34,8 @@ from .modelled import diagnose_modelled
 from .result import Diagnosis
 
 NOTHING_RECORDED = (
-    "What a step does inside is not recorded{of}: its times are measured, and its layers and kernels are not known."
+    "What a step does inside is not recorded{of}: its times are measured, and its layers and "
+    "kernels are not known."
 )
 NO_LAYERS = (
     "No layers are known, as no module is given: set `step.module = model` in `make_step`, or pass `module=model` to "
@@ -66,14 +67,18 @@ def explain(
             f"{recording.path.name} names no batch size, so there is no curve to explain. Import the "
             "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
         )
-    times, evidence = with_times(replace(evidence, steps=evidence.steps[has_batch]), recording, by_instance=by_instance)
+    times, evidence = with_times(
+        replace(evidence, steps=evidence.steps[has_batch]), recording, by_instance=by_instance
+    )
     diagnosis = diagnosed(recording, times, evidence, axis)
     if diagnosis.curve.profiled and len(diagnosis.curve.points) == 1:
         raise CurvescopeError(NO_CURVE)
     return diagnosis
 
 
-def diagnosed(recording: Recording, times: pd.DataFrame, evidence: Recorded, axis: str = "log2") -> Diagnosis:
+def diagnosed(
+    recording: Recording, times: pd.DataFrame, evidence: Recorded, axis: str = "log2"
+) -> Diagnosis:
     """The diagnosis, with answers, of what `with_times` gives; a single profiled batch size has terms only."""
     if is_modelled(recording.meta):
         diagnosis = diagnose_modelled(times, evidence, recording.meta, axis)
@@ -111,7 +116,9 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
         served = select_served(steps, mode)
         steps, axis, notes = served.steps, served.axis, served.notes
     elif mode is not None:
-        raise CurvescopeError(f"--mode {mode}: the steps of {recording.path} are not those of an inference server.")
+        raise CurvescopeError(
+            f"--mode {mode}: the steps of {recording.path} are not those of an inference server."
+        )
     disturbed = disturbances(steps)
     if disturbed is not None and not disturbed.prevail:  # else the headline says it
         notes = (*notes, disturbed.sentence)
@@ -134,12 +141,16 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
     )
 
 
-def with_times(evidence: Recorded, recording: Recording, *, by_instance: bool = False) -> tuple[pd.DataFrame, Recorded]:
+def with_times(
+    evidence: Recorded, recording: Recording, *, by_instance: bool = False
+) -> tuple[pd.DataFrame, Recorded]:
     """Exclusive times in the steps, and the same data with what these times tell."""
     # The error of a modelled kernel depends on its own work, so those are not added up.
     modelled = is_modelled(recording.meta)
     keys = (*KEYS, "start_ns") if modelled else KEYS
-    times, sampled, groups = step_times(recording, evidence.steps, keys, by_instance=by_instance or modelled)
+    times, sampled, groups = step_times(
+        recording, evidence.steps, keys, by_instance=by_instance or modelled
+    )
     names = group_of(groups)
     operators = recording.arrow("operators", [*OPERAND_COLUMNS, "page_faults"])
     evidence = replace(
@@ -182,7 +193,9 @@ def _of_program(recording: Recording, times: pd.DataFrame) -> list[str]:
     least, most = (f"{seconds:.1f}" for seconds in (min(startup_s), max(startup_s)))
     takes = least if least == most else f"{least} to {most}"
     steps = f"Steps are {meta['steps_by']}."
-    said = [f"{steps} A run takes {takes} s until its first step has ended, which no time contains."]
+    said = [
+        f"{steps} A run takes {takes} s until its first step has ended, which no time contains."
+    ]
     frameworks = " and ".join(meta.get("frameworks") or ())
     if times.empty:
         said.append(NOTHING_RECORDED.format(of=f", as {frameworks} runs it" if frameworks else ""))
@@ -195,10 +208,14 @@ def _with_slow_downs(evidence: Recorded, recording: Recording, times: pd.DataFra
         return evidence
     used = [step for _, rows in times.groupby("batch") for step in undisturbed_steps(rows)]
     steps = evidence.steps[evidence.steps["step"].isin(used)]
-    return replace(evidence, slow_downs=slow_downs(device_work(recording), steps, group_of(evidence.groups)))
+    return replace(
+        evidence, slow_downs=slow_downs(device_work(recording), steps, group_of(evidence.groups))
+    )
 
 
 def refuse_table(recording: Recording) -> None:
     """Raise CurvescopeError for a table of times, which has no kernels."""
     if recording.meta.get("recording_type") == "table":
-        raise CurvescopeError(f"{recording.path} is a table of times: `curvescope explain {recording.path}` reads it.")
+        raise CurvescopeError(
+            f"{recording.path} is a table of times: `curvescope explain {recording.path}` reads it."
+        )

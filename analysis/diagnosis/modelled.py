@@ -47,7 +47,9 @@ def diagnose_modelled(
 ) -> Diagnosis:
     """Find and explain the anomalies of a modelled recording; the times have a row per kernel: `KEYS`, `start_ns`."""
     architecture = get_device(meta["device"]["key"]).architecture
-    spreads = load_fitted().spreads_for(architecture, meta["library"], meta.get("precision", "fp32"))
+    spreads = load_fitted().spreads_for(
+        architecture, meta["library"], meta.get("precision", "fp32")
+    )
     terms = _terms(kernel_times, spreads)
     totals = terms.values_ms.sum(axis=1)
     replicates = terms.replicates_ms.sum(axis=2)
@@ -80,11 +82,15 @@ def _switches(kernel_times: pd.DataFrame) -> list[str]:
         for (small, before, before_ms), (large, after, after_ms) in pairwise(points):
             excess_ms = after_ms - large / small * before_ms
             if before != after and excess_ms > _WORTH_SAYING * step_ms[large]:
-                switches.append((excess_ms, layer, kind.replace("_", " "), small, large, before, after))
+                switches.append(
+                    (excess_ms, layer, kind.replace("_", " "), small, large, before, after)
+                )
     return [
         f"Modelled from batch {small} to {large}: {layer} {kind} changes from {before} to {after}, {excess_ms:+.0f} ms "
         f"over its share. To test it on a card, measure both batch sizes there."
-        for excess_ms, layer, kind, small, large, before, after in sorted(switches, reverse=True)[:_SENTENCES]
+        for excess_ms, layer, kind, small, large, before, after in sorted(switches, reverse=True)[
+            :_SENTENCES
+        ]
     ]
 
 
@@ -105,11 +111,17 @@ def draw_errors(
     def draws(names: Sequence[str]) -> dict[str, npt.NDArray[np.float64]]:
         return {name: generator.normal(size=(REPLICATES, 1)) for name in dict.fromkeys(names)}
 
-    of_gpu, of_algorithm, of_shape = draws(["computing", "streaming", HOST]), draws(algorithms), draws(shapes)
+    of_gpu, of_algorithm, of_shape = (
+        draws(["computing", "streaming", HOST]),
+        draws(algorithms),
+        draws(shapes),
+    )
     of_size = {kind: generator.normal(size=(REPLICATES, batches)) for kind in dict.fromkeys(kinds)}
     tails: dict[tuple[str, str, int], npt.NDArray[np.float64]] = {}
 
-    def tailed(level: str, name: str, normal: npt.NDArray[np.float64], cases: int) -> npt.NDArray[np.float64]:
+    def tailed(
+        level: str, name: str, normal: npt.NDArray[np.float64], cases: int
+    ) -> npt.NDArray[np.float64]:
         # Student's, by way of its quantiles, as of a spread known from few cases; taken once, for they are slow.
         if (level, name, cases) not in tails:
             tails[level, name, cases] = np.asarray(stdtrit(cases, ndtr(normal)))
@@ -126,7 +138,8 @@ def draw_errors(
         rest = np.sqrt(spread.lasting) * of_shape[shape] + np.sqrt(1 - spread.lasting) * alone
         factors[:, :, index] = (
             spread.gpu * tailed("gpu", gpu, of_gpu[gpu], spread.gpus)
-            + spread.algorithm * tailed("algorithm", algorithm, of_algorithm[algorithm], spread.gpus)
+            + spread.algorithm
+            * tailed("algorithm", algorithm, of_algorithm[algorithm], spread.gpus)
             + spread.size * tailed("size", kind, of_size[kind], spread.gpus)
             + np.interp(ndtr(rest), LEVELS, spread.rest)
         )
@@ -134,7 +147,9 @@ def draw_errors(
 
 
 def _terms(kernel_times: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
-    work = zip(kernel_times["name"], kernel_times["flops"], kernel_times["bytes_compulsory"], strict=True)
+    work = zip(
+        kernel_times["name"], kernel_times["flops"], kernel_times["bytes_compulsory"], strict=True
+    )
     kinds = [_kind(name, flops, moved) for name, flops, moved in work]
     named = kernel_times.assign(
         layer=kernel_times["layer"].astype(object).where(kernel_times["layer"].notna(), None),
@@ -144,13 +159,19 @@ def _terms(kernel_times: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
         shape=[
             f"{kind} {name}" if pd.isna(flops) else f"{kind} {flops / batch:.0f}"
             for kind, name, flops, batch in zip(
-                kinds, kernel_times["name"], kernel_times["flops"], kernel_times["batch"], strict=True
+                kinds,
+                kernel_times["name"],
+                kernel_times["flops"],
+                kernel_times["batch"],
+                strict=True,
             )
         ],
     )
     keys = ["layer", "phase", "group", "kind", "name", "shape"]
     named["column"] = named.groupby(keys, dropna=False, sort=False).ngroup()
-    table = named.pivot_table(index="batch", columns="column", values="exclusive_ms", aggfunc="sum").fillna(0.0)
+    table = named.pivot_table(
+        index="batch", columns="column", values="exclusive_ms", aggfunc="sum"
+    ).fillna(0.0)
     values = table.to_numpy(np.float64)
     first = named.drop_duplicates("column").set_index("column").loc[table.columns, keys]
     columns = list(first.itertuples(index=False, name=None))
@@ -159,7 +180,10 @@ def _terms(kernel_times: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
     # A layer's phase is one term, with all kinds of kernels.
     labels = [Key.of(layer, phase, group) for layer, phase, group, *_ in columns]
     merged = tuple(dict.fromkeys(labels))
-    summed, drawn = np.zeros((len(values), len(merged))), np.zeros((REPLICATES, len(values), len(merged)))
+    summed, drawn = (
+        np.zeros((len(values), len(merged))),
+        np.zeros((REPLICATES, len(values), len(merged))),
+    )
     for column, label in enumerate(labels):
         index = merged.index(label)
         summed[:, index] += values[:, column]

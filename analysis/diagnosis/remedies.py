@@ -16,7 +16,9 @@ from ..verdicts.words import Verdict
 
 _WEIGHTS = "{weights}"  # in instructions, for a list of names
 _FEW_NAMES = 4
-_UNKNOWN = "[…]  # the parameters that it multiplies by; where weights are tied, that of the embedding"
+_UNKNOWN = (
+    "[…]  # the parameters that it multiplies by; where weights are tied, that of the embedding"
+)
 _PRECISE = 1.2  # upper end of a time's interval over the time, beyond which nothing is said
 _NEAR = 0.95  # of the largest throughput that was measured
 _ADDS = 0.01  # least part of the step that several changes save beyond the best one of them
@@ -26,7 +28,9 @@ _ADDS = 0.01  # least part of the step that several changes save beyond the best
 class Remedies:
     """What was tried on complete steps, and what it saves."""
 
-    savings: tuple[Saving, ...] = ()  # one per change, the largest proven saving first, untested ones last
+    savings: tuple[
+        Saving, ...
+    ] = ()  # one per change, the largest proven saving first, untested ones last
     sets: tuple[Saving, ...] = ()  # the same for changes that were made together
 
     @cached_property
@@ -43,9 +47,15 @@ class Remedies:
     def together(self) -> Saving | None:
         """Changes that all help, and save more together than any one of them; None without such a set, proven."""
         helping = {one.factor for one in self.helping}
-        proven = [one for one in self.sets if one.verdict == Verdict.CONFIRMED and helping.issuperset(one.members)]
+        proven = [
+            one
+            for one in self.sets
+            if one.verdict == Verdict.CONFIRMED and helping.issuperset(one.members)
+        ]
         best = max(proven, key=_saved, default=None)
-        if best is None or any(_saved(one) > _saved(best) - _ADDS for one in self.helping if not one.changed_results):
+        if best is None or any(
+            _saved(one) > _saved(best) - _ADDS for one in self.helping if not one.changed_results
+        ):
             return None
         return best
 
@@ -59,11 +69,14 @@ class Remedies:
 def find_remedies(outcomes: Iterable[Outcome], weights: Sequence[str] = ()) -> Remedies:
     """The plan of remedies from all experiments; `weights` are parameters that the products of a step multiply by."""
     found = [
-        replace(saving, facts=replace(saving.facts, how=naming(saving.facts.how, weights))) if saving.facts else saving
+        replace(saving, facts=replace(saving.facts, how=naming(saving.facts.how, weights)))
+        if saving.facts
+        else saving
         for saving in savings(outcomes)
     ]
     return Remedies(
-        tuple(one for one in found if len(one.members) == 1), tuple(one for one in found if len(one.members) > 1)
+        tuple(one for one in found if len(one.members) == 1),
+        tuple(one for one in found if len(one.members) > 1),
     )
 
 

@@ -34,12 +34,17 @@ class Explanation:
     shares: tuple[Share, ...]
     attribution: Attribution  # causes of the shares; their amounts add up to the value too
     also: tuple[str, ...] = ()  # labels of other findings from the same term at the same batch size
-    weighed: tuple[Weighed, ...] = field(default=(), repr=False, compare=False)  # claims, as `shares`
+    weighed: tuple[Weighed, ...] = field(
+        default=(), repr=False, compare=False
+    )  # claims, as `shares`
 
     @property
     def cancels(self) -> bool:
         """Whether a part is so much larger than the whole that shares of it say nothing."""
-        parts = (*(share.value.value for share in self.shares), *(cause.amount for cause in self.attribution.causes))
+        parts = (
+            *(share.value.value for share in self.shares),
+            *(cause.amount for cause in self.attribution.causes),
+        )
         return max(map(abs, parts), default=0.0) > CANCELS * abs(self.value.value)
 
     def line_of(self, label: str | None) -> str | None:
@@ -58,17 +63,23 @@ class Diagnosis:
 
     curve: Curve
     findings: tuple[Finding, ...]  # every excess, then every curvature
-    explanations: tuple[Explanation, ...]  # one per anomaly, the largest first; empty if no step was profiled
+    explanations: tuple[
+        Explanation, ...
+    ]  # one per anomaly, the largest first; empty if no step was profiled
     terms: Terms | None  # None if no step was profiled
     kernel_times: pd.DataFrame  # exclusive times that the terms come from
-    fixed_cost: Explanation | None = None  # see `find_fixed_cost`; None also if no step was profiled
+    fixed_cost: Explanation | None = (
+        None  # see `find_fixed_cost`; None also if no step was profiled
+    )
     outcomes: tuple[Outcome, ...] = ()
     answers: tuple[Answer, ...] = ()  # on every explanation, in their order, then on the fixed cost
     remedies: Remedies = field(default_factory=Remedies)  # what changes of complete steps save
     axis: Axis = field(default_factory=Axis)
     notes: tuple[str, ...] = ()  # sentences on the choice of the steps
     recorded: Recorded | None = None  # None if the diagnosis is of no recording
-    difference: Difference | None = None  # the largest of times that have no interval; None if some have
+    difference: Difference | None = (
+        None  # the largest of times that have no interval; None if some have
+    )
 
     @property
     def explained(self) -> tuple[Explanation, ...]:

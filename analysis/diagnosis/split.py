@@ -71,7 +71,9 @@ def _split(
         )
     behind = terms.behind(functional)
     if behind is not terms:
-        kernel_times, steps = in_rounds(kernel_times, recorded.steps, behind.conditions, behind.shared, "batch")
+        kernel_times, steps = in_rounds(
+            kernel_times, recorded.steps, behind.conditions, behind.shared, "batch"
+        )
         recorded, examined = replace(recorded, steps=steps), None
     examined = examined or examine(functional.conditions, kernel_times, recorded)
     kernels = main_kernels(kernel_times, (functional.at, functional.last))
@@ -79,7 +81,9 @@ def _split(
     lines = recorded.lines.get(functional.last, {})
     named = (_with_names(share, kernels, classes) for share in terms.decompose(functional, curve))
     shares = [replace(share, line=lines.get(share.key)) for share in named]
-    shares.sort(key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value), share.label))
+    shares.sort(
+        key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value), share.label)
+    )
     value = curve.evaluate(functional)
     of_terms = [with_work(case, terms) for case in cases(functional, shares, examined)]
     shares = [case.share for case in of_terms]
@@ -95,10 +99,14 @@ def with_work(case: Case, terms: Terms) -> Case:
     case = replace(case, work=tuple(parts_of_work(case)))
     weights, known_ms = weights_of_work(case)
     value = terms.weighted(case.functional, case.share.key, weights) if weights else None
-    return replace(case, share=replace(case.share, work=TermWork(value, known_ms, case.time_ms(case.after))))
+    return replace(
+        case, share=replace(case.share, work=TermWork(value, known_ms, case.time_ms(case.after)))
+    )
 
 
-def with_measurements(diagnosis: Diagnosis, measured: Sequence[Measurement], *, waits_for_time: bool) -> Diagnosis:
+def with_measurements(
+    diagnosis: Diagnosis, measured: Sequence[Measurement], *, waits_for_time: bool
+) -> Diagnosis:
     """The diagnosis with the outcomes of experiments, and with the causes that they leave.
 
     `waits_for_time`: whether the time was up before all were made.
@@ -120,14 +128,18 @@ def attributed(
     return tuple(
         replace(
             one,
-            attribution=attribute(one.functional, one.value, one.weighed, outcomes, waits_for_time=waits_for_time),
+            attribution=attribute(
+                one.functional, one.value, one.weighed, outcomes, waits_for_time=waits_for_time
+            ),
         )
         for one in explanations
     )
 
 
 def _with_names(
-    share: Share, kernels: Mapping[tuple[str | None, str | None], list[str | None]], classes: Mapping[str, str]
+    share: Share,
+    kernels: Mapping[tuple[str | None, str | None], list[str | None]],
+    classes: Mapping[str, str],
 ) -> Share:
     share = replace(share, layer_class=classes.get(share.key.layer or ""))
     if share.key.kind != KERNELS:
@@ -154,26 +166,52 @@ def diagnose(
     # If every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead is unknown.
     profiled = terms is not None and steps["profiled"].astype(bool).all()
     curve = terms.curve(steps) if terms is not None and profiled else cost_curve(steps, statistic)
-    return diagnose_curve(replace(curve, unit=recorded.unit, jumps=recorded.jumps), terms, kernel_times, recorded, axis)
+    return diagnose_curve(
+        replace(curve, unit=recorded.unit, jumps=recorded.jumps),
+        terms,
+        kernel_times,
+        recorded,
+        axis,
+    )
 
 
 def diagnose_curve(
-    curve: Curve, terms: Terms | None, kernel_times: pd.DataFrame, recorded: Recorded, axis: str = "log2"
+    curve: Curve,
+    terms: Terms | None,
+    kernel_times: pd.DataFrame,
+    recorded: Recorded,
+    axis: str = "log2",
 ) -> Diagnosis:
     """Find and explain the anomalies of a curve; without terms, i.e. profiled steps, they are found, not split.
 
     Whole recordings are not compared: how many steps each of them holds is unknown.
     """
     findings = find(curve, axis) if curve.unit == STEP else ()
-    diagnosis = Diagnosis(curve, findings, (), terms, kernel_times, axis=recorded.axis, notes=recorded.notes)
+    diagnosis = Diagnosis(
+        curve, findings, (), terms, kernel_times, axis=recorded.axis, notes=recorded.notes
+    )
     if terms is None or curve.unit != STEP:
-        return with_measurements(diagnosis, recorded.measured, waits_for_time=recorded.waits_for_time)
+        return with_measurements(
+            diagnosis, recorded.measured, waits_for_time=recorded.waits_for_time
+        )
     anomalies = [f.tested for f in findings if f.verdict == FindingVerdict.ANOMALY]
-    split = [functional for functional in anomalies if set(functional.conditions) <= set(terms.conditions)]
+    split = [
+        functional
+        for functional in anomalies
+        if set(functional.conditions) <= set(terms.conditions)
+    ]
     fixed = find_fixed_cost(curve, terms.conditions)
-    batches = sorted({batch for functional in (*split, *filter(None, [fixed])) for batch in functional.conditions})
+    batches = sorted(
+        {
+            batch
+            for functional in (*split, *filter(None, [fixed]))
+            for batch in functional.conditions
+        }
+    )
     examined = examine(batches, kernel_times, recorded) if batches else None
-    explanations = [_split(functional, curve, terms, kernel_times, recorded, examined) for functional in split]
+    explanations = [
+        _split(functional, curve, terms, kernel_times, recorded, examined) for functional in split
+    ]
     fixed_cost = _split(fixed, curve, terms, kernel_times, recorded, examined) if fixed else None
     diagnosis = replace(diagnosis, explanations=tuple(_fold(explanations)), fixed_cost=fixed_cost)
     return with_measurements(diagnosis, recorded.measured, waits_for_time=recorded.waits_for_time)
@@ -182,12 +220,16 @@ def diagnose_curve(
 def _fold(explanations: Sequence[Explanation]) -> list[Explanation]:
     """List bends under the excess that causes them: a jump from b to 2b is also a bend at b and one at 2b."""
     kept: list[Explanation] = []
-    for explanation in sorted(explanations, key=lambda e: (e.functional.kind != "excess", -abs(e.value.value))):
+    for explanation in sorted(
+        explanations, key=lambda e: (e.functional.kind != "excess", -abs(e.value.value))
+    ):
         index = next((i for i, k in enumerate(kept) if _same_event(k, explanation)), None)
         if index is None:
             kept.append(explanation)
         else:
-            kept[index] = replace(kept[index], also=(*kept[index].also, explanation.functional.label))
+            kept[index] = replace(
+                kept[index], also=(*kept[index].also, explanation.functional.label)
+            )
     return kept
 
 

@@ -18,13 +18,25 @@ from ...profiling.recording.store import KERNEL, Recording
 from ..causes import copies, first_use, host_bound, memory_pressure, one_gap, optimizer, precision
 from ..causes.catalogue import suggestions
 from ..causes.context import host_kind
-from ..causes.single_profile import DEVICE_TO_HOST, HOST_TO_DEVICE, LONG_GAP_NS, ProfiledStep, Suggestion
+from ..causes.single_profile import (
+    DEVICE_TO_HOST,
+    HOST_TO_DEVICE,
+    LONG_GAP_NS,
+    ProfiledStep,
+    Suggestion,
+)
 from ..decompose.breakdown import Breakdown, recorded_breakdown
 from ..decompose.communication import communication
 from ..decompose.exclusive import layered_exclusive_ns
 from ..decompose.host_functions import HostCode, HostFunctions
 from ..decompose.idle import explain_idle, host_spans, long_gaps
-from ..decompose.kernel_times import device_work, kernel_times, kernel_totals, of_steps, profiled_steps
+from ..decompose.kernel_times import (
+    device_work,
+    kernel_times,
+    kernel_totals,
+    of_steps,
+    profiled_steps,
+)
 from ..decompose.terms import IDLE, is_outside
 
 _KEYS = ("layer", "phase", "op", "name")
@@ -59,13 +71,17 @@ class Advice:
     step: ProfiledStep
     advised: tuple[Advised, ...]  # the largest bound first
     gaps: tuple[LongGap, ...]  # the longest gaps of the steps used, one by one
-    families: tuple[tuple[str, float, float], ...] = field(default=())  # kernel family, ms and calls per step
+    families: tuple[tuple[str, float, float], ...] = field(
+        default=()
+    )  # kernel family, ms and calls per step
 
 
 def has_no_curve(recording: Recording) -> bool:
     """Whether a recording has no timed step, and profiled steps of one batch size, or of unknown ones, at most."""
     steps = recording.frame("steps")
-    return steps.empty or bool(steps["profiled"].astype(bool).all() and steps["batch"].nunique() < 2)
+    return steps.empty or bool(
+        steps["profiled"].astype(bool).all() and steps["batch"].nunique() < 2
+    )
 
 
 def device_kind(recording: Recording) -> str:
@@ -83,7 +99,9 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
         breakdown = recorded_breakdown(recording, "kernel")
     step = profiled_step(recording, breakdown)
     # Without a kernel that has a time, nobody knows what the step waits for.
-    advised = tuple(_advised(one, facts, step) for one in suggestions(step) if not step.groups.empty)
+    advised = tuple(
+        _advised(one, facts, step) for one in suggestions(step) if not step.groups.empty
+    )
     gaps, families = _longest(step), _families(step.groups)
     return Advice(breakdown=breakdown, step=step, advised=advised, gaps=gaps, families=families)
 
@@ -101,7 +119,10 @@ _WITHOUT_TORCH = {
         "keep the memory instead of freeing it, and take it before the first step",
         "a pool, e.g. cudaMallocAsync; in the first steps of a program allocations are usual",
     ),
-    one_gap.CAUSE: (None, "record what the host does there, e.g. with nsys profile --sample=process-tree"),
+    one_gap.CAUSE: (
+        None,
+        "record what the host does there, e.g. with nsys profile --sample=process-tree",
+    ),
     first_use.CAUSE: (
         None,
         "run some steps first; in a service run each shape once at the start; with CUDA, "
@@ -110,11 +131,15 @@ _WITHOUT_TORCH = {
 }
 
 
-def _advised(suggestion: Suggestion, facts: Mapping[str, FactorFacts], step: ProfiledStep) -> Advised:
+def _advised(
+    suggestion: Suggestion, facts: Mapping[str, FactorFacts], step: ProfiledStep
+) -> Advised:
     if not step.is_torch and suggestion.cause in _WITHOUT_TORCH:
         do, how = _WITHOUT_TORCH[suggestion.cause]
         return Advised(suggestion=suggestion, do=do or suggestion.remedy or "", how=how)
-    known = next((facts[name] for name in suggestion.factors if name in facts and facts[name].remedy), None)
+    known = next(
+        (facts[name] for name in suggestion.factors if name in facts and facts[name].remedy), None
+    )
     if suggestion.remedy is not None or known is None or known.remedy is None:
         return Advised(suggestion=suggestion, do=suggestion.remedy or "", how=suggestion.how)
     return Advised(suggestion=suggestion, do=known.remedy.format(where="the step"), how=known.how)
@@ -134,13 +159,18 @@ def profiled_step(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
         groups = kernel_totals(work, _KEYS, ("flops", "duration_ns"))
     per_step = {"ms": groups["exclusive_ms"], "own_ms": groups["duration_ns"].fillna(0.0) / 1e6}
     per_step |= {"calls": groups["calls"].astype(float), "flops": groups["flops"]}
-    groups = groups[[*_KEYS, "kind"]].assign(**{name: values / count for name, values in per_step.items()})
+    groups = groups[[*_KEYS, "kind"]].assign(
+        **{name: values / count for name, values in per_step.items()}
+    )
     phases = set(groups["phase"].dropna())
     functions = cache(lambda: HostFunctions(recording))
     facts: dict[str, Any] = {}
     if len(used) and not recording.count_rows("marks"):
         spans = host_spans(recording)
-        facts = {"gaps": long_gaps(work, used, *spans, LONG_GAP_NS), "calls": _calls(recording, used)}
+        facts = {
+            "gaps": long_gaps(work, used, *spans, LONG_GAP_NS),
+            "calls": _calls(recording, used),
+        }
         facts["capture_ms"] = _capture_ms(recording, used)
     return ProfiledStep(
         time_ms=breakdown.time_ms,
@@ -167,17 +197,23 @@ def _is_torch(recording: Recording, groups: pd.DataFrame) -> bool:
     """Whether PyTorch ran the program, by the format of the profile or the names of its operators."""
     source = recording.meta.get("imported_from")
     operators = groups["op"].dropna().astype(str)
-    return source is None or "PyTorch" in source or bool(operators.str.contains(_TORCH_OPERATOR).any())
+    return (
+        source is None or "PyTorch" in source or bool(operators.str.contains(_TORCH_OPERATOR).any())
+    )
 
 
 def _capture_ms(recording: Recording, used: pd.DataFrame) -> float:
     """Time per step between the begin and the end of a graph's capture."""
     table = recording.arrow("api_calls", ["name", "start_ns", "duration_ns"])
-    captures = table.filter(pc.match_substring(pc.cast(table["name"], "string"), "StreamBeginCapture"))
+    captures = table.filter(
+        pc.match_substring(pc.cast(table["name"], "string"), "StreamBeginCapture")
+    )
     ends = table.filter(pc.match_substring(pc.cast(table["name"], "string"), "StreamEndCapture"))
     if not captures.num_rows or not ends.num_rows:
         return 0.0
-    begin_ns, end_ns = (np.sort(part["start_ns"].drop_null().to_numpy()) for part in (captures, ends))
+    begin_ns, end_ns = (
+        np.sort(part["start_ns"].drop_null().to_numpy()) for part in (captures, ends)
+    )
     following = np.searchsorted(end_ns, begin_ns)
     inside = following < len(end_ns)
     begin_ns, end_ns = begin_ns[inside], end_ns[following[inside]]
@@ -194,18 +230,24 @@ def _calls(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
     table = table.dropna(subset=["start_ns", "duration_ns"])
     kinds = {name: host_kind(str(name)) for name in table["name"].unique()}
     kind = table["name"].map(kinds)
-    table = table.assign(end_ns=table["start_ns"] + table["duration_ns"], kind=kind, waits=kind.isin(_WAITING))
+    table = table.assign(
+        end_ns=table["start_ns"] + table["duration_ns"], kind=kind, waits=kind.isin(_WAITING)
+    )
     table = table[table["kind"].notna()]
     begin, length = (used[name].to_numpy(np.int64) for name in ("start_ns", "duration_ns"))
     at = np.searchsorted(begin, table["start_ns"].to_numpy(np.int64), side="right") - 1
-    inside = (at >= 0) & (table["start_ns"].to_numpy(np.int64) < (begin + length)[np.maximum(at, 0)])
+    inside = (at >= 0) & (
+        table["start_ns"].to_numpy(np.int64) < (begin + length)[np.maximum(at, 0)]
+    )
     return table.assign(in_used=inside)
 
 
 def _memory(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
     wanted = ["kind", "memcpy_kind", "host_memory", "step", "start_ns", "duration_ns", "bytes"]
     table = recording.arrow("memory", wanted)
-    table = table.filter(pc.and_(pc.equal(table["kind"], "memcpy"), table["duration_ns"].is_valid()))
+    table = table.filter(
+        pc.and_(pc.equal(table["kind"], "memcpy"), table["duration_ns"].is_valid())
+    )
     rows = table.to_pandas()
     return rows[rows["step"].isin(used["step"])] if len(used) else rows
 
@@ -227,7 +269,9 @@ def _exposed(recording: Recording, used: pd.DataFrame, count: int) -> dict[str, 
     if moved.empty or used.empty:
         return found
     kernels = [
-        of_steps(piece, used["step"].to_numpy(np.int64))[0].select(["step", "start_ns", "duration_ns"]).to_pandas()
+        of_steps(piece, used["step"].to_numpy(np.int64))[0]
+        .select(["step", "start_ns", "duration_ns"])
+        .to_pandas()
         for piece in recording.pieces("kernels", ["step", "start_ns", "duration_ns"])
     ]
     others = pd.concat([*kernels, moved[["step", "start_ns", "duration_ns"]]], ignore_index=True)
@@ -241,8 +285,12 @@ def _exposed(recording: Recording, used: pd.DataFrame, count: int) -> dict[str, 
             *(used[name].tolist() for name in ("step", "start_ns", "duration_ns")), strict=True
         ):
             rows = (others["step"] == step).to_numpy()
-            begins, lengths = (others[name].to_numpy(np.int64)[rows] for name in ("start_ns", "duration_ns"))
-            exclusive, _ = layered_exclusive_ns(begins, lengths, is_kind[rows], int(start_ns), int(length_ns))
+            begins, lengths = (
+                others[name].to_numpy(np.int64)[rows] for name in ("start_ns", "duration_ns")
+            )
+            exclusive, _ = layered_exclusive_ns(
+                begins, lengths, is_kind[rows], int(start_ns), int(length_ns)
+            )
             total_ns += float(exclusive[is_kind[rows] == 1].sum())
         found[kind] = total_ns / 1e6 / count
     return found
@@ -270,4 +318,6 @@ def _longest(step: ProfiledStep) -> tuple[LongGap, ...]:
 def _families(groups: pd.DataFrame) -> tuple[tuple[str, float, float], ...]:
     named = groups["name"].map({name: family(str(name)) for name in groups["name"].unique()})
     sums = groups.groupby(named)[["ms", "calls"]].sum().sort_values("ms", ascending=False)
-    return tuple((str(name), float(row["ms"]), float(row["calls"])) for name, row in sums.iterrows())
+    return tuple(
+        (str(name), float(row["ms"]), float(row["calls"])) for name, row in sums.iterrows()
+    )

@@ -26,7 +26,9 @@ class RankDifference:
     name: str  # name of the group
     against: str  # name of the other group
     ranks: tuple[int, int]  # numbers of ranks of both
-    steps: tuple[int, int]  # number of steps that both ran, and number of undisturbed ones that the estimate uses
+    steps: tuple[
+        int, int
+    ]  # number of steps that both ran, and number of undisturbed ones that the estimate uses
     value: Estimate  # difference of mean step times, in ms
     own: Estimate  # difference of non-communication time, in ms
     # one per term, largest first, idle last; they add up to `value`. `kernel_before` and `kernel_after` are the kernels
@@ -40,7 +42,9 @@ class Group:
 
     name: str
     ranks: int
-    times_ms: Mapping[tuple[int, int], float]  # mean over the ranks that ran the step, by (step, key id)
+    times_ms: Mapping[
+        tuple[int, int], float
+    ]  # mean over the ranks that ran the step, by (step, key id)
     members: Mapping[int, int]  # number of ranks by step
 
 
@@ -59,7 +63,9 @@ def group_of(name: str, reduction: Reduction, less: Reduction | None = None) -> 
 
 
 def _sums(reduction: Reduction) -> dict[tuple[int, int], int]:
-    columns = (reduction.column("kernel_times", c).tolist() for c in ("step", "key", "exclusive_ns"))
+    columns = (
+        reduction.column("kernel_times", c).tolist() for c in ("step", "key", "exclusive_ns")
+    )
     return {(step, key): time for step, key, time in zip(*columns, strict=True)}
 
 
@@ -75,9 +81,13 @@ def explain_difference(
 
     `names` is a reduction with the names of both groups' keys.
     """
-    common = sorted(step for step in set(one.members) & set(other.members) if steps is None or step in steps)
+    common = sorted(
+        step for step in set(one.members) & set(other.members) if steps is None or step in steps
+    )
     if not common:
-        raise CurvescopeError(f"{one.name} and {other.name} have no step in common: there is nothing to compare.")
+        raise CurvescopeError(
+            f"{one.name} and {other.name} have no step in common: there is nothing to compare."
+        )
     named = names.named()
     terms = sorted({named[key][4] for group in (one, other) for _, key in group.times_ms})
     keys = [Key(*named[term][:3]) for term in terms]
@@ -91,7 +101,10 @@ def explain_difference(
     walls = times.sum(axis=2)
     # Both sides of a pair are used, or none.
     used = undisturbed(walls[0] - walls[1], float(np.median(walls)))
-    sides = {group.name: Samples(times[i], np.array(common), used=used) for i, group in enumerate((one, other))}
+    sides = {
+        group.name: Samples(times[i], np.array(common), used=used)
+        for i, group in enumerate((one, other))
+    }
     split = terms_of(keys, sides)
     functional = Functional("difference", one.name, None, ((one.name, 1.0), (other.name, -1.0)))
     main = [_main_kernels(group, named) for group in (other, one)]
@@ -117,4 +130,7 @@ def _main_kernels(
     total: dict[int, float] = {}
     for (_, key), time in group.times_ms.items():
         total[key] = total.get(key, 0.0) + time
-    return {Key(*named[key][:3]): named[key][3] for key in sorted(total, key=lambda key: (total[key], key))}
+    return {
+        Key(*named[key][:3]): named[key][3]
+        for key in sorted(total, key=lambda key: (total[key], key))
+    }

@@ -31,14 +31,25 @@ from .tables import Reduction, combine, unreadable
 
 _MOST_PER_TASK = 16
 _TASKS_PER_WORKER = 4  # so that the last tasks end together
-_TOGETHER = 8  # reductions combined at once: limits memory, and takes half the work of two at a time
+_TOGETHER = (
+    8  # reductions combined at once: limits memory, and takes half the work of two at a time
+)
 _RANKS_PER_WORKER = 8  # workers take seconds to start
 _MAGIC = re.compile(r"[*?\[]")
 _RANK_IN_TRACE = re.compile(r'"distributedInfo"\s*:\s*\{[^}]*?"rank"\s*:\s*(\d+)')
 _PROFILES = (".json", ".json.gz", ".sqlite", ".nvprof")
 # A damaged recording may raise these, besides the errors of the store.
 _DAMAGE = (
-    *(CurvescopeError, pa.ArrowException, ArithmeticError, LookupError, MemoryError, OSError, TypeError, ValueError),
+    *(
+        CurvescopeError,
+        pa.ArrowException,
+        ArithmeticError,
+        LookupError,
+        MemoryError,
+        OSError,
+        TypeError,
+        ValueError,
+    ),
 )
 
 
@@ -57,7 +68,9 @@ def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
     rank is the one in its recording; else the number after `rank` in the file name, else the last number in the file
     name, else the position in the list. CurvescopeError if there is no recording.
     """
-    paths = sorted({path for text in arguments for path in _expand(text)}, key=lambda p: _natural(str(p)))
+    paths = sorted(
+        {path for text in arguments for path in _expand(text)}, key=lambda p: _natural(str(p))
+    )
     if not paths:
         raise CurvescopeError(
             f"{' '.join(arguments)}: no recording found. Give the folders of the ranks, the folder above them, or a "
@@ -74,7 +87,11 @@ def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
             continue
         rank_id = _identify(recording, path, position)
         if rank_id.rank in jobs:
-            bad.append(unreadable(str(path), f"it has rank {rank_id.rank}, as has {jobs[rank_id.rank].path}"))
+            bad.append(
+                unreadable(
+                    str(path), f"it has rank {rank_id.rank}, as has {jobs[rank_id.rank].path}"
+                )
+            )
         else:
             jobs[rank_id.rank] = Job(rank_id, path)
     return [jobs[rank] for rank in sorted(jobs)], combine(bad)
@@ -91,7 +108,9 @@ def _expand(text: str) -> Iterator[AnyPath]:
         try:
             yield from RemotePath(head).glob((pattern + text[match.start() :]).rstrip("/"))
         except OSError as error:
-            raise CurvescopeError(f"{text} cannot be listed ({error}). Check the URL and your credentials.") from error
+            raise CurvescopeError(
+                f"{text} cannot be listed ({error}). Check the URL and your credentials."
+            ) from error
 
 
 def _under(path: AnyPath) -> Iterable[AnyPath]:
@@ -115,7 +134,10 @@ def _is_profile(path: AnyPath) -> bool:
 
 def _natural(text: str) -> list[tuple[bool, int, str]]:
     """Sort key that orders numbers in names by value."""
-    return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", text)]
+    return [
+        (not part.isdigit(), int(part) if part.isdigit() else 0, part)
+        for part in re.split(r"(\d+)", text)
+    ]
 
 
 def _identify(recording: Recording | None, path: AnyPath, position: int) -> RankId:
@@ -129,7 +151,9 @@ def _identify(recording: Recording | None, path: AnyPath, position: int) -> Rank
             match = None  # the error is reported when the file is read
         rank = int(match[1]) if match else None
     if rank is None:
-        numbers = re.findall(r"rank[-_ ]?(\d+)", path.name, re.IGNORECASE) or re.findall(r"\d+", path.name)
+        numbers = re.findall(r"rank[-_ ]?(\d+)", path.name, re.IGNORECASE) or re.findall(
+            r"\d+", path.name
+        )
         rank = int(numbers[-1]) if numbers else position
     return RankId(int(rank), entry.get("node"), entry.get("local_rank"))
 
@@ -147,7 +171,9 @@ def _reduce(job: Job) -> Reduction:
                 local = path.fetch(Path(folder)) if isinstance(path, RemotePath) else path
                 path = import_profile(local, Path(folder) / "recording").path
             recording = open_merged(path)
-            return reduce_rank(job.rank_id, all_used(recording.frame("steps")), device_work(recording))
+            return reduce_rank(
+                job.rank_id, all_used(recording.frame("steps")), device_work(recording)
+            )
     except _DAMAGE as error:
         return unreadable(str(job.path), str(error) or type(error).__name__)
 
@@ -155,7 +181,9 @@ def _reduce(job: Job) -> Reduction:
 class Reducer:
     """Reduces recordings; a context manager that ends the workers it started."""
 
-    def __init__(self, ranks: int, scheduler: str | None = None, workers: int | None = None) -> None:
+    def __init__(
+        self, ranks: int, scheduler: str | None = None, workers: int | None = None
+    ) -> None:
         """Create a reducer of so many ranks, with a Dask scheduler (`tcp://host:8786`) or workers of this machine.
 
         By default as many workers as cores and ranks justify; 1 is this process. BackendMissingError: a scheduler
@@ -173,7 +201,9 @@ class Reducer:
             try:
                 import distributed  # noqa: F401 - only whether it is installed
             except ImportError:
-                raise BackendMissingError("--scheduler needs Dask: pip install 'curvescope[cluster]'.") from None
+                raise BackendMissingError(
+                    "--scheduler needs Dask: pip install 'curvescope[cluster]'."
+                ) from None
 
     @property
     def description(self) -> str:
@@ -192,13 +222,21 @@ class Reducer:
 
         try:
             return Client(self._scheduler, timeout=10)
-        except (OSError, TypeError, ValueError) as error:  # a tls:// address without keys is a TypeError
-            raise CurvescopeError(f"{self._scheduler}: no Dask scheduler answers there ({error}).") from error
+        except (
+            OSError,
+            TypeError,
+            ValueError,
+        ) as error:  # a tls:// address without keys is a TypeError
+            raise CurvescopeError(
+                f"{self._scheduler}: no Dask scheduler answers there ({error})."
+            ) from error
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def reduce(self, jobs: Sequence[Job], report: Callable[[int], None] = lambda _: None) -> Reduction:
+    def reduce(
+        self, jobs: Sequence[Job], report: Callable[[int], None] = lambda _: None
+    ) -> Reduction:
         """Reduce recordings and report the number of finished jobs; after an interrupt `so_far` has these."""
         self._finished, done = [], 0
         for chunk, reduction in self._chunks(jobs):
@@ -232,7 +270,9 @@ class Reducer:
         chunks = [jobs[i : i + size] for i in range(0, len(jobs), size)]
         yield from self._in_processes(chunks) if self._client is None else self._on_cluster(chunks)
 
-    def _in_processes(self, chunks: Sequence[Sequence[Job]]) -> Iterator[tuple[Sequence[Job], Reduction]]:
+    def _in_processes(
+        self, chunks: Sequence[Sequence[Job]]
+    ) -> Iterator[tuple[Sequence[Job], Reduction]]:
         from ...profiling.measure.loop import Empty
         from ...profiling.measure.processes import call_many
 
@@ -241,13 +281,20 @@ class Reducer:
             if not isinstance(reduction, Empty):
                 yield chunk, reduction
             elif len(chunk) == 1:
-                yield chunk, unreadable(str(chunk[0].path), f"its process was {reduction.why}: {reduction.detail}")
+                yield (
+                    chunk,
+                    unreadable(
+                        str(chunk[0].path), f"its process was {reduction.why}: {reduction.detail}"
+                    ),
+                )
             else:  # one of them ended the process: each alone
                 retried += [[job] for job in chunk]
         if retried:
             yield from self._in_processes(retried)
 
-    def _on_cluster(self, chunks: Iterable[Sequence[Job]]) -> Iterator[tuple[Sequence[Job], Reduction]]:
+    def _on_cluster(
+        self, chunks: Iterable[Sequence[Job]]
+    ) -> Iterator[tuple[Sequence[Job], Reduction]]:
         from distributed import KilledWorker, as_completed
 
         waiting = {self._client.submit(reduce_jobs, chunk, pure=False): chunk for chunk in chunks}

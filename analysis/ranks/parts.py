@@ -27,7 +27,9 @@ KINDS = (KERNELS, COMMUNICATION, WAITING, INPUT, IDLE)
 
 # Codes of rows: kinds, with the work around collectives apart, as it has precedence over them.
 _KERNEL, _AROUND, _WAITING, _MOVING, _INPUT, _IDLE = range(6)
-_KIND_OF_CODE = np.array([KERNELS, COMMUNICATION, WAITING, COMMUNICATION, INPUT, IDLE], dtype=object)
+_KIND_OF_CODE = np.array(
+    [KERNELS, COMMUNICATION, WAITING, COMMUNICATION, INPUT, IDLE], dtype=object
+)
 _LEVEL_OF_CODE = np.array([0, 1, 2, 2, 3, 4])
 _STEP_KEY = ["batch", "round", "index"]
 KERNEL_COLUMNS = ("name", "start_ns", "duration_ns", "step", "phase", "layer", "op")
@@ -44,7 +46,9 @@ class RankTables:
     steps: pd.DataFrame  # its `steps` table
     kernels: pd.DataFrame  # its kernels and copies, with `KERNEL_COLUMNS`
     ranges: pd.DataFrame  # its `ranges` table
-    clock: ClockAlignment = field(default_factory=ClockAlignment)  # alignment of its clock with that of rank 0
+    clock: ClockAlignment = field(
+        default_factory=ClockAlignment
+    )  # alignment of its clock with that of rank 0
 
 
 def shared_steps(ranks: Sequence[RankTables], profiled: bool) -> pd.DataFrame:
@@ -83,7 +87,9 @@ class _Timeline:
         names = self.kernels["name"]
         shared = names.map({name: collective(str(name)) is not None for name in names.unique()})
         self._code[shared.to_numpy(bool)] = _MOVING
-        inputs = rank.ranges[(rank.ranges["name"] == PHASE_RANGE + INPUT_PHASE) & rank.ranges["step"].notna()]
+        inputs = rank.ranges[
+            (rank.ranges["name"] == PHASE_RANGE + INPUT_PHASE) & rank.ranges["step"].notna()
+        ]
         self._inputs = inputs[["step", "start_ns", "duration_ns"]].to_numpy(np.int64)
 
     def rows(self, step: int, start_ns: int) -> _Rows:
@@ -127,18 +133,30 @@ def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
     unmatched = 0
     for number, step in enumerate(shared_steps(ranks, profiled=True).to_dict("records")):
         windows = [(step[f"start_ns_{i}"], step[f"duration_ns_{i}"]) for i in range(len(ranks))]
-        of_ranks = [timeline.rows(step[f"step_{i}"], windows[i][0]) for i, timeline in enumerate(timelines)]
+        of_ranks = [
+            timeline.rows(step[f"step_{i}"], windows[i][0]) for i, timeline in enumerate(timelines)
+        ]
         shortest = _shortest(of_ranks)
         unmatched += shortest is None
         for i, (rows, (start, duration)) in enumerate(zip(of_ranks, windows, strict=True)):
             cut = rows if shortest is None else _cut_waiting(rows, shortest)
             length = cut.end_ns - cut.start_ns
-            shares, idle = layered_exclusive_ns(cut.start_ns, length, _LEVEL_OF_CODE[cut.code], start, duration)
+            shares, idle = layered_exclusive_ns(
+                cut.start_ns, length, _LEVEL_OF_CODE[cut.code], start, duration
+            )
             rest = np.array([start])
             idle_row = _Rows(np.array([-1]), np.array([_IDLE]), rest, rest)
-            pieces[i].append((step["batch"], number, _joined(cut, idle_row), np.append(shares, idle)))
-    tables = [timeline.parts(of_rank) for timeline, of_rank in zip(timelines, pieces, strict=True) if of_rank]
-    return (pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=_PART_COLUMNS)), unmatched
+            pieces[i].append(
+                (step["batch"], number, _joined(cut, idle_row), np.append(shares, idle))
+            )
+    tables = [
+        timeline.parts(of_rank)
+        for timeline, of_rank in zip(timelines, pieces, strict=True)
+        if of_rank
+    ]
+    return (
+        pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=_PART_COLUMNS)
+    ), unmatched
 
 
 def _shortest(of_ranks: Sequence[_Rows]) -> Ints | None:

@@ -54,10 +54,18 @@ def reduce_rank(rank_id: RankId, steps: pd.DataFrame, work: Work) -> Reduction:
     step = np.concatenate([groups["step"].to_numpy(np.int64), np.arange(len(number))])
     key = np.concatenate([code, np.full(len(number), len(named) - 1)])
     time = np.concatenate([groups["exclusive_ns"].to_numpy(np.int64), idle])
-    communication = np.bincount(step, np.where(kinds[key] == COMMUNICATION, time, 0), minlength=len(number))
+    communication = np.bincount(
+        step, np.where(kinds[key] == COMMUNICATION, time, 0), minlength=len(number)
+    )
     names = groups["name"]
-    sends = round(groups["calls"][names.isin([name for name in names.unique() if between_two(name)])].sum())
-    operations = {name: collective(name) for name in names.unique() if is_communication(name) and not between_two(name)}
+    sends = round(
+        groups["calls"][names.isin([name for name in names.unique() if between_two(name)])].sum()
+    )
+    operations = {
+        name: collective(name)
+        for name in names.unique()
+        if is_communication(name) and not between_two(name)
+    }
     calls, call_names = _collectives(work, profiled, operations)
     rank = rank_id.rank
     ones = np.ones(len(calls), np.int64)
@@ -67,7 +75,12 @@ def reduce_rank(rank_id: RankId, steps: pd.DataFrame, work: Work) -> Reduction:
         "steps": [np.full(len(number), rank), number, window, communication.astype(np.int64), idle],
         "terms": [np.full(len(time), rank), term_ids[key], time],
         "kernel_times": [number[step], ids[key], time],
-        "calls": [rank * ones, *(calls[c] for c in ("step", "channel")), ones, calls["duration_ns"]],
+        "calls": [
+            rank * ones,
+            *(calls[c] for c in ("step", "channel")),
+            ones,
+            calls["duration_ns"],
+        ],
         "collectives": [
             *(calls[c] for c in ("step", "channel", "occurrence", "operation")),
             *(ones, calls["duration_ns"], shortest(calls["duration_ns"].to_numpy(np.int64), rank)),
@@ -80,7 +93,10 @@ def reduce_rank(rank_id: RankId, steps: pd.DataFrame, work: Work) -> Reduction:
 
 def _table(name: str, arrays: list[object]) -> pa.Table:
     sums = TABLES[name]
-    return pa.table([pa.array(array, pa.int64()) for array in arrays], names=[*sums.keys, *sums.added, *sums.least])
+    return pa.table(
+        [pa.array(array, pa.int64()) for array in arrays],
+        names=[*sums.keys, *sums.added, *sums.least],
+    )
 
 
 def _names(keys: pd.DataFrame) -> _Names:
@@ -88,12 +104,25 @@ def _names(keys: pd.DataFrame) -> _Names:
     rows: _Names = []
     for layer, phase, name in keys.astype(object).where(keys.notna(), None).itertuples(index=False):
         kind = COMMUNICATION if is_communication(name) else KERNELS
-        rows.append((identify(layer, phase, kind, name), identify(layer, phase, kind), layer, phase, kind, name))
-    rows.append((identify(None, None, IDLE, None), identify(None, None, IDLE), None, None, IDLE, None))
+        rows.append(
+            (
+                identify(layer, phase, kind, name),
+                identify(layer, phase, kind),
+                layer,
+                phase,
+                kind,
+                name,
+            )
+        )
+    rows.append(
+        (identify(None, None, IDLE, None), identify(None, None, IDLE), None, None, IDLE, None)
+    )
     return rows
 
 
-def _collectives(work: Work, profiled: pd.DataFrame, operations: dict[str, str | None]) -> tuple[pd.DataFrame, _Names]:
+def _collectives(
+    work: Work, profiled: pd.DataFrame, operations: dict[str, str | None]
+) -> tuple[pd.DataFrame, _Names]:
     """Find every collective of the steps with its channel and order, and the names of channels and operations.
 
     `operations` has the operation by name, for communication only; None where only the profiler may tell it, as of
@@ -102,7 +131,9 @@ def _collectives(work: Work, profiled: pd.DataFrame, operations: dict[str, str |
     """
     number = profiled["step"].to_numpy(np.int64)
     names = pa.array([*operations], pa.string())
-    pieces = [pa.schema([(c, KERNELS_TABLE.arrow.field(c).type) for c in _CALL_COLUMNS]).empty_table()]
+    pieces = [
+        pa.schema([(c, KERNELS_TABLE.arrow.field(c).type) for c in _CALL_COLUMNS]).empty_table()
+    ]
     for piece in work(_CALL_COLUMNS) if operations else ():
         few, _ = of_steps(piece.filter(pc.is_in(piece["name"].cast(pa.string()), names)), number)
         pieces.append(few.select(_CALL_COLUMNS).cast(pieces[0].schema))
@@ -112,19 +143,26 @@ def _collectives(work: Work, profiled: pd.DataFrame, operations: dict[str, str |
     calls = calls[calls["operation"].notna() & (calls["operation"] != "SendRecv")]
     # A collective that began in the step before does not count in the order of this step.
     begins = profiled.set_index("step")["start_ns"].astype(np.int64)
-    calls = calls[calls["start_ns"].to_numpy() >= begins.reindex(calls["step"]).to_numpy()].sort_values(
-        ["step", "start_ns"], kind="stable", ignore_index=True
-    )
+    calls = calls[
+        calls["start_ns"].to_numpy() >= begins.reindex(calls["step"]).to_numpy()
+    ].sort_values(["step", "start_ns"], kind="stable", ignore_index=True)
     stream = calls["stream"].fillna(-1).where(calls["communicator"].isna())
     position = stream.groupby(calls["step"]).rank("dense").fillna(0).astype(int)
     channel = (
-        calls["communicator"].astype(object).where(calls["communicator"].notna(), "stream " + position.astype(str))
+        calls["communicator"]
+        .astype(object)
+        .where(calls["communicator"].notna(), "stream " + position.astype(str))
     )
     operation = calls["operation"]
-    texts = [(kind, text) for kind, column in ((CHANNEL, channel), (OPERATION, operation)) for text in column.unique()]
+    texts = [
+        (kind, text)
+        for kind, column in ((CHANNEL, channel), (OPERATION, operation))
+        for text in column.unique()
+    ]
     ids = {(kind, text): identify(kind, text) for kind, text in texts}
     table = calls[["step", "duration_ns"]].assign(
-        channel=[ids[CHANNEL, text] for text in channel], operation=[ids[OPERATION, text] for text in operation]
+        channel=[ids[CHANNEL, text] for text in channel],
+        operation=[ids[OPERATION, text] for text in operation],
     )
     table["occurrence"] = table.groupby(["step", "channel"]).cumcount()
     return table, [(i, i, None, None, kind, text) for (kind, text), i in ids.items()]

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..decompose.statistics import LEVEL, MATERIAL, Estimate, Floats, Ints, estimate, holm, round_counts
+from ..decompose.statistics import (
+    LEVEL,
+    MATERIAL,
+    Estimate,
+    Floats,
+    Ints,
+    estimate,
+    holm,
+    round_counts,
+)
 from ..decompose.terms import COMMUNICATION, KERNELS
 from .tables import Reduction, shortest_of
 
@@ -50,7 +59,9 @@ class Straggler:
     # steps in which it is slower than the others by 2 % of the step; if slow at times, those single ones
     slow_steps: tuple[int, ...]
     waited_for_ms: float  # mean time per step that each other rank waited for it
-    terms: tuple[TermExcess, ...]  # terms with more time than those of the others, largest excess first
+    terms: tuple[
+        TermExcess, ...
+    ]  # terms with more time than those of the others, largest excess first
 
 
 @dataclass(frozen=True)
@@ -168,10 +179,15 @@ def _stragglers(
     times_drawn = round_counts(len(step))
     count = times_drawn @ is_known.T.astype(np.float64)
     replicates = np.divide(times_drawn @ filled.T, count, out=np.zeros_like(count), where=count > 0)
-    values = [estimate(float(mean[i]), replicates[:, i], int(steps[i]), step_ms) for i in range(len(rank_of))]
+    values = [
+        estimate(float(mean[i]), replicates[:, i], int(steps[i]), step_ms)
+        for i in range(len(rank_of))
+    ]
     adjusted = holm([value.p for value in values])
     bursts = _bursts(own_ms, excess, wall_ms)
-    places = {row["rank"]: (row["node"], row["local_rank"]) for row in reduction["ranks"].to_pylist()}
+    places = {
+        row["rank"]: (row["node"], row["local_rank"]) for row in reduction["ranks"].to_pylist()
+    }
     stragglers = []
     for i, (value, p) in enumerate(zip(values, adjusted, strict=True)):
         slow = p < LEVEL and value.value >= MATERIAL * step_ms
@@ -207,7 +223,9 @@ def _bursts(own_ms: Floats, excess: Floats, wall_ms: Floats) -> npt.NDArray[np.b
         from scipy.special import ndtri
 
         farthest = float(ndtri(1 - LEVEL / 2 / own_ms.size))
-        return np.asarray((excess > farthest * spread) & (excess > _BURST * np.nanmedian(wall_ms, axis=0)))
+        return np.asarray(
+            (excess > farthest * spread) & (excess > _BURST * np.nanmedian(wall_ms, axis=0))
+        )
 
 
 def _term_times(reduction: Reduction, rank_of: Ints) -> tuple[Ints, Floats]:
@@ -217,11 +235,16 @@ def _term_times(reduction: Reduction, rank_of: Ints) -> tuple[Ints, Floats]:
     times = np.zeros((len(rank_of), len(ids)))
     times[row, column] = reduction.column("terms", "exclusive_ns") / 1e6
     # A rank has several rows in `ranks` if its pieces name different nodes.
-    steps = np.bincount(np.searchsorted(rank_of, reduction.column("ranks", "rank")), reduction.column("ranks", "steps"))
+    steps = np.bincount(
+        np.searchsorted(rank_of, reduction.column("ranks", "rank")),
+        reduction.column("ranks", "steps"),
+    )
     return ids, times / steps[:, None]
 
 
-def _terms_over(reduction: Reduction, terms: tuple[Ints, Floats], row: int) -> tuple[TermExcess, ...]:
+def _terms_over(
+    reduction: Reduction, terms: tuple[Ints, Floats], row: int
+) -> tuple[TermExcess, ...]:
     ids, times = terms
     others = np.median(np.delete(times, row, axis=0), axis=0)
     excess = times[row] - others
@@ -234,7 +257,9 @@ def _terms_over(reduction: Reduction, terms: tuple[Ints, Floats], row: int) -> t
     return tuple(term for term in excesses if term.kind != COMMUNICATION)[:_TOP]
 
 
-def _imbalances(reduction: Reduction, rank_of: Ints, terms: tuple[Ints, Floats]) -> tuple[Imbalance, ...]:
+def _imbalances(
+    reduction: Reduction, rank_of: Ints, terms: tuple[Ints, Floats]
+) -> tuple[Imbalance, ...]:
     ids, times = terms
     named = reduction.named()
     imbalances = []
@@ -243,19 +268,28 @@ def _imbalances(reduction: Reduction, rank_of: Ints, terms: tuple[Ints, Floats])
         mean, slowest = float(of_ranks.mean()), int(of_ranks.argmax())
         if kind == KERNELS and mean > 0:
             most = float(of_ranks[slowest])
-            imbalances.append(Imbalance(layer, phase, mean, most, int(rank_of[slowest]), most / mean - 1))
+            imbalances.append(
+                Imbalance(layer, phase, mean, most, int(rank_of[slowest]), most / mean - 1)
+            )
     return tuple(sorted(imbalances, key=lambda i: i.mean_ms - i.slowest_ms))
 
 
-def _waits(reduction: Reduction, rank_of: Ints) -> tuple[tuple[Waiting, ...], dict[int, float], float | None, int]:
+def _waits(
+    reduction: Reduction, rank_of: Ints
+) -> tuple[tuple[Waiting, ...], dict[int, float], float | None, int]:
     """Waiting by operation and channel, by rank waited for, and in total; and the number of unused collectives."""
     groups = _matching(reduction)
     step, channel, operation, ranks, duration = (
-        reduction.column("collectives", c) for c in ("step", "channel", "operation", "ranks", "duration_ns")
+        reduction.column("collectives", c)
+        for c in ("step", "channel", "operation", "ranks", "duration_ns")
     )
     least, last = shortest_of(reduction.column("collectives", "shortest"))
     several = ranks > 1
-    used = np.fromiter((key in groups for key in zip(step.tolist(), channel.tolist(), strict=True)), bool, len(step))
+    used = np.fromiter(
+        (key in groups for key in zip(step.tolist(), channel.tolist(), strict=True)),
+        bool,
+        len(step),
+    )
     differing = int((several & ~used).sum())
     used &= several
     if not used.any():
@@ -271,7 +305,11 @@ def _waits(reduction: Reduction, rank_of: Ints) -> tuple[tuple[Waiting, ...], di
         each_ms = waiting[rows] / (ranks[rows] - 1) / 1e6 / steps
         by_rank = np.bincount(np.searchsorted(rank_of, last[rows]), each_ms, minlength=len(rank_of))
         caused += by_rank
-        most = [(int(rank_of[i]), float(by_rank[i])) for i in np.argsort(-by_rank)[:_TOP] if by_rank[i] > 0]
+        most = [
+            (int(rank_of[i]), float(by_rank[i]))
+            for i in np.argsort(-by_rank)[:_TOP]
+            if by_rank[i] > 0
+        ]
         waits.append(
             Waiting(
                 operation=str(named[one_operation][3]),
@@ -296,5 +334,9 @@ def _matching(reduction: Reduction) -> set[tuple[int, int]]:
         calls.setdefault((step, channel), []).append(count)
     columns = (reduction.column("collectives", c).tolist() for c in ("step", "channel", "ranks"))
     # If ranks call different operations at the same position, neither operation has all ranks.
-    differ = {(step, channel) for step, channel, n in zip(*columns, strict=True) if n != len(calls[step, channel])}
+    differ = {
+        (step, channel)
+        for step, channel, n in zip(*columns, strict=True)
+        if n != len(calls[step, channel])
+    }
     return {key for key, counts in calls.items() if len(set(counts)) == 1} - differ

@@ -40,10 +40,13 @@ TABLES = {
     # collectives of a rank in a step, by channel
     "calls": Sums(("rank", "step", "channel"), ("calls", "duration_ns")),
     # each collective of a step, over all its ranks; `shortest` holds the shortest duration and its rank
-    "collectives": Sums(("step", "channel", "occurrence", "operation"), ("ranks", "duration_ns"), ("shortest",)),
+    "collectives": Sums(
+        ("step", "channel", "occurrence", "operation"), ("ranks", "duration_ns"), ("shortest",)
+    ),
 }
 _NAMES = pa.schema(
-    [("id", pa.int64()), ("term", pa.int64())] + [(name, pa.string()) for name in ("layer", "phase", "kind", "name")]
+    [("id", pa.int64()), ("term", pa.int64())]
+    + [(name, pa.string()) for name in ("layer", "phase", "kind", "name")]
 )
 
 
@@ -55,7 +58,9 @@ class Reduction:
     # texts by id: layer, phase, kind and kernel name, with the id of the `term` (the same without the kernel); a term;
     # or, by kind, a channel or an operation
     names: pa.Table
-    unreadable: tuple[tuple[str, str], ...] = ()  # (path, reason) of recordings that could not be reduced, sorted
+    unreadable: tuple[
+        tuple[str, str], ...
+    ] = ()  # (path, reason) of recordings that could not be reduced, sorted
 
     def __getitem__(self, name: str) -> pa.Table:
         return self.tables[name]
@@ -66,13 +71,20 @@ class Reduction:
 
     def named(self) -> dict[int, tuple[str | None, str | None, str, str | None, int]]:
         """By id: layer, phase, kind, name, and the id of the term."""
-        columns = (self.names[c].to_pylist() for c in ("id", "layer", "phase", "kind", "name", "term"))
-        return {i: (layer, phase, kind, name, term) for i, layer, phase, kind, name, term in zip(*columns, strict=True)}
+        columns = (
+            self.names[c].to_pylist() for c in ("id", "layer", "phase", "kind", "name", "term")
+        )
+        return {
+            i: (layer, phase, kind, name, term)
+            for i, layer, phase, kind, name, term in zip(*columns, strict=True)
+        }
 
 
 def combine(reductions: Sequence[Reduction]) -> Reduction:
     """Combine reductions into that of all their recordings; without any, into the empty reduction."""
-    tables = {name: _summed(sums, [r.tables[name] for r in reductions]) for name, sums in TABLES.items()}
+    tables = {
+        name: _summed(sums, [r.tables[name] for r in reductions]) for name, sums in TABLES.items()
+    }
     names = pa.concat_tables([_NAMES.empty_table(), *(r.names for r in reductions)])
     _, first = np.unique(names["id"].to_numpy(), return_index=True)
     unreadable = sorted({entry for r in reductions for entry in r.unreadable})
@@ -112,8 +124,13 @@ def identify(*texts: str | None) -> int:
     return int.from_bytes(blake2b(joined.encode(), digest_size=8).digest(), "little") >> 1
 
 
-def name_table(rows: Sequence[tuple[int, int, str | None, str | None, str, str | None]]) -> pa.Table:
+def name_table(
+    rows: Sequence[tuple[int, int, str | None, str | None, str, str | None]],
+) -> pa.Table:
     """Table `names` of a reduction from rows (id, term, layer, phase, kind, name): each id once, sorted."""
     unique = {row[0]: row for row in rows}
     ordered = [unique[key] for key in sorted(unique)]
-    return pa.table([list(column) for column in zip(*ordered, strict=True)] if ordered else [[]] * 6, schema=_NAMES)
+    return pa.table(
+        [list(column) for column in zip(*ordered, strict=True)] if ordered else [[]] * 6,
+        schema=_NAMES,
+    )

@@ -44,9 +44,14 @@ def first_lines(advice: Advice, axis: Axis = SAMPLES) -> list[str]:
     return lines[:_FIRST_LINES]
 
 
-def render_advice(advice: Advice, axis: Axis = SAMPLES, *, everything: bool = False) -> RenderableType:
+def render_advice(
+    advice: Advice, axis: Axis = SAMPLES, *, everything: bool = False
+) -> RenderableType:
     """The verdict, what to do, each suggestion with its evidence, the longest gaps, and the sum by kernel family."""
-    blocks: list[RenderableType] = [Text(breakdown_verdict(advice.breakdown, axis, advice.step.idle), "bold"), Text()]
+    blocks: list[RenderableType] = [
+        Text(breakdown_verdict(advice.breakdown, axis, advice.step.idle), "bold"),
+        Text(),
+    ]
     if not advice.advised:
         blocks.append(Text(_nothing(advice)))
     else:
@@ -54,7 +59,9 @@ def render_advice(advice: Advice, axis: Axis = SAMPLES, *, everything: bool = Fa
         rows = table("do", "saves at most", "of it")
         for at, one in enumerate(advice.advised, 1):
             most_ms = one.suggestion.at_most_ms
-            rows.add_row(f"{at}. {_do(one)}", f"{number(most_ms)} ms", share(most_ms, advice.step.time_ms))
+            rows.add_row(
+                f"{at}. {_do(one)}", f"{number(most_ms)} ms", share(most_ms, advice.step.time_ms)
+            )
         blocks += [rows, Text()]
         blocks += [_detail(at, one, advice) for at, one in enumerate(advice.advised, 1)]
         if len(advice.advised) > 1:
@@ -92,9 +99,14 @@ def _saves(one: Advised, advice: Advice) -> str:
 def _detail(at: int, one: Advised, advice: Advice) -> RenderableType:
     told = one.suggestion
     what = UNITS[STEP if advice.breakdown.unit == STEP else RECORDING].capitalize()
-    lines: list[RenderableType] = [Text(f"{what} {told.what} ({told.cause}: suggested, not tested).")]
+    lines: list[RenderableType] = [
+        Text(f"{what} {told.what} ({told.cause}: suggested, not tested).")
+    ]
     lines.append(
-        Indented(Text("; ".join(_fact(fact, advice.breakdown.unit) for fact in told.evidence) + "."), label="Seen:  ")
+        Indented(
+            Text("; ".join(_fact(fact, advice.breakdown.unit) for fact in told.evidence) + "."),
+            label="Seen:  ",
+        )
     )
     if told.where or told.stack:
         where = " > ".join((*((told.where,) if told.where else ()), *told.stack))
@@ -125,11 +137,13 @@ def _gaps(gaps: Sequence[LongGap], unit: str, torch: bool) -> RenderableType:
     for gap in gaps:
         functions = ""
         if gap.code is not None:
-            functions = ", ".join(f"{name} {number(ms)} ms" for name, ms in gap.code.own_ms) or " > ".join(
-                gap.code.path[-2:]
-            )
+            functions = ", ".join(
+                f"{name} {number(ms)} ms" for name, ms in gap.code.own_ms
+            ) or " > ".join(gap.code.path[-2:])
         step = str(gap.step) if unit == STEP else ""
-        rows.add_row(gap.reason or "unknown", number(gap.time_ms), step, gap.before or "", functions)
+        rows.add_row(
+            gap.reason or "unknown", number(gap.time_ms), step, gap.before or "", functions
+        )
     note = "The profile has no call stacks" + (
         "; torch.profiler.profile(with_stack=True) records them." if torch else "."
     )

@@ -42,12 +42,16 @@ def anomaly(explanation: Explanation) -> str:
 
 def _value(explanation: Explanation) -> str:
     value, functional = explanation.value.value, explanation.functional
-    return f"{number(value, 3) if functional.kind == FIXED_COST else signed(value)} {functional.unit}"
+    return (
+        f"{number(value, 3) if functional.kind == FIXED_COST else signed(value)} {functional.unit}"
+    )
 
 
 def largest_term(explanation: Explanation) -> str | None:
     """Label of the term that makes most of an anomaly."""
-    agreeing = [share for share in explanation.shares if share.value.value * explanation.value.value > 0]
+    agreeing = [
+        share for share in explanation.shares if share.value.value * explanation.value.value > 0
+    ]
     return max(agreeing, key=lambda share: abs(share.value.value)).label if agreeing else None
 
 
@@ -57,7 +61,9 @@ def _portion(explanation: Explanation, where: str | None) -> float:
     return 1.0 if where is None else value / explanation.value.value
 
 
-def cause(explanation: Explanation, total: CauseTotal, outcome: Outcome | None, where: str | None) -> str:
+def cause(
+    explanation: Explanation, total: CauseTotal, outcome: Outcome | None, where: str | None
+) -> str:
     """The cause, and what happens without it, as a clause."""
     claim = total.terms[0].claim if total.terms else None
     cause = f"{total.cause} {claim.detail}" if claim and claim.detail else total.cause
@@ -79,7 +85,12 @@ def how_sure(total: CauseTotal, outcome: Outcome | None, on_step: bool) -> str:
         return f"confirmed, {f'{number(measured.value, 3)} ms removed, ' if more else ''}{ends}"
     taken = outcome.taken if outcome else None
     of_term_only = outcome is not None and outcome.verdict == Verdict.CONFIRMED != total.verdict
-    if taken is None or total.verdict == Verdict.UNTESTED or of_term_only or not math.isfinite(taken.low):
+    if (
+        taken is None
+        or total.verdict == Verdict.UNTESTED
+        or of_term_only
+        or not math.isfinite(taken.low)
+    ):
         return f"{total.verdict}: {total.reason}" if total.reason else str(total.verdict)
     interval = f"{100 * taken.low:.0f} to {_percent(taken.high)}"
     said = f"{total.verdict}, {_percent(taken.value)} removed, {interval}"
@@ -99,8 +110,16 @@ def finding(
     """What, where, why and how sure, without the remedy."""
     if where is None:  # measured on complete steps
         subject = f"{total.cause[0].upper()}{total.cause[1:]}"
-        counted = [e for t in total.terms if t.claim for e in t.claim.evidence if e.what == _COUNTED.get(total.cause)]
-        sides = [side for e in counted[:1] for side in (e.before, e.after) if isinstance(side, float)]
+        counted = [
+            e
+            for t in total.terms
+            if t.claim
+            for e in t.claim.evidence
+            if e.what == _COUNTED.get(total.cause)
+        ]
+        sides = [
+            side for e in counted[:1] for side in (e.before, e.after) if isinstance(side, float)
+        ]
         if sides:
             subject = f"{max(sides):,.0f} {total.cause} a step"
         of = f"{anomaly_name(explanation.functional)} of {_value(explanation)}"
@@ -130,12 +149,14 @@ def _refuted(evidence: Sequence[TermEvidence], where: str) -> list[str]:
         (factor.experiment.scope, factor.factor)
         for of_term in evidence
         for factor in of_term.factors
-        if factor.verdict == Verdict.REFUTED and (of_term.label == where or factor.experiment.scope == Scope.STEP)
+        if factor.verdict == Verdict.REFUTED
+        and (of_term.label == where or factor.experiment.scope == Scope.STEP)
     }
     return [
         cause
         for cause, one in interventions().items()
-        if refuted & {*((Scope.TERM, name) for name in one.term), *((Scope.STEP, name) for name in one.step)}
+        if refuted
+        & {*((Scope.TERM, name) for name in one.term), *((Scope.STEP, name) for name in one.step)}
     ]
 
 
@@ -147,7 +168,9 @@ def remedy(remedy: Remedy, axis: Axis) -> str:
         gains.append(f"-{_percent(remedy.term_gain.value)} of {remedy.where} {at}")
     if remedy.step_gain is not None:
         gains.append(f"-{_percent(remedy.step_gain.value)} of the step{'' if gains else f' {at}'}")
-    results = f"; it changes the results: {remedy.changed_results}" if remedy.changed_results else ""
+    results = (
+        f"; it changes the results: {remedy.changed_results}" if remedy.changed_results else ""
+    )
     return f"{remedy.what[0].upper()}{remedy.what[1:]}: {', '.join(gains)}{results}."
 
 

@@ -43,7 +43,9 @@ def render_answers(answers: Sequence[Answer], known: Collection[str | None] = ()
         if answer.remedy is not None and answer.remedy.how:
             first = shown.setdefault(answer.remedy.how, number)
             how = answer.remedy.how if first == number else f"as in {first}."
-            lines.append(Indented(Text("as above." if answer.remedy.how in known else how), label="How: "))
+            lines.append(
+                Indented(Text("as above." if answer.remedy.how in known else how), label="How: ")
+            )
         blocks.append(Indented(*lines, label=Text(f"{number}. ", "bold")))
     return Group(*blocks)
 
@@ -61,7 +63,11 @@ def how_to_test(recording: Recording, found: Diagnosis) -> tuple[str, str | None
             return None
         seconds, what = (left["seconds"], left["what"]) if left else (_USUAL_REST_S, [])
         minutes = max(1, math.ceil(_REST_MARGIN * seconds / 60))
-        named = f" ({', '.join(what[:_NAMED_REST])}{', …' if len(what) > _NAMED_REST else ''})" if what else ""
+        named = (
+            f" ({', '.join(what[:_NAMED_REST])}{', …' if len(what) > _NAMED_REST else ''})"
+            if what
+            else ""
+        )
         takes = f"On the same machine, the rest{named} takes about {minutes} min{_still_open(left or {})}:"
         command = f"curvescope confirm {recording.path} --experiments {minutes}m"
         return f"The time for experiments was up. {takes}", command
@@ -80,7 +86,9 @@ def _still_open(left: Mapping[str, Any]) -> str:
     """What the rest of the experiments may decide, as a part of a sentence; empty where a recording does not say."""
     of, changes = left.get("of", ()), left.get("changes", 0)
     parts = [f"the causes of {' and '.join(of[:_NAMED_REST])}"] if of else []
-    parts += [f"what {counted(changes, 'change')} save{'s' if changes == 1 else ''}"] if changes else []
+    parts += (
+        [f"what {counted(changes, 'change')} save{'s' if changes == 1 else ''}"] if changes else []
+    )
     return f" and may decide {', and '.join(parts)}" if parts else ""
 
 
@@ -106,7 +114,11 @@ def reproduction_sentence(evidence: TermEvidence, unit: str) -> str:
     """Whether a term shows its share of the anomaly alone, with both values."""
     alone = evidence.alone.value if evidence.alone is not None else None
     if evidence.share is None:
-        return f"The complete step, unprofiled: {_value(alone, unit)}." if alone else "The complete step was not run."
+        return (
+            f"The complete step, unprofiled: {_value(alone, unit)}."
+            if alone
+            else "The complete step was not run."
+        )
     in_step = f"in the step it is {_value(evidence.share, unit)}"
     if alone is None:
         reason = evidence.alone.reason if evidence.alone is not None else None
@@ -154,24 +166,35 @@ def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[R
             verdict = Text(f"{one.verdict}{mark}", VERDICT_STYLES.get(one.verdict, "dim"))
             rows.add_row(factor_text(one), *factor_cells(one), verdict, str(one.factor))
         yield Indented(rows)
-        yield from (Text(f"{mark.strip()} {reason[0].upper()}{reason[1:]}.", "dim") for reason, mark in marks.items())
+        yield from (
+            Text(f"{mark.strip()} {reason[0].upper()}{reason[1:]}.", "dim")
+            for reason, mark in marks.items()
+        )
     yield from hidden_note(len(ran) - len(listed), "further change")
     untested = [factor for factor in evidence.factors if factor.verdict == Verdict.UNTESTED]
     if everything:
-        yield from (Text(f"Untested ({factor_text(one)}): {one.reason}.", "dim") for one in untested)
+        yield from (
+            Text(f"Untested ({factor_text(one)}): {one.reason}.", "dim") for one in untested
+        )
     elif untested:
-        yield Text(f"Untested: {', '.join(str(one.factor) for one in untested)}; --all says why.", "dim")
+        yield Text(
+            f"Untested: {', '.join(str(one.factor) for one in untested)}; --all says why.", "dim"
+        )
 
 
 def _marks(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """A mark for each reason why changes are undecided, by reason."""
-    reasons = dict.fromkeys(one.reason for one in outcomes if one.verdict == Verdict.UNDECIDED and one.reason)
+    reasons = dict.fromkeys(
+        one.reason for one in outcomes if one.verdict == Verdict.UNDECIDED and one.reason
+    )
     return {reason: f" {mark}" for reason, mark in zip(reasons, _MARKS, strict=False)}
 
 
 def time_heading(outcome: Outcome, axis: Axis) -> str:
     """Heading of the column of times."""
-    return f"time at {axis.name} {(outcome.batches or outcome.experiment.batches)[outcome.gain_index]}"
+    return (
+        f"time at {axis.name} {(outcome.batches or outcome.experiment.batches)[outcome.gain_index]}"
+    )
 
 
 def factor_cells(outcome: Outcome) -> tuple[str, str]:

@@ -30,7 +30,9 @@ _RULE = (
     "Idle: the API call that took at least half of the gap, else the shortest range around half of it; device, where "
     "the work after it had been launched: that waits for an event, or for work that is not recorded."
 )
-_MARKED = "Idle: the layer and phase whose code the host ran while no kernel did, from marked steps."
+_MARKED = (
+    "Idle: the layer and phase whose code the host ran while no kernel did, from marked steps."
+)
 _BEFORE = " Before: the layer whose work follows most of it."
 _UNTOLD = "The recording has no API calls and no ranges there, so it does not tell what the host did in the idle time."
 _OVERLAPS = 1.01  # durations over shared-out time from which a row overlaps others
@@ -54,7 +56,8 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
     work = "FLOPs of the direct algorithm and compulsory bytes, both from shapes."
     if all(row.flops is None for row in breakdown.rows):
         work = (
-            "No shapes: FLOPs are unknown, and bytes are those of copies. `curvescope roofline` shows a likely bound."
+            "No shapes: FLOPs are unknown, and bytes are those of copies. "
+            "`curvescope roofline` shows a likely bound."
         )
     if not breakdown.n_profiled:
         return f"No steps: sums of the durations of all kernels, memcpys and memsets of the recording. {work}"
@@ -89,13 +92,18 @@ def mfu_note(mfu: Mfu) -> str:
     return f"MFU at least {mfu_text(mfu.share)} {of}: {known}."
 
 
-def breakdown_verdict(breakdown: Breakdown, axis: Axis = SAMPLES, idle: Sequence[IdleTime] = ()) -> str:
+def breakdown_verdict(
+    breakdown: Breakdown, axis: Axis = SAMPLES, idle: Sequence[IdleTime] = ()
+) -> str:
     """How long a step takes, and where that goes; of the busy time where much of it is idle.
 
     The reasons of idle time tell how much of it launched work waits on the device itself.
     """
     whole, busy = breakdown.time_ms, math.fsum(row.time_ms for row in breakdown.groups)
-    what, takes = "All recorded work", "takes" if breakdown.unit == STEP or not breakdown.n_profiled else "spans"
+    what, takes = (
+        "All recorded work",
+        "takes" if breakdown.unit == STEP or not breakdown.n_profiled else "spans",
+    )
     if breakdown.n_profiled:
         what = UNITS[breakdown.unit].capitalize()
         what += "" if breakdown.batch is None else f" of {axis.name} {breakdown.batch}"
@@ -104,8 +112,12 @@ def breakdown_verdict(breakdown: Breakdown, axis: Axis = SAMPLES, idle: Sequence
     parts = [f"{share(idle_ms, whole)} is idle: no recorded {breakdown.work} runs"] if idles else []
     waits_ms = math.fsum(time.time_ms for time in idle if time.reason == WAITS)
     if waits_ms > _MUCH_WAITING * whole:
-        parts.append(f"in {share(waits_ms, whole)} launched work waits, for an event or for work that is not recorded")
-    largest = _largest(breakdown.groups, busy if idles else whole, "the busy time" if idles else "it")
+        parts.append(
+            f"in {share(waits_ms, whole)} launched work waits, for an event or for work that is not recorded"
+        )
+    largest = _largest(
+        breakdown.groups, busy if idles else whole, "the busy time" if idles else "it"
+    )
     return "; ".join([f"{what} {takes} {number(whole)} ms", *parts, *largest]) + "."
 
 
@@ -144,7 +156,11 @@ def _tensor_note(rows: Sequence[Row], by: str) -> list[str]:
         label = shortened(row.label) if by == "kernel" else row.label
         use = f"{share(row.tensor_pipe_use or 0, 1)} in {label}"
         uses.append(use + over * _is_partial(row.tensor_time_share))
-    return [f"Share of cycles with active tensor pipes, by hardware counters: {', '.join(uses)}."] if uses else []
+    return (
+        [f"Share of cycles with active tensor pipes, by hardware counters: {', '.join(uses)}."]
+        if uses
+        else []
+    )
 
 
 def _is_partial(time_share: float | None) -> bool:
@@ -170,7 +186,17 @@ def render_breakdown(
     overlap = breakdown.overhead_ms is None and any(
         (row.duration_ms or 0.0) > _OVERLAPS * row.time_ms for row in groups
     )
-    heads = ("ms", "± ms", "share", "of busy", "durations ms", "calls", "GFLOP/s", "GB/s", "measured GB/s")
+    heads = (
+        "ms",
+        "± ms",
+        "share",
+        "of busy",
+        "durations ms",
+        "calls",
+        "GFLOP/s",
+        "GB/s",
+        "measured GB/s",
+    )
     rows = table(breakdown.work if by == KERNEL else by, *heads, optional=("± ms", "calls"))
     blank = [""] * 6
     listed, marked = groups[:limit], False
@@ -204,7 +230,9 @@ def render_breakdown(
     notes = [_breakdown_note(breakdown, axis), *([] if mfu is None else [mfu_note(mfu)])]
     notes += [] if breakdown.rare is None else [breakdown.rare.sentence]
     if breakdown.busy_ms:
-        busy = ", ".join(f"GPU {gpu} for {number(time_ms)} ms" for gpu, time_ms in breakdown.busy_ms.items())
+        busy = ", ".join(
+            f"GPU {gpu} for {number(time_ms)} ms" for gpu, time_ms in breakdown.busy_ms.items()
+        )
         notes.append(
             f"Of {len(breakdown.busy_ms)} GPUs together: each instant is shared among the kernels that run on any of "
             f"them, and idle is time in which none runs. Busy are {busy}; --device shows one."
@@ -213,8 +241,12 @@ def render_breakdown(
         notes.append(f"Of GPU {breakdown.device} alone.")
     notes += [_DURATIONS] if overlap else []
     notes += [ABOVE_ROOF_NOTE] if marked else []
-    if any(_is_partial(one) for row in listed for one in (row.flops_time_share, row.bytes_time_share)):
-        notes.append("A rate of N% is over that share of the row's time: the work of the rest is unknown.")
+    if any(
+        _is_partial(one) for row in listed for one in (row.flops_time_share, row.bytes_time_share)
+    ):
+        notes.append(
+            "A rate of N% is over that share of the row's time: the work of the rest is unknown."
+        )
     if any(row.shared_time_share for row in listed):
         part = math.fsum(row.time_ms * (row.shared_time_share or 0) for row in groups)
         notes.append(
@@ -222,22 +254,37 @@ def render_breakdown(
             "shared by the bytes that each operator would move alone, not measured."
         )
     if measured:
-        notes.append("Measured GB/s: DRAM bytes by hardware counters over the time of the kernels that have them.")
+        notes.append(
+            "Measured GB/s: DRAM bytes by hardware counters over the time of the kernels that have them."
+        )
     notes += _tensor_note(listed, by)
     verdict = Text(breakdown_verdict(breakdown, axis, idle), "bold")
     return Group(verdict, Text(), rows, *(Text(note, "dim") for note in notes))
 
 
-def render_idle(times: Sequence[IdleTime], step_ms: float, limit: int | None = None) -> RenderableType:
+def render_idle(
+    times: Sequence[IdleTime], step_ms: float, limit: int | None = None
+) -> RenderableType:
     """What the host did in the idle time of a mean step, the longest first; not of an empty list."""
     if all(time.reason is None for time in times):
         return Text(_UNTOLD, "dim")
-    layered, counted = (any(getattr(time, name) is not None for time in times) for name in ("before", "gaps"))
+    layered, counted = (
+        any(getattr(time, name) is not None for time in times) for name in ("before", "gaps")
+    )
     rows = table("idle", "ms", "share", "gaps", "before", left=("before",))
 
     def add(label: str, some: Sequence[IdleTime], before: str | None = None) -> None:
-        time_ms, gaps = math.fsum(one.time_ms for one in some), math.fsum(one.gaps or 0 for one in some)
-        rows.add_row(label, number(time_ms), share(time_ms, step_ms), number(gaps, 3) if counted else "", before or "")
+        time_ms, gaps = (
+            math.fsum(one.time_ms for one in some),
+            math.fsum(one.gaps or 0 for one in some),
+        )
+        rows.add_row(
+            label,
+            number(time_ms),
+            share(time_ms, step_ms),
+            number(gaps, 3) if counted else "",
+            before or "",
+        )
 
     for time in times[:limit]:
         add(time.reason or "unknown", [time], time.before)

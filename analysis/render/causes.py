@@ -23,26 +23,39 @@ _SHOWN_CLAIMS = 2
 def render_causes(attribution: Attribution, everything: bool = False) -> RenderableType:
     """The causes with their amounts, which add up, then the evidence of the largest."""
     unit = attribution.functional.unit
-    rows = table("cause", unit, "share", "verdict", "terms", left=("verdict",), words=("cause", "terms"))
+    rows = table(
+        "cause", unit, "share", "verdict", "terms", left=("verdict",), words=("cause", "terms")
+    )
     apart = [total for total in attribution.causes if total.cause == NOT_SIGNIFICANT]
-    causes = [total for total in attribution.causes if total.cause != NOT_SIGNIFICANT and total.amount]
+    causes = [
+        total for total in attribution.causes if total.cause != NOT_SIGNIFICANT and total.amount
+    ]
     for total in causes:
         verdict = Text(verdict_of(total), VERDICT_STYLES.get(total.verdict, "dim"))
         rows.add_row(*_cause(total, attribution.value), verdict, _terms(total, everything))
     rows.add_section()
     for total in apart:
-        rows.add_row(*_cause(total, attribution.value), verdict_of(total), _terms(total, everything), style="dim")
+        rows.add_row(
+            *_cause(total, attribution.value),
+            verdict_of(total),
+            _terms(total, everything),
+            style="dim",
+        )
     whole = sum(total.amount for total in attribution.causes)
     rows.add_row("total", signed(whole), share(whole, attribution.value), "", "")
     blocks: list[RenderableType] = [rows]
     blocks += [
-        Text(f"{one.cause}: {signed(at.value)} {unit} measured on the complete step ({interval(at)}).")
+        Text(
+            f"{one.cause}: {signed(at.value)} {unit} measured on the complete step ({interval(at)})."
+        )
         for one in causes
         if (at := one.measured) is not None
     ]
     blocks += [Text(line, "dim") for line in _reasons(causes)]
     named = [total for total in causes if total.cause != UNEXPLAINED or total.terms[0].claim]
-    blocks += [_claims(total, everything) for total in named[: None if everything else _SHOWN_CLAIMS]]
+    blocks += [
+        _claims(total, everything) for total in named[: None if everything else _SHOWN_CLAIMS]
+    ]
     return Indented(*blocks)
 
 
@@ -58,7 +71,11 @@ def _cause(total: CauseTotal, value: float) -> tuple[str, str, str]:
 
 
 def _terms(total: CauseTotal, everything: bool) -> Text:
-    large = [term for term in total.terms if abs(term.amount) >= _LEAST_SHARE * abs(total.terms[0].amount)]
+    large = [
+        term
+        for term in total.terms
+        if abs(term.amount) >= _LEAST_SHARE * abs(total.terms[0].amount)
+    ]
     terms = total.terms if everything else large[:_SHOWN_TERMS]
     more = len(total.terms) - len(terms)
     return Text(", ".join(term.label for term in terms) + (f" and {more} more" if more else ""))
@@ -67,13 +84,17 @@ def _terms(total: CauseTotal, everything: bool) -> Text:
 def _reasons(causes: Sequence[CauseTotal]) -> Iterable[str]:
     """Why causes are undecided or untested, a sentence per reason."""
     confirmed = {cause.cause for cause in causes if cause.verdict == Verdict.CONFIRMED}
-    for verdict, reason in dict.fromkeys((cause.verdict, cause.reason) for cause in causes if cause.reason):
+    for verdict, reason in dict.fromkeys(
+        (cause.verdict, cause.reason) for cause in causes if cause.reason
+    ):
         names = [
             f"the rest of {cause.cause}" if cause.cause in confirmed else cause.cause
             for cause in causes
             if (cause.verdict, cause.reason) == (verdict, reason)
         ]
-        listed = f"{', '.join(names[:-1])} and {names[-1]} are" if len(names) > 1 else f"{names[0]} is"
+        listed = (
+            f"{', '.join(names[:-1])} and {names[-1]} are" if len(names) > 1 else f"{names[0]} is"
+        )
         yield f"{listed}{'' if names == [UNEXPLAINED] else f' {verdict}'}: {reason}."
 
 
@@ -94,7 +115,9 @@ def verdict_sentence(attribution: Attribution) -> str:
         most = "Most of it" if portion > 0.5 else "The largest part"
         return f"{most} ({percent}) has no known cause, largest in {where}."
     if verdict.cause == NOT_SIGNIFICANT:
-        return f"None of its terms is significant alone; the largest is {where}. Measure more rounds."
+        return (
+            f"None of its terms is significant alone; the largest is {where}. Measure more rounds."
+        )
     most = "Mostly" if portion > 0.5 else "Several causes, the largest"
     return f"{most} {verdict.cause} ({percent}), largest in {where}."
 
@@ -104,11 +127,17 @@ def _claims(total: CauseTotal, everything: bool) -> RenderableType:
     for term in total.terms[: None if everything else 1]:
         if term.claim is not None:
             what = "" if total.cause == term.claim.cause else f": {term.claim.cause} suspected"
-            lines.append(Text.assemble((total.cause, "bold"), f"{what} in {term.label} ({signed(term.amount)})"))
+            lines.append(
+                Text.assemble(
+                    (total.cause, "bold"), f"{what} in {term.label} ({signed(term.amount)})"
+                )
+            )
             lines += [Indented(Text(_evidence_text(e)), label="  - ") for e in term.claim.evidence]
             if total.verdict not in (Verdict.CONFIRMED, Verdict.REFUTED):
                 refuted_by = term.claim.refuted_by
-                lines.append(Indented(Text(f"Refuted if: {refuted_by[0].lower()}{refuted_by[1:]}", "dim")))
+                lines.append(
+                    Indented(Text(f"Refuted if: {refuted_by[0].lower()}{refuted_by[1:]}", "dim"))
+                )
     return Group(*lines)
 
 

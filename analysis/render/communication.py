@@ -29,7 +29,9 @@ def render_communication(
         rows.add_row(*_cells(collective))
     if rest := found.collectives[len(found.collectives[:limit]) :]:
         time_ms = number(sum(one.time_ms for one in rest))
-        rows.add_row(f"{len(rest)} more", "", number(sum(one.calls for one in rest), 3), time_ms, *[""] * 4)
+        rows.add_row(
+            f"{len(rest)} more", "", number(sum(one.calls for one in rest), 3), time_ms, *[""] * 4
+        )
     exposed = share(found.exposed_ms, found.time_ms)
     text = (
         f"Communication runs for {number(found.time_ms)} ms of {whole}; for {number(found.exposed_ms)} ms ({exposed}) "
@@ -39,7 +41,9 @@ def render_communication(
     if found.beside_ms:
         parts.append(Text(_slow_down(found, whole)))
     if found.slowed:
-        kernels = table("beside communication", "calls", "ms alone", "ms beside", f"slow-down, ms of {whole}")
+        kernels = table(
+            "beside communication", "calls", "ms alone", "ms beside", f"slow-down, ms of {whole}"
+        )
         for kernel in found.slowed[:limit]:
             times = (number(kernel.alone_ms), number(kernel.beside_ms), signed(kernel.excess_ms))
             kernels.add_row(shortened(kernel.name), number(kernel.calls, 3), *times)

@@ -25,12 +25,22 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
     """The recordings, step times by batch size, then rows at one of them."""
     letters = _LETTERS[: len(comparison.sides)]
     peaks = ("compute peak", "DRAM peak")
-    sides = table("", "recording", "device", *peaks, left=("recording",), words=("device",), optional=peaks)
+    sides = table(
+        "", "recording", "device", *peaks, left=("recording",), words=("device",), optional=peaks
+    )
     for letter, side in zip(letters, comparison.sides, strict=True):
-        roofs = ((side.hardware.roof(level), unit) for level, unit in (("compute", "FLOP/s"), ("DRAM", "B/s")))
+        roofs = (
+            (side.hardware.roof(level), unit)
+            for level, unit in (("compute", "FLOP/s"), ("DRAM", "B/s"))
+        )
         shown = ("unknown" if roof is None else quantity(roof.per_s, unit) for roof, unit in roofs)
         sides.add_row(letter, side.name, side.hardware.name or "unknown", *shown)
-    blocks: list[RenderableType] = [*(Text(verdict, "bold") for verdict in verdicts(comparison)), Text(), sides, Text()]
+    blocks: list[RenderableType] = [
+        *(Text(verdict, "bold") for verdict in verdicts(comparison)),
+        Text(),
+        sides,
+        Text(),
+    ]
     blocks += [_lines("batch", comparison.steps, letters), Text()]
     if comparison.rows:
         head = "batch unknown" if comparison.batch is None else f"batch {comparison.batch}"
@@ -39,7 +49,9 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
         blocks.append(_lines(comparison.by, comparison.rows[:limit], letters))
         blocks += hidden_note(len(comparison.rows) - len(comparison.rows[:limit]), "smaller row")
     elif not comparison.unseen:
-        blocks.append(Text("No batch size was profiled in all recordings: there are no rows to compare."))
+        blocks.append(
+            Text("No batch size was profiled in all recordings: there are no rows to compare.")
+        )
     return Group(*blocks, *(Text(note, "dim") for note in notes(comparison)))
 
 
@@ -48,13 +60,17 @@ def render_check(comparison: Comparison, over: float) -> list[Text]:
     lines = []
     for name, batch, change in comparison.regressions(over):
         growth = f"+{change.growth:.1%} (at least {change.bounds_of_growth[0]:+.1%})"
-        lines.append(Text(f"Failed: {name} at batch {batch} takes {growth}, over {over:.1%}.", "bold red"))
+        lines.append(
+            Text(f"Failed: {name} at batch {batch} takes {growth}, over {over:.1%}.", "bold red")
+        )
     if not lines:
         lines.append(Text(f"No step time grew significantly and by more than {over:.1%}."))
     for name, batch, change in comparison.undecided(over):
         most = change.bounds_of_growth[1]
         known = f"it may be up to {most:.1%}" if math.isfinite(most) else "no interval is known"
-        lines.append(Text(f"A growth of {name} at batch {batch} is not ruled out: {known}.", "yellow"))
+        lines.append(
+            Text(f"A growth of {name} at batch {batch} is not ruled out: {known}.", "yellow")
+        )
     return lines
 
 
@@ -65,7 +81,11 @@ def verdicts(comparison: Comparison, names: Sequence[str] = _LETTERS) -> list[st
 
 def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     base, letter = names[0], names[index]
-    common = [(line, change) for line in comparison.steps if (change := line.changes[index - 1]) is not None]
+    common = [
+        (line, change)
+        for line in comparison.steps
+        if (change := line.changes[index - 1]) is not None
+    ]
     if not common:
         return f"{letter} has no batch size in common with {base}."
     real = [(line, change) for line, change in common if change.real]
@@ -73,7 +93,9 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     known = math.isfinite(change.high) and change.low > 0
     within = f" ({number(1 / change.high, 3)} … {number(1 / change.low, 3)})" if known else ""
     of = "" if line.label == UNKNOWN else f" of batch {line.label}"
-    times = f"{UNITS[comparison.unit]}{of} takes {number(1 / change.speedup, 3)} times as long{within}"
+    times = (
+        f"{UNITS[comparison.unit]}{of} takes {number(1 / change.speedup, 3)} times as long{within}"
+    )
     if known and not real:
         what = "No step time" if comparison.unit == STEP else "The time"
         differs = "differs" if comparison.unit == STEP else "does not differ"
@@ -96,7 +118,9 @@ def _changed_rows(comparison: Comparison, index: int) -> str:
     for row in comparison.rows:
         change = row.changes[index - 1]
         if change is not None and change.real:
-            before, after = (number(time) for time in (row.times_ms[0] or 0.0, row.times_ms[index] or 0.0))
+            before, after = (
+                number(time) for time in (row.times_ms[0] or 0.0, row.times_ms[index] or 0.0)
+            )
             return f" Changed most, significantly: {shortened(row.label)}, {before} → {after} ms."
     return ""
 
@@ -118,15 +142,22 @@ def _where(comparison: Comparison, index: int, change: Change) -> str:
     if row is None or growth_ms(row) <= 0:
         return ""
     before, after = (
-        "none" if time is None else f"{number(time)} ms" for time in (row.times_ms[0], row.times_ms[index])
+        "none" if time is None else f"{number(time)} ms"
+        for time in (row.times_ms[0], row.times_ms[index])
     )
     return f" Most of it is in {row.label}: {before} → {after}."
 
 
 def _lines(first: str, lines: Sequence[ComparedLine], letters: str) -> RenderableType:
-    columns = [first, *(f"{letter} ms" for letter in letters), *(f"{letter}/A" for letter in letters[1:])]
+    columns = [
+        first,
+        *(f"{letter} ms" for letter in letters),
+        *(f"{letter}/A" for letter in letters[1:]),
+    ]
     rows = table(*columns, "95 % interval", "remark", words=("remark", "family"))
-    wide = len(letters) == 2 and any(change and math.isfinite(change.high) for line in lines for change in line.changes)
+    wide = len(letters) == 2 and any(
+        change and math.isfinite(change.high) for line in lines for change in line.changes
+    )
     for line in lines:
         times = ("" if time is None else number(time) for time in line.times_ms)
         remarks = [
@@ -160,7 +191,9 @@ def notes(comparison: Comparison) -> list[str]:
         "that changed most come first."
     ]
     if comparison.differences:
-        differing = "; ".join(f"{name}: {', '.join(values)}" for name, values in comparison.differences.items())
+        differing = "; ".join(
+            f"{name}: {', '.join(values)}" for name, values in comparison.differences.items()
+        )
         found.append(f"Recorded with different settings: {differing}.")
     if comparison.modelled:
         found.append(f"Modelled, not measured: {', '.join(comparison.modelled)}.")
@@ -182,7 +215,9 @@ def notes(comparison: Comparison) -> list[str]:
         )
     for letter, ratios in zip(_LETTERS[1:], comparison.roof_ratios, strict=False):
         if ratios:
-            shares = ", ".join(f"{level} {value:.3g}x ({kind}s)" for level, (value, kind) in ratios.items())
+            shares = ", ".join(
+                f"{level} {value:.3g}x ({kind}s)" for level, (value, kind) in ratios.items()
+            )
             found.append(
                 f"Roofs of {letter} over A: {shares}; a row whose speed grows by a factor between these (± 10 %) "
                 "follows the hardware."

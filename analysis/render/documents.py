@@ -90,7 +90,14 @@ class CurvePoint:
     @classmethod
     def of(cls, point: Point) -> CurvePoint:
         """The point of a curve over batch sizes."""
-        return cls(known_batch(point.condition), point.time_ms, point.spread, point.n, point.rounds, point.stable)
+        return cls(
+            known_batch(point.condition),
+            point.time_ms,
+            point.spread,
+            point.n,
+            point.rounds,
+            point.stable,
+        )
 
 
 @dataclass(frozen=True)
@@ -201,7 +208,9 @@ class ExplainDocument:
     empty: Sequence[Mapping[str, Any]]
     warnings: Sequence[Any]  # disturbances that were noticed while measuring
     notes: Sequence[str]  # sentences on the choice of the steps
-    disturbances: Disturbances | None  # visits whose counters say that something disturbed them; null without one
+    disturbances: (
+        Disturbances | None
+    )  # visits whose counters say that something disturbed them; null without one
     # rare slow steps, which the curve leaves out: how many, when, their cost, what they have in common
     rare_steps: Sequence[RareSteps]
     unit: str  # what the times are of: step, or recording where no step is known
@@ -210,13 +219,18 @@ class ExplainDocument:
     rounds: int  # number of rounds in which every batch size was measured
     profiled: bool  # whether every step was profiled, so that times include the profiler's cost
     findings: Sequence[Finding]  # every excess, then every curvature
-    anomalies: Sequence[SplitAnomaly]  # the anomalies among them, the largest first, or those asked for
+    anomalies: Sequence[
+        SplitAnomaly
+    ]  # the anomalies among them, the largest first, or those asked for
     fixed_cost: SplitAnomaly | None  # the fixed cost of a step; null if it is not significant
     experiments: Sequence[Outcome]  # outcomes of the experiments on the causes
 
     @classmethod
     def of(
-        cls, recording: Recording, diagnosis: Diagnosis, explanations: Sequence[Explanation] | None = None
+        cls,
+        recording: Recording,
+        diagnosis: Diagnosis,
+        explanations: Sequence[Explanation] | None = None,
     ) -> ExplainDocument:
         """The document of a diagnosis, with the anomalies that were asked for; default: all of them."""
         meta, fixed = recording.meta, diagnosis.fixed_cost
@@ -232,7 +246,10 @@ class ExplainDocument:
             rare_steps=diagnosis.rare_steps,
             modelled=is_modelled(meta),
             complete=meta["status"] == Status.COMPLETE,
-            **{name: meta.get(name) for name in ("network", "device", "protocol", "locked_sm_clock_hz", "lost")},
+            **{
+                name: meta.get(name)
+                for name in ("network", "device", "protocol", "locked_sm_clock_hz", "lost")
+            },
             empty=meta.get("unmeasured", []),
             warnings=meta.get("warnings", []),
             unit=diagnosis.curve.unit,
@@ -251,7 +268,9 @@ class ExplainDocument:
 class RatedRow(Row):
     """One group of a breakdown."""
 
-    exceeded_roofs: Sequence[str]  # roofs of the device that the rates are above, so that they cannot be right
+    exceeded_roofs: Sequence[
+        str
+    ]  # roofs of the device that the rates are above, so that they cannot be right
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,10 +280,14 @@ class BreakdownDocument(Breakdown):
     by: str  # layer, kernel, phase or op
     modelled: bool  # whether the cost model predicted the times
     rows: tuple[RatedRow, ...]
-    communication: Communication | None  # collectives of the step, and kernels beside them; null without communication
+    communication: (
+        Communication | None
+    )  # collectives of the step, and kernels beside them; null without communication
     # idle time by what the host did meanwhile, the longest first; empty if less than 5 % of the step is idle
     idle: Sequence[IdleTime]
-    mfu: Mfu | None  # model FLOPs utilisation of the step; null if no step, no FLOPs or no peak is known
+    mfu: (
+        Mfu | None
+    )  # model FLOPs utilisation of the step; null if no step, no FLOPs or no peak is known
 
 
 @dataclass(frozen=True)
@@ -273,7 +296,9 @@ class ComparedRecording:
 
     name: str  # folder or URL
     device: str | None  # name of its device; null if unknown
-    profiled_steps_only: bool  # whether all its steps were profiled, so that times include the profiler's cost
+    profiled_steps_only: (
+        bool  # whether all its steps were profiled, so that times include the profiler's cost
+    )
 
 
 @dataclass(frozen=True)
@@ -289,13 +314,17 @@ class CompareDocument:
     """Recordings compared with the first: `compare`."""
 
     recordings: Sequence[ComparedRecording]  # the recordings
-    without_device_work: Sequence[str]  # names of recordings with profiled steps, but without device work
+    without_device_work: Sequence[
+        str
+    ]  # names of recordings with profiled steps, but without device work
     differences: Mapping[str, Sequence[str]]  # settings that differ, one value per recording
     steps: Sequence[ComparedLine]  # one line per common batch size
     batch: int | None  # batch size of the rows; null if the profiles name none
     by: str  # layer, operator, family or kernel
     rows: Sequence[ComparedLine]  # largest time first; idle last
-    roof_ratios: Sequence[Mapping[str, RoofRatio]]  # one per recording after the first, by memory level or precision
+    roof_ratios: Sequence[
+        Mapping[str, RoofRatio]
+    ]  # one per recording after the first, by memory level or precision
     fail_over: float | None  # growth that fails the check; null if none was asked for
     failed: bool  # whether a step time grew by more and significantly
     undecided: bool  # whether the measurement does not rule it out at another batch size, or at all
@@ -309,9 +338,13 @@ class CompareDocument:
                 for side in comparison.sides
             ],
             without_device_work=comparison.unseen,
-            **{name: getattr(comparison, name) for name in ("differences", "steps", "batch", "by", "rows")},
+            **{
+                name: getattr(comparison, name)
+                for name in ("differences", "steps", "batch", "by", "rows")
+            },
             roof_ratios=[
-                {level: RoofRatio(*ratio) for level, ratio in ratios.items()} for ratios in comparison.roof_ratios
+                {level: RoofRatio(*ratio) for level, ratio in ratios.items()}
+                for ratios in comparison.roof_ratios
             ],
             fail_over=fail_over,
             failed=fail_over is not None and bool(comparison.regressions(fail_over)),
@@ -334,7 +367,9 @@ class RanksDocument(Ranks):
 
     interrupted: bool  # whether it covers only some of the ranks
     asked: int  # number of recordings that were found
-    differences: Sequence[RankDifference]  # the largest stragglers explained, or the groups asked for
+    differences: Sequence[
+        RankDifference
+    ]  # the largest stragglers explained, or the groups asked for
 
 
 @dataclass(frozen=True, kw_only=True)

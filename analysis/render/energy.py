@@ -19,7 +19,8 @@ from .show import recording_line, show_gaps
 from .tables import table
 
 _NO_LAYERS = (
-    "Energy is measured for the step as a whole: no counter gives that of a kernel, so it has no split over layers."
+    "Energy is measured for the step as a whole: no counter gives that of a kernel, so it has no "
+    "split over layers."
 )
 _SPLIT = (
     "By time: what the step's time alone explains, at the power of the smaller batch size (`explain` splits it over "
@@ -65,10 +66,14 @@ class EnergyDocument:
     unmeasured_steps: int  # number of timed steps without an energy
     curve: Sequence[EnergyPoint]  # energy by batch size
     findings: Sequence[EnergyFinding]  # every excess, then every curvature
-    fixed_cost_j: Estimate | None  # energy that does not grow with the batch size; null if it is not significant
+    fixed_cost_j: (
+        Estimate | None
+    )  # energy that does not grow with the batch size; null if it is not significant
 
 
-def show_energy(recording: Recording, *, axis: str = "log2", everything: bool = False, as_json: bool = False) -> None:
+def show_energy(
+    recording: Recording, *, axis: str = "log2", everything: bool = False, as_json: bool = False
+) -> None:
     """Print the curve of energy, its tests, and the anomalies or everything split into time and power; or JSON."""
     found = explain_energy(recording, axis)
     if as_json:
@@ -78,23 +83,34 @@ def show_energy(recording: Recording, *, axis: str = "log2", everything: bool = 
     console.print(recording_line(recording), style="bold")
     console.print(Text(f"Energy of {found.source['scope']}, by {found.source['name']}.", "dim"))
     terminal.print_below(console, text.render_curve(found.curve, found.axis, text.ENERGY))
-    powers = ", ".join(f"{batch}: {number(found.power_w(batch), 3)} W" for batch in found.curve.conditions)
+    powers = ", ".join(
+        f"{batch}: {number(found.power_w(batch), 3)} W" for batch in found.curve.conditions
+    )
     console.print(Text(f"Mean power in steps by {found.axis.name}: {powers}.", "dim"))
     terminal.print_below(console, text.render_findings(found.findings, found.axis, text.ENERGY))
     if found.fixed_cost is not None:
         functional, value = found.fixed_cost
-        fixed = f"{functional.label}: {signed(value.value)} J ({words.interval(value)}) of every step."
+        fixed = (
+            f"{functional.label}: {signed(value.value)} J ({words.interval(value)}) of every step."
+        )
         terminal.print_below(console, Text(fixed))
     rows = table("functional", "J", "by time", "by power")
     for finding, split in zip(found.findings, found.splits, strict=True):
         if everything or finding in found.anomalies:
             label = f"{finding.shown.label} ({text.unit_text(finding.shown.unit, found.axis, text.ENERGY)})"
-            rows.add_row(label, *map(signed, (finding.value.value, split.by_time_j, split.by_power_j)))
+            rows.add_row(
+                label, *map(signed, (finding.value.value, split.by_time_j, split.by_power_j))
+            )
     if rows.cells(0):
         terminal.print_below(console, rows, Text(_SPLIT, "dim"))
     console.print(Text(_NO_LAYERS, "dim"))
     if found.unmeasured:
-        console.print(Text(f"No energy of {counted(found.unmeasured, 'timed step')}: too short a visit.", "yellow"))
+        console.print(
+            Text(
+                f"No energy of {counted(found.unmeasured, 'timed step')}: too short a visit.",
+                "yellow",
+            )
+        )
     console.print()
     show_gaps(console, recording, found.axis)
     console.print(Text(f"Recorded in {recording.path}. Next:"))

@@ -45,7 +45,11 @@ def clock_line(meta: Mapping[str, Any]) -> str | None:
     if (meta.get("device") or {}).get("kind") != "cuda" or "locked_sm_clock_hz" not in meta:
         return None
     locked_hz = meta["locked_sm_clock_hz"]
-    return "clocks not locked" if locked_hz is None else f"SM clock locked at {locked_hz // 1_000_000} MHz"
+    return (
+        "clocks not locked"
+        if locked_hz is None
+        else f"SM clock locked at {locked_hz // 1_000_000} MHz"
+    )
 
 
 def finding_sentence(found: Diagnosis) -> str:
@@ -66,8 +70,16 @@ def _sentences(found: Diagnosis) -> Iterator[tuple[float, str]]:
     if leading is None or leading[0] is not of_anomaly:
         share = 0.0
         if of_anomaly is not None:
-            share = abs(of_anomaly.value.value) / found.curve.at(of_anomaly.functional.last).time_ms.value
-        yield share, _anomaly_sentence(found) if leading is None or found.anomalies else f"no anomaly {_span(found)}."
+            share = (
+                abs(of_anomaly.value.value)
+                / found.curve.at(of_anomaly.functional.last).time_ms.value
+            )
+        yield (
+            share,
+            _anomaly_sentence(found)
+            if leading is None or found.anomalies
+            else f"no anomaly {_span(found)}.",
+        )
 
 
 def _share_of_step(found: Diagnosis, explanation: Explanation, answer: Answer) -> float:
@@ -78,15 +90,23 @@ def _share_of_step(found: Diagnosis, explanation: Explanation, answer: Answer) -
 
 def _largest_confirmed(found: Diagnosis) -> tuple[Explanation, Answer] | None:
     """The answer whose confirmed cause makes the largest share of a step, with what it is about."""
-    answered = zip(found.explained, found.answers, strict=False)  # one made from tables has no answers
-    confirmed = [(explanation, answer) for explanation, answer in answered if answer.verdict == Tested.CONFIRMED]
+    answered = zip(
+        found.explained, found.answers, strict=False
+    )  # one made from tables has no answers
+    confirmed = [
+        (explanation, answer)
+        for explanation, answer in answered
+        if answer.verdict == Tested.CONFIRMED
+    ]
     return max(confirmed, key=lambda one: _share_of_step(found, *one), default=None)
 
 
 def _confirmed(explanation: Explanation, answer: Answer) -> tuple[str, float]:
     """Where the cause is confirmed, in words, and its amount there: everywhere if it was measured on complete steps."""
     totals = explanation.attribution.causes
-    total = next(one for one in totals if (one.cause, one.verdict) == (answer.cause, Tested.CONFIRMED))
+    total = next(
+        one for one in totals if (one.cause, one.verdict) == (answer.cause, Tested.CONFIRMED)
+    )
     if answer.where is None or total.measured is not None:
         return "", total.amount
     others = len({term.label for term in total.terms}) - 1
@@ -97,7 +117,9 @@ def _confirmed_sentence(explanation: Explanation, answer: Answer) -> str:
     where, amount = _confirmed(explanation, answer)
     share = 100 * amount / explanation.value.value
     make = "make" if answer.cause == page_faults.CAUSE else "makes"
-    sentence = f"{answer.cause}{where} {make} {share:.0f} % of {answer.name}, confirmed by experiment."
+    sentence = (
+        f"{answer.cause}{where} {make} {share:.0f} % of {answer.name}, confirmed by experiment."
+    )
     return f"{sentence} {answer.advice}".rstrip()
 
 
@@ -165,7 +187,10 @@ def largest_clauses(found: Diagnosis, classes: Mapping[str, str]) -> str:
         return ""
     times = dict(zip(terms.keys, terms.values_ms[-1].tolist(), strict=True))
     whole = sum(times.values())
-    spent = {kind: sum(time for key, time in times.items() if key.kind == kind) for kind in _WITHOUT_KERNELS}
+    spent = {
+        kind: sum(time for key, time in times.items() if key.kind == kind)
+        for kind in _WITHOUT_KERNELS
+    }
     busy_ms = whole - sum(spent.values())
     parts = [
         f"{time / whole:.0%} of the profiled step is {_WITHOUT_KERNELS[kind]}"
@@ -176,13 +201,17 @@ def largest_clauses(found: Diagnosis, classes: Mapping[str, str]) -> str:
     if layers:
         key = max(layers, key=layers.__getitem__)
         label = key.labelled(classes.get(key.layer or ""))
-        parts.append(f"the longest layer is {label} with {number(layers[key], 3)} ms ({layers[key] / whole:.0%})")
+        parts.append(
+            f"the longest layer is {label} with {number(layers[key], 3)} ms ({layers[key] / whole:.0%})"
+        )
     rows = found.kernel_times
     rows = rows[(rows["batch"] == terms.conditions[-1]) & (rows["name"] != IDLE)]
     if len(rows):
         kernels = rows.groupby("name")["exclusive_ms"].sum()
         part = kernels.max() / kernels.sum() * busy_ms / whole
-        parts.append(f"{fit(short_name(str(kernels.idxmax())), _NAME)} is the longest kernel ({part:.0%})")
+        parts.append(
+            f"{fit(short_name(str(kernels.idxmax())), _NAME)} is the longest kernel ({part:.0%})"
+        )
     return "; ".join(parts)
 
 

@@ -11,7 +11,10 @@ from ...base.numbers import number
 from ..step_family import Family
 from .tables import table
 
-_COLD, _HOT = (245, 245, 245), (214, 69, 61)  # red, green, blue of the shortest and the longest time
+_COLD, _HOT = (
+    (245, 245, 245),
+    (214, 69, 61),
+)  # red, green, blue of the shortest and the longest time
 
 
 def render_family(family: Family) -> RenderableType:
@@ -23,12 +26,18 @@ def render_family(family: Family) -> RenderableType:
         times.add_row(str(value), *("" if ms is None else number(ms) for ms in row_ms))
         heat.add_row(str(value), *(_cell(us, min(values), max(values)) for us in row_us))
     return Group(
-        Text(f"Step ms, {family.title}: columns are {family.curve.name}, rows {family.other.name}", "bold"),
+        Text(
+            f"Step ms, {family.title}: columns are {family.curve.name}, rows {family.other.name}",
+            "bold",
+        ),
         times,
         Text(),
         Text(f"The same in {family.unit}", "bold"),
         heat,
-        Text("Equal numbers: the cost is proportional to both. The longest time is the darkest.", "dim"),
+        Text(
+            "Equal numbers: the cost is proportional to both. The longest time is the darkest.",
+            "dim",
+        ),
     )
 
 
@@ -51,5 +60,7 @@ def _cell(value: float | None, least: float, most: float) -> Text:
     if value is None:
         return Text("")
     heat = 0.0 if most == least else (value - least) / (most - least)
-    red, green, blue = (round(cold + (hot - cold) * heat) for cold, hot in zip(_COLD, _HOT, strict=True))
+    red, green, blue = (
+        round(cold + (hot - cold) * heat) for cold, hot in zip(_COLD, _HOT, strict=True)
+    )
     return Text(f" {number(value, 3)}", f"black on rgb({red},{green},{blue})")

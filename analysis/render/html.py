@@ -19,7 +19,16 @@ from .report_verdict import comparison_html, verdict_html
 
 _ASSETS = Path(__file__).with_name("report_assets")
 _SCRIPTS = (
-    *("base.js", "curve.js", "experiments.js", "heat.js", "icicle.js", "timeline.js", "roofline.js", "kernels.js"),
+    *(
+        "base.js",
+        "curve.js",
+        "experiments.js",
+        "heat.js",
+        "icicle.js",
+        "timeline.js",
+        "roofline.js",
+        "kernels.js",
+    ),
     *("rows.js", "page.js"),
 )
 
@@ -30,7 +39,9 @@ def render_html(document: Mapping[str, Any]) -> str:
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     run = document["runs"][0]
-    title = " · ".join(filter(None, (run["explain"].network or run["name"], run["device"], "Curvescope")))
+    title = " · ".join(
+        filter(None, (run["explain"].network or run["name"], run["device"], "Curvescope"))
+    )
     page = (_ASSETS / "page.html").read_text(encoding="utf-8")
     for name, text in {
         "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",

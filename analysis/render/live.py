@@ -58,7 +58,10 @@ class LiveView:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
     ) -> None:
         if self.console.is_terminal:
             self._live.stop()
@@ -80,7 +83,9 @@ class LiveView:
             self._live.update(Group(*blocks), refresh=True)
         elif now_s >= self._line_s + _BETWEEN_LINES_S:
             self._line_s = now_s
-            self.console.print(Text(f"{'; '.join([*standing, *shortly])}.", no_wrap=True, overflow="ignore"))
+            self.console.print(
+                Text(f"{'; '.join([*standing, *shortly])}.", no_wrap=True, overflow="ignore")
+            )
 
 
 class _CurveSoFar:
@@ -116,7 +121,11 @@ class _CurveSoFar:
 
 
 def _time_text(progress: Progress) -> str:
-    left = f", about {max(progress.expected_s - progress.elapsed_s, 0.0):.0f} s left" if progress.expected_s else ""
+    left = (
+        f", about {max(progress.expected_s - progress.elapsed_s, 0.0):.0f} s left"
+        if progress.expected_s
+        else ""
+    )
     return f"{progress.doing}: {progress.elapsed_s:.0f} s so far{left}"
 
 
@@ -184,18 +193,34 @@ class LiveCurves(LiveView):
             so_far = self._so_far[label]
             so_far.renew(progress)
             where = f"recording {self._labels.index(label) + 1} of {len(self._labels)}, {label}"
-            standing = [where, _time_text(progress) + (" of this recording" if progress.expected_s else "")]
+            standing = [
+                where,
+                _time_text(progress) + (" of this recording" if progress.expected_s else ""),
+            ]
             now_s = self._clock_s() - self._began_s
             self.show(now_s, _done(progress), standing, so_far.shortly(), so_far.rows())
 
 
 def _rows(curve: Curve, axis: Axis) -> TextTable:
-    heads = (axis.name, "step ms", "95 % interval", f"ms/{axis.one}", "n", f"0 … most ms/{axis.one}")
+    heads = (
+        axis.name,
+        "step ms",
+        "95 % interval",
+        f"ms/{axis.one}",
+        "n",
+        f"0 … most ms/{axis.one}",
+    )
     rows = table(*heads, first="right", whole=heads[-1:], optional=heads[-1:])
     most = max(_per_one(point)[2] for point in curve.points)
     for point in curve.points:
         size, time = point.condition, point.time_ms.value
-        cells = (str(size), number(time), interval(point.time_ms), number(time / size), str(point.n))
+        cells = (
+            str(size),
+            number(time),
+            interval(point.time_ms),
+            number(time / size),
+            str(point.n),
+        )
         rows.add_row(*cells, _plot(point, most))
     return rows
 
@@ -203,13 +228,19 @@ def _rows(curve: Curve, axis: Axis) -> TextTable:
 def _per_one(point: Point) -> tuple[float, float, float]:
     """Low end, value and high end of the time per sample, ms; the value for both ends while they are unknown."""
     time = point.time_ms
-    ends = (time.low, time.high) if math.isfinite(time.low) and math.isfinite(time.high) else (time.value, time.value)
+    ends = (
+        (time.low, time.high)
+        if math.isfinite(time.low) and math.isfinite(time.high)
+        else (time.value, time.value)
+    )
     return ends[0] / point.condition, time.value / point.condition, ends[1] / point.condition
 
 
 def _plot(point: Point, most: float) -> str:
     """The time per sample as a point between the ends of its interval, on a scale from 0."""
-    low, at, high = (min(max(round(value / most * (_SCALE - 1)), 0), _SCALE - 1) for value in _per_one(point))
+    low, at, high = (
+        min(max(round(value / most * (_SCALE - 1)), 0), _SCALE - 1) for value in _per_one(point)
+    )
     marks = [" "] * low + ["─"] * (high - low + 1)
     marks[low], marks[high], marks[at] = "├", "┤", "●"
     return "".join(marks)

@@ -35,9 +35,13 @@ class MemoryDocument:
     lost: Mapping[str, Any] | None  # what was lost, by name
     peaks: Sequence[Peak]  # the peak of each batch size
     findings: Sequence[SplitFinding]  # every test
-    fixed_mb: Estimate | None  # memory that does not grow with the batch size; null if it is not significant
+    fixed_mb: (
+        Estimate | None
+    )  # memory that does not grow with the batch size; null if it is not significant
     per_sample_mb: float | None  # growth between the two largest batch sizes; null for a single one
-    largest_batch: LargestBatch | None  # the largest batch size that fits, predicted; null if unknown
+    largest_batch: (
+        LargestBatch | None
+    )  # the largest batch size that fits, predicted; null if unknown
 
 
 def show_memory(
@@ -72,13 +76,17 @@ def show_memory(
     terminal.print_below(console, text.render_curve(found.curve, found.axis, MEMORY, brief=True))
     _print_kinds(console, found)
     last, limit = found.peaks[-1], None if everything else _MOST_TERMS
-    _print_split(console, f"peak of {found.axis.name} {last.batch}", last.memory_mb.value, last.terms, limit)
+    _print_split(
+        console, f"peak of {found.axis.name} {last.batch}", last.memory_mb.value, last.terms, limit
+    )
     tests = [finding.finding for finding in found.findings]
     terminal.print_below(console, text.render_findings(tests, found.axis, MEMORY))
     for finding in found.findings:
         if everything or finding.is_anomaly:
             tested = finding.finding.tested
-            _print_split(console, tested.label, finding.finding.tested_value.value, finding.shares, limit)
+            _print_split(
+                console, tested.label, finding.finding.tested_value.value, finding.shares, limit
+            )
     terminal.print_below(console, Text(_NOTE, "dim"))
     show_gaps(console, recording, found.axis)
     console.print(Text(f"Recorded in {recording.path}."))
@@ -94,7 +102,9 @@ def sentences(found: MemoryDiagnosis) -> list[str]:
     lines = [f"A step of {axis.name} {last.batch} needs {_mb(whole)} at its peak: {most}{made}."]
     if found.per_sample_mb is not None:
         fixed = found.fixed_mb
-        beside = "" if fixed is None else f" beside {_mb(fixed.value)} that {axis.name} does not change"
+        beside = (
+            "" if fixed is None else f" beside {_mb(fixed.value)} that {axis.name} does not change"
+        )
         lines.append(f"It grows by {_mb(found.per_sample_mb)} per {axis.one}{beside}.")
     return lines + _fits(found.largest_batch, axis.name)
 
@@ -126,20 +136,31 @@ def _print_kinds(console: Console, found: MemoryDiagnosis) -> None:
     terminal.print_below(console, rows)
     moments = dict.fromkeys(peak.made_by or "the beginning of the step" for peak in found.peaks)
     if len(moments) > 1:
-        moved = "; ".join(f"{peak.batch}: {peak.made_by or 'beginning of the step'}" for peak in found.peaks)
-        console.print(Text(f"The peak is where these are allocated, by {found.axis.name}: {moved}.", "dim"))
+        moved = "; ".join(
+            f"{peak.batch}: {peak.made_by or 'beginning of the step'}" for peak in found.peaks
+        )
+        console.print(
+            Text(f"The peak is where these are allocated, by {found.axis.name}: {moved}.", "dim")
+        )
     unused = max(peak.unused_mb for peak in found.peaks)
     if unused:
         more = f"Up to {_mb(unused)} more are of tensors that the step does not use; they are in no number."
         console.print(Text(more, "dim"))
 
 
-def _print_split(console: Console, label: str, whole: float, terms: Sequence[MemoryTerm], limit: int | None) -> None:
+def _print_split(
+    console: Console, label: str, whole: float, terms: Sequence[MemoryTerm], limit: int | None
+) -> None:
     """The largest terms of a functional or a peak, and the others in one line so that they add up."""
     terms = [term for term in terms if term.value.value]
     rows = table(label, "MB", "share", "line", left=("line",))
     for term in terms[:limit]:
-        rows.add_row(term.label, number(term.value.value), words.share(term.value.value, whole), term.line or "")
+        rows.add_row(
+            term.label,
+            number(term.value.value),
+            words.share(term.value.value, whole),
+            term.line or "",
+        )
     if rest := terms[len(terms[:limit]) :]:
         amount = sum(term.value.value for term in rest)
         rows.add_row(f"{len(rest)} others", number(amount), words.share(amount, whole), "")

@@ -18,7 +18,9 @@ _NO_SPACES = re.compile("[^ ]+")
 _INNERMOST = re.compile(r"<[^<>]*>")
 _NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+(?=[A-Za-z_~])")
 _CLASS = re.compile(r" \([^()]*\)")  # of a layer: fc6 (Linear) forward
-_PATH = re.compile(r"(?<![\w.-])([\w-]+)(?:\.[\w-]+){2,}(?=\.[\w-]+)")  # of a layer, without its last part
+_PATH = re.compile(
+    r"(?<![\w.-])([\w-]+)(?:\.[\w-]+){2,}(?=\.[\w-]+)"
+)  # of a layer, without its last part
 _FIRST = re.compile(rf"(?<![\w-])[\w-]+\.(?={CUT})")  # of such a path
 # What a heading can do without: "NVIDIA GeForce GTX 1080 (modelled, cudnn7)" is the GTX 1080.
 _MAKER = re.compile(
@@ -31,17 +33,25 @@ _WORD = re.compile(r".+?(?:[_.:,/<>\s-]+|(?<=[a-z\d])(?=[A-Z])|$)")
 
 def readable(name: str) -> str:
     """A name without what only its compiler needs."""
-    return CHANGE.join(short_name(one) if _is_signature(one) else one for one in _ends(name).split(CHANGE))
+    return CHANGE.join(
+        short_name(one) if _is_signature(one) else one for one in _ends(name).split(CHANGE)
+    )
 
 
 def _ends(name: str) -> str:
     """A name of at most `_LONGEST` characters: without its middle, if it is longer."""
-    return name if len(name) <= _LONGEST else name[: _LONGEST // 2] + CUT + name[-_LONGEST // 2 + 1 :]
+    return (
+        name if len(name) <= _LONGEST else name[: _LONGEST // 2] + CUT + name[-_LONGEST // 2 + 1 :]
+    )
 
 
 def _is_signature(name: str) -> bool:
     """Whether a compiler wrote it: with template arguments, an anonymous namespace or arguments of a member."""
-    if name.startswith("void ") or "(anonymous namespace)" in name or -1 < name.find("<") < name.rfind(">"):
+    if (
+        name.startswith("void ")
+        or "(anonymous namespace)" in name
+        or -1 < name.find("<") < name.rfind(">")
+    ):
         return True
     closed = name.rfind(")")
     for word in _NO_SPACES.finditer(name[: closed + 1]):
@@ -82,7 +92,10 @@ def _by_arguments(texts: Mapping[str, str], width: int) -> dict[str, str]:
     if len(templates) > 1 or not all(arguments for _, _, arguments in parts.values()):
         return {}
     template = _cut(templates.pop(), width * 3 // 5)
-    told = _told_apart({name: arguments for name, (_, _, arguments) in parts.items()}, width - cell_len(template) - 1)
+    told = _told_apart(
+        {name: arguments for name, (_, _, arguments) in parts.items()},
+        width - cell_len(template) - 1,
+    )
     if len(set(told.values())) < len(told):
         return {}
     return {name: f"{template}<{arguments}" for name, arguments in told.items()}
@@ -96,7 +109,10 @@ def _told_apart(texts: Mapping[str, str], width: int, kept: str = "") -> dict[st
         first, *_ = words = [words_of[name] for name in same]
         common = _common(words)
         if common and (begin := len("".join(first[:common]))) > len(CUT):
-            told = max((_common([first, words_of[name]]) for name in texts if name not in same), default=common)
+            told = max(
+                (_common([first, words_of[name]]) for name in texts if name not in same),
+                default=common,
+            )
             keep = "".join([CUT * bool(told), *first[told : told + 1]]) if told < common else ""
             if width - cell_len(keep) < _ROOM_TO_DIFFER:
                 keep = ""
@@ -154,7 +170,11 @@ def _cut(text: str, width: int) -> str:
         return head.rstrip() + CUT + tail
     right = max(width - 1, 0) // 3
     left = max(width - 1 - right, 0)
-    return set_cell_size(text, left).rstrip() + CUT * (width > 0) + set_cell_size(text[::-1], right)[::-1].lstrip()
+    return (
+        set_cell_size(text, left).rstrip()
+        + CUT * (width > 0)
+        + set_cell_size(text[::-1], right)[::-1].lstrip()
+    )
 
 
 def distinct_parts(names: Sequence[str]) -> list[str]:

@@ -11,7 +11,14 @@ from ...profiling.recording.store import STEP
 from ..decompose.terms import total_ms
 from ..diagnosis.answer import Answer, TermEvidence
 from ..diagnosis.result import Diagnosis, Explanation
-from .answers import factor_cells, factor_text, remedy_text, reproduction_sentence, shape_sentence, time_heading
+from .answers import (
+    factor_cells,
+    factor_text,
+    remedy_text,
+    reproduction_sentence,
+    shape_sentence,
+    time_heading,
+)
 from .causes import verdict_of, verdict_sentence
 from .headline import answer_on, headline
 from .remedies import RemedyTable, remedy_cells, remedy_table
@@ -58,7 +65,9 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 def _remedies(shown: RemedyTable, axis: Axis) -> str:
     """What to do, what it saves and how, and what was tried beside it."""
     head, rows = remedy_cells(shown, axis)
-    return (_table(head, rows) if rows else "") + (_paragraph(shown.sentence) if shown.sentence else "")
+    return (_table(head, rows) if rows else "") + (
+        _paragraph(shown.sentence) if shown.sentence else ""
+    )
 
 
 def _answer(answer: Answer) -> str:
@@ -72,11 +81,18 @@ def _evidence(evidence: TermEvidence, answer: Answer, axis: Axis) -> str:
     if evidence.shape is not None:
         sentence += _paragraph(shape_sentence(evidence.shape))
     rows = [
-        [factor_text(factor), *factor_cells(factor), factor.verdict, factor.reason or ""] for factor in evidence.factors
+        [factor_text(factor), *factor_cells(factor), factor.verdict, factor.reason or ""]
+        for factor in evidence.factors
     ]
     if not rows:
         return sentence
-    head = ["with this change", "removes", time_heading(evidence.factors[0], axis), "verdict", "reason"]
+    head = [
+        "with this change",
+        "removes",
+        time_heading(evidence.factors[0], axis),
+        "verdict",
+        "reason",
+    ]
     return sentence + _table(head, rows)
 
 
@@ -87,14 +103,23 @@ def explanation_html(explanation: Explanation) -> str:
     shares = sorted(explanation.shares, key=lambda p: -abs(p.value.value))
     listed, rest = shares[:_MOST_ROWS], shares[_MOST_ROWS:]
     largest = max((abs(p.value.value) for p in shares), default=0.0)
-    terms = [(one.label + " *" * one.real, one.value.value, shortened(one.kernel_after or "")) for one in listed]
+    terms = [
+        (one.label + " *" * one.real, one.value.value, shortened(one.kernel_after or ""))
+        for one in listed
+    ]
     terms += [(smaller_terms(len(rest)), total_ms(rest), "")] if rest else []
     rows = [
         [label, signed(amount), share(amount, value.value), _bar(amount, largest), kernel]
         for label, amount, kernel in terms
     ]
     causes = [
-        [one.cause, signed(one.amount), share(one.amount, value.value), _bar(one.amount, largest), verdict_of(one)]
+        [
+            one.cause,
+            signed(one.amount),
+            share(one.amount, value.value),
+            _bar(one.amount, largest),
+            verdict_of(one),
+        ]
         for one in explanation.attribution.causes
     ]
     return (

@@ -34,7 +34,11 @@ _SENTENCES = {
 def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
     """All results; without `everything`, the first rows of each table."""
     nodes = f" on {counted(found.nodes, 'node')}" if found.nodes else ""
-    waiting = "" if found.waiting_ms is None else f"; mean waiting in collectives {number(found.waiting_ms, 3)} ms"
+    waiting = (
+        ""
+        if found.waiting_ms is None
+        else f"; mean waiting in collectives {number(found.waiting_ms, 3)} ms"
+    )
     head = (
         f"{counted(found.ranks, 'rank')}{nodes}, {counted(found.steps, 'step')}, {found.kernels:,} kernels: "
         f"median step {number(found.step_ms)} ms, {number(found.own_ms)} ms of it without communication{waiting}."
@@ -44,18 +48,29 @@ def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
     blocks += _stragglers(found, limit)
     blocks += [Text("Balance by layer, mean over steps", "bold"), _imbalances(found, limit)]
     if found.waits:
-        blocks += [Text(), Text("Waiting in collectives, per step and rank", "bold"), _waits(found, limit)]
+        blocks += [
+            Text(),
+            Text("Waiting in collectives, per step and rank", "bold"),
+            _waits(found, limit),
+        ]
         waiting = "Waiting: duration of a collective minus its shortest duration on any rank, the last to arrive."
         blocks.append(Text(waiting, "dim"))
     for name, count in found.unmatched.items():
         if count:
             blocks.append(Text(f"{counted(count, *_SENTENCES[name])}.", "yellow"))
     if found.unreadable:
-        blocks.append(Text(f"Not included, as unreadable: {counted(len(found.unreadable), 'recording')}.", "yellow"))
+        blocks.append(
+            Text(
+                f"Not included, as unreadable: {counted(len(found.unreadable), 'recording')}.",
+                "yellow",
+            )
+        )
         for path, reason in found.unreadable[: None if everything else _UNREADABLE]:
             blocks.append(Text(f"  {path}: {reason}", "yellow"))
         if not everything and len(found.unreadable) > _UNREADABLE:
-            blocks.append(Text(f"  {len(found.unreadable) - _UNREADABLE} more; --all shows them.", "yellow"))
+            blocks.append(
+                Text(f"  {len(found.unreadable) - _UNREADABLE} more; --all shows them.", "yellow")
+            )
     return Group(*blocks)
 
 
@@ -63,7 +78,8 @@ def _verdict(found: Ranks) -> str:
     """The rank that delays the others most, by how much and where; or that none does."""
     if not found.stragglers:
         return (
-            "No straggler: no rank's own time is longer than the others' significantly and by at least 2 % of the step."
+            "No straggler: no rank's own time is longer than the others' significantly and by at "
+            "least 2 % of the step."
         )
     first, more = found.stragglers[0], len(found.stragglers) - 1
     when = "" if first.verdict == SLOW else f" in {len(first.slow_steps)} of {first.steps} steps"
@@ -79,9 +95,22 @@ def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
     """The table of stragglers and an empty line; nothing without stragglers."""
     if not found.stragglers:
         return []
-    rows = table("rank", "node", "excess ms", "of step", "slow steps", "others wait ms", "where", words=("where",))
+    rows = table(
+        "rank",
+        "node",
+        "excess ms",
+        "of step",
+        "slow steps",
+        "others wait ms",
+        "where",
+        words=("where",),
+    )
     for straggler in found.stragglers[:limit]:
-        most = [one for one in straggler.terms if one.excess_ms >= _LEAST_SHARE * straggler.excess_ms.value]
+        most = [
+            one
+            for one in straggler.terms
+            if one.excess_ms >= _LEAST_SHARE * straggler.excess_ms.value
+        ]
         rows.add_row(
             str(straggler.rank),
             "?" if straggler.node is None else str(straggler.node),
@@ -93,7 +122,12 @@ def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
         )
     blocks: list[RenderableType] = [Text(f"Stragglers: {len(found.stragglers)}", "bold"), rows]
     blocks += hidden_note(len(found.stragglers) - len(found.stragglers[:limit]), "other straggler")
-    blocks.append(Text("Own time (without communication) over the median of the other ranks, mean over steps.", "dim"))
+    blocks.append(
+        Text(
+            "Own time (without communication) over the median of the other ranks, mean over steps.",
+            "dim",
+        )
+    )
     return [*blocks, Text()]
 
 
@@ -113,16 +147,33 @@ def _imbalances(found: Ranks, limit: int | None) -> RenderableType:
     rows = table("layer", "phase", "mean ms", "slowest ms", "rank", "over the mean")
     for one in found.imbalances[:limit]:
         times = (number(one.mean_ms), number(one.slowest_ms))
-        rows.add_row(one.layer or "-", one.phase or "-", *times, str(one.slowest_rank), f"{one.imbalance:+.1%}")
+        rows.add_row(
+            one.layer or "-",
+            one.phase or "-",
+            *times,
+            str(one.slowest_rank),
+            f"{one.imbalance:+.1%}",
+        )
     return rows
 
 
 def _waits(found: Ranks, limit: int | None) -> RenderableType:
-    rows = table("collective", "channel", "ranks", "calls", "ms", "waiting ms", "for rank: ms", left=("channel",))
+    rows = table(
+        "collective",
+        "channel",
+        "ranks",
+        "calls",
+        "ms",
+        "waiting ms",
+        "for rank: ms",
+        left=("channel",),
+    )
     for wait in found.waits[:limit]:
         last = ", ".join(f"{rank}: {number(ms, 3)}" for rank, ms in wait.last[:3])
         times = (number(wait.duration_ms), number(wait.waiting_ms))
-        rows.add_row(wait.operation, wait.channel, str(wait.ranks), number(wait.calls, 3), *times, last)
+        rows.add_row(
+            wait.operation, wait.channel, str(wait.ranks), number(wait.calls, 3), *times, last
+        )
     return rows
 
 
@@ -144,7 +195,11 @@ def render_difference(difference: RankDifference, *, everything: bool = False) -
     rows = table("term", "ms", "95 % interval", "kernel", left=("kernel",))
     for share in difference.shares[: None if everything else _ROWS]:
         key = share.key
-        label = key.label if key.kind == KERNELS else " ".join(filter(None, (key.layer, key.phase, key.kind)))
+        label = (
+            key.label
+            if key.kind == KERNELS
+            else " ".join(filter(None, (key.layer, key.phase, key.kind)))
+        )
         names = dict.fromkeys(n for n in (share.kernel_before, share.kernel_after) if n)
         marked = Text(f"{label} *", "bold") if share.real else Text(label, "dim")
         rows.add_row(marked, _signed(share.value.value), _interval(share.value), CHANGE.join(names))

@@ -65,9 +65,13 @@ class RemedyRow:
 class RemedyTable:
     """The plan of remedies, as every view shows it."""
 
-    rows: tuple[RemedyRow, ...]  # the changes that save, the largest first; then what several of them save together
+    rows: tuple[
+        RemedyRow, ...
+    ]  # the changes that save, the largest first; then what several of them save together
     others: tuple[RemedyRow, ...]  # the changes that do not, or that were not tried
-    sentence: str | None  # how many changes were tried, and what those that are not in `rows` may save at most
+    sentence: (
+        str | None
+    )  # how many changes were tried, and what those that are not in `rows` may save at most
 
 
 def remedy_table(remedies: Remedies, axis: Axis) -> RemedyTable:
@@ -79,7 +83,9 @@ def remedy_table(remedies: Remedies, axis: Axis) -> RemedyTable:
         numbers = [str(index) for index, row in enumerate(rows, 1) if set(row.factors) <= members]
         rows.append(_row(remedies.together, f"{' and '.join(numbers)} together"))
     others = [_row(saving) for saving in remedies.savings if saving not in helping]
-    return RemedyTable(rows=tuple(rows), others=tuple(others), sentence=_tried_sentence(remedies, axis))
+    return RemedyTable(
+        rows=tuple(rows), others=tuple(others), sentence=_tried_sentence(remedies, axis)
+    )
 
 
 def render_remedies(shown: RemedyTable, axis: Axis, everything: bool = False) -> RenderableType:
@@ -92,7 +98,9 @@ def render_remedies(shown: RemedyTable, axis: Axis, everything: bool = False) ->
             rows.add_row(*row[:-1])
         blocks += [Text(TITLE, "bold"), rows]
         blocks += [
-            Indented(Text(row.how), label=f"How {index}: ") for index, row in enumerate(shown.rows, 1) if row.how
+            Indented(Text(row.how), label=f"How {index}: ")
+            for index, row in enumerate(shown.rows, 1)
+            if row.how
         ]
     if shown.sentence is not None:
         blocks.append(Text(shown.sentence, "" if shown.rows else "bold"))
@@ -122,8 +130,12 @@ def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
     if best is None or best.largest is None:
         return None
     most_at, most = best.largest
-    batch, gain = max(((at, gain) for at, gain in best.gains if at in best.proven), key=lambda item: item[0])
-    what = " and ".join(_instruction(saving) for saving in remedies.savings if saving.factor in best.members)
+    batch, gain = max(
+        ((at, gain) for at, gain in best.gains if at in best.proven), key=lambda item: item[0]
+    )
+    what = " and ".join(
+        _instruction(saving) for saving in remedies.savings if saving.factor in best.members
+    )
     together = "together " if len(best.members) > 1 else ""
     interval = f"{100 * gain.low:.0f} to {100 * gain.high:.0f}"
     more = f", -{100 * most.value:.0f} % at {most_at}" if most.value >= gain.value + _MORE else ""
@@ -135,8 +147,14 @@ def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | N
     found = throughput_of(curve) if axis.name == BATCH else None
     if found is None:
         return None
-    full = [cell["batch"] for cell in meta.get("unmeasured", ()) if "memory" in str(cell.get("why"))]
-    fits = f" {max(point.condition for point in curve.points)} is the largest that fits the memory." if full else ""
+    full = [
+        cell["batch"] for cell in meta.get("unmeasured", ()) if "memory" in str(cell.get("why"))
+    ]
+    fits = (
+        f" {max(point.condition for point in curve.points)} is the largest that fits the memory."
+        if full
+        else ""
+    )
     if found.grows:
         largest = f"{found.batch}, the largest ({number(found.per_s, 3)})"
         return f"Batch size: samples per second still grow at {largest}.{fits}"
@@ -186,7 +204,11 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
     batches = sorted({batch for one in rest for batch, _ in one.gains})
     where = f"at {axis.name} {', '.join(map(str, batches))}"
     other, single = "other " if remedies.helping else "", len(rest) == 1
-    lead = f"The one {other}change" if single else f"None of {'the ' if other else ''}{len(rest)} {other}changes"
+    lead = (
+        f"The one {other}change"
+        if single
+        else f"None of {'the ' if other else ''}{len(rest)} {other}changes"
+    )
     open_ = sorted((one for one in rest if _at_most(one) >= MATERIAL), key=_at_most, reverse=True)
     if not open_:
         most = 100 * max(map(_at_most, rest))
@@ -194,7 +216,9 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
         saves = f"saves less than {least}" if single else f"saves {least}"
         ends = f"at most {most:.1f} %" if most >= 0 else f"{'it' if single else 'each'} costs time"
         return f"{lead} tried {saves} {where}: {ends}, by the intervals."
-    named = "; ".join(f"{_instruction(one)} ({_possible(one, axis)})" for one in open_[:_MOST_NAMED])
+    named = "; ".join(
+        f"{_instruction(one)} ({_possible(one, axis)})" for one in open_[:_MOST_NAMED]
+    )
     more = f"; and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
     return f"{lead} tried is {'not ' if single else ''}shown to save anything {where}; not ruled out: {named}{more}."
 

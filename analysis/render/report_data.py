@@ -56,7 +56,17 @@ from .report_timeline import timeline
 
 MOST_KERNEL_ROWS = 2000
 _SHARES = {"occupancy": "achieved_occupancy", "tensor": "tensor_pipe_use"}  # measured, of kernels
-_FACTS = ("device", "precision", "compiled", "graphed", "protocol", "host", "versions", "imported_from", "created_utc")
+_FACTS = (
+    "device",
+    "precision",
+    "compiled",
+    "graphed",
+    "protocol",
+    "host",
+    "versions",
+    "imported_from",
+    "created_utc",
+)
 _UNITS = (("_bytes", "B"), ("_hz", "Hz"), ("_bytes_per_s", "B/s"))  # by the end of a name
 MOST_HEAT_ROWS = 60
 MOST_POINTS = 400
@@ -148,16 +158,27 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
     has_energy = bool(steps["energy_uj"].notna().any()) and batches != [UNKNOWN_BATCH]
     return {
         **_facts(one, found.curve.profiled),
-        "axis": {name: getattr(axis, name) for name in ("name", "one", "unit", "value", "values", "title")},
-        "explain": ExplainDocument.of(one.recording, found, found.explanations or _last_pair(found, recorded)),
+        "axis": {
+            name: getattr(axis, name)
+            for name in ("name", "one", "unit", "value", "values", "title")
+        },
+        "explain": ExplainDocument.of(
+            one.recording, found, found.explanations or _last_pair(found, recorded)
+        ),
         "lead": _lead(found, recorded.layer_classes),
         "source": _source(found.explanations, one.recording),
-        "tested": {answer.functional.label: tested_terms(answer, found) for answer in found.answers if answer.evidence},
+        "tested": {
+            answer.functional.label: tested_terms(answer, found)
+            for answer in found.answers
+            if answer.evidence
+        },
         "how_to_test": " ".join(filter(None, how_to_test(one.recording, found) or ())) or None,
         "energy": _energy(one.recording) if has_energy else None,
         "heat": _heat(found, recorded.layer_classes),
         "timelines": [
-            timeline(one.work, steps, used[batch], known_batch(batch), recorded.api_calls, read_ranges)
+            timeline(
+                one.work, steps, used[batch], known_batch(batch), recorded.api_calls, read_ranges
+            )
             for batch in dict.fromkeys([*focus, *([shared] if shared in used else [])])
         ],
         "roofline": _roofline(recorded.hardware, focus, found.kernel_times),
@@ -169,7 +190,9 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
 
 def _source(explanations: Sequence[Explanation], recording: Recording) -> dict[str, str]:
     """The recorded text of the named lines of the program, by `file:line`; no file of the reader's is looked at."""
-    named = {share.line for explanation in explanations for share in explanation.shares if share.line}
+    named = {
+        share.line for explanation in explanations for share in explanation.shares if share.line
+    }
     if not named:
         return {}
     rows = recording.frame("lines", ["file", "line", "text"]).dropna(subset="text")
@@ -187,7 +210,12 @@ def _last_pair(found: Diagnosis, recorded: Recorded) -> Sequence[Explanation]:
     """Without an anomaly and a fixed cost: the excess of the last two batch sizes, which shows how the cost grows."""
     pairs, _ = neighbours(found.curve.conditions)
     terms = None if found.fixed_cost else found.terms
-    if not pairs or terms is None or found.curve.unit != STEP or not set(pairs[-1]) <= set(terms.conditions):
+    if (
+        not pairs
+        or terms is None
+        or found.curve.unit != STEP
+        or not set(pairs[-1]) <= set(terms.conditions)
+    ):
         return []
     return [split.explain(excess(*pairs[-1]), found.curve, terms, found.kernel_times, recorded)]
 
@@ -204,11 +232,23 @@ def _lead(found: Diagnosis, classes: Mapping[str, str]) -> str:
 def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
     meta, hardware = one.meta, one.recorded.hardware
     known = (
-        (is_modelled(meta), "Modelled, not measured: times come from the cost model, and intervals show its error."),
-        (one.recording.unit != STEP, f"No step is known, so times are of the whole recording. {STEPS_KNOWN_BY}"),
+        (
+            is_modelled(meta),
+            "Modelled, not measured: times come from the cost model, and intervals show its error.",
+        ),
+        (
+            one.recording.unit != STEP,
+            f"No step is known, so times are of the whole recording. {STEPS_KNOWN_BY}",
+        ),
         (all_profiled, "Every step was profiled: times include an unknown profiling overhead."),
-        (meta.get("status") != "complete", f"The recording is not complete (status: {meta.get('status')})."),
-        (not hardware.roofs, "No peak of this device is known and no ceiling was measured: there is no roof."),
+        (
+            meta.get("status") != "complete",
+            f"The recording is not complete (status: {meta.get('status')}).",
+        ),
+        (
+            not hardware.roofs,
+            "No peak of this device is known and no ceiling was measured: there is no roof.",
+        ),
     )
     caveats = [text for holds, text in known if holds]
     work = "FLOPs of the direct algorithm and compulsory bytes, unless a point is labelled as measured."
@@ -230,7 +270,9 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
             rows += _flat(value, f"{prefix}{key}.")
         elif value is not None:
             unit = next((unit for ending, unit in _UNITS if key.endswith(ending)), None)
-            text = quantity(value, unit, 4) if unit and isinstance(value, (int, float)) else str(value)
+            text = (
+                quantity(value, unit, 4) if unit and isinstance(value, (int, float)) else str(value)
+            )
             rows.append([f"{prefix}{key}", text])
     return rows
 
@@ -249,13 +291,20 @@ def _heat(found: Diagnosis, classes: Mapping[str, str]) -> dict[str, Any]:
         path = None if layer is None else layer_label(layer, classes.get(layer))
         label = kind if kind in (IDLE, NOT_RECORDED) else path or work_label(None, None)
         rows.append(
-            {"label": label, "layer": path, "phase": phase, "values": [finite(v) for v in per_sample[:, index]]}
+            {
+                "label": label,
+                "layer": path,
+                "phase": phase,
+                "values": [finite(v) for v in per_sample[:, index]],
+            }
         )
     more = max(0, len(terms.keys) - MOST_HEAT_ROWS)
     return {"batches": [known_batch(b) for b in terms.conditions], "rows": rows, "more": more}
 
 
-def _roofline(hardware: Hardware, focus: Sequence[int], kernel_times: pd.DataFrame) -> dict[str, Any] | None:
+def _roofline(
+    hardware: Hardware, focus: Sequence[int], kernel_times: pd.DataFrame
+) -> dict[str, Any] | None:
     """The roofline; None if no kernel ran, e.g. in a recording of ranges without a GPU."""
     if not focus or (kernel_times.loc[kernel_times["batch"] == focus[-1], "name"] == IDLE).all():
         return None
@@ -269,7 +318,9 @@ def _roofline(hardware: Hardware, focus: Sequence[int], kernel_times: pd.DataFra
     }
 
 
-def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], recorded: Recorded) -> dict[str, Any]:
+def _kernels(
+    kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], recorded: Recorded
+) -> dict[str, Any]:
     """Kernels by name, layer, phase and operator: time, calls, rates and exceeded roofs per step at every batch size.
 
     Their times, `more_ms` and `idle_ms` add up to the mean profiled step. `occupancy` and `tensor` are there where they
@@ -287,7 +338,9 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
     shares = {short: _means(rows, grouped_by, column) for short, column in measured.items()}
     table = grouped[["exclusive_ms", "calls", "flops", "bytes_compulsory"]].sum(min_count=1)
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for at, ((*key, batch), row) in enumerate(zip(table.index, table.itertuples(index=False), strict=True)):
+    for at, ((*key, batch), row) in enumerate(
+        zip(table.index, table.itertuples(index=False), strict=True)
+    ):
         name, layer, phase, op = (None if pd.isna(k) else str(k) for k in key)
         entry = found.setdefault(
             (name, layer, phase, op),
@@ -295,11 +348,16 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
                 "name": name,
                 "short": short_name(name or ""),
                 "family": read_name(name or "").family,
-                "layer": None if layer is None else layer_label(layer, recorded.layer_classes.get(layer)),
+                "layer": None
+                if layer is None
+                else layer_label(layer, recorded.layer_classes.get(layer)),
                 "path": layer,
                 "op": op,
                 "phase": phase,
-                **{column: [None] * len(batches) for column in ("ms", "calls", "gflops", "gbs", "exceeded", *shares)},
+                **{
+                    column: [None] * len(batches)
+                    for column in ("ms", "calls", "gflops", "gbs", "exceeded", *shares)
+                },
             },
         )
         index, n, time_ms = batches.index(native(batch)), len(used[native(batch)]), float(row[0])
@@ -312,7 +370,9 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
         for short, values in shares.items():
             entry[short][index] = finite(values[at])
         flops = {kernel_precision(name or ""): (gflops or 0.0) * 1e9}
-        entry["exceeded"][index] = recorded.hardware.exceeded(flops, 1.0, None if gbs is None else gbs * 1e9)
+        entry["exceeded"][index] = recorded.hardware.exceeded(
+            flops, 1.0, None if gbs is None else gbs * 1e9
+        )
     ordered = sorted(found.values(), key=lambda e: -max(v or 0.0 for v in e["ms"]))
     rest = ordered[MOST_KERNEL_ROWS:]
     left_ms = [math.fsum(e["ms"][index] or 0.0 for e in rest) for index in range(len(batches))]
@@ -330,5 +390,7 @@ def _means(rows: pd.DataFrame, keys: Sequence[str], column: str) -> list[float]:
     """The mean of a column over the time of the kernels that have it, for each group in order; NaN for none."""
     time_ms = rows["exclusive_ms"].where(rows[column].notna())
     weighed = rows.assign(weight=time_ms, weighed=rows[column] * time_ms)
-    sums = weighed.groupby([*keys], dropna=False, sort=False)[["weighed", "weight"]].sum(min_count=1)
+    sums = weighed.groupby([*keys], dropna=False, sort=False)[["weighed", "weight"]].sum(
+        min_count=1
+    )
     return list((sums["weighed"] / sums["weight"].where(sums["weight"] > 0)).astype(float))

@@ -64,8 +64,12 @@ def _in_step(evidence: TermEvidence, found: Diagnosis) -> Times:
     """Time of the term in a step; of the complete step if that was tested."""
     points = found.curve.points
     if evidence.share is None:
-        return Times(tuple(point.condition for point in points), tuple(point.time_ms for point in points))
-    experiment = next((one.experiment for one in (evidence.alone, *evidence.factors) if one is not None), None)
+        return Times(
+            tuple(point.condition for point in points), tuple(point.time_ms for point in points)
+        )
+    experiment = next(
+        (one.experiment for one in (evidence.alone, *evidence.factors) if one is not None), None
+    )
     if experiment is None or found.terms is None:
         return Times()
     wanted, batches = Key(experiment.layer, experiment.phase, KERNELS), found.terms.conditions
@@ -80,7 +84,12 @@ def _grid(alone: Outcome | None, outcomes: Iterable[Outcome]) -> Times:
     for outcome in outcomes:
         its = outcome.experiment
         same = subject(its) == subject(alone.experiment)
-        if same and its.stage == Stage.GRID and outcome.factor is None and outcome.batches != alone.batches:
+        if (
+            same
+            and its.stage == Stage.GRID
+            and outcome.factor is None
+            and outcome.batches != alone.batches
+        ):
             return Times(outcome.batches, outcome.times_ms)
     return Times()
 
@@ -95,12 +104,24 @@ def rows_document(table: str, rows: pd.DataFrame) -> dict[str, Any] | None:
     if rows.empty:
         return None
     title, columns = _TABLES[table]
-    shown = rows[columns].astype(object).where(rows[columns].notna(), None).assign(ms=rows["duration_ns"] / 1e6)
+    shown = (
+        rows[columns]
+        .astype(object)
+        .where(rows[columns].notna(), None)
+        .assign(ms=rows["duration_ns"] / 1e6)
+    )
     if "energy_uj" in rows and rows["energy_uj"].notna().any():
         joules = rows["energy_uj"].astype("Float64") / 1e6
         shown["J"] = joules.astype(object).where(joules.notna(), None)
-    listed = [[_plain(value) for value in row] for row in shown.head(MOST_ROWS).itertuples(index=False)]
-    return {"title": title, "columns": [*shown], "rows": listed, "more": max(0, len(rows) - MOST_ROWS)}
+    listed = [
+        [_plain(value) for value in row] for row in shown.head(MOST_ROWS).itertuples(index=False)
+    ]
+    return {
+        "title": title,
+        "columns": [*shown],
+        "rows": listed,
+        "more": max(0, len(rows) - MOST_ROWS),
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,17 @@ from ..decompose.statistics import Floats
 _FINEST = 1 / 4000
 MOST_LANES = 8  # of streams with kernels
 _MOST_OTHERS = 2  # lanes of host threads, of streams with copies, and of streams with communication
-_COLUMNS = ("step", "start_ns", "duration_ns", "name", "layer", "phase", "process", "device", "stream")
+_COLUMNS = (
+    "step",
+    "start_ns",
+    "duration_ns",
+    "name",
+    "layer",
+    "phase",
+    "process",
+    "device",
+    "stream",
+)
 
 _IDLE = "idle: "  # before the reason of a gap
 
@@ -34,7 +44,14 @@ class _Lanes:
     spans: list[list[float]] = field(default_factory=list)
     names: dict[tuple[str | None, ...], int] = field(default_factory=dict)
 
-    def add(self, label: str, kind: str, begin: Floats, end: Floats, names: Sequence[tuple[str | None, ...]]) -> None:
+    def add(
+        self,
+        label: str,
+        kind: str,
+        begin: Floats,
+        end: Floats,
+        names: Sequence[tuple[str | None, ...]],
+    ) -> None:
         """Add a lane of spans in any order: begin and end in µs since the step's start; name, layer and phase."""
         if not len(begin):
             return
@@ -42,9 +59,13 @@ class _Lanes:
         begin, end = begin[order], end[order]
         for first, last, longest, count in _merged(begin, end - begin, self.step_us * _FINEST):
             index = self.names.setdefault(names[order[longest]], len(self.names))
-            self.spans.append([len(self.lanes), round(first, 3), round(last - first, 3), index, count])
+            self.spans.append(
+                [len(self.lanes), round(first, 3), round(last - first, 3), index, count]
+            )
         inside = np.clip(begin, 0, self.step_us), np.clip(end, 0, self.step_us)
-        self.lanes.append({"label": label, "kind": kind, "busy_us": _covered(*inside), "count": len(begin)})
+        self.lanes.append(
+            {"label": label, "kind": kind, "busy_us": _covered(*inside), "count": len(begin)}
+        )
 
 
 def timeline(
@@ -74,10 +95,16 @@ def timeline(
     _add_groups(found, "host", calls, calls.get("thread"), _MOST_OTHERS)
     kinds = mine["name"].map({name: _kind(str(name)) for name in mine["name"].unique()})
     hidden = 0
-    for kind, most in (("kernels", MOST_LANES), ("copies", _MOST_OTHERS), ("communication", _MOST_OTHERS)):
+    for kind, most in (
+        ("kernels", MOST_LANES),
+        ("copies", _MOST_OTHERS),
+        ("communication", _MOST_OTHERS),
+    ):
         of_kind = mine[kinds == kind]
         hidden += _add_groups(found, kind, of_kind, _streams(of_kind), most)
-    found.add("idle", "idle", *_idle(mine, start_ns, int(chosen["duration_ns"]), api_calls, read_ranges))
+    found.add(
+        "idle", "idle", *_idle(mine, start_ns, int(chosen["duration_ns"]), api_calls, read_ranges)
+    )
     return {
         "batch": batch,
         "step": int(chosen["step"]),
@@ -99,7 +126,9 @@ def _timed(rows: pd.DataFrame, start_ns: int) -> pd.DataFrame:
     return rows.assign(begin=begin, end=begin + rows["duration_ns"].to_numpy(np.int64) / 1e3)
 
 
-def _inside(table: pd.DataFrame | None, start_ns: int, step_us: float, mine: pd.DataFrame) -> pd.DataFrame:
+def _inside(
+    table: pd.DataFrame | None, start_ns: int, step_us: float, mine: pd.DataFrame
+) -> pd.DataFrame:
     """Rows of a host table that overlap the step, of the processes that its kernels belong to."""
     if table is None or table.empty:
         return pd.DataFrame({"begin": [], "end": [], "name": []})
@@ -112,12 +141,21 @@ def _inside(table: pd.DataFrame | None, start_ns: int, step_us: float, mine: pd.
 
 
 def _kind(name: str) -> str:
-    return "copies" if name.startswith(COPIES) else "communication" if is_communication(name) else "kernels"
+    return (
+        "copies"
+        if name.startswith(COPIES)
+        else "communication"
+        if is_communication(name)
+        else "kernels"
+    )
 
 
 def _names(rows: pd.DataFrame) -> list[tuple[str | None, ...]]:
     named = ("name", "layer", "phase")
-    columns = ([None if pd.isna(v) else str(v) for v in rows[c]] if c in rows else [None] * len(rows) for c in named)
+    columns = (
+        [None if pd.isna(v) else str(v) for v in rows[c]] if c in rows else [None] * len(rows)
+        for c in named
+    )
     return list(zip(*columns, strict=True))
 
 
@@ -126,13 +164,23 @@ def _add_groups(found: _Lanes, kind: str, rows: pd.DataFrame, groups: Any, most:
     if rows.empty:
         return 0
     labels = groups.map(lambda one: one if isinstance(one, str) else "thread")
-    busiest = (rows["end"] - rows["begin"]).groupby(groups).sum().sort_values(ascending=False, kind="stable")
+    busiest = (
+        (rows["end"] - rows["begin"])
+        .groupby(groups)
+        .sum()
+        .sort_values(ascending=False, kind="stable")
+    )
     chosen = busiest.index[:most]
     for index, group in enumerate(sorted(chosen, key=str)):
         of_group = rows[groups == group]
-        own = {"host": f"host calls{f', thread {index + 1}' if len(chosen) > 1 else ''}", "kernels": str(group)}
+        own = {
+            "host": f"host calls{f', thread {index + 1}' if len(chosen) > 1 else ''}",
+            "kernels": str(group),
+        }
         label = own.get(kind, f"{kind}, {labels[of_group.index[0]]}")
-        found.add(label, kind, of_group["begin"].to_numpy(), of_group["end"].to_numpy(), _names(of_group))
+        found.add(
+            label, kind, of_group["begin"].to_numpy(), of_group["end"].to_numpy(), _names(of_group)
+        )
     return int((~groups.isin(chosen)).sum())
 
 
@@ -143,12 +191,20 @@ def _streams(rows: pd.DataFrame) -> pd.Series[str]:
     shared = len(rows[["process", "device"]].drop_duplicates()) > rows["device"].nunique()
     for column, word in (("process", "process"), ("device", "GPU")):
         if rows[column].nunique() > 1 and (shared or column == "device"):
-            parts.append(rows[column].map(lambda one, word=word: "" if pd.isna(one) else f"{word} {int(one)} "))
+            parts.append(
+                rows[column].map(
+                    lambda one, word=word: "" if pd.isna(one) else f"{word} {int(one)} "
+                )
+            )
     if rows["device"].isna().all():  # a CPU: ids of threads say nothing
-        numbers = {thread: f"CPU thread {i + 1}" for i, thread in enumerate(rows["stream"].unique())}
+        numbers = {
+            thread: f"CPU thread {i + 1}" for i, thread in enumerate(rows["stream"].unique())
+        }
         label = rows["stream"].map(numbers)
     else:
-        label = rows["stream"].map(lambda one: "unknown stream" if pd.isna(one) else f"stream {int(one)}")
+        label = rows["stream"].map(
+            lambda one: "unknown stream" if pd.isna(one) else f"stream {int(one)}"
+        )
     for part in reversed(parts):
         label = part + label
     return label
@@ -157,10 +213,16 @@ def _streams(rows: pd.DataFrame) -> pd.Series[str]:
 def _layers(mine: pd.DataFrame) -> tuple[Floats, Floats, list[tuple[str | None, ...]]]:
     """Runs of consecutive kernels of one layer and phase: their starts, ends and names."""
     known = mine[mine["layer"].notna()]
-    layer, phase = known["layer"].astype(object), known["phase"].astype(object).where(known["phase"].notna(), None)
+    layer, phase = (
+        known["layer"].astype(object),
+        known["phase"].astype(object).where(known["phase"].notna(), None),
+    )
     key = layer.astype(str) + "\n" + phase.astype(str)
     run = (key != key.shift()).cumsum()
-    begin, end = known["begin"].groupby(run).min().to_numpy(), known["end"].groupby(run).max().to_numpy()
+    begin, end = (
+        known["begin"].groupby(run).min().to_numpy(),
+        known["end"].groupby(run).max().to_numpy(),
+    )
     first = ~run.duplicated()
     names: list[tuple[str | None, ...]] = [
         (str(one), str(one), of) for one, of in zip(layer[first], phase[first], strict=True)
@@ -177,7 +239,9 @@ def _idle(
 ) -> tuple[Floats, Floats, list[tuple[str | None, ...]]]:
     """Gaps in which no device work runs: their starts, ends, and what the host did, with the layer that follows."""
     begin = mine["start_ns"].to_numpy(np.int64)
-    gaps = find_gaps(begin, begin + mine["duration_ns"].to_numpy(np.int64), start_ns, start_ns + length_ns)
+    gaps = find_gaps(
+        begin, begin + mine["duration_ns"].to_numpy(np.int64), start_ns, start_ns + length_ns
+    )
     calls = StepHostSpans(pd.DataFrame(columns=HOST_COLUMNS) if api_calls is None else api_calls)
     ranges = None if read_ranges is None else cache(lambda: StepHostSpans(read_ranges()))
     why = reasons(gaps, mine["process"].dropna().unique().tolist(), calls, ranges)

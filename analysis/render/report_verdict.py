@@ -30,7 +30,10 @@ def verdict_html(run: Mapping[str, Any], index: int) -> str:
 def comparison_html(comparison: Mapping[str, Any] | None) -> str:
     """Which recording is faster, as the terminal says it, of the document's `comparison`; empty for one recording."""
     said = comparison["verdicts"] if comparison else []
-    return "".join(f'<p class="lead"><a href="#compare">{html_text(with_minus_signs(one))}</a></p>' for one in said)
+    return "".join(
+        f'<p class="lead"><a href="#compare">{html_text(with_minus_signs(one))}</a></p>'
+        for one in said
+    )
 
 
 def _remedies(run: Mapping[str, Any]) -> str:
@@ -47,7 +50,9 @@ def _remedies(run: Mapping[str, Any]) -> str:
         for do, *cells, _ in lines
     )
     hows = "".join(
-        f'<p class="how">How {number}: {html_text(row[-1])}</p>' for number, row in enumerate(lines, 1) if row[-1]
+        f'<p class="how">How {number}: {html_text(row[-1])}</p>'
+        for number, row in enumerate(lines, 1)
+        if row[-1]
     )
     return (
         f'<section class="remedies" aria-label="{TITLE}"><h2>{TITLE}</h2><div class="scroll"><table><thead><tr>{heads}'
@@ -75,7 +80,9 @@ def _answers(run: Mapping[str, Any], index: int) -> str:
 def _answer(answer: Answer, number: int, first: int) -> str:
     """The sentence as the terminal prints it, what to do in bold; `first` is the first answer with the same setting."""
     verdict = html_text(answer.verdict)
-    sentence, advice = (html_text(with_minus_signs(words)) for words in (answer.finding, answer.advice))
+    sentence, advice = (
+        html_text(with_minus_signs(words)) for words in (answer.finding, answer.advice)
+    )
     sentence += f" <strong>{advice}</strong>" if advice else ""
     setting = remedy_text(answer.remedy)
     if setting and first != number:

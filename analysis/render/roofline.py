@@ -29,7 +29,9 @@ _LIKELY = {
 
 def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     """Roofs, then points, the longest first."""
-    blocks: list[RenderableType] = [block for verdict in verdicts(drawn) for block in (Text(verdict, "bold"), Text())]
+    blocks: list[RenderableType] = [
+        block for verdict in verdicts(drawn) for block in (Text(verdict, "bold"), Text())
+    ]
     if drawn.roofs:
         roofs = table("roof", "limit", "", "source", left=("",), words=("source",))
         for roof in sorted(drawn.roofs, key=lambda roof: (roof.level != "compute", roof.per_s)):
@@ -46,7 +48,18 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     if not drawn.points:
         return Group(*blocks, *_likely(drawn, limit), *(Text(note, "dim") for note in notes(drawn)))
     optional = ("GFLOP/s", "GB/s") if drawn.roofs else ("GB/s", "of roof", "bound")
-    rows = table(drawn.by, "in", "ms", "GFLOP/s", "level", "FLOP/B", "GB/s", "of roof", "bound", optional=optional)
+    rows = table(
+        drawn.by,
+        "in",
+        "ms",
+        "GFLOP/s",
+        "level",
+        "FLOP/B",
+        "GB/s",
+        "of roof",
+        "bound",
+        optional=optional,
+    )
     for point in drawn.points[:limit]:
         for index, level in enumerate(point.levels or (None,)):
             used = (
@@ -61,12 +74,20 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
                 "" if index else rate(point.flops_per_s, "compute" in point.exceeded_roofs),
                 "" if level is None else level.level + ("*" if level.source == COMPULSORY else ""),
                 "" if level is None else number(level.flops_per_byte, 3),
-                "" if level is None else rate(level.bytes_per_s, level.level in point.exceeded_roofs),
+                ""
+                if level is None
+                else rate(level.bytes_per_s, level.level in point.exceeded_roofs),
                 "" if index else used,
                 "" if index else point.bound,
             )
     hidden = hidden_note(len(drawn.points) - len(drawn.points[:limit]), "shorter row")
-    return Group(*blocks, rows, *hidden, *_likely(drawn, limit), *(Text(note, "dim") for note in notes(drawn)))
+    return Group(
+        *blocks,
+        rows,
+        *hidden,
+        *_likely(drawn, limit),
+        *(Text(note, "dim") for note in notes(drawn)),
+    )
 
 
 def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
@@ -75,7 +96,16 @@ def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
         return []
     shown = drawn.without_work[:limit]
     optional = ("µs a call", "calls")
-    rows = table(drawn.by, "ms", "calls", "µs a call", "waves", "occupancy", "likely bound", optional=optional)
+    rows = table(
+        drawn.by,
+        "ms",
+        "calls",
+        "µs a call",
+        "waves",
+        "occupancy",
+        "likely bound",
+        optional=optional,
+    )
     for point in shown:
         rows.add_row(
             point.label,
@@ -88,20 +118,33 @@ def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
         )
     title = "FLOPs unknown; the bound that names and launches suggest:"
     before = [Text()] if drawn.points else []
-    return [*before, Text(title), rows, *hidden_note(len(drawn.without_work) - len(shown), "shorter row")]
+    return [
+        *before,
+        Text(title),
+        rows,
+        *hidden_note(len(drawn.without_work) - len(shown), "shorter row"),
+    ]
 
 
 def verdicts(drawn: Roofline) -> list[str]:
     """What bounds most of the time, and the largest part that reaches no roof; nothing without a known bound."""
-    bounds = _shares((point.bound, point.time_s) for point in drawn.points if point.bound != UNKNOWN_BOUND)
+    bounds = _shares(
+        (point.bound, point.time_s) for point in drawn.points if point.bound != UNKNOWN_BOUND
+    )
     if not bounds:
         return _likely_verdict(drawn)
     shares = ", ".join(f"{_BOUNDS.get(name, name)} {share:.0%}" for name, share in bounds)
     found = f"Of the time with a known bound: {shares}."
-    far = max((p for p in drawn.points if p.bound == NEITHER), key=lambda point: point.time_s, default=None)
+    far = max(
+        (p for p in drawn.points if p.bound == NEITHER),
+        key=lambda point: point.time_s,
+        default=None,
+    )
     if far is not None and far.utilisation is not None:
         name = shortened(far.label)
-        found += f" The largest part far from both roofs is {name}: {far.utilisation:.0%} of its roof, "
+        found += (
+            f" The largest part far from both roofs is {name}: {far.utilisation:.0%} of its roof, "
+        )
         found += f"{number(far.time_s * 1e3, 3)} ms."
     return [found]
 
@@ -112,13 +155,20 @@ def _shares(times: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
     for name, time in times:
         sums[name] = sums.get(name, 0.0) + time
     whole = sum(sums.values())
-    return [(name, time / whole) for name, time in sorted(sums.items(), key=lambda item: -item[1])] if whole else []
+    return (
+        [(name, time / whole) for name, time in sorted(sums.items(), key=lambda item: -item[1])]
+        if whole
+        else []
+    )
 
 
 def _likely_verdict(drawn: Roofline) -> list[str]:
     if drawn.points or not drawn.without_work:
         return []
-    likely, longest = _shares((point.likely, point.time_s) for point in drawn.without_work), drawn.without_work[0]
+    likely, longest = (
+        _shares((point.likely, point.time_s) for point in drawn.without_work),
+        drawn.without_work[0],
+    )
     shares = ", ".join(f"{name} {share:.0%}" for name, share in likely[:3])
     return [
         f"No bound was measured. The longest row, {shortened(longest.label)}, takes "
@@ -138,7 +188,9 @@ def notes(drawn: Roofline) -> list[str]:
     flops = Counter(point.flops_source for point in drawn.points)
     found = [f"FLOPs: {' and '.join(flops)}." if flops else "No kernel has known work."]
     if any(level.source == COMPULSORY for point in drawn.points for level in point.levels):
-        found.append("* compulsory bytes (each operand moved once): a lower bound, compared with the DRAM roof.")
+        found.append(
+            "* compulsory bytes (each operand moved once): a lower bound, compared with the DRAM roof."
+        )
     if any(point.exceeded_roofs for point in drawn.points):
         found.append(ABOVE_ROOF_NOTE)
     if any(UNKNOWN in point.precisions for point in drawn.points):
@@ -158,7 +210,9 @@ def notes(drawn: Roofline) -> list[str]:
         found.append(f"Kernels with unknown work take {share:.0%} of the time and have no point.")
     if drawn.without_work:
         likely = {point.likely for point in drawn.without_work}
-        meanings = "; ".join(f"{name}: {meaning}" for name, meaning in _LIKELY.items() if name in likely)
+        meanings = "; ".join(
+            f"{name}: {meaning}" for name, meaning in _LIKELY.items() if name in likely
+        )
         found.append(f"Likely bound: guessed, not measured. {meanings}.")
     if any(point.waves is not None for point in drawn.without_work):
         found.append("Waves and occupancy are those of the row's longest kernel.")

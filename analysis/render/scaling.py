@@ -10,7 +10,15 @@ from rich.text import Text
 from ...base.counted import counted
 from ...base.numbers import number, signed
 from ..decompose.statistics import Estimate
-from ..scaling import IMBALANCE, LOSS_KINDS, SLOWER_KERNELS, EfficiencyLoss, LossShare, ScaledPoint, Series
+from ..scaling import (
+    IMBALANCE,
+    LOSS_KINDS,
+    SLOWER_KERNELS,
+    EfficiencyLoss,
+    LossShare,
+    ScaledPoint,
+    Series,
+)
 from .tables import Indented, table
 from .words import interval, share
 
@@ -24,8 +32,13 @@ def render_series(series: Series, everything: bool = False) -> RenderableType:
     `everything` splits the loss at every number of devices, not only at the largest, with every layer.
     """
     first = series.points[0]
-    batch = f"batch {first.batch_per_device} {'on each device' if series.kind == 'weak' else 'in all'}"
-    blocks: list[RenderableType] = [Text(f"{series.kind.capitalize()} scaling, {batch}", "bold"), _devices(series)]
+    batch = (
+        f"batch {first.batch_per_device} {'on each device' if series.kind == 'weak' else 'in all'}"
+    )
+    blocks: list[RenderableType] = [
+        Text(f"{series.kind.capitalize()} scaling, {batch}", "bold"),
+        _devices(series),
+    ]
     split = [point for point in series.points if point.loss is not None]
     if split:
         blocks += [Text(), _losses(split)]
@@ -47,7 +60,11 @@ def scaling_sentence(series: Series) -> str | None:
         f"{kind} scaling: {devices} devices are {number(last.speedup.value, 3)} times as fast as one, at "
         f"{last.efficiency.value:.0%} efficiency"
     )
-    lost = [] if last.loss is None else [one for one in last.loss.shares if one.real and one.ms.value > 0]
+    lost = (
+        []
+        if last.loss is None
+        else [one for one in last.loss.shares if one.real and one.ms.value > 0]
+    )
     if lost:
         most = max(lost, key=lambda one: one.ms.value)
         sentence += f"; they lose most to {most.kind}, "
@@ -56,11 +73,23 @@ def scaling_sentence(series: Series) -> str | None:
 
 
 def _devices(series: Series) -> RenderableType:
-    rows = table("devices", "batch", "samples/s", "±", "speed-up", "efficiency", "95 % interval", "n", first="right")
+    rows = table(
+        "devices",
+        "batch",
+        "samples/s",
+        "±",
+        "speed-up",
+        "efficiency",
+        "95 % interval",
+        "n",
+        first="right",
+    )
     for point in series.points:
         alone = point.devices == 1
         rows.add_row(
-            str(point.devices) if point.nodes in (None, 1) else f"{point.nodes} nodes: {point.devices}",
+            str(point.devices)
+            if point.nodes in (None, 1)
+            else f"{point.nodes} nodes: {point.devices}",
             str(point.batch_per_device),
             number(point.samples_per_s.value),
             _half_width(point.samples_per_s),
@@ -93,7 +122,9 @@ def _notes(series: Series) -> list[str]:
         notes.append(f"The clocks of the nodes are aligned to ±{number(error_ns / 1e3, 2)} µs.")
     if unmatched := sum(point.unmatched_steps for point in points):
         steps = counted(unmatched, "profiled step")
-        notes.append(f"{steps} with collectives that some ranks lack: their waiting time is unknown.")
+        notes.append(
+            f"{steps} with collectives that some ranks lack: their waiting time is unknown."
+        )
     return notes
 
 
@@ -106,24 +137,37 @@ def _losses(points: list[ScaledPoint]) -> RenderableType:
         of_points = [_share_of(point, kind) for point in shown]
         if any(of_point is not None for of_point in of_points):
             shares.append(
-                [0.0 if p is None else p.ms.value / q.step_ms.value for p, q in zip(of_points, shown, strict=True)]
+                [
+                    0.0 if p is None else p.ms.value / q.step_ms.value
+                    for p, q in zip(of_points, shown, strict=True)
+                ]
             )
             cells = [
-                Text(f"{value:+.1%} *", "") if one is not None and one.real else Text(f"{value:+.1%}  ", "dim")
+                Text(f"{value:+.1%} *", "")
+                if one is not None and one.real
+                else Text(f"{value:+.1%}  ", "dim")
                 for one, value in zip(of_points, shares[-1], strict=True)
             ]
             rows.add_row(kind, *cells)
     rows.add_section()
-    rows.add_row("efficiency", *(f"{1 - math.fsum(column):.1%}" for column in zip(*shares, strict=True)))
+    rows.add_row(
+        "efficiency", *(f"{1 - math.fsum(column):.1%}" for column in zip(*shares, strict=True))
+    )
     return Group(rows, Text("Share of the step's time; * significant.", "dim"))
 
 
 def _share_of(point: ScaledPoint, kind: str) -> LossShare | None:
-    return None if point.loss is None else next((one for one in point.loss.shares if one.kind == kind), None)
+    return (
+        None
+        if point.loss is None
+        else next((one for one in point.loss.shares if one.kind == kind), None)
+    )
 
 
 def _loss(point: ScaledPoint, loss: EfficiencyLoss, everything: bool) -> RenderableType:
-    title = f"{point.devices} devices lose {number(loss.ms.value, 3)} ms per step ({interval(loss.ms)})"
+    title = (
+        f"{point.devices} devices lose {number(loss.ms.value, 3)} ms per step ({interval(loss.ms)})"
+    )
     rows = table("term", "ms", "of the step", "95 % interval")
     for term in loss.shares:
         rows.add_row(*_row(term.kind, term, point.step_ms.value))
@@ -155,7 +199,9 @@ def _late(loss: EfficiencyLoss) -> list[RenderableType]:
         f"the others and is the last in {late.latest_in} of {late.profiled_steps} profiled steps."
     )
     if longer:
-        listed = "; ".join(f"{one.label} {signed(one.ms.value)} ms ({interval(one.ms)})" for one in longer)
+        listed = "; ".join(
+            f"{one.label} {signed(one.ms.value)} ms ({interval(one.ms)})" for one in longer
+        )
         text += f" Longer there than on the others: {listed}."
     else:
         text += " No term is significantly longer there."

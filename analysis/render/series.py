@@ -75,12 +75,20 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
         )
     counts = Counter(f.verdict for s in listed for f in s.findings)
     pooled = [one for one in pool(listed) if one.verdict == FindingVerdict.ANOMALY]
-    summary = "; ".join(f"{n} {verdict}" for verdict, n in counts.most_common()) or "no neighbouring batch sizes"
+    summary = (
+        "; ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
+        or "no neighbouring batch sizes"
+    )
     tests = counted(counts.total(), "test")
     notes = [f"{counted(len(listed), 'curve')}, {tests} with one Holm correction: {summary}."]
     if not everything:
-        notes += [note.plain for note in hidden_note(len(found) - _SHOWN, "smaller anomaly", "smaller anomalies")]
-    notes.append("Relative to the time that proportional cost (excess) or a straight line (bend) would give.")
+        notes += [
+            note.plain
+            for note in hidden_note(len(found) - _SHOWN, "smaller anomaly", "smaller anomalies")
+        ]
+    notes.append(
+        "Relative to the time that proportional cost (excess) or a straight line (bend) would give."
+    )
     blocks: list[RenderableType] = [rows if found else Text("No anomaly.", "bold")]
     if pooled:
         blocks += [Text(), _render_pooled(pooled)]
@@ -91,8 +99,18 @@ def _render_pooled(pooled: Sequence[Pooled]) -> RenderableType:
     rows = table("problem", "at", "curves", "mean", "95 % interval", "p", left=("at",))
     for one in pooled[:_SHOWN]:
         interval = f"{one.low:+.0%} to {one.high:+.0%}"
-        rows.add_row(Text(one.name), one.label, str(one.curves), f"{one.mean:+.0%}", interval, f"{one.p_adjusted:.1g}")
-    return Group(Text("Bends that all curves of a problem share, as a share of the larger time", "bold"), rows)
+        rows.add_row(
+            Text(one.name),
+            one.label,
+            str(one.curves),
+            f"{one.mean:+.0%}",
+            interval,
+            f"{one.p_adjusted:.1g}",
+        )
+    return Group(
+        Text("Bends that all curves of a problem share, as a share of the larger time", "bold"),
+        rows,
+    )
 
 
 def relative_size(series: TestedCurve, finding: Finding) -> float:

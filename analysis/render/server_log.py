@@ -16,7 +16,15 @@ from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import Recording
 from ..decompose.statistics import Estimate
 from ..server_edges import Edge
-from ..server_log import BLOCKS, LEAST_SIZES, LogCurve, PromptCost, best_batch, explain_log, sizes_in_words
+from ..server_log import (
+    BLOCKS,
+    LEAST_SIZES,
+    LogCurve,
+    PromptCost,
+    best_batch,
+    explain_log,
+    sizes_in_words,
+)
 from . import terminal
 from .documents import CurvePoint, print_document
 from .tables import table
@@ -117,7 +125,10 @@ def _document(log: LogCurve, path: object, limit_ms: float | None) -> ServerLogD
 def _title(log: LogCurve, path: object) -> str:
     server = log.server
     name = " ".join(filter(None, (server.get("server"), server.get("version"))))
-    steps = counted(log.decode_steps, "decode step" if server.get("lines") == "steps" else "line of decode steps")
+    steps = counted(
+        log.decode_steps,
+        "decode step" if server.get("lines") == "steps" else "line of decode steps",
+    )
     facts = (
         f"{PurePath(str(path)).name}: {name}",
         f"{steps} of {sizes_in_words(log.sizes)} requests",
@@ -198,12 +209,16 @@ def _further(log: LogCurve, made: ServerLogDocument) -> list[str]:
     """Advice beside the bends: a limit, padding, prompts."""
     lines = []
     if log.outside and log.beyond_ms is None and log.limit:
-        lines.append(f"Capture {_needed(log, log.sizes[1])}, and compare both logs: `{_capture(log, log.sizes[1])}`.")
+        lines.append(
+            f"Capture {_needed(log, log.sizes[1])}, and compare both logs: `{_capture(log, log.sizes[1])}`."
+        )
     if log.curve is not None:
         lines += _best(log, made)
     if log.padding is not None and log.padding.low > _LEAST_PADDING:
         share = f"{log.padding.value:.0%} ({log.padding.low:.0%} to {log.padding.high:.0%})"
-        lines.append(f"Padding to captured sizes takes {share} of the decode time; capture the sizes that run often.")
+        lines.append(
+            f"Padding to captured sizes takes {share} of the decode time; capture the sizes that run often."
+        )
     for cost in log.prompts:
         beside = "beside decoding requests" if cost.mode == "mixed" else "alone"
         lines.append(
@@ -223,7 +238,9 @@ def _best(log: LogCurve, made: ServerLogDocument) -> list[str]:
     curve = log.curve
     if made.best_batch is None:
         least = min(point.time_ms.value for point in curve.points)
-        return [f"No size keeps {number(made.limit_ms or 0, 3)} ms; the fastest step takes {number(least, 3)} ms."]
+        return [
+            f"No size keeps {number(made.limit_ms or 0, 3)} ms; the fastest step takes {number(least, 3)} ms."
+        ]
     time = curve.at(made.best_batch).time_ms
     rate = 1e3 * made.best_batch / time.value
     under = "" if made.limit_ms is None else f" under {number(made.limit_ms, 3)} ms a step"
@@ -238,10 +255,24 @@ def _table(log: LogCurve, bends: Sequence[LogBend], everything: bool) -> Rendera
     assert log.curve is not None
     points = log.curve.points
     if not everything and len(points) > _SHOWN:
-        near = {index for bend in bends[:2] for index, p in enumerate(points) if -2 < p.condition - bend.at < 3}
+        near = {
+            index
+            for bend in bends[:2]
+            for index, p in enumerate(points)
+            if -2 < p.condition - bend.at < 3
+        }
         even = {round(i * (len(points) - 1) / (_SHOWN - 5)) for i in range(_SHOWN - 4)}
         points = tuple(points[index] for index in sorted(near | even))
-    rows = table("requests", "step ms", "95 % interval", "ms/request", _rate_unit(log), "spread", "n", first="right")
+    rows = table(
+        "requests",
+        "step ms",
+        "95 % interval",
+        "ms/request",
+        _rate_unit(log),
+        "spread",
+        "n",
+        first="right",
+    )
     for point in points:
         time, spread = point.time_ms.value, point.spread
         rows.add_row(
@@ -257,7 +288,10 @@ def _table(log: LogCurve, bends: Sequence[LogBend], everything: bool) -> Rendera
     return Group(
         rows,
         *hidden_note(len(log.curve.points) - len(points), "size"),
-        Text(f"Median of n {what}; the intervals are of {BLOCKS} blocks in the order of the log.", "dim"),
+        Text(
+            f"Median of n {what}; the intervals are of {BLOCKS} blocks in the order of the log.",
+            "dim",
+        ),
     )
 
 

@@ -45,7 +45,9 @@ def show_diagnosis(
     explanations = diagnosis.explanations
     if pair is not None or at is not None:
         if diagnosis.terms is None:
-            raise CurvescopeError(f"{recording.path} has no profiled step: its anomalies can be tested but not split.")
+            raise CurvescopeError(
+                f"{recording.path} has no profiled step: its anomalies can be tested but not split."
+            )
         assert diagnosis.recorded is not None
         functional = _asked_for(diagnosis.curve.conditions, axis, pair, at)
         known = diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, diagnosis.recorded
@@ -100,7 +102,9 @@ def show_diagnosis(
     console.print(Text(f"Recorded in {recording.path}. Next:"))
     example = explanations[0].functional.at if explanations else diagnosis.curve.conditions[-1]
     if by := _grouping(recording, diagnosis):
-        terminal.print_commands(console, f"curvescope breakdown {recording.path} --by {by} --batch {example}")
+        terminal.print_commands(
+            console, f"curvescope breakdown {recording.path} --by {by} --batch {example}"
+        )
     if not everything:
         terminal.print_commands(console, f"curvescope explain {recording.path} --all")
 
@@ -121,7 +125,9 @@ def _grouping(recording: Recording, diagnosis: Diagnosis) -> str | None:
         return None
     if any(key.layer is not None for key in diagnosis.terms.keys):
         return "layer"
-    has_operators = any(part["op"].null_count < part.num_rows for part in recording.pieces("kernels", ["op"]))
+    has_operators = any(
+        part["op"].null_count < part.num_rows for part in recording.pieces("kernels", ["op"])
+    )
     return "op" if has_operators else "kernel"
 
 
@@ -132,17 +138,23 @@ def show_gaps(console: Console, recording: Recording, axis: Axis | None) -> None
     for line in _unmeasured(recording, axis) if axis is not None else ():
         console.print(Text(line, "yellow"))
     if not recording.complete:
-        console.print(Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow"))
+        console.print(
+            Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow")
+        )
 
 
 def _unmeasured(recording: Recording, axis: Axis) -> list[str]:
     """The sizes that could not be measured, and why."""
     name = axis.name.capitalize()
     cells = recording.meta.get("unmeasured", ())
-    return [f"{name} {cell['batch']} has no data: {cell['why']} ({cell['detail']})." for cell in cells]
+    return [
+        f"{name} {cell['batch']} has no data: {cell['why']} ({cell['detail']})." for cell in cells
+    ]
 
 
-def _show_explanation(console: Console, explanation: Explanation, diagnosis: Diagnosis, everything: bool) -> None:
+def _show_explanation(
+    console: Console, explanation: Explanation, diagnosis: Diagnosis, everything: bool
+) -> None:
     label = explanation.functional.label
     split_up = text.render_explanation(explanation, everything)
     terminal.print_below(console, split_up, Text(), Text(f"Causes of {label}", "bold"))
@@ -172,34 +184,54 @@ def show_table(
     an estimate.
     """
     steps = recording.frame("steps")
-    noise, origin = time_tables.choose_noise(steps, recording.meta["noise"] if noise is None else noise)
+    noise, origin = time_tables.choose_noise(
+        steps, recording.meta["noise"] if noise is None else noise
+    )
     listed = time_tables.find_all(steps, noise, axis, recording.statistic)
     if problem is not None:
         words = problem.casefold().split()
-        listed = tuple(s for s in listed if all(word in f"{s.problem} {s.device_name}".casefold() for word in words))
+        listed = tuple(
+            s
+            for s in listed
+            if all(word in f"{s.problem} {s.device_name}".casefold() for word in words)
+        )
         if not listed:
-            raise CurvescopeError(f"--problem {problem}: no problem or device of {path} matches these words.")
+            raise CurvescopeError(
+                f"--problem {problem}: no problem or device of {path} matches these words."
+            )
     if as_json:
-        curves = [series.TimedSeries(one.problem, one.device_name, one.curve.points, one.findings) for one in listed]
-        print_document(series.TimesDocument(str(path), noise, origin, curves, time_tables.pool(listed)))
+        curves = [
+            series.TimedSeries(one.problem, one.device_name, one.curve.points, one.findings)
+            for one in listed
+        ]
+        print_document(
+            series.TimesDocument(str(path), noise, origin, curves, time_tables.pool(listed))
+        )
         return
     console = terminal.console()
     console.print(series.render_series(listed, everything))
     console.print(Text(series.noise_sentence(noise, origin), "dim"))
     if len(listed) > 1:
         console.print(Text("Next: a single curve, by words of its problem and device:"))
-        example = next((s for s in listed if any(f.verdict == FindingVerdict.ANOMALY for f in s.findings)), listed[0])
+        example = next(
+            (s for s in listed if any(f.verdict == FindingVerdict.ANOMALY for f in s.findings)),
+            listed[0],
+        )
         named = " ".join(filter(None, (example.problem, example.device_name)))
         terminal.print_commands(console, f'curvescope explain {path} --problem "{named}"')
 
 
-def _asked_for(batches: tuple[int, ...], axis: str, pair: str | None, at: int | None) -> functionals.Functional:
+def _asked_for(
+    batches: tuple[int, ...], axis: str, pair: str | None, at: int | None
+) -> functionals.Functional:
     measured = f"the recording has batch {', '.join(map(str, batches))}"
     if pair is not None:
         try:
             small, large = sorted(int(size) for size in pair.split(","))
         except ValueError:
-            raise CurvescopeError(f"--pair {pair}: write two batch sizes, e.g. 4,8; {measured}.") from None
+            raise CurvescopeError(
+                f"--pair {pair}: write two batch sizes, e.g. 4,8; {measured}."
+            ) from None
         if not {small, large} <= set(batches) or small == large:
             raise CurvescopeError(f"--pair {pair}: {measured}.")
         return functionals.excess(small, large)
@@ -207,7 +239,11 @@ def _asked_for(batches: tuple[int, ...], axis: str, pair: str | None, at: int | 
     for points in inner:
         if points[1] == at:
             # A throughput is no sum of terms; the bend behind it is.
-            return functionals.bend(*points) if axis == "throughput" else functionals.curvature(*points, axis)
+            return (
+                functionals.bend(*points)
+                if axis == "throughput"
+                else functionals.curvature(*points, axis)
+            )
     raise CurvescopeError(
         f"--at {at}: a curvature needs a measured batch size with a neighbour on each side; {measured}."
     )

@@ -12,7 +12,13 @@ from rich.text import Text
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...profiling.measure.clock_alignment import alignment_of
-from ...profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint, is_complete, rank_recordings
+from ...profiling.measure.scaling_plan import (
+    PLAN_FILE,
+    ScalingPlan,
+    ScalingPoint,
+    is_complete,
+    rank_recordings,
+)
 from ...profiling.recording.rank_info import META_KEY, rank_info_of
 from ...profiling.recording.store import Recording
 from ..decompose.kernel_times import copies
@@ -29,9 +35,18 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     """Print the results of a scaling run so far; raises CurvescopeError if nothing is measured yet."""
     plan = PLAN_FILE.read(folder)
     recordings = {devices: rank_recordings(folder, devices) for devices in plan.devices}
-    measured = [_tables(point, recordings[point.devices]) for point in plan.points if recordings[point.devices]]
+    measured = [
+        _tables(point, recordings[point.devices])
+        for point in plan.points
+        if recordings[point.devices]
+    ]
     series = scale(measured, plan.weak, plan.strong, plan.protocol.statistic)
-    empty = [(devices, cell) for devices, ranks in recordings.items() if ranks for cell in ranks[0].meta["unmeasured"]]
+    empty = [
+        (devices, cell)
+        for devices, ranks in recordings.items()
+        if ranks
+        for cell in ranks[0].meta["unmeasured"]
+    ]
     if not series and not empty:
         raise CurvescopeError(
             f"{folder} has no step on one device yet: `curvescope scale --resume {folder}` resumes the run."
@@ -86,7 +101,14 @@ def _tables(point: ScalingPoint, recordings: Sequence[Recording]) -> PointTables
         kernels += [piece.to_pandas().astype(_TEXTS) for piece in copies(recording, KERNEL_COLUMNS)]
         work = pd.concat(kernels, ignore_index=True)
         ranks.append(
-            RankTables(index, node, steps[steps["batch"] == point.batch], work, recording.frame("ranges"), clock)
+            RankTables(
+                index,
+                node,
+                steps[steps["batch"] == point.batch],
+                work,
+                recording.frame("ranges"),
+                clock,
+            )
         )
     return PointTables(point, tuple(ranks), int(recordings[0].meta.get("discarded_steps", 0)))
 
@@ -94,6 +116,11 @@ def _tables(point: ScalingPoint, recordings: Sequence[Recording]) -> PointTables
 def _headline(plan: ScalingPlan, meta: dict[str, Any]) -> str:
     configuration, device = plan.configuration, meta.get("device") or {}
     precision = configuration.precision or "fp32"
-    facts = [configuration.network, f"{configuration.mode} step", precision, str(device.get("name"))]
+    facts = [
+        configuration.network,
+        f"{configuration.mode} step",
+        precision,
+        str(device.get("name")),
+    ]
     facts += [f"{counted(plan.threads, 'thread')} per process"] if plan.threads else []
     return ", ".join([*facts, f"protocol {plan.protocol.name}", f"input {plan.source}"])

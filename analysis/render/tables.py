@@ -15,10 +15,21 @@ from rich.text import Text
 from ...base.escaping import escape_controls
 from .names import CHANGE, fit_all, readable
 
-UNLIMITED = 100_000  # width of a console without a terminal: text is not wrapped, no column is left out
-_WIDEST_UNLIMITED = 200  # width of tables on such a console, beyond which their columns continue below
-WHOLE, NAMES, WORDS = "whole", "names", "words"  # how the cells of a column fit: not at all, shortened, wrapped
-_LEAST = {NAMES: 32, WORDS: 16}  # width to which a column of that kind narrows before an optional one is left out
+UNLIMITED = (
+    100_000  # width of a console without a terminal: text is not wrapped, no column is left out
+)
+_WIDEST_UNLIMITED = (
+    200  # width of tables on such a console, beyond which their columns continue below
+)
+WHOLE, NAMES, WORDS = (
+    "whole",
+    "names",
+    "words",
+)  # how the cells of a column fit: not at all, shortened, wrapped
+_LEAST = {
+    NAMES: 32,
+    WORDS: 16,
+}  # width to which a column of that kind narrows before an optional one is left out
 _WORDS_BESIDE = 32  # width of a column of words below which no optional column stands beside it
 _LEAST_OF_ALL = 5  # width below which no column is narrowed
 _MOST_OF_NAMES = 80  # width of a column of names beyond which rows are hard to follow
@@ -46,7 +57,9 @@ class Indented:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The lines, each after the label or as many spaces."""
         width, label = cell_len(self._label.plain), list(self._label.render(console))
-        for line in console.render_lines(self._blocks, options.update(width=options.max_width - width), pad=False):
+        for line in console.render_lines(
+            self._blocks, options.update(width=options.max_width - width), pad=False
+        ):
             yield from [*label, *line] if any(segment.text for segment in line) else []
             yield Segment.line()
             label = [Segment(" " * width)]
@@ -74,8 +87,14 @@ class TextTable:
         """The table, no wider than the console if its numbers fit; tables with many columns continue below."""
         widths, gap, rest, shortened = _layout(self, options.max_width)
         drawn = self._drawn(widths, gap, shortened=shortened)
-        for line in console.render_lines(drawn, options.update(width=sum(widths.values()) + gap * len(widths))):
-            text = Text.assemble(*((piece.text, piece.style or "") for piece in line), no_wrap=True, overflow="ignore")
+        for line in console.render_lines(
+            drawn, options.update(width=sum(widths.values()) + gap * len(widths))
+        ):
+            text = Text.assemble(
+                *((piece.text, piece.style or "") for piece in line),
+                no_wrap=True,
+                overflow="ignore",
+            )
             text.rstrip()
             yield text
         if rest:
@@ -84,7 +103,9 @@ class TextTable:
 
     def _part(self, chosen: Sequence[int]) -> TextTable:
         part = TextTable([self.columns[index] for index in chosen])
-        part._rows = [row if row is None else tuple(row[index] for index in chosen) for row in self._rows]
+        part._rows = [
+            row if row is None else tuple(row[index] for index in chosen) for row in self._rows
+        ]
         return part
 
     def cells(self, index: int) -> list[Text]:
@@ -94,11 +115,15 @@ class TextTable:
     def _drawn(self, widths: Mapping[int, int], gap: int, *, shortened: bool) -> rich.table.Table:
         """The columns that have a width; between them stand a padding and a border of one space."""
         padding = (0, 1, 0, gap - 2)
-        drawn = rich.table.Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=padding, header_style="")
+        drawn = rich.table.Table(
+            box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=padding, header_style=""
+        )
         columns = []
         for index, width in widths.items():
             column, cells = self.columns[index], self.cells(index)
-            drawn.add_column(Text(column.heading), justify="right" if column.right else "left", width=width)
+            drawn.add_column(
+                Text(column.heading), justify="right" if column.right else "left", width=width
+            )
             names = column.kind == NAMES and shortened
             fitting = _names(cells, width) if names else cells
             for cell in fitting:
@@ -152,7 +177,9 @@ def _layout(made: TextTable, width: int) -> tuple[dict[int, int], int, list[int]
     while True:
         droppable = [index for index in shown if made.columns[index].optional and not unlimited]
         wordy = [index for index in shown if droppable and made.columns[index].kind == WORDS]
-        wanted = headed | {index: max(headed[index], min(most[index], _WORDS_BESIDE)) for index in wordy}
+        wanted = headed | {
+            index: max(headed[index], min(most[index], _WORDS_BESIDE)) for index in wordy
+        }
         for gap in _GAPS:
             room = width - gap * (len(shown) - 1)
             if sum(wanted[index] for index in shown) <= room:
@@ -161,7 +188,9 @@ def _layout(made: TextTable, width: int) -> tuple[dict[int, int], int, list[int]
             break
         shown.remove(droppable[-1])
     # No column can be left out: names and words give what they have, and the last columns continue below.
-    least = headed if unlimited else {index: min(headed[index], _floor(made, index)) for index in shown}
+    least = (
+        headed if unlimited else {index: min(headed[index], _floor(made, index)) for index in shown}
+    )
     gap = _GAPS[-1]
     rest: list[int] = []
     while len(shown) > 2 and sum(least[index] + gap for index in shown) - gap > width:
@@ -185,7 +214,9 @@ def _natural(made: TextTable, index: int, shortened: bool) -> int:
 def _least(made: TextTable, index: int, natural: int) -> int:
     """Width to which a column narrows before an optional one is left out: a heading wraps first."""
     kind = made.columns[index].kind
-    return min(natural, _floor(made, index) if kind == WHOLE else max(_LEAST[kind], _floor(made, index)))
+    return min(
+        natural, _floor(made, index) if kind == WHOLE else max(_LEAST[kind], _floor(made, index))
+    )
 
 
 def _floor(made: TextTable, index: int) -> int:
@@ -201,12 +232,22 @@ def _floor(made: TextTable, index: int) -> int:
 
 
 def _shared(
-    made: TextTable, shown: Sequence[int], most: Mapping[int, int], least: Mapping[int, int], room: int
+    made: TextTable,
+    shown: Sequence[int],
+    most: Mapping[int, int],
+    least: Mapping[int, int],
+    room: int,
 ) -> dict[int, int]:
     """Widths that fill the room: long words give first, as they lose nothing, then the widest column."""
     widths = {index: most[index] for index in shown}
-    while sum(widths.values()) > room and (slack := [index for index in shown if widths[index] > least[index]]):
-        wordy = [index for index in slack if made.columns[index].kind == WORDS and widths[index] > _LONGEST_WORD]
+    while sum(widths.values()) > room and (
+        slack := [index for index in shown if widths[index] > least[index]]
+    ):
+        wordy = [
+            index
+            for index in slack
+            if made.columns[index].kind == WORDS and widths[index] > _LONGEST_WORD
+        ]
         widths[max(wordy or slack, key=lambda index: widths[index])] -= 1
     return widths
 
@@ -221,13 +262,22 @@ def _cell(cell: str | Text, style: str) -> Text:
 
 def _names(cells: Sequence[Text], width: int) -> list[Text]:
     """Cells with names: one line, or two for a change that is too long for one."""
-    changes = [cell.plain.partition(CHANGE) if cell_len(cell.plain) > width else (cell.plain, "", "") for cell in cells]
-    befores = _fitting([_like(cell, one) for cell, (one, _, _) in zip(cells, changes, strict=True)], width - 2)
+    changes = [
+        cell.plain.partition(CHANGE) if cell_len(cell.plain) > width else (cell.plain, "", "")
+        for cell in cells
+    ]
+    befores = _fitting(
+        [_like(cell, one) for cell, (one, _, _) in zip(cells, changes, strict=True)], width - 2
+    )
     wholes = _fitting(cells, width)
-    afters = _fitting([_like(cell, one) for cell, (_, _, one) in zip(cells, changes, strict=True)], width)
+    afters = _fitting(
+        [_like(cell, one) for cell, (_, _, one) in zip(cells, changes, strict=True)], width
+    )
     return [
         Text.assemble(before, f"{CHANGE.rstrip()}\n", after) if arrow else whole
-        for whole, before, after, (_, arrow, _) in zip(wholes, befores, afters, changes, strict=True)
+        for whole, before, after, (_, arrow, _) in zip(
+            wholes, befores, afters, changes, strict=True
+        )
     ]
 
 
@@ -237,4 +287,7 @@ def _like(cell: Text, text: str) -> Text:
 
 def _fitting(cells: Sequence[Text], width: int) -> list[Text]:
     texts = fit_all([readable(cell.plain) for cell in cells], width)
-    return [cell if cell.plain == text else _like(cell, text) for cell, text in zip(cells, texts, strict=True)]
+    return [
+        cell if cell.plain == text else _like(cell, text)
+        for cell, text in zip(cells, texts, strict=True)
+    ]

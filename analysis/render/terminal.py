@@ -28,12 +28,18 @@ class _TextConsole(Console):
         """Let the command line end as after any output whose reader has exited: rich itself ends with exit code 1."""
         raise BrokenPipeError
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
         options = options or self.options
         if isinstance(renderable, Text) and not (renderable.no_wrap or options.no_wrap):
             options = options.update(width=min(options.max_width, PROSE_WIDTH))
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(escape_controls(segment.text), segment.style)
+            yield (
+                segment
+                if segment.control
+                else Segment(escape_controls(segment.text), segment.style)
+            )
 
 
 def console(**options: Any) -> Console:
@@ -65,6 +71,11 @@ def print_prose(text: str, *, stderr: bool = False) -> None:
 def progress_bars(width: int, counted: bool = False) -> Progress:
     """Progress bars on standard error, removed at their end; none without a terminal. Width is that of descriptions."""
     count = [MofNCompleteColumn()] if counted else []
-    columns = [TextColumn(f"{{task.description:<{width}}}"), BarColumn(), *count, TimeElapsedColumn()]
+    columns = [
+        TextColumn(f"{{task.description:<{width}}}"),
+        BarColumn(),
+        *count,
+        TimeElapsedColumn(),
+    ]
     shown = console(stderr=True)
     return Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal)

@@ -26,7 +26,8 @@ _MEANINGS = {
 }
 _OVERHEAD = "Profiling overhead: unprofiled time less what the terms add up to."
 _WORK = (
-    "More work: the part that FLOPs and bytes ask for beyond proportion; the rest is the same work done more slowly."
+    "More work: the part that FLOPs and bytes ask for beyond proportion; the rest is the same work "
+    "done more slowly."
 )
 
 
@@ -56,8 +57,20 @@ def render_curve(
 ) -> RenderableType:
     """The curve, a line per batch size; a brief one does not say what is usual: of which steps its numbers are."""
     # Of a whole recording nobody knows how many samples it processed.
-    rates = (f"{quantity.unit}/{axis.one}", f"{axis.unit}/{quantity.rate_unit}") if curve.unit == STEP else ()
-    rows = table(axis.name, f"{curve.unit} {quantity.unit}", "95 % interval", *rates, "spread", "n", first="right")
+    rates = (
+        (f"{quantity.unit}/{axis.one}", f"{axis.unit}/{quantity.rate_unit}")
+        if curve.unit == STEP
+        else ()
+    )
+    rows = table(
+        axis.name,
+        f"{curve.unit} {quantity.unit}",
+        "95 % interval",
+        *rates,
+        "spread",
+        "n",
+        first="right",
+    )
     for point in curve.points:
         time = point.time_ms.value
         spread = Text("unknown", "dim") if point.spread is None else Text(f"{point.spread:.1%}")
@@ -65,12 +78,19 @@ def render_curve(
             str(point.condition),
             number(time),
             interval(point.time_ms, 4),
-            *(number(time / point.condition), number(point.condition / time * quantity.units_per_rate))[: len(rates)],
+            *(
+                number(time / point.condition),
+                number(point.condition / time * quantity.units_per_rate),
+            )[: len(rates)],
             spread,
             str(point.n),
         )
     what = f"{curve.statistic.capitalize()} of n steps in {counted(curve.rounds, 'round')}"
-    notes = [] if brief else [f"{what}; spread is their interquartile range over the {curve.statistic}."]
+    notes = (
+        []
+        if brief
+        else [f"{what}; spread is their interquartile range over the {curve.statistic}."]
+    )
     if curve.profiled:
         notes = [
             f"Mean of n undisturbed {curve.unit}s. All are profiled, so the profiling overhead is unknown.",
@@ -78,7 +98,9 @@ def render_curve(
         ]
     if curve.round_correlation >= _NOTED_CORRELATION:
         most = f"{curve.round_correlation:.2f}"
-        notes.append(f"Successive rounds are correlated (up to {most}); the intervals are widened accordingly.")
+        notes.append(
+            f"Successive rounds are correlated (up to {most}); the intervals are widened accordingly."
+        )
     if curve.errors_ms is not None:
         notes = ["Single measurements: the intervals come from a stated or published error."]
     if curve.statistic == MODELLED:
@@ -102,7 +124,9 @@ def spread_note(curve: Curve, findings: Sequence[Finding]) -> str | None:
     return f"! The spread may hide {label}, up to {share_of_step}{rest}; more rounds (--time-limit) tell."
 
 
-def render_findings(findings: Sequence[Finding], axis: Axis = SAMPLES, quantity: Quantity = TIME) -> RenderableType:
+def render_findings(
+    findings: Sequence[Finding], axis: Axis = SAMPLES, quantity: Quantity = TIME
+) -> RenderableType:
     """Every excess and every curvature with its verdict."""
     blocks: list[RenderableType] = []
     curvatures = [f for f in findings if f.shown.kind == "curvature"]
@@ -112,9 +136,13 @@ def render_findings(findings: Sequence[Finding], axis: Axis = SAMPLES, quantity:
         rows = table(first, f"{kind} {unit}", "95 % interval", "verdict")
         for finding in findings:
             if finding.shown.kind == kind:
-                place = str(finding.shown.at) + (f" → {finding.shown.to}" if kind == "excess" else "")
+                place = str(finding.shown.at) + (
+                    f" → {finding.shown.to}" if kind == "excess" else ""
+                )
                 value = finding.value
-                rows.add_row(place, signed(value.value), interval(value), _verdict(finding, quantity))
+                rows.add_row(
+                    place, signed(value.value), interval(value), _verdict(finding, quantity)
+                )
         return rows
 
     if any(f.shown.kind == "excess" for f in findings):
@@ -130,11 +158,18 @@ def render_findings(findings: Sequence[Finding], axis: Axis = SAMPLES, quantity:
     if not findings:
         blocks.append(Text(f"A single {axis.value} cannot be compared: measure at least two."))
     elif all(f.verdict == FindingVerdict.UNKNOWN for f in findings):
-        blocks.append(Text("Without an interval no deviation is an anomaly, and none is noise.", "bold"))
+        blocks.append(
+            Text("Without an interval no deviation is an anomaly, and none is noise.", "bold")
+        )
     elif all(f.verdict in UNDECIDED for f in findings):
         blocks.append(Text("No anomaly: no deviation is significant.", "bold"))
     elif not any(f.verdict == FindingVerdict.ANOMALY for f in findings):
-        blocks.append(Text("No anomaly: fixed plus proportional cost explains the significant deviations.", "bold"))
+        blocks.append(
+            Text(
+                "No anomaly: fixed plus proportional cost explains the significant deviations.",
+                "bold",
+            )
+        )
     return Group(*blocks)
 
 
@@ -158,7 +193,9 @@ def render_largest(explanation: Explanation) -> RenderableType:
     """The largest terms of one functional, and all others in one line so that they add up."""
     value = explanation.value
     rows = _terms_table(explanation)
-    largest = sorted(explanation.shares, key=lambda one: (one.key.kind == OVERHEAD, -abs(one.value.value)))
+    largest = sorted(
+        explanation.shares, key=lambda one: (one.key.kind == OVERHEAD, -abs(one.value.value))
+    )
     for one in largest[:_LARGEST_TERMS]:
         rows.add_row(*_share(one, value.value))
     if rest := largest[_LARGEST_TERMS:]:
@@ -168,13 +205,26 @@ def render_largest(explanation: Explanation) -> RenderableType:
 
 def _terms_title(explanation: Explanation) -> Text:
     value, functional = explanation.value, explanation.functional
-    title = f"Terms of {functional.label}: {signed(value.value)} {functional.unit} ({interval(value)})"
+    title = (
+        f"Terms of {functional.label}: {signed(value.value)} {functional.unit} ({interval(value)})"
+    )
     title += "; its parts cancel, so their shares are not known" if explanation.cancels else ""
-    return Text(title + (f"; also seen as {', '.join(explanation.also)}" if explanation.also else ""), "bold")
+    return Text(
+        title + (f"; also seen as {', '.join(explanation.also)}" if explanation.also else ""),
+        "bold",
+    )
 
 
 def _terms_table(explanation: Explanation) -> TextTable:
-    heads = ("term", explanation.functional.unit, "share", "95 % interval", "more work", "kernel", "line")
+    heads = (
+        "term",
+        explanation.functional.unit,
+        "share",
+        "95 % interval",
+        "more work",
+        "kernel",
+        "line",
+    )
     return table(*heads, left=heads[-2:])
 
 
@@ -190,7 +240,9 @@ def render_explanation(explanation: Explanation, everything: bool = False) -> Re
     rows = _terms_table(explanation)
     kernels = [p for p in explanation.shares if p.key.kind == KERNELS]
     others = [p for p in explanation.shares if p.key.kind != KERNELS]
-    large = [p for p in kernels[:_SHOWN_TERMS] if abs(p.value.value) >= _LEAST_SHARE * abs(value.value)]
+    large = [
+        p for p in kernels[:_SHOWN_TERMS] if abs(p.value.value) >= _LEAST_SHARE * abs(value.value)
+    ]
     listed = kernels if everything else large or kernels[:1]
     for one in listed:
         rows.add_row(*_share(one, value.value))
@@ -209,7 +261,11 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
     kinds = dict.fromkeys(one.functional.kind for one in explanations)
     lines = [_MEANINGS[kind] for kind in kinds if kind in _MEANINGS]
     if explanations:
-        shares = [(one, explanation.value.value) for explanation in explanations for one in explanation.shares]
+        shares = [
+            (one, explanation.value.value)
+            for explanation in explanations
+            for one in explanation.shares
+        ]
         lines += [_OVERHEAD] if any(one.key.kind == OVERHEAD for one, _ in shares) else []
         lines += [_WORK] if any(_more_work(*one) for one in shares) else []
         lines += [
@@ -221,7 +277,12 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
 
 def _share(one: Share, whole: float) -> list[Text]:
     value = one.value
-    cells = [one.label + (" *" if one.real else ""), signed(value.value), share(value.value, whole), interval(value)]
+    cells = [
+        one.label + (" *" if one.real else ""),
+        signed(value.value),
+        share(value.value, whole),
+        interval(value),
+    ]
     cells += [_more_work(one, whole), _kernel_change(one), one.line or ""]
     return [Text(cell, "" if one.real else "dim") for cell in cells]
 

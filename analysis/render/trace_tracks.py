@@ -35,7 +35,9 @@ def tracks(recording: Recording) -> Iterator[Drawn]:
     yield from _counters(recording)
     steps = profiled_steps(recording.frame("steps"))
     work = device_work(recording)
-    number, start, window = (steps[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns"))
+    number, start, window = (
+        steps[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns")
+    )
     gaps, first = exclusive_and_gaps(work, number, start, window)[1], 0
     last_ns = start.copy()  # end of the work of each step so far
     for piece in work(["step", "start_ns", "duration_ns", *_PLACE]):
@@ -46,7 +48,9 @@ def tracks(recording: Recording) -> Iterator[Drawn]:
         np.maximum.at(last_ns, position, rows["end_ns"].to_numpy(np.int64))
         yield from _layers(rows)
         # A gap ends with the step at the latest.
-        rows["gap_end_ns"] = np.minimum(rows["start_ns"].to_numpy(np.int64), (start + window)[position])
+        rows["gap_end_ns"] = np.minimum(
+            rows["start_ns"].to_numpy(np.int64), (start + window)[position]
+        )
         for row in rows[rows["gap_ns"] > 0].itertuples():
             label = Key.of(row.layer, row.phase, IDLE).label
             yield Drawn(IDLE, _NO_KERNEL, label, row.gap_end_ns - row.gap_ns, row.gap_ns)
@@ -64,11 +68,23 @@ def _layers(rows: pd.DataFrame) -> Iterator[Drawn]:
         ends = ordered["end_ns"].to_numpy(np.int64)
         for keys in (["step", "layer", "phase"], ["step", "layer", "phase", "op"]):
             first = _changes(ordered, keys)
-            heads = ordered.iloc[first].assign(until_ns=np.maximum.reduceat(ends, first) if len(first) else [])
+            heads = ordered.iloc[first].assign(
+                until_ns=np.maximum.reduceat(ends, first) if len(first) else []
+            )
             for itertuple in heads[heads[keys[-1]].notna() | heads["layer"].notna()].itertuples():
-                label = Key.of(itertuple.layer, itertuple.phase, KERNELS).label if keys[-1] == "phase" else itertuple.op
+                label = (
+                    Key.of(itertuple.layer, itertuple.phase, KERNELS).label
+                    if keys[-1] == "phase"
+                    else itertuple.op
+                )
                 if not pd.isna(label):
-                    yield Drawn(process, track, str(label), itertuple.start_ns, itertuple.until_ns - itertuple.start_ns)
+                    yield Drawn(
+                        process,
+                        track,
+                        str(label),
+                        itertuple.start_ns,
+                        itertuple.until_ns - itertuple.start_ns,
+                    )
 
 
 def _changes(rows: pd.DataFrame, keys: list[str]) -> Ints:

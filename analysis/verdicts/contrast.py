@@ -65,7 +65,9 @@ class Times:
         """Every time, with an interval that never reaches 0."""
         each = zip(self.value, self.varied.T, self.blocks, strict=True)
         if self.replicates:
-            return tuple(time_estimate(float(time), varied, blocks) for time, varied, blocks in each)
+            return tuple(
+                time_estimate(float(time), varied, blocks) for time, varied, blocks in each
+            )
         found = []
         for time, of_blocks, blocks in each:
             log = block_estimate(0.0, mean_error(np.log(of_blocks)), blocks - 1.0, 1.0)
@@ -102,7 +104,9 @@ def rest_of(kind: str, coefficients: Mapping[int, float], batches: Sequence[int]
         weights[[batches.index(own[0]), -1]] = -1.0, 1.0
         return weights
     weights[batches.index(own[-1])] = 1.0
-    return weights - [coefficients.get(batch, 0.0) for batch in batches] if kind == EXCESS else weights
+    return (
+        weights - [coefficients.get(batch, 0.0) for batch in batches] if kind == EXCESS else weights
+    )
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,9 @@ class Removal:
         removed = self.spread(f - left, of_f - of_left)
         return removed, fieller((f - left, f), (of_f - of_left, of_f), self.spread)
 
-    def p_values(self, least: float, most: float, claim: float | None = None) -> tuple[float, float]:
+    def p_values(
+        self, least: float, most: float, claim: float | None = None
+    ) -> tuple[float, float]:
         """One-sided p of a share removed of at most `least`, and of one of at least `most`.
 
         The share is one of F, or of what a cause claims, in ms.
@@ -173,4 +179,6 @@ def pooled(removals: Sequence[Removal]) -> list[Removal]:
         replace(removal.spread, freedom=freedom, wider=max(1.0, mean / error) if error > 0 else 1.0)
         for removal, error in zip(removals, errors, strict=True)
     )
-    return [replace(removal, spread=spread) for removal, spread in zip(removals, spreads, strict=True)]
+    return [
+        replace(removal, spread=spread) for removal, spread in zip(removals, spreads, strict=True)
+    ]

@@ -76,7 +76,10 @@ def times_of(rounds_ms: Floats) -> Times:
 def _times_of_starts(sides: Sequence[Floats], starts: Ints) -> list[Times]:
     """The same from starts of processes, by side: each start counts once, if no batch size of it is set aside whole."""
     numbers = np.unique(starts)
-    by_start = [np.array([_faster_half(rounds_ms[starts == number]) for number in numbers]) for rounds_ms in sides]
+    by_start = [
+        np.array([_faster_half(rounds_ms[starts == number]) for number in numbers])
+        for rounds_ms in sides
+    ]
     known = ~np.isnan(np.sum(by_start, axis=0)).any(axis=1)
     blocks = np.full(by_start[0].shape[1], known.sum())
     kept = (times[known] for times in by_start)
@@ -100,14 +103,24 @@ def _gains(unmodified: Times, changed: Times) -> tuple[Estimate, ...]:
     values = np.log(changed.value / unmodified.value)
     blocks = np.array([unmodified.blocks, changed.blocks])
     both = zip(values, logs.T, blocks.T, strict=True)
-    found = (estimate(float(value), log, effective_rounds(used, np.ones(2)), 1.0) for value, log, used in both)
-    return tuple(Estimate(saved_share(log.value), saved_share(log.high), saved_share(log.low), log.p) for log in found)
+    found = (
+        estimate(float(value), log, effective_rounds(used, np.ones(2)), 1.0)
+        for value, log, used in both
+    )
+    return tuple(
+        Estimate(saved_share(log.value), saved_share(log.high), saved_share(log.low), log.p)
+        for log in found
+    )
 
 
 def round_medians(rows: pd.DataFrame) -> pd.DataFrame:
     """Median time in ms of each round, a column per batch size."""
     times = rows["duration_ns"].astype("float64") / 1e6
-    return times.groupby([rows["round"].astype("int64"), rows["batch"].astype("int64")]).median().unstack()
+    return (
+        times.groupby([rows["round"].astype("int64"), rows["batch"].astype("int64")])
+        .median()
+        .unstack()
+    )
 
 
 def used_times(medians: pd.DataFrame, rows: pd.DataFrame) -> Floats:
@@ -130,7 +143,9 @@ class Measurement:
     factor: str | None  # name of the changed factor; None for the runs without a change
     # description of the factor; None without a factor, or if the recording does not have it
     facts: FactorFacts | None = None
-    rounds: int = 0  # number of rounds in which all batch sizes ran, both unmodified and with the factor
+    rounds: int = (
+        0  # number of rounds in which all batch sizes ran, both unmodified and with the factor
+    )
     starts: int = 0  # number of starts of the processes in which they did
     batches: tuple[int, ...] = ()  # batch sizes of the experiment, increasing
     times_ms: tuple[Estimate, ...] = ()  # unmodified times, by batch size; empty if nothing ran
@@ -222,7 +237,9 @@ def _with_removal(measured: Measurement, removal: Removal) -> tuple[Measurement,
     removed, taken = removal.removed()
     p_little, _ = removal.p_values(REFUTED_BELOW, REFUTED_BELOW)
     freedom = removal.spread.freedom
-    return replace(measured, removed=removed, taken=taken, p_little=p_little, freedom=freedom), removal
+    return replace(
+        measured, removed=removed, taken=taken, p_little=p_little, freedom=freedom
+    ), removal
 
 
 def _starts(rows: pd.DataFrame, rounds: Sequence[int]) -> Ints:
@@ -233,14 +250,18 @@ def _starts(rows: pd.DataFrame, rounds: Sequence[int]) -> Ints:
     processes: dict[int, int] = {}
     if "process" in rows:
         unmodified = rows.loc[rows["factor"].isna() & rows["process"].notna(), ["round", "process"]]
-        processes = {int(round_): int(process) for round_, process in unmodified.itertuples(index=False)}
+        processes = {
+            int(round_): int(process) for round_, process in unmodified.itertuples(index=False)
+        }
     return np.array([processes.get(round_, 0) for round_ in rounds], np.int64)
 
 
 def _by_size(times: Times, experiment: Experiment) -> list[Times]:
     """Times of the batch sizes, from those of all runs, and these without the empty part of the last wave of blocks."""
     sizes, waves = experiment.unmodified, {wave.batch: wave.cost() for wave in experiment.waves}
-    empty = np.array([[waves.get(batch, {}).get(size, 0.0) for batch in experiment.batches] for size in sizes])
+    empty = np.array(
+        [[waves.get(batch, {}).get(size, 0.0) for batch in experiment.batches] for size in sizes]
+    )
     own = [sizes.index(batch) for batch in experiment.batches]
     # An empty part costs something: where the times say less than nothing, blocks do not run in waves.
     costs = times.value @ empty > 0
@@ -249,8 +270,13 @@ def _by_size(times: Times, experiment: Experiment) -> list[Times]:
         usual = some[..., own]
         return np.asarray(np.maximum(usual - some @ empty * costs, _LEAST_LEFT * usual), np.float64)
 
-    unmodified = replace(times, value=times.value[own], varied=times.varied[:, own], blocks=times.blocks[own])
-    return [unmodified, replace(unmodified, value=without(times.value), varied=without(times.varied))]
+    unmodified = replace(
+        times, value=times.value[own], varied=times.varied[:, own], blocks=times.blocks[own]
+    )
+    return [
+        unmodified,
+        replace(unmodified, value=without(times.value), varied=without(times.varied)),
+    ]
 
 
 def _measure(

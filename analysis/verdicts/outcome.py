@@ -35,7 +35,9 @@ class Outcome(Measurement):
     verdict: Verdict  # verdict on the factor's cause, see `rule.decide`; untested without a factor
     # reason for an undecided or untested verdict, as a clause without a full stop; None otherwise
     reason: str | None = None
-    changed_results: str | None = None  # differences, if the factor changes the results beyond rounding; else None
+    changed_results: str | None = (
+        None  # differences, if the factor changes the results beyond rounding; else None
+    )
 
     @classmethod
     def of(cls, measured: Measurement, decision: Decision) -> Outcome:
@@ -48,7 +50,9 @@ class Outcome(Measurement):
         )
 
 
-def measurements(recording: Recording, known: Sequence[Measurement] = ()) -> tuple[Measurement, ...]:
+def measurements(
+    recording: Recording, known: Sequence[Measurement] = ()
+) -> tuple[Measurement, ...]:
     """What the experiments of a recording measured of every factor, in the order of the experiments.
 
     An experiment that tests several functionals has measurements for each of them. The first one of each functional is
@@ -57,7 +61,15 @@ def measurements(recording: Recording, known: Sequence[Measurement] = ()) -> tup
     experiments = experiments_of(recording.meta)
     if not experiments:
         return ()
-    columns = ("experiment", "factor", "batch", "round", "duration_ns", "process", *EXPERIMENT_COUNTERS)
+    columns = (
+        "experiment",
+        "factor",
+        "batch",
+        "round",
+        "duration_ns",
+        "process",
+        *EXPERIMENT_COUNTERS,
+    )
     rows = recording.frame("experiments", columns)
     made: list[Measurement] = []
     for experiment in experiments:
@@ -72,7 +84,9 @@ def measurements(recording: Recording, known: Sequence[Measurement] = ()) -> tup
     return tuple(made)
 
 
-def judged(measured: Sequence[Measurement], claims: Claims = MappingProxyType({})) -> tuple[Outcome, ...]:
+def judged(
+    measured: Sequence[Measurement], claims: Claims = MappingProxyType({})
+) -> tuple[Outcome, ...]:
     """The outcome of every measurement: the only place where verdicts of experiments come from.
 
     All tests of a recording on fresh rounds are one family. Screens confirm nothing, and are not in it.
@@ -80,7 +94,9 @@ def judged(measured: Sequence[Measurement], claims: Claims = MappingProxyType({}
     of_each = [claim_on(each, claims) for each in measured]
     p_values = [p_of(each, claim) for each, claim in zip(measured, of_each, strict=True)]
     fresh = [
-        index for index, each in enumerate(measured) if each.taken is not None and each.experiment.stage != Stage.SCREEN
+        index
+        for index, each in enumerate(measured)
+        if each.taken is not None and each.experiment.stage != Stage.SCREEN
     ]
     outcomes = []
     for index, (each, claim) in enumerate(zip(measured, of_each, strict=True)):

@@ -25,8 +25,12 @@ class Proof:
 
     verdict: Verdict
     outcome: Outcome | None = None  # that decides; None if nothing ran
-    amount: float = 0.0  # what removing the cause removes, in the functional's unit; 0 unless confirmed
-    reason: str | None = None  # of an undecided or untested verdict; None otherwise, or if nobody tried
+    amount: float = (
+        0.0  # what removing the cause removes, in the functional's unit; 0 unless confirmed
+    )
+    reason: str | None = (
+        None  # of an undecided or untested verdict; None otherwise, or if nobody tried
+    )
 
 
 def decisive(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
@@ -50,53 +54,81 @@ def _weight(outcome: Outcome) -> tuple[bool, bool, bool]:
     return outcome.taken is not None, decided and fresh, fresh
 
 
-def about(outcomes: Iterable[Outcome], functional: Functional, share: Share | None) -> list[Outcome]:
+def about(
+    outcomes: Iterable[Outcome], functional: Functional, share: Share | None
+) -> list[Outcome]:
     """The outcomes that test a functional on one term; on complete steps without one."""
-    of_subject = (Scope.STEP, None, None) if share is None else (Scope.TERM, share.key.layer, share.key.phase)
+    of_subject = (
+        (Scope.STEP, None, None)
+        if share is None
+        else (Scope.TERM, share.key.layer, share.key.phase)
+    )
     if share is not None and share.key.kind != KERNELS:
         return []
     return [
         outcome
         for outcome in outcomes
         if outcome.experiment.functional == functional.weights
-        and (outcome.experiment.scope, outcome.experiment.layer, outcome.experiment.phase) == of_subject
+        and (outcome.experiment.scope, outcome.experiment.layer, outcome.experiment.phase)
+        == of_subject
     ]
 
 
 def isolated_of(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The narrowest measurement of what runs unmodified; None if there is none."""
     measured = [outcome for outcome in outcomes if outcome.factor is None and outcome.value]
-    return min(measured, key=lambda o: o.value.high - o.value.low if o.value else np.inf, default=None)
+    return min(
+        measured, key=lambda o: o.value.high - o.value.low if o.value else np.inf, default=None
+    )
 
 
 def reproduces(outcomes: Iterable[Outcome], share: Share) -> Reproduction | None:
     """Whether the term in isolation shows its share; None if it was not run in isolation."""
     isolated = isolated_of(outcomes)
-    return None if isolated is None or isolated.value is None else reproduction(share.value, isolated.value)
+    return (
+        None
+        if isolated is None or isolated.value is None
+        else reproduction(share.value, isolated.value)
+    )
 
 
 def prove_term(outcomes: Sequence[Outcome], share: Share, factors: Sequence[str]) -> Proof:
     """What the outcomes of a term say of the cause that some factors remove."""
     deciding, shown = decisive(outcomes), reproduces(outcomes, share)
-    return _together([_of_term(deciding[name], share, shown) for name in factors if name in deciding])
+    return _together(
+        [_of_term(deciding[name], share, shown) for name in factors if name in deciding]
+    )
 
 
 def _of_term(outcome: Outcome, share: Share, shown: Reproduction | None) -> Proof:
     if outcome.taken is None or outcome.value is None or outcome.removed is None:
         return Proof(Verdict.UNTESTED, outcome, reason=outcome.reason)
-    if outcome.value.value * share.value.value <= 0 or shown not in (Reproduction.REPRODUCES, Reproduction.PARTLY):
-        return Proof(Verdict.UNDECIDED, outcome, reason="the term in isolation does not show its share")
+    if outcome.value.value * share.value.value <= 0 or shown not in (
+        Reproduction.REPRODUCES,
+        Reproduction.PARTLY,
+    ):
+        return Proof(
+            Verdict.UNDECIDED, outcome, reason="the term in isolation does not show its share"
+        )
     if outcome.verdict != Verdict.CONFIRMED:
         return Proof(outcome.verdict, outcome, reason=outcome.reason)
     whole = abs(share.value.value)
-    size = min(outcome.taken.value, 1.0) * whole if shown == Reproduction.REPRODUCES else abs(outcome.removed.value)
-    return Proof(Verdict.CONFIRMED, outcome, float(np.copysign(min(size, whole), share.value.value)))
+    size = (
+        min(outcome.taken.value, 1.0) * whole
+        if shown == Reproduction.REPRODUCES
+        else abs(outcome.removed.value)
+    )
+    return Proof(
+        Verdict.CONFIRMED, outcome, float(np.copysign(min(size, whole), share.value.value))
+    )
 
 
 def prove_step(outcomes: Sequence[Outcome], value: Estimate, factors: Sequence[str]) -> Proof:
     """What the outcomes of complete steps say of the cause that some factors remove."""
     deciding = decisive(outcomes)
-    return _together([_of_step(deciding[name], value.value) for name in factors if name in deciding])
+    return _together(
+        [_of_step(deciding[name], value.value) for name in factors if name in deciding]
+    )
 
 
 def _of_step(outcome: Outcome, value: float) -> Proof:
@@ -110,8 +142,16 @@ def _of_step(outcome: Outcome, value: float) -> Proof:
 def _together(proofs: Sequence[Proof]) -> Proof:
     """The verdict on a cause with several factors: one that confirms is enough; all that ran and can refute must."""
     if any(proof.verdict == Verdict.REFUTED for proof in proofs):
-        proofs = [p for p in proofs if p.verdict == Verdict.CONFIRMED or (p.outcome and p.outcome.can_refute)]
-    return min(proofs, key=lambda proof: (proof.verdict.rank, -abs(proof.amount)), default=Proof(Verdict.UNTESTED))
+        proofs = [
+            p
+            for p in proofs
+            if p.verdict == Verdict.CONFIRMED or (p.outcome and p.outcome.can_refute)
+        ]
+    return min(
+        proofs,
+        key=lambda proof: (proof.verdict.rank, -abs(proof.amount)),
+        default=Proof(Verdict.UNTESTED),
+    )
 
 
 def spread(amount: float, left: Sequence[float], claimed: Sequence[float]) -> list[float]:
@@ -134,5 +174,7 @@ def spread(amount: float, left: Sequence[float], claimed: Sequence[float]) -> li
 
 def confirmed(proofs: Mapping[str, Proof]) -> list[tuple[str, Proof]]:
     """The confirmed causes, the largest amount first."""
-    agreeing = [(cause, proof) for cause, proof in proofs.items() if proof.verdict == Verdict.CONFIRMED]
+    agreeing = [
+        (cause, proof) for cause, proof in proofs.items() if proof.verdict == Verdict.CONFIRMED
+    ]
     return sorted(agreeing, key=lambda item: (-abs(item[1].amount), item[0]))

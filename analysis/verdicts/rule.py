@@ -63,7 +63,9 @@ def decide(measured: Measurement, claim: float | None, family: Sequence[float]) 
     """
     share, effect = share_of(measured, claim), measured.effect
     if share is None:
-        return Decision(Verdict.UNDECIDED if measured.changed_ms else Verdict.UNTESTED, measured.why_not)
+        return Decision(
+            Verdict.UNDECIDED if measured.changed_ms else Verdict.UNTESTED, measured.why_not
+        )
     if share.high < REFUTED_BELOW:
         if measured.can_refute:
             return Decision(Verdict.REFUTED)
@@ -154,7 +156,11 @@ def makes_faster(measured: Measurement, claim: float | None = None) -> bool:
 def _overtakes(measured: Measurement) -> bool:
     """Whether F' is another anomaly; an excess under 0 is a fixed cost, if the larger batch size became faster."""
     f, taken = measured.value.value if measured.value else 0.0, measured.taken
-    fixed = measured.experiment.functional_kind == "excess" and f > 0 and measured.saved_ms > CONFIRMED_ABOVE * f
+    fixed = (
+        measured.experiment.functional_kind == "excess"
+        and f > 0
+        and measured.saved_ms > CONFIRMED_ABOVE * f
+    )
     beyond = taken is not None and math.isfinite(taken.low) and taken.value > _MOST_REMOVED
     return beyond and (measured.effect == Effect.BRINGING or not fixed)
 
@@ -167,7 +173,9 @@ def _is_material(measured: Measurement) -> bool:
 
 def saving_family(gains: Mapping[_Test, Estimate]) -> dict[_Test, float]:
     """One-sided p of every saving of complete steps that was measured on fresh rounds, adjusted by Holm over all."""
-    one_sided = {test: gain.p / 2 if gain.value > 0 else 1 - gain.p / 2 for test, gain in gains.items()}
+    one_sided = {
+        test: gain.p / 2 if gain.value > 0 else 1 - gain.p / 2 for test, gain in gains.items()
+    }
     return dict(zip(one_sided, holm(list(one_sided.values())), strict=True))
 
 
@@ -196,7 +204,10 @@ def ends_early(tests: Sequence[tuple[float, float]]) -> bool:
 
 def reproduction(share: Estimate, isolated: Estimate) -> Reproduction:
     """Whether a term in isolation shows its share of the anomaly in the step; a term that does not proves nothing."""
-    size, low, high = (abs(share.value), *sorted(np.sign(share.value) * np.array([isolated.low, isolated.high])))
+    size, low, high = (
+        abs(share.value),
+        *sorted(np.sign(share.value) * np.array([isolated.low, isolated.high])),
+    )
     if isolated.p < LEVEL and low > 0:
         # A share that is hardly known does not make a small measurement all of it.
         known = abs(isolated.value) >= size / 2 and share.low <= isolated.value <= share.high

@@ -21,12 +21,18 @@ class Saving:
     factor: str  # several names stand for factors that are changed together, see `members`
     facts: FactorFacts | None  # None if the recording does not have them
     verdict: Verdict  # see `rule.decide_saving`
-    gains: tuple[tuple[int, Estimate], ...] = ()  # share saved by batch size; negative where it costs time
+    gains: tuple[
+        tuple[int, Estimate], ...
+    ] = ()  # share saved by batch size; negative where it costs time
     proven: tuple[int, ...] = ()  # batch sizes where the saving is proven
-    fresh: bool = False  # whether it ran on fresh rounds; else `gains` are a screen's, which prove nothing
+    fresh: bool = (
+        False  # whether it ran on fresh rounds; else `gains` are a screen's, which prove nothing
+    )
     reason: str | None = None  # why it is untested, as a clause without a full stop
     changed_results: str | None = None  # if it changes the results beyond rounding
-    setup_s: float | None = None  # seconds of set-up beyond that of the unmodified steps; None if unknown
+    setup_s: float | None = (
+        None  # seconds of set-up beyond that of the unmodified steps; None if unknown
+    )
     memory_bytes: int | None = None  # beyond that of the unmodified steps; None if unknown
 
     @property
@@ -68,17 +74,28 @@ def savings(outcomes: Iterable[Outcome]) -> tuple[Saving, ...]:
         seen.add((experiment.number, name))
         known = runs.setdefault(name, _Runs())
         kind = known.untested if not outcome.gains else known.screened
-        (known.fresh if outcome.gains and experiment.stage != Stage.SCREEN else kind).append(outcome)
+        (known.fresh if outcome.gains and experiment.stage != Stage.SCREEN else kind).append(
+            outcome
+        )
     ran = {name: of.fresh or of.screened for name, of in runs.items()}
     gains = _gains(ran)
-    family = saving_family({(name, at): gain for name in runs if runs[name].fresh for at, gain in gains[name]})
+    family = saving_family(
+        {(name, at): gain for name in runs if runs[name].fresh for at, gain in gains[name]}
+    )
     found = (_saving(name, of, gains[name], family) for name, of in runs.items())
-    kept = [saving for saving in found if saving.facts is None or saving.facts.remedy or len(saving.members) > 1]
+    kept = [
+        saving
+        for saving in found
+        if saving.facts is None or saving.facts.remedy or len(saving.members) > 1
+    ]
     return tuple(sorted(kept, key=_order))
 
 
 def _saving(
-    name: str, of: _Runs, gains: tuple[tuple[int, Estimate], ...], family: Mapping[tuple[str, int], float]
+    name: str,
+    of: _Runs,
+    gains: tuple[tuple[int, Estimate], ...],
+    family: Mapping[tuple[str, int], float],
 ) -> Saving:
     ran = of.fresh or of.screened
     last = (ran or of.untested)[-1]
@@ -92,7 +109,9 @@ def _saving(
         proven=proven,
         fresh=bool(of.fresh),
         reason=None if ran else last.reason,
-        changed_results=next((one.changed_results for one in reversed(ran) if one.changed_results), None),
+        changed_results=next(
+            (one.changed_results for one in reversed(ran) if one.changed_results), None
+        ),
         setup_s=_beyond(last.experiment.setup_s, name),
         memory_bytes=None if memory_bytes is None else int(memory_bytes),
     )
@@ -117,10 +136,16 @@ def _gains(ran: Mapping[str, Sequence[Outcome]]) -> dict[str, tuple[tuple[int, E
                 for batch, log in zip(outcome.batches, start, strict=True):
                     logs[name].setdefault(batch, []).append(log)
     batches = sorted({batch for of_name in logs.values() for batch in of_name})
-    groups = {batch: [np.array(of[batch]) for of in logs.values() if batch in of] for batch in batches}
+    groups = {
+        batch: [np.array(of[batch]) for of in logs.values() if batch in of] for batch in batches
+    }
     pooled = {batch: pooled_variance(groups[batch]) for batch in batches}
     return {
-        name: tuple((batch, share_estimate(np.array(of[batch]), pooled[batch])) for batch in batches if batch in of)
+        name: tuple(
+            (batch, share_estimate(np.array(of[batch]), pooled[batch]))
+            for batch in batches
+            if batch in of
+        )
         for name, of in logs.items()
     }
 

@@ -23,7 +23,9 @@ class Shape:
 
     kind: str  # jump, staircase, curve, straight or undecided
     at: int | None  # first batch size behind a jump; None for other kinds
-    period: int | None  # number of samples from one jump of a staircase to the next; None for other kinds
+    period: (
+        int | None
+    )  # number of samples from one jump of a staircase to the next; None for other kinds
     sentence: str  # the shape in one sentence
 
 
@@ -56,11 +58,26 @@ def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
     periods = set(np.diff(behind).tolist())
     if len(behind) > 2 and len(periods) == 1 and min(sizes.values()) > 0:
         period = int(periods.pop())
-        return Shape("staircase", None, period, f"Its cost is a staircase with a jump every {period} {axis.unit}.")
+        return Shape(
+            "staircase",
+            None,
+            period,
+            f"Its cost is a staircase with a jump every {period} {axis.unit}.",
+        )
     at, size = max(sizes.items(), key=lambda item: abs(item[1]))
     if abs(size) >= _ONE_JUMP * sum(map(abs, sizes.values())):
-        return Shape("jump", at, None, f"Its cost {'jumps up' if size > 0 else 'falls'} by {abs(size):.3g} ms at {at}.")
-    return Shape("curve", None, None, f"Its cost changes in several places: at {', '.join(map(str, behind))}.")
+        return Shape(
+            "jump",
+            at,
+            None,
+            f"Its cost {'jumps up' if size > 0 else 'falls'} by {abs(size):.3g} ms at {at}.",
+        )
+    return Shape(
+        "curve",
+        None,
+        None,
+        f"Its cost changes in several places: at {', '.join(map(str, behind))}.",
+    )
 
 
 def _jumps(batches: Floats, times: Floats) -> Floats:

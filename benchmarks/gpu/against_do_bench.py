@@ -47,12 +47,18 @@ def main() -> int:
         prepared = measurement.prepare(backend, method)
         if prepared is None:
             assert measurement.verification is not None
-            scripts.add_row(path, {"problem": problem.label, "outcome": measurement.verification.outcome})
+            scripts.add_row(
+                path, {"problem": problem.label, "outcome": measurement.verification.outcome}
+            )
             continue
         pairs = []
         for _ in range(_ROUNDS):
-            ours_ms = statistics.median(s.duration_ns for s in measurement.visit(backend, method)) / 1e6
-            pairs.append((ours_ms, float(do_bench(prepared.run, return_mode="median")) / prepared.inner))
+            ours_ms = (
+                statistics.median(s.duration_ns for s in measurement.visit(backend, method)) / 1e6
+            )
+            pairs.append(
+                (ours_ms, float(do_bench(prepared.run, return_mode="median")) / prepared.inner)
+            )
         scripts.add_row(path, row(problem.label, pairs))
     return 0
 
@@ -65,7 +71,9 @@ def row(label: str, pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
     judged = theirs_ms >= _JUDGED_MS
     return {
         "problem": label,
-        "outcome": ("within 2 %" if abs(middle - 1) <= _GOAL else "beyond 2 %") if judged else "too short to judge",
+        "outcome": ("within 2 %" if abs(middle - 1) <= _GOAL else "beyond 2 %")
+        if judged
+        else "too short to judge",
         "ours_ms": ours_ms,
         "do_bench_ms": theirs_ms,
         "ratio": middle,

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).parent))
 
 RESERVE_S = 10  # of the total limit, for packing
-LEAST_SHARE = 1 / 3  # of its estimate must fit for a command to start that keeps what it has when it is cut
+LEAST_SHARE = (
+    1 / 3
+)  # of its estimate must fit for a command to start that keeps what it has when it is cut
 TIMED_OUT = "timed out"
 _CUT = "cut: its time was up, and it keeps what it has"
 _HANGS = 4, 60.0  # a command that takes so many times its estimate, and so many seconds more, hangs
@@ -40,7 +42,9 @@ _DIGEST = 2500  # characters that are printed of a stage's results
 VIRTUAL = "**On the virtual card of tests/virtual_card: it shows that the stages run, and nothing about a real GPU.**"
 _BEGAN = "CURVESCOPE_CAMPAIGN_BEGAN_S"  # monotonic time at which the call began, before it installed wheels
 
-RunCommand = Callable[["Command", Path, float], str]  # command, folder of its stage and seconds to its outcome
+RunCommand = Callable[
+    ["Command", Path, float], str
+]  # command, folder of its stage and seconds to its outcome
 
 
 @dataclass
@@ -50,7 +54,9 @@ class Campaign:
     stages: Sequence[Stage]  # the most valuable first
     output: Path
     run: RunCommand  # runs a command; returns ok, timed out, or failed or skipped with the reason after a colon
-    total_limit_s: float = math.inf  # seconds from the begin of the call until the last command must have ended
+    total_limit_s: float = (
+        math.inf
+    )  # seconds from the begin of the call until the last command must have ended
     again: bool = False  # run commands that are done, too
     clock_s: Callable[[], float] = time.monotonic
     began_s: float = 0.0
@@ -65,7 +71,11 @@ class Campaign:
         before = {} if self.again else {done["stage"]: done for done in done_stages(self.output)}
         left = []
         for stage in self.stages:
-            done = before.get(stage.name) or {"stage": stage.name, "says": stage.says, "commands": []}
+            done = before.get(stage.name) or {
+                "stage": stage.name,
+                "says": stage.says,
+                "commands": [],
+            }
             missing = stage.missing(done["commands"])
             if not missing:
                 self.show(f"{stage.name}: done before ({counted(done)})")
@@ -91,18 +101,27 @@ class Campaign:
                     path.rename(_aside(path))
             began_s = self.clock_s()
             outcome = self.run(command, folder, min(self._left_s(), self._longest_s(command)))
-            earlier = next((one for one in done["commands"] if one["command"] == command.line), None)
+            earlier = next(
+                (one for one in done["commands"] if one["command"] == command.line), None
+            )
             outcome = self._judged(outcome, command, earlier)
             self.failed += outcome.startswith("failed")
             done["commands"] = [one for one in done["commands"] if one is not earlier]
             seconds = round(self.clock_s() - began_s, 1)
-            entry = {"command": command.line, "outcome": outcome, "seconds": seconds, "expected_s": command.seconds}
+            entry = {
+                "command": command.line,
+                "outcome": outcome,
+                "seconds": seconds,
+                "expected_s": command.seconds,
+            }
             done["commands"].append(entry)
             done["utc"] = datetime.now(timezone.utc).isoformat(timespec="microseconds")
             (folder / "done.json").write_text(json.dumps(done, indent=1))
             if outcome == TIMED_OUT:
                 break
-        self.show(f"{stage.name}: {counted(done)}\n" + "\n".join(results_of(self.output, done))[:_DIGEST])
+        self.show(
+            f"{stage.name}: {counted(done)}\n" + "\n".join(results_of(self.output, done))[:_DIGEST]
+        )
         self.keep()
         return not stage.missing(done["commands"])
 
@@ -150,7 +169,10 @@ def summary(output: Path, *, virtual: bool) -> str:
     lines = ["# GPU campaign", "", *([VIRTUAL, ""] if virtual else [])]
     if device:
         software = ", ".join(f"{name} {number}" for name, number in device["packages"].items())
-        lines += [f"{device['name']}, driver {device['driver']}, Python {device['python']}, {software}.", ""]
+        lines += [
+            f"{device['name']}, driver {device['driver']}, Python {device['python']}, {software}.",
+            "",
+        ]
     lines += ["| stage | shows | outcome | expected |", "| --- | --- | --- | ---: |"]
     for done in stages_done:
         expected_s = sum(one["expected_s"] for one in done["commands"])
@@ -181,19 +203,34 @@ def _short(command: str) -> str:
 
 def main() -> int:
     began_s = float(os.environ.setdefault(_BEGAN, str(time.monotonic())))
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("stage", nargs="*", help="stages to run (default: all)")
     parser.add_argument(
-        "-o", "--output", type=Path, default=Path("runs/gpu"), help="folder to leave (default: runs/gpu)"
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("runs/gpu"),
+        help="folder to leave (default: runs/gpu)",
     )
     parser.add_argument("--again", action="store_true", help="run commands that are done, too")
     parser.add_argument("--list", action="store_true", help="say what would run, and stop")
     parser.add_argument(
-        "--total-limit", type=float, default=math.inf, metavar="S", help="seconds of this call (default: no limit)"
+        "--total-limit",
+        type=float,
+        default=math.inf,
+        metavar="S",
+        help="seconds of this call (default: no limit)",
     )
-    parser.add_argument("--pack", type=Path, metavar="DIR", help="folder for the six files to take along")
     parser.add_argument(
-        "--wheels", type=Path, metavar="DIR", help="packages to install for this call; needs no network"
+        "--pack", type=Path, metavar="DIR", help="folder for the six files to take along"
+    )
+    parser.add_argument(
+        "--wheels",
+        type=Path,
+        metavar="DIR",
+        help="packages to install for this call; needs no network",
     )
     args = parser.parse_args()
     if args.wheels:
@@ -201,7 +238,9 @@ def main() -> int:
 
         if not machine.is_ready():
             machine.start_with(args.wheels)
-            print(f"{args.wheels} has no wheels: `make gpu-wheels` makes them where there is a network.")
+            print(
+                f"{args.wheels} has no wheels: `make gpu-wheels` makes them where there is a network."
+            )
             return 2
     os.environ.pop(_BEGAN)
 
@@ -211,7 +250,9 @@ def main() -> int:
 
     known = stages()
     if unknown := set(args.stage) - {stage.name for stage in known}:
-        parser.error(f"no stage {', '.join(sorted(unknown))}; there are {', '.join(stage.name for stage in known)}")
+        parser.error(
+            f"no stage {', '.join(sorted(unknown))}; there are {', '.join(stage.name for stage in known)}"
+        )
     chosen = [stage for stage in known if not args.stage or stage.name in args.stage]
     seconds = sum(stage.seconds for stage in chosen)
     print(f"{len(chosen)} stages, about {seconds / 60:.0f} minutes, into {args.output}:")
@@ -220,7 +261,9 @@ def main() -> int:
     if args.list:
         return 0
     if not count_gpus():
-        print("No GPU is usable here: `curvescope doctor` says what is missing; `make rehearse` needs none.")
+        print(
+            "No GPU is usable here: `curvescope doctor` says what is missing; `make rehearse` needs none."
+        )
         return 2
     return _run(args, chosen, began_s)
 
@@ -244,7 +287,9 @@ def _run(args: argparse.Namespace, chosen: Sequence[Stage], began_s: float) -> i
     campaign = Campaign(
         chosen,
         args.output,
-        lambda command, folder, limit_s: run_command(command, folder, args.output / "data", limit_s),
+        lambda command, folder, limit_s: run_command(
+            command, folder, args.output / "data", limit_s
+        ),
         args.total_limit,
         args.again,
         began_s=began_s,
@@ -256,7 +301,10 @@ def _run(args: argparse.Namespace, chosen: Sequence[Stage], began_s: float) -> i
         campaign.run_stages()
     finally:
         keep()
-        print(f"Summary in {args.output / 'summary.md'}." + (f" Packed into {args.pack}." if args.pack else ""))
+        print(
+            f"Summary in {args.output / 'summary.md'}."
+            + (f" Packed into {args.pack}." if args.pack else "")
+        )
     return int(bool(campaign.failed))
 
 

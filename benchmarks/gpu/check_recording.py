@@ -27,11 +27,17 @@ def faults(recording: Recording) -> Iterator[str]:
     on_device = kernels[kernels["device"].notna() & ~kernels["name"].str.startswith(GPU_COPIES)]
     if on_device.empty:
         yield "no kernel ran on a GPU"
-    elif without := int(on_device[["grid_x", "block_x", "registers_per_thread"]].isna().any(axis=1).sum()):
+    elif without := int(
+        on_device[["grid_x", "block_x", "registers_per_thread"]].isna().any(axis=1).sum()
+    ):
         yield f"{without} of {len(on_device)} kernels have no geometry"
     if not recording.count_rows("api_calls"):
         yield "no API call was recorded"
-    statuses = {str(one["cupti_status"]) for one in recording.meta.get("collectors", ()) if "cupti_status" in one}
+    statuses = {
+        str(one["cupti_status"])
+        for one in recording.meta.get("collectors", ())
+        if "cupti_status" in one
+    }
     if recording.meta.get("recorder") == "cupti" and "recording" not in statuses:
         yield f"the collector did not record: {', '.join(statuses) or 'no process used CUDA'}"
 
@@ -54,9 +60,14 @@ def _samples_in_visits(clocks: pd.DataFrame, steps: pd.DataFrame) -> int:
     """Number of clock samples between the first and the last step of a visit."""
     if clocks.empty or steps.empty:
         return 0
-    ends = steps.assign(end_ns=steps["start_ns"] + steps["duration_ns"]).groupby(["batch", "round"], dropna=False)
+    ends = steps.assign(end_ns=steps["start_ns"] + steps["duration_ns"]).groupby(
+        ["batch", "round"], dropna=False
+    )
     visits = ends.agg({"start_ns": "min", "end_ns": "max"})
-    return sum(bool(((visits["start_ns"] <= time) & (time < visits["end_ns"])).any()) for time in clocks["start_ns"])
+    return sum(
+        bool(((visits["start_ns"] <= time) & (time < visits["end_ns"])).any())
+        for time in clocks["start_ns"]
+    )
 
 
 def main() -> int:

@@ -78,7 +78,9 @@ def idle_before_step(context: Context) -> str:
             time.sleep(idle_s)
             first.append(workload.time_step()[1] / 1e6)
             second.append(workload.time_step()[1] / 1e6)
-        answers.append(f"{idle_s:g} s idle: {statistics.median(first):.3f}, then {statistics.median(second):.3f} ms")
+        answers.append(
+            f"{idle_s:g} s idle: {statistics.median(first):.3f}, then {statistics.median(second):.3f} ms"
+        )
     return "; ".join(answers)
 
 
@@ -96,7 +98,9 @@ def earlier_profiler(context: Context) -> str:
         workload.time_step()
     profiled = step_ms()
     recorded(workload.time_step)
-    ratios = f"{profiled / fresh:.4f} after torch.profiler, {step_ms() / fresh:.4f} after a recording"
+    ratios = (
+        f"{profiled / fresh:.4f} after torch.profiler, {step_ms() / fresh:.4f} after a recording"
+    )
     return f"{fresh:.3f} ms in a fresh process; {ratios}; {count} steps each"
 
 
@@ -107,7 +111,9 @@ def first_work(context: Context) -> str:
         workload, idle_ms = Context(context.device, context.network, batch).workload(), []
         for _ in range(5):
             rows = record_step(workload)
-            idle_ms.append((min(row["start_ns"] for row in rows.kernels) - rows.windows[0][0]) / 1e6)
+            idle_ms.append(
+                (min(row["start_ns"] for row in rows.kernels) - rows.windows[0][0]) / 1e6
+            )
         answers.append(f"batch {batch}: {', '.join(f'{one:.3f}' for one in idle_ms)} ms")
     return "; ".join(answers)
 
@@ -116,7 +122,10 @@ def event_pair(context: Context) -> str:
     """What does a pair of events read around nothing and around an empty kernel, and how long is that by CUPTI?"""
     from curvescope.kernels.backends import open_backend
 
-    backend, number = open_backend("torch", context.device), import_torch().zeros(1, device=context.device)
+    backend, number = (
+        open_backend("torch", context.device),
+        import_torch().zeros(1, device=context.device),
+    )
     answers, medians_ns = [], []
     for what, run in (("nothing", lambda: None), ("the smallest kernel", lambda: number.add_(1))):
         samples = backend.timer.take(run, 1, 200, None)
@@ -145,7 +154,9 @@ def nvml_latency(context: Context) -> str:
             sampler.sample()
             values.append((time.monotonic_ns() - began_ns) / 1e6)
             import_torch().cuda.synchronize()
-    return ", ".join(f"{what} {statistics.median(values):.2f} ms" for what, values in times_ms.items())
+    return ", ".join(
+        f"{what} {statistics.median(values):.2f} ms" for what, values in times_ms.items()
+    )
 
 
 def clock_under_load(context: Context) -> str:
@@ -158,7 +169,9 @@ def clock_under_load(context: Context) -> str:
         workload.time_step()
         seen_mhz.append((clock.end() or 0) / 1e6)
         asked_mhz.append(gpu.read("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"))
-    seen, asked = (f"{min(values):.0f} to {max(values):.0f} MHz" for values in (seen_mhz, asked_mhz))
+    seen, asked = (
+        f"{min(values):.0f} to {max(values):.0f} MHz" for values in (seen_mhz, asked_mhz)
+    )
     return f"in the stream {seen}, NVML {asked}; {len(seen_mhz)} steps"
 
 
@@ -168,7 +181,11 @@ def device_facts(context: Context) -> str:
 
     facts = import_torch().cuda.get_device_properties(context.device)
     listed = match_device(facts.name, f"{facts.major}.{facts.minor}")
-    said = {} if listed is None else {name: fact.value for name, fact in listed.facts.items() if "bytes" in name}
+    said = (
+        {}
+        if listed is None
+        else {name: fact.value for name, fact in listed.facts.items() if "bytes" in name}
+    )
     return f"{facts.name}: L2 {facts.L2_cache_size} B, memory {facts.total_memory} B; listed {said or 'not at all'}"
 
 
@@ -207,7 +224,11 @@ def clock_error(context: Context) -> str:
     """Do kernels begin before their launches, and is that within the stated error of the clocks?"""
     recording = recorded(context.workload().time_step)
     facts = collector_of(recording)
-    early = {key: value for key, value in recording.meta.items() if key.startswith("kernel") and "before" in key}
+    early = {
+        key: value
+        for key, value in recording.meta.items()
+        if key.startswith("kernel") and "before" in key
+    }
     return f"{early or 'none do'}; stated error {facts.get('clock_error_ns')} ns"
 
 
@@ -303,7 +324,11 @@ def workspace_cap(_: Context) -> str:
     for cap in (None, "1"):
         environment = {**os.environ, **({} if cap is None else {"CUDNN_CONV_WSCAP_DBG": cap})}
         done = subprocess.run(
-            [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+            [sys.executable, "-c", program],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
         )
         peaks[cap] = int(done.stdout)
     return f"{'yes' if peaks[None] != peaks['1'] else 'NO'}: peak {peaks[None]} B without, {peaks['1']} B with 1 MiB"
@@ -313,14 +338,21 @@ def collective_operator(_: Context) -> str:
     """Which operator launches an all-reduce of NCCL, by torch.profiler? One rank only."""
     torch = import_torch()
     with tempfile.TemporaryDirectory() as folder:
-        torch.distributed.init_process_group("nccl", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        torch.distributed.init_process_group(
+            "nccl", init_method=f"file://{folder}/store", rank=0, world_size=1
+        )
         x = torch.ones(1 << 20, device="cuda")
         torch.distributed.all_reduce(x)
         with torch.profiler.profile() as profiler:
             torch.distributed.all_reduce(x)
             torch.cuda.synchronize()
         torch.distributed.destroy_process_group()
-    return ", ".join(sorted({event.name for event in profiler.events() if "reduce" in event.name.lower()})) or "none"
+    return (
+        ", ".join(
+            sorted({event.name for event in profiler.events() if "reduce" in event.name.lower()})
+        )
+        or "none"
+    )
 
 
 def dirty_lines(context: Context) -> str:
@@ -354,8 +386,16 @@ def energy_updates(context: Context) -> str:
         return f"{meter.source.name}: {len(readings)} readings in 3 s"
     (first_ns, first_j), (last_ns, last_j) = readings[0], readings[-1]
     seconds = (last_ns - first_ns) / 1e9
-    milliwatts = None if context.device == "cpu" else find_device(context.device).read("nvmlDeviceGetPowerUsage")
-    said = "" if milliwatts is None else f"; nvmlDeviceGetPowerUsage says {milliwatts / 1e3:.0f} W at the end"
+    milliwatts = (
+        None
+        if context.device == "cpu"
+        else find_device(context.device).read("nvmlDeviceGetPowerUsage")
+    )
+    said = (
+        ""
+        if milliwatts is None
+        else f"; nvmlDeviceGetPowerUsage says {milliwatts / 1e3:.0f} W at the end"
+    )
     step_ms = statistics.median(workload.time_step()[1] / 1e6 for _ in range(5))
     return (
         f"{meter.source.name}: {len(readings) - 1} changes in {seconds:.2f} s, read after every step of {step_ms:.1f} "
@@ -378,7 +418,9 @@ def range_profiler(context: Context) -> str:
     add()
     profiler = RangeProfiler()
     index = torch.device(context.device).index or 0
-    counted = profiler.count_kernels(f"{major}.{minor}", index, CudaDriver().current_context(), add).columns
+    counted = profiler.count_kernels(
+        f"{major}.{minor}", index, CudaDriver().current_context(), add
+    ).columns
     pairs = list(zip(sizes, counted, strict=False))
     flops = ", ".join(f"{columns['flops_executed'] / n:.2f}" for n, columns in pairs)
     moved = ", ".join(f"{columns['dram_bytes'] / n:.2f}" for n, columns in pairs)

@@ -75,9 +75,14 @@ def profiled_step(device: str, network: str) -> Iterator[tuple[str, bool, str]]:
         workload.time_step()
     clock_hz = clock.end() if clock else None
     yield "clock of the stream", clock_hz is not None, f"{clock_hz or 0:.4g} Hz"
-    for what in (KERNELS, "the same of a second one"):  # the first one of a process starts the profiler
+    for what in (
+        KERNELS,
+        "the same of a second one",
+    ):  # the first one of a process starts the profiler
         kernels, calls = (rows := record_step(workload)).kernels, rows.api_calls
-        placed = {name: sum(row.get(name) is not None for row in kernels) for name in ("op", "layer")}
+        placed = {
+            name: sum(row.get(name) is not None for row in kernels) for name in ("op", "layer")
+        }
         with_them = f"{placed['op']} with an operator, {placed['layer']} with a layer"
         yield what, bool(kernels), f"{len(kernels)} kernels, {with_them}; {len(calls)} API calls"
 

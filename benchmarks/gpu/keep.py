@@ -28,15 +28,23 @@ _NAMES = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("results", type=Path, help="folder with the six files")
-    parser.add_argument("--into", type=Path, default=ROOT, help="where to write (default: this repository)")
+    parser.add_argument(
+        "--into", type=Path, default=ROOT, help="where to write (default: this repository)"
+    )
     args = parser.parse_args()
     if not (args.results / "evidence.json").exists():
-        parser.error(f"{args.results} has no evidence.json: give the folder of `campaign.py --pack`")
+        parser.error(
+            f"{args.results} has no evidence.json: give the folder of `campaign.py --pack`"
+        )
     evidence = json.loads((args.results / "evidence.json").read_text())
     if evidence["virtual"] and args.into.resolve() == ROOT:
-        parser.error("this ran on the virtual card, and is no evidence of a GPU; --into DIR writes it elsewhere")
+        parser.error(
+            "this ran on the virtual card, and is no evidence of a GPU; --into DIR writes it elsewhere"
+        )
     device = evidence["device"] or {}
     if (name := device.get("key")) is None:
         parser.error(f"{device.get('name', 'its device')} is not in devices.toml: add it first")
@@ -71,7 +79,11 @@ def _unpack_test_data(archive: Path, target: Path) -> None:
             stage, _, *rest = Path(entry.name).parts
             if not entry.isfile() or ".." in rest:
                 continue
-            name = f"README-{stage}.md" if rest == ["README.md"] and stage != "records" else "/".join(rest)
+            name = (
+                f"README-{stage}.md"
+                if rest == ["README.md"] and stage != "records"
+                else "/".join(rest)
+            )
             path = target / name
             path.parent.mkdir(parents=True, exist_ok=True)
             source = opened.extractfile(entry)

@@ -33,8 +33,20 @@ def start_with(wheels: Path) -> None:
         return
     if not SITE.exists():
         with tempfile.TemporaryDirectory(dir=SITE.parent) as folder:
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
-            subprocess.run([*pip, "--disable-pip-version-check", "--target", f"{folder}/site", *found], check=True)
+            pip = [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-index",
+                "--no-deps",
+                "--no-compile",
+            ]
+            subprocess.run(
+                [*pip, "--disable-pip-version-check", "--target", f"{folder}/site", *found],
+                check=True,
+            )
             Path(folder, "site").rename(SITE)
     for library in wheels.glob("*.so"):
         shutil.copyfile(library, ROOT / "profiling" / library.name)

@@ -31,7 +31,12 @@ from curvescope.profiling.workload.networks import get_network
 _ROUNDS = 3
 _STEPS = 20
 # Watchers, and how many empty kernels each watches; torch.profiler makes Python objects of its records.
-WATCHERS = {"none": 100_000, "collector": 100_000, "collector and ranges": 100_000, "torch.profiler": 20_000}
+WATCHERS = {
+    "none": 100_000,
+    "collector": 100_000,
+    "collector and ranges": 100_000,
+    "torch.profiler": 20_000,
+}
 _RANGES = "What do ranges of every layer add to a step that the collector records?"
 
 
@@ -56,10 +61,14 @@ def watched(watcher: str, workload: Workload, folder: Path) -> Iterator[dict[str
         names = recording.frame("kernels")["name"]
         seen["launched"] = int((names == KERNEL_NAME).sum())
         seen["kernels"] = len(names) - seen["launched"]
-        seen["records"] = len(names) + recording.count_rows("api_calls") + recording.count_rows("ranges")
+        seen["records"] = (
+            len(names) + recording.count_rows("api_calls") + recording.count_rows("ranges")
+        )
         # Work without a range or an operator is recorded.
         lost = {name: entry["count"] for name, entry in recording.meta["lost"].items()}
-        seen["lost"] = sum(count for name, count in lost.items() if not name.startswith("device_work"))
+        seen["lost"] = sum(
+            count for name, count in lost.items() if not name.startswith("device_work")
+        )
         seen["status"] = [one.get("cupti_status") for one in recording.meta["collectors"]]
 
 
@@ -81,17 +90,27 @@ def sample(watcher: str, network: str, device: str, batch: int, folder: Path) ->
             import_torch().cuda.synchronize()
             launch_ns = (time.perf_counter_ns() - began_ns) / count
     check(watcher, seen)
-    return {"step_ms": step_ms, "launch_ns": launch_ns, "steps": _STEPS + 1, "launches": count, **seen}
+    return {
+        "step_ms": step_ms,
+        "launch_ns": launch_ns,
+        "steps": _STEPS + 1,
+        "launches": count,
+        **seen,
+    }
 
 
 def check(watcher: str, seen: dict[str, Any]) -> None:
     """Refuse the time of a watcher that did not watch."""
     if seen.get("kernels") == 0 or "recording" not in seen.get("status", ["recording"]):
         what = f"{seen.get('kernels')} kernels of steps and {seen.get('launched')} empty ones"
-        raise CurvescopeError(f"{watcher} recorded {what}: {seen.get('status')}, lost {seen.get('lost')}")
+        raise CurvescopeError(
+            f"{watcher} recorded {what}: {seen.get('status')}, lost {seen.get('lost')}"
+        )
 
 
-def row(watcher: str, samples: Sequence[dict[str, Any]], plain: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def row(
+    watcher: str, samples: Sequence[dict[str, Any]], plain: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     """The figures of a watcher: medians over its processes, differences to the unwatched ones of the same rounds."""
 
     def median(name: str) -> float | None:
@@ -113,7 +132,9 @@ def row(watcher: str, samples: Sequence[dict[str, Any]], plain: Sequence[dict[st
         "lowest ratio": ratios[0],
         "highest ratio": ratios[-1],
         "kernels_per_step": kernels_per_step,
-        "step's ns per kernel": added_ms * 1e6 / kernels_per_step if seen and kernels_per_step else None,
+        "step's ns per kernel": added_ms * 1e6 / kernels_per_step
+        if seen and kernels_per_step
+        else None,
         "ns of an empty launch": median("launch_ns"),
         # A launch leaves two records: the call and the kernel.
         "ns per record": added_ns / 2 if seen else None,
@@ -133,7 +154,9 @@ def write(samples: dict[str, list[dict[str, Any]]], path: Path, answers: Path) -
     """Write the tables anew, from the samples so far."""
     for target in (path, answers):
         target.unlink(missing_ok=True)
-    rows = {watcher: row(watcher, taken, samples["none"]) for watcher, taken in samples.items() if taken}
+    rows = {
+        watcher: row(watcher, taken, samples["none"]) for watcher, taken in samples.items() if taken
+    }
     for one in rows.values():
         scripts.add_row(path, one)
     if {"collector", "collector and ranges"} <= set(rows):
@@ -159,7 +182,10 @@ def main() -> int:
             try:
                 taken.append(run_sample(watcher, words))
             except subprocess.CalledProcessError as error:
-                print(f"{watcher}: its process ended with {error.returncode}, see above", file=sys.stderr)
+                print(
+                    f"{watcher}: its process ended with {error.returncode}, see above",
+                    file=sys.stderr,
+                )
                 failed.add(watcher)
             if samples["none"]:
                 write(samples, Path(path), Path(answers))

@@ -42,7 +42,9 @@ def evidence(output: Path, virtual: bool) -> dict[str, Any]:
     return {
         "virtual": virtual,
         "device": json.loads(device.read_text()) if device.exists() else None,
-        "stages": [{**done, "tables": tables_of(output / done["stage"])} for done in done_stages(output)],
+        "stages": [
+            {**done, "tables": tables_of(output / done["stage"])} for done in done_stages(output)
+        ],
     }
 
 
@@ -60,19 +62,25 @@ def pack(output: Path, summary: str, virtual: bool, target: Path) -> list[str]:
         _replace(target / "ncu.csv", csv.read_bytes())
     _replace(target / "evidence.json", json.dumps(evidence(output, virtual), indent=1).encode())
     if left_out:
-        summary += "\n".join(["\n## Not packed, as too large", "", *(f"- {name}" for name in left_out), ""])
+        summary += "\n".join(
+            ["\n## Not packed, as too large", "", *(f"- {name}" for name in left_out), ""]
+        )
     _replace(target / "summary.md", summary.encode())
     return left_out
 
 
 def _is_small(path: Path) -> bool:
-    small = path.suffix in (*_SMALL, ".jsonl") and path.is_file() and path.stat().st_size <= SMALL_BYTES
+    small = (
+        path.suffix in (*_SMALL, ".jsonl") and path.is_file() and path.stat().st_size <= SMALL_BYTES
+    )
     return small or path.name == "log.txt"
 
 
 def _archive(target: Path, output: Path, entries: Iterable[Path]) -> list[str]:
     """Pack files, the small ones first; returns those that did not fit. Without any file there is no archive."""
-    files = [path for entry in entries for path in ([entry] if entry.is_file() else entry.rglob("*"))]
+    files = [
+        path for entry in entries for path in ([entry] if entry.is_file() else entry.rglob("*"))
+    ]
     files = sorted((path for path in files if path.is_file()), key=lambda path: path.stat().st_size)
     left_bytes, left_out, data = float(MOST_BYTES), [], io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz", compresslevel=6) as archive:

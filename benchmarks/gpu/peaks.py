@@ -59,7 +59,13 @@ def problems(streams: Backend | None, library: Backend) -> Iterator[tuple[Backen
     for kind in ("copy", "read"):
         yield streams or library, Memory(kind, _STREAMED_BYTES)
     products = [(extent, precision) for extent in _EXTENTS for precision in _PRECISIONS]
-    for extent, precision in (products[0], products[2], (_LARGEST, "bf16"), products[1], *products[3:]):
+    for extent, precision in (
+        products[0],
+        products[2],
+        (_LARGEST, "bf16"),
+        products[1],
+        *products[3:],
+    ):
         yield library, Gemm(extent, extent, extent, precision=precision)
     for direction in DIRECTIONS:
         yield library, replace(_CONV, direction=direction)
@@ -107,7 +113,9 @@ def row(problem: Problem, backend: Backend, device: Device | None) -> dict[str, 
         "clock_mhz": clock_hz and clock_hz / 1e6,
         "over_nominal": None,
         "over_peak_at_clock": None,
-        "note": measurement.verification.detail if found["outcome"] == BenchOutcome.NOT_VERIFIED else "",
+        "note": measurement.verification.detail
+        if found["outcome"] == BenchOutcome.NOT_VERIFIED
+        else "",
     }
     if device is not None and (peak := nominal(problem, device)) is not None:
         per_s, nominal_hz = peak
@@ -144,7 +152,12 @@ def main() -> int:
         if "bf16" in found["problem"] and "tera_per_s" in found
     }
     scripts.add_row(
-        answers, {"check": "units", "question": _QUESTION, "answer": "; ".join(rates.values()) or "none ran"}
+        answers,
+        {
+            "check": "units",
+            "question": _QUESTION,
+            "answer": "; ".join(rates.values()) or "none ran",
+        },
     )
     return 0
 

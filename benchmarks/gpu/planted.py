@@ -20,7 +20,9 @@ from curvescope.base.errors import CurvescopeError
 BATCHES = (16, 32, 64, 128)
 PLANTED_AT = 64
 # Experiments make the steps again in other processes.
-_DEVICE = os.environ.setdefault("PLANTED_DEVICE", sys.argv[2] if __name__ == "__main__" else "cuda:0")
+_DEVICE = os.environ.setdefault(
+    "PLANTED_DEVICE", sys.argv[2] if __name__ == "__main__" else "cuda:0"
+)
 _WIDTH, _ROWS = 2048, 64  # of a product for each sample
 Step = Callable[[], object]
 
@@ -29,7 +31,9 @@ def _network() -> nn.Module:
     return nn.Sequential(*(nn.Linear(_WIDTH, _WIDTH) for _ in range(8))).to(_DEVICE)
 
 
-def _step(model: nn.Module, inputs: Callable[[], torch.Tensor], before: Step = lambda: None) -> Step:
+def _step(
+    model: nn.Module, inputs: Callable[[], torch.Tensor], before: Step = lambda: None
+) -> Step:
     def step() -> object:
         before()
         with torch.no_grad():
@@ -102,7 +106,12 @@ EXPECTED = {
 def row(plant: Callable[[int], Step], seconds: float, experiments_s: float) -> dict[str, str]:
     try:
         found = curvescope.diagnose(
-            plant, BATCHES, device=_DEVICE, time_limit_s=seconds, experiments_s=experiments_s, output=plant.__name__
+            plant,
+            BATCHES,
+            device=_DEVICE,
+            time_limit_s=seconds,
+            experiments_s=experiments_s,
+            output=plant.__name__,
         )
         answers = [f"{one.name}: {one.cause} ({one.verdict})" for one in found.answers][:3]
     except CurvescopeError as error:

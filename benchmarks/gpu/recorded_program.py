@@ -71,7 +71,9 @@ def profiler() -> None:
     streams()
     with torch.profiler.profile() as profiler:
         streams()
-    print(f"torch.profiler saw {sum('CUDA' in str(event.device_type) for event in profiler.events())} events")
+    print(
+        f"torch.profiler saw {sum('CUDA' in str(event.device_type) for event in profiler.events())} events"
+    )
     streams()
 
 

@@ -66,13 +66,24 @@ def make_replica(folder: Path) -> Path:
     if installed.exists() and installed.read_text() == REQUIREMENTS.read_text():
         return python
     of_machine = shutil.which(f"python{_PYTHON}")
-    if of_machine is None or subprocess.run([of_machine, "--version"], capture_output=True).returncode:
+    if (
+        of_machine is None
+        or subprocess.run([of_machine, "--version"], capture_output=True).returncode
+    ):
         of_machine = sys.executable
         print(f"There is no Python {_PYTHON} here, so the replica has {sys.version.split()[0]}.")
     if not python.exists():
         subprocess.run([of_machine, "-m", "venv", str(folder)], check=True)
     # All versions stand in the file, so constraints.txt, which has another torch, is not asked.
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
+    pip = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-cache-dir",
+    ]
     environment = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
     subprocess.run([*pip, "-r", str(REQUIREMENTS)], check=True, env=environment)
     shutil.copyfile(REQUIREMENTS, installed)
@@ -81,7 +92,9 @@ def make_replica(folder: Path) -> Path:
 
 def answer_of(python: Path, program: str) -> str:
     """What a program prints in the replica."""
-    return subprocess.run([str(python), "-c", program], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        [str(python), "-c", program], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def make_wheels(python: Path) -> None:
@@ -90,7 +103,9 @@ def make_wheels(python: Path) -> None:
         return
     version = answer_of(python, "import sys; print('%d.%d' % sys.version_info[:2])")
     subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("wheels.py")), "--python", version], check=True, cwd=ROOT
+        [sys.executable, str(Path(__file__).with_name("wheels.py")), "--python", version],
+        check=True,
+        cwd=ROOT,
     )
 
 
@@ -109,7 +124,9 @@ def copy_tree(target: Path) -> int:
             continue  # deleted, and not committed yet
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
-    return sum(path.lstat().st_size for path in target.rglob("*") if path.is_file() or path.is_symlink())
+    return sum(
+        path.lstat().st_size for path in target.rglob("*") if path.is_file() or path.is_symlink()
+    )
 
 
 def card_environment(python: Path, folder: Path) -> dict[str, str]:
@@ -126,20 +143,33 @@ def make_ncu(folder: Path) -> Path:
     """A folder with the stand-in for Nsight Compute."""
     folder.mkdir()
     program = Path(__file__).with_name("virtual_ncu.py").relative_to(ROOT)
-    (folder / "ncu").write_text(f'#!/bin/bash\nexec python3 "$CURVESCOPE_REHEARSED/{program}" "$@"\n')
+    (folder / "ncu").write_text(
+        f'#!/bin/bash\nexec python3 "$CURVESCOPE_REHEARSED/{program}" "$@"\n'
+    )
     (folder / "ncu").chmod(0o755)
     return folder
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--replica", type=Path, default=ROOT / ".replica", help="its environment (5.5 GB)")
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "rehearsal", help="what comes back")
-    parser.add_argument("--complete", action="store_true", help="then run the stages that were not reached")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--replica", type=Path, default=ROOT / ".replica", help="its environment (5.5 GB)"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "build" / "rehearsal", help="what comes back"
+    )
+    parser.add_argument(
+        "--complete", action="store_true", help="then run the stages that were not reached"
+    )
     args = parser.parse_args()
     python = make_replica(args.replica.absolute())
     make_wheels(python)
-    said = answer_of(python, "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)")
+    said = answer_of(
+        python,
+        "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)",
+    )
     shutil.rmtree(args.output, ignore_errors=True)
     args.output.mkdir(parents=True)
     bad = []
@@ -147,12 +177,16 @@ def main() -> int:
         tree, temporary = Path(folder, "tree"), Path(folder, "tmp")
         temporary.mkdir()
         size = copy_tree(tree)
-        print(f"A replica with {said}; {size / 2**20:.1f} of {MOST_TREE_BYTES >> 20} MiB travel to it.")
+        print(
+            f"A replica with {said}; {size / 2**20:.1f} of {MOST_TREE_BYTES >> 20} MiB travel to it."
+        )
         if size > MOST_TREE_BYTES:
             bad.append("the tree is too large to travel")
         environment = card_environment(python, Path(folder))
         environment |= {
-            "PATH": os.pathsep.join([str(python.parent), str(make_ncu(Path(folder, "bin"))), environment["PATH"]]),
+            "PATH": os.pathsep.join(
+                [str(python.parent), str(make_ncu(Path(folder, "bin"))), environment["PATH"]]
+            ),
             "TMPDIR": str(temporary),
             "HOME": folder,
             "CURVESCOPE_REHEARSED": str(tree),
@@ -166,7 +200,9 @@ def main() -> int:
             out.mkdir()
             began_s = time.monotonic()
             print(f"\n$ {call}", flush=True)
-            subprocess.run(["bash", "-c", call], cwd=tree, env={**environment, "OUT": str(out)}, check=False)
+            subprocess.run(
+                ["bash", "-c", call], cwd=tree, env={**environment, "OUT": str(out)}, check=False
+            )
             took_s = time.monotonic() - began_s
             files = sorted(out.iterdir())
             print(f"Call {number} took {took_s:.0f} s of {limit_s:.0f}, and gives back:")

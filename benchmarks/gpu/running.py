@@ -27,7 +27,11 @@ def run_command(command: Command, folder: Path, data: Path, limit_s: float) -> s
             return f"skipped: {command.needs} is not on PATH"
         if command.package and find_spec(command.package) is None:
             return f"skipped: the Python package {command.package} is not installed"
-        with (folder / command.output).open("w") if command.output else os.fdopen(os.dup(log.fileno()), "w") as out:
+        with (
+            (folder / command.output).open("w")
+            if command.output
+            else os.fdopen(os.dup(log.fileno()), "w") as out
+        ):
             waiting: list[int] = []  # a SIGTERM while the command starts would leave it running
             handler = signal.signal(signal.SIGTERM, lambda number, _: waiting.append(number))
             try:
@@ -37,7 +41,11 @@ def run_command(command: Command, folder: Path, data: Path, limit_s: float) -> s
                     stdout=out,
                     stderr=log,
                     # Ceilings are kept with the results, for later stages, and nothing in the user's own folder.
-                    env={**os.environ, "CURVESCOPE_DATA": str(data.resolve()), **command.environment},
+                    env={
+                        **os.environ,
+                        "CURVESCOPE_DATA": str(data.resolve()),
+                        **command.environment,
+                    },
                     start_new_session=True,
                 )
             except BaseException:
@@ -59,7 +67,11 @@ def run_command(command: Command, folder: Path, data: Path, limit_s: float) -> s
 
 
 def last_line(folder: Path) -> str:
-    lines = [line for line in (folder / "log.txt").read_text(errors="replace").splitlines() if line.strip()]
+    lines = [
+        line
+        for line in (folder / "log.txt").read_text(errors="replace").splitlines()
+        if line.strip()
+    ]
     return "it said nothing" if lines[-1].startswith("$ ") else lines[-1].strip()[:_MOST_REASON]
 
 

@@ -17,7 +17,10 @@ _HERE = shlex.quote(str(Path(__file__).resolve().parent))
 _ROOT = shlex.quote(str(Path(__file__).resolve().parents[2]))
 _OWN = {"curvescope": [sys.executable, "-m", "curvescope.cli"], "python": [sys.executable]}
 _LINE = re.compile(r"(?P<seconds>\d+) (\[(?P<needs>[^]]*)\] )?(?P<line>.*?)( > (?P<output>\S+))?")
-_PROGRAMS = ("ncu", "nvidia-smi")  # of what a line needs; other words but `whole` are Python packages
+_PROGRAMS = (
+    "ncu",
+    "nvidia-smi",
+)  # of what a line needs; other words but `whole` are Python packages
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,9 @@ class Command:
     line: str  # command line as for a shell; `curvescope` and `python` stand for this Python's own
     seconds: float = 5.0  # expected duration on a GPU
     output: str | None = None  # file for its standard output; None for the stage's log
-    needs: str | None = None  # program that must be on PATH; without it the command is skipped, and the log says so
+    needs: str | None = (
+        None  # program that must be on PATH; without it the command is skipped, and the log says so
+    )
     package: str | None = None  # Python package that must be installed, likewise
     environment: Mapping[str, str] = field(default_factory=dict)
     whole: bool = False  # whether it tells its results at its end: then it starts only if all of its estimate fits
@@ -117,10 +122,14 @@ def _words() -> dict[str, Any]:
 def stages() -> tuple[Stage, ...]:
     """Every stage, the most valuable first: what fifteen minutes on a card must give, then the rest."""
     words = _words()
-    paragraphs = [part.splitlines() for part in Path(__file__).with_suffix(".txt").read_text().split("\n\n")[1:]]
+    paragraphs = [
+        part.splitlines()
+        for part in Path(__file__).with_suffix(".txt").read_text().split("\n\n")[1:]
+    ]
     return tuple(
         Stage(
-            *head.format(**words).split(": ", 1), tuple(command for line in lines for command in _commands(line, words))
+            *head.format(**words).split(": ", 1),
+            tuple(command for line in lines for command in _commands(line, words)),
         )
         for head, *lines in paragraphs
     )

@@ -53,7 +53,12 @@ def measure(recording: Recording, factor: str, known: set[str]) -> tuple[dict[st
     record_step(workload)  # the profiler's first start
     names = {str(row["name"]) for row in record_step(workload).kernels}
     new = ", ".join(f"`{name[:60]}`" for name in sorted(names - (known or names))[:5])
-    row = {"start_s": start_s, "median ms": ", ".join(times_ms), "kernel names": len(names), "new names": new or "none"}
+    row = {
+        "start_s": start_s,
+        "median ms": ", ".join(times_ms),
+        "kernel names": len(names),
+        "new names": new or "none",
+    }
     return row, names
 
 

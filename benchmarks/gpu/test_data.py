@@ -41,7 +41,9 @@ was changed.
 
 def pack_raw_buffers(source: Path, target: Path) -> str | None:
     """CUPTI's buffers of the process with the most records."""
-    files = sorted(source.glob("*"), key=lambda file: sum(len(b.offsets) for b in read_chunks(file).raw))
+    files = sorted(
+        source.glob("*"), key=lambda file: sum(len(b.offsets) for b in read_chunks(file).raw)
+    )
     if not files:
         return None
     name = f"{source.name}.chunks.gz"
@@ -131,11 +133,17 @@ def pack_one(name: str, target: Path) -> str | None:
 def main() -> int:
     target = Path(sys.argv[1])
     target.mkdir()
-    wanted = [name for name in HOW if name.removesuffix(".gz").removesuffix(".chunks") in sys.argv[2:]]
+    wanted = [
+        name for name in HOW if name.removesuffix(".gz").removesuffix(".chunks") in sys.argv[2:]
+    ]
     made = [pack_one(name, target) for name in wanted]
     left_bytes, kept = MOST_BYTES, []
     for name in filter(None, made):
-        size = sum(file.stat().st_size for file in [target / name, *(target / name).rglob("*")] if file.is_file())
+        size = sum(
+            file.stat().st_size
+            for file in [target / name, *(target / name).rglob("*")]
+            if file.is_file()
+        )
         if size > left_bytes:
             print(f"{name}: {size} bytes are too many, left out")
             _remove(target / name)
@@ -157,7 +165,10 @@ def _machine() -> dict[str, Any]:
         driver = gpu.library.nvmlSystemGetDriverVersion()
         device = f"{gpu.read('nvmlDeviceGetName')} (driver {driver}, CUDA {CudaDriver().version()})"
     versions = {name: version(name) for name in ("torch", "nvidia-cuda-cupti") if _installed(name)}
-    said = ", ".join(f"{name} {number}" for name, number in {**versions, "Python": platform.python_version()}.items())
+    said = ", ".join(
+        f"{name} {number}"
+        for name, number in {**versions, "Python": platform.python_version()}.items()
+    )
     return {"device": device, "date": f"{datetime.now(timezone.utc):%Y-%m-%d}", "versions": said}
 
 

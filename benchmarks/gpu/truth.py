@@ -80,7 +80,14 @@ def events(device: str, path: str) -> None:
         times_ns = [sample.duration_ns for sample in timer.take(run, 1, _SAMPLES, None)]
         clock_hz = clock.end() if clock else None
         low, middle, high = statistics.quantiles(times_ns, n=4)
-        row = {"operator": name, "ns": middle, "low_ns": low, "high_ns": high, "n": len(times_ns), "clock_hz": clock_hz}
+        row = {
+            "operator": name,
+            "ns": middle,
+            "low_ns": low,
+            "high_ns": high,
+            "n": len(times_ns),
+            "clock_hz": clock_hz,
+        }
         scripts.add_row(path, row)
 
 
@@ -133,17 +140,30 @@ def join(
     """
     places = counterparts(kernels, counted)
     for pair in pairs:
-        at = [position for position, name in enumerate(kernels["operator"]) if name == pair["operator"]]
-        own, joined = kernels.iloc[at], [place for place in map(places.__getitem__, at) if place is not None]
+        at = [
+            position
+            for position, name in enumerate(kernels["operator"])
+            if name == pair["operator"]
+        ]
+        own, joined = (
+            kernels.iloc[at],
+            [place for place in map(places.__getitem__, at) if place is not None],
+        )
         all_joined = counted is not None and len(joined) == len(at)
-        of_ncu = counted.iloc[joined] if all_joined else pd.DataFrame(columns=["duration_ns", "sm_cycles"])
+        of_ncu = (
+            counted.iloc[joined]
+            if all_joined
+            else pd.DataFrame(columns=["duration_ns", "sm_cycles"])
+        )
         ns = {
             "events": pair["ns"],
             "collector": _of_call(own["duration_ns"].tolist()),
             "ncu": _of_call(of_ncu["duration_ns"].tolist()),
         }
         clock_hz = pair["clock_hz"]
-        cycles = {clock: value and clock_hz and value * clock_hz / 1e9 for clock, value in ns.items()}
+        cycles = {
+            clock: value and clock_hz and value * clock_hz / 1e9 for clock, value in ns.items()
+        }
         cycles["ncu"] = _of_call(of_ncu["sm_cycles"].tolist())
         yield {
             "operator": pair["operator"],
@@ -163,9 +183,15 @@ def answer(rows: Sequence[Mapping[str, Any]]) -> str:
     parts = []
     for what, name in (("cycles", "collector / ncu, cycles"), ("time", "collector / ncu, time")):
         ratios = [row[name] for row in rows if row[name] is not None]
-        said = f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})" if ratios else "unknown"
+        said = (
+            f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+            if ratios
+            else "unknown"
+        )
         parts.append(f"{what} {said}, {len(ratios)} operators")
-    added_us = [row["events - collector, us"] for row in rows if row["events - collector, us"] is not None]
+    added_us = [
+        row["events - collector, us"] for row in rows if row["events - collector, us"] is not None
+    ]
     said = f"{statistics.median(added_us):.2f} µs" if added_us else "an unknown time"
     return f"{'; '.join(parts)}; a pair of events adds {said}"
 
@@ -175,7 +201,9 @@ def _of_call(values: list[float]) -> float | None:
     if not values or len(values) % _CALLS or any(pd.isna(value) for value in values):
         return None
     kernels = len(values) // _CALLS
-    return float(statistics.median(sum(values[i * kernels : (i + 1) * kernels]) for i in range(_CALLS)))
+    return float(
+        statistics.median(sum(values[i * kernels : (i + 1) * kernels]) for i in range(_CALLS))
+    )
 
 
 def _grid(kernels: pd.DataFrame) -> str | None:
@@ -217,7 +245,9 @@ def main() -> int:
         rows = list(join(scripts.read_rows(pairs), collected(recording), _counted(csv)))
         for row in rows:
             scripts.add_row(path, row)
-        scripts.add_row(answers, {"check": "against_ncu", "question": _QUESTION, "answer": answer(rows)})
+        scripts.add_row(
+            answers, {"check": "against_ncu", "question": _QUESTION, "answer": answer(rows)}
+        )
     return 0
 
 

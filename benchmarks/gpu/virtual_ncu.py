@@ -45,7 +45,8 @@ def main() -> int:
         writer.writerow([*[""] * (len(_COLUMNS) + 2), *_METRICS.values()])
         for number, one in enumerate(kernels.itertuples()):
             block, grid = (
-                f"({', '.join(str(getattr(one, f'{what}_{axis}')) for axis in 'xyz')})" for what in ("block", "grid")
+                f"({', '.join(str(getattr(one, f'{what}_{axis}')) for axis in 'xyz')})"
+                for what in ("block", "grid")
             )
             own = [number, os.getpid(), "python", "", one.name, 1, 7, block, grid, 0, "9.0"]
             writer.writerow([*own, one.duration_ns, round(one.duration_ns * _HZ / 1e9)])

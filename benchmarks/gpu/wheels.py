@@ -37,7 +37,9 @@ def needed(present: tuple[str, ...] | list[str]) -> list[str]:
     names = [re.split(r"[\[<>=; ]", requirement)[0] for requirement in project["dependencies"]]
     names = [one for name in names for one in (name, *ALSO.get(name, ()))]
     # Of several lines the last is for the newest Python.
-    pins = dict(re.findall(r"^([\w-]+)==([^\s;]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    pins = dict(
+        re.findall(r"^([\w-]+)==([^\s;]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    )
     return [f"{name}=={pins[name]}" for name in names if name not in (*present, *NOT_THERE)]
 
 
@@ -49,27 +51,46 @@ def take_collector(wheel: Path, folder: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", default=Path(".wheels"), help="default: .wheels")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "folder", type=Path, nargs="?", default=Path(".wheels"), help="default: .wheels"
+    )
     parser.add_argument("--python", default="3.12", help="Python of that machine (default: 3.12)")
     parser.add_argument("--machine", default="x86_64", help="its processor (default: x86_64)")
     parser.add_argument(
-        "--present", nargs="*", default=PRESENT, metavar="NAME", help=f"packages it has (default: {' '.join(PRESENT)})"
+        "--present",
+        nargs="*",
+        default=PRESENT,
+        metavar="NAME",
+        help=f"packages it has (default: {' '.join(PRESENT)})",
     )
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     for path in [*args.folder.glob("*.whl"), *args.folder.glob("*.so")]:
         path.unlink()
-    constraints = dict.fromkeys(("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"), str(ROOT / "constraints.txt"))
+    constraints = dict.fromkeys(
+        ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"), str(ROOT / "constraints.txt")
+    )
     platforms = [f"manylinux_2_{minor}_{args.machine}" for minor in _GLIBC]
     platforms += [f"manylinux2014_{args.machine}", f"manylinux1_{args.machine}", "any"]
     where = ["--only-binary=:all:", "--implementation=cp", f"--python-version={args.python}"]
     where += [f"--platform={platform}" for platform in platforms]
     with tempfile.TemporaryDirectory() as tools:
         venv.create(tools, with_pip=True)
-        pip = [str(Path(tools, "bin", "python")), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        pip = [
+            str(Path(tools, "bin", "python")),
+            "-m",
+            "pip",
+            "--quiet",
+            "--disable-pip-version-check",
+        ]
         for requirement in needed(args.present):
-            subprocess.run([*pip, "download", "--no-deps", *where, "--dest", args.folder, requirement], check=True)
+            subprocess.run(
+                [*pip, "download", "--no-deps", *where, "--dest", args.folder, requirement],
+                check=True,
+            )
         own = [*pip, "wheel", "--no-deps", "--wheel-dir", tools, str(ROOT)]
         subprocess.run(own, check=True, env={**os.environ, **constraints})
         take_collector(next(Path(tools).glob("*.whl")), args.folder)

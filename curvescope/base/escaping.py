@@ -8,7 +8,9 @@ from __future__ import annotations
 _KEPT = "\n\t"
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 # C0 and DEL have their own symbols in Unicode, one character wide.
-_PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in _KEPT} | {0x7F: "\u2421"}
+_PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in _KEPT} | {
+    0x7F: "\u2421"
+}
 # C1 controls terminals too; the others are direction marks, embeddings, overrides, isolates, and line separators.
 _TURNING = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _OTHERS = dict.fromkeys((*range(0x80, 0xA0), *_TURNING, *range(0xD800, 0xE000)), _REPLACEMENT)

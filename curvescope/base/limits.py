@@ -14,7 +14,9 @@ from .errors import CurvescopeError
 
 VARIABLE = "CURVESCOPE_LIMITS"
 
-META_BYTES = 16 << 20  # a `recording.json`; the largest of ours, of a hundred experiments, has 0.5 MB
+META_BYTES = (
+    16 << 20
+)  # a `recording.json`; the largest of ours, of a hundred experiments, has 0.5 MB
 # Unpacked bytes of gzip. It packs at most 1,032 times; profiles pack 10 to 40 times.
 UNPACKED_RATIO = 200  # unpacked bytes of one packed byte
 UNPACKED_FREE_BYTES = 1 << 30  # below this the ratio does not matter
@@ -42,7 +44,9 @@ def times(limit: int) -> int:
     """A limit, as many times as large as the environment says."""
     text = os.environ.get(VARIABLE, "1")
     if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
-        raise CurvescopeError(f"{VARIABLE} is {text!r}: set it to a whole number from 1 to 1,000,000, or unset it.")
+        raise CurvescopeError(
+            f"{VARIABLE} is {text!r}: set it to a whole number from 1 to 1,000,000, or unset it."
+        )
     return limit * int(text)
 
 
@@ -69,7 +73,9 @@ def check_regular(path: Path) -> None:
     CurvescopeError: it is a pipe, a device, or a socket. OSError: it cannot be looked at.
     """
     mode = path.stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a folder has a clear error of its own
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(
+        mode
+    ):  # opening a folder has a clear error of its own
         raise CurvescopeError("it is no regular file but a pipe, device or socket; give a file.")
 
 

@@ -19,11 +19,15 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 # Words of a message behind which a secret stands without a sign between them.
-_BEFORE_SECRET = re.compile(r"password|passwd|passphrase|pwd|secret|bearer|basic|token", re.IGNORECASE)
+_BEFORE_SECRET = re.compile(
+    r"password|passwd|passphrase|pwd|secret|bearer|basic|token", re.IGNORECASE
+)
 _FOLDERS = ("PWD", "OLDPWD")  # variables of the shell that hold folders, not passwords
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _LEAST_LENGTH = 6  # characters: shorter environment values occur in words by chance
-_NUMBER = re.compile(r"[-+]?\d{1,12}(\.\d{0,12})?([eE][-+]?\d{1,3})?(%|[a-zA-Z]{1,3})?")  # maybe with a unit, e.g. 8GB
+_NUMBER = re.compile(
+    r"[-+]?\d{1,12}(\.\d{0,12})?([eE][-+]?\d{1,3})?(%|[a-zA-Z]{1,3})?"
+)  # maybe with a unit, e.g. 8GB
 _NUMBERS = re.compile(r"[,:x]|\.\.")  # between numbers, e.g. 3,224,224 or 1..32
 _LONG_OPTION = re.compile(r"--[A-Za-z][A-Za-z0-9]{0,15}([-_.][A-Za-z0-9]{1,15}){0,5}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,40}")
@@ -46,16 +50,22 @@ _TEXT_WORD = re.compile(r"[^\s\"'`(){}\[\]<>,;|*?!]+")
 _PART = re.compile(r"[A-Za-z]{0,24}\d{0,4}[A-Za-z]{0,2}|\d{1,12}|\d{1,9}(x\d{1,9})+")
 _BETWEEN_PARTS = re.compile(r"[^A-Za-z0-9]+")
 # Beginnings of well-known tokens, which may be of letters alone.
-_TOKEN = re.compile(r"gh[opsu]_|github_pat_|hf_|sk-|xox[abeprs]-|AKIA|ASIA|AIza|glpat-|npm_|pypi-|eyJ|ya29\.")
+_TOKEN = re.compile(
+    r"gh[opsu]_|github_pat_|hf_|sk-|xox[abeprs]-|AKIA|ASIA|AIza|glpat-|npm_|pypi-|eyJ|ya29\."
+)
 _LEAST_HIDDEN = 5  # characters of a part of a message: shorter ones are e.g. 4D or 2x2
 
 
-def without_secrets(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[str]:
+def without_secrets(
+    command: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> list[str]:
     """A command line as it is recorded: the program, its script, names of options, and numbers; `***` for the rest."""
     return [_without_values(shown, environment) for shown in _shown(command)]
 
 
-def with_secrets_masked(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[str]:
+def with_secrets_masked(
+    command: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> list[str]:
     """A command line whose values are kept, but those that are named like a secret, and users in URLs."""
     shown, follows = [], False
     for argument in command:
@@ -124,7 +134,12 @@ def _is_module(command: Sequence[str], position: int) -> bool:
     before = [argument.rpartition("/")[2] for argument in command[: position - 1]]
     starts_python = any(name.startswith("python") or name in _LAUNCHERS for name in before)
     is_first = not any(_SCRIPT.fullmatch(name) for name in before)
-    return command[position - 1] == "-m" and starts_python and is_first and bool(_MODULE.fullmatch(command[position]))
+    return (
+        command[position - 1] == "-m"
+        and starts_python
+        and is_first
+        and bool(_MODULE.fullmatch(command[position]))
+    )
 
 
 def _secret_before(option: str) -> bool:
@@ -153,12 +168,17 @@ def _shown_word(word: str, follows_secret: bool) -> tuple[str, bool]:
         return word if _is_word(word) else HIDDEN, _BEFORE_SECRET.fullmatch(word) is not None
     secret = _SECRET.search(name) is not None
     shown, follows = (HIDDEN, False) if secret and value else _shown_word(value, secret)
-    return f"{name if _is_word(name) else HIDDEN}{sign}{shown if value else ''}", secret if not value else follows
+    return (
+        f"{name if _is_word(name) else HIDDEN}{sign}{shown if value else ''}",
+        secret if not value else follows,
+    )
 
 
 def _is_word(text: str) -> bool:
     parts = _BETWEEN_PARTS.split(text)
-    return not _TOKEN.match(text) and all(len(p) < _LEAST_HIDDEN or _PART.fullmatch(p) for p in parts)
+    return not _TOKEN.match(text) and all(
+        len(p) < _LEAST_HIDDEN or _PART.fullmatch(p) for p in parts
+    )
 
 
 def _without_values(text: str, environment: Mapping[str, str]) -> str:

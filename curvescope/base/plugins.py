@@ -48,7 +48,9 @@ def _load(group: str) -> Iterator[Plugin]:
         try:
             module = point.load()
         except Exception as error:  # third-party code may raise anything; the command continues
-            report_broken(point.name, package, f"it cannot be imported ({type(error).__name__}: {error})")
+            report_broken(
+                point.name, package, f"it cannot be imported ({type(error).__name__}: {error})"
+            )
             continue
         missing = [name for name in _NEEDED[group] if not hasattr(module, name)]
         if missing:

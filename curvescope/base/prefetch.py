@@ -23,7 +23,9 @@ def read_ahead(first: _T | None, read: Callable[[], _T | None]) -> Iterator[_T]:
             item = following.result()
 
 
-def map_ahead(workers: Executor, work: Callable[..., _T], items: Iterable[tuple[Any, ...]], most: int) -> Iterator[_T]:
+def map_ahead(
+    workers: Executor, work: Callable[..., _T], items: Iterable[tuple[Any, ...]], most: int
+) -> Iterator[_T]:
     """Yield `work(*item)` of each item, in order; the workers take the next items meanwhile, `most` at once."""
     pending: deque[Future[_T]] = deque()
     for item in items:

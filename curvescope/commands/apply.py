@@ -49,17 +49,25 @@ def run(args: argparse.Namespace) -> int:
         kept = [name for name in variables if name in environment and name != "PYTHONPATH"]
         environment |= {name: value for name, value in variables.items() if name not in kept}
         what = " ".join(f"{name}={value}" for name, value in variables.items() if name not in kept)
-        print_prose(f"curvescope: {what or 'nothing'} set ({row.do}: {_saves(row, diagnosis)}).", stderr=True)
+        print_prose(
+            f"curvescope: {what or 'nothing'} set ({row.do}: {_saves(row, diagnosis)}).",
+            stderr=True,
+        )
         if kept:
             print_prose(f"curvescope: {', '.join(kept)} stays as it is set.", stderr=True)
     together = diagnosis.remedies.together
     if together is not None and {row.factors[0] for row, _ in settings} == set(together.members):
-        print_prose(f"curvescope: {saving_sentence(diagnosis.remedies, diagnosis.axis)}", stderr=True)
+        print_prose(
+            f"curvescope: {saving_sentence(diagnosis.remedies, diagnosis.axis)}", stderr=True
+        )
     for row in by_hand:
         costs = f"; {row.costs}" if row.costs else ""
         lines = [f"# {row.do}: {_saves(row, diagnosis)}{costs}", *(row.how or "").splitlines()]
         print_prose(
-            "\n".join(["curvescope: only the program can do this:", *(f"    {line}" for line in lines)]), stderr=True
+            "\n".join(
+                ["curvescope: only the program can do this:", *(f"    {line}" for line in lines)]
+            ),
+            stderr=True,
         )
     if not command:
         return 0
@@ -70,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
     return run_command(command, environment).code
 
 
-def _divided(diagnosis: Diagnosis) -> tuple[list[tuple[RemedyRow, Mapping[str, str]]], list[RemedyRow]]:
+def _divided(
+    diagnosis: Diagnosis,
+) -> tuple[list[tuple[RemedyRow, Mapping[str, str]]], list[RemedyRow]]:
     """The remedies that the environment sets, with its variables, and the others.
 
     Of the best set all that it can set; if that is nothing, the largest single remedy that it can.
@@ -78,13 +88,23 @@ def _divided(diagnosis: Diagnosis) -> tuple[list[tuple[RemedyRow, Mapping[str, s
     from ..analysis.render.remedies import remedy_table
     from ..experiments.factors import FACTORS
 
-    rows = [row for row in remedy_table(diagnosis.remedies, diagnosis.axis).rows if len(row.factors) == 1]
-    changes = {row.factors[0]: FACTORS[row.factors[0]].step for row in rows if row.factors[0] in FACTORS}
-    variables = {name: change.variables() or change.environment for name, change in changes.items() if change}
+    rows = [
+        row
+        for row in remedy_table(diagnosis.remedies, diagnosis.axis).rows
+        if len(row.factors) == 1
+    ]
+    changes = {
+        row.factors[0]: FACTORS[row.factors[0]].step for row in rows if row.factors[0] in FACTORS
+    }
+    variables = {
+        name: change.variables() or change.environment for name, change in changes.items() if change
+    }
     changing = {one.factor for one in diagnosis.remedies.helping if one.changed_results}
     best = diagnosis.remedies.best
     able = [row for row in rows if variables.get(row.factors[0]) and row.factors[0] not in changing]
-    chosen = [row for row in able if best is not None and row.factors[0] in best.members] or able[:1]
+    chosen = [row for row in able if best is not None and row.factors[0] in best.members] or able[
+        :1
+    ]
     others = [row for row in rows if row not in chosen and row not in able]
     return [(row, variables[row.factors[0]]) for row in chosen], others
 

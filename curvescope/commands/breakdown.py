@@ -12,10 +12,15 @@ BY = ("layer", "kernel", "phase", "op", "line")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "recording", help=options.RECORDING_OR_PROFILE)
-    parser.add_argument("--by", choices=BY, default="layer", help="what to group by (default: layer)")
+    parser.add_argument(
+        "--by", choices=BY, default="layer", help="what to group by (default: layer)"
+    )
     parser.add_argument("--batch", type=int, help="batch size (default: the largest measured)")
     parser.add_argument(
-        "--device", type=int, metavar="N", help="show the work of GPU N alone (default: of all recorded)"
+        "--device",
+        type=int,
+        metavar="N",
+        help="show the work of GPU N alone (default: of all recorded)",
     )
     options.add(parser, "--by-instance")
     options.add(parser, "--all", help=options.EVERY_ROW)
@@ -35,7 +40,9 @@ def run(args: argparse.Namespace) -> int:
 
     with open_any(args.recording) as recording:
         work = device_work(recording, copied_bytes=True, device=args.device)
-        breakdown = recorded_breakdown(recording, args.by, args.batch, by_instance=args.by_instance, device=args.device)
+        breakdown = recorded_breakdown(
+            recording, args.by, args.batch, by_instance=args.by_instance, device=args.device
+        )
         steps = recording.frame("steps")
         used = steps[steps["step"].isin(breakdown.used)] if len(steps) else steps
         shared = communication(work, used, breakdown.batch)
@@ -46,7 +53,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from ..analysis.render.documents import BreakdownDocument, RatedRow, print_document
 
-        rows = [RatedRow(**vars(row), exceeded_roofs=above_roofs(row, hardware)) for row in breakdown.rows]
+        rows = [
+            RatedRow(**vars(row), exceeded_roofs=above_roofs(row, hardware))
+            for row in breakdown.rows
+        ]
         facts = {**vars(breakdown), "by": args.by, "modelled": modelled, "rows": rows}
         print_document(BreakdownDocument(**facts, communication=shared, idle=idle, mfu=mfu))
         return 0
@@ -58,12 +68,24 @@ def run(args: argparse.Namespace) -> int:
     if modelled:
         console.print("Modelled, not measured.", style="yellow")
     console.print(
-        render_breakdown(breakdown, args.by, None if args.all else 25, hardware, axis_of(recording.meta), mfu, idle)
+        render_breakdown(
+            breakdown,
+            args.by,
+            None if args.all else 25,
+            hardware,
+            axis_of(recording.meta),
+            mfu,
+            idle,
+        )
     )
     if idle:
         console.print()
         console.print(render_idle(idle, breakdown.time_ms, None if args.all else 5))
     if shared is not None:
         console.print()
-        console.print(render_communication(shared, None if args.all else 8, breakdown.unit, len(breakdown.busy_ms)))
+        console.print(
+            render_communication(
+                shared, None if args.all else 8, breakdown.unit, len(breakdown.busy_ms)
+            )
+        )
     return 0

@@ -39,9 +39,18 @@ _DEFAULT_OVER = 0.02  # growth that decides how long to measure, where none fail
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("base", type=as_path, nargs="?", help="folder or URL of the reference recording, or a profile")
     parser.add_argument(
-        "others", type=as_path, nargs="*", metavar="other", help="recordings or profiles to compare with it"
+        "base",
+        type=as_path,
+        nargs="?",
+        help="folder or URL of the reference recording, or a profile",
+    )
+    parser.add_argument(
+        "others",
+        type=as_path,
+        nargs="*",
+        metavar="other",
+        help="recordings or profiles to compare with it",
     )
     measured = group(parser, _MEASURED)
     measured.add_argument(
@@ -58,10 +67,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     measured.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
     measured.add_argument(
-        "--time-limit", type=float, metavar="S", help="seconds to measure, if the answer needs as many (default: 600)"
+        "--time-limit",
+        type=float,
+        metavar="S",
+        help="seconds to measure, if the answer needs as many (default: 600)",
     )
     measured.add_argument(
-        "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_versions)"
+        "-o",
+        "--output",
+        type=as_path,
+        metavar="DIR",
+        help="folder to create (default: runs/DATE_versions)",
     )
     for name in ("--step-range", "--step-line"):  # of programs, as of `diagnose`
         parser.add_argument(name, help=argparse.SUPPRESS)
@@ -82,7 +98,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="largest growth that passes, e.g. 5%%: the exit code is 1 if a step time grew significantly and by more",
     )
     parser.add_argument(
-        "--different", action="store_true", help="compare recordings of different networks, which says little"
+        "--different",
+        action="store_true",
+        help="compare recordings of different networks, which says little",
     )
     options.add(parser, "--all", help=options.EVERY_ROW)
     options.add(parser, "--json")
@@ -94,11 +112,16 @@ def run(args: argparse.Namespace) -> int:
     from ..profile_files import open_any
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
-    paths = _measured(args, over) if args.measure else [(str(path), path) for path in _recorded(args)]
+    paths = (
+        _measured(args, over) if args.measure else [(str(path), path) for path in _recorded(args)]
+    )
     with ExitStack() as opened:
         recordings = [(name, opened.enter_context(open_any(path))) for name, path in paths]
         steps = _steps([recording for _, recording in recordings])
-        sides = [recorded_side(name, one, rows) for (name, one), rows in zip(recordings, steps, strict=True)]
+        sides = [
+            recorded_side(name, one, rows)
+            for (name, one), rows in zip(recordings, steps, strict=True)
+        ]
         if not args.different:
             refuse_different(sides)
         comparison = compare(sides, args.by, None if args.measure else _batch(args))
@@ -133,7 +156,12 @@ def _recorded(args: argparse.Namespace) -> list[AnyPath]:
         raise CurvescopeError(
             "Name two recordings or more, or versions to measure: --measure base=main head=. --step FILE.py:MAKE_STEP."
         )
-    only = {"--step": args.step, "--device": args.device, "--time-limit": args.time_limit, "--output": args.output}
+    only = {
+        "--step": args.step,
+        "--device": args.device,
+        "--time-limit": args.time_limit,
+        "--output": args.output,
+    }
     if given := [name for name, value in only.items() if value is not None]:
         raise CurvescopeError(f"{', '.join(given)}: only with --measure.")
     return [args.base, *args.others]

@@ -47,11 +47,15 @@ def _build_full_parser() -> argparse.ArgumentParser:
     return whole
 
 
-def _add(parsers: argparse._SubParsersAction[argparse.ArgumentParser], command: Command | Bench) -> None:
+def _add(
+    parsers: argparse._SubParsersAction[argparse.ArgumentParser], command: Command | Bench
+) -> None:
     import shtab
 
     parser, _ = command.build()
     for action in parser._actions:
         if action.type is Path:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
-    parsers.add_parser(command.name.split()[-1], help=command.help, parents=[parser], add_help=False)
+    parsers.add_parser(
+        command.name.split()[-1], help=command.help, parents=[parser], add_help=False
+    )

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    default = f" (default: {DEFAULT_EXPERIMENTS_S:g}s, for a recording of a GPU {CUDA_EXPERIMENTS_S:g}s)"
+    default = (
+        f" (default: {DEFAULT_EXPERIMENTS_S:g}s, for a recording of a GPU {CUDA_EXPERIMENTS_S:g}s)"
+    )
     options.add(parser, "recording")
     options.add(parser, "--experiments", help=options.EXPERIMENTS + default)
     parser.add_argument(
@@ -49,8 +51,12 @@ def run(args: argparse.Namespace) -> int:
     if args.lock_clocks and kind == "cpu":
         raise CurvescopeError(ON_A_CPU)
     if not seconds:
-        raise CurvescopeError(f"--experiments {args.experiments}: no time is left for any; write e.g. 60s or 2m.")
-    terminal.console(stderr=True).print(f"Experiments on {args.recording}: at most about {duration_text(seconds)}.")
+        raise CurvescopeError(
+            f"--experiments {args.experiments}: no time is left for any; write e.g. 60s or 2m."
+        )
+    terminal.console(stderr=True).print(
+        f"Experiments on {args.recording}: at most about {duration_text(seconds)}."
+    )
 
     def answer(recording: Recording) -> None:
         show_diagnosis(recording, **options.shown(args))

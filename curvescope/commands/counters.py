@@ -24,7 +24,9 @@ _NAMES = {"cupti": "CUPTI", "ncu": "Nsight Compute"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "recording", "--run-its-code")
-    parser.add_argument("--batch", metavar="SIZES", help="batch sizes, e.g. 8,32 (default: all that were profiled)")
+    parser.add_argument(
+        "--batch", metavar="SIZES", help="batch sizes, e.g. 8,32 (default: all that were profiled)"
+    )
     parser.add_argument(
         "--with",
         dest="tool",
@@ -50,8 +52,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _described(done: Counted) -> str:
     """What was counted and joined at one batch size, in one line."""
-    by = "order, name and geometry" if done.by_geometry else "order and name (the recording has no geometry)"
-    unused = f"; {counted(done.unused, 'counted kernel joins', 'counted kernels join')} none" if done.unused else ""
+    by = (
+        "order, name and geometry"
+        if done.by_geometry
+        else "order and name (the recording has no geometry)"
+    )
+    unused = (
+        f"; {counted(done.unused, 'counted kernel joins', 'counted kernels join')} none"
+        if done.unused
+        else ""
+    )
     return (
         f"Batch {done.batch}: {counted(done.kernels, 'kernel')} of a step counted by {_NAMES[done.tool]}; "
         f"{done.joined} of {counted(done.recorded, 'recorded kernel')} in {counted(done.steps, 'step')} joined by "

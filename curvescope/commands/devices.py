@@ -31,7 +31,10 @@ def run(args: argparse.Namespace) -> int:
         from ..documents import DevicesDocument, ListedDevice
 
         rated = [
-            {**vars(one), **{f"peak_flops_per_s_{c}": p for c, p in zip(CLOCKS, peaks(one), strict=True)}}
+            {
+                **vars(one),
+                **{f"peak_flops_per_s_{c}": p for c, p in zip(CLOCKS, peaks(one), strict=True)},
+            }
             for one in chosen
         ]
         print_document(DevicesDocument([ListedDevice(**one) for one in rated]))
@@ -48,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
         sources: dict[str, int] = {}
         for name, fact in device.facts.items():
             source = fact.source if fact.verified else f"{fact.source} (not verified)"
-            facts.add_row(name, f"{fact.value:,.0f}", f"[{sources.setdefault(source, len(sources) + 1)}]")
+            facts.add_row(
+                name, f"{fact.value:,.0f}", f"[{sources.setdefault(source, len(sources) + 1)}]"
+            )
         console.print(facts)
         console.print()
         for source, position in sources.items():

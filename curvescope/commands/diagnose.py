@@ -64,7 +64,9 @@ def run(args: argparse.Namespace) -> int:
     if args.program and args.time_limit is None and protocol.time_limit_s is not None:
         protocol = replace(protocol, time_limit_s=PROGRAM_FACTOR * protocol.time_limit_s)
     options.experiments_s_of(args, 0.0)  # a wrong value is refused before anything is measured
-    share = 0.0 if args.program else options.probe_share_of(args)  # each probe of a program is a start of it
+    share = (
+        0.0 if args.program else options.probe_share_of(args)
+    )  # each probe of a program is a start of it
     device = "cpu" if args.program else pick_device(args.device)  # a program decides by itself
     configurations = options.configurations_of(args, axes, device)
     path = args.output or new_recording_path(configurations[0].network)
@@ -75,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
     def experiments_s(device: str) -> float | None:
         if args.experiments is None and protocol.name != "quick" and len(axes.curves) == 1:
             return None
-        default_s = QUICK_EXPERIMENTS_S if protocol.name == "quick" else default_experiments_s(device)
+        default_s = (
+            QUICK_EXPERIMENTS_S if protocol.name == "quick" else default_experiments_s(device)
+        )
         return options.experiments_s_of(args, default_s) / len(axes.curves)
 
     def measure_curve(configuration: Configuration, path: AnyPath) -> None:
@@ -83,7 +87,15 @@ def run(args: argparse.Namespace) -> int:
             workload = configuration.build(find_device=args.device is None)
             if isinstance(workload, ProgramSteps):
                 workload.follow(protocol, path)
-            measure(workload, axes.values, protocol, path, experiments_s, options.precise_enough(protocol), share)
+            measure(
+                workload,
+                axes.values,
+                protocol,
+                path,
+                experiments_s,
+                options.precise_enough(protocol),
+                share,
+            )
 
     with options.clocks(args, device):
         if axes.family is not None:

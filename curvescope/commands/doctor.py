@@ -59,7 +59,9 @@ def _cpu() -> Check:
     governor = host["governor"] or "not reported by the kernel"
     load = "unknown" if host["load_average_1min"] is None else host["load_average_1min"]
     return Check(
-        "CPU", True, f"{host['cpu']}, {counted(host['usable_cores'], 'core')} usable, governor {governor}, load {load}"
+        "CPU",
+        True,
+        f"{host['cpu']}, {counted(host['usable_cores'], 'core')} usable, governor {governor}, load {load}",
     )
 
 
@@ -73,7 +75,11 @@ def _torch() -> Check:
         for name, module in (("oneDNN", torch.backends.mkldnn), ("MKL", torch.backends.mkl))
         if module.is_available()
     ]
-    return Check("PyTorch", True, f"{torch.__version__}, CPU kernels from {' and '.join(libraries) or 'torch itself'}")
+    return Check(
+        "PyTorch",
+        True,
+        f"{torch.__version__}, CPU kernels from {' and '.join(libraries) or 'torch itself'}",
+    )
 
 
 def _cuda() -> Check:
@@ -90,7 +96,9 @@ def _native() -> Check:
     try:
         native.clock_ns()
     except AttributeError:
-        return Check("native library", False, "older than the Python code", "reinstall with `pip install .`")
+        return Check(
+            "native library", False, "older than the Python code", "reinstall with `pip install .`"
+        )
     except (BackendMissingError, OSError) as error:
         return Check("native library", False, "needed by the collector", str(error))
     return Check("native library", True, native.LIBRARY_NAME)
@@ -99,7 +107,10 @@ def _native() -> Check:
 def _nvrtc() -> Check:
     from ..kernels.compile import compilers
 
-    found = [f"{each.version_text} (sm_{each.architectures[0]} to sm_{each.architectures[-1]})" for each in compilers()]
+    found = [
+        f"{each.version_text} (sm_{each.architectures[0]} to sm_{each.architectures[-1]})"
+        for each in compilers()
+    ]
     return Check(
         "NVRTC",
         bool(found),
@@ -113,12 +124,21 @@ def _nvdisasm() -> Check:
 
     tools = find_disassemblers()
     detail = "; ".join(f"{_version(path)}, {_in_packages(path)}" for path in tools)
-    return Check("nvdisasm", bool(tools), detail or "counts the instructions of compiled kernels", GET_NVDISASM)
+    return Check(
+        "nvdisasm",
+        bool(tools),
+        detail or "counts the instructions of compiled kernels",
+        GET_NVDISASM,
+    )
 
 
 def _in_packages(path: str) -> str:
     """A path below the folder of Python packages that it is in, which says enough and fits a line; else the path."""
-    inside = [path[len(folder) + 1 :] for folder in sys.path if folder and path.startswith(folder + os.sep)]
+    inside = [
+        path[len(folder) + 1 :]
+        for folder in sys.path
+        if folder and path.startswith(folder + os.sep)
+    ]
     return min(inside, key=len, default=path)
 
 
@@ -131,10 +151,12 @@ def _tool(name: str, use: str) -> Check:
 def _version(program: str) -> str:
     """The version that one of NVIDIA's tools prints."""
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20).stdout  # noqa: S603
+        ended = subprocess.run(  # noqa: S603
+            [program, "--version"], capture_output=True, text=True, timeout=20
+        )
     except (OSError, subprocess.TimeoutExpired):
-        said = ""
-    found = re.search(r"(?:[Vv]ersion|release) (\d[\w.-]*)", said)
+        return "version unknown"
+    found = re.search(r"(?:[Vv]ersion|release) (\d[\w.-]*)", ended.stdout)
     return f"version {found[1]}" if found else "version unknown"
 
 
@@ -154,7 +176,11 @@ def _ceilings() -> Check:
         return Check("ceilings", False, "PyTorch is needed to measure them", str(error))
     if found is None:
         return Check("ceilings", False, "not measured on this device", remedy)
-    limits = [f"{name} {quantity(limit.per_s, 'FLOP/s')}" for name, limit in found.compute.items() if name == "fp32"]
+    limits = [
+        f"{name} {quantity(limit.per_s, 'FLOP/s')}"
+        for name, limit in found.compute.items()
+        if name == "fp32"
+    ]
     limits += [f"{name} {quantity(limit.per_s, 'B/s')}" for name, limit in found.bandwidth.items()]
     return Check("ceilings", True, f"{', '.join(limits)}, measured {found.measured_utc[:10]}")
 
@@ -165,7 +191,10 @@ def _energy() -> Check:
     found = describe_energy("cpu")
     remedy = "optional: `curvescope energy` needs it on a CPU"
     return Check(
-        "energy of the CPU", "name" in found, found.get("missing") or f"{found['name']}, {found['scope']}", remedy
+        "energy of the CPU",
+        "name" in found,
+        found.get("missing") or f"{found['name']}, {found['scope']}",
+        remedy,
     )
 
 
@@ -185,10 +214,17 @@ _CHECKS: tuple[Callable[[], Check], ...] = (
     partial(_tool, "nsys", "reads and records Nsight Systems profiles"),
     partial(_tool, "ncu", "measures DRAM traffic and FLOPs per kernel"),
     partial(_tool, "nvprof", "NVIDIA's profiler for Kepler to Volta"),
-    partial(_package, "numba", "numba", "measures memory, load latency and the arithmetic peak of a CPU in `bench`"),
+    partial(
+        _package,
+        "numba",
+        "numba",
+        "measures memory, load latency and the arithmetic peak of a CPU in `bench`",
+    ),
     partial(_package, "cupy", "cuda12", "runs Curvescope's CUDA kernels in `bench`"),
     partial(_package, "pycuda", "pycuda", "runs Curvescope's CUDA kernels in `bench`"),
-    partial(_package, "mcp", "mcp", "answers questions of agents about recordings (`curvescope mcp`)"),
+    partial(
+        _package, "mcp", "mcp", "answers questions of agents about recordings (`curvescope mcp`)"
+    ),
     _ceilings,
     _energy,
     _store,

@@ -29,7 +29,9 @@ def run(args: argparse.Namespace) -> int:
 
     def long_visits(device: str) -> Protocol:
         visit_s = max(protocol.visit_s, _COUNTER_UPDATES * find_meter(device).source.least_s)
-        return replace(protocol, visit_s=visit_s, steps_per_visit=(protocol.steps_per_visit[0], _STEPS))
+        return replace(
+            protocol, visit_s=visit_s, steps_per_visit=(protocol.steps_per_visit[0], _STEPS)
+        )
 
     show_energy(record_curve("energy", args, long_visits), **options.shown(args))
     return 0

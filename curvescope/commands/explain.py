@@ -39,11 +39,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="of a server's log: longest time of a step, e.g. 30ms; says the best batch size under it",
     )
-    what.add_argument("--pair", metavar="B,KB", help="two batch sizes whose excess to split, e.g. 4,8")
+    what.add_argument(
+        "--pair", metavar="B,KB", help="two batch sizes whose excess to split, e.g. 4,8"
+    )
     what.add_argument("--at", type=int, metavar="B", help="batch size whose curvature to split")
     options.add(parser, "--curvature")
     tables.add_argument(
-        "--problem", metavar="WORDS", help="for a table of times: words in the names of the curves to show"
+        "--problem",
+        metavar="WORDS",
+        help="for a table of times: words in the names of the curves to show",
     )
     tables.add_argument(
         "--noise",
@@ -75,17 +79,25 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
 
     if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)
-        show_table(recording, args.recording, problem=args.problem, noise=noise, **options.shown(args))
+        show_table(
+            recording, args.recording, problem=args.problem, noise=noise, **options.shown(args)
+        )
         return 0
     if recording.meta.get("recording_type") == "server log":
         _explain_log(recording, args)
         return 0
     if args.limit is not None:
-        raise CurvescopeError(f"--limit is for logs of servers; {args.recording} is not one: omit it.")
+        raise CurvescopeError(
+            f"--limit is for logs of servers; {args.recording} is not one: omit it."
+        )
     if args.problem is not None or args.noise is not None:
-        raise CurvescopeError(f"--problem and --noise are for tables of times; {args.recording} is not one: omit them.")
+        raise CurvescopeError(
+            f"--problem and --noise are for tables of times; {args.recording} is not one: omit them."
+        )
     if args.of != "time" and (args.pair is not None or args.at is not None):
-        raise CurvescopeError(f"--pair and --at split times; for all splits of {args.of} use --all.")
+        raise CurvescopeError(
+            f"--pair and --at split times; for all splits of {args.of} use --all."
+        )
     if args.of == "energy":
         from ..analysis.render.energy import show_energy
 
@@ -106,7 +118,9 @@ def _explain_log(recording: Recording, args: argparse.Namespace) -> None:
 
     given = ("problem", "noise", "pair", "at", "mode")
     if args.of != "time" or any(getattr(args, name) is not None for name in given):
-        raise CurvescopeError("A server's log has times only: of the options to choose, give --limit and --all alone.")
+        raise CurvescopeError(
+            "A server's log has times only: of the options to choose, give --limit and --all alone."
+        )
     limit_ms = None if args.limit is None else 1e3 * parse_duration("--limit", args.limit)
     shown = {"everything": args.all, "as_json": args.json}
     show_server_log(recording, args.recording, limit_ms=limit_ms, **shown)

@@ -27,10 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument(
-        "--perfetto", action="store_true", help="write one Chrome trace, which `curvescope import` can read"
+        "--perfetto",
+        action="store_true",
+        help="write one Chrome trace, which `curvescope import` can read",
     )
     kind.add_argument("--csv", action="store_true", help="write a folder with one CSV per table")
-    kind.add_argument("--parquet", action="store_true", help="write a folder with one Parquet file per table")
+    kind.add_argument(
+        "--parquet", action="store_true", help="write a folder with one Parquet file per table"
+    )
     named = "file or folder to create (default: named after the recording)"
     options.add(parser, "--output", type=Path, metavar="PATH", help=named)
     options.add(parser, "--json")
@@ -44,15 +48,23 @@ def run(args: argparse.Namespace) -> int:
     name = args.recording.name or args.recording.resolve().name
     target = args.output or Path(f"{name}.perfetto.json.gz" if args.perfetto else f"{name}-{kind}")
     if args.others and not args.perfetto:
-        raise CurvescopeError("Several recordings go into one trace only: add --perfetto, or export one at a time.")
+        raise CurvescopeError(
+            "Several recordings go into one trace only: add --perfetto, or export one at a time."
+        )
     unplaced = 0
     with ExitStack() as opened:
-        recordings = [opened.enter_context(open_any(path)) for path in (args.recording, *args.others)]
+        recordings = [
+            opened.enter_context(open_any(path)) for path in (args.recording, *args.others)
+        ]
         recording = recordings[0]
         if args.perfetto:
             from ..analysis.render.trace_tracks import title_of, tracks
 
-            titles = [title_of(one, i) for i, one in enumerate(recordings, start=1)] if args.others else [""]
+            titles = (
+                [title_of(one, i) for i, one in enumerate(recordings, start=1)]
+                if args.others
+                else [""]
+            )
             others = list(zip(titles, recordings, strict=True))[1:]
             with progress() as report:
                 unplaced = export.export_trace(recording, target, report, tracks, others, titles[0])
@@ -68,6 +80,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if unplaced:
         without = counted(unplaced, "row")
-        print(f"{without} without a start time: in the file, but not shown by viewers.", file=sys.stderr)
-    print(f"Written to {target}." + (" Open it at https://ui.perfetto.dev." if args.perfetto else ""))
+        print(
+            f"{without} without a start time: in the file, but not shown by viewers.",
+            file=sys.stderr,
+        )
+    print(
+        f"Written to {target}." + (" Open it at https://ui.perfetto.dev." if args.perfetto else "")
+    )
     return 0

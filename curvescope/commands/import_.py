@@ -40,10 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the files are: one profile, or a sweep with a profile per batch size (default: profile)",
     )
     reading.add_argument(
-        "--batch", metavar="N[,N]", help="samples per step, one value per file (default: from ranges or shapes)"
+        "--batch",
+        metavar="N[,N]",
+        help="samples per step, one value per file (default: from ranges or shapes)",
     )
     tables.add_argument(
-        "--table", action="store_true", help="the file is a CSV of problem, batch, time_ms[, device, n, spread]"
+        "--table",
+        action="store_true",
+        help="the file is a CSV of problem, batch, time_ms[, device, n, spread]",
     )
     tables.add_argument(
         "--noise",
@@ -62,7 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how to find steps: auto, whole (the profile is one step), repetition (of kernels), or marks:REGEX "
         "(ranges whose names match mark steps)",
     )
-    reading.add_argument("--device", type=int, metavar="N", help="number of the only device whose work is read")
+    reading.add_argument(
+        "--device", type=int, metavar="N", help="number of the only device whose work is read"
+    )
     reading.add_argument(
         "--capture",
         type=Path,
@@ -104,7 +110,11 @@ def run(args: argparse.Namespace) -> int:
     print(escape_controls(f"Recorded in {done.path}."))
     for line in advised_lines(done.path) if args.kind == "profile" and not args.table else ():
         print_prose(line)
-    if args.table or args.kind == "sweep" or (done.rows["steps"] and (done.rows["kernels"] or done.rows["memory"])):
+    if (
+        args.table
+        or args.kind == "sweep"
+        or (done.rows["steps"] and (done.rows["kernels"] or done.rows["memory"]))
+    ):
         print(escape_controls(f"Next:\n  curvescope explain {done.path}"))
     return 0
 
@@ -115,7 +125,9 @@ def _import(args: argparse.Namespace) -> Imported:
 
     batches = _batches(args.batch)
     if args.graph_data is not None and args.capture is None:
-        raise CurvescopeError("--graph-data numbers the nodes of a capture: give its trace, too, with --capture FILE.")
+        raise CurvescopeError(
+            "--graph-data numbers the nodes of a capture: give its trace, too, with --capture FILE."
+        )
     given = ("range_pattern", "steps", "device", "capture", "graph_data")
     options = Options(**{name: getattr(args, name) for name in given})
     if args.inductor is not None:
@@ -127,16 +139,22 @@ def _import(args: argparse.Namespace) -> Imported:
         from ..profiling.readers.sweep_import import import_sweep
 
         if batches and len(batches) != len(args.file):
-            raise CurvescopeError(f"--batch {args.batch}: write one batch size for each file, {len(args.file)} in all.")
+            raise CurvescopeError(
+                f"--batch {args.batch}: write one batch size for each file, {len(args.file)} in all."
+            )
         with progress() as report:
             return import_sweep(args.file, args.output, batches, replace(options, report=report))
     if len(args.file) > 1 or len(batches) > 1:
-        raise CurvescopeError("One profile makes one recording: add `--as sweep` for one profile per batch size.")
+        raise CurvescopeError(
+            "One profile makes one recording: add `--as sweep` for one profile per batch size."
+        )
     if args.table:
         from ..profiling.readers.time_table import import_table
 
         return import_table(
-            args.file[0], args.output, None if args.noise is None else parse_share("--noise", args.noise)
+            args.file[0],
+            args.output,
+            None if args.noise is None else parse_share("--noise", args.noise),
         )
     with progress() as report:
         options = replace(options, batch=batches[0] if batches else None, report=report)
@@ -151,5 +169,7 @@ def _batches(text: str | None) -> list[int]:
     except ValueError:
         batches = [0]
     if min(batches) < 1:
-        raise CurvescopeError(f"--batch {text}: write batch sizes of at least 1, e.g. 8 or, for a sweep, 8,16.")
+        raise CurvescopeError(
+            f"--batch {text}: write batch sizes of at least 1, e.g. 8 or, for a sweep, 8,16."
+        )
     return batches

@@ -13,9 +13,13 @@ import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("roots", nargs="*", metavar="ROOT", help="another folder, or a URL, that agents may read")
     parser.add_argument(
-        "--allow-experiments", action="store_true", help="let agents run experiments on this machine (`confirm`)"
+        "roots", nargs="*", metavar="ROOT", help="another folder, or a URL, that agents may read"
+    )
+    parser.add_argument(
+        "--allow-experiments",
+        action="store_true",
+        help="let agents run experiments on this machine (`confirm`)",
     )
 
 
@@ -24,6 +28,9 @@ def run(args: argparse.Namespace) -> int:
 
     server = make_server(args.allow_experiments, roots=args.roots)
     if sys.stdin.isatty():
-        print("curvescope: an agent starts this command and talks with it here; Ctrl-C ends it.", file=sys.stderr)
+        print(
+            "curvescope: an agent starts this command and talks with it here; Ctrl-C ends it.",
+            file=sys.stderr,
+        )
     server.run("stdio")
     return 0

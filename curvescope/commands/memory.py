@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add(parser, *options.NETWORK, "--batch", "--axis", "--memory-limit", "--by-instance", *options.RESULT)
+    options.add(
+        parser,
+        *options.NETWORK,
+        "--batch",
+        "--axis",
+        "--memory-limit",
+        "--by-instance",
+        *options.RESULT,
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,4 +39,6 @@ def show(recording: Recording, args: argparse.Namespace) -> None:
     from ..analysis.render.memory import show_memory
 
     limit_bytes = options.memory_limit_of(args)
-    show_memory(recording, by_instance=args.by_instance, limit_bytes=limit_bytes, **options.shown(args))
+    show_memory(
+        recording, by_instance=args.by_instance, limit_bytes=limit_bytes, **options.shown(args)
+    )

@@ -18,13 +18,18 @@ _GPU = "modelled GPU"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("network", help="name of a network, e.g. vgg_a, or PACKAGE.MODULE:FUNCTION with --input-shape")
+    parser.add_argument(
+        "network",
+        help="name of a network, e.g. vgg_a, or PACKAGE.MODULE:FUNCTION with --input-shape",
+    )
     options.add(parser, "--input-shape", "--mode")
     words = "fp32 (default), or mixed precision in fp16 or bf16"
     options.add(parser, "--precision", choices=("fp32", "fp16", "bf16"), help=words)
     options.add(parser, "--batch")
     modelled = group(parser, _GPU)
-    modelled.add_argument("--device", required=True, metavar="GPU", help="name of the GPU, e.g. gtx1080")
+    modelled.add_argument(
+        "--device", required=True, metavar="GPU", help="name of the GPU, e.g. gtx1080"
+    )
     modelled.add_argument("--library", metavar="NAME", help="its cuDNN, e.g. cudnn5.1 or cudnn7")
     modelled.add_argument(
         "--framework",
@@ -72,5 +77,7 @@ def _facts(text: str | None) -> dict[str, float]:
     """Parse `--what-if` to values by name of the fact."""
     pairs = [pair.partition("=") for pair in text.split(",")] if text else []
     if not all(name and value for name, _, value in pairs):
-        raise CurvescopeError(f"--what-if {text}: write facts and values, e.g. memory_bytes=12GiB,sm_count=40.")
+        raise CurvescopeError(
+            f"--what-if {text}: write facts and values, e.g. memory_bytes=12GiB,sm_count=40."
+        )
     return {name.strip(): parse_bytes(value, f"--what-if {name}") for name, _, value in pairs}

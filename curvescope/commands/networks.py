@@ -31,13 +31,20 @@ def run(args: argparse.Namespace) -> int:
         from ..documents import ListedNetwork, NetworksDocument
 
         listed_networks = [
-            ListedNetwork(name=network.name, paper=network.paper, input_shape=network.input_shape, **vars(cost))
+            ListedNetwork(
+                name=network.name,
+                paper=network.paper,
+                input_shape=network.input_shape,
+                **vars(cost),
+            )
             for network, cost in zip(networks, costs, strict=True)
         ]
         print_document(NetworksDocument(listed_networks))
         return 0
 
-    listed = table("network", "input", "parameters", "forward", "training", "kept", whole=("network",))
+    listed = table(
+        "network", "input", "parameters", "forward", "training", "kept", whole=("network",)
+    )
     for network, cost in zip(networks, costs, strict=True):
         listed.add_row(
             network.name,

@@ -31,13 +31,24 @@ _EXPLAINED = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ranks", nargs="+", metavar="WHERE", help="recordings of the ranks: folders, patterns, URLs")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="address of a Dask scheduler, e.g. tls://host:8786")
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="number of workers on this machine (default: from cores and ranks)"
+        "ranks", nargs="+", metavar="WHERE", help="recordings of the ranks: folders, patterns, URLs"
     )
-    parser.add_argument("--explain", metavar="RANKS", help="ranks to explain, e.g. 3 or 0-7,12 or node:2")
-    parser.add_argument("--against", metavar="RANKS", help="ranks to compare them with (default: all others)")
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="address of a Dask scheduler, e.g. tls://host:8786"
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="number of workers on this machine (default: from cores and ranks)",
+    )
+    parser.add_argument(
+        "--explain", metavar="RANKS", help="ranks to explain, e.g. 3 or 0-7,12 or node:2"
+    )
+    parser.add_argument(
+        "--against", metavar="RANKS", help="ranks to compare them with (default: all others)"
+    )
     options.add(parser, "--all", help="show every row, not only the largest")
     options.add(parser, "--json")
 
@@ -59,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
     reduction, differences = bad, list[Any]()
     with progress() as report, Reducer(len(jobs), args.scheduler, args.workers) as reducer:
         try:
-            reduction = reducer.reduce(jobs, lambda done: report(f"ranks {reducer.description}", done, len(jobs)))
+            reduction = reducer.reduce(
+                jobs, lambda done: report(f"ranks {reducer.description}", done, len(jobs))
+            )
             found = _analysed(combine([reduction, bad]), analyse)
             differences = _explained(reducer, jobs, reduction, found, groups)
         except KeyboardInterrupt:
@@ -78,32 +91,48 @@ def _analysed(reduction: Reduction, analyse: Any) -> Ranks:
     if not reduction["ranks"].num_rows:
         path, reason = reduction.unreadable[0]
         count = len(reduction.unreadable)
-        raise CurvescopeError(f"None of {counted(count, 'recording')} could be read. The first, {path}: {reason}")
+        raise CurvescopeError(
+            f"None of {counted(count, 'recording')} could be read. The first, {path}: {reason}"
+        )
     found: Ranks = analyse(reduction)
     return found
 
 
-def _groups(jobs: Sequence[Job], explain: str | None, against: str | None) -> list[tuple[str, list[Job]]]:
+def _groups(
+    jobs: Sequence[Job], explain: str | None, against: str | None
+) -> list[tuple[str, list[Job]]]:
     asked = [("--explain", explain), ("--against", against)]
     groups = [(text, _chosen(jobs, option, text)) for option, text in asked if text is not None]
-    if len(groups) == 2 and {job.rank_id.rank for job in groups[0][1]} & {job.rank_id.rank for job in groups[1][1]}:
-        raise CurvescopeError(f"--explain {explain} --against {against}: the two lists share a rank.")
+    if len(groups) == 2 and {job.rank_id.rank for job in groups[0][1]} & {
+        job.rank_id.rank for job in groups[1][1]
+    }:
+        raise CurvescopeError(
+            f"--explain {explain} --against {against}: the two lists share a rank."
+        )
     if groups and not against and len(groups[0][1]) == len(jobs):
-        raise CurvescopeError(f"--explain {explain}: these are all ranks, so there are none to compare with.")
+        raise CurvescopeError(
+            f"--explain {explain}: these are all ranks, so there are none to compare with."
+        )
     return groups
 
 
 def _chosen(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
     try:
         if text.startswith("node:"):
-            wanted = {job.rank_id.rank for job in jobs if job.rank_id.node == int(text.removeprefix("node:"))}
+            wanted = {
+                job.rank_id.rank
+                for job in jobs
+                if job.rank_id.node == int(text.removeprefix("node:"))
+            }
         else:
             wanted = set()
             for piece in text.split(","):
                 first, _, last = piece.partition("-")
                 wanted |= set(range(int(first), int(last or first) + 1))
     except ValueError:
-        raise CurvescopeError(f"{option} {text}: write ranks, e.g. 3 or 0-7,12, or a node, e.g. node:2.") from None
+        raise CurvescopeError(
+            f"{option} {text}: write ranks, e.g. 3 or 0-7,12, or a node, e.g. node:2."
+        ) from None
     chosen = [job for job in jobs if job.rank_id.rank in wanted]
     if not chosen:
         raise CurvescopeError(
@@ -113,7 +142,11 @@ def _chosen(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
 
 
 def _explained(
-    reducer: Reducer, jobs: Sequence[Job], reduction: Reduction, found: Ranks, groups: list[tuple[str, list[Job]]]
+    reducer: Reducer,
+    jobs: Sequence[Job],
+    reduction: Reduction,
+    found: Ranks,
+    groups: list[tuple[str, list[Job]]],
 ) -> list[RankDifference]:
     """The requested differences, else those of the largest stragglers; each group's recordings are read again."""
     from ..analysis.ranks.difference import explain_difference, group_of
@@ -143,12 +176,21 @@ def _named(text: str) -> str:
 
 
 def _show(
-    args: argparse.Namespace, found: Ranks, differences: list[RankDifference], asked: int, *, interrupted: bool
+    args: argparse.Namespace,
+    found: Ranks,
+    differences: list[RankDifference],
+    asked: int,
+    *,
+    interrupted: bool,
 ) -> None:
     if args.json:
         from ..analysis.render.documents import RanksDocument, print_document
 
-        print_document(RanksDocument(**vars(found), interrupted=interrupted, asked=asked, differences=differences))
+        print_document(
+            RanksDocument(
+                **vars(found), interrupted=interrupted, asked=asked, differences=differences
+            )
+        )
         return
 
     from ..analysis.render.ranks import render_difference, render_ranks

@@ -69,10 +69,14 @@ def run(args: argparse.Namespace) -> int:
 
     command = options.program_of(args)
     if not command:
-        raise CurvescopeError("Write the command to run after --, e.g. `curvescope record -- python train.py`.")
+        raise CurvescopeError(
+            "Write the command to run after --, e.g. `curvescope record -- python train.py`."
+        )
     path = args.output or new_recording_path(Path(command[0]).name)
     if args.metrics and args.tool != "nvprof":
-        raise CurvescopeError("--metrics is for `--with nvprof`; `--with ncu` always measures them.")
+        raise CurvescopeError(
+            "--metrics is for `--with nvprof`; `--with ncu` always measures them."
+        )
     if args.keep_argv and args.tool != "cupti":
         raise CurvescopeError("--keep-argv is for the default recorder.")
     if args.batch is not None and args.batch < 1:
@@ -100,20 +104,28 @@ def describe(recording: Recording) -> None:
     from ..profiling.recording.store import STEP, Status
 
     path, meta = recording.path, recording.meta
-    counts = {name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")}
+    counts = {
+        name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")
+    }
     lines = [f"{describe_rows(counts)} in {path}"]
     if (steps := recording.count_rows("steps")) and recording.unit == STEP:
         lines.append(f"{counted(steps, 'step')}, from {meta['steps_from']}")
     collectors = meta["collectors"]
-    statuses = [c["cupti_status"] for c in collectors if c.get("cupti_status", "recording") != "recording"]
+    statuses = [
+        c["cupti_status"] for c in collectors if c.get("cupti_status", "recording") != "recording"
+    ]
     if not any("cupti_status" in c for c in collectors) and not counts["kernels"]:
         statuses = ["No process started CUDA: there was no GPU work to record."]
-    statuses += [c["torch_status"] for c in collectors if c.get("torch_status", "recorded") != "recorded"]
+    statuses += [
+        c["torch_status"] for c in collectors if c.get("torch_status", "recorded") != "recorded"
+    ]
     lines += [*dict.fromkeys(statuses), *meta.get("warnings", []), *describe_lost(meta["lost"])]
     if meta["status"] == Status.INCOMPLETE:
         lines.append("the recording is not complete: some recorded data is lost")
     elif meta.get("ended_by"):
-        lines.append(f"the program was ended by {meta['ended_by']}: the recording has what it did before")
+        lines.append(
+            f"the program was ended by {meta['ended_by']}: the recording has what it did before"
+        )
     if counts["kernels"]:
         lines.append(f"next: curvescope explain {path}")
     _say(recording, lines)
@@ -127,7 +139,9 @@ def _say(recording: Recording, lines: Sequence[str]) -> None:
         print_prose(f"curvescope: {line}", stderr=True)
 
 
-def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, options: Options) -> int:
+def _record_with(
+    args: argparse.Namespace, command: list[str], path: AnyPath, options: Options
+) -> int:
     from ..profile_files import describe_imported, notes
     from ..profiling.collect.nvidia_tools import Request, record_with
     from ..profiling.recording.store import open_recording

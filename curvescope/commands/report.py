@@ -12,9 +12,15 @@ from ..profiling.recording.remote_store import as_path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "recordings", type=as_path, nargs="+", metavar="recording", help="folders or URLs of recordings, or of sweeps"
+        "recordings",
+        type=as_path,
+        nargs="+",
+        metavar="recording",
+        help="folders or URLs of recordings, or of sweeps",
     )
-    parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="file (default: report.html)")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("report.html"), help="file (default: report.html)"
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing file")
 
 
@@ -27,7 +33,9 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.recording.store import open_merged
 
     if args.output.exists() and not args.force:
-        raise CurvescopeError(f"{args.output} exists already. Choose another -o FILE, or replace it with --force.")
+        raise CurvescopeError(
+            f"{args.output} exists already. Choose another -o FILE, or replace it with --force."
+        )
     inputs = [report_input(open_merged(path)) for path in recordings_in(args.recordings)]
     page = render_html(report_document(inputs, __version__)).encode()
     with atomic_file(args.output) as file:

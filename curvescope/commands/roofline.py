@@ -18,7 +18,9 @@ BY = ("kernel", "layer", "phase")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "recording", help=options.RECORDING_OR_PROFILE)
-    parser.add_argument("--by", choices=BY, default="kernel", help="what each point stands for (default: kernel)")
+    parser.add_argument(
+        "--by", choices=BY, default="kernel", help="what each point stands for (default: kernel)"
+    )
     parser.add_argument("--batch", type=int, help="batch size (default: the largest profiled)")
     options.add(parser, "--all", help="show every point, not only the 25 longest")
     form = parser.add_mutually_exclusive_group()
@@ -47,6 +49,9 @@ def run(args: argparse.Namespace) -> int:
 
     console = terminal.console()
     batch = "" if drawn.batch is None else f", batch {drawn.batch}"
-    console.print(f"{meta.get('network') or args.recording}, {hardware.name or 'unknown device'}{batch}", style="bold")
+    console.print(
+        f"{meta.get('network') or args.recording}, {hardware.name or 'unknown device'}{batch}",
+        style="bold",
+    )
     console.print(render_roofline(drawn, None if args.all else 25))
     return 0

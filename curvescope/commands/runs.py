@@ -24,7 +24,9 @@ _UNLOCKED_S = 5.0  # in which the writer of a new recording may not have locked 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     location = parser.add_mutually_exclusive_group()
     location.add_argument("root", nargs="?", type=as_path, help="folder to look in (default: runs)")
-    location.add_argument("--store", type=as_path, metavar="URL", help="URL of a shared store, e.g. s3://bucket/team")
+    location.add_argument(
+        "--store", type=as_path, metavar="URL", help="URL of a shared store, e.g. s3://bucket/team"
+    )
     options.add(parser, "--json")
 
 
@@ -44,7 +46,13 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     columns = ("recording", "network", "device", "batches", "experiments", "status")
-    listed = table(*columns, left=columns, whole=("recording",), words=("device", "batches"), optional=("experiments",))
+    listed = table(
+        *columns,
+        left=columns,
+        whole=("recording",),
+        words=("device", "batches"),
+        optional=("experiments",),
+    )
     for row in rows:
         batches = ", ".join(map(str, row["batches"] or ()))
         experiments = str(row["experiments"] or "none")

@@ -38,20 +38,46 @@ _TIMEOUT_S = 600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("network", nargs="?", help="name of a network, or package.module:function with --input-shape")
+    parser.add_argument(
+        "network",
+        nargs="?",
+        help="name of a network, or package.module:function with --input-shape",
+    )
     options.add(parser, "--input-shape")
     what, where = group(parser, options.WHAT), group(parser, options.WHERE)
-    where.add_argument("--devices", metavar="1,2,4", help="numbers of devices (default: doubling up to all)")
     where.add_argument(
-        "--nodes", metavar="1,2,4", help="for a launch on several nodes: numbers of nodes with all their devices"
+        "--devices", metavar="1,2,4", help="numbers of devices (default: doubling up to all)"
     )
-    what.add_argument("--batch", type=int, metavar="B", help=f"weak scaling: samples per device (default: {_BATCH})")
-    what.add_argument("--total-batch", type=int, metavar="B", help="strong scaling: samples of all devices in total")
+    where.add_argument(
+        "--nodes",
+        metavar="1,2,4",
+        help="for a launch on several nodes: numbers of nodes with all their devices",
+    )
+    what.add_argument(
+        "--batch",
+        type=int,
+        metavar="B",
+        help=f"weak scaling: samples per device (default: {_BATCH})",
+    )
+    what.add_argument(
+        "--total-batch",
+        type=int,
+        metavar="B",
+        help="strong scaling: samples of all devices in total",
+    )
     options.add(parser, "--mode", choices=[mode for mode in MODES if mode != "forward"])
     options.add(parser, "--precision", help="precision of the steps (default: fp32)")
-    options.add(parser, "--device", choices=("cpu", "cuda"), help="cpu or cuda (default: cuda if there is one)")
+    options.add(
+        parser,
+        "--device",
+        choices=("cpu", "cuda"),
+        help="cpu or cuda (default: cuda if there is one)",
+    )
     where.add_argument(
-        "--threads", type=int, metavar="N", help="threads per process on a CPU (default: an equal share)"
+        "--threads",
+        type=int,
+        metavar="N",
+        help="threads per process on a CPU (default: an equal share)",
     )
     what.add_argument(
         "--input",
@@ -71,7 +97,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_protocol(parser)
     options.add(parser, "--output", type=Path, help="folder to create (default: runs/DATE_scale)")
     parser.add_argument(
-        "--resume", type=Path, metavar="DIR", help="folder of a run to resume: measures what is missing"
+        "--resume",
+        type=Path,
+        metavar="DIR",
+        help="folder of a run to resume: measures what is missing",
     )
     options.add(parser, "--run-its-code")
     options.add(parser, "--all", help="split the loss at every number of devices, by every layer")
@@ -118,7 +147,9 @@ def _run_here(args: argparse.Namespace) -> int:
         show_scaling(folder, args.all, args.json)
 
     if not is_complete(folder, plan):
-        messages.print(f"{counted(len(plan.points), 'point')}, protocol {plan.protocol.name}, into {folder}.")
+        messages.print(
+            f"{counted(len(plan.points), 'point')}, protocol {plan.protocol.name}, into {folder}."
+        )
         try:
             with answered_if_interrupted(answer), LiveProgress() as view:
                 launch(folder, plan, "curvescope.scaling_rank", view.report)
@@ -186,7 +217,9 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
     from ..profiling.workload.network_step import check_precision
 
     if not args.network:
-        raise CurvescopeError(f"Name the network to scale: {', '.join(names())}; or `--resume DIR`.")
+        raise CurvescopeError(
+            f"Name the network to scale: {', '.join(names())}; or `--resume DIR`."
+        )
     device = _device(args)
     check_precision(args.precision, device)
     shape, length = options.sample_of(args, args.network)
@@ -199,7 +232,11 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
     devices = tuple(sorted(counts))
     total = args.total_batch
     batch = args.batch if args.batch is not None or total is not None else _BATCH
-    for option, value in (("--batch", batch), ("--total-batch", total), ("--threads", args.threads)):
+    for option, value in (
+        ("--batch", batch),
+        ("--total-batch", total),
+        ("--threads", args.threads),
+    ):
         if value is not None and value < 1:
             raise CurvescopeError(f"{option} {value}: must be at least 1.")
     if total is not None and (unequal := [n for n in devices if total % n]):
@@ -208,7 +245,9 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
         )
     threads = (args.threads or max(1, usable_cores() // max(devices))) if device == "cpu" else None
     protocol = options.protocol_of(args)
-    return ScalingPlan(configuration, devices, batch, total, protocol, threads, args.input, args.timeout)
+    return ScalingPlan(
+        configuration, devices, batch, total, protocol, threads, args.input, args.timeout
+    )
 
 
 def _counts(option: str, text: str) -> tuple[int, ...]:

@@ -22,11 +22,22 @@ from ..profiling.recording.axis import BATCH
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, *options.NETWORK)
-    options.add(parser, "--batch", type=int, default=32, metavar=None, help="samples in a step (default: 32)")
+    options.add(
+        parser,
+        "--batch",
+        type=int,
+        default=32,
+        metavar=None,
+        help="samples in a step (default: 32)",
+    )
     how = group(parser, options.HOW)
     how.add_argument("--steps", type=int, default=3, help="number of steps in ranges (default: 3)")
     how.add_argument(
-        "--warm-up", type=int, default=3, metavar="N", help="number of steps before them, outside ranges (default: 3)"
+        "--warm-up",
+        type=int,
+        default=3,
+        metavar="N",
+        help="number of steps before them, outside ranges (default: 3)",
     )
 
 

@@ -41,12 +41,25 @@ _CHOICES = {"no": (False,), "yes": (True,), "both": (False, True)}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("network", nargs="*", help="names of networks, or package.module:function with --input-shape")
+    parser.add_argument(
+        "network",
+        nargs="*",
+        help="names of networks, or package.module:function with --input-shape",
+    )
     options.add(parser, "--step", "--input-shape")
-    options.add(parser, "--batch", help=f"{options.BATCHES}; max for the largest that fits, 8..max doubles to it")
+    options.add(
+        parser,
+        "--batch",
+        help=f"{options.BATCHES}; max for the largest that fits, 8..max doubles to it",
+    )
     options.add(parser, "--axis")
     options.add(parser, "--mode", choices=None, help=f"modes, one or more of {','.join(MODES)}")
-    options.add(parser, "--precision", choices=None, help=f"precisions, one or more of {','.join(STEP_PRECISIONS)}")
+    options.add(
+        parser,
+        "--precision",
+        choices=None,
+        help=f"precisions, one or more of {','.join(STEP_PRECISIONS)}",
+    )
     options.add(parser, "--compile", "--cuda-graph", action="store", choices=_CHOICES, default="no")
     options.add(parser, "--device")
     where = group(parser, options.WHERE)
@@ -66,19 +79,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Dask scheduler, e.g. tls://host:8786, for its workers",
     )
     where.add_argument(
-        "--workers", type=int, metavar="N", help="number of workers for --scheduler local on a CPU; they share it"
+        "--workers",
+        type=int,
+        metavar="N",
+        help="number of workers for --scheduler local on a CPU; they share it",
     )
     options.add(parser, "--output", help="folder or URL to create (default: runs/DATE_sweep)")
     parser.add_argument(
-        "--resume", type=as_path, metavar="DIR", help="folder of a sweep to resume: measures missing batch sizes"
+        "--resume",
+        type=as_path,
+        metavar="DIR",
+        help="folder of a sweep to resume: measures missing batch sizes",
     )
-    options.add(parser, "--run-its-code", help=argparse.SUPPRESS)  # the refusal names it; the list is long
+    options.add(
+        parser, "--run-its-code", help=argparse.SUPPRESS
+    )  # the refusal names it; the list is long
     options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.program and args.scheduler is not None:
-        raise CurvescopeError("--scheduler is for networks and steps: a program runs on this machine.")
+        raise CurvescopeError(
+            "--scheduler is for networks and steps: a program runs on this machine."
+        )
     if args.resume and (args.network or args.step or args.program):
         raise CurvescopeError("--resume continues the existing plan: omit the network and --step.")
     if args.scheduler is None:
@@ -86,7 +109,9 @@ def run(args: argparse.Namespace) -> int:
             raise CurvescopeError("--workers needs --scheduler local.")
         return _sweep(args, None)
     if args.lock_clocks is not None:
-        raise CurvescopeError("--lock-clocks is for a GPU of this machine: omit it with --scheduler.")
+        raise CurvescopeError(
+            "--lock-clocks is for a GPU of this machine: omit it with --scheduler."
+        )
     with _workers(args) as workers:
         return _sweep(args, workers)
 
@@ -98,11 +123,15 @@ def _workers(args: argparse.Namespace) -> Workers:
         from ..profiling.measure.dask_workers import DaskWorkers
 
         if args.workers is not None:
-            raise CurvescopeError("--workers needs --scheduler local; a running scheduler has its own workers.")
+            raise CurvescopeError(
+                "--workers needs --scheduler local; a running scheduler has its own workers."
+            )
         return DaskWorkers(args.scheduler)
     if pick_device(args.device) != "cpu":
         if args.workers is not None:
-            raise CurvescopeError("--workers is for a CPU: GPUs have one worker each (CUDA_VISIBLE_DEVICES).")
+            raise CurvescopeError(
+                "--workers is for a CPU: GPUs have one worker each (CUDA_VISIBLE_DEVICES)."
+            )
         return LocalWorkers(None, visible_gpus())
     cores = usable_cores()
     if args.workers is None or not 1 <= args.workers <= cores:
@@ -118,10 +147,16 @@ def _sweep(args: argparse.Namespace, workers: Workers | None) -> int:
     from ..profiling.recording.store import new_recording_path, open_recording
     from .table import show_table
 
-    plan = PLAN_FILE.read_to_run(args.resume, args.run_its_code) if args.resume else _plan(args, workers)
+    plan = (
+        PLAN_FILE.read_to_run(args.resume, args.run_its_code)
+        if args.resume
+        else _plan(args, workers)
+    )
     # Before anything is written: workers that cannot measure must leave no folder.
     measurers = (
-        workers.measurers(plan.configurations[0].device, len(plan.configurations)) if workers is not None else []
+        workers.measurers(plan.configurations[0].device, len(plan.configurations))
+        if workers is not None
+        else []
     )
     folder = args.resume or args.output or new_recording_path("sweep")
     if not args.resume:
@@ -146,7 +181,9 @@ def _sweep(args: argparse.Namespace, workers: Workers | None) -> int:
     ):
         try:
             with options.clocks(args, plan.configurations[0].device):
-                failed = run_plan(folder, plan, view.report, options.precise_enough(plan.protocol), measurers)
+                failed = run_plan(
+                    folder, plan, view.report, options.precise_enough(plan.protocol), measurers
+                )
         except KeyboardInterrupt:
             messages.print("Interrupted. This resumes:")
             terminal.print_commands(messages, f"curvescope sweep --resume {folder}")
@@ -163,7 +200,11 @@ def _sweep(args: argparse.Namespace, workers: Workers | None) -> int:
 def _shared(measurers: Sequence[Measurer]) -> str | None:
     """A warning for workers on one CPU."""
     machines = [measurer.machine for measurer in measurers]
-    if not machines or machines[0].device["kind"] != "cpu" or len({m.identity for m in machines}) == len(machines):
+    if (
+        not machines
+        or machines[0].device["kind"] != "cpu"
+        or len({m.identity for m in machines}) == len(machines)
+    ):
         return None
     return "Workers share a CPU: the times include contention for caches and memory bandwidth."
 
@@ -183,17 +224,23 @@ def _plan(args: argparse.Namespace, workers: Workers | None) -> SweepPlan:
         if args.program:
             raise CurvescopeError(f"--batch {args.batch}: name the sizes for a program.")
         if args.axis:
-            raise CurvescopeError(f"--batch {args.batch}: the largest batch size is searched without --axis.")
+            raise CurvescopeError(
+                f"--batch {args.batch}: the largest batch size is searched without --axis."
+            )
         axes = Axes(BATCH, parse_batches(searched[1]) if searched[1] else ())
     else:
         axes = options.axes_of(args)
     if args.program:
-        return SweepPlan(tuple(options.configurations_of(args, axes, "cpu")), axes.values, False, protocol)
+        return SweepPlan(
+            tuple(options.configurations_of(args, axes, "cpu")), axes.values, False, protocol
+        )
     device = pick_device(args.device) if workers is None else workers.pick_device(args.device)
     limit = options.memory_limit_of(args)
     made = options.steps_of(args, axes, device) if args.step else _networks(args, axes, device)
     configurations = [
-        replace(one, memory_limit_bytes=limit, graphed=graphed) for one in made for graphed in _CHOICES[args.cuda_graph]
+        replace(one, memory_limit_bytes=limit, graphed=graphed)
+        for one in made
+        for graphed in _CHOICES[args.cuda_graph]
     ]
     for configuration in configurations:
         configuration.check()
@@ -208,9 +255,20 @@ def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configu
     samples = {network: options.sample_of(args, network) for network in args.network}
     named = {network: get_network(network).reads_text for network in samples if ":" not in network}
     if any(named.values()):  # a number of tokens is theirs alone
-        samples |= {network: (None, None) for network, reads_text in named.items() if not reads_text}
+        samples |= {
+            network: (None, None) for network, reads_text in named.items() if not reads_text
+        }
     return [
-        Configuration(network, *samples[network], device, mode, precision, compile_it, axis=axes.curve, fixed=fixed)
+        Configuration(
+            network,
+            *samples[network],
+            device,
+            mode,
+            precision,
+            compile_it,
+            axis=axes.curve,
+            fixed=fixed,
+        )
         for network in dict.fromkeys(args.network)
         for mode in _chosen(args.mode, MODES, "--mode")
         for precision in _chosen(args.precision, STEP_PRECISIONS, "--precision")

@@ -26,10 +26,16 @@ FORMATS = ("text", "csv", "markdown", "json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs="+", type=as_path, help="a recording, or the folder of a sweep")
-    parser.add_argument("--published", action="store_true", help="add published times of the same networks")
     parser.add_argument(
-        "--batch", type=int, help="batch size to compare devices at (default: the largest that all have)"
+        "run", nargs="+", type=as_path, help="a recording, or the folder of a sweep"
+    )
+    parser.add_argument(
+        "--published", action="store_true", help="add published times of the same networks"
+    )
+    parser.add_argument(
+        "--batch",
+        type=int,
+        help="batch size to compare devices at (default: the largest that all have)",
     )
     parser.add_argument(
         "--format",
@@ -37,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="format of the output: text (default), csv (a line per network, device and batch size), markdown or json",
     )
-    parser.add_argument("--json", action="store_const", const="json", dest="format", help="same as --format json")
+    parser.add_argument(
+        "--json", action="store_const", const="json", dest="format", help="same as --format json"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -89,7 +97,9 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
     for family in found:
         console.print(render_family(family))
         console.print()
-    if found and len({(cell.network, cell.configuration) for cell in cells}) == sum(len(one.rows) for one in found):
+    if found and len({(cell.network, cell.configuration) for cell in cells}) == sum(
+        len(one.rows) for one in found
+    ):
         for note in _notes(cells):
             console.print(note, style="dim")
         return
@@ -104,7 +114,9 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
             console.print(f"{network}, {mode} step, ms by {_axis(section)}", style="bold")
             console.print(_table_of_batches(by_batch(section)))
             devices = short_devices([c.device_and_origin for c in section])
-            legend = "; ".join(f"{short}: {device}" for device, short in devices.items() if short != device)
+            legend = "; ".join(
+                f"{short}: {device}" for device, short in devices.items() if short != device
+            )
             console.print(f"{legend}." if legend else "", style="dim")
             console.print()
         if compared is not None:
@@ -139,7 +151,8 @@ def _table_of_batches(grid: Grid) -> TextTable:
 
     short = short_devices([device for (_, _, device, _), _ in grid.rows])
     heads = [
-        " ".join([short[device], framework, *step.split(" ")[1:]]) for (_, step, device, framework), _ in grid.rows
+        " ".join([short[device], framework, *step.split(" ")[1:]])
+        for (_, step, device, framework), _ in grid.rows
     ]
     made = table("batch", *heads, first="right")
     for index, batch in enumerate(grid.columns):
@@ -164,7 +177,9 @@ def _table_of_devices(cells: Sequence[Cell]) -> TextTable:
     for c in sorted(cells, key=lambda c: (c.network, c.mode, c.time_ms or float("inf"))):
         rate = "" if c.samples_per_s is None else number(c.samples_per_s)
         mfu = "" if c.mfu is None else mfu_text(c.mfu)
-        made.add_row(c.network, c.configuration, c.device_and_origin, c.framework, _text(c), rate, mfu)
+        made.add_row(
+            c.network, c.configuration, c.device_and_origin, c.framework, _text(c), rate, mfu
+        )
     return made
 
 
@@ -172,9 +187,15 @@ def _notes(cells: Sequence[Cell]) -> list[str]:
     from ..analysis.render.breakdown import mfu_text
 
     protocols = sorted({cell.protocol for cell in cells if cell.protocol})
-    notes = [f"Protocol: {'; '.join(protocols)}. Intervals, spread, n and memory: --format csv."] if protocols else []
+    notes = (
+        [f"Protocol: {'; '.join(protocols)}. Intervals, spread, n and memory: --format csv."]
+        if protocols
+        else []
+    )
     largest = {
-        (c.network, c.configuration, c.device): c for c in sorted(cells, key=lambda c: c.batch) if c.mfu is not None
+        (c.network, c.configuration, c.device): c
+        for c in sorted(cells, key=lambda c: c.batch)
+        if c.mfu is not None
     }
     notes += [
         f"MFU of {c.network}, {c.configuration}, at {c.batch}: {mfu_text(c.mfu or 0)} of {c.mfu_peak}."
@@ -183,7 +204,11 @@ def _notes(cells: Sequence[Cell]) -> list[str]:
     unstable = [c for c in cells if c.spread is not None and c.spread > 0.02]
     if unstable:
         timed = sum(c.origin == "measured" and c.time_ms is not None for c in cells)
-        notes.append(f"Unstable (spread over 2 %): {len(unstable)} of {counted(timed, 'measured time')}.")
+        notes.append(
+            f"Unstable (spread over 2 %): {len(unstable)} of {counted(timed, 'measured time')}."
+        )
     if any(cell.origin == "published" for cell in cells):
-        notes.append("Published times were measured by others on the named device, and have no spread.")
+        notes.append(
+            "Published times were measured by others on the named device, and have no spread."
+        )
     return notes

@@ -22,10 +22,25 @@ def read(source, writer, options):
             layer, name, milliseconds = line.split()
             duration_ns = round(float(milliseconds) * 1e6)
         except ValueError:
-            raise CurvescopeError(f"line {number} is not LAYER KERNEL MILLISECONDS: {line!r}") from None
-        row = {"layer": layer, "name": name, "start_ns": now_ns, "duration_ns": duration_ns, "step": 0}
+            raise CurvescopeError(
+                f"line {number} is not LAYER KERNEL MILLISECONDS: {line!r}"
+            ) from None
+        row = {
+            "layer": layer,
+            "name": name,
+            "start_ns": now_ns,
+            "duration_ns": duration_ns,
+            "step": 0,
+        }
         kernels.append({**row, "source": "torch"})
         now_ns += duration_ns
     writer.write("kernels", {name: [row[name] for row in kernels] for name in kernels[0]})
-    step = {"step": 0, "batch": options.batch, "round": 0, "index": 0, "start_ns": 0, "duration_ns": now_ns}
+    step = {
+        "step": 0,
+        "batch": options.batch,
+        "round": 0,
+        "index": 0,
+        "start_ns": 0,
+        "duration_ns": now_ns,
+    }
     writer.write("steps", {name: [value] for name, value in {**step, "profiled": True}.items()})

@@ -16,9 +16,13 @@ def record(command, writer):
     for index in range(RUNS):
         start = time.monotonic_ns()
         code = subprocess.run(command, check=False).returncode
-        steps.append({"start_ns": start, "duration_ns": time.monotonic_ns() - start, "index": index})
+        steps.append(
+            {"start_ns": start, "duration_ns": time.monotonic_ns() - start, "index": index}
+        )
         if code != 0:
-            writer.count_lost("failed_runs", 1, "runs that ended with an error; the rest was not tried")
+            writer.count_lost(
+                "failed_runs", 1, "runs that ended with an error; the rest was not tried"
+            )
             break
     # Every column of a table may be given at once; those that are absent are null.
     writer.write(

@@ -35,7 +35,9 @@ def write_log(path: Path, steps: int = 5000) -> None:
     for step in range(steps):
         if chance.random() < 0.1:
             requests = min(MOST_REQUESTS, max(70, requests + chance.choice((-2, -1, 1, 2))))
-        lines.append(STEP.format(step, requests, requests, step_ms(requests) * chance.gauss(1, 0.01)))
+        lines.append(
+            STEP.format(step, requests, requests, step_ms(requests) * chance.gauss(1, 0.01))
+        )
     path.write_text("".join(lines))
 
 

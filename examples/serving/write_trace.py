@@ -45,14 +45,27 @@ def served_trace(
         if number % 10 == 9:
             mark = f"execute_context_1({512 * (1 + number // 10 % 2)})_generation_0(0)"
         begin = now
-        for layer, name, us in (("mlp", "nvjet_tst_64x64", decode_us(batch)), ("attention", "flash_fwd_kernel", 20.0)):
+        for layer, name, us in (
+            ("mlp", "nvjet_tst_64x64", decode_us(batch)),
+            ("attention", "flash_fwd_kernel", 20.0),
+        ):
             us *= chance.gauss(1.0, 0.01)
             correlation += 1
             args = {"correlation": correlation, "device": 0, "stream": 7}
             span = {"ph": "X", "pid": 1, "tid": 1, "ts": now, "dur": 2.0}
             events.append({**span, "cat": "python_function", "name": f"nn.Module: {layer}_0"})
-            events.append({**span, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 1.0, "args": args})
-            events.append({**span, "cat": "kernel", "name": name, "ts": now + 1, "dur": us, "args": args})
+            events.append(
+                {
+                    **span,
+                    "cat": "cuda_runtime",
+                    "name": "cudaLaunchKernel",
+                    "dur": 1.0,
+                    "args": args,
+                }
+            )
+            events.append(
+                {**span, "cat": "kernel", "name": name, "ts": now + 1, "dur": us, "args": args}
+            )
             now += us + 2
         span = {"ph": "X", "pid": 1, "tid": 1, "ts": begin - 0.5, "dur": now - begin}
         events.append({**span, "cat": "user_annotation", "name": mark})

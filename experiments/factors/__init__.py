@@ -8,11 +8,19 @@ import pkgutil
 from ...profiling.recording.experiments import FactorFacts, Scope, members
 from ..factor import USUAL_SETUP_S, Factor, StepChange, TermChange, together
 
-_MODULES = [importlib.import_module(f".{found.name}", __name__) for found in pkgutil.iter_modules(__path__)]
-_ALL = [value for module in _MODULES for value in vars(module).values() if isinstance(value, Factor)]
-FACTORS: dict[str, Factor] = {factor.name: factor for factor in sorted(_ALL, key=lambda factor: factor.name)}
+_MODULES = [
+    importlib.import_module(f".{found.name}", __name__) for found in pkgutil.iter_modules(__path__)
+]
+_ALL = [
+    value for module in _MODULES for value in vars(module).values() if isinstance(value, Factor)
+]
+FACTORS: dict[str, Factor] = {
+    factor.name: factor for factor in sorted(_ALL, key=lambda factor: factor.name)
+}
 COMMON: dict[str, StepChange] = {  # what commonly helps complete steps
-    name: factor.step for name, factor in FACTORS.items() if factor.step is not None and factor.step.common is not None
+    name: factor.step
+    for name, factor in FACTORS.items()
+    if factor.step is not None and factor.step.common is not None
 }
 
 
@@ -52,7 +60,11 @@ def is_costly(name: str) -> bool:
 
 def names_of(scope: str) -> list[str]:
     """The names of the factors of a scope, in the order of the alphabet."""
-    return [name for name, factor in FACTORS.items() if (factor.term if scope == Scope.TERM else factor.step)]
+    return [
+        name
+        for name, factor in FACTORS.items()
+        if (factor.term if scope == Scope.TERM else factor.step)
+    ]
 
 
 def all_facts(scope: str, device: str = "cpu") -> dict[str, FactorFacts]:

@@ -36,7 +36,9 @@ FACTOR = Factor(
     what="larger sizes run in pieces of the size before the switch, with its algorithm",
     remedy="run {where} in pieces that are no larger than the last size before the switch",
     term=TermChange(
-        how="torch.cat([layer(piece) for piece in x.split(SIZE)])", piece=size_before_switch, same_work=True
+        how="torch.cat([layer(piece) for piece in x.split(SIZE)])",
+        piece=size_before_switch,
+        same_work=True,
     ),
     levels=True,
 )

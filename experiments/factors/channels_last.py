@@ -19,14 +19,26 @@ def _reason_against(family: CallFamily) -> str | None:
     images = [tensor for tensor in tensors_of(call.arguments) if len(tensor.shape) in (4, 5)]
     if not images or not is_on_images(call):
         return "it is no operator on images"
-    return "its images are stored channels last already" if all(map(_is_channels_last, images)) else None
+    return (
+        "its images are stored channels last already"
+        if all(map(_is_channels_last, images))
+        else None
+    )
 
 
 def _is_channels_last(tensor: TensorArgument) -> bool:
     if tensor.strides is None:
         return False
-    inner = [stride for stride, extent in zip(tensor.strides[2:], tensor.shape[2:], strict=True) if extent > 1]
-    return tensor.strides[1] == 1 and tensor.shape[1] > 1 and all(stride >= tensor.shape[1] for stride in inner)
+    inner = [
+        stride
+        for stride, extent in zip(tensor.strides[2:], tensor.shape[2:], strict=True)
+        if extent > 1
+    ]
+    return (
+        tensor.strides[1] == 1
+        and tensor.shape[1] > 1
+        and all(stride >= tensor.shape[1] for stride in inner)
+    )
 
 
 def _store(runnable: Runnable, _: tuple[int, ...]) -> Runnable:

@@ -38,7 +38,9 @@ FACTOR = Factor(
         screen=10,
         common=20,
         setup_s=40.0,
-        reason_against=lambda target: "the steps are compiled already" if target.configuration.compiled else None,
+        reason_against=lambda target: (
+            "the steps are compiled already" if target.configuration.compiled else None
+        ),
         prepare=_prepare,
         change=lambda workload, _: ChangedModule(workload, _compile),
     ),

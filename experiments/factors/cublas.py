@@ -26,7 +26,9 @@ def _through_cublaslt() -> Iterator[None]:
 
 @contextmanager
 def _small_workspace() -> Iterator[None]:
-    clear = import_torch()._C._cuda_clearCublasWorkspaces  # PyTorch reads the variable when it makes the next
+    clear = (
+        import_torch()._C._cuda_clearCublasWorkspaces
+    )  # PyTorch reads the variable when it makes the next
     with environment(*_WORKSPACE):
         clear()
         try:

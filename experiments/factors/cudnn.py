@@ -11,7 +11,9 @@ from ..replay.recorded_call import CallFamily
 from ..replay.runnable import setting
 
 _REFUSES = {"cpu": "cuDNN runs on NVIDIA's GPUs"}
-_WORKSPACE = {"CUDNN_CONV_WSCAP_DBG": "16"}  # MiB of one convolution; cuDNN reads it when it chooses an algorithm
+_WORKSPACE = {
+    "CUDNN_CONV_WSCAP_DBG": "16"
+}  # MiB of one convolution; cuDNN reads it when it chooses an algorithm
 _TIMING = "torch.backends.cudnn.benchmark = True"
 
 
@@ -23,7 +25,11 @@ def _reason_against_timing(family: CallFamily) -> str | None:
 
 def _reason_against_none(family: CallFamily) -> str | None:
     call = family.largest
-    return None if is_convolution(call) or is_batch_norm(call) else "PyTorch does not run this operator through cuDNN"
+    return (
+        None
+        if is_convolution(call) or is_batch_norm(call)
+        else "PyTorch does not run this operator through cuDNN"
+    )
 
 
 BENCHMARK = Factor(
@@ -39,7 +45,10 @@ BENCHMARK = Factor(
     ),
     # In the steps that are not recorded.
     step=StepChange(
-        how=_TIMING, screen=3, common=14, prepare=lambda _: setattr(import_torch().backends.cudnn, "benchmark", True)
+        how=_TIMING,
+        screen=3,
+        common=14,
+        prepare=lambda _: setattr(import_torch().backends.cudnn, "benchmark", True),
     ),
     is_made_in_programs=True,
 )

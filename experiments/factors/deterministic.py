@@ -16,9 +16,15 @@ _CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 @contextmanager
 def _deterministic() -> Iterator[None]:
     torch = import_torch()
-    former = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    former = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
     # Filling new memory, which PyTorch does besides, is no part of an algorithm.
-    with setting(torch.utils.deterministic, "fill_uninitialized_memory", False), environment(*_CUBLAS):
+    with (
+        setting(torch.utils.deterministic, "fill_uninitialized_memory", False),
+        environment(*_CUBLAS),
+    ):
         torch.use_deterministic_algorithms(True)
         try:
             yield

@@ -19,7 +19,11 @@ def _reason_against(family: CallFamily) -> str | None:
     if all(call.numbers.denormals < LEAST_DENORMAL for call in family.calls.values()):
         return "no denormal numbers of its operands and results are recorded"
     threads = import_torch().get_num_threads()
-    return None if threads == 1 else f"{threads} threads run, and those that have begun keep their setting"
+    return (
+        None
+        if threads == 1
+        else f"{threads} threads run, and those that have begun keep their setting"
+    )
 
 
 @contextmanager
@@ -43,8 +47,13 @@ FACTOR = Factor(
     what="denormal numbers count as 0",
     remedy="flush denormal numbers in {where}",
     refuses={"cuda": "the work runs on the GPU"},
-    term=TermChange(how=_HOW, needs_evidence=True, reason_against=_reason_against, around=_flushing),
+    term=TermChange(
+        how=_HOW, needs_evidence=True, reason_against=_reason_against, around=_flushing
+    ),
     step=StepChange(
-        how=_HOW, variables=lambda: {FLUSH_VARIABLE: "1", "PYTHONPATH": startup_path()}, common=12, prepare=_prepare
+        how=_HOW,
+        variables=lambda: {FLUSH_VARIABLE: "1", "PYTHONPATH": startup_path()},
+        common=12,
+        prepare=_prepare,
     ),
 )

@@ -13,7 +13,11 @@ TRAINS = "the steps compute gradients"
 def _reason_against(target: Target) -> str | None:
     if target.computes_gradients:
         return TRAINS
-    return "the steps run in inference mode already" if target.configuration.mode == "forward" else None
+    return (
+        "the steps run in inference mode already"
+        if target.configuration.mode == "forward"
+        else None
+    )
 
 
 class _Inference(StepsWithin):
@@ -28,12 +32,16 @@ class _Inference(StepsWithin):
         torch, result = import_torch(), self.workload.submit()
         if isinstance(result, torch.Tensor) and result.is_inference():
             raise CurvescopeError("the steps run in inference mode already")
-        if self.model is not None and any(parameter.grad is not None for parameter in self.model.parameters()):
+        if self.model is not None and any(
+            parameter.grad is not None for parameter in self.model.parameters()
+        ):
             raise CurvescopeError(TRAINS)
         try:
             return super().submit()
         except RuntimeError as error:
-            raise CurvescopeError(f"they do not run in inference mode: {str(error).splitlines()[0]}") from error
+            raise CurvescopeError(
+                f"they do not run in inference mode: {str(error).splitlines()[0]}"
+            ) from error
 
 
 FACTOR = Factor(

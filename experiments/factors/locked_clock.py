@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from ...profiling.hardware.locked_clocks import NOT_ASKED, locked_clock_hz, locked_clocks, may_lock_clocks
+from ...profiling.hardware.locked_clocks import (
+    NOT_ASKED,
+    locked_clock_hz,
+    locked_clocks,
+    may_lock_clocks,
+)
 from ..factor import Factor, StepChange, Target
 
 _BELOW = 0.95  # of the lowest clock; an average of samples may be above the clock of some moments
@@ -23,7 +28,9 @@ def _reason_against(target: Target) -> str | None:
 
 
 def _locked(target: Target) -> AbstractContextManager[object]:
-    return locked_clocks(target.configuration.device, int(_BELOW * (target.lowest_clock_hz or 0) / 1e6))
+    return locked_clocks(
+        target.configuration.device, int(_BELOW * (target.lowest_clock_hz or 0) / 1e6)
+    )
 
 
 FACTOR = Factor(

@@ -38,7 +38,11 @@ def _reason_against(family: CallFamily) -> str | None:
 def _is_plain_addmm(call: RecordedCall) -> bool:
     bias, *others = call.arguments
     factors = [argument.value for argument in others if isinstance(argument, Value)]
-    return isinstance(bias, TensorArgument) and len(bias.shape) == 1 and all(factor == 1 for factor in factors)
+    return (
+        isinstance(bias, TensorArgument)
+        and len(bias.shape) == 1
+        and all(factor == 1 for factor in factors)
+    )
 
 
 def _through_onednn(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
@@ -57,7 +61,9 @@ def _through_onednn(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
 
 def _reason_against_without(family: CallFamily) -> str | None:
     call, ran = family.largest, ran_through_onednn(family)
-    if ran is False or (ran is None and not is_convolution(call) and not (is_product(call) and is_half(call))):
+    if ran is False or (
+        ran is None and not is_convolution(call) and not (is_product(call) and is_half(call))
+    ):
         return "PyTorch does not run this operator through oneDNN"
     return None if import_torch().backends.mkldnn.is_available() else _MISSING
 

@@ -69,7 +69,9 @@ class _OptimizerForm(_WatchedOptimizers):
                 raise CurvescopeError(f"{type(optimizer).__name__} has {self._flag}=True already")
             group.update(dict.fromkeys(_FORMS, False) | {self._flag: True})
         for parameter, state in optimizer.state.items():
-            if getattr(state.get("step"), "is_cpu", False):  # fused updates count steps on the parameters' device
+            if getattr(
+                state.get("step"), "is_cpu", False
+            ):  # fused updates count steps on the parameters' device
                 state["step"] = state["step"].to(parameter.device)
         self._changed.add(optimizer)
 
@@ -106,5 +108,7 @@ FUSED = Factor(
 NO_UPDATE = Factor(
     name="no_update",
     what="the optimizer updates no parameter",
-    step=StepChange(reason_against=_reason_against, change=lambda workload, _: _NoUpdates(workload)),
+    step=StepChange(
+        reason_against=_reason_against, change=lambda workload, _: _NoUpdates(workload)
+    ),
 )

@@ -46,7 +46,9 @@ def _store_other_way(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     weights, converted = arguments[index], runnable.converted
     key = "other_layout", id(weights)
     if key not in converted:
-        converted[key] = weights.t().contiguous().t() if weights.is_contiguous() else weights.contiguous()
+        converted[key] = (
+            weights.t().contiguous().t() if weights.is_contiguous() else weights.contiguous()
+        )
     arguments[index] = converted[key]
     return runnable.with_arguments(tuple(arguments))
 
@@ -55,7 +57,9 @@ def _store_weights(module: Any, names: tuple[str, ...]) -> None:
     kind = import_torch().nn.Linear
     layers = (layer for layer in module.modules() if isinstance(layer, kind))
     # A weight that layers share is stored once; `dict` keeps each parameter once.
-    weights = dict.fromkeys([_parameter(module, name) for name in names] or [layer.weight for layer in layers])
+    weights = dict.fromkeys(
+        [_parameter(module, name) for name in names] or [layer.weight for layer in layers]
+    )
     if not weights:
         raise CurvescopeError("the steps have no linear layer")
     for weight in weights:
@@ -81,7 +85,9 @@ FACTOR = Factor(
     step=StepChange(
         how=_HOW,
         common=11,
-        change=lambda workload, target: ChangedModule(workload, partial(_store_weights, names=target.weights)),
+        change=lambda workload, target: ChangedModule(
+            workload, partial(_store_weights, names=target.weights)
+        ),
     ),
     sets="weights",
 )

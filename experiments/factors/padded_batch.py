@@ -22,7 +22,9 @@ _NOTHING_TO_PAD = f"every batch size is a multiple of {_MULTIPLES[-1]}"
 
 def multiple_of(batches: tuple[int, ...]) -> int | None:
     """The multiple to pad to: the smallest of 8, 16 and 32 that some batch size is not one of; else None."""
-    return next((multiple for multiple in _MULTIPLES if any(batch % multiple for batch in batches)), None)
+    return next(
+        (multiple for multiple in _MULTIPLES if any(batch % multiple for batch in batches)), None
+    )
 
 
 def _pad(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:
@@ -33,7 +35,9 @@ def _pad(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:
     padded = -(-call.batch // multiple) * multiple
     if padded == call.batch:
         return runnable
-    return runnable.with_arguments(tuple(pad_batch(runnable.arguments, call, runnable.family.at(padded))))
+    return runnable.with_arguments(
+        tuple(pad_batch(runnable.arguments, call, runnable.family.at(padded)))
+    )
 
 
 class _PaddedSteps(ChangedSteps):

@@ -27,7 +27,9 @@ class _RestedSteps(ChangedSteps):
 FACTOR = Factor(
     name="pauses",
     what="the device rests before each step for as long as a step takes",
-    step=StepChange(screen=8, screen_on=("cuda",), change=lambda workload, _: _RestedSteps(workload)),
+    step=StepChange(
+        screen=8, screen_on=("cuda",), change=lambda workload, _: _RestedSteps(workload)
+    ),
     partial=True,
     any_framework=True,
 )

@@ -78,7 +78,9 @@ def _leave_autogroup(nice: int) -> None:
     Linux groups the processes of a session (sched(7), "The autogroup feature"). Where that is off, nothing changes.
     """
     with suppress(OSError):
-        os.setpgid(0, os.getpgid(os.getppid()))  # the leader of a process group cannot begin a session
+        os.setpgid(
+            0, os.getpgid(os.getppid())
+        )  # the leader of a process group cannot begin a session
         os.setsid()
         _AUTOGROUP.write_text(str(nice))
 

@@ -65,7 +65,9 @@ def _reason_against(target: Target) -> str | None:
 
 
 def _without_effect(unmodified: Sequence[StepRow], changed: Sequence[StepRow]) -> str | None:
-    faults = [mean([row.get("page_faults") or 0 for row in rows] or [0]) for rows in (unmodified, changed)]
+    faults = [
+        mean([row.get("page_faults") or 0 for row in rows] or [0]) for rows in (unmodified, changed)
+    ]
     if faults[0] >= FEW_FAULTS and faults[1] < _LEFT * faults[0]:
         return f"it takes {faults[1]:,.0f} page faults a step, and the unmodified step {faults[0]:,.0f}"
     waits = [waiting_share(rows) or 0.0 for rows in (unmodified, changed)]
@@ -82,7 +84,9 @@ FACTOR = Factor(
     what="the step's operators run without the code between them",
     step=StepChange(
         reason_against=_reason_against,
-        changed_results=lambda _: "what the host computes, e.g. a learning rate, stays that of one step",
+        changed_results=lambda _: (
+            "what the host computes, e.g. a learning rate, stays that of one step"
+        ),
         change=lambda workload, _: _ReplayedSteps(workload),
         without_effect=_without_effect,
     ),

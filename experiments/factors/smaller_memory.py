@@ -21,7 +21,10 @@ class _FullSteps(ChangedSteps):
 
     def __init__(self, workload: Any, target: Target) -> None:
         super().__init__(workload)
-        self._shares, self._limit_bytes = target.memory_shares, target.configuration.memory_limit_bytes
+        self._shares, self._limit_bytes = (
+            target.memory_shares,
+            target.configuration.memory_limit_bytes,
+        )
 
     def load(self, batch: int) -> None:
         empty_cache(self.device)

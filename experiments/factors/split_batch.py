@@ -31,7 +31,10 @@ def _split(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
         bind(runnable.overload, slice_batch(runnable.arguments, call, first, None)),
         bind(runnable.overload, slice_batch(runnable.arguments, call, second, first)),
     )
-    returned, written = results_of(runnable.run()), changed_operands(runnable.overload, runnable.arguments)
+    returned, written = (
+        results_of(runnable.run()),
+        changed_operands(runnable.overload, runnable.arguments),
+    )
     if written and not besides(returned, written):
         return replace(runnable, run=lambda: [half() for half in halves])
     shapes = [None if one is None else tuple(one.shape) for one in returned]

@@ -18,7 +18,9 @@ def _usual() -> int:
 
 
 def _half() -> str | None:
-    return f"half of {_usual()} threads is one, which is a change of its own" if _usual() < 4 else None
+    return (
+        f"half of {_usual()} threads is one, which is a change of its own" if _usual() < 4 else None
+    )
 
 
 def _physical() -> str | None:
@@ -26,7 +28,9 @@ def _physical() -> str | None:
     if cores is None:
         return "the system does not say which processors share a core"
     few = threads <= cores
-    return f"threads are no more than physical cores already ({threads} of {cores})" if few else None
+    return (
+        f"threads are no more than physical cores already ({threads} of {cores})" if few else None
+    )
 
 
 @contextmanager
@@ -45,7 +49,9 @@ def _to_one(_: Target) -> None:
     import_torch().set_num_threads(1)
 
 
-def _steps_on(threads: Callable[[], int], how: str, common: int, why_not: Callable[[], str | None]) -> StepChange:
+def _steps_on(
+    threads: Callable[[], int], how: str, common: int, why_not: Callable[[], str | None]
+) -> StepChange:
     return StepChange(
         how=how,
         variables=lambda: {"OMP_NUM_THREADS": str(threads())},

@@ -18,7 +18,9 @@ def _reason_against(family: CallFamily) -> str | None:
     if not any(number.operands for number in numbers):
         return "the numbers of its operands are not recorded"
     denormal = any(number.denormals >= LEAST_DENORMAL for number in numbers)
-    repeated = any(number.distinct is not None and number.distinct < _FEW_DISTINCT for number in numbers)
+    repeated = any(
+        number.distinct is not None and number.distinct < _FEW_DISTINCT for number in numbers
+    )
     return (
         None
         if denormal or repeated
@@ -28,13 +30,19 @@ def _reason_against(family: CallFamily) -> str | None:
 
 def _usual(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     call = replace(runnable.call, numbers=CallNumbers())
-    tensor = next((argument for argument in runnable.arguments if hasattr(argument, "device")), None)
+    tensor = next(
+        (argument for argument in runnable.arguments if hasattr(argument, "device")), None
+    )
     device = "cpu" if tensor is None else str(tensor.device)
-    return runnable.with_arguments(rebuild(call, device, seed=call.batch or 0, try_run=False).arguments)
+    return runnable.with_arguments(
+        rebuild(call, device, seed=call.batch or 0, try_run=False).arguments
+    )
 
 
 FACTOR = Factor(
     name="usual_values",
     what="operands have usual numbers, and indices are random",
-    term=TermChange(needs_evidence=True, reason_against=_reason_against, call=_usual, same_work=True),
+    term=TermChange(
+        needs_evidence=True, reason_against=_reason_against, call=_usual, same_work=True
+    ),
 )

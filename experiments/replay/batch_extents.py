@@ -23,8 +23,12 @@ def slice_batch(
 ) -> list[Any]:
     """The arguments of a call on consecutive samples, as views of those on all; `skipped` is on the samples before."""
 
-    def view(tensor: Any, whole: TensorArgument, wanted: TensorArgument, before: TensorArgument | None) -> Any:
-        differing = [d for d, (a, b) in enumerate(zip(whole.shape, wanted.shape, strict=True)) if a != b]
+    def view(
+        tensor: Any, whole: TensorArgument, wanted: TensorArgument, before: TensorArgument | None
+    ) -> Any:
+        differing = [
+            d for d, (a, b) in enumerate(zip(whole.shape, wanted.shape, strict=True)) if a != b
+        ]
         if not differing:
             return tensor
         if len(differing) > 1:
@@ -33,18 +37,24 @@ def slice_batch(
         start = 0 if before is None else before.shape[dimension]
         return tensor.narrow(dimension, start, wanted.shape[dimension])
 
-    return _map(arguments, call.arguments, part.arguments, skipped.arguments if skipped else None, view)
+    return _map(
+        arguments, call.arguments, part.arguments, skipped.arguments if skipped else None, view
+    )
 
 
 def pad_batch(arguments: Sequence[Any], call: RecordedCall, larger: RecordedCall) -> list[Any]:
     """The arguments of a call on more samples: the tensors, then zeros."""
 
-    def pad(tensor: Any, recorded: TensorArgument, wanted: TensorArgument, _: TensorArgument | None) -> Any:
+    def pad(
+        tensor: Any, recorded: TensorArgument, wanted: TensorArgument, _: TensorArgument | None
+    ) -> Any:
         if recorded.shape == wanted.shape:
             return tensor
         padded = tensor.new_zeros(storage_elements(wanted))
         padded = (
-            padded.view(wanted.shape) if wanted.strides is None else padded.as_strided(wanted.shape, wanted.strides)
+            padded.view(wanted.shape)
+            if wanted.strides is None
+            else padded.as_strided(wanted.shape, wanted.strides)
         )
         inner = padded
         for dimension, extent in enumerate(recorded.shape):

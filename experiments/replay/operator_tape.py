@@ -26,7 +26,9 @@ _ROUNDING = 1e-2  # of the size of a tensor
 
 class _Place(NamedTuple):
     result: int
-    view: tuple[Any, ...] | None  # size, strides and offset; None for the result as the operator returned it
+    view: (
+        tuple[Any, ...] | None
+    )  # size, strides and offset; None for the result as the operator returned it
 
 
 @dataclass
@@ -35,7 +37,9 @@ class _Call:
     arguments: list[Any]  # its arguments; a result of the step is a `_Place`, also inside lists
     named: dict[str, Any]  # the same, by name
     filled: tuple[tuple[int, ...], tuple[str, ...]]  # where arguments and `named` have a `_Place`
-    results: list[tuple[int, int]]  # position among the returned values and number of each new result
+    results: list[
+        tuple[int, int]
+    ]  # position among the returned values and number of each new result
     freed: list[int]  # numbers of the results that the step freed before this call
 
 
@@ -56,7 +60,10 @@ class OperatorTape:
         self._returned = tree_map(recorder.place, result)
         self._kept: list[Any] = []
         if check:
-            expected = [tensor.detach().clone() for tensor in (*_tensors(tree_leaves(result)), *recorder.changed())]
+            expected = [
+                tensor.detach().clone()
+                for tensor in (*_tensors(tree_leaves(result)), *recorder.changed())
+            ]
             recorder.restore()
             found = [*_tensors(tree_leaves(self.replay())), *recorder.changed()]
             if not all(map(_alike, expected, found)):
@@ -73,7 +80,11 @@ class OperatorTape:
                 for number in call.freed:
                     kept[number] = None
                 _run(call, kept)
-            return tree_map(lambda one: _filled(one, kept), self._returned, is_leaf=lambda one: isinstance(one, _Place))
+            return tree_map(
+                lambda one: _filled(one, kept),
+                self._returned,
+                is_leaf=lambda one: isinstance(one, _Place),
+            )
 
 
 def _run(call: _Call, kept: list[Any]) -> None:
@@ -105,10 +116,14 @@ class _Recorder(TorchDispatchMode):
         self.calls: list[_Call] = []
         self.live: list[StorageWeakRef] = []
         self._keep = keep
-        self._before: dict[tuple[Any, ...], tuple[Any, Any]] = {}  # changed tensors with their former values
+        self._before: dict[
+            tuple[Any, ...], tuple[Any, Any]
+        ] = {}  # changed tensors with their former values
         self._unfreed: dict[int, StorageWeakRef] = {}
         self._numbers: dict[int, int] = {}  # results by address of their storage
-        self._made: list[tuple[Any, ...]] = []  # by result, the form in which the operator returned it
+        self._made: list[
+            tuple[Any, ...]
+        ] = []  # by result, the form in which the operator returned it
 
     def changed(self) -> list[Any]:
         """The tensors that the step changed and did not make, as they are now."""
@@ -121,12 +136,19 @@ class _Recorder(TorchDispatchMode):
                 one.copy_(before)
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         del types
         kwargs = kwargs or {}
         given = {_address(tensor) for tensor in _tensors([*args, *kwargs.values()])}
-        arguments, named = [self.place(arg) for arg in args], {name: self.place(one) for name, one in kwargs.items()}
+        arguments, named = (
+            [self.place(arg) for arg in args],
+            {name: self.place(one) for name, one in kwargs.items()},
+        )
         positions = tuple(position for position, one in enumerate(arguments) if _has_place(one))
         names = tuple(name for name, one in named.items() if _has_place(one))
         writes = _written(func, arguments, named)
@@ -138,7 +160,11 @@ class _Recorder(TorchDispatchMode):
             raise CurvescopeError(f"the operator {func} returns lists of tensors in a tuple")
         results = []
         for position, one in enumerate(values):
-            if isinstance(one, torch.Tensor) and (at := _address(one)) not in given and at not in self._numbers:
+            if (
+                isinstance(one, torch.Tensor)
+                and (at := _address(one)) not in given
+                and at not in self._numbers
+            ):
                 results.append((position, self._new(one)))
         if results or writes or not _tensors(values):
             freed = [number for number, one in self._unfreed.items() if one.expired()]
@@ -179,12 +205,18 @@ def _tensors(values: Iterable[Any]) -> list[Any]:
 
 
 def _has_place(value: Any) -> bool:
-    return any(isinstance(one, _Place) for one in value) if isinstance(value, list) else isinstance(value, _Place)
+    return (
+        any(isinstance(one, _Place) for one in value)
+        if isinstance(value, list)
+        else isinstance(value, _Place)
+    )
 
 
 def _written(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     schema = func._schema
-    of_name = dict(zip((argument.name for argument in schema.arguments), arguments, strict=False)) | dict(named)
+    of_name = dict(
+        zip((argument.name for argument in schema.arguments), arguments, strict=False)
+    ) | dict(named)
     written = [schema.arguments[index].name for index in sorted(written_arguments(schema))]
     return [of_name[name] for name in written if name in of_name]
 
@@ -194,7 +226,10 @@ def _alike(one: Any, other: Any) -> bool:
     if one.shape != other.shape:
         return False
     if one.dtype not in (torch.float32, torch.float64):
-        one, other = (value.to(torch.complex128 if value.is_complex() else torch.float64) for value in (one, other))
+        one, other = (
+            value.to(torch.complex128 if value.is_complex() else torch.float64)
+            for value in (one, other)
+        )
     finite = torch.isfinite(one)
     if not finite.all():
         if not torch.equal(finite, torch.isfinite(other)):
@@ -206,7 +241,9 @@ def _alike(one: Any, other: Any) -> bool:
 def _address(tensor: Any) -> int:
     plain = tensor.layout == torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter)
     if not plain or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
-        raise CurvescopeError("the step uses tensors that are no plain arrays, e.g. sparse or complex conjugates")
+        raise CurvescopeError(
+            "the step uses tensors that are no plain arrays, e.g. sparse or complex conjugates"
+        )
     return int(tensor.untyped_storage()._cdata)
 
 

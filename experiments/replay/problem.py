@@ -35,7 +35,9 @@ class ReplayProblem:
 
     call: RecordedCall
     precision: str = "fp32"
-    inputs: tuple[int, ...] = ()  # arguments that depend on the batch size, which the step has just written
+    inputs: tuple[
+        int, ...
+    ] = ()  # arguments that depend on the batch size, which the step has just written
 
     @property
     def label(self) -> str:
@@ -53,9 +55,12 @@ class ReplayProblem:
             else []
             for argument in arguments
         ]
-        dtypes = [argument.dtype if isinstance(argument, TensorArgument) else "" for argument in arguments]
+        dtypes = [
+            argument.dtype if isinstance(argument, TensorArgument) else "" for argument in arguments
+        ]
         concrete = [
-            json.loads(json.dumps(argument.value)) if isinstance(argument, Value) else None for argument in arguments
+            json.loads(json.dumps(argument.value)) if isinstance(argument, Value) else None
+            for argument in arguments
         ]
         return work(self.call.op, shapes, dtypes, concrete) if arguments else UNKNOWN
 
@@ -74,7 +79,12 @@ class ReplayProblem:
         except CannotReplay as error:
             raise UnsupportedError(str(error)) from error
         arguments = [replayed.arguments[index] for index in self.inputs]
-        inputs = [tensor for argument in arguments for tensor in results_of([argument]) if tensor is not None]
+        inputs = [
+            tensor
+            for argument in arguments
+            for tensor in results_of([argument])
+            if tensor is not None
+        ]
         kept = deque[Any](maxlen=1)
 
         def before() -> None:
@@ -82,7 +92,9 @@ class ReplayProblem:
             for tensor in inputs:
                 tensor.sum()
 
-        return Prepared(lambda: kept.append(replayed.run()), lambda: None, self.call.op, before=before)
+        return Prepared(
+            lambda: kept.append(replayed.run()), lambda: None, self.call.op, before=before
+        )
 
 
 @dataclass(frozen=True)
@@ -101,7 +113,10 @@ class ReplaySweep:
 
     def calls(self, batch: int) -> int:
         """Number of these calls in one step; at batch sizes that were not recorded, that of the nearest one."""
-        return sum(one.calls[min(one.calls, key=lambda known: abs(known - batch))].calls for one in self.families)
+        return sum(
+            one.calls[min(one.calls, key=lambda known: abs(known - batch))].calls
+            for one in self.families
+        )
 
     def kernels(self, batch: int) -> tuple[str, ...] | None:
         """Names of the kernels that the recorded calls ran; None if unknown."""
@@ -129,7 +144,10 @@ class ReplayPlan:
 
 
 def plan_replay(
-    found: Sequence[CallFamily], batches: Sequence[int] | None, share: float, precision: str = "fp32"
+    found: Sequence[CallFamily],
+    batches: Sequence[int] | None,
+    share: float,
+    precision: str = "fp32",
 ) -> ReplayPlan:
     """Choose the calls to replay; without batch sizes, those recorded of each call.
 
@@ -143,16 +161,22 @@ def plan_replay(
             break
         kept.append(one)
         reached += one.duration_ns
-    plan = ReplayPlan([], minor=len(found) - len(kept), minor_share=1 - reached / total if total else 0.0)
+    plan = ReplayPlan(
+        [], minor=len(found) - len(kept), minor_share=1 - reached / total if total else 0.0
+    )
     alike: dict[object, list[tuple[CallFamily, dict[int, ReplayProblem]]]] = {}
     for one in sorted(kept, key=lambda family: family.largest.position):
         problems = _problems(one, batches, precision, plan.left_out)
         if problems:
-            texts = tuple((batch, encode_arguments(p.call.arguments)) for batch, p in problems.items())
+            texts = tuple(
+                (batch, encode_arguments(p.call.arguments)) for batch, p in problems.items()
+            )
             alike.setdefault((one.largest.op, one.largest.phase, texts), []).append((one, problems))
     for same in alike.values():
         call, problems = same[0][0].largest, same[0][1]
-        layers = tuple(dict.fromkeys(one.largest.layer for one, _ in same if one.largest.layer is not None))
+        layers = tuple(
+            dict.fromkeys(one.largest.layer for one, _ in same if one.largest.layer is not None)
+        )
         label = " ".join(filter(None, (f"{call.position:05d}", call.layer, call.phase, call.op)))
         sweep = Sweep(label, "batch", problems, layers, call.phase)
         plan.sweeps.append(ReplaySweep(sweep, tuple(one for one, _ in same)))
@@ -194,7 +218,11 @@ def replayed_kernels(recording: Recording) -> Mapping[int, list[str]]:
     """By batch size, names of the kernels in the profiled calls of a recorded replay, longest first."""
     steps = recording.frame("steps", ["step", "batch"])
     kernels = recording.frame("kernels", ["name", "step", "duration_ns"]).merge(steps, on="step")
-    times = kernels.groupby(["batch", "name"], observed=True)["duration_ns"].sum().sort_values(ascending=False)
+    times = (
+        kernels.groupby(["batch", "name"], observed=True)["duration_ns"]
+        .sum()
+        .sort_values(ascending=False)
+    )
     found: dict[int, list[str]] = {}
     for batch, name in times.index:
         found.setdefault(int(batch), []).append(name)

@@ -15,7 +15,13 @@ from types import MappingProxyType
 from typing import Any
 
 from ...base.torch_runtime import import_torch
-from ...profiling.recording.operators import Argument, TensorArgument, TensorList, Value, written_arguments
+from ...profiling.recording.operators import (
+    Argument,
+    TensorArgument,
+    TensorList,
+    Value,
+    written_arguments,
+)
 from .recorded_call import CannotReplay, RecordedCall, tensors_of
 from .values import Values, dtype_of, storage_elements
 
@@ -24,13 +30,17 @@ _MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "cha
 _LAYOUTS = ("strided",)
 # c10::ScalarType by number; quantized types and those of bits have no place in a step.
 _SCALAR_TYPES = {
-    **dict(enumerate(("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"))),
+    **dict(
+        enumerate(("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"))
+    ),
     **dict(enumerate(("complex32", "complex64", "complex128", "bool"), 8)),
     15: "bfloat16",
     **dict(enumerate(("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"), 23)),
     **dict(enumerate(("uint16", "uint32", "uint64"), 27)),
 }
-_POSITIONS = "List[Optional[Tensor]]"  # positions along the dimensions of a tensor, of `index` and its kin
+_POSITIONS = (
+    "List[Optional[Tensor]]"  # positions along the dimensions of a tensor, of `index` and its kin
+)
 _NUMBERS = ("number", "Scalar", "complex")
 _INTEGERS = ("int", "SymInt", "ScalarType", "Layout", "MemoryFormat", *_NUMBERS)
 _SCALARS: tuple[tuple[type, tuple[str, ...]], ...] = (
@@ -48,7 +58,9 @@ class Replayed:
     call: RecordedCall
     overload: Any  # torch's operator, an `OpOverload`
     arguments: tuple[Any, ...]  # values in the order of the schema; tensors for tensors
-    run: Callable[[], Any]  # runs the operator once and returns its results; on a GPU the work is only queued
+    run: Callable[
+        [], Any
+    ]  # runs the operator once and returns its results; on a GPU the work is only queued
     notes: tuple[str, ...] = ()  # assumptions, one clause each
 
 
@@ -56,7 +68,11 @@ def bind(overload: Any, arguments: Sequence[Any]) -> Callable[[], Any]:
     """A function that runs an operator on these arguments."""
     pairs = list(zip(overload._schema.arguments, arguments, strict=True))
     positional = [value for argument, value in pairs if not argument.kwarg_only]
-    return partial(overload, *positional, **{argument.name: value for argument, value in pairs if argument.kwarg_only})
+    return partial(
+        overload,
+        *positional,
+        **{argument.name: value for argument, value in pairs if argument.kwarg_only},
+    )
 
 
 def rebuild(
@@ -74,13 +90,19 @@ def rebuild(
     overload = _find_overload(torch, call)
     schema = overload._schema
     # Those that only receive results need no values.
-    mutated = frozenset(index for index in written_arguments(schema) if not schema.arguments[index].is_out)
-    values = Values(torch, call, [argument.name for argument in schema.arguments], mutated, device, seed)
+    mutated = frozenset(
+        index for index in written_arguments(schema) if not schema.arguments[index].is_out
+    )
+    values = Values(
+        torch, call, [argument.name for argument in schema.arguments], mutated, device, seed
+    )
     notes: list[str] = []
     recorded = (*call.arguments, *[_Default] * (len(schema.arguments) - len(call.arguments)))
     try:
         arguments = [
-            given[index] if index in given else _argument(torch, values, index, kind, argument, device, notes)
+            given[index]
+            if index in given
+            else _argument(torch, values, index, kind, argument, device, notes)
             for index, (kind, argument) in enumerate(zip(schema.arguments, recorded, strict=True))
         ]
         values.finish(arguments)
@@ -89,10 +111,19 @@ def rebuild(
             run()
     except CannotReplay:
         raise
-    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, MemoryError) as error:
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+        IndexError,
+        NotImplementedError,
+        MemoryError,
+    ) as error:
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise CannotReplay(f"torch refuses it: {first_line}") from error
-    return Replayed(call=call, overload=overload, arguments=tuple(arguments), run=run, notes=tuple(notes))
+    return Replayed(
+        call=call, overload=overload, arguments=tuple(arguments), run=run, notes=tuple(notes)
+    )
 
 
 def _find_overload(torch: Any, call: RecordedCall) -> Any:
@@ -103,7 +134,11 @@ def _find_overload(torch: Any, call: RecordedCall) -> Any:
         raise CannotReplay("it is no operator of torch's schemas")
     if namespace in ("c10d", "_c10d_functional"):
         raise CannotReplay("it needs the other ranks")
-    fitting = [(score, -i, s) for i, s in enumerate(schemas) if (score := _score(call.arguments, s.arguments))]
+    fitting = [
+        (score, -i, s)
+        for i, s in enumerate(schemas)
+        if (score := _score(call.arguments, s.arguments))
+    ]
     for _, _, schema in sorted(fitting, reverse=True, key=lambda entry: entry[:2]):
         packet = getattr(getattr(torch.ops, namespace), name, None)
         overload = getattr(packet, schema.overload_name or "default", None)
@@ -114,7 +149,9 @@ def _find_overload(torch: Any, call: RecordedCall) -> Any:
 
 def _score(recorded: Sequence[Argument], schema: Sequence[Any]) -> int:
     """How well recorded arguments fit a schema, at least 1; 0 if they do not."""
-    if len(recorded) > len(schema) or not all(a.has_default_value() for a in schema[len(recorded) :]):
+    if len(recorded) > len(schema) or not all(
+        a.has_default_value() for a in schema[len(recorded) :]
+    ):
         return 0
     total = 1
     for argument, kind in zip(recorded, schema, strict=False):
@@ -129,7 +166,9 @@ def _fit(argument: Argument, kind: str) -> int:
     """How well one argument fits a type: 0 not at all, 1 possibly, 2 exactly."""
     optional = kind.startswith("Optional[")
     inner = kind.removeprefix("Optional[").removesuffix("]") if optional else kind
-    if argument is None:  # None, or a value that profilers do not record: a text, a device, indices of `index`
+    if (
+        argument is None
+    ):  # None, or a value that profilers do not record: a text, a device, indices of `index`
         unrecorded = ("str", "Device", "Generator", "Stream", "Tensor", _POSITIONS, "Layout")
         return 2 if optional else int(inner in unrecorded)
     if isinstance(argument, TensorArgument):
@@ -155,9 +194,15 @@ class _Default:
     """Stands for an argument that keeps the default of the schema."""
 
 
-def _argument(torch: Any, values: Values, index: int, kind: Any, recorded: Any, device: str, notes: list[str]) -> Any:
+def _argument(
+    torch: Any, values: Values, index: int, kind: Any, recorded: Any, device: str, notes: list[str]
+) -> Any:
     declared = str(kind.real_type)
-    inner = declared.removeprefix("Optional[").removesuffix("]") if declared.startswith("Optional[") else declared
+    inner = (
+        declared.removeprefix("Optional[").removesuffix("]")
+        if declared.startswith("Optional[")
+        else declared
+    )
     if inner == "Device":
         return torch.device(device)
     if recorded is _Default:

@@ -15,7 +15,13 @@ from typing import Any, TypeAlias
 
 from ...base.torch_runtime import import_torch, pick_device
 from ...profiling.recording.operand_numbers import CallNumbers, decode_numbers
-from ...profiling.recording.operators import Argument, TensorArgument, TensorList, Value, decode_arguments
+from ...profiling.recording.operators import (
+    Argument,
+    TensorArgument,
+    TensorList,
+    Value,
+    decode_arguments,
+)
 from ...profiling.recording.store import Recording
 
 # A number of an argument: its argument, then the tensor in a list, the kind of number, and the dimension.
@@ -36,23 +42,35 @@ class RecordedCall:
     phase: str | None = None  # forward, backward or optimizer; None if unknown
     batch: int | None = None  # batch size of the step; None if unknown
     calls: int = 1  # number of equal calls in one step
-    duration_ns: int | None = None  # time of all these calls in one profiled step; None if it was not recorded
-    kernels: tuple[str, ...] | None = None  # names of the kernels that the calls ran, longest first; None if unknown
+    duration_ns: int | None = (
+        None  # time of all these calls in one profiled step; None if it was not recorded
+    )
+    kernels: tuple[str, ...] | None = (
+        None  # names of the kernels that the calls ran, longest first; None if unknown
+    )
     position: int = 0  # position of the first of the calls among the operators of the step
-    numbers: CallNumbers = field(default_factory=CallNumbers)  # what the numbers in its operands were like
+    numbers: CallNumbers = field(
+        default_factory=CallNumbers
+    )  # what the numbers in its operands were like
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> RecordedCall:
         """The call in a row of the table `operators`."""
-        known = {name: row.get(name) for name in ("layer", "phase", "batch", "calls", "duration_ns", "position")}
+        known = {
+            name: row.get(name)
+            for name in ("layer", "phase", "batch", "calls", "duration_ns", "position")
+        }
         kernels = None if row["kernels"] is None else tuple(row["kernels"].split(" | "))
         numbers = decode_numbers(row.get("numbers"))
-        return cls(row["op"], decode_arguments(row["arguments"]), kernels=kernels, numbers=numbers, **known)  # type: ignore[arg-type]
+        arguments = decode_arguments(row["arguments"])
+        return cls(row["op"], arguments, kernels=kernels, numbers=numbers, **known)  # type: ignore[arg-type]
 
     @property
     def label(self) -> str:
         """Operator and shapes of its tensors, e.g. `aten::linear 8x9216, 4096x9216, 4096`."""
-        shapes = ("x".join(map(str, tensor.shape)) or "scalar" for tensor in tensors_of(self.arguments))
+        shapes = (
+            "x".join(map(str, tensor.shape)) or "scalar" for tensor in tensors_of(self.arguments)
+        )
         return f"{self.op} {', '.join(shapes)}".rstrip()
 
 
@@ -171,13 +189,17 @@ class CallFamily:
         if batch in self.calls:
             return self.calls[batch]
         if len(self.calls) < 2:
-            raise CannotReplay(f"only batch size {max(self.calls)} was recorded, so what depends on it is not known")
+            raise CannotReplay(
+                f"only batch size {max(self.calls)} was recorded, so what depends on it is not known"
+            )
         nearest = self.calls[min(self.calls, key=lambda recorded: abs(recorded - batch))]
         numbers: dict[NumberPath, int] = {}
         for path, rule in self.rules.items():
             value = None if rule is None else rule.at(batch)
             if value is None:
-                raise CannotReplay(f"{_describe(path)} follows no rule over the recorded batch sizes")
+                raise CannotReplay(
+                    f"{_describe(path)} follows no rule over the recorded batch sizes"
+                )
             numbers[path] = value
         arguments = _mapped(nearest.arguments, lambda path, _: numbers[path])
         return replace(nearest, arguments=arguments, batch=batch, duration_ns=None, kernels=None)
@@ -214,12 +236,16 @@ def _match(group: Mapping[int, list[RecordedCall]], batches: Sequence[int]) -> l
                     used.add(id(call))
                     chosen[batch] = _share(call, family)
         chosen = dict(sorted(chosen.items()))
-        missing = {b: f"no such call was recorded at batch size {b}" for b in batches if b not in chosen}
+        missing = {
+            b: f"no such call was recorded at batch size {b}" for b in batches if b not in chosen
+        }
         matched.append(CallFamily(chosen, _rules(chosen), missing))
     for batch in sorted(set(group) - set(complete)):
         for call in group[batch]:
             if id(call) not in used:
-                missing = {b: f"no call at batch size {b} matches it" for b in batches if b != batch}
+                missing = {
+                    b: f"no call at batch size {b} matches it" for b in batches if b != batch
+                }
                 matched.append(CallFamily({batch: call}, _rules({batch: call}), missing))
     return matched
 
@@ -246,7 +272,9 @@ def _rules(chosen: Mapping[int, RecordedCall]) -> dict[NumberPath, FillRule | No
         if path[-2] == "strides":
             # The stride of a single element is arbitrary.
             extent = (*path[:-2], "shape", path[-1])
-            values = {batch: value for batch, value in values.items() if numbers[batch][extent] != 1} or values
+            values = {
+                batch: value for batch, value in values.items() if numbers[batch][extent] != 1
+            } or values
         rules[path] = find_rule(values)
     return rules
 
@@ -262,7 +290,9 @@ def _kind(argument: Any) -> Any:
     if isinstance(argument, tuple):
         return tuple(map(_kind, argument))
     # Floating-point scalars may depend on the batch size, e.g. 1/b; their values do not change what runs.
-    return type(argument).__name__ if isinstance(argument, float) or _is_number(argument) else argument
+    return (
+        type(argument).__name__ if isinstance(argument, float) or _is_number(argument) else argument
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -273,10 +303,14 @@ def _mapped(value: Any, change: Callable[[NumberPath, int], int], path: NumberPa
     """Arguments with each whole number changed, which has a path."""
     if isinstance(value, TensorArgument):
         shape = tuple(change((*path, "shape", at), extent) for at, extent in enumerate(value.shape))
-        strides = value.strides and tuple(change((*path, "strides", at), one) for at, one in enumerate(value.strides))
+        strides = value.strides and tuple(
+            change((*path, "strides", at), one) for at, one in enumerate(value.strides)
+        )
         return replace(value, shape=shape, strides=strides)
     if isinstance(value, TensorList):
-        return TensorList(tuple(_mapped(one, change, (*path, at)) for at, one in enumerate(value.tensors)))
+        return TensorList(
+            tuple(_mapped(one, change, (*path, at)) for at, one in enumerate(value.tensors))
+        )
     if isinstance(value, Value):
         return Value(_mapped(value.value, change, (*path, "value")))
     if isinstance(value, tuple):
@@ -294,4 +328,8 @@ def _numbers(arguments: Sequence[Argument]) -> dict[NumberPath, int]:
 def _describe(path: NumberPath) -> str:
     words = {"shape": "extent", "strides": "stride", "value": "value"}
     kind = next(part for part in path if isinstance(part, str))
-    return f"{words[kind]} {path[-1]} of argument {path[0]}" if path[-1] != kind else f"value of argument {path[0]}"
+    return (
+        f"{words[kind]} {path[-1]} of argument {path[0]}"
+        if path[-1] != kind
+        else f"value of argument {path[0]}"
+    )

@@ -17,7 +17,9 @@ from .runnable import Runnable
 # What these return is memory as it was.
 _UNDEFINED = ("aten::empty", "aten::new_empty", "aten::resize")
 _PRECISIONS = {
-    precision.torch_dtype: name for name, precision in PRECISIONS.items() if name not in ("tf32", "fp8", "int8")
+    precision.torch_dtype: name
+    for name, precision in PRECISIONS.items()
+    if name not in ("tf32", "fp8", "int8")
 }
 
 
@@ -37,7 +39,11 @@ def changed_operands(overload: Any, arguments: Sequence[Any]) -> list[Any]:
 def besides(returned: Any, written: Sequence[Any]) -> list[Any]:
     """What an operator returned besides the tensors that it wrote; None for results that it left out."""
     known = {operand.untyped_storage().data_ptr() for operand in written}
-    return [one for one in results_of(returned) if one is None or one.untyped_storage().data_ptr() not in known]
+    return [
+        one
+        for one in results_of(returned)
+        if one is None or one.untyped_storage().data_ptr() not in known
+    ]
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,9 @@ class Tried:
     """One run of a call from a fixed state."""
 
     results: list[Any]  # the operands that the call wrote, then what it returned besides
-    terms: list[float]  # products in one element of each, estimated from sizes; their root scales rounding
+    terms: list[
+        float
+    ]  # products in one element of each, estimated from sizes; their root scales rounding
 
 
 def try_call(runnable: Runnable, device: str) -> Tried:
@@ -61,10 +69,14 @@ def try_call(runnable: Runnable, device: str) -> Tried:
         operand.copy_(values)
     if runnable.call.op.startswith(_UNDEFINED):
         results = []
-    sizes = sorted((one.numel() for one in results_of(list(runnable.arguments)) if one is not None), reverse=True)
+    sizes = sorted(
+        (one.numel() for one in results_of(list(runnable.arguments)) if one is not None),
+        reverse=True,
+    )
     # A product of M x K and K x N: MK * KN / MN = K squared.
     terms = [
-        1.0 if result is None or not result.numel() else (prod(sizes[:2]) / result.numel()) ** 0.5 for result in results
+        1.0 if result is None or not result.numel() else (prod(sizes[:2]) / result.numel()) ** 0.5
+        for result in results
     ]
     return Tried(results, terms)
 
@@ -76,7 +88,9 @@ def difference(expected: Tried, found: Tried, *, tf32: bool) -> str | None:
     may round their operands to TF32.
     """
     if len(expected.results) != len(found.results):
-        return f"it returns {counted(len(found.results), 'result')} instead of {len(expected.results)}"
+        return (
+            f"it returns {counted(len(found.results), 'result')} instead of {len(expected.results)}"
+        )
     for one, other, terms in zip(expected.results, found.results, expected.terms, strict=True):
         if (one is None) != (other is None):
             return "it leaves out a result"
@@ -87,7 +101,9 @@ def difference(expected: Tried, found: Tried, *, tf32: bool) -> str | None:
 
 def _differs(expected: Any, found: Any, terms: float, tf32: bool) -> str | None:
     torch = import_torch()
-    if expected.dim() != found.dim() or any(a > b for a, b in zip(expected.shape, found.shape, strict=True)):
+    if expected.dim() != found.dim() or any(
+        a > b for a, b in zip(expected.shape, found.shape, strict=True)
+    ):
         return f"a result has the shape {tuple(found.shape)} instead of {tuple(expected.shape)}"
     for dimension, extent in enumerate(expected.shape):
         found = found.narrow(dimension, 0, extent)
@@ -95,7 +111,11 @@ def _differs(expected: Any, found: Any, terms: float, tf32: bool) -> str | None:
         return None
     precision = _PRECISIONS.get(str(expected.dtype).removeprefix("torch."))
     if precision is None:
-        return None if torch.equal(expected, found) else "numbers that are not rounded differ, e.g. indices"
+        return (
+            None
+            if torch.equal(expected, found)
+            else "numbers that are not rounded differ, e.g. indices"
+        )
     if precision == "fp32" and tf32:
         precision = "tf32"
     expected, found = (one if one.dtype.itemsize > 2 else one.float() for one in (expected, found))
@@ -116,4 +136,6 @@ def _error_and_scale(torch: Any, difference: Any, expected: Any) -> tuple[float,
     """Largest absolute difference, and root mean square of what is expected; 0 for no elements."""
     if not expected.numel():
         return 0.0, 0.0
-    return float(difference.abs().max()), float(torch.linalg.vector_norm(expected) / expected.numel() ** 0.5)
+    return float(difference.abs().max()), float(
+        torch.linalg.vector_norm(expected) / expected.numel() ** 0.5
+    )

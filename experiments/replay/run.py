@@ -61,7 +61,9 @@ def run_term(
     runner = TermRunner(experiment, writer, watch or Watch(), device)
     free = available_bytes(device)
     budget = math.inf if free is None else _SHARE_OF_MEMORY * free
-    term = read_term(recording, experiment.member or experiment.layer, experiment.phase, device, budget)
+    term = read_term(
+        recording, experiment.member or experiment.layer, experiment.phase, device, budget
+    )
     with _settings_of_steps(recording.meta, device):
         runner.prepare(term, backend)
         return runner.run()
@@ -97,13 +99,17 @@ class TermRunner(Runner):
             self._guard((None, batch), lambda condition: self._term.runnables(*condition, batches))
         possible = self.possible()
         for name in possible:
-            if term_change(name).piece and any(is_batch_norm(family.largest) for family in term.families):
+            if term_change(name).piece and any(
+                is_batch_norm(family.largest) for family in term.families
+            ):
                 self.changed_results[name] = "a batch normalisation has the statistics of its piece"
         # With factors that all cannot be changed there is nothing to compare.
         names = [] if self.experiment.factors and not possible else [None, *possible]
         sizes = self.experiment.unmodified if FILLED_WAVE in possible else batches
         self.conditions: list[Condition] = [(None, batch) for batch in sizes if names]
-        self.conditions += [(name, batch) for name in names for batch in batches if name not in (None, FILLED_WAVE)]
+        self.conditions += [
+            (name, batch) for name in names for batch in batches if name not in (None, FILLED_WAVE)
+        ]
 
     def measure(self) -> bool:
         rounds = self.run_rounds(self.conditions)
@@ -123,7 +129,10 @@ class TermRunner(Runner):
             thread.shutdown()
         self.notes += self._term.notes()
         multiple = multiple_of(self.experiment.batches)
-        if ("padded_batch", self.experiment.batches[-1]) in self.conditions and multiple is not None:
+        if (
+            "padded_batch",
+            self.experiment.batches[-1],
+        ) in self.conditions and multiple is not None:
             self.notes.append(f"padded_batch pads the batch to a multiple of {multiple}.")
         if self._waited:
             self.notes.append(f"Left out: {counted(self._waited, 'run')} that waited for the host.")
@@ -175,7 +184,9 @@ class TermRunner(Runner):
 
     def _visit(self, condition: Condition, round_: int) -> None:
         name, batch = condition
-        plain, calls = (self._term.runnables(one, batch, self.experiment.batches) for one in (None, name))
+        plain, calls = (
+            self._term.runnables(one, batch, self.experiment.batches) for one in (None, name)
+        )
         change = term_change(name)
         if name is not None and name not in self._compared:
             self._compare(name, plain, calls, change)
@@ -189,20 +200,32 @@ class TermRunner(Runner):
     def _note_kernels(self, name: str | None, batch: int, calls: Sequence[Runnable]) -> None:
         """Note the kernels of one run; a factor that is to change their choice, and does not, is untested."""
         tried = {factor for factor, _ in self.conditions}
-        choosing = [factor for factor in tried if factor is not None and term_change(factor).only_chooses]
+        choosing = [
+            factor for factor in tried if factor is not None and term_change(factor).only_chooses
+        ]
         if (name, batch) in self._kernels or not choosing or name not in (None, *choosing):
             return
         if (rows := self._backend.record(self._run_of(calls), None, None)) is None:
             return
-        ran = Counter((row["name"], *map(row.get, ("grid_x", "grid_y", "grid_z"))) for row in rows.kernels)
+        ran = Counter(
+            (row["name"], *map(row.get, ("grid_x", "grid_y", "grid_z"))) for row in rows.kernels
+        )
         self._kernels[name, batch] = ran
         fitting = [batch for batch in self.experiment.batches if batch not in self._unfit]
-        pairs = [(self._kernels.get((None, batch)), self._kernels.get((name, batch))) for batch in fitting]
-        if name is not None and all(unmodified and unmodified == changed for unmodified, changed in pairs):
+        pairs = [
+            (self._kernels.get((None, batch)), self._kernels.get((name, batch)))
+            for batch in fitting
+        ]
+        if name is not None and all(
+            unmodified and unmodified == changed for unmodified, changed in pairs
+        ):
             self.untested[name] = _SAME_KERNELS
 
     def _run_of(self, calls: Sequence[Runnable]) -> Callable[[], None]:
-        sequence, kept = [runnable.run for runnable in calls for _ in range(runnable.call.calls)], self._kept
+        sequence, kept = (
+            [runnable.run for runnable in calls for _ in range(runnable.call.calls)],
+            self._kept,
+        )
 
         def run() -> None:
             for call in sequence:
@@ -210,7 +233,9 @@ class TermRunner(Runner):
 
         return run
 
-    def _time(self, calls: Sequence[Runnable], caches: Caches, discarded: int) -> Iterator[dict[str, Any]]:
+    def _time(
+        self, calls: Sequence[Runnable], caches: Caches, discarded: int
+    ) -> Iterator[dict[str, Any]]:
         inputs = [] if caches is not Caches.AS_IN_STEP else self._inputs(calls)
         timer, kept, run = self._backend.timer, self._kept, self._run_of(calls)
         for _ in range(discarded):
@@ -238,7 +263,11 @@ class TermRunner(Runner):
         self._waited += len(samples) - len(counting)
         for sample, of_host in zip(samples, used, strict=True):
             if sample in counting:
-                yield {"start_ns": sample.start_ns, "duration_ns": round(sample.duration_ns), **of_host}
+                yield {
+                    "start_ns": sample.start_ns,
+                    "duration_ns": round(sample.duration_ns),
+                    **of_host,
+                }
 
     def _inputs(self, calls: Sequence[Runnable]) -> list[Any]:
         """The operands that depend on the batch size, if all fit the last-level cache: others no step finds there."""
@@ -258,8 +287,12 @@ class TermRunner(Runner):
         step_bytes = self._term.step_bytes_near(self.experiment.batches[0])
         return Caches.WARM if step_bytes <= self._backend.cache_bytes else Caches.AS_IN_STEP
 
-    def _compare(self, name: str, plain: Sequence[Runnable], changed: Sequence[Runnable], change: TermChange) -> None:
-        if change.call is not None and all(one is other for one, other in zip(plain, changed, strict=True)):
+    def _compare(
+        self, name: str, plain: Sequence[Runnable], changed: Sequence[Runnable], change: TermChange
+    ) -> None:
+        if change.call is not None and all(
+            one is other for one, other in zip(plain, changed, strict=True)
+        ):
             return
         self._compared.add(name)
         if change.same_work:
@@ -283,7 +316,10 @@ class TermRunner(Runner):
             return "none of the term's operators can run in isolation"
         if name == FILLED_WAVE and not self.experiment.waves:
             return "no recorded grid of a kernel says at which batch sizes its last wave is full"
-        if change.piece is not None and change.piece(term.families, self.experiment.batches) is None:
+        if (
+            change.piece is not None
+            and change.piece(term.families, self.experiment.batches) is None
+        ):
             return "the kernel with the most time runs at all sizes"
         by_time = sorted(term.families, key=lambda family: family.duration_ns, reverse=True)
         reasons = [change.reason_against(family) for family in by_time]
@@ -297,6 +333,10 @@ class TermRunner(Runner):
             calls = term.runnables(None, fitting[0], self.experiment.batches) if fitting else []
             if operand_bytes(calls) > self._backend.cache_bytes:
                 return "the operands of the term do not fit the last-level cache"
-        if usual is Caches.AS_IN_STEP and change.caches is Caches.COLD and not any(map(follows_batch, by_time)):
+        if (
+            usual is Caches.AS_IN_STEP
+            and change.caches is Caches.COLD
+            and not any(map(follows_batch, by_time))
+        ):
             return "no operand depends on the batch size, so the step leaves none in the caches"
         return None

@@ -22,8 +22,12 @@ class ReplayedTerm:
     """The calls of one term."""
 
     families: list[CallFamily]  # in the order of the step; those that cannot run are removed
-    step_bytes: dict[int, int]  # of operands of all calls, counted at each use, by recorded batch size
-    block_bytes: frozenset[int]  # sizes of blocks that the process of the steps has freed, see `read_term`
+    step_bytes: dict[
+        int, int
+    ]  # of operands of all calls, counted at each use, by recorded batch size
+    block_bytes: frozenset[
+        int
+    ]  # sizes of blocks that the process of the steps has freed, see `read_term`
     device: str  # `cpu` or `cuda:N`
     budget_bytes: float  # memory for operands that are kept from visit to visit
     left_out: list[tuple[CallFamily, str]] = field(default_factory=list)  # that cannot run, and why
@@ -51,15 +55,25 @@ class ReplayedTerm:
 
     def notes(self) -> list[str]:
         """What is left out, with its share of the term's operators, and what is assumed; one sentence each."""
-        total_ns = sum(one.duration_ns for one in (*self.families, *(family for family, _ in self.left_out)))
+        total_ns = sum(
+            one.duration_ns for one in (*self.families, *(family for family, _ in self.left_out))
+        )
         notes = []
         for family, reason in self.left_out:
-            share = f" ({family.duration_ns / total_ns:.0%} of the term's operators)" if total_ns else ""
+            share = (
+                f" ({family.duration_ns / total_ns:.0%} of the term's operators)"
+                if total_ns
+                else ""
+            )
             notes.append(f"{family.largest.label} is left out{share}: {reason}.")
         if not self.families and not self.left_out:
             notes.append("The recording has no operator calls of this term.")
-        assumed = (note for built in self._built.values() for runnable in built for note in runnable.notes)
-        return list(dict.fromkeys([*notes, *(f"{note[:1].upper()}{note[1:]}." for note in assumed)]))
+        assumed = (
+            note for built in self._built.values() for runnable in built for note in runnable.notes
+        )
+        return list(
+            dict.fromkeys([*notes, *(f"{note[:1].upper()}{note[1:]}." for note in assumed)])
+        )
 
     def _nearest(self, batch: int) -> int:
         return min(self.step_bytes, key=lambda recorded: abs(recorded - batch))
@@ -69,11 +83,17 @@ class ReplayedTerm:
         found: list[Runnable] = []
         for family in [one for one in self.families if self._nearest(batch) in one.calls]:
             try:
-                found.append(Runnable.of(family, self._rebuild(family, family.at(batch)), converted=self._converted))
+                found.append(
+                    Runnable.of(
+                        family, self._rebuild(family, family.at(batch)), converted=self._converted
+                    )
+                )
             except CannotReplay as error:
                 if isinstance(error.__cause__, Exception) and memory_ran_out(error.__cause__):
                     raise error.__cause__ from None
-                if batch not in family.calls:  # of a finer grid: without the call, its neighbours would look too long
+                if (
+                    batch not in family.calls
+                ):  # of a finer grid: without the call, its neighbours would look too long
                     raise
                 self.families.remove(family)
                 self.left_out.append((family, str(error)))
@@ -133,7 +153,9 @@ def read_term(
     blocks = set()
     for call in everything:
         assert call.batch is not None
-        operands = [_bytes(replace(call, arguments=(tensor,))) for tensor in tensors_of(call.arguments)]
+        operands = [
+            _bytes(replace(call, arguments=(tensor,))) for tensor in tensors_of(call.arguments)
+        ]
         step_bytes[call.batch] = step_bytes.get(call.batch, 0) + call.calls * sum(operands)
         blocks.update(operands)
     own = families([call for call in everything if (call.layer, call.phase) == (layer, phase)])
@@ -163,6 +185,13 @@ def _bytes(call: RecordedCall) -> int:
 
 def operand_bytes(runnables: Sequence[Runnable]) -> int:
     """Memory of all operands, each once."""
-    tensors = [one for runnable in runnables for one in results_of(list(runnable.arguments)) if one is not None]
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    tensors = [
+        one
+        for runnable in runnables
+        for one in results_of(list(runnable.arguments))
+        if one is not None
+    ]
+    storages = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors
+    }
     return sum(storages.values())

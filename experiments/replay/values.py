@@ -52,7 +52,13 @@ class Values:
     """Creates the tensors of one call; names are those of the schema, `mutated` what the operator changes in place."""
 
     def __init__(
-        self, torch: Any, call: RecordedCall, names: Sequence[str], mutated: frozenset[int], device: str, seed: int
+        self,
+        torch: Any,
+        call: RecordedCall,
+        names: Sequence[str],
+        mutated: frozenset[int],
+        device: str,
+        seed: int,
     ) -> None:
         self._torch, self._names, self._mutated, self._device = torch, names, mutated, device
         self._op = call.op.partition("::")[2]
@@ -60,7 +66,9 @@ class Values:
         self._numbers = call.numbers.operands
         self._generator = torch.Generator(device=device).manual_seed(seed)
         single = (one for one in call.arguments if isinstance(one, TensorArgument) and one.shape)
-        self._list_dtype = next((one.dtype for one in single), "float")  # profilers do not record that of lists
+        self._list_dtype = next(
+            (one.dtype for one in single), "float"
+        )  # profilers do not record that of lists
 
     def tensor(self, recorded: TensorArgument, index: int) -> Any:
         """A tensor like the recorded one."""
@@ -69,12 +77,16 @@ class Values:
         number = not recorded.shape and recorded.dtype in ("double", "long int") and index > 0
         device = "cpu" if number and index not in self._mutated else self._device
         strides = recorded.strides
-        if strides is not None and any(n > 1 and not s for n, s in zip(recorded.shape, strides, strict=True)):
+        if strides is not None and any(
+            n > 1 and not s for n, s in zip(recorded.shape, strides, strict=True)
+        ):
             # The elements of an expanded tensor share memory, which cannot be filled through it.
             memory = self._torch.empty(storage_elements(recorded), dtype=dtype, device=device)
             return self._filled(memory, recorded, index).as_strided(recorded.shape, strides)
         if strides is None:
-            return self._filled(self._torch.empty(recorded.shape, dtype=dtype, device=device), recorded, index)
+            return self._filled(
+                self._torch.empty(recorded.shape, dtype=dtype, device=device), recorded, index
+            )
         made = self._torch.empty_strided(recorded.shape, strides, dtype=dtype, device=device)
         return self._filled(made, recorded, index)
 
@@ -83,7 +95,9 @@ class Values:
 
         They are whole numbers, if the type is not recorded; `index` is the list's, `dimension` the position in it.
         """
-        made = self.tensor(replace(recorded, dtype=recorded.dtype or "long int", strides=None), index)
+        made = self.tensor(
+            replace(recorded, dtype=recorded.dtype or "long int", strides=None), index
+        )
         extents = _shape(self._recorded.get("self"))
         if made.dtype != self._torch.bool and dimension < len(extents):
             self._fill_indices(made, index, extents[dimension])
@@ -155,7 +169,9 @@ class Values:
             return count
         if weight := _shape(recorded.get("weight")):
             return weight[0]
-        extents = _extents(recorded, "sizes", "self_sizes", "input_sizes") or _shape(recorded.get("self"))
+        extents = _extents(recorded, "sizes", "self_sizes", "input_sizes") or _shape(
+            recorded.get("self")
+        )
         if (dim := _number(recorded.get("dim"))) is not None and extents:
             return extents[dim]
         if "unpool" in self._op or "pool" in self._op:
@@ -168,7 +184,10 @@ class Values:
         if self._op.startswith("adaptive"):
             geometry = [list(indices.shape[2:])]
         else:
-            geometry = [arguments[name] for name in ("kernel_size", "stride", "padding", "dilation", "ceil_mode")]
+            geometry = [
+                arguments[name]
+                for name in ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+            ]
         indices.copy_(forward(image, *geometry)[1])
 
 

@@ -30,7 +30,9 @@ class Prepared(NamedTuple):
     """A problem ready to run; on a GPU runs only queue the work, in the stream of the timer's events."""
 
     run: Run
-    result: Callable[[], Array | None]  # as float64 on the host, or None where the kernel keeps no result
+    result: Callable[
+        [], Array | None
+    ]  # as float64 on the host, or None where the kernel keeps no result
     kernel: str  # name of the kernel, for backends without a profiler
     inner: int = 1  # repetitions of the problem in one run, to avoid call overhead
     before: Run | None = None  # runs before every sample, untimed
@@ -131,7 +133,9 @@ def peak_problem(backend: Backend, precision: str) -> Problem:
     try:
         return backend.peak(precision)
     except UnsupportedError as error:
-        raise CurvescopeError(f"The arithmetic peak of {precision} cannot be measured: {error}.") from error
+        raise CurvescopeError(
+            f"The arithmetic peak of {precision} cannot be measured: {error}."
+        ) from error
 
 
 def open_backend(name: str, device: str | None = None) -> Backend:

@@ -15,7 +15,15 @@ import numpy as np
 from ...profiling.hardware.precisions import PRECISIONS
 from ..catalog import HOPPER_KERNELS, KERNELS
 from ..compile import ARCHITECTURES, can_compile_wgmma, compile_source, hopper_source, own_sources
-from ..cuda_plans import UNLIKELY_SUM, Buffer, KernelLaunch, LaunchPlan, hold_launch, peak_rounds, plan
+from ..cuda_plans import (
+    UNLIKELY_SUM,
+    Buffer,
+    KernelLaunch,
+    LaunchPlan,
+    hold_launch,
+    peak_rounds,
+    plan,
+)
 from ..launch import Launch
 from ..peak import PeakRounds
 from ..problem import Array, Problem
@@ -43,7 +51,11 @@ class Driver(Protocol):
         """Device address of a buffer."""
 
     def launcher(
-        self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: tuple[Any, ...]
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: tuple[Any, ...],
     ) -> Run:
         """A function that queues one launch; arguments are buffers, numpy scalars or `np.void`."""
 
@@ -75,10 +87,17 @@ class CubinBackend(CudaBackend):
         run = self._launcher(planned.launch, buffers)
         if isinstance(problem, Launch):
             if problem.kind == "graph":
-                raise UnsupportedError(f"the {self.name} backend does not launch graphs; the torch backend does")
-            return prepare_launch(problem.kind, planned.launch.kernel, run, self._events.synchronize)
+                raise UnsupportedError(
+                    f"the {self.name} backend does not launch graphs; the torch backend does"
+                )
+            return prepare_launch(
+                problem.kind, planned.launch.kernel, run, self._events.synchronize
+            )
         checked = run if planned.checked is None else self._launcher(planned.checked, buffers)
-        result, once = self._result(planned, buffers, checked), None if planned.repeats == 1 else checked
+        result, once = (
+            self._result(planned, buffers, checked),
+            None if planned.repeats == 1 else checked,
+        )
         return Prepared(run, result, planned.launch.kernel, planned.repeats, once=once)
 
     def _has_peak(self, precision: str) -> bool:
@@ -88,7 +107,9 @@ class CubinBackend(CudaBackend):
             return False
         return True
 
-    def _result(self, planned: LaunchPlan, buffers: list[Any], checked: Run) -> Callable[[], Array | None]:
+    def _result(
+        self, planned: LaunchPlan, buffers: list[Any], checked: Run
+    ) -> Callable[[], Array | None]:
         read = planned.read
         if read is None:
             return lambda: None
@@ -107,8 +128,12 @@ class CubinBackend(CudaBackend):
         self._launcher(hold_launch(cycles), [])()
 
     def _launcher(self, launch: KernelLaunch, buffers: list[Any]) -> Run:
-        arguments = tuple(buffers[a.index] if isinstance(a, Buffer) else a for a in launch.arguments)
-        return self._driver.launcher(self._load(launch.kernel), launch.grid, launch.block, arguments)
+        arguments = tuple(
+            buffers[a.index] if isinstance(a, Buffer) else a for a in launch.arguments
+        )
+        return self._driver.launcher(
+            self._load(launch.kernel), launch.grid, launch.block, arguments
+        )
 
     def _load_once(self, kernel: str) -> Any:
         name = next(each.source for each in (*KERNELS, *HOPPER_KERNELS) if each.name == kernel)

@@ -28,7 +28,11 @@ class DeviceFacts:
 
     def describe(self) -> dict[str, Any]:
         """The `device` entry of a recording."""
-        return {"kind": "cuda", **asdict(self), "compute_capability": "{}.{}".format(*self.compute_capability)}
+        return {
+            "kind": "cuda",
+            **asdict(self),
+            "compute_capability": "{}.{}".format(*self.compute_capability),
+        }
 
 
 class CudaBackend(Backend):
@@ -38,7 +42,9 @@ class CudaBackend(Backend):
         super().__init__(facts.l2_cache_bytes)
         self._facts, self._events = facts, events
         self.timer = CudaEvents(events)
-        self.watch = CudaWatch(ClockSampler(f"cuda:{index}"), partial(stream_clock, f"cuda:{index}", in_torch=False))
+        self.watch = CudaWatch(
+            ClockSampler(f"cuda:{index}"), partial(stream_clock, f"cuda:{index}", in_torch=False)
+        )
 
     def describe(self) -> dict[str, Any]:
         return self._facts.describe()
@@ -51,7 +57,9 @@ def device_index(device: str | None, backend: str) -> int:
     """The number in `cuda:N`; 0 for `cuda` or None."""
     match = re.fullmatch(r"cuda(?::(\d+))?", device or "cuda")
     if match is None:
-        raise CurvescopeError(f"The backend {backend} runs on CUDA devices: --device cuda or cuda:N, not {device}.")
+        raise CurvescopeError(
+            f"The backend {backend} runs on CUDA devices: --device cuda or cuda:N, not {device}."
+        )
     return int(match[1] or 0)
 
 

@@ -26,9 +26,13 @@ def open_backend(device: str | None) -> CubinBackend:
     )
     try:
         cupy.cuda.Device(index).use()
-        cupy.cuda.runtime.free(0)  # creates the context, which before CUDA 12 the choice of a device does not
+        cupy.cuda.runtime.free(
+            0
+        )  # creates the context, which before CUDA 12 the choice of a device does not
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise BackendMissingError(f"CuPy finds no CUDA device {index} ({error}): `curvescope doctor`.") from error
+        raise BackendMissingError(
+            f"CuPy finds no CUDA device {index} ({error}): `curvescope doctor`."
+        ) from error
     return CubinBackend("cupy", CupyDriver(cupy, index), index)
 
 
@@ -70,10 +74,17 @@ class CupyDriver:
         return int(buffer.data.ptr)
 
     def launcher(
-        self, function: int, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: tuple[Any, ...]
+        self,
+        function: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: tuple[Any, ...],
     ) -> Run:
         # As cuLaunchKernel wants them: values at stable addresses, and the array of those addresses.
-        values = [np.array(a if isinstance(a, np.generic) else np.uint64(self.address(a))) for a in arguments]
+        values = [
+            np.array(a if isinstance(a, np.generic) else np.uint64(self.address(a)))
+            for a in arguments
+        ]
         pointers = np.array([value.ctypes.data for value in values], np.uint64)
         address = int(pointers.ctypes.data) if values else 0
         launch = self._driver.launchKernel

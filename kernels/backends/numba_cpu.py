@@ -47,9 +47,13 @@ class NumbaCpuBackend(Backend):
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
         build = _BUILDERS.get(type(problem))
         if build is None:
-            raise UnsupportedError(f"numba has no {type(problem).__name__} on the CPU; use the torch backend")
+            raise UnsupportedError(
+                f"numba has no {type(problem).__name__} on the CPU; use the torch backend"
+            )
         if problem.precision not in self.peak_precisions:
-            raise UnsupportedError(f"the numba backend does not support {problem.precision} on the CPU")
+            raise UnsupportedError(
+                f"the numba backend does not support {problem.precision} on the CPU"
+            )
         return build(problem, operands, self._threads)
 
     def describe(self) -> dict[str, Any]:

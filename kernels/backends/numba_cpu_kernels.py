@@ -97,7 +97,11 @@ def read(passes, b, sums):
     threads = numba.get_num_threads()
     apart = sums.size // threads
     for t in prange(threads):
-        _read(passes, b[t * b.size // threads : (t + 1) * b.size // threads], sums[t * apart : (t + 1) * apart])
+        _read(
+            passes,
+            b[t * b.size // threads : (t + 1) * b.size // threads],
+            sums[t * apart : (t + 1) * apart],
+        )
 
 
 KERNELS = {

@@ -41,7 +41,9 @@ def open_backend(device: str) -> NumbaCudaBackend:
         cuda.current_context().get_memory_info()[1],
         opened.L2_CACHE_SIZE,
     )
-    return NumbaCudaBackend(cuda, facts, EventApi(partial(cuda.event, timing=True), cuda.synchronize), index)
+    return NumbaCudaBackend(
+        cuda, facts, EventApi(partial(cuda.event, timing=True), cuda.synchronize), index
+    )
 
 
 def _on_grid(kernel: Any, grid: Any, block: Any) -> Callable[..., None]:
@@ -79,7 +81,9 @@ class NumbaCudaBackend(CudaBackend):
         kernel = getattr(kernels, problem.kind)
         threads = kernels.SUM_THREADS if problem.kind == "read" else _BLOCK_THREADS
         blocks = min(-(-problem.elements // threads), self._facts.sm_count * _BLOCKS_PER_SM)
-        out = self._cuda.device_array(blocks if problem.kind == "read" else problem.elements, np.float32)
+        out = self._cuda.device_array(
+            blocks if problem.kind == "read" else problem.elements, np.float32
+        )
 
         passes = problem.repeats(BYTES_PER_LAUNCH)
         launch = partial(_on_grid(kernel, blocks, threads), *arrays, out)
@@ -110,4 +114,6 @@ class NumbaCudaBackend(CudaBackend):
         buffer = self._cuda.to_device(np.zeros(size_bytes // 4, np.float32))
         sums = self._cuda.device_array(blocks, np.float32)
         scale = partial(_on_grid(kernels.scale, blocks, _BLOCK_THREADS), buffer, buffer, 1)
-        return run_in_turn(scale, partial(_on_grid(kernels.read, blocks, kernels.SUM_THREADS), buffer, sums, 1))
+        return run_in_turn(
+            scale, partial(_on_grid(kernels.read, blocks, kernels.SUM_THREADS), buffer, sums, 1)
+        )

@@ -28,7 +28,9 @@ def open_backend(device: str | None) -> CubinBackend:
         driver.init()
         opened = driver.Device(index)
     except driver.Error as error:
-        raise BackendMissingError(f"PyCUDA finds no CUDA device {index} ({error}): `curvescope doctor`.") from error
+        raise BackendMissingError(
+            f"PyCUDA finds no CUDA device {index} ({error}): `curvescope doctor`."
+        ) from error
     # The device's primary context, which torch and cupy use too.
     context = opened.retain_primary_context()
     context.push()
@@ -50,7 +52,9 @@ class PycudaDriver:
             device.get_attribute(attributes.L2_CACHE_SIZE),
         )
         self.events = EventApi(
-            driver.Event, driver.Context.synchronize, elapsed_ms=lambda start, end: end.time_since(start)
+            driver.Event,
+            driver.Context.synchronize,
+            elapsed_ms=lambda start, end: end.time_since(start),
         )
         self._modules: list[Any] = []  # keeps modules alive, which functions do not
 
@@ -70,6 +74,10 @@ class PycudaDriver:
         return int(buffer)
 
     def launcher(
-        self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: tuple[Any, ...]
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: tuple[Any, ...],
     ) -> Run:
         return partial(function, *arguments, grid=grid, block=block)

@@ -46,7 +46,9 @@ class TorchBackend(Backend):
         if self._cuda:
             self.timer = CudaEvents(_event_api(torch, device))
             self.watch = CudaWatch(ClockSampler(device), partial(stream_clock, device))
-            super().__init__(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", None))
+            super().__init__(
+                getattr(torch.cuda.get_device_properties(device), "L2_cache_size", None)
+            )
         else:
             self.timer, self.watch = PerfCounter(), CpuWatch()
             super().__init__(last_level_cache_bytes())
@@ -84,8 +86,13 @@ class TorchBackend(Backend):
         if not self._cuda and not PRECISIONS[precision].on_cpu:
             raise UnsupportedError(f"a CPU does not support {precision.upper()}")
         since = PRECISIONS[precision].cuda_since if self._cuda else None
-        if since is not None and (capability := self._torch.cuda.get_device_capability(self._device)) < since:
-            raise UnsupportedError(f"compute capability {'.'.join(map(str, capability))} does not support {precision}")
+        if (
+            since is not None
+            and (capability := self._torch.cuda.get_device_capability(self._device)) < since
+        ):
+            raise UnsupportedError(
+                f"compute capability {'.'.join(map(str, capability))} does not support {precision}"
+            )
 
     def _buffer_pass(self, size_bytes: int) -> Run:
         buffer = self._torch.zeros(size_bytes // 4, device=self._device)
@@ -123,22 +130,40 @@ def _conv(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prep
         return Prepared(run, lambda: host_array(run()), "torch.conv2d")
     to_data = problem.direction == "bwd_data"
     # The operand that this direction does not read; only its shape matters.
-    unread = torch.empty_like(first).resize_(problem.image_shape if to_data else problem.weights_shape)
+    unread = torch.empty_like(first).resize_(
+        problem.image_shape if to_data else problem.weights_shape
+    )
     gradient, image, weights = (first, unread, second) if to_data else (second, first, unread)
     backward = partial(
         torch.ops.aten.convolution_backward,
-        *(gradient, image, weights, None, *geometry, False, (0, 0), problem.groups, (to_data, not to_data, False)),
+        *(
+            gradient,
+            image,
+            weights,
+            None,
+            *geometry,
+            False,
+            (0, 0),
+            problem.groups,
+            (to_data, not to_data, False),
+        ),
     )
-    return Prepared(backward, lambda: host_array(backward()[0 if to_data else 1]), "torch.convolution_backward")
+    return Prepared(
+        backward, lambda: host_array(backward()[0 if to_data else 1]), "torch.convolution_backward"
+    )
 
 
 def _memory(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
     assert isinstance(problem, Memory)
     read = [tensor[:: problem.stride] for tensor in tensors]
     if problem.kind == "read":
-        return Prepared(partial(torch.sum, *read), lambda: host_array(torch.sum(*read)[None]), "torch.sum")
+        return Prepared(
+            partial(torch.sum, *read), lambda: host_array(torch.sum(*read)[None]), "torch.sum"
+        )
     dtype = getattr(torch, PRECISIONS[problem.precision].torch_dtype)
-    out = torch.empty(problem.elements * problem.stride, dtype=dtype, device=device)[:: problem.stride]
+    out = torch.empty(problem.elements * problem.stride, dtype=dtype, device=device)[
+        :: problem.stride
+    ]
     run: Run = {
         "copy": partial(out.copy_, *read),
         "scale": partial(torch.mul, *read, SCALAR, out=out),
@@ -153,7 +178,9 @@ def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
     assert isinstance(problem, Launch)
     add_one = partial(tensors[0].add_, 1)
     if device.startswith("cuda"):
-        prepared = prepare_launch(problem.kind, "torch.add_", add_one, partial(torch.cuda.synchronize, device))
+        prepared = prepare_launch(
+            problem.kind, "torch.add_", add_one, partial(torch.cuda.synchronize, device)
+        )
     elif problem.kind == "call":
         prepared = Prepared(add_one, lambda: None, "torch.add_")
     else:

@@ -36,14 +36,22 @@ def prepare_gemm(torch: Any, problem: Problem, tensors: list[Any], device: str) 
     assert isinstance(problem, Gemm)
     a, b = problem.views((tensors[0], tensors[1]))
     if problem.precision == "fp8":
-        if problem.transpose != "TN" or any(extent % _FP8_UNIT for extent in (problem.m, problem.n, problem.k)):
-            raise UnsupportedError("fp8 products need transpose TN (--axis transpose=TN) and multiples of 16")
+        if problem.transpose != "TN" or any(
+            extent % _FP8_UNIT for extent in (problem.m, problem.n, problem.k)
+        ):
+            raise UnsupportedError(
+                "fp8 products need transpose TN (--axis transpose=TN) and multiples of 16"
+            )
         unit_scale = torch.ones((), device=a.device)
         scaled = partial(torch._scaled_mm, b, a, unit_scale, unit_scale, out_dtype=torch.bfloat16)
         return Prepared(scaled, lambda: host_array(scaled()), "torch._scaled_mm")
-    multiply, dtype = (torch._int_mm, torch.int32) if problem.precision == "int8" else (torch.mm, a.dtype)
+    multiply, dtype = (
+        (torch._int_mm, torch.int32) if problem.precision == "int8" else (torch.mm, a.dtype)
+    )
     c = torch.empty((problem.n, problem.m), dtype=dtype, device=a.device)
-    return Prepared(partial(multiply, b, a, out=c), lambda: host_array(c), f"torch.{multiply.__name__}")
+    return Prepared(
+        partial(multiply, b, a, out=c), lambda: host_array(c), f"torch.{multiply.__name__}"
+    )
 
 
 def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
@@ -55,21 +63,31 @@ def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: 
         since, precisions = _FUSED[algorithm]
         capability = torch.cuda.get_device_capability(device)
         if capability < since:
-            raise UnsupportedError(f"{algorithm} attention needs compute capability {'.'.join(map(str, since))}")
+            raise UnsupportedError(
+                f"{algorithm} attention needs compute capability {'.'.join(map(str, since))}"
+            )
         if problem.precision not in precisions:
             raise UnsupportedError(
                 f"{algorithm} attention computes in {', '.join(precisions)}, not {problem.precision}"
             )
     elif algorithm in ("efficient", "cudnn"):
         raise UnsupportedError(f"a CPU has no {algorithm} attention: flash or math")
-    flash = aten._scaled_dot_product_flash_attention if cuda else aten._scaled_dot_product_flash_attention_for_cpu
+    flash = (
+        aten._scaled_dot_product_flash_attention
+        if cuda
+        else aten._scaled_dot_product_flash_attention_for_cpu
+    )
     query, key, value, *gradient = tensors
     operands, backward = (query, key, value), bool(gradient)
     # The backward pass needs the logarithms of the sums.
     calls: dict[str, Callable[[], Any]] = {
         "flash": partial(flash, *operands, 0.0, causal),
-        "efficient": partial(aten._scaled_dot_product_efficient_attention, *operands, None, backward, 0.0, causal),
-        "cudnn": partial(aten._scaled_dot_product_cudnn_attention, *operands, None, backward, 0.0, causal, False),
+        "efficient": partial(
+            aten._scaled_dot_product_efficient_attention, *operands, None, backward, 0.0, causal
+        ),
+        "cudnn": partial(
+            aten._scaled_dot_product_cudnn_attention, *operands, None, backward, 0.0, causal, False
+        ),
         "math": partial(aten._scaled_dot_product_attention_math, *operands, None, 0.0, causal),
     }
     name = f"torch attention {algorithm}"
@@ -80,10 +98,14 @@ def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: 
         with torch.enable_grad():
             leaves = [operand.detach().requires_grad_() for operand in operands]
             forward = aten._scaled_dot_product_attention_math(*leaves, None, 0.0, causal)[0]
-        to_operands: Callable[[], Any] = partial(torch.autograd.grad, forward, leaves, gradient[0], retain_graph=True)
+        to_operands: Callable[[], Any] = partial(
+            torch.autograd.grad, forward, leaves, gradient[0], retain_graph=True
+        )
     else:
         kind = "flash on a CPU" if algorithm == "flash" and not cuda else algorithm
-        to_operands = _fused_gradients(aten, kind, (*gradient, *operands), calls[algorithm](), causal)
+        to_operands = _fused_gradients(
+            aten, kind, (*gradient, *operands), calls[algorithm](), causal
+        )
     return Prepared(
         to_operands,
         lambda: np.stack([host_array(gradient_of) for gradient_of in to_operands()[:3]]),
@@ -99,12 +121,20 @@ def _fused_gradients(
     The tensors are the gradient of the result, queries, keys and values; the results those of the forward operator.
     """
     if algorithm == "flash on a CPU":
-        return partial(aten._scaled_dot_product_flash_attention_for_cpu_backward, *tensors, *results[:2], 0.0, causal)
+        return partial(
+            aten._scaled_dot_product_flash_attention_for_cpu_backward,
+            *tensors,
+            *results[:2],
+            0.0,
+            causal,
+        )
     if algorithm == "efficient":
         to_all_but_bias = [True, True, True, False]
         call = aten._scaled_dot_product_efficient_attention_backward
         return partial(call, *tensors, None, *results[:4], 0.0, to_all_but_bias, causal)
-    out, sums, *lengths = results[:6]  # lengths: first positions and longest, of queries and of keys
+    out, sums, *lengths = results[
+        :6
+    ]  # lengths: first positions and longest, of queries and of keys
     seed, offset = results[6:8]
     if algorithm == "cudnn":
         call = aten._scaled_dot_product_cudnn_attention_backward

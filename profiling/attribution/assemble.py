@@ -31,7 +31,15 @@ from .profile_spans import layer_classes, read_spans
 from .timeline import Timeline
 
 _CAPTURE_COLUMNS = ("graph_node_id", "capture_ns", "capture_thread_key")
-_JOIN_COLUMNS = ("start_ns", "end_ns", "process", "correlation_id", "thread_key", "name", *_CAPTURE_COLUMNS)
+_JOIN_COLUMNS = (
+    "start_ns",
+    "end_ns",
+    "process",
+    "correlation_id",
+    "thread_key",
+    "name",
+    *_CAPTURE_COLUMNS,
+)
 _STREAM_COLUMNS = ("device", "context", "stream")  # needed if no range marks the steps
 
 _COMMUNICATION = ("collective", "message_bytes", "group_size", "communicator")
@@ -105,9 +113,13 @@ class _Assembly:
         if device is not None and device not in self._devices:
             others = ", ".join(map(str, sorted(self._devices)))
             known = f"it has work of {others}" if others else "it names no device; omit --device"
-            raise CurvescopeError(f"--device {device}: the profile has no work of this device; {known}.")
+            raise CurvescopeError(
+                f"--device {device}: the profile has no work of this device; {known}."
+            )
 
-    def _in_order(self, work: Callable[..., _Result], items: Iterable[tuple[Any, ...]]) -> Iterator[_Result]:
+    def _in_order(
+        self, work: Callable[..., _Result], items: Iterable[tuple[Any, ...]]
+    ) -> Iterator[_Result]:
         """Results of `work`, in the order of the items; the workers take the next items meanwhile."""
         return map_ahead(self._workers, work, items, _AHEAD)
 
@@ -132,7 +144,9 @@ class _Assembly:
 
     def _write_launches(self) -> Launches:
         calls = Growing(Launches, self._profile.count)
-        batches = ((self._writer.next_part("api_calls"), batch) for batch in self._profile.launches())
+        batches = (
+            (self._writer.next_part("api_calls"), batch) for batch in self._profile.launches()
+        )
         for placed in self._in_order(self._write_calls, batches):
             calls.append(placed)
             self._report("writing launches", len(placed.process))
@@ -142,19 +156,33 @@ class _Assembly:
         times, process = Timed(batch), int_column(batch, "process").astype(np.int32)
         thread, correlation = int_column(batch, "thread_key"), int_column(batch, "correlation_id")
         placed = self._timeline.place_calls(times.start_ns, process, thread, correlation)
-        columns = self._columns_of("api_calls", batch) | times.columns() | {"step": code_array(placed.step)}
+        columns = (
+            self._columns_of("api_calls", batch)
+            | times.columns()
+            | {"step": code_array(placed.step)}
+        )
         self._write("api_calls", part, columns, batch.num_rows)
         return placed
 
     def _batches(self, needed: Sequence[str] | None) -> Iterator[tuple[str, pa.Table]]:
         device = self._options.device
-        for table, batches in (("kernels", self._profile.kernels), ("memory", self._profile.memory)):
-            for batch in batches(needed if device is None or needed is None else (*needed, "device")):
+        for table, batches in (
+            ("kernels", self._profile.kernels),
+            ("memory", self._profile.memory),
+        ):
+            for batch in batches(
+                needed if device is None or needed is None else (*needed, "device")
+            ):
                 if device is not None:
                     of_row = int_column(batch, "device")
                     self._devices.update(np.unique(of_row[of_row != NONE]).tolist())
                     batch = batch.filter(of_row == device)
-                yield table, demangled(batch) if table == "kernels" and "name" in batch.column_names else batch
+                yield (
+                    table,
+                    demangled(batch)
+                    if table == "kernels" and "name" in batch.column_names
+                    else batch,
+                )
 
     def _place(self, batch: pa.Table) -> tuple[Timed, Codes, Placed]:
         times = Timed(batch, self._profile.replayed)
@@ -172,22 +200,31 @@ class _Assembly:
     def _write_as_read(self) -> Iterator[tuple[Ints, Codes]]:
         """Write device work with marked steps; yields starts and steps."""
 
-        def write(table: str, part: str, batch: pa.Table) -> tuple[str, Timed, Codes, Placed, set[tuple[int, str]]]:
+        def write(
+            table: str, part: str, batch: pa.Table
+        ) -> tuple[str, Timed, Codes, Placed, set[tuple[int, str]]]:
             times, process, placed = self._place(batch)
             phases = self._write_work(table, part, batch, times, placed.range_, placed.step)
             return table, times, process, placed, phases
 
-        batches = ((table, self._writer.next_part(table), batch) for table, batch in self._batches(None))
+        batches = (
+            (table, self._writer.next_part(table), batch) for table, batch in self._batches(None)
+        )
         for table, times, process, placed, phases in self._in_order(write, batches):
             self._count_placed(times, process, placed)
             self._add_phases(phases)
             self._report(f"writing {table}", len(placed.step))
-            yield times.start_ns.copy(), placed.step  # no view: it would hold all columns of the batch
+            yield (
+                times.start_ns.copy(),
+                placed.step,
+            )  # no view: it would hold all columns of the batch
 
     def _collect(self) -> DeviceWork:
         marked = bool(self._timeline.marked)
 
-        def place(table: str, batch: pa.Table) -> tuple[Timed, Codes, Placed, Ints, Ints, Bools, Bools]:
+        def place(
+            table: str, batch: pa.Table
+        ) -> tuple[Timed, Codes, Placed, Ints, Ints, Bools, Bools]:
             times, process, placed = self._place(batch)
             name = np.full(batch.num_rows, NONE)
             if table == "kernels":
@@ -196,16 +233,28 @@ class _Assembly:
                 name = code_column(names)
             stream = np.zeros(batch.num_rows, np.int64) if marked else _streams(batch, process)
             captured = int_column(batch, "capture_ns") != NONE
-            return times, process, placed, name, stream, int_column(batch, "thread_key") != NONE, captured
+            return (
+                times,
+                process,
+                placed,
+                name,
+                stream,
+                int_column(batch, "thread_key") != NONE,
+                captured,
+            )
 
         work = Growing(DeviceWork, self._profile.count)
         batches = self._batches(_JOIN_COLUMNS if marked else (*_JOIN_COLUMNS, *_STREAM_COLUMNS))
-        for times, process, placed, name, stream, on_host, captured in self._in_order(place, batches):
+        for times, process, placed, name, stream, on_host, captured in self._in_order(
+            place, batches
+        ):
             self._count_placed(times, process, placed)
             rows = times.start_ns, times.end_ns, times.timed, placed.range_, placed.step
             codes = (name.astype(np.int32), stream.astype(np.int32), placed.launch)
             work.append(DeviceWork(*rows, *codes, on_host, captured))
-            self._options.report("reading device work", self._done + work.count, self._profile.count)
+            self._options.report(
+                "reading device work", self._done + work.count, self._profile.count
+            )
         return work.rows()
 
     def _write_collected(self, work: DeviceWork) -> None:
@@ -217,12 +266,20 @@ class _Assembly:
                 yield table, self._writer.next_part(table), batch, first
                 first += batch.num_rows
 
-        def write(table: str, part: str, batch: pa.Table, first: int) -> tuple[str, int, set[tuple[int, str]]]:
+        def write(
+            table: str, part: str, batch: pa.Table, first: int
+        ) -> tuple[str, int, set[tuple[int, str]]]:
             rows = slice(first, first + batch.num_rows)
             # FLOPs and bytes are columns of kernels only.
-            counts = {name: column[rows.start : rows.stop] for name, column in counted.items() if table == "kernels"}
+            counts = {
+                name: column[rows.start : rows.stop]
+                for name, column in counted.items()
+                if table == "kernels"
+            }
             times = Timed(batch, self._profile.replayed)
-            phases = self._write_work(table, part, batch, times, work.range_[rows], work.step[rows], counts)
+            phases = self._write_work(
+                table, part, batch, times, work.range_[rows], work.step[rows], counts
+            )
             return table, batch.num_rows, phases
 
         for table, count, phases in self._in_order(write, batches()):
@@ -236,14 +293,18 @@ class _Assembly:
         if (outer == NONE).all() or not self._timeline.step_rows:
             return
         if self._timeline.marked:
-            step_of = self._timeline.marked.step_of(nested.process, nested.start_ns).astype(np.int64)
+            step_of = self._timeline.marked.step_of(nested.process, nested.start_ns).astype(
+                np.int64
+            )
         else:
             step_of = _steps_by_work(outer, work, len(self._timeline.step_rows))
         names = self._names.to_pylist()
         rows = []
         for batch, step_row in self._usual_steps().items():
             step = step_row["step"]
-            at = np.flatnonzero((work.step == step) & work.timed & (work.kernel_name != NONE) & ~work.captured)
+            at = np.flatnonzero(
+                (work.step == step) & work.timed & (work.kernel_name != NONE) & ~work.captured
+            )
             kernels = OperatorKernels(
                 work.range_[at],
                 work.end_ns[at] - work.start_ns[at],
@@ -302,14 +363,22 @@ class _Assembly:
     ) -> set[tuple[int, str]]:
         """Write device work; returns the pairs of step and phase in it."""
         # Layers that the profile itself gives replace those of the ranges around a launch.
-        columns = self._timeline.placement.take(range_) | self._columns_of(table, batch) | times.columns()
+        columns = (
+            self._timeline.placement.take(range_) | self._columns_of(table, batch) | times.columns()
+        )
         phases = _phases(step, columns["phase"])
         if table == "kernels":
             columns = self._of_communication(range_, batch) | columns
-        if table == "kernels" and (fused := fused_operators(batch["name"], self._options.fused)) is not None:
+        if (
+            table == "kernels"
+            and (fused := fused_operators(batch["name"], self._options.fused)) is not None
+        ):
             columns["fused"] = fused
         if table == "kernels" and (known := self._options.fused_flops):
-            counts = {**counts, "flops": with_flops(batch["name"], known, {**columns, **counts}.get("flops"))}
+            counts = {
+                **counts,
+                "flops": with_flops(batch["name"], known, {**columns, **counts}.get("flops")),
+            }
         if table == "memory":
             columns = self._columns_of(table, pa.table(columns))
         self._write(table, part, {**columns, **counts, "step": code_array(step)}, batch.num_rows)
@@ -323,7 +392,9 @@ class _Assembly:
         moves = _communicate(names.dictionary.to_pylist())
         moves = moves[code_column(names)] if len(moves) else np.zeros(len(range_), np.bool_)
         at = pa.array(range_, mask=(range_ == NONE) | ~moves)
-        return {name: self._nested_ranges[name].combine_chunks().take(at) for name in _COMMUNICATION}
+        return {
+            name: self._nested_ranges[name].combine_chunks().take(at) for name in _COMMUNICATION
+        }
 
     def _add_phases(self, phases: set[tuple[int, str]]) -> None:
         for step, phase in phases:
@@ -346,7 +417,9 @@ def _steps_by_work(outer: Ints, work: DeviceWork, steps: int) -> Ints:
     rows = np.flatnonzero((work.range_ != NONE) & (work.step != NONE) & ~work.captured)
     rows = rows[np.argsort(-work.start_ns[rows], kind="stable")]
     around = outer[work.range_[rows]]
-    found[around[around != NONE]] = work.step[rows][around != NONE]  # the last assignment, the earliest work, stays
+    found[around[around != NONE]] = work.step[rows][
+        around != NONE
+    ]  # the last assignment, the earliest work, stays
     return found
 
 

@@ -12,7 +12,8 @@ from .range_names import COLLECTIVES, DISTRIBUTED
 # NCCL 2.0 to 2.27 and RCCL: ncclAllReduceRingLLKernel_sum_f32, ncclKernel_AllReduce_RING_LL_Sum_float,
 # ncclDevKernel_AllReduce_Sum_f32_RING_LL. Gloo, by torch's names: gloo:all_reduce.
 _NCCL = re.compile(
-    r"nccl(?:Dev)?(?:Kernel)?_?(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|AlltoAll)", re.IGNORECASE
+    r"nccl(?:Dev)?(?:Kernel)?_?(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|AlltoAll)",
+    re.IGNORECASE,
 )
 _GLOO = re.compile(r"^gloo:(\w+)")
 # ncclDevKernel_SendRecv, ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t, ncclSendRecvKernel; gloo:send, gloo:recv.
@@ -20,8 +21,16 @@ _BETWEEN_TWO = re.compile(r"nccl(?:Dev)?(?:Kernel)?_?SendRecv|^gloo:(?:send|recv
 _SPELLED = {"allreduce": "AllReduce", "allgather": "AllGather", "reducescatter": "ReduceScatter"}
 _SPELLED |= {"broadcast": "Broadcast", "reduce": "Reduce", "alltoall": "AlltoAll"}
 # Torch's names of collectives, without underscores: allreduce_coalesced, _allgather_base, reduce_scatter_tensor.
-_TORCH = re.compile(r"(allreduce|allgather|reducescatter|broadcast|reduce|alltoall|gather|scatter|send|recv)")
-_TORCH_SPELLED = {**_SPELLED, "gather": "Gather", "scatter": "Scatter", "send": "SendRecv", "recv": "SendRecv"}
+_TORCH = re.compile(
+    r"(allreduce|allgather|reducescatter|broadcast|reduce|alltoall|gather|scatter|send|recv)"
+)
+_TORCH_SPELLED = {
+    **_SPELLED,
+    "gather": "Gather",
+    "scatter": "Scatter",
+    "send": "SendRecv",
+    "recv": "SendRecv",
+}
 # Kernels of other libraries: multimem_all_reduce_kernel, vllm::cross_device_reduce_1stage, reduce_scatter_kernel.
 _OTHERS = re.compile(
     r"(?P<AllReduce>all_?reduce|cross_device_reduce)|(?P<AllGather>all_?gather)|"
@@ -29,7 +38,9 @@ _OTHERS = re.compile(
     re.IGNORECASE,
 )
 # Algorithm and protocol in names of NCCL's kernels.
-_ALGORITHM = re.compile(r"(NVLS_?TREE|NVLS|COLLNET|TREE|RING|PAT)_?(?:DIRECT|CHAIN)?_?(LL128|LL|SIMPLE)", re.IGNORECASE)
+_ALGORITHM = re.compile(
+    r"(NVLS_?TREE|NVLS|COLLNET|TREE|RING|PAT)_?(?:DIRECT|CHAIN)?_?(LL128|LL|SIMPLE)", re.IGNORECASE
+)
 _ALGORITHMS = {"NVLSTREE": "NVLS tree", "COLLNET": "CollNet", "TREE": "tree", "RING": "ring"}
 
 
@@ -83,7 +94,9 @@ def algorithm(kernel: str) -> str | None:
     return _ALGORITHMS.get(name, name)
 
 
-def message_bytes(elements_in: int | None, elements_out: int | None, dtype: str | None) -> int | None:
+def message_bytes(
+    elements_in: int | None, elements_out: int | None, dtype: str | None
+) -> int | None:
     """Bytes of a collective's message as nccl-tests counts it: the larger of a rank's input and output.
 
     `dtype` is torch's name, e.g. `BFloat16`. None if elements or their size are unknown, or no 64-bit number holds it.

@@ -37,17 +37,28 @@ class Timed:
         start, end = int_column(table, "start_ns"), int_column(table, "end_ns")
         self.start_ns, self.end_ns = start, end
         nulls = table["start_ns"].null_count + table["end_ns"].null_count
-        if not nulls and len(start) and start.min() > 0 and end.max() < _LATEST_NS and (end >= start).all():
+        if (
+            not nulls
+            and len(start)
+            and start.min() > 0
+            and end.max() < _LATEST_NS
+            and (end >= start).all()
+        ):
             self.started = self.complete = np.ones(len(start), np.bool_)
             self.backwards = ~self.complete  # whether a row ends before it starts
         else:
-            begun, ended = (table[name].is_valid().to_numpy().astype(bool) for name in ("start_ns", "end_ns"))
+            begun, ended = (
+                table[name].is_valid().to_numpy().astype(bool) for name in ("start_ns", "end_ns")
+            )
             # Not by absolute value: the least int64 has none.
             far = (np.maximum(start, end) >= _LATEST_NS) | (np.minimum(start, end) <= -_LATEST_NS)
             self.started = begun & ~far & ((start != 0) | (ended & (end != 0)))
             self.backwards = self.started & ended & (end < start)
             self.complete = self.started & ended & ~self.backwards
-            self.start_ns, self.end_ns = np.where(self.started, start, 0), np.where(self.complete, end, 0)
+            self.start_ns, self.end_ns = (
+                np.where(self.started, start, 0),
+                np.where(self.complete, end, 0),
+            )
         self._replayed = replayed
         # Whether the times are those of normal execution: kernels were not replayed.
         self.timed = np.zeros_like(self.complete) if replayed else self.complete
@@ -55,7 +66,11 @@ class Timed:
     def columns(self) -> dict[str, pa.Array]:
         """Columns start_ns and duration_ns; without starts where kernels were replayed."""
         duration = self.end_ns - self.start_ns
-        start = pa.nulls(len(duration), pa.int64()) if self._replayed else _masked(self.start_ns, ~self.started)
+        start = (
+            pa.nulls(len(duration), pa.int64())
+            if self._replayed
+            else _masked(self.start_ns, ~self.started)
+        )
         return {"start_ns": start, "duration_ns": _masked(duration, ~self.complete)}
 
 
@@ -78,7 +93,8 @@ class Growing(Generic[_Rows]):
         if self.count > self._room:
             self._room = max(2 * self._room, self.count)
             self._columns = [
-                np.append(column[:first], np.empty(self._room - first, column.dtype)) for column in self._columns
+                np.append(column[:first], np.empty(self._room - first, column.dtype))
+                for column in self._columns
             ]
         for column, value in zip(self._columns, values, strict=True):
             column[first : self.count] = value
@@ -111,7 +127,9 @@ def dictionary(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
 def code_column(column: pa.ChunkedArray | pa.Array) -> Ints:
     """Codes of a dictionary column, `NONE` for null."""
     encoded = dictionary(column)
-    return np.asarray(pc.fill_null(encoded.indices, NONE).to_numpy(zero_copy_only=False), dtype=np.int64)
+    return np.asarray(
+        pc.fill_null(encoded.indices, NONE).to_numpy(zero_copy_only=False), dtype=np.int64
+    )
 
 
 def code_array(code: Ints | Codes) -> pa.Array:

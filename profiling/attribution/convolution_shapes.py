@@ -42,7 +42,9 @@ def with_third_shapes(
     is_gradient = np.array([*map(bool, tensors), False], np.bool_)  # the last value: no call
     spans = np.flatnonzero(is_gradient[call] & (parent != NONE))
     of_span = np.asarray(call, np.int64).copy()
-    pairs, pair = np.unique(np.stack([of_span[spans], of_span[parent[spans]]]), axis=1, return_inverse=True)
+    pairs, pair = np.unique(
+        np.stack([of_span[spans], of_span[parent[spans]]]), axis=1, return_inverse=True
+    )
     numbers = []
     for own, around in pairs.T.tolist():
         whole = {} if around == NONE else _tensors(operations[around], *_BACKWARD)
@@ -74,7 +76,8 @@ def _tensors(operation: Operation, *forms: tuple[re.Pattern[str], tuple[str, ...
     names = next((names for form, names in forms if form.fullmatch(operation.name)), ())
     shapes = {name: shape for name, shape in zip(names, operation.shapes, strict=False) if name}
     readable = all(
-        isinstance(shape, list) and shape and all(type(n) is int for n in shape) for shape in shapes.values()
+        isinstance(shape, list) and shape and all(type(n) is int for n in shape)
+        for shape in shapes.values()
     )
     if not readable or len(shapes) != sum(map(bool, names)):
         return {}
@@ -84,5 +87,9 @@ def _tensors(operation: Operation, *forms: tuple[re.Pattern[str], tuple[str, ...
 def _is_direct(tensors: _Shapes) -> bool:
     """Whether it may be a convolution that is not transposed, whose result is mostly larger than its image."""
     image, result, weight = (tensors[name] for name in (_IMAGE, _RESULT, _WEIGHT))
-    alike = len(image) == len(result) == len(weight) > 2 and image[0] == result[0] and result[1] == weight[0]
+    alike = (
+        len(image) == len(result) == len(weight) > 2
+        and image[0] == result[0]
+        and result[1] == weight[0]
+    )
     return alike and all(out <= size for out, size in zip(result[2:], image[2:], strict=True))

@@ -17,14 +17,18 @@ def _convolution(call: Call, stride: int = 3, padding: int = 4, dilation: int = 
     if call.third and call.value(stride) is None:
         out: Shape = call.third[2:]
     else:
-        out = _output_extents(image, weight, call.value(stride), call.value(padding), call.value(dilation))
+        out = _output_extents(
+            image, weight, call.value(stride), call.value(padding), call.value(dilation)
+        )
     bias, result = call.elements(2), image[0] * weight[0] * prod(out)
     # weight is (outputs, inputs of one group, *kernel): each result takes one product per remaining element
     flops = 2 * result * prod(weight[1:]) + (result if bias else 0)
     return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
 
 
-def _transposed_convolution(call: Call, output_padding: int = 7, groups: int = 8, dilation: int = 5) -> Work:
+def _transposed_convolution(
+    call: Call, output_padding: int = 7, groups: int = 8, dilation: int = 5
+) -> Work:
     image, weight = call.shape(0), call.shape(1)
     if call.value(groups) is None:
         raise ValueError("the number of groups was not recorded")
@@ -39,7 +43,9 @@ def _transposed_convolution(call: Call, output_padding: int = 7, groups: int = 8
     return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
 
 
-def _output_extents(image: Shape, weight: Shape, stride: Any, padding: Any, dilation: Any) -> list[int]:
+def _output_extents(
+    image: Shape, weight: Shape, stride: Any, padding: Any, dilation: Any
+) -> list[int]:
     extents = []
     for axis, (size, kernel) in enumerate(zip(image[2:], weight[2:], strict=True)):
         step, pad, spread = (_per_axis(v, axis) for v in (stride, padding, dilation))
@@ -116,8 +122,14 @@ CONVOLUTIONS: dict[str, Callable[[Call], Work]] = {
         partial(_transposed_convolution, output_padding=5, groups=6, dilation=7),
     ),
     "convolution_backward": _convolution_backward,
-    **{f"{library}_convolution_backward_input": partial(_one_gradient, to_data=True) for library in _LIBRARIES},
-    **{f"{library}_convolution_backward_weight": partial(_one_gradient, to_data=False) for library in _LIBRARIES},
+    **{
+        f"{library}_convolution_backward_input": partial(_one_gradient, to_data=True)
+        for library in _LIBRARIES
+    },
+    **{
+        f"{library}_convolution_backward_weight": partial(_one_gradient, to_data=False)
+        for library in _LIBRARIES
+    },
     "mkldnn_convolution_backward_weights": partial(_one_gradient, to_data=False),
     **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _max_pool),
 }

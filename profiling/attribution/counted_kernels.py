@@ -36,7 +36,9 @@ def align(recorded: Sequence[object], counted: Sequence[object]) -> list[int | N
     while head < min(len(recorded), len(counted)) and recorded[head] == counted[head]:
         head += 1
     tail = 0
-    while tail < min(len(recorded), len(counted)) - head and recorded[-1 - tail] == counted[-1 - tail]:
+    while (
+        tail < min(len(recorded), len(counted)) - head and recorded[-1 - tail] == counted[-1 - tail]
+    ):
         tail += 1
     found: list[int | None] = [None] * len(recorded)
     found[:head] = range(head)

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 # CUpti_ActivityMemcpyKind, in order.
-COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoD", 4: "DtoH", 5: "DtoD", 6: "DtoD"}  # 3 to 7 are of arrays
+COPY_KINDS = {
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoD",
+    4: "DtoH",
+    5: "DtoD",
+    6: "DtoD",
+}  # 3 to 7 are of arrays
 COPY_KINDS |= {7: "DtoD", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 GPU_COPIES = ("Memcpy", "Memset")  # beginnings of the names of device work without a geometry
 # What the name of a copy contains, by Kineto, e.g. `Memcpy HtoD (Pinned -> Device)`, and by Level Zero, which tells
@@ -30,5 +37,7 @@ def host_memory_of_copy(name: str) -> str | None:
 
 
 # Columns of the `kernels` table, and members of CUPTI's kernel record; columns of SQLite files have the same names.
-LAUNCH_SHAPE = {f"{what}_{axis}": f"{what}{axis.upper()}" for what in ("grid", "block") for axis in "xyz"}
+LAUNCH_SHAPE = {
+    f"{what}_{axis}": f"{what}{axis.upper()}" for what in ("grid", "block") for axis in "xyz"
+}
 LAUNCH_SHAPE |= {"registers_per_thread": "registersPerThread"}

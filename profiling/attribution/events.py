@@ -88,11 +88,21 @@ class StepRows:
     kernels: list[dict[str, Any]]  # rows for the `kernels` table, without `step`
     windows: list[tuple[int, int]]  # (start_ns, duration_ns) of each step, in order
     lost: dict[str, int]  # named counts of events without a place
-    inputs: list[tuple[int, int]] = field(default_factory=list)  # as windows, where the steps fetched batches
-    operator_calls: OperatorCalls | None = None  # the outermost operator calls of the first step; None without a step
-    api_calls: list[dict[str, Any]] = field(default_factory=list)  # rows for the `api_calls` table, without `step`
-    mkl_calls: list[MklCall] = field(default_factory=list)  # MKL calls of the operators, in order, without durations
-    peak: list[dict[str, Any]] = field(default_factory=list)  # for `peaks`, of the first step, without `batch`
+    inputs: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # as windows, where the steps fetched batches
+    operator_calls: OperatorCalls | None = (
+        None  # the outermost operator calls of the first step; None without a step
+    )
+    api_calls: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # rows for the `api_calls` table, without `step`
+    mkl_calls: list[MklCall] = field(
+        default_factory=list
+    )  # MKL calls of the operators, in order, without durations
+    peak: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # for `peaks`, of the first step, without `batch`
 
     @property
     def operators(self) -> list[dict[str, Any]]:
@@ -104,7 +114,9 @@ def _is_of_collective(name: str, op: str | None) -> bool:
     return communicates(name, op) or (op or "").startswith(DISTRIBUTED)
 
 
-def split_copies(rows: Iterable[dict[str, Any]], apart: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def split_copies(
+    rows: Iterable[dict[str, Any]], apart: bool
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows for the table `kernels`, and for `memory` if `apart`: memcpys and memsets, but not those of collectives."""
     kernels: list[dict[str, Any]] = []
     memory: list[dict[str, Any]] = []
@@ -113,7 +125,9 @@ def split_copies(rows: Iterable[dict[str, Any]], apart: bool) -> tuple[list[dict
         if apart and name.startswith(GPU_COPIES) and not _is_of_collective(name, row.get("op")):
             kind, copied = name[: len("memcpy")].lower(), kind_of_copy(name)
             known = {column: value for column, value in row.items() if column in _MEMORY_COLUMNS}
-            memory.append({**known, "kind": kind, "memcpy_kind": copied if kind == "memcpy" else None})
+            memory.append(
+                {**known, "kind": kind, "memcpy_kind": copied if kind == "memcpy" else None}
+            )
         else:
             kernels.append({column: value for column, value in row.items() if column != "bytes"})
     return kernels, memory
@@ -136,8 +150,13 @@ def spans_of(events: Sequence[HostEvent]) -> HostSpans:
                 calls[key] = len(operations)
                 operations.append(Operation(event.name, *arguments))
             call[index] = calls[key]
-    numbers = [(e.start_ns, e.start_ns + e.duration_ns, e.thread, e.sequence, e.forward_thread) for e in events]
-    start, end, thread, sequence, forward_thread = np.array(numbers, np.int64).reshape(-1, 5).T.copy()
+    numbers = [
+        (e.start_ns, e.start_ns + e.duration_ns, e.thread, e.sequence, e.forward_thread)
+        for e in events
+    ]
+    start, end, thread, sequence, forward_thread = (
+        np.array(numbers, np.int64).reshape(-1, 5).T.copy()
+    )
     return HostSpans(
         start,
         end,
@@ -171,7 +190,11 @@ def kernel_rows(
     spans = spans_of(events)
     placement = place(spans)
     lost: Counter[str] = Counter()
-    rows, mkl_calls = _host_rows(events, spans, placement, verbose or VerboseLog(), lost) if host_rows else ([], [])
+    rows, mkl_calls = (
+        _host_rows(events, spans, placement, verbose or VerboseLog(), lost)
+        if host_rows
+        else ([], [])
+    )
     rows += _device_rows(device, events, spans, lost)
     windows, inputs = (_windows(events, name) for name in (STEP_RANGE, PHASE_RANGE + INPUT_PHASE))
     span = np.array([row.pop("span") for row in rows], np.int64)
@@ -180,7 +203,9 @@ def kernel_rows(
     peak: list[dict[str, Any]] = []
     if allocations is not None and windows:
         start_ns, duration_ns = windows[0]
-        peak = peak_rows(spans, placement, outer, allocations, (start_ns, start_ns + duration_ns), watched)
+        peak = peak_rows(
+            spans, placement, outer, allocations, (start_ns, start_ns + duration_ns), watched
+        )
     on_host = np.array([host_rows and row["source"] == "torch" for row in rows], np.bool_)
     for name, column in placement.take(span).items():
         values = column.dictionary_decode().to_pylist()  # thirty times as fast as from the codes
@@ -200,23 +225,35 @@ def kernel_rows(
     return StepRows(rows, windows, lost_now, inputs, operators, mkl_calls=mkl_calls, peak=peak)
 
 
-def _with_compiled(events: list[HostEvent], graphs: CompiledGraphs) -> tuple[list[HostEvent], dict[int, FusedKernel]]:
+def _with_compiled(
+    events: list[HostEvent], graphs: CompiledGraphs
+) -> tuple[list[HostEvent], dict[int, FusedKernel]]:
     """The events with a range of its layer around each kernel of a compiled graph, and these kernels by event."""
-    calls = [FusedCall(e.name, e.start_ns, e.start_ns + e.duration_ns, e.thread) for e in events] if graphs else []
+    calls = (
+        [FusedCall(e.name, e.start_ns, e.start_ns + e.duration_ns, e.thread) for e in events]
+        if graphs
+        else []
+    )
     found = find_kernels(calls, graphs)
     placed: list[HostEvent] = []
     kernels: dict[int, FusedKernel] = {}
     for index, event in enumerate(events):
         if (kernel := found.get(index)) is not None:
-            if (name := layer_range(kernel)) is not None:  # of two equal spans the first one is outside
-                placed.append(HostEvent(name, event.start_ns, event.duration_ns, event.thread, is_range=True))
+            if (
+                name := layer_range(kernel)
+            ) is not None:  # of two equal spans the first one is outside
+                placed.append(
+                    HostEvent(name, event.start_ns, event.duration_ns, event.thread, is_range=True)
+                )
             kernels[len(placed)] = kernel
             event = event._replace(name=plain_name(event.name))
         placed.append(event)
     return placed, kernels
 
 
-def _describe_fused(rows: Sequence[dict[str, Any]], span: Ints, kernels: Mapping[int, FusedKernel]) -> None:
+def _describe_fused(
+    rows: Sequence[dict[str, Any]], span: Ints, kernels: Mapping[int, FusedKernel]
+) -> None:
     """Give the rows of generated kernels their operators, and the longest row of each its work."""
     longest: dict[int, dict[str, Any]] = {}
     for row, of_row in zip(rows, span.tolist(), strict=True):
@@ -247,7 +284,9 @@ def _operator_calls(
     start_ns, duration_ns = windows[0]
     inside = (spans.start_ns >= start_ns) & (spans.end_ns <= start_ns + duration_ns)
     durations = np.array([row["duration_ns"] for row in rows], np.int64)
-    kernels = OperatorKernels(span, durations, [row["name"] for row in rows], np.full(len(rows), on_host))
+    kernels = OperatorKernels(
+        span, durations, [row["name"] for row in rows], np.full(len(rows), on_host)
+    )
     thread = next((int(spans.thread[i]) for i in np.flatnonzero(spans.start_ns == start_ns)), NONE)
     found = operator_calls(spans, placement, outer, kernels, inside, watched, thread)
     for row in found.rows:
@@ -260,15 +299,23 @@ def _windows(events: Sequence[HostEvent], name: str) -> list[tuple[int, int]]:
 
 
 def _host_rows(
-    events: Sequence[HostEvent], spans: HostSpans, placement: Placement, verbose: VerboseLog, lost: Counter[str]
+    events: Sequence[HostEvent],
+    spans: HostSpans,
+    placement: Placement,
+    verbose: VerboseLog,
+    lost: Counter[str],
 ) -> tuple[list[dict[str, Any]], list[MklCall]]:
     is_operator, nested = spans.is_operator, placement.nest
-    calls = LibraryCalls(_operators(events, is_operator, nested.parent, nested.end_ns), own_time(nested, is_operator))
+    calls = LibraryCalls(
+        _operators(events, is_operator, nested.parent, nested.end_ns), own_time(nested, is_operator)
+    )
     calls.place(verbose)
     lost.update(calls.lost)
     rows = [
         {
-            "name": events[row.span].name.removeprefix(NODE_PREFIX) if row.name is None else row.name,
+            "name": events[row.span].name.removeprefix(NODE_PREFIX)
+            if row.name is None
+            else row.name,
             "start_ns": row.start_ns,
             "duration_ns": row.end_ns - row.start_ns,
             "stream": events[row.span].thread,
@@ -281,13 +328,17 @@ def _host_rows(
     return rows, calls.named
 
 
-def _operators(events: Sequence[HostEvent], is_operator: Any, parent: Ints, end_ns: Ints) -> Operators:
+def _operators(
+    events: Sequence[HostEvent], is_operator: Any, parent: Ints, end_ns: Ints
+) -> Operators:
     names = [
         event.name if works and not event.name.startswith(COLLECTIVES) else None
         for event, works in zip(events, is_operator.tolist(), strict=True)
     ]
     extents = {
-        span: {extent for shape in event.shapes if isinstance(shape, (list, tuple)) for extent in shape}
+        span: {
+            extent for shape in event.shapes if isinstance(shape, (list, tuple)) for extent in shape
+        }
         for span, event in enumerate(events)
         if event.name.endswith(("mm", "linear", "mv", "dot"))
     }
@@ -305,7 +356,9 @@ def _device_rows(
     device: Iterable[DeviceEvent], events: Sequence[HostEvent], spans: HostSpans, lost: Counter[str]
 ) -> list[dict[str, Any]]:
     operators = np.flatnonzero(spans.is_operator).tolist()
-    launcher = {events[span].correlation_id: span for span in operators if events[span].correlation_id}
+    launcher = {
+        events[span].correlation_id: span for span in operators if events[span].correlation_id
+    }
     rows = []
     for event in device:
         span = launcher.get(event.host_correlation_id, NONE)

@@ -56,7 +56,9 @@ class FusedKernel:
     operators: tuple[FusedOperator, ...]  # operators in it
     generated: bool = True  # whether the compiler generated it
     flops: int | None = None  # FLOPs of the operators; None if unknown
-    bytes_compulsory: int | None = None  # bytes of what the kernel reads from memory and writes to it; None if unknown
+    bytes_compulsory: int | None = (
+        None  # bytes of what the kernel reads from memory and writes to it; None if unknown
+    )
 
     @property
     def layer(self) -> str | None:
@@ -70,7 +72,9 @@ class FusedKernel:
         return event.rpartition("::")[2] in self.name.split(".")
 
 
-CompiledGraphs = Mapping[str, Sequence[FusedKernel]]  # kernels in order of their calls, by the name of the graph
+CompiledGraphs = Mapping[
+    str, Sequence[FusedKernel]
+]  # kernels in order of their calls, by the name of the graph
 
 
 def common_layer(layers: Iterable[str | None]) -> str | None:
@@ -90,7 +94,10 @@ def shares_of(operators: Iterable[FusedOperator]) -> list[OperatorShare]:
     for operator in operators:
         moved[operator.layer, operator.op] += operator.bytes
     total = moved.total()
-    parts = [OperatorShare(*key, size / total if total else 1 / len(moved)) for key, size in moved.items()]
+    parts = [
+        OperatorShare(*key, size / total if total else 1 / len(moved))
+        for key, size in moved.items()
+    ]
     return sorted(parts, key=lambda part: -part.share)
 
 
@@ -105,11 +112,15 @@ def encode_shares(shares: Sequence[OperatorShare]) -> str | None:
 def decode_shares(text: str) -> list[OperatorShare]:
     """The operators in the column `fused`; shares add up to 1. ValueError: the text is damaged."""
     try:
-        found = [OperatorShare(layer, str(op), float(share)) for layer, op, share in json.loads(text)]
+        found = [
+            OperatorShare(layer, str(op), float(share)) for layer, op, share in json.loads(text)
+        ]
     except (TypeError, RecursionError) as error:
         raise ValueError(f"no list of fused operators: {text[:80]}") from error
     total = sum(one.share for one in found)
-    if not 0 < total < math.inf or any(one.share < 0 or not isinstance(one.layer, str | None) for one in found):
+    if not 0 < total < math.inf or any(
+        one.share < 0 or not isinstance(one.layer, str | None) for one in found
+    ):
         raise ValueError(f"no parts of operators: {text[:80]}")
     return [one._replace(share=one.share / total) for one in found]
 
@@ -174,14 +185,21 @@ def find_kernels(calls: Sequence[FusedCall], graphs: CompiledGraphs) -> dict[int
     marks = [(match[1], one) for match, one in named if match is not None and match[1] in graphs]
     if not marks:
         return found
-    order = sorted(range(len(calls)), key=lambda index: (calls[index].start_ns, -calls[index].end_ns))
+    order = sorted(
+        range(len(calls)), key=lambda index: (calls[index].start_ns, -calls[index].end_ns)
+    )
     starts = [calls[index].start_ns for index in order]
     for graph, mark in marks:
         left = list(graphs[graph])
         until = mark.start_ns
         for index in order[bisect_left(starts, mark.start_ns) : bisect_left(starts, mark.end_ns)]:
             call = calls[index]
-            if call.thread != mark.thread or call.start_ns < until or call.end_ns > mark.end_ns or call is mark:
+            if (
+                call.thread != mark.thread
+                or call.start_ns < until
+                or call.end_ns > mark.end_ns
+                or call is mark
+            ):
                 continue
             until = call.end_ns  # events inside another one are its own
             name = plain_name(call.name)

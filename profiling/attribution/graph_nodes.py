@@ -19,10 +19,19 @@ Node = tuple[int, int]  # process and number
 class GraphNodes:
     """The captured nodes of all processes of a profile."""
 
-    def __init__(self, process: Ints, node: Ints, original: Ints, time_ns: Ints, thread_key: Ints) -> None:
+    def __init__(
+        self, process: Ints, node: Ints, original: Ints, time_ns: Ints, thread_key: Ints
+    ) -> None:
         """Follow each clone to the capture; `original` is 0 for a captured node. Columns of shape (creations,)."""
-        rows = list(zip(*(column.tolist() for column in (process, node, original, time_ns, thread_key)), strict=True))
-        originals: dict[Node, Node] = {(of, number): (of, first) for of, number, first, _, _ in rows if first}
+        rows = list(
+            zip(
+                *(column.tolist() for column in (process, node, original, time_ns, thread_key)),
+                strict=True,
+            )
+        )
+        originals: dict[Node, Node] = {
+            (of, number): (of, first) for of, number, first, _, _ in rows if first
+        }
         created = {(of, number): place for of, number, first, *place in rows if not first}
         captured = {
             clone: created[first]
@@ -40,7 +49,9 @@ class GraphNodes:
         found = np.full(len(node), NONE, np.int64)
         of_graph = node > 0
         if self._row_of and of_graph.any():
-            pairs, pair = np.unique(np.stack([process[of_graph], node[of_graph]]), axis=1, return_inverse=True)
+            pairs, pair = np.unique(
+                np.stack([process[of_graph], node[of_graph]]), axis=1, return_inverse=True
+            )
             rows = [self._row_of.get(clone, NONE) for clone in zip(*pairs.tolist(), strict=True)]
             found[of_graph] = np.array(rows, np.int64)[pair.ravel()]
         places = self._places[found] if len(self._places) else np.zeros((len(node), 2), np.int64)

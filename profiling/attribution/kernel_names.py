@@ -43,7 +43,18 @@ CONVOLUTION = "convolution"  # by an algorithm that the name does not tell
 
 # Families that are algorithms of the same work.
 ALGORITHMS = frozenset(
-    {IMPLICIT_GEMM, PRECOMPUTED_GEMM, EXPLICIT_GEMM, WINOGRAD, WINOGRAD_NONFUSED, FFT, DIRECT, DEPTHWISE, GEMM, GEMV}
+    {
+        IMPLICIT_GEMM,
+        PRECOMPUTED_GEMM,
+        EXPLICIT_GEMM,
+        WINOGRAD,
+        WINOGRAD_NONFUSED,
+        FFT,
+        DIRECT,
+        DEPTHWISE,
+        GEMM,
+        GEMV,
+    }
 )
 
 
@@ -53,7 +64,9 @@ class Rule:
 
     pattern: str  # regular expression for names in lower case
     family: str  # family of the names
-    library: str | None  # library that writes the names; None if only the prefix of the name shows it
+    library: (
+        str | None
+    )  # library that writes the names; None if only the prefix of the name shows it
     example: str  # one such name, shortened
     source: str  # origin of the example
 
@@ -73,7 +86,9 @@ _FLASHINFER = "FlashInfer, names of its kernels"
 _ROCM = "MIOpen, Tensile, Composable Kernel and AITER, names of their kernels"
 _XLA = "JAX 0.8 on MI300X (AMD-AGI/TraceLens), and XLA's names of fusions"
 _MAMBA = "Mamba, names of its Triton kernels"
-_TENSORFLOW = "TensorFlow 1 timeline of a CPU, whose kernels have the names of operators (dleebrown/ANNA)"
+_TENSORFLOW = (
+    "TensorFlow 1 timeline of a CPU, whose kernels have the names of operators (dleebrown/ANNA)"
+)
 _KEPLER = "nvprof of cuDNN 4 to 6 on Kepler and Maxwell, published logs"
 
 RULES: tuple[Rule, ...] = (
@@ -190,7 +205,9 @@ class KernelName:
 
     family: str  # one of the families above, or unknown
     library: str | None  # library of the kernel; None if unknown
-    tile: tuple[int, int] | None  # rows and columns of the output that a block computes; None if unknown
+    tile: (
+        tuple[int, int] | None
+    )  # rows and columns of the output that a block computes; None if unknown
 
 
 @cache
@@ -231,7 +248,10 @@ def short_name(name: str) -> str:
 
 _GRADIENTS = (
     ("data", re.compile(r"backward_data|bwd_data|dgrad|igemm_bwd_", re.IGNORECASE)),
-    ("weights", re.compile(r"backward_(weights|filter)|bwd_weights?|wgrad|igemm_wrw_", re.IGNORECASE)),
+    (
+        "weights",
+        re.compile(r"backward_(weights|filter)|bwd_weights?|wgrad|igemm_wrw_", re.IGNORECASE),
+    ),
 )
 
 

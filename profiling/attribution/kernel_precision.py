@@ -21,11 +21,23 @@ _PRODUCTS = kernel_names.ALGORITHMS | {kernel_names.ATTENTION, kernel_names.RECU
 _RULES = tuple(
     (re.compile(pattern), precision)
     for pattern, precision in (
-        (r"bf16xbf16xmxfp4", "bf16"),  # _matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1: weights alone are mxfp4
+        (
+            r"bf16xbf16xmxfp4",
+            "bf16",
+        ),  # _matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1: weights alone are mxfp4
         (r"e2m1|nvfp4|mxfp4|(?<![a-z])fp4", "fp4"),  # bmm_Bfloat16_E2m1E2m1_Fp32_t128x8x512
-        (r"e4m3|e5m2|float8|fp8|(?<![a-z])f8|^cijk_\w*_(f8|b8)", "fp8"),  # sm90_xmma_gemm_e4m3bf16_e4m3f32_f32
-        (r"imma|(?<![a-z])i(8816|16832|16864)|int8|(?<![a-z0-9])[su]8(?!\d)|s8s8|^cijk_\w*_i8", "int8"),
-        (r"tf32|(?<![a-z])xf32", "tf32"),  # cutlass_tensorop_s1688gemm_tf32, sm80_xmma_fprop_implicit_gemm_tf32f32
+        (
+            r"e4m3|e5m2|float8|fp8|(?<![a-z])f8|^cijk_\w*_(f8|b8)",
+            "fp8",
+        ),  # sm90_xmma_gemm_e4m3bf16_e4m3f32_f32
+        (
+            r"imma|(?<![a-z])i(8816|16832|16864)|int8|(?<![a-z0-9])[su]8(?!\d)|s8s8|^cijk_\w*_i8",
+            "int8",
+        ),
+        (
+            r"tf32|(?<![a-z])xf32",
+            "tf32",
+        ),  # cutlass_tensorop_s1688gemm_tf32, sm80_xmma_fprop_implicit_gemm_tf32f32
         (r"bf16|bfloat16|nvjet_(sm\d+_)?t|^cijk_\w*_(bbs|bss|b_bs|bb)_", "bf16"),
         (
             r"fp16|f16|half|hgemm|hcudnn|(?<![a-z])h(884|1688|16816)|s884|nvjet_(sm\d+_)?h|^cijk_\w*_(hhs|hss|h_hs|hb)_",
@@ -34,7 +46,10 @@ _RULES = tuple(
         (r"s16816", "fp16"),  # of bf16 where the name says so, above
         (r"s1688", "tf32"),  # of fp16 (Turing) where the name says so, above
         (r"dgemm|d884|dcudnn|double|f64|^cijk_\w*_(db|d_b)_", "fp64"),
-        (r"sgemm|scudnn|simt_s|cgemm|f32f32|<float|^cijk_\w*_(sb|s_b)_", "fp32"),  # volta_scudnn_128x64_relu_small_nn
+        (
+            r"sgemm|scudnn|simt_s|cgemm|f32f32|<float|^cijk_\w*_(sb|s_b)_",
+            "fp32",
+        ),  # volta_scudnn_128x64_relu_small_nn
     )
 )
 

@@ -15,16 +15,22 @@ class Joiner:
     def __init__(self, process: Codes, keys: Ints) -> None:
         self._several = len(process) > 0 and bool((process != process[0]).any())
         self._processes, which = (
-            np.unique(process, return_inverse=True) if self._several else (process[:1], np.zeros(len(keys), np.int8))
+            np.unique(process, return_inverse=True)
+            if self._several
+            else (process[:1], np.zeros(len(keys), np.int8))
         )
         self._low, self._high = (int(keys.min()), int(keys.max())) if len(keys) else (0, -1)
         # Profilers count ids up: a lookup beats a search.
         self._dense = not self._several and self._high - self._low < 4 * len(keys) + 1024
         if self._dense:
             self._table = np.full(max(self._high - self._low + 1, 0), NONE, np.int32)
-            for first in reversed(range(0, len(keys), _STRETCH_ROWS)):  # backwards, so that the first of several stays
+            for first in reversed(
+                range(0, len(keys), _STRETCH_ROWS)
+            ):  # backwards, so that the first of several stays
                 stretch = keys[first : first + _STRETCH_ROWS][::-1] - self._low
-                self._table[stretch] = np.arange(first + len(stretch) - 1, first - 1, -1, dtype=np.int32)
+                self._table[stretch] = np.arange(
+                    first + len(stretch) - 1, first - 1, -1, dtype=np.int32
+                )
         else:
             self._order = np.lexsort((keys, which))
             self._keys = keys[self._order]
@@ -50,7 +56,9 @@ class Joiner:
             inside = (wanted >= self._low) & (wanted <= self._high)
             if inside.all():
                 return self._table[wanted - self._low]
-            return np.where(inside, self._table[np.where(inside, wanted - self._low, 0)], np.int32(NONE))
+            return np.where(
+                inside, self._table[np.where(inside, wanted - self._low, 0)], np.int32(NONE)
+            )
         first, last = self._edges[index], self._edges[index + 1]
         at = np.minimum(first + np.searchsorted(self._keys[first:last], wanted), last - 1)
         return np.where(self._keys[at] == wanted, self._order[at], NONE).astype(np.int32)

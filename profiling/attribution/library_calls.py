@@ -17,7 +17,9 @@ import numpy as np
 from .nesting import NONE, Bools, Ints, Nest
 
 _BATCHED_OPERATORS = {"aten::bmm", "aten::baddbmm"}
-_GEMM_OPERATORS = {f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "addmv", "mv", "dot")}
+_GEMM_OPERATORS = {
+    f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "addmv", "mv", "dot")
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,9 @@ class MklCall:
 
     name: str  # function, with its letters, e.g. `mkl SGEMM(T,N)`
     sizes: tuple[int, ...]  # its leading integer arguments: m, n, k of a GEMM
-    duration_ns: int | None  # None of a call of another step, which takes all the own time of its operator
+    duration_ns: (
+        int | None
+    )  # None of a call of another step, which takes all the own time of its operator
 
 
 @dataclass
@@ -67,7 +71,9 @@ class Operators(NamedTuple):
     end_ns: list[int]  # cut to that of the enclosing span
     duration_ns: list[int]
     parent: list[int]
-    names: list[str | None]  # None for spans that call no library: ranges, and collectives, which run concurrently
+    names: list[
+        str | None
+    ]  # None for spans that call no library: ranges, and collectives, which run concurrently
     extents: Mapping[int, set[int]]  # extents of the operands of a product
 
     def innermost(self, in_order: Sequence[int], starts: Sequence[int], moment_ns: int) -> int:
@@ -106,11 +112,15 @@ class LibraryCalls:
 
     def __init__(self, operators: Operators, own: tuple[Ints, Ints, Ints]) -> None:
         self.lost: Counter[str] = Counter()  # calls without a place
-        self.named: list[MklCall] = []  # those with a place, in the order of their operators, without durations
+        self.named: list[
+            MklCall
+        ] = []  # those with a place, in the order of their operators, without durations
         self._operators, self._own = operators, own
         self._by_span = np.argsort(own[2], kind="stable")
         self._spans = own[2][self._by_span]
-        self._free: dict[int, list[tuple[int, int]]] = {}  # own time of the operators that have calls
+        self._free: dict[
+            int, list[tuple[int, int]]
+        ] = {}  # own time of the operators that have calls
         self._calls: list[Stretch] = []
 
     def place(self, log: VerboseLog) -> None:
@@ -120,12 +130,16 @@ class LibraryCalls:
         spans.sort(key=lambda span: (operators.start_ns[span], -operators.duration_ns[span]))
         starts = [operators.start_ns[span] for span in spans]
         for primitive in log.primitives:
-            span = operators.innermost(spans, starts, primitive.start_ns + primitive.duration_ns // 2)
+            span = operators.innermost(
+                spans, starts, primitive.start_ns + primitive.duration_ns // 2
+            )
             if span == NONE:
                 self.lost["primitives_outside_operators"] += 1
             else:
                 self._put(span, primitive.name, primitive.start_ns, primitive.duration_ns, "onednn")
-        calls: dict[tuple[bool, tuple[int, ...]], list[tuple[int, MklCall]]] = {}  # a step may make 100,000, few differ
+        calls: dict[
+            tuple[bool, tuple[int, ...]], list[tuple[int, MklCall]]
+        ] = {}  # a step may make 100,000, few differ
         for number, call in enumerate(log.mkl_calls):
             calls.setdefault(("BATCH" in call.name, call.sizes[:3]), []).append((number, call))
         products = [span for span in spans if operators.names[span] in _GEMM_OPERATORS]
@@ -133,8 +147,15 @@ class LibraryCalls:
         for span in products:
             if span in calling:
                 continue
-            able = [alike for alike in calls.values() if alike and operators.may_multiply(span, alike[0][1])]
-            fitting = (next((one for one in alike if operators.multiplies(span, one[1])), None) for alike in able)
+            able = [
+                alike
+                for alike in calls.values()
+                if alike and operators.may_multiply(span, alike[0][1])
+            ]
+            fitting = (
+                next((one for one in alike if operators.multiplies(span, one[1])), None)
+                for alike in able
+            )
             first = min((one for one in fitting if one is not None), default=None)
             if first is None:
                 continue
@@ -142,7 +163,9 @@ class LibraryCalls:
             call = first[1]
             self.named.append(replace(call, duration_ns=None))
             if call.duration_ns is None:
-                start_ns, end_ns = max(self._free_of(span), key=lambda times: times[1] - times[0], default=(0, 0))
+                start_ns, end_ns = max(
+                    self._free_of(span), key=lambda times: times[1] - times[0], default=(0, 0)
+                )
             else:  # the operator ends with the multiplication, after views and copies of operands
                 start_ns, end_ns = operators.end_ns[span] - call.duration_ns, operators.end_ns[span]
             self._put(span, call.name, start_ns, end_ns - start_ns, "mkl")
@@ -155,7 +178,10 @@ class LibraryCalls:
         left = ~np.isin(self._own[2], list(self._free))
         start, end, span = (column[left].tolist() for column in self._own)
         cut = [Stretch(span, *times) for span, free in self._free.items() for times in free]
-        rows = [*map(Stretch, span, start, end), *(row for row in cut + self._calls if row.end_ns > row.start_ns)]
+        rows = [
+            *map(Stretch, span, start, end),
+            *(row for row in cut + self._calls if row.end_ns > row.start_ns),
+        ]
         return sorted(rows, key=attrgetter("start_ns"))
 
     def _put(self, span: int, name: str, start_ns: int, duration_ns: int, source: str) -> None:
@@ -174,5 +200,7 @@ class LibraryCalls:
     def _free_of(self, span: int) -> list[tuple[int, int]]:
         if span not in self._free:
             rows = self._by_span[slice(*np.searchsorted(self._spans, (span, span + 1)).tolist())]
-            self._free[span] = list(zip(*(column[rows].tolist() for column in self._own[:2]), strict=True))
+            self._free[span] = list(
+                zip(*(column[rows].tolist() for column in self._own[:2]), strict=True)
+            )
         return self._free[span]

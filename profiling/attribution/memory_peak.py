@@ -21,8 +21,23 @@ MEMORY_EVENT = "[memory]"  # its name among the events of torch's profiler
 PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
 INPUTS, ACTIVATIONS, ACTIVATION_GRADIENTS = "input", "activations", "activation gradients"
 WORKSPACE, HELD, UNUSED, CACHED = "workspace", "other", "not used in the step", "cached"
-KINDS = (PARAMETERS, GRADIENTS, STATE, INPUTS, ACTIVATIONS, ACTIVATION_GRADIENTS, WORKSPACE, HELD, UNUSED, CACHED)
-LASTING = (PARAMETERS, GRADIENTS, STATE)  # kinds whose layer says all: which phase allocated them is chance
+KINDS = (
+    PARAMETERS,
+    GRADIENTS,
+    STATE,
+    INPUTS,
+    ACTIVATIONS,
+    ACTIVATION_GRADIENTS,
+    WORKSPACE,
+    HELD,
+    UNUSED,
+    CACHED,
+)
+LASTING = (
+    PARAMETERS,
+    GRADIENTS,
+    STATE,
+)  # kinds whose layer says all: which phase allocated them is chance
 _MOST_BYTES = 1 << 60
 _BEFORE = -1  # position of what was allocated before the first event
 
@@ -35,7 +50,9 @@ class KnownTensor(NamedTuple):
     size_bytes: int  # of its storage
     kind: str  # one of `KINDS`
     layer: str | None = None  # path of the module that it belongs to; None if unknown
-    line: SourceLine | None = None  # line of the program that allocated it; None if only its operator says it
+    line: SourceLine | None = (
+        None  # line of the program that allocated it; None if only its operator says it
+    )
 
 
 @dataclass
@@ -46,11 +63,19 @@ class Allocations:
     thread: Ints  # thread of each event, as of the spans
     size_bytes: Ints  # bytes allocated; below 0 for freed ones
     address: Ints  # addresses
-    total_bytes: Ints | None = None  # allocated after each event; None if counted from the recording's start
-    reserved_bytes: Ints | None = None  # kept by the allocator after each event, in use or not; None if none are
-    tensors: list[KnownTensor] = field(default_factory=list)  # tensors that the program held at some time
+    total_bytes: Ints | None = (
+        None  # allocated after each event; None if counted from the recording's start
+    )
+    reserved_bytes: Ints | None = (
+        None  # kept by the allocator after each event, in use or not; None if none are
+    )
+    tensors: list[KnownTensor] = field(
+        default_factory=list
+    )  # tensors that the program held at some time
     used: set[int] | None = None  # addresses of the storages that operators took; None if unknown
-    available_bytes: int | None = None  # memory that the step could have had at most; None if unknown
+    available_bytes: int | None = (
+        None  # memory that the step could have had at most; None if unknown
+    )
 
 
 @dataclass
@@ -76,7 +101,9 @@ def peak_rows(
     blocks = _blocks(allocations)
     check_total(sum(abs(block.size_bytes) for block in blocks))
     count = len(allocations.time_ns)
-    change = np.zeros(count + 2, np.int64)  # the first entry is of what was there before, the last of what stays
+    change = np.zeros(
+        count + 2, np.int64
+    )  # the first entry is of what was there before, the last of what stays
     for block in blocks:
         change[block.begin + 1] += block.size_bytes
         change[block.end + 1] -= block.size_bytes
@@ -92,11 +119,23 @@ def peak_rows(
     for block in live:
         span = around.get(block.begin, NONE)
         operator = NONE if span == NONE else int(outer[span])
-        phase = None if span == NONE or placement.phase[span] == NONE else placement.phases[placement.phase[span]]
+        phase = (
+            None
+            if span == NONE or placement.phase[span] == NONE
+            else placement.phases[placement.phase[span]]
+        )
         stays = block.end == count
-        ends_inside = operator != NONE and not stays and allocations.time_ns[block.end] <= spans.end_ns[operator]
+        ends_inside = (
+            operator != NONE
+            and not stays
+            and allocations.time_ns[block.end] <= spans.end_ns[operator]
+        )
         kind = _kind(block, phase, bool(ends_inside), stays, allocations.used)
-        layer = None if span == NONE or placement.layer[span] == NONE else placement.layers[placement.layer[span]]
+        layer = (
+            None
+            if span == NONE or placement.layer[span] == NONE
+            else placement.layers[placement.layer[span]]
+        )
         line = block.line or lines.get(operator)
         key = {
             "kind": kind,
@@ -106,11 +145,17 @@ def peak_rows(
             "file": line and line.file,
             "line": line and line.number,
         }
-        row = rows.setdefault(tuple(key.values()), {**key, "bytes": 0, "tensors": 0, "makes_peak": False})
+        row = rows.setdefault(
+            tuple(key.values()), {**key, "bytes": 0, "tensors": 0, "makes_peak": False}
+        )
         row["bytes"] += block.size_bytes
         row["tensors"] += 1
         row["makes_peak"] |= block.begin == peak > _BEFORE
-    if peak > _BEFORE and allocations.reserved_bytes is not None and allocations.total_bytes is not None:
+    if (
+        peak > _BEFORE
+        and allocations.reserved_bytes is not None
+        and allocations.total_bytes is not None
+    ):
         cached = int(allocations.reserved_bytes[peak] - allocations.total_bytes[peak])
         rows[(CACHED,)] = {"kind": CACHED, "bytes": cached, "tensors": None, "makes_peak": False}
     found = sorted(rows.values(), key=lambda row: -row["bytes"])
@@ -120,7 +165,9 @@ def peak_rows(
 def check_total(size_bytes: int) -> None:
     """Refuse allocations whose sum no device ever gave out, and no 64-bit number may hold; CurvescopeError."""
     if size_bytes > _MOST_BYTES:
-        raise CurvescopeError("its allocations add up to more than 2^60 bytes, which no device gives; record it again.")
+        raise CurvescopeError(
+            "its allocations add up to more than 2^60 bytes, which no device gives; record it again."
+        )
 
 
 def _blocks(allocations: Allocations) -> list[_Block]:
@@ -160,7 +207,9 @@ def _blocks(allocations: Allocations) -> list[_Block]:
     return [block for block in blocks if block.size_bytes]
 
 
-def _kind(block: _Block, phase: str | None, ends_inside: bool, stays: bool, used: set[int] | None) -> str:
+def _kind(
+    block: _Block, phase: str | None, ends_inside: bool, stays: bool, used: set[int] | None
+) -> str:
     """The kind of a block: what the program says of it, else what its phase and its life say."""
     if block.begin == _BEFORE:
         is_used = used is None or block.address in used or not stays or block.kind == HELD
@@ -178,7 +227,9 @@ def _kind(block: _Block, phase: str | None, ends_inside: bool, stays: bool, used
     return ACTIVATIONS
 
 
-def _lines(spans: HostSpans, outer: Ints, around: Ints, watched: Watched | None) -> dict[int, SourceLine]:
+def _lines(
+    spans: HostSpans, outer: Ints, around: Ints, watched: Watched | None
+) -> dict[int, SourceLine]:
     """The lines of the outermost operators of some spans, by operator."""
     operators = np.unique(outer[around])
     operators = operators[operators != NONE]

@@ -46,7 +46,9 @@ def node_flops(op: str, result: Elements | None, operand: Elements | None) -> in
     `result` is None if unknown or several, `operand` is the first one.
     """
     space, _, name = op.rpartition("::")
-    each, tensor = (_BY_OPERAND[name], operand) if name in _BY_OPERAND else (_BY_RESULT.get(name), result)
+    each, tensor = (
+        (_BY_OPERAND[name], operand) if name in _BY_OPERAND else (_BY_RESULT.get(name), result)
+    )
     if op in VIEWS or (each == 0 and space in _SPACES):
         return 0
     if each is None or tensor is None or space not in _SPACES:

@@ -23,7 +23,10 @@ _TYPES = (
     *((4, "Long", "long", 8), (4, "Long", "long int", 8), (29, "UInt64", "unsigned long", 8)),
     *((5, "Half", "c10::Half", 2), (15, "BFloat16", "c10::BFloat16", 2)),
     *((6, "Float", "float", 4), (7, "Double", "double", 8)),
-    *((9, "ComplexFloat", "c10::complex<float>", 8), (10, "ComplexDouble", "c10::complex<double>", 16)),
+    *(
+        (9, "ComplexFloat", "c10::complex<float>", 8),
+        (10, "ComplexDouble", "c10::complex<double>", 16),
+    ),
 )
 _BYTES = {name: size for _, *names, size in _TYPES for name in names}
 BYTES_BY_NUMBER = {number: size for number, _, _, size in _TYPES}
@@ -44,7 +47,9 @@ class BatchSource(IntEnum):
     """Source of a batch size; a higher one is more reliable."""
 
     MATRIX = 1  # the rows of a matrix product, which may be samples times tokens
-    TENSOR = 2  # the first extent of another operand with three or more dimensions, which may be tokens
+    TENSOR = (
+        2  # the first extent of another operand with three or more dimensions, which may be tokens
+    )
     CONVOLUTION = 3  # the first extent of a convolution's input
     NAME = 4  # the name of a range
 
@@ -67,7 +72,9 @@ class Operation(NamedTuple):
 class Call:
     """The arguments of an operator call."""
 
-    shapes: Sequence[Any]  # per argument the tensor's shape; empty for scalars; a list of shapes for a list of tensors
+    shapes: Sequence[
+        Any
+    ]  # per argument the tensor's shape; empty for scalars; a list of shapes for a list of tensors
     item_bytes: int  # bytes of one element of the first argument with a known type
     concrete: Sequence[Any]  # per argument the scalar value, or empty
     dtypes: Sequence[str] = ()  # per argument its type, or empty

@@ -35,20 +35,28 @@ class LaunchedWork:
     on_host: Bools  # whether the row is an operator's own work, not a kernel or a library call
 
 
-def attach_work(spans: HostSpans, nested: Nest, work: LaunchedWork, count: CountWork) -> tuple[Ints, Ints]:
+def attach_work(
+    spans: HostSpans, nested: Nest, work: LaunchedWork, count: CountWork
+) -> tuple[Ints, Ints]:
     """FLOPs and compulsory bytes of each row, `NONE` without work; a call's rows add up to its work, by `count`."""
     flops, size = np.full((2, len(work.span)), NONE, np.int64)
     if spans.call is None or not spans.operations or not len(work.span):
         return flops, size
     operations, operation_of = with_third_shapes(spans.operations, spans.call, nested.parent)
     counted = [count(operation) for operation in operations]
-    known = np.array([one.flops is not None or one.bytes_compulsory is not None for one in counted], np.bool_)
-    call = np.where((operation_of != NONE) & known[operation_of], np.arange(len(operation_of)), NONE)
+    known = np.array(
+        [one.flops is not None or one.bytes_compulsory is not None for one in counted], np.bool_
+    )
+    call = np.where(
+        (operation_of != NONE) & known[operation_of], np.arange(len(operation_of)), NONE
+    )
     of_row = np.where(work.span == NONE, NONE, nested.outermost(call)[work.span])
     rows = np.flatnonzero((of_row != NONE) & (work.duration_ns != NONE))
     group, calls = factorize(of_row[rows])
     used, operation = np.unique(operation_of[calls], return_inverse=True)  # few distinct calls
-    parts = [[counted[one], *map(dict(counted[one].parts).get, _ROLES[1:])] for one in used.tolist()]
+    parts = [
+        [counted[one], *map(dict(counted[one].parts).get, _ROLES[1:])] for one in used.tolist()
+    ]
     wanted = np.array([[False, *(part is not None for part in row[1:])] for row in parts], np.bool_)
     wanted = wanted.reshape(-1, len(_ROLES))
     rows, group, role = _workers(rows, group, work, wanted[operation])
@@ -58,7 +66,9 @@ def attach_work(spans: HostSpans, nested: Nest, work: LaunchedWork, count: Count
     rows, share = rows[order], share[order]
     for values, name in ((flops, "flops"), (size, "bytes_compulsory")):
         amounts = [getattr(part, name, None) for row in parts for part in row]
-        table = np.array([NONE if one is None else one for one in amounts], np.int64).reshape(-1, len(_ROLES))
+        table = np.array([NONE if one is None else one for one in amounts], np.int64).reshape(
+            -1, len(_ROLES)
+        )
         amount = table[operation[shares // len(_ROLES)], shares % len(_ROLES)]
         values[rows] = _shared(amount, share, work.duration_ns[rows])
     return flops, size
@@ -111,7 +121,9 @@ def _shared(amount: Ints, share: Ints, duration_ns: Ints) -> Ints:
     total = np.bincount(share, weight, len(amount))
     reached = np.cumsum(weight)
     before = np.append(0.0, np.cumsum(total))[share]
-    upto = np.floor((reached - before) / np.maximum(total[share], 1.0) * amount[share] + 0.5).astype(np.int64)
+    upto = np.floor(
+        (reached - before) / np.maximum(total[share], 1.0) * amount[share] + 0.5
+    ).astype(np.int64)
     last = np.append(np.diff(share) != 0, [True] * (len(share) > 0)).astype(np.bool_)
     upto[last] = amount[share[last]]
     begins = np.append([True] * (len(share) > 0), last[:-1]).astype(np.bool_)

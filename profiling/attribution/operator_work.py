@@ -19,7 +19,11 @@ from .operation import BYTES_BY_NUMBER, UNKNOWN, Call, Operation, Shape, Work, e
 
 
 def work(
-    op: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequence[Any] = (), third: Shape = ()
+    op: str,
+    shapes: Sequence[Any],
+    dtypes: Sequence[str],
+    concrete: Sequence[Any] = (),
+    third: Shape = (),
 ) -> Work:
     """FLOPs and compulsory bytes of one call, as torch.profiler records it with `record_shapes=True`.
 
@@ -42,7 +46,9 @@ def count_work(operation: Operation) -> Work:
     """The work of an operator call, from its shapes."""
     if not operation.shapes:
         return UNKNOWN
-    return work(operation.name, operation.shapes, operation.dtypes, operation.concrete, operation.third)
+    return work(
+        operation.name, operation.shapes, operation.dtypes, operation.concrete, operation.third
+    )
 
 
 def _product(first: int = 0) -> Callable[[Call], Work]:
@@ -69,7 +75,9 @@ def _linear(call: Call) -> Work:
     return Work(2 * m * k * n + (m * n if bias else 0), call.traffic(m * k, k * n, m * n, bias))
 
 
-def _elementwise(reads: int, flops_per_element: int = 1, foreach: bool = False) -> Callable[[Call], Work]:
+def _elementwise(
+    reads: int, flops_per_element: int = 1, foreach: bool = False
+) -> Callable[[Call], Work]:
     """Rule for an operator that reads `reads` tensors, or lists of them, like the first argument, and writes one."""
 
     def rule(call: Call) -> Work:
@@ -91,7 +99,9 @@ def _scaled_mm(call: Call) -> Work:
 
 def _int_mm(call: Call) -> Work:
     (m, k), (_, n) = call.shape(0), call.shape(1)
-    return Work(2 * m * k * n, call.traffic(m * k, k * n) + 4 * m * n)  # int8 operands, int32 results
+    return Work(
+        2 * m * k * n, call.traffic(m * k, k * n) + 4 * m * n
+    )  # int8 operands, int32 results
 
 
 def _grouped_mm(call: Call, offsets: int = 2) -> Work:
@@ -119,7 +129,9 @@ def _embedding_backward(call: Call) -> Work:
     return Work(gradient, call.traffic(gradient, rows * call.shape(0)[-1]) + call.size(1))
 
 
-def _attention(query: int, causal: int, backward: bool = False, heads_last: bool = False) -> Callable[[Call], Work]:
+def _attention(
+    query: int, causal: int, backward: bool = False, heads_last: bool = False
+) -> Callable[[Call], Work]:
     """Rule for scaled dot-product attention: query, key and value from argument `query` on.
 
     `causal` is the index of `is_causal`, or of `custom_mask_type`, which is 0 for no mask; argument 0 of a backward
@@ -130,7 +142,9 @@ def _attention(query: int, causal: int, backward: bool = False, heads_last: bool
     def rule(call: Call) -> Work:
         q, k, v = (call.shape(query + i) for i in range(3))
         if heads_last and len(q) != 4:
-            return UNKNOWN  # sequences of several lengths, one after the other: their lengths are data
+            return (
+                UNKNOWN  # sequences of several lengths, one after the other: their lengths are data
+            )
         rows, keys = (x[-3] if heads_last else x[-2] for x in (q, k))
         batch = prod(q) // (rows * q[-1])  # batch times heads; several heads may share a key
         pairs = rows * keys
@@ -139,7 +153,9 @@ def _attention(query: int, causal: int, backward: bool = False, heads_last: bool
         scores, values = 2 * batch * pairs * q[-1], 2 * batch * pairs * v[-1]
         result = batch * rows * v[-1]
         operands = prod(q) + prod(k) + prod(v)
-        if backward:  # scores, and the gradients of query and key; those of the weights and of value
+        if (
+            backward
+        ):  # scores, and the gradients of query and key; those of the weights and of value
             return Work(3 * scores + 2 * values, call.traffic(2 * operands, 2 * result))
         return Work(scores + values, call.traffic(operands, result))
 
@@ -151,7 +167,9 @@ _PARTIAL = re.compile(r"embedding|index|gather|scatter|slice|select|cat|nll|pool
 
 
 # Inductor's templates of products; the name lists the operators, sorted and joined.
-_PRODUCT_TEMPLATE = re.compile(r"triton_tem_fused_(?:\w*_)?(?:mm|addmm|bmm|baddbmm)(?:_\w*)?|triton_b?mm(?:_\w*)?")
+_PRODUCT_TEMPLATE = re.compile(
+    r"triton_tem_fused_(?:\w*_)?(?:mm|addmm|bmm|baddbmm)(?:_\w*)?|triton_b?mm(?:_\w*)?"
+)
 
 
 def _triton(call: Call) -> Work:
@@ -171,7 +189,10 @@ def _triton_product(call: Call) -> Work:
     found = {
         2 * prod(a) * b[-1]
         for i, (a, b) in enumerate(pairwise(tensors))
-        if len(a) == len(b) > 1 and a[:-2] == b[:-2] and a[-1] == b[-2] and [*a[:-1], b[-1]] in tensors[i + 2 :]
+        if len(a) == len(b) > 1
+        and a[:-2] == b[:-2]
+        and a[-1] == b[-2]
+        and [*a[:-1], b[-1]] in tensors[i + 2 :]
     }
     return Work(found.pop() if len(found) == 1 else None, _triton(call).bytes_compulsory)
 
@@ -186,9 +207,14 @@ _RULES: dict[str, Callable[[Call], Work]] = {
     **dict.fromkeys(("threshold_backward", "add", "add_", "sub", "mul", "div"), _elementwise(2)),
     **dict.fromkeys(("sigmoid", "tanh"), _elementwise(1, 4)),
     # Mean, variance, subtraction, scale and shift are five FLOPs per element.
-    **dict.fromkeys(("batch_norm", "native_batch_norm", "layer_norm", "native_layer_norm"), _elementwise(1, 5)),
+    **dict.fromkeys(
+        ("batch_norm", "native_batch_norm", "layer_norm", "native_layer_norm"), _elementwise(1, 5)
+    ),
     # Two for the normalised input, three for the two sums that the gradient needs, four for the result.
-    **{f"{library}_batch_norm_backward": _elementwise(2, 9) for library in ("native", "cudnn", "miopen")},
+    **{
+        f"{library}_batch_norm_backward": _elementwise(2, 9)
+        for library in ("native", "cudnn", "miopen")
+    },
     **dict.fromkeys(("_softmax", "_log_softmax"), _elementwise(1, 5)),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _elementwise(2, 4)),
     # Square, sum, and two scalings; dx takes the sum of gradient times input besides.
@@ -206,7 +232,9 @@ _RULES: dict[str, Callable[[Call], Work]] = {
     "_grouped_mm": _grouped_mm,
     "_scaled_grouped_mm": lambda call: Work(_grouped_mm(call, 4).flops, None),
     # Indices by native_functions.yaml of torch 2.13.
-    **dict.fromkeys(("scaled_dot_product_attention", "_scaled_dot_product_attention_math"), _attention(0, 5)),
+    **dict.fromkeys(
+        ("scaled_dot_product_attention", "_scaled_dot_product_attention_math"), _attention(0, 5)
+    ),
     "_scaled_dot_product_flash_attention": _attention(0, 4),
     "_scaled_dot_product_flash_attention_for_cpu": _attention(0, 4),
     "_scaled_dot_product_efficient_attention": _attention(0, 6),

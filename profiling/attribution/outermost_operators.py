@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 
 from ..recording.operand_numbers import CallNumbers, encode_numbers
-from ..recording.operators import Argument, TensorArgument, TensorList, Value, decode_arguments, encode_arguments
+from ..recording.operators import (
+    Argument,
+    TensorArgument,
+    TensorList,
+    Value,
+    decode_arguments,
+    encode_arguments,
+)
 from .nesting import NONE, Bools, Codes, Ints
 from .operation import Operation
 from .placement import HostSpans, Placement
@@ -46,15 +53,22 @@ def outermost_operators(spans: HostSpans, placement: Placement) -> Ints:
     count = len(spans.start_ns)
     if spans.call is None or not spans.operations:
         return np.full(count, NONE, np.int64)
-    named = np.array([_OPERATOR.fullmatch(operation.name) is not None for operation in spans.operations], np.bool_)
+    named = np.array(
+        [_OPERATOR.fullmatch(operation.name) is not None for operation in spans.operations],
+        np.bool_,
+    )
     is_operator = (spans.call != NONE) & named[spans.call]
     parent = placement.nest.parent
-    again = is_operator & (parent != NONE) & is_operator[parent] & (spans.name == spans.name[parent])
+    again = (
+        is_operator & (parent != NONE) & is_operator[parent] & (spans.name == spans.name[parent])
+    )
     for span in np.flatnonzero(again).tolist():
         outer, inner = (spans.operations[spans.call[one]] for one in (parent[span], span))
         if len(outer.dtypes) == len(inner.dtypes) and list(outer.dtypes) != list(inner.dtypes):
             is_operator[parent[span]] = False
-    in_part = np.array([operation.name in _IN_PART for operation in spans.operations], np.bool_)[spans.call]
+    in_part = np.array([operation.name in _IN_PART for operation in spans.operations], np.bool_)[
+        spans.call
+    ]
     of_operators = np.zeros(count, np.bool_)
     of_operators[parent[is_operator & (parent != NONE)]] = True
     is_operator &= ~(in_part & of_operators)
@@ -68,12 +82,16 @@ class OperatorCalls:
     rows: list[dict[str, Any]]  # rows of the table `operators`, without `batch` and `source`
     row_of: list[int]  # index of the row of each call, in the order of their starts
     faults: list[int] | None = None  # page faults inside each call; None if they were not counted
-    lines: list[dict[str, Any]] = field(default_factory=list)  # rows of the table `lines`, without `batch`
+    lines: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # rows of the table `lines`, without `batch`
 
     @property
     def names(self) -> list[tuple[Any, ...]]:
         """Layer, phase and operator of each call."""
-        return [tuple(self.rows[row][name] for name in ("layer", "phase", "op")) for row in self.row_of]
+        return [
+            tuple(self.rows[row][name] for name in ("layer", "phase", "op")) for row in self.row_of
+        ]
 
 
 def operator_calls(
@@ -120,7 +138,9 @@ def operator_calls(
         row_of.append(numbers.setdefault(key, len(numbers)))
         row = found[key]
         row["calls"] += 1
-        durations_ns.append(int(spans.end_ns[span] - spans.start_ns[span]) if on_host else device_ns[span])
+        durations_ns.append(
+            int(spans.end_ns[span] - spans.start_ns[span]) if on_host else device_ns[span]
+        )
         row["duration_ns"] += durations_ns[-1]
         names[key].update(ran.get(span, {}))
     for key, row in found.items():
@@ -129,7 +149,9 @@ def operator_calls(
     if watched is not None:
         within = calls_inside(spans, rows, watched)
         calls.faults = [sum(call.faults for call in of_call) for of_call in within]
-        for number, of_call in zip(reversed(row_of), reversed(within), strict=True):  # the first of equal calls counts
+        for number, of_call in zip(
+            reversed(row_of), reversed(within), strict=True
+        ):  # the first of equal calls counts
             calls.rows[number]["numbers"] = _numbers(calls.rows[number]["arguments"], of_call)
         calls.lines = line_rows(spans, placement, outer, rows, durations_ns, watched, thread)
     return calls
@@ -142,7 +164,11 @@ def _numbers(arguments: str, inside: Sequence[WatchedCall]) -> str | None:
         return None
     found = CallNumbers(denormal_results=max(call.denormal_results for call in inside))
     for index, argument in enumerate(decode_arguments(arguments)):
-        tensor = argument.tensors[0] if isinstance(argument, TensorList) and argument.tensors else argument
+        tensor = (
+            argument.tensors[0]
+            if isinstance(argument, TensorList) and argument.tensors
+            else argument
+        )
         if not isinstance(tensor, TensorArgument):
             continue
         elements = prod(tensor.shape)
@@ -153,11 +179,17 @@ def _numbers(arguments: str, inside: Sequence[WatchedCall]) -> str | None:
     return encode_numbers(found)
 
 
-def _kernels_of(outer: Ints, kernels: OperatorKernels) -> tuple[dict[int, Counter[str]], Counter[int]]:
+def _kernels_of(
+    outer: Ints, kernels: OperatorKernels
+) -> tuple[dict[int, Counter[str]], Counter[int]]:
     """By outermost operator: time by kernel name, and the time of its kernels on a device."""
     ran: dict[int, Counter[str]] = defaultdict(Counter)
     device_ns: Counter[int] = Counter()
-    around = np.where(kernels.span == NONE, NONE, outer[kernels.span]) if len(outer) else np.zeros(0, np.int64)
+    around = (
+        np.where(kernels.span == NONE, NONE, outer[kernels.span])
+        if len(outer)
+        else np.zeros(0, np.int64)
+    )
     for kernel in np.flatnonzero(around != NONE).tolist():
         span, duration_ns = int(around[kernel]), int(kernels.duration_ns[kernel])
         ran[span][kernels.names[kernel]] += duration_ns
@@ -170,7 +202,8 @@ def arguments_of(operation: Operation) -> Iterator[Argument]:
     """The arguments of a call, in the order of the operator's schema."""
     for index, dtype in enumerate(operation.dtypes):
         shape, strides, value = (
-            _at(column, index) for column in (operation.shapes, operation.strides, operation.concrete)
+            _at(column, index)
+            for column in (operation.shapes, operation.strides, operation.concrete)
         )
         if dtype.startswith(_LIST):
             inner = strides if strides and len(strides) == len(shape) else [None] * len(shape)
@@ -188,7 +221,9 @@ def _at(column: Sequence[Any], index: int) -> Any:
 
 def _tensor(shape: Sequence[int], dtype: str, strides: Sequence[int] | None) -> TensorArgument:
     known = strides is not None and len(strides) == len(shape)
-    return TensorArgument(tuple(shape), dtype, tuple(strides) if known and strides is not None else None)
+    return TensorArgument(
+        tuple(shape), dtype, tuple(strides) if known and strides is not None else None
+    )
 
 
 def typed_list(types: Sequence[str]) -> str:

@@ -45,12 +45,18 @@ class HostSpans:
     process: Ints
     name: Ints  # index into `meanings`
     meanings: Sequence[RangeName]  # meaning of each distinct name
-    sequence: Ints | None = None  # autograd's sequence number, `NONE` for missing; None if only names carry it
+    sequence: Ints | None = (
+        None  # autograd's sequence number, `NONE` for missing; None if only names carry it
+    )
     # profiler's own number of the thread that drew the sequence number of a backward node, 0 or less if unknown; None
     # if no span has one
     forward_thread: Ints | None = None
-    call: Ints | None = None  # index into `operations`, `NONE` for spans without shapes; None if no span has any
-    operations: Sequence[Operation] = field(default=())  # distinct operator calls with their arguments
+    call: Ints | None = (
+        None  # index into `operations`, `NONE` for spans without shapes; None if no span has any
+    )
+    operations: Sequence[Operation] = field(
+        default=()
+    )  # distinct operator calls with their arguments
 
     def of_names(self, values: Sequence[int | None]) -> Ints:
         """One value per span from one value per distinct name, `NONE` for None."""
@@ -74,7 +80,9 @@ class HostSpans:
 
     def select(self, rows: Bools) -> HostSpans:
         """The spans for which `rows` is true."""
-        values = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        values = {
+            name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)
+        }
         return HostSpans(**{**vars(self), **values})
 
 
@@ -102,7 +110,11 @@ class BatchSpans:
         source = spans.of_names([meaning.batch_source for meaning in spans.meanings])
         if spans.call is not None and spans.operations:
             of_call = np.array(
-                [batch_of(operation.name, operation.shapes) or (0, 0) for operation in spans.operations], np.int64
+                [
+                    batch_of(operation.name, operation.shapes) or (0, 0)
+                    for operation in spans.operations
+                ],
+                np.int64,
             )
             take = (batch == 0) & (spans.call != NONE)
             batch = np.where(take, of_call[spans.call, 0], batch)
@@ -138,7 +150,9 @@ class Placement:
         """Columns layer, phase, op, op_path and op_shapes of rows in these spans (`NONE`: in no span)."""
         texts = {"layer": self.layers, "phase": self.phases, "op": self.ops}
         texts |= {"op_path": self.op_paths, "op_shapes": self.shapes}
-        return {name: _decode(getattr(self, name), spans, of_codes) for name, of_codes in texts.items()}
+        return {
+            name: _decode(getattr(self, name), spans, of_codes) for name, of_codes in texts.items()
+        }
 
 
 def place(spans: HostSpans) -> Placement:
@@ -168,7 +182,9 @@ def place(spans: HostSpans) -> Placement:
 
     phases = sorted({meaning.phase for meaning in meanings if meaning.phase} - {FORWARD, BACKWARD})
     phases = [FORWARD, BACKWARD, *phases]
-    own_phase = spans.of_names([phases.index(meaning.phase) if meaning.phase else None for meaning in meanings])
+    own_phase = spans.of_names(
+        [phases.index(meaning.phase) if meaning.phase else None for meaning in meanings]
+    )
     own_phase[is_node] = phases.index(BACKWARD)
     phase = _inherit(own_phase, nested)
     if spans.sequence is None:
@@ -191,7 +207,9 @@ def _shapes(spans: HostSpans, nested: Nest, restarts: Bools) -> tuple[Ints, list
     if spans.call is None or not spans.operations:
         return np.full(len(spans.name), NONE, np.int64), []
     texts = [shapes_text(operation.shapes) for operation in spans.operations]
-    code, distinct = factorize(np.array([*texts, None], object))  # the last one: a span without call
+    code, distinct = factorize(
+        np.array([*texts, None], object)
+    )  # the last one: a span without call
     return nested.outermost(code[spans.call], restarts), distinct.tolist()
 
 
@@ -242,8 +260,12 @@ def _numbers(spans: HostSpans, sequence: Ints, draws: Bools, takes: Bools) -> In
             for number in numbers if drawn else ():
                 nodes = inside & takes & (spans.forward_thread == number)
                 taken = np.unique(code[nodes])
-                forward[nodes] = drawing[np.argmax([np.isin(taken, codes).sum() for codes in drawn])]
-    return np.asarray((process * (len(threads) + 1) + forward) * (len(distinct) + 1) + code, np.int64)
+                forward[nodes] = drawing[
+                    np.argmax([np.isin(taken, codes).sum() for codes in drawn])
+                ]
+    return np.asarray(
+        (process * (len(threads) + 1) + forward) * (len(distinct) + 1) + code, np.int64
+    )
 
 
 def join_forward(start_ns: Ints, number: Ints, forward: Bools, backward: Bools) -> Ints:
@@ -279,12 +301,16 @@ def _follow(layer: Ints, thread: Ints, start_ns: Ints, backward: Bools, leads: B
 
 def _layer_paths(spans: HostSpans) -> _Paths:
     texts, part = spans.coded([meaning.layer for meaning in spans.meanings])
-    return _Paths(texts, part, spans.where(lambda meaning: meaning.whole_layer) & (part != NONE), "/")
+    return _Paths(
+        texts, part, spans.where(lambda meaning: meaning.whole_layer) & (part != NONE), "/"
+    )
 
 
 def _operator_paths(spans: HostSpans) -> tuple[_Paths, Bools]:
     ops, own = spans.coded([meaning.op for meaning in spans.meanings])
-    begins = spans.where(lambda one: one.op.startswith(COMMUNICATION) if one.op is not None else one.role is not None)
+    begins = spans.where(
+        lambda one: one.op.startswith(COMMUNICATION) if one.op is not None else one.role is not None
+    )
     return _Paths(ops, own, begins, OPERATOR_SEPARATOR), begins
 
 
@@ -293,7 +319,9 @@ class _Paths:
 
     def __init__(self, texts: list[str], part: Ints, restarts: Bools, separator: str) -> None:
         self.texts = texts  # distinct ones
-        self.paths: list[str] = []  # distinct, of at most `LONGEST_NAME` characters: further texts inside are left out
+        self.paths: list[
+            str
+        ] = []  # distinct, of at most `LONGEST_NAME` characters: further texts inside are left out
         self.first: list[int] = []  # index of the first text of each path
         self._part, self._restarts, self._separator = part, restarts, separator
         self._index: dict[str, int] = {}
@@ -308,14 +336,22 @@ class _Paths:
             above[self._restarts[rows]] = NONE
             path = np.where(part == NONE, above, NONE)
             adds = part != NONE
-            pairs, which = np.unique((above[adds] + 1) * len(self.texts) + part[adds], return_inverse=True)
+            pairs, which = np.unique(
+                (above[adds] + 1) * len(self.texts) + part[adds], return_inverse=True
+            )
             split = (divmod(pair, len(self.texts)) for pair in pairs.tolist())
-            path[adds] = np.array([self._code(code - 1, text) for code, text in split], np.int64)[which]
+            path[adds] = np.array([self._code(code - 1, text) for code, text in split], np.int64)[
+                which
+            ]
             layer[rows] = np.where(fixed[rows] == NONE, path, fixed[rows])
         return layer
 
     def _code(self, above: int, text: int) -> int:
-        path = self.texts[text] if above == NONE else f"{self.paths[above]}{self._separator}{self.texts[text]}"
+        path = (
+            self.texts[text]
+            if above == NONE
+            else f"{self.paths[above]}{self._separator}{self.texts[text]}"
+        )
         if above != NONE and len(path) > LONGEST_NAME:
             return above
         if path not in self._index:

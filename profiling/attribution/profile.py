@@ -37,7 +37,9 @@ _BATCH_ROWS = 1 << 18
 # Ways to find steps.
 AUTO, WHOLE, REPETITION = "auto", "whole", "repetition"
 
-Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]  # takes the names of the needed columns; None for all
+Batches = Callable[
+    [Sequence[str] | None], Iterator[pa.Table]
+]  # takes the names of the needed columns; None for all
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,20 @@ class Options:
     """The user's options for a profile."""
 
     batch: int | None = None  # samples per step; default: from marks or shapes
-    range_pattern: str | None = None  # regular expression for `RangeNames`; default: known conventions
+    range_pattern: str | None = (
+        None  # regular expression for `RangeNames`; default: known conventions
+    )
     steps: str = AUTO  # or `WHOLE`, `REPETITION`, `marks:` and a regular expression for names of ranges that mark steps
     device: int | None = None  # number of the only device whose work is read; None for all
-    capture: Path | None = None  # trace of the capture of the CUDA graphs that the profile replays; None without one
-    graph_data: Path | None = None  # JSON of `CUDAGraph.get_graph_data()` of these graphs; None without it
-    fused: Mapping[str, str] = field(default_factory=dict)  # column `fused` by name, where the compiler's code tells it
+    capture: Path | None = (
+        None  # trace of the capture of the CUDA graphs that the profile replays; None without one
+    )
+    graph_data: Path | None = (
+        None  # JSON of `CUDAGraph.get_graph_data()` of these graphs; None without it
+    )
+    fused: Mapping[str, str] = field(
+        default_factory=dict
+    )  # column `fused` by name, where the compiler's code tells it
     # FLOPs of a launch of generated kernels by name, where that code tells them
     fused_flops: Mapping[str, int] = field(default_factory=dict)
     report: Callable[[str, int, int], None] = lambda _what, _done, _total: None  # shows progress
@@ -67,11 +77,15 @@ class Options:
         if self.steps in (AUTO, WHOLE, REPETITION):
             return None
         if how != "marks" or not pattern:
-            raise CurvescopeError(f"--steps {self.steps}: write {AUTO}, {WHOLE}, {REPETITION} or marks:REGEX.")
+            raise CurvescopeError(
+                f"--steps {self.steps}: write {AUTO}, {WHOLE}, {REPETITION} or marks:REGEX."
+            )
         try:
             return re.compile(pattern)
         except re.error as error:
-            raise CurvescopeError(f"--steps {self.steps}: this is no regular expression ({error}).") from error
+            raise CurvescopeError(
+                f"--steps {self.steps}: this is no regular expression ({error})."
+            ) from error
 
 
 @dataclass
@@ -84,16 +98,24 @@ class Profile:
     kernels: Batches  # reads kernels; called twice if no range marks the steps or if operators have shapes
     memory: Batches  # function that reads memcpys and memsets, batch by batch
     count: int  # number of launches, kernels, memcpys and memsets, for the progress report
-    replayed: bool = False  # whether kernels were replayed for metrics: times are not those of normal execution
-    allocations: Allocations | None = None  # those of one device, with the ranges' threads; None if the format has none
+    replayed: bool = (
+        False  # whether kernels were replayed for metrics: times are not those of normal execution
+    )
+    allocations: Allocations | None = (
+        None  # those of one device, with the ranges' threads; None if the format has none
+    )
     batch: int | None = None  # samples per step that the profile itself states; None if it does not
 
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows as a neutral table: texts and whole numbers; what a row lacks is null."""
-    names = dict.fromkeys(("name", "start_ns", "end_ns", "kind", *(name for row in rows for name in row)))
+    names = dict.fromkeys(
+        ("name", "start_ns", "end_ns", "kind", *(name for row in rows for name in row))
+    )
     types = {name: pa.string() if name in _TEXTS else pa.int64() for name in names}
-    columns = {name: pa.array([row.get(name) for row in rows], dtype) for name, dtype in types.items()}
+    columns = {
+        name: pa.array([row.get(name) for row in rows], dtype) for name, dtype in types.items()
+    }
     return pa.table({**columns, "name": columns["name"].dictionary_encode()})
 
 
@@ -106,10 +128,19 @@ def profile_of_tables(
         return (table.slice(first, _BATCH_ROWS) for first in range(0, table.num_rows, _BATCH_ROWS))
 
     count = launches.num_rows + kernels.num_rows + memory.num_rows
-    return Profile(source, ranges, lambda: slices(launches), lambda _: slices(kernels), lambda _: slices(memory), count)
+    return Profile(
+        source,
+        ranges,
+        lambda: slices(launches),
+        lambda _: slices(kernels),
+        lambda _: slices(memory),
+        count,
+    )
 
 
-def describe_steps(writer: RecordingWriter, rows: list[dict[str, Any]], steps_from: str | None) -> None:
+def describe_steps(
+    writer: RecordingWriter, rows: list[dict[str, Any]], steps_from: str | None
+) -> None:
     """Write the steps, and how they were found (`steps_from`)."""
     writer.count_lost("steps_without_length", sum(row["duration_ns"] < 1 for row in rows))
     rows = [{**row, "duration_ns": max(row["duration_ns"], 1)} for row in rows]

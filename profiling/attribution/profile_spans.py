@@ -35,7 +35,9 @@ def layer_classes(ranges: pa.Table, names: RangeNames) -> dict[str, str]:
     return found
 
 
-def read_spans(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[pa.Table, HostSpans, list[str]]:
+def read_spans(
+    table: pa.Table, options: Options, lost: Counter[str]
+) -> tuple[pa.Table, HostSpans, list[str]]:
     """The readable ranges with scrubbed names; the same as spans; the name of each entry of `HostSpans.meanings`."""
     times = Timed(table)
     unclosed = table["end_ns"].is_null().to_numpy().astype(bool)
@@ -60,7 +62,9 @@ def read_spans(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[p
         full.append(texts[number])
     meanings = fold_counters(meanings, np.bincount(code, minlength=len(meanings)))
     names = [scrub(text, LONGEST_NAME) for text in full]
-    codes = pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), pa.array(names, pa.string()))
+    codes = pa.DictionaryArray.from_arrays(
+        pa.array(code.astype(np.int32)), pa.array(names, pa.string())
+    )
     table = table.set_column(table.column_names.index("name"), "name", codes)
     call, operations = _operations(table, code, full)
     has_operators = "role" in table.column_names
@@ -86,7 +90,9 @@ def _coded(table: pa.Table, column: str) -> tuple[Ints, list[str]]:
     return code_column(encoded), encoded.dictionary.to_pylist()
 
 
-def _operations(table: pa.Table, name: Ints, names: Sequence[str]) -> tuple[Ints | None, list[Operation]]:
+def _operations(
+    table: pa.Table, name: Ints, names: Sequence[str]
+) -> tuple[Ints | None, list[Operation]]:
     """The arguments of operators: an index for each, `NONE` if no shapes were recorded, and the distinct calls."""
     if "shapes" not in table.column_names:
         return None, []
@@ -103,7 +109,9 @@ def _operations(table: pa.Table, name: Ints, names: Sequence[str]) -> tuple[Ints
         shapes, dtypes, concrete, strides = (
             _parse_list(texts[code[row]] if code[row] != NONE else None) for code, texts in columns
         )
-        found.append(Operation(names[name[row]], shapes, dtypes, list(map(read_scalar, concrete)), strides))
+        found.append(
+            Operation(names[name[row]], shapes, dtypes, list(map(read_scalar, concrete)), strides)
+        )
     return call, found
 
 

@@ -36,11 +36,25 @@ from .served_steps import ServedStep, parse_served_step
 GROUPS = ("layer", "phase", "step", "op", "batch")
 # Domains in which libraries mark their own calls, which are not layers of the user.
 LIBRARY_DOMAINS = frozenset(
-    {"nccl", "cublas", "cublaslt", "cudnn", "cufft", "cusparse", "cusolver", "curand", "cccl", "nvshmem", "cutensor"}
+    {
+        "nccl",
+        "cublas",
+        "cublaslt",
+        "cudnn",
+        "cufft",
+        "cusparse",
+        "cusolver",
+        "curand",
+        "cccl",
+        "nvshmem",
+        "cutensor",
+    }
 )
 # Roles of spans that a framework names.
 OPERATOR = "operator"  # a framework's operator
-ANNOTATION = "annotation"  # of a framework's profiler: it names no layer, unless Curvescope wrote it
+ANNOTATION = (
+    "annotation"  # of a framework's profiler: it names no layer, unless Curvescope wrote it
+)
 MODULE_CALL = "module"  # forward if no span around it has a phase
 
 STEP_RANGE = "curvescope.step"
@@ -74,7 +88,8 @@ _TOKEN = re.compile(
 _PHASES = {
     "forward": re.compile(r"(?:fwd|forward)(?:[ _-]?(?:pass|prop|step))?(?:\(\))?", re.IGNORECASE),
     "backward": re.compile(
-        r"(?:loss[ ._])?(?:bwd|backward|backprop)(?:[ _-]?(?:pass|prop|step))?(?:\(\))?", re.IGNORECASE
+        r"(?:loss[ ._])?(?:bwd|backward|backprop)(?:[ _-]?(?:pass|prop|step))?(?:\(\))?",
+        re.IGNORECASE,
     ),
     "optimizer": re.compile(
         r"(?:opt|optim|optimizer|optimiser)(?:[ ._]?(?:step|update))?(?:\(\))?|Optimizer\.step#.*|weight[ _]update",
@@ -82,31 +97,46 @@ _PHASES = {
     ),
 }
 _BATCH = re.compile(r"(?:batch[ _-]?size|\bbs|\bbatchsize)[ ]*[=:][ ]*(\d{1,9})\b", re.IGNORECASE)
-_EMIT_NVTX = re.compile(r"(?P<op>[^,]+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = \d+)?(?:, sizes = (?P<sizes>\[.*))?")
+_EMIT_NVTX = re.compile(
+    r"(?P<op>[^,]+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = \d+)?(?:, sizes = (?P<sizes>\[.*))?"
+)
 _LETTER = re.compile(r"[^\W\d_]")
 _CALL_NUMBER = re.compile(r",? ?(?:op_id|seq) ?= ?\d+$")
 # Lightning's profiler marks a step of its training or evaluation loop by the method that runs it.
 _LIGHTNING_STEP = re.compile(
     r"(?:\[pl\]\[profile\])?(?:run_training_batch|(?:run_)?(?:evaluation|validation|test|predict)_step)"
 )
-_COMMUNICATION_CALLS = ("record_param_comms", "FSDP::all_gather", "FSDP::reduce_scatter", "FSDP::all_reduce")
+_COMMUNICATION_CALLS = (
+    "record_param_comms",
+    "FSDP::all_gather",
+    "FSDP::reduce_scatter",
+    "FSDP::all_reduce",
+)
 _FSDP_MODULE = re.compile(r"FSDP::\w+ \(([^()]+)\)")
 # Modules that checkpointing, FSDP and torch.compile put around one of the user's.
 _AROUND = re.compile(r"(?:^|\.)_(?:checkpoint_wrapped_module|fsdp_wrapped_module|orig_mod)(?=\.|$)")
-_OPERATOR = re.compile(r"(?:aten|torch|torch::autograd|prims|c10d|torchvision|xformers|flash_attn)::\w+.*")
+_OPERATOR = re.compile(
+    r"(?:aten|torch|torch::autograd|prims|c10d|torchvision|xformers|flash_attn)::\w+.*"
+)
 _BACKWARD_NODE = re.compile(r"(?:torch::autograd::)?\w*Backwards?\d*")
-_HOME = re.compile(r"(?:/home|/Users|/root|/global|/scratch|/mnt|/data|/workspace|[A-Za-z]:\\Users)[^\s'\":,;()]*[/\\]")
+_HOME = re.compile(
+    r"(?:/home|/Users|/root|/global|/scratch|/mnt|/data|/workspace|[A-Za-z]:\\Users)[^\s'\":,;()]*[/\\]"
+)
 
 
 class RangeName(NamedTuple):
     """The meaning of one name; None for facts that it does not contain."""
 
     layer: str | None = None  # layer, or the last component of the layer's path
-    whole_layer: bool = False  # whether `layer` is the complete path, independent of the ranges around it
+    whole_layer: bool = (
+        False  # whether `layer` is the complete path, independent of the ranges around it
+    )
     phase: str | None = None  # forward, backward, optimizer or input
     step: bool = False  # whether it marks a step
     op: str | None = None  # operator
-    sequence: int | None = None  # autograd's sequence number, which joins a backward node to its forward operator
+    sequence: int | None = (
+        None  # autograd's sequence number, which joins a backward node to its forward operator
+    )
     backward: bool = False  # whether it is a backward node
     batch: int | None = None  # samples in the step
     batch_source: BatchSource = BatchSource.NAME  # what tells `batch`
@@ -123,7 +153,9 @@ class RangeNames:
             try:
                 self._pattern = re.compile(pattern)
             except re.error as error:
-                raise CurvescopeError(f"--range-pattern {pattern}: this is no regular expression ({error}).") from error
+                raise CurvescopeError(
+                    f"--range-pattern {pattern}: this is no regular expression ({error})."
+                ) from error
             if not set(self._pattern.groupindex) & set(GROUPS):
                 raise CurvescopeError(
                     f"--range-pattern {pattern}: name groups in it, e.g. '(?P<layer>conv\\d+)'; "
@@ -135,8 +167,14 @@ class RangeNames:
         name = name[:_LONGEST_READ]
         if role == OPERATOR:
             return _operator(name)
-        known = role == MODULE_CALL or (role == ANNOTATION and name.startswith(("curvescope.", OPTIMIZER)))
-        parsed = _by_convention(name, domain) if self._pattern is None or known else self._by_pattern(name)
+        known = role == MODULE_CALL or (
+            role == ANNOTATION and name.startswith(("curvescope.", OPTIMIZER))
+        )
+        parsed = (
+            _by_convention(name, domain)
+            if self._pattern is None or known
+            else self._by_pattern(name)
+        )
         layer = parsed.layer
         if layer is None or (role == ANNOTATION and not name.startswith(LAYER_RANGE)):
             return parsed._replace(role=role, layer=None)
@@ -204,13 +242,19 @@ def _by_convention(name: str, domain: str | None) -> RangeName:
     for phase, form in _PHASES.items():
         if form.fullmatch(name):
             return RangeName(phase=phase, batch=batch)
-    if ", seq = " in name or name.startswith((NODE_PREFIX, *COMMUNICATION)) or _OPERATOR.fullmatch(name):
+    if (
+        ", seq = " in name
+        or name.startswith((NODE_PREFIX, *COMMUNICATION))
+        or _OPERATOR.fullmatch(name)
+    ):
         return _emitted(name)
     name = _CALL_NUMBER.sub("", name)
     if name.startswith(_COMMUNICATION_CALLS):
         return _operator(name)
     if module := _FSDP_MODULE.fullmatch(name):
-        return RangeName(f"{_AROUND.sub('', module[1]).lstrip('.') or module[1]}.FSDP", whole_layer=True)
+        return RangeName(
+            f"{_AROUND.sub('', module[1]).lstrip('.') or module[1]}.FSDP", whole_layer=True
+        )
     return RangeName(layer=name, batch=batch)
 
 
@@ -222,7 +266,9 @@ def _emitted(name: str) -> RangeName:
     operator = _operator(found["op"])
     shapes = re.findall(r"\[(\d{1,9}(?:, \d+)*)\]", found["sizes"] or "")
     accumulates = "AccumulateGrad" in found["op"]
-    of_operand = batch_of(found["op"], [[int(extent) for extent in shape.split(", ")] for shape in shapes])
+    of_operand = batch_of(
+        found["op"], [[int(extent) for extent in shape.split(", ")] for shape in shapes]
+    )
     return operator._replace(
         sequence=int(found["seq"]) if found["seq"] is not None and not accumulates else None,
         batch=of_operand[0] if of_operand else None,
@@ -232,7 +278,11 @@ def _emitted(name: str) -> RangeName:
 
 def _operator(name: str) -> RangeName:
     op = name.removeprefix(NODE_PREFIX)
-    backward = name.startswith(NODE_PREFIX) or "AccumulateGrad" in op or _BACKWARD_NODE.fullmatch(op) is not None
+    backward = (
+        name.startswith(NODE_PREFIX)
+        or "AccumulateGrad" in op
+        or _BACKWARD_NODE.fullmatch(op) is not None
+    )
     return RangeName(op=op, backward=backward, phase="backward" if backward else None)
 
 
@@ -252,7 +302,9 @@ def _pyprof(name: str) -> RangeName:
     return RangeName()
 
 
-def fold_counters(meanings: Sequence[RangeName], uses: Sequence[int] | npt.NDArray[np.int64]) -> list[RangeName]:
+def fold_counters(
+    meanings: Sequence[RangeName], uses: Sequence[int] | npt.NDArray[np.int64]
+) -> list[RangeName]:
     """The meanings, with one layer for ranges that a program numbers, e.g. `Compute 30`: the number counts calls."""
     # Such names occur once each (`uses`), and there are more of them than a model has layers of one kind.
     folded = list(meanings)
@@ -278,4 +330,8 @@ def _before_number(name: str) -> str | None:
 
 
 def _number(digits: str | None) -> int | None:
-    return int(digits) if digits is not None and digits.isdecimal() and 0 < int(digits) < 1 << 31 else None
+    return (
+        int(digits)
+        if digits is not None and digits.isdecimal() and 0 < int(digits) < 1 << 31
+        else None
+    )

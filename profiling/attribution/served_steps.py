@@ -50,14 +50,18 @@ def parse_served_step(name: str) -> ServedStep | None:
 def _parse(name: str) -> ServedStep | None:
     if match := _VLLM.match(name):
         fact = _integers(match)
-        tokens = _sum(*(fact[f"{of}_sq"] if fact[f"{of}t"] is None else fact[f"{of}t"] for of in "cg"))
+        tokens = _sum(
+            *(fact[f"{of}_sq"] if fact[f"{of}t"] is None else fact[f"{of}t"] for of in "cg")
+        )
         return _of_requests("vLLM", fact["c"], fact["g"], tokens, _sum(fact["c_sk"], fact["g_sk"]))
     if match := _TENSORRT.match(name):
         fact = _integers(match)
         tokens = None if fact["ct"] is None else _sum(fact["ct"], fact["g"])
         return _of_requests("TensorRT-LLM", fact["c"], fact["g"], tokens, None)
     if match := _SGLANG.match(name):
-        return _sglang(match["mode"], {key: int(value) for key, value, _ in _FACT.findall(match["facts"])})
+        return _sglang(
+            match["mode"], {key: int(value) for key, value, _ in _FACT.findall(match["facts"])}
+        )
     if match := _ATOM.fullmatch(name):
         return _atom(match["mode"], match["facts"])
     if match := _DIFFUSION.match(name):
@@ -75,11 +79,16 @@ def _sglang(mode: str, fact: dict[str, int]) -> ServedStep:
 
 
 def _atom(mode: str, facts: str) -> ServedStep:
-    found = {key: (int(value), int(graph) if graph else None) for key, value, graph in _FACT.findall(facts)}
+    found = {
+        key: (int(value), int(graph) if graph else None)
+        for key, value, graph in _FACT.findall(facts)
+    }
     batch, graph_batch = found.get("bs", (0, None))
     prompts, decodes = (found.get(key, (0, None))[0] for key in "pd")
     named = MIXED if prompts and decodes else mode
-    return ServedStep("ATOM", named, batch, found.get("tok", (None,))[0], found.get("sk", (None,))[0], graph_batch)
+    return ServedStep(
+        "ATOM", named, batch, found.get("tok", (None,))[0], found.get("sk", (None,))[0], graph_batch
+    )
 
 
 def _of_requests(

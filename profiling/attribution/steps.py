@@ -33,9 +33,15 @@ NOTHING = "nothing: no kernel has a time"
 _NEVER = np.iinfo(np.int64).max
 _NO_BORDER = -(1 << 62)  # instead of the idle time before a kernel with which no step can begin
 _LEAST_PERIODS = 3
-_LEAST_SHARE = 0.25  # of the sequence that the periods must cover: a smaller share is a loop within a step
-LEAST_TIME_SHARE = 0.8  # of the device time that the periods must hold, unless the user asks for repetition
-_CANDIDATE_NAMES = 12  # the rarest repeated kernels: the distances of their calls contain the period of the step
+_LEAST_SHARE = (
+    0.25  # of the sequence that the periods must cover: a smaller share is a loop within a step
+)
+LEAST_TIME_SHARE = (
+    0.8  # of the device time that the periods must hold, unless the user asks for repetition
+)
+_CANDIDATE_NAMES = (
+    12  # the rarest repeated kernels: the distances of their calls contain the period of the step
+)
 _CANDIDATE_HOPS = 16  # most calls of one name in a step
 _OPTIMIZER_STEP = "Optimizer.step#"
 _OWN_MARK = "curvescope.step"
@@ -63,7 +69,9 @@ class StepMarks:
     end_ns: Ints
     name: Ints  # index of the meaning of each mark's name, `NONE` for steps between marks
     batch: Ints  # samples per step from their names, 0 if unknown
-    crossing: int = 0  # number of marks that overlapped the one before them; they were cut to begin at its end
+    crossing: int = (
+        0  # number of marks that overlapped the one before them; they were cut to begin at its end
+    )
 
     def step_of(self, moment_ns: Ints) -> Ints:
         """Index of the mark around each moment; `NONE` outside."""
@@ -72,7 +80,9 @@ class StepMarks:
         return np.where(inside, at, NONE)
 
 
-def find_marks(ranges: HostSpans, names: Sequence[str], pattern: re.Pattern[str] | None = None) -> list[StepMarks]:
+def find_marks(
+    ranges: HostSpans, names: Sequence[str], pattern: re.Pattern[str] | None = None
+) -> list[StepMarks]:
     """The step marks of every process: of several families of names one, on one thread.
 
     Curvescope's own go first, then those of a server, which tell the batch size, of torch.profiler, and of most time.
@@ -80,16 +90,23 @@ def find_marks(ranges: HostSpans, names: Sequence[str], pattern: re.Pattern[str]
     if pattern is None:
         rows = np.flatnonzero(ranges.where(lambda meaning: meaning.step))
     else:
-        rows = np.flatnonzero(ranges.of_names([pattern.search(name) is not None for name in names]) == 1)
+        rows = np.flatnonzero(
+            ranges.of_names([pattern.search(name) is not None for name in names]) == 1
+        )
     families: dict[tuple[int, int, str, int], list[int]] = {}
-    family_of = {int(n): _family(names[n], ranges.meanings[n].served) for n in np.unique(ranges.name[rows])}
+    family_of = {
+        int(n): _family(names[n], ranges.meanings[n].served) for n in np.unique(ranges.name[rows])
+    }
     for row in rows.tolist():
         key = int(ranges.process[row]), *family_of[int(ranges.name[row])], int(ranges.thread[row])
         families.setdefault(key, []).append(row)
     found = []
     for process in sorted({process for process, *_ in families}):
         alike = {key[1:]: np.array(rows) for key, rows in families.items() if key[0] == process}
-        covered = {key: int((ranges.end_ns[rows] - ranges.start_ns[rows]).sum()) for key, rows in alike.items()}
+        covered = {
+            key: int((ranges.end_ns[rows] - ranges.start_ns[rows]).sum())
+            for key, rows in alike.items()
+        }
         best = max(alike, key=lambda key: (key[0], covered[key], len(alike[key])))
         found.append(_marks(process, ranges, alike[best]))
     return found
@@ -120,13 +137,17 @@ def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[StepMarks]:
         nodes = np.sort(ranges.start_ns[backward & mine])
         if len(nodes):
             before = np.searchsorted(nodes, ranges.start_ns[rows])
-            rows = rows[np.append(np.diff(before) > 0, True)]  # of several calls after one backward pass the last
+            rows = rows[
+                np.append(np.diff(before) > 0, True)
+            ]  # of several calls after one backward pass the last
         ends = ranges.end_ns[rows]
         starts = np.append(ranges.start_ns[mine].min(), ends[:-1])
         inside = ends > starts
         count = int(np.count_nonzero(inside))
         unknown = np.full(count, NONE, np.int64)
-        found.append(StepMarks(process, starts[inside], ends[inside], unknown, np.zeros(count, np.int64)))
+        found.append(
+            StepMarks(process, starts[inside], ends[inside], unknown, np.zeros(count, np.int64))
+        )
     return found
 
 
@@ -140,7 +161,9 @@ def _marks(process: int, ranges: HostSpans, rows: Ints) -> StepMarks:
     crossing = int(np.count_nonzero(apart & (start < reached)))
     start = np.maximum(start, reached)
     batch = ranges.of_names([meaning.batch or 0 for meaning in ranges.meanings])[rows]
-    return StepMarks(process, start[apart], end[apart], ranges.name[rows][apart], batch[apart], crossing)
+    return StepMarks(
+        process, start[apart], end[apart], ranges.name[rows][apart], batch[apart], crossing
+    )
 
 
 class MarkedSteps:
@@ -151,7 +174,9 @@ class MarkedSteps:
         self._first = [0, *accumulate(len(mark.start_ns) for mark in marks)]
         ends = [mark.end_ns for mark in marks]
         for index, one in enumerate(marks):
-            if len(one.end_ns) and one.end_ns[-1] == np.iinfo(np.int64).max:  # ends with its last work
+            if (
+                len(one.end_ns) and one.end_ns[-1] == np.iinfo(np.int64).max
+            ):  # ends with its last work
                 ends[index] = np.append(one.end_ns[:-1], one.start_ns[-1])
         self._ends_ns: Ints = np.concatenate([*ends, np.zeros(0, np.int64)])
         # When the first work of each step began, and when work of no step that was launched before it had ended.
@@ -177,7 +202,9 @@ class MarkedSteps:
         # Consecutive rows mostly belong to one step: one number per stretch of them.
         edges = np.append(0, np.flatnonzero(np.diff(step)) + 1)
         inside = step[edges] != NONE
-        np.maximum.at(self._ends_ns, step[edges][inside], np.maximum.reduceat(work_end_ns, edges)[inside])
+        np.maximum.at(
+            self._ends_ns, step[edges][inside], np.maximum.reduceat(work_end_ns, edges)[inside]
+        )
         first = np.minimum.reduceat(work_start_ns, edges)[inside]
         np.minimum.at(self._first_work_ns, step[edges][inside], first)
 
@@ -200,7 +227,9 @@ class MarkedSteps:
             ends = self._ends_ns[mine]
             # A step does not begin after its own first work; one without work is as its mark says.
             first_work = self._first_work_ns[mine]
-            held = np.where(first_work == _NEVER, marks.start_ns, np.minimum(self._held_ns[mine], first_work))
+            held = np.where(
+                first_work == _NEVER, marks.start_ns, np.minimum(self._held_ns[mine], first_work)
+            )
             starts = np.maximum(marks.start_ns, held)
             facts = (marks.name.tolist(), marks.batch.tolist(), starts.tolist(), ends.tolist())
             for name, batch, start, end in zip(*facts, strict=True):
@@ -210,7 +239,9 @@ class MarkedSteps:
         return windows
 
 
-def repeated_windows(name: Ints, start_ns: Ints, end_ns: Ints, stream: Ints, unit: Ints | None = None) -> Windows:
+def repeated_windows(
+    name: Ints, start_ns: Ints, end_ns: Ints, stream: Ints, unit: Ints | None = None
+) -> Windows:
     """Windows of the steps by the repetition of kernel names, on the stream with most time; empty without one.
 
     `unit` is the number of what started each kernel and lies in one step as a whole, e.g. a launch of a graph, or
@@ -219,7 +250,11 @@ def repeated_windows(name: Ints, start_ns: Ints, end_ns: Ints, stream: Ints, uni
     if not len(name):
         return []
     keys, which = np.unique(stream, return_inverse=True)
-    main = int(np.argmax(np.bincount(which, weights=(end_ns - start_ns).astype(np.float64), minlength=len(keys))))
+    main = int(
+        np.argmax(
+            np.bincount(which, weights=(end_ns - start_ns).astype(np.float64), minlength=len(keys))
+        )
+    )
     rows = np.flatnonzero(which == main)
     rows = rows[np.argsort(start_ns[rows], kind="stable")]
     found = find_period(name[rows])
@@ -251,7 +286,11 @@ def whole_periods(name: Ints, start_ns: Ints, end_ns: Ints, thread: Ints) -> Win
     if not len(name):
         return []
     keys, which = np.unique(thread, return_inverse=True)
-    main = int(np.argmax(np.bincount(which, weights=(end_ns - start_ns).astype(np.float64), minlength=len(keys))))
+    main = int(
+        np.argmax(
+            np.bincount(which, weights=(end_ns - start_ns).astype(np.float64), minlength=len(keys))
+        )
+    )
     rows = np.flatnonzero(which == main)
     rows = rows[np.argsort(start_ns[rows], kind="stable")]
     found = find_period(name[rows])

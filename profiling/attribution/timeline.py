@@ -28,14 +28,22 @@ class Timeline:
     """
 
     def __init__(
-        self, spans: HostSpans, nested: HostSpans, names: Sequence[str], options: Options, batch: int | None = None
+        self,
+        spans: HostSpans,
+        nested: HostSpans,
+        names: Sequence[str],
+        options: Options,
+        batch: int | None = None,
     ) -> None:
         marks, self.steps_from = _marks(spans, names, options)
         self.marked = steps.MarkedSteps(marks)  # the steps that ranges mark
         self.placement = place(nested)
         self.step_rows: list[dict[str, Any]] = []  # of the `steps` table
         self.batch_from: str | None = None  # source of the steps' batch sizes; None if unknown
-        self.device_time_ns = 0, 0  # durations of all timed device work, and of that in steps, summed
+        self.device_time_ns = (
+            0,
+            0,
+        )  # durations of all timed device work, and of that in steps, summed
         # Number of kernels, memcpys and memsets that seem to begin before their launch, and the largest lead in
         # nanoseconds: a lower bound of the difference of the two clocks.
         self.before_launch = 0, 0
@@ -52,10 +60,14 @@ class Timeline:
         self._in_ranges = len(nested.start_ns) > 0
         self.join(Growing(Launches).rows())
 
-    def place_calls(self, start_ns: Ints, process: Codes, thread: Ints, correlation: Ints) -> Launches:
+    def place_calls(
+        self, start_ns: Ints, process: Codes, thread: Ints, correlation: Ints
+    ) -> Launches:
         """The ranges and marked steps of API calls."""
         range_ = self.placement.nest.innermost(thread, start_ns)
-        return Launches(start_ns, process, correlation, range_, self.marked.step_of(process, start_ns))
+        return Launches(
+            start_ns, process, correlation, range_, self.marked.step_of(process, start_ns)
+        )
 
     def join(self, launches: Launches) -> None:
         """Store all API calls; required before `place_work`."""
@@ -97,7 +109,9 @@ class Timeline:
                 alone &= ~own
         if captures is not None:
             known = captures.time_ns != NONE
-            at_capture = self.placement.nest.innermost(captures.thread[known], captures.time_ns[known])
+            at_capture = self.placement.nest.innermost(
+                captures.thread[known], captures.time_ns[known]
+            )
             range_[known] = np.where(at_capture == NONE, range_[known], at_capture)
         step[~timed] = NONE
         ahead = int(np.count_nonzero(ahead_ns > 0)), int(ahead_ns.max(initial=0))
@@ -105,7 +119,9 @@ class Timeline:
         if len(launches.start_ns) or thread is not None:
             lost["device_work_without_launch"] = int(np.count_nonzero(alone))
         if captures is not None:
-            lost["graph_work_without_capture"] = int(np.count_nonzero(captures.of_graph & (captures.time_ns == NONE)))
+            lost["graph_work_without_capture"] = int(
+                np.count_nonzero(captures.of_graph & (captures.time_ns == NONE))
+            )
         if self._in_operators:
             op = self.placement.op
             outside = range_ == NONE if not len(op) else (range_ == NONE) | (op[range_] == NONE)
@@ -116,7 +132,9 @@ class Timeline:
             lost["device_work_outside_steps"] = int(np.count_nonzero(timed & (step == NONE)))
         return Placed(range_, step, launch, ahead, lost)
 
-    def take(self, placed: Placed, process: Codes, timed: Bools, start_ns: Ints, end_ns: Ints) -> None:
+    def take(
+        self, placed: Placed, process: Codes, timed: Bools, start_ns: Ints, end_ns: Ints
+    ) -> None:
         """Count placed device work, and let its ends extend the marked steps; untimed work starts and ends at 0."""
         self.lost += placed.lost
         count, most_ns = placed.before_launch
@@ -146,7 +164,9 @@ class Timeline:
         low = np.array([window.start_ns for window in windows])
         for start_ns, step in placed:
             # No work ends after its step, which ends with its last work.
-            self.lost["device_work_cut_by_steps"] += int(np.count_nonzero((start_ns < low[step]) & (step != NONE)))
+            self.lost["device_work_cut_by_steps"] += int(
+                np.count_nonzero((start_ns < low[step]) & (step != NONE))
+            )
         self._describe(windows)
 
     def find_steps(self, work: DeviceWork, communicates: Bools) -> None:
@@ -186,7 +206,9 @@ class Timeline:
         work.step = np.where(inside, at, NONE).astype(np.int32)
         self._add_time((work.end_ns - work.start_ns)[timed], work.step[timed])
         self.lost["device_work_outside_steps"] = int(np.count_nonzero(timed & ~inside))
-        self.lost["device_work_cut_by_steps"] = int(np.count_nonzero(inside & (work.end_ns > high[work.step])))
+        self.lost["device_work_cut_by_steps"] = int(
+            np.count_nonzero(inside & (work.end_ns > high[work.step]))
+        )
         self._describe([steps.Window(NONE, NONE, 0, *window) for window in found])
 
     def _outermost_operators(self) -> tuple[Ints, Ints, Ints, Ints]:
@@ -197,7 +219,9 @@ class Timeline:
 
     def _units(self, work: DeviceWork) -> Ints:
         """Number of what launched each row and lies in one step as a whole: a span of the host, or one API call."""
-        unit = np.where(work.launch == NONE, NONE, work.launch + np.int64(len(self.placement.nest.parent)))
+        unit = np.where(
+            work.launch == NONE, NONE, work.launch + np.int64(len(self.placement.nest.parent))
+        )
         if self._indivisible is not None and len(self._indivisible):
             span = np.where(work.range_ == NONE, NONE, self._indivisible[work.range_])
             unit = np.where(span == NONE, unit, span)
@@ -205,8 +229,14 @@ class Timeline:
 
     def _are_layers(self, windows: steps.Windows, work: DeviceWork) -> bool:
         """Whether the windows are layers of one step: modules work in less than half of them, on average."""
-        modules = {meaning.layer for meaning in self._meanings if meaning.whole_layer and meaning.layer is not None}
-        is_module = np.array([*(layer in modules for layer in self.placement.layers), False], np.bool_)
+        modules = {
+            meaning.layer
+            for meaning in self._meanings
+            if meaning.whole_layer and meaning.layer is not None
+        }
+        is_module = np.array(
+            [*(layer in modules for layer in self.placement.layers), False], np.bool_
+        )
         if not is_module.any() or not len(self.placement.layer):
             return False
         layer = np.where(work.range_ == NONE, NONE, self.placement.layer[work.range_])
@@ -240,7 +270,11 @@ class Timeline:
             self.step_rows.append(
                 {
                     "step": step,
-                    "batch": self._options.batch or window.batch or self._stated_batch or of_spans or None,
+                    "batch": self._options.batch
+                    or window.batch
+                    or self._stated_batch
+                    or of_spans
+                    or None,
                     "round": round_,
                     "index": 0 if served else step,
                     "start_ns": window.start_ns,
@@ -258,7 +292,9 @@ class Timeline:
         """Batch size of each step, from its first span that tells one; 0 if unknown."""
         spans = self._batches_of
         for rows, source in spans.by_source():
-            if not self.marked and count > 1:  # the steps are windows of the device, spans lie on the host
+            if (
+                not self.marked and count > 1
+            ):  # the steps are windows of the device, spans lie on the host
                 values = np.unique(spans.batch[rows])
                 found = [int(values[0])] * count if len(values) == 1 else []
             else:
@@ -275,7 +311,9 @@ class Timeline:
         return [0] * count
 
 
-def _marks(spans: HostSpans, names: Sequence[str], options: Options) -> tuple[list[steps.StepMarks], str]:
+def _marks(
+    spans: HostSpans, names: Sequence[str], options: Options
+) -> tuple[list[steps.StepMarks], str]:
     pattern = options.step_pattern
     if pattern is not None:
         marks = steps.find_marks(spans, names, pattern)
@@ -295,5 +333,7 @@ def _marks(spans: HostSpans, names: Sequence[str], options: Options) -> tuple[li
 
 def _indivisible(spans: HostSpans, nested: Nest) -> Ints:
     """The outermost span around each, or itself, within which no step begins: operators, modules, phases, ..."""
-    whole = spans.where(lambda meaning: not meaning.step and {meaning.op, meaning.role, meaning.phase} != {None})
+    whole = spans.where(
+        lambda meaning: not meaning.step and {meaning.op, meaning.role, meaning.phase} != {None}
+    )
     return nested.outermost(np.where(whole, np.arange(len(whole)), NONE))

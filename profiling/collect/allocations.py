@@ -62,9 +62,13 @@ class Tensors:
         free = available_bytes(str(self._device))
         if free is not None:  # the step may also use what this process has already
             on_gpu = self._device.type != "cpu"
-            self.available_bytes = free + (torch.cuda.memory_reserved(self._device) if on_gpu else held)
+            self.available_bytes = free + (
+                torch.cuda.memory_reserved(self._device) if on_gpu else held
+            )
         try:
-            with optimizer_hooks(lambda *_: self._note_gradients(parameters), lambda one, *_: self._note_state(one)):
+            with optimizer_hooks(
+                lambda *_: self._note_gradients(parameters), lambda one, *_: self._note_state(one)
+            ):
                 yield self
         finally:
             self._note_gradients(parameters)
@@ -105,7 +109,9 @@ class Tensors:
         except Exception:  # e.g. a sparse tensor, or one without memory
             return
         if address and device == self._device:
-            self.found.append(KnownTensor(time.time_ns(), address, size, kind, self._layers.get(id(owner))))
+            self.found.append(
+                KnownTensor(time.time_ns(), address, size, kind, self._layers.get(id(owner)))
+            )
 
 
 def allocations_of(results: Any, tensors: Tensors, used: set[int] | None) -> Allocations:
@@ -122,7 +128,9 @@ def allocations_of(results: Any, tensors: Tensors, used: set[int] | None) -> All
         events += event.children
         if event.tag.name == "Allocation" and (block := event.extra_fields).device == on_device:
             totals = block.total_allocated, block.total_reserved
-            rows.append((event.start_time_ns, event.start_tid, block.alloc_size, block.ptr, *totals))
+            rows.append(
+                (event.start_time_ns, event.start_tid, block.alloc_size, block.ptr, *totals)
+            )
     columns = np.array(sorted(rows, key=lambda row: row[0]), np.int64).reshape(-1, 6).T
     time_ns, thread, size, address, total, reserved = columns
     on_gpu = on_device.type != "cpu"

@@ -30,11 +30,15 @@ from ..recording.store import RecordingWriter, new_recording_path
 from .startup import torch_windows
 
 _POLL_S = 0.5
-_MOST_CALLS = 64  # of a model in training before an optimizer is seen, e.g. with accumulated gradients
+_MOST_CALLS = (
+    64  # of a model in training before an optimizer is seen, e.g. with accumulated gradients
+)
 _SLICE_EVENTS = 50
 _PAUSE_S = 0.01  # between two slices, which take some half a millisecond each
 _META = "meta"
-_MISSING = {"between_steps": "a step begins with the model's call: what runs before, e.g. the loader, is not in it"}
+_MISSING = {
+    "between_steps": "a step begins with the model's call: what runs before, e.g. the loader, is not in it"
+}
 _Window = tuple[dict[str, Any], Any]  # what a file has of it, and the profile with its events
 
 
@@ -104,7 +108,9 @@ class _NextSteps(torch_windows.Recorder):
     def _finish(self) -> None:
         self._unhook_calls()
         if self._ended:
-            self._writer = threading.Thread(target=self._save, args=(self._ended, self._waits), daemon=True)
+            self._writer = threading.Thread(
+                target=self._save, args=(self._ended, self._waits), daemon=True
+            )
             self._ended = []
             self._writer.start()
 
@@ -141,10 +147,16 @@ class _NextSteps(torch_windows.Recorder):
     def _save(self, windows: list[_Window], waits: dict[str, list[int]]) -> None:
         with tempfile.TemporaryDirectory(prefix="curvescope-") as scratch:
             for number in range(len(windows)):
-                window, profile = windows.pop(0)  # torch holds Python while it frees the events of one
-                _write_window(Path(scratch, f"{window['process']}-{number:06d}.window.json"), window, profile)
+                window, profile = windows.pop(
+                    0
+                )  # torch holds Python while it frees the events of one
+                _write_window(
+                    Path(scratch, f"{window['process']}-{number:06d}.window.json"), window, profile
+                )
             Path(scratch, _META).write_text(
-                json.dumps({"argv": without_secrets(sys.argv), "attached": waits, "missing": _MISSING})
+                json.dumps(
+                    {"argv": without_secrets(sys.argv), "attached": waits, "missing": _MISSING}
+                )
             )
             target = new_recording_path("attached", self._folder)
             done = subprocess.run(  # noqa: S603 - this Python
@@ -155,10 +167,16 @@ class _NextSteps(torch_windows.Recorder):
                 check=False,
             )
         if done.returncode:
-            print(f"curvescope: the steps were not recorded: {done.stderr.strip()[-500:]}", file=sys.stderr)
+            print(
+                f"curvescope: the steps were not recorded: {done.stderr.strip()[-500:]}",
+                file=sys.stderr,
+            )
             return
         self.made.append(target)
-        print(f"curvescope: {counted(len(waits['end_wait_ns']), 'step')} recorded in {target}", file=sys.stderr)
+        print(
+            f"curvescope: {counted(len(waits['end_wait_ns']), 'step')} recorded in {target}",
+            file=sys.stderr,
+        )
 
 
 def _is_in_module() -> bool:
@@ -173,7 +191,9 @@ def _is_in_module() -> bool:
 
 def _write_window(path: Path, window: dict[str, Any], profile: Any) -> None:
     """Write a window as `torch_windows` does, but some events at a time: the steps have Python most of the time."""
-    events = (event for event in profile.kineto_results.events() if event.device_type().name == "CPU")
+    events = (
+        event for event in profile.kineto_results.events() if event.device_type().name == "CPU"
+    )
     with path.open("w") as file:
         file.write(f'{json.dumps(window)[:-1]}, "events": [')
         separator = ""
@@ -191,7 +211,9 @@ def make_recording(folder: str, target: str) -> None:
 
     if hasattr(os, "nice"):
         os.nice(10)
-    with RecordingWriter(Path(target), {**_meta(), **json.loads(Path(folder, _META).read_text())}) as writer:
+    with RecordingWriter(
+        Path(target), {**_meta(), **json.loads(Path(folder, _META).read_text())}
+    ) as writer:
         merge_chunks(Path(folder), writer)
 
 
@@ -229,12 +251,18 @@ def attach(
         raise CurvescopeError("Nothing could start a recording: give a signal or a file.")
     if signal is not None:
         if threading.current_thread() is not threading.main_thread():
-            raise CurvescopeError("A signal needs the main thread: call attach() there, or give file= and signal=None.")
+            raise CurvescopeError(
+                "A signal needs the main thread: call attach() there, or give file= and signal=None."
+            )
         if signals.getsignal(signal) not in (signals.SIG_DFL, signals.SIG_IGN):
-            raise CurvescopeError(f"{signals.Signals(signal).name} has a handler: give another signal=, or file=.")
+            raise CurvescopeError(
+                f"{signals.Signals(signal).name} has a handler: give another signal=, or file=."
+            )
     attached = Attached(Path(folder), steps)
     if signal is not None:
         signals.signal(signal, lambda *_: attached.start())
     if file is not None:
-        threading.Thread(target=attached.watch, args=(Path(file),), daemon=True, name="curvescope-watch").start()
+        threading.Thread(
+            target=attached.watch, args=(Path(file),), daemon=True, name="curvescope-watch"
+        ).start()
     return attached

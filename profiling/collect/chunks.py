@@ -26,7 +26,9 @@ def fields(text: str) -> list[tuple[str, str]]:
 
 
 HEADER = np.dtype(
-    fields("magic u4, version u2, kind u2, payload_bytes u8, process i8, first u8, payload_crc u4, header_crc u4")
+    fields(
+        "magic u4, version u2, kind u2, payload_bytes u8, process i8, first u8, payload_crc u4, header_crc u4"
+    )
 )
 EVENT = np.dtype(
     fields("time_ns i8, payload u8, range u8, kind u2, payload_type u1, has_color u1")
@@ -54,7 +56,9 @@ class Piece(NamedTuple):
         if self.stored is None:
             out[:] = self.base
         else:
-            out[:] = self.stored.astype(np.int64)  # first: NumPy adds unsigned 64-bit integers in floating point
+            out[:] = self.stored.astype(
+                np.int64
+            )  # first: NumPy adds unsigned 64-bit integers in floating point
             out += self.base  # modulo 2**64, like the subtraction of the base
 
 
@@ -93,14 +97,30 @@ class ProcessChunks:
     """Recorded data of one process."""
 
     process: int = 0
-    started_ns: int = 0  # time at which the recording of the process began, from the name of the file
+    started_ns: int = (
+        0  # time at which the recording of the process began, from the name of the file
+    )
     names: list[str] = field(default_factory=list)  # texts by id
-    threads: dict[int, _Array] = field(default_factory=dict)  # NVTX events of each thread, in order; dtype `EVENT`
-    positions: dict[int, int] = field(default_factory=dict)  # events up to the end of the last chunk, by ring
-    numbers: list[tuple[int, int, int, int]] = field(default_factory=list)  # what, domain, number, name
-    tables: dict[str, list[dict[str, Piece]]] = field(default_factory=dict)  # chunks of each table, by name
-    raw: list[RawBuffer] = field(default_factory=list)  # their texts: tables `raw_names` and `raw_calls`
-    lost: tuple[int, int, int] = (0, 0, 0)  # dropped ranges and marks, unnamed ones, and unwritten ones
+    threads: dict[int, _Array] = field(
+        default_factory=dict
+    )  # NVTX events of each thread, in order; dtype `EVENT`
+    positions: dict[int, int] = field(
+        default_factory=dict
+    )  # events up to the end of the last chunk, by ring
+    numbers: list[tuple[int, int, int, int]] = field(
+        default_factory=list
+    )  # what, domain, number, name
+    tables: dict[str, list[dict[str, Piece]]] = field(
+        default_factory=dict
+    )  # chunks of each table, by name
+    raw: list[RawBuffer] = field(
+        default_factory=list
+    )  # their texts: tables `raw_names` and `raw_calls`
+    lost: tuple[int, int, int] = (
+        0,
+        0,
+        0,
+    )  # dropped ranges and marks, unnamed ones, and unwritten ones
     whole_bytes: int = 0  # size of the file up to the end of the last complete chunk
     torn_bytes: int = 0  # bytes after the last complete chunk, left by a kill during a write
 
@@ -144,12 +164,18 @@ class ProcessChunks:
     def rows(self, name: str) -> Iterator[tuple[Any, ...]]:
         """The rows of a small table; columns in the order of writing."""
         table = self.table(name)
-        return zip(*(table[c].tolist() for c in table.chunks[0]), strict=True) if table.rows else iter(())
+        return (
+            zip(*(table[c].tolist() for c in table.chunks[0]), strict=True)
+            if table.rows
+            else iter(())
+        )
 
 
 def read_chunks(path: Path) -> ProcessChunks:
     """Read every complete chunk of one file, up to the first incomplete one."""
-    started = path.name.split(".")[0].rpartition("-")[2]  # the name is the process id, a hyphen and the time
+    started = path.name.split(".")[0].rpartition("-")[
+        2
+    ]  # the name is the process id, a hyphen and the time
     chunks = ProcessChunks(started_ns=int(started) if started.isdigit() else 0)
     size = path.stat().st_size
     if not size:
@@ -181,12 +207,17 @@ def read_chunks(path: Path) -> ProcessChunks:
             chunks.numbers[first : first + len(numbers)] = numbers
         elif header["kind"] == EVENTS:
             about = np.frombuffer(payload, EVENTS_HEADER, 1)[0]
-            ring, piece = int(about["ring"]), np.frombuffer(payload, EVENT, offset=EVENTS_HEADER.itemsize)
+            ring, piece = (
+                int(about["ring"]),
+                np.frombuffer(payload, EVENT, offset=EVENTS_HEADER.itemsize),
+            )
             duplicated = min(max(chunks.positions.get(ring, first) - first, 0), len(piece))
             events.setdefault(int(about["thread"]), []).append(piece[duplicated:])
             chunks.positions[ring] = max(chunks.positions.get(ring, 0), first + len(piece))
         elif header["kind"] == LOST:
-            without_room, without_name, unwritten = np.frombuffer(payload, "<u8", _LOST_COUNTS).tolist()
+            without_room, without_name, unwritten = np.frombuffer(
+                payload, "<u8", _LOST_COUNTS
+            ).tolist()
             chunks.lost = (without_room, without_name, unwritten)
         elif header["kind"] == TABLE:
             _read_table(payload, chunks)
@@ -201,7 +232,9 @@ def read_chunks(path: Path) -> ProcessChunks:
 def _raw_buffer(payload: memoryview) -> RawBuffer:
     header = np.frombuffer(payload, _RAW_HEADER, 1)[0]
     offsets = np.frombuffer(payload, "<u4", int(header["records"]), _RAW_HEADER.itemsize)
-    return RawBuffer(int(header["cupti_version"]), offsets, bytes(payload[len(payload) - int(header["bytes"]) :]))
+    return RawBuffer(
+        int(header["cupti_version"]), offsets, bytes(payload[len(payload) - int(header["bytes"]) :])
+    )
 
 
 def _read_table(payload: memoryview, chunks: ProcessChunks) -> None:

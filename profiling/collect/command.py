@@ -29,13 +29,17 @@ class Ending(NamedTuple):
     """How a program ended."""
 
     code: int  # its exit code, or 128 + signal number after a signal, like in shells
-    ended_by: str | None  # the first signal that asked it to end, e.g. SIGTERM; None if there was none
+    ended_by: (
+        str | None
+    )  # the first signal that asked it to end, e.g. SIGTERM; None if there was none
 
 
 def require_program(name: str) -> None:
     """Check that a program is on PATH and executable; else CurvescopeError."""
     if shutil.which(name) is None:
-        raise CurvescopeError(f"{name} is not a program that can be run; check its spelling and PATH.")
+        raise CurvescopeError(
+            f"{name} is not a program that can be run; check its spelling and PATH."
+        )
 
 
 def run_command(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Ending:

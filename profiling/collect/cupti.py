@@ -82,7 +82,9 @@ class Texts:
     def __init__(self, processes: Sequence[ProcessChunks], more: Iterable[str] = ()) -> None:
         code: dict[str, int] = {}
         self._codes = {
-            id(process): np.array([code.setdefault(name, len(code)) for name in process.names], np.int32)
+            id(process): np.array(
+                [code.setdefault(name, len(code)) for name in process.names], np.int32
+            )
             for process in processes
         }
         for text in more:
@@ -118,7 +120,9 @@ class ProcessColumns:
     @property
     def count(self) -> int:
         """Number of API calls, kernels, memcpy and memset."""
-        return sum(self._process.table(name).rows for name in ("calls", "kernels", "copies", "sets"))
+        return sum(
+            self._process.table(name).rows for name in ("calls", "kernels", "copies", "sets")
+        )
 
     def launches(self) -> Iterator[pa.Table]:
         """CUDA API calls, the runtime's first: the first of two with one correlation id counts."""
@@ -133,7 +137,10 @@ class ProcessColumns:
     def kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         """Kernels."""
         for part in self._process.parts("kernels", _PART_ROWS):
-            columns = {"name": self._texts.column(self._process, part["name"]), **self._work_columns(part)}
+            columns = {
+                "name": self._texts.column(self._process, part["name"]),
+                **self._work_columns(part),
+            }
             if needed is None:
                 graph = part["graph_id"]
                 columns |= {name: part[name] for name in (*LAUNCH_SHAPE, "shared_memory_bytes")}
@@ -148,7 +155,9 @@ class ProcessColumns:
                 if needed is None:
                     columns |= {"kind": pa.repeat(kind, part.rows), "bytes": part["bytes"]}
                     columns["memcpy_kind"] = (
-                        _words(part["copy_kind"], COPY_KINDS) if kind == "memcpy" else pa.nulls(part.rows, pa.string())
+                        _words(part["copy_kind"], COPY_KINDS)
+                        if kind == "memcpy"
+                        else pa.nulls(part.rows, pa.string())
                     )
                 yield pa.table(columns)
 
@@ -159,7 +168,9 @@ class ProcessColumns:
             time, stream = self._clock.to_host(part["time_ns"]), part["stream"]
             yield pa.table(
                 {
-                    "kind": pa.array(["free", "allocate"]).take(pa.array(is_allocation.astype(np.int8))),
+                    "kind": pa.array(["free", "allocate"]).take(
+                        pa.array(is_allocation.astype(np.int8))
+                    ),
                     "start_ns": pa.array(time, mask=time == 0),
                     "bytes": part["bytes"],
                     "process": np.full(part.rows, self._process.process),
@@ -251,7 +262,11 @@ class ProcessColumns:
     def _environment(self, part: TablePart) -> pa.Table:
         kind, first, second = part["kind"], part["first"], part["second"]
         reasons = part["throttle_reasons"]
-        names = {bits: throttle_names(bits) for bits in np.unique(reasons).tolist() if not bits & _THROTTLE_UNSUPPORTED}
+        names = {
+            bits: throttle_names(bits)
+            for bits in np.unique(reasons).tolist()
+            if not bits & _THROTTLE_UNSUPPORTED
+        }
         speed = kind == _SPEED
         return pa.table(
             {
@@ -262,7 +277,10 @@ class ProcessColumns:
                 "power_w": pa.array(first / 1000, mask=kind != _POWER),
                 "temperature_c": pa.array(first.astype(float), mask=kind != _TEMPERATURE),
                 "throttle_reasons": pa.array(
-                    [names.get(bits) if s else None for bits, s in zip(reasons.tolist(), speed.tolist(), strict=True)],
+                    [
+                        names.get(bits) if s else None
+                        for bits, s in zip(reasons.tolist(), speed.tolist(), strict=True)
+                    ],
                     pa.string(),
                 ),
             }

@@ -29,7 +29,9 @@ def loaded_collector(path: str | None = None) -> Any:
     return library if hasattr(library, "curvescope_cupti_pause") else None
 
 
-def take_turns(profiler: Any, collector: Callable[[], Any] = loaded_collector) -> Callable[[], None]:
+def take_turns(
+    profiler: Any, collector: Callable[[], Any] = loaded_collector
+) -> Callable[[], None]:
     """Let the collector, if there is one yet, pause while torch's profiler uses CUPTI; returns what undoes it."""
     prepare, enable, disable = (getattr(profiler, name) for name in _HOOKED)
 

@@ -32,8 +32,14 @@ _DTYPES = {f"torch.{dtype}": name for name, dtype in reversed(TORCH_DTYPES.items
 # Each switch, with the part of `torch._inductor.config` that has it: C++ kernels have events of the profiler; the nodes
 # of kernels are noted; and a graph is compiled even if an equal one of other modules is in the cache. Compiled C++ and
 # Triton code stays cached.
-_SWITCHES = {"cpp.enable_kernel_profile": True, "trace.provenance_tracking_level": 2, "fx_graph_cache": False}
-_MOST_VERSIONS = 256  # of one function, for batch sizes; above torch's limit of 8 it would run uncompiled
+_SWITCHES = {
+    "cpp.enable_kernel_profile": True,
+    "trace.provenance_tracking_level": 2,
+    "fx_graph_cache": False,
+}
+_MOST_VERSIONS = (
+    256  # of one function, for batch sizes; above torch's limit of 8 it would run uncompiled
+)
 _ROOT = re.compile(r"^[LG]\['\w+'\]\.?")
 _SUBMODULE = re.compile(r"\.?_modules\['([^']+)'\]")
 _WRAPPER = re.compile(r"\b_orig_mod(?:\.|$)")  # torch.compile's module around a compiled one
@@ -44,7 +50,9 @@ def allow_versions() -> None:
     """Let torch.compile compile one function for many batch sizes."""
     import torch._dynamo.config
 
-    torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, _MOST_VERSIONS)
+    torch._dynamo.config.cache_size_limit = max(
+        torch._dynamo.config.cache_size_limit, _MOST_VERSIONS
+    )
 
 
 def compile_module(module: Any) -> Any:
@@ -79,14 +87,19 @@ def name_modules(model: Any) -> None:
     """Name the layers of what is compiled from now on by the paths of their modules in a model; None for no model."""
     _PATHS.clear()
     if model is not None:
-        _PATHS.update((id(module), _WRAPPER.sub("", path).rstrip(".")) for path, module in model.named_modules())
+        _PATHS.update(
+            (id(module), _WRAPPER.sub("", path).rstrip("."))
+            for path, module in model.named_modules()
+        )
 
 
 def _keeping(compile_fx: Callable[..., Any]) -> Callable[..., Any]:
     """The function `compile_fx`, which also keeps the kernels; other options of a caller stay."""
 
     def keeping(graph: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
-        if arguments or "inner_compile" in options:  # a caller with an inner function of its own, e.g. itself
+        if (
+            arguments or "inner_compile" in options
+        ):  # a caller with an inner function of its own, e.g. itself
             return compile_fx(graph, inputs, *arguments, **options)
         with _switches() as switches:
             options["config_patches"] = {**switches, **(options.get("config_patches") or {})}
@@ -147,11 +160,17 @@ def kernels_of(graph: Any, nodes_of: dict[str, list[str]]) -> tuple[FusedKernel,
         inside = [nodes[node_name] for node_name in names if node_name in nodes]
         computing = [node for node in inside if _operator(node) is not None]
         # A call of a library is one operator; those before it may be noted with it.
-        named = [node for node in computing if str(_operator(node)).rpartition("::")[2] in name.split(".")]
+        named = [
+            node
+            for node in computing
+            if str(_operator(node)).rpartition("::")[2] in name.split(".")
+        ]
         computing = computing if generated or not named else named[:1]
         moving = [node for node in computing if _target(node) not in VIEWS] or computing
         operators = tuple(
-            FusedOperator(_layer(node), str(_operator(node)), sum(map(_bytes, (node, *node.all_input_nodes))))
+            FusedOperator(
+                _layer(node), str(_operator(node)), sum(map(_bytes, (node, *node.all_input_nodes)))
+            )
             for node in moving
         )
         # A kernel of inputs alone changes their memory format for the operators that read them.
@@ -208,7 +227,9 @@ def _size_of(inside: list[Any]) -> int | None:
     """Bytes of what enters the kernel and of what leaves it, each once; None if nothing is known."""
     fused = set(inside)
     computing = [node for node in inside if _operator(node) is not None]
-    read = {operand for node in computing for operand in node.all_input_nodes if operand not in fused}
+    read = {
+        operand for node in computing for operand in node.all_input_nodes if operand not in fused
+    }
     read |= {node for node in inside if node.op == "placeholder"}
     written = [node for node in computing if not fused.issuperset(node.users)]
     copied = [node for node in inside if node.op == "placeholder" and not computing]
@@ -241,5 +262,9 @@ def _elements(node: Any) -> Elements | None:
 def _argument(value: Any) -> tuple[Any, str, Any]:
     if (tensor := next(iter(_tensors(getattr(value, "meta", {}).get("val"))), None)) is not None:
         is_static = all(isinstance(extent, int) for extent in tensor.shape)
-        return list(tensor.shape) if is_static else [], _DTYPES.get(str(tensor.dtype), "") if is_static else "", ""
+        return (
+            list(tensor.shape) if is_static else [],
+            _DTYPES.get(str(tensor.dtype), "") if is_static else "",
+            "",
+        )
     return [], "Scalar", value if isinstance(value, (int, float, bool, list, tuple)) else ""

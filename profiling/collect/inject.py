@@ -39,11 +39,16 @@ class Recorded(NamedTuple):
     """What became of a recorded command."""
 
     code: int  # exit code of the command, 128 + signal number after a signal
-    not_merged: NotMergedError | None  # why the recording could not be written, and how to finish it
+    not_merged: (
+        NotMergedError | None
+    )  # why the recording could not be written, and how to finish it
 
 
 def record_command(
-    command: Sequence[str], path: AnyPath, options: Options | None = None, argv: Sequence[str] | None = None
+    command: Sequence[str],
+    path: AnyPath,
+    options: Options | None = None,
+    argv: Sequence[str] | None = None,
 ) -> Recorded:
     """Run and record the command with the collector; whatever ends it, what was recorded is kept.
 
@@ -55,7 +60,12 @@ def record_command(
     named = without_secrets(command) if argv is None else list(argv)
     chunks = begin(path, {**_meta(), "argv": named}, options)
     folder, writer = chunks.folder, chunks.writer
-    environment = {**os.environ, NVTX_VARIABLE: library, CUDA_VARIABLE: library, FOLDER_VARIABLE: str(folder)}
+    environment = {
+        **os.environ,
+        NVTX_VARIABLE: library,
+        CUDA_VARIABLE: library,
+        FOLDER_VARIABLE: str(folder),
+    }
     environment[CUPTI_FOLDERS_VARIABLE] = _own_cupti_folders()
     environment["PYTHONPATH"] = startup_path()
     with endings_held(), shared_memory(folder) as memory:
@@ -167,10 +177,18 @@ def _take_turns(torch: Any) -> Callable[[], None]:
 
 def _own_cupti_folders() -> str:
     """Folders of libcupti in the packages of this Python, for programs that load none of theirs."""
-    folders = (Path(site) / "nvidia" / folder for site in sys.path if site for folder in _CUPTI_FOLDERS)
+    folders = (
+        Path(site) / "nvidia" / folder for site in sys.path if site for folder in _CUPTI_FOLDERS
+    )
     return os.pathsep.join(str(folder) for folder in folders if folder.is_dir())
 
 
 def _meta() -> dict[str, Any]:
-    about = {"recording_type": "profile", "network": None, "device": None, "batches": None, "protocol": None}
+    about = {
+        "recording_type": "profile",
+        "network": None,
+        "device": None,
+        "batches": None,
+        "protocol": None,
+    }
     return {**about, **describe_rank(), "recorder": "cupti", **describe_environment()}

@@ -58,7 +58,9 @@ class Chunks:
     folder: Path
     writer: RecordingWriter
     options: Options
-    local: RecordingWriter | None = None  # for a remote store: of the local recording that has the folder
+    local: RecordingWriter | None = (
+        None  # for a remote store: of the local recording that has the folder
+    )
 
     def merge(self, ended_by: str | None = None, **how: Any) -> None:
         """Write the recording, finish it, and delete the chunk files; `how` is for `merge_chunks`.
@@ -69,7 +71,9 @@ class Chunks:
             NotMergedError: it could not be written; the chunk files are kept, as after any other exception.
         """
         home = self.folder.parent
-        kept = f"What was recorded is kept in {self.folder}, and `curvescope recover {home}` reads it"
+        kept = (
+            f"What was recorded is kept in {self.folder}, and `curvescope recover {home}` reads it"
+        )
         self.give_room()
         try:
             merge_chunks(self.folder, self.writer, self.options, **how)
@@ -81,14 +85,22 @@ class Chunks:
             if not isinstance(error, Exception):
                 print(f"curvescope: {kept}.", file=sys.stderr)
                 raise
-            why = str(error) if isinstance(error, CurvescopeError) else f"{type(error).__name__}: {error}."
-            raise NotMergedError(" ".join([why, f"{kept} once there is room.", *self._lost()])) from error
+            why = (
+                str(error)
+                if isinstance(error, CurvescopeError)
+                else f"{type(error).__name__}: {error}."
+            )
+            raise NotMergedError(
+                " ".join([why, f"{kept} once there is room.", *self._lost()])
+            ) from error
         self.discard()
 
     def _lost(self) -> list[str]:
         """What is lost for ever, in words."""
         lost = self.writer.meta["lost"]
-        return describe_lost({name: one for name, one in lost.items() if one["severity"] == Severity.LOST.value})
+        return describe_lost(
+            {name: one for name, one in lost.items() if one["severity"] == Severity.LOST.value}
+        )
 
     def drain(self, memory: int | None = None) -> list[ProcessEnd]:
         """Write what the processes left in `memory`, see `drain_processes`, and how they ended; returns that.
@@ -210,11 +222,15 @@ def merged_meanwhile(recording: Recording, say: Callable[[str], None]) -> Iterat
     with tempfile.TemporaryDirectory(prefix="curvescope-") as scratch:
         # In a folder of the same name, by which views call it.
         target = Path(scratch, "recording", path.resolve().name)
-        kept = {name: value for name, value in recording.meta.items() if name not in ("status", "lost")}
+        kept = {
+            name: value for name, value in recording.meta.items() if name not in ("status", "lost")
+        }
         writer = RecordingWriter(target, kept)
         if why.endswith(_COMPLETES):
             _warn(writer, _CUT)
-        merge_chunks(path / CHUNKS, writer, _options_in(path / CHUNKS), ends=_ends_in(path / CHUNKS))
+        merge_chunks(
+            path / CHUNKS, writer, _options_in(path / CHUNKS), ends=_ends_in(path / CHUNKS)
+        )
         writer.finish(Status.INTERRUPTED)
         yield open_recording(target)
 
@@ -228,7 +244,9 @@ def _why_not_merged(path: Path) -> str:
     except CurvescopeError:
         return f"{path} is still being recorded: this is what it has so far."
     number = ", ".join(map(str, running))
-    return f"{path} was cut: its recording command was killed. Process {number} still records into it."
+    return (
+        f"{path} was cut: its recording command was killed. Process {number} still records into it."
+    )
 
 
 def _warn(writer: RecordingWriter, sentence: str) -> None:

@@ -77,7 +77,9 @@ def _geometries_in_trace(trace: bytes, kernels: Sequence[Any]) -> list[dict[str,
     for event in msgspec.json.decode(trace, type=_Trace).events:
         if event.cat in ("kernel", "gpu_memcpy", "gpu_memset"):
             args = bytes(event.args)
-            saved.setdefault(_read_correlation(args).correlation, []).append((float(bytes(event.ts)), args))
+            saved.setdefault(_read_correlation(args).correlation, []).append(
+                (float(bytes(event.ts)), args)
+            )
     for launched in saved.values():
         launched.sort(key=lambda launch: launch[0], reverse=True)
     geometries: list[dict[str, Any]] = [{} for _ in kernels]
@@ -95,7 +97,9 @@ def _columns(metadata: bytes) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for what, extents in (("grid", read.grid), ("block", read.block)):
         if extents is not None:
-            columns |= {f"{what}_{axis}": extent for axis, extent in zip("xyz", extents, strict=True)}
+            columns |= {
+                f"{what}_{axis}": extent for axis, extent in zip("xyz", extents, strict=True)
+            }
     for name in ("registers_per_thread", "shared_memory_bytes", "bytes"):
         if (value := getattr(read, name)) is not None:
             columns[name] = value

@@ -140,7 +140,11 @@ class Marks:
         undo.enter_context(optimizer_hooks(begin, end))
 
     def _in_input(self) -> contextlib.AbstractContextManager[None]:
-        return self._inside(self._layer, INPUT) if get_ident() == self._thread else contextlib.nullcontext()
+        return (
+            self._inside(self._layer, INPUT)
+            if get_ident() == self._thread
+            else contextlib.nullcontext()
+        )
 
     @contextlib.contextmanager
     def _inside(self, layer: str | None, phase: str) -> Iterator[None]:

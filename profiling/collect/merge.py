@@ -55,11 +55,19 @@ def merge_chunks(
     on_gpu = {process.process for process in processes if process.table("kernels").rows}
     read = read_processes(folder)
     # If kernels run on a GPU, the host's operators only launch them.
-    torch = [process for process in read.processes if process.process not in on_gpu or not process.kernels]
+    torch = [
+        process
+        for process in read.processes
+        if process.process not in on_gpu or not process.kernels
+    ]
     texts = Texts(processes, chain.from_iterable(process.names for process in torch))
     columns = [ProcessColumns(process, texts) for process in processes]
     counts = RangeCounts()
-    ranges = _all_ranges([table for process in processes for table in to_ranges(process, counts)], torch, options.names)
+    ranges = _all_ranges(
+        [table for process in processes for table in to_ranges(process, counts)],
+        torch,
+        options.names,
+    )
     # Before the tables, so that they are known if there is no room for those.
     _count_lost(processes, ends, writer)
     writer.count_lost("nvtx_unclosed", counts.unclosed)
@@ -78,7 +86,9 @@ def merge_chunks(
         **_found(built),
     )
     if on_gpu and not any(process.table("calls").rows for process in processes):
-        writer.update(missing={"api_calls": "no CUDA call was recorded: kernels cannot be joined to ranges"})
+        writer.update(
+            missing={"api_calls": "no CUDA call was recorded: kernels cannot be joined to ranges"}
+        )
 
 
 def _read_all(folder: Path) -> tuple[list[ProcessChunks], int]:
@@ -116,7 +126,9 @@ def _profile(
     )
 
 
-def _all_ranges(nvtx: Sequence[pa.Table], torch: Sequence[TorchProcess], names: RangeNames) -> pa.Table:
+def _all_ranges(
+    nvtx: Sequence[pa.Table], torch: Sequence[TorchProcess], names: RangeNames
+) -> pa.Table:
     tables = [empty_ranges(), *nvtx, *(table for process in torch for table in process.ranges)]
     marked = {process for table in tables for process in _marked_processes(table, names)}
     tables += [process.steps_table() for process in torch if process.process not in marked]
@@ -126,7 +138,11 @@ def _all_ranges(nvtx: Sequence[pa.Table], torch: Sequence[TorchProcess], names: 
 def _marked_processes(table: pa.Table, names: RangeNames) -> set[int]:
     keys = [key for key in ("name", "domain", "role", "process") if key in table.column_names]
     distinct = table.group_by(keys).aggregate([]).to_pylist()
-    return {row["process"] for row in distinct if names.read(row["name"], row.get("domain"), row.get("role")).step}
+    return {
+        row["process"]
+        for row in distinct
+        if names.read(row["name"], row.get("domain"), row.get("role")).step
+    }
 
 
 def _collectors(
@@ -140,7 +156,11 @@ def _collectors(
     ended = {(end.process, end.started_ns): {"ended": end.ended} for end in ends}
     collectors = []
     for process, of_process in zip(processes, columns, strict=True):
-        collector = {**of_process.facts(), **_thread_names(process), **by_process.pop(process.process, {})}
+        collector = {
+            **of_process.facts(),
+            **_thread_names(process),
+            **by_process.pop(process.process, {}),
+        }
         collector |= ended.get((process.process, process.started_ns), {})
         if process.process == probed_process and PROBE not in process.names:
             collector["nvtx_status"] = (
@@ -163,7 +183,9 @@ def _devices(
         devices += [device for device in process.devices() if device not in devices]
     if not devices:
         tables = (process.table("kernels") for process in here)
-        used = sorted({device for table in tables if table.rows for device in table["device"].tolist()})
+        used = sorted(
+            {device for table in tables if table.rows for device in table["device"].tolist()}
+        )
         with suppress(BackendMissingError):
             devices = [CudaDriver().describe(index) for index in used]
     if devices:
@@ -181,7 +203,9 @@ def _found(built: Timeline) -> dict[str, Any]:
     return {"kernels_before_launch": count, "kernel_before_launch_ns": most_ns} if count else {}
 
 
-def _count_lost(processes: Sequence[ProcessChunks], ends: Sequence[ProcessEnd], writer: RecordingWriter) -> None:
+def _count_lost(
+    processes: Sequence[ProcessChunks], ends: Sequence[ProcessEnd], writer: RecordingWriter
+) -> None:
     """Count what the processes reported as lost, and what they recorded but did not write before they ended."""
     for chunks in processes:
         writer.count_lost("nvtx_unnamed", chunks.lost[1])
@@ -193,17 +217,27 @@ def _count_lost(processes: Sequence[ProcessChunks], ends: Sequence[ProcessEnd], 
         programs = [chunks for chunks in processes if chunks.process == process]
         counts = [end for end in ends if end.process == process]
         # The shared counts of a killed process are newer than its last chunk.
-        dropped = max(sum(chunks.lost[0] for chunks in programs), sum(end.dropped for end in counts))
-        unwritten = max(sum(chunks.lost[2] for chunks in programs), sum(end.unwritten for end in counts))
+        dropped = max(
+            sum(chunks.lost[0] for chunks in programs), sum(end.dropped for end in counts)
+        )
+        unwritten = max(
+            sum(chunks.lost[2] for chunks in programs), sum(end.unwritten for end in counts)
+        )
         written = sum(chunks.begun for chunks in programs)
         writer.count_lost("nvtx_dropped", dropped)
         writer.count_lost("nvtx_unwritten", unwritten)
-        writer.count_lost("nvtx_unsaved", max(0, sum(end.begun for end in counts) - written - unwritten))
+        writer.count_lost(
+            "nvtx_unsaved", max(0, sum(end.begun for end in counts) - written - unwritten)
+        )
         writer.count_lost("cupti_unsaved", sum(end.gpu_buffers for end in counts))
         writer.count_lost("cupti_unwritten", sum(end.unsaid for end in counts))
 
 
 def _thread_names(process: ProcessChunks) -> dict[str, Any]:
     numbers = process.numbers
-    threads = {str(number): process.names[name] for what, _, number, name in numbers if process.names[what] == "thread"}
+    threads = {
+        str(number): process.names[name]
+        for what, _, number, name in numbers
+        if process.names[what] == "thread"
+    }
     return {"threads": threads} if threads else {}

@@ -11,4 +11,6 @@ import torch
 
 # A torch without MKL, or with one of its own library file, has no such function there.
 with contextlib.suppress(OSError, AttributeError):
-    ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so")).mkl_serv_get_clocks_frequency()
+    ctypes.CDLL(
+        str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so")
+    ).mkl_serv_get_clocks_frequency()

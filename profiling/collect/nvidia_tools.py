@@ -31,8 +31,12 @@ class Request:
     """What a tool shall record."""
 
     with_metrics: bool = False  # for nvprof: metrics of every kernel instead of a timeline; ncu always measures metrics
-    nvtx_range: str | None = None  # for ncu: name of a start/end range to measure inside of; None: everywhere
-    capability: str | None = None  # for ncu: compute capability of the device, e.g. 9.0, which names its metrics
+    nvtx_range: str | None = (
+        None  # for ncu: name of a start/end range to measure inside of; None: everywhere
+    )
+    capability: str | None = (
+        None  # for ncu: compute capability of the device, e.g. 9.0, which names its metrics
+    )
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,20 @@ class Tool:
 
 
 def _nsys(folder: Path, _request: Request) -> list[str]:
-    arguments = ["profile", "--trace=cuda,nvtx", "--sample=none", "--export=sqlite", "--force-overwrite=true"]
+    arguments = [
+        "profile",
+        "--trace=cuda,nvtx",
+        "--sample=none",
+        "--export=sqlite",
+        "--force-overwrite=true",
+    ]
     # Versions before 2021 lack these options; without them a graph is one row, and the CPU is sampled needlessly.
     help_text = _help_of("nsys", "profile")
-    arguments += [o for o in ("--cuda-graph-trace=node", "--cpuctxsw=none") if o.partition("=")[0] in help_text]
+    arguments += [
+        o
+        for o in ("--cuda-graph-trace=node", "--cpuctxsw=none")
+        if o.partition("=")[0] in help_text
+    ]
     return [*arguments, f"--output={folder / 'profile'}"]
 
 
@@ -76,7 +90,11 @@ def _ncu(folder: Path, request: Request) -> list[str]:
 
 def _nvprof(folder: Path, request: Request) -> list[str]:
     if request.with_metrics:
-        return ["--csv", f"--metrics={','.join(metrics.wanted('nvprof'))}", f"--log-file={folder / 'profile.csv'}"]
+        return [
+            "--csv",
+            f"--metrics={','.join(metrics.wanted('nvprof'))}",
+            f"--log-file={folder / 'profile.csv'}",
+        ]
     return [f"--export-profile={folder / 'profile.nvprof'}", f"--log-file={folder / 'log'}"]
 
 
@@ -84,8 +102,19 @@ TOOLS = {
     tool.name: tool
     for tool in (
         Tool("nsys", "install Nsight Systems (in the CUDA toolkit)", ("profile.sqlite",), _nsys),
-        Tool("ncu", "install Nsight Compute (in the CUDA toolkit)", ("profile.csv",), _ncu, NCU_CONDITIONS),
-        Tool("nvprof", "install CUDA 12 or older (the last with nvprof)", ("profile.nvprof", "profile.csv"), _nvprof),
+        Tool(
+            "ncu",
+            "install Nsight Compute (in the CUDA toolkit)",
+            ("profile.csv",),
+            _ncu,
+            NCU_CONDITIONS,
+        ),
+        Tool(
+            "nvprof",
+            "install CUDA 12 or older (the last with nvprof)",
+            ("profile.nvprof", "profile.csv"),
+            _nvprof,
+        ),
     )
 }
 
@@ -94,12 +123,18 @@ def find_tool(name: str) -> str:
     """The path of a tool's program. BackendMissingError: it is not on PATH."""
     program = shutil.which(name)
     if program is None:
-        raise BackendMissingError(f"{name} is not on PATH: {TOOLS[name].where}, or add its folder to PATH.")
+        raise BackendMissingError(
+            f"{name} is not on PATH: {TOOLS[name].where}, or add its folder to PATH."
+        )
     return program
 
 
 def record_with(
-    name: str, command: Sequence[str], path: AnyPath, options: Options | None = None, request: Request | None = None
+    name: str,
+    command: Sequence[str],
+    path: AnyPath,
+    options: Options | None = None,
+    request: Request | None = None,
 ) -> tuple[int, Imported]:
     """Run the command under nsys, ncu or nvprof and import the profile; after Ctrl-C, import what was still written.
 
@@ -110,15 +145,28 @@ def record_with(
     program = find_tool(name)
     require_program(command[0])
     if path.exists() and any(path.iterdir()):
-        raise CurvescopeError(f"{path} is not empty; nothing is overwritten. Choose another -o DIR.")
+        raise CurvescopeError(
+            f"{path} is not empty; nothing is overwritten. Choose another -o DIR."
+        )
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         profiled = [program, *tool.arguments(Path(folder), request or Request()), *command]
         code, ended_by = run_command(profiled)
-        log = "".join(_read(file) for file in sorted(Path(folder).iterdir()) if file.name in ("log", "profile.csv"))
-        output = next((Path(folder) / file for file in tool.outputs if (Path(folder) / file).exists()), None)
+        log = "".join(
+            _read(file)
+            for file in sorted(Path(folder).iterdir())
+            if file.name in ("log", "profile.csv")
+        )
+        output = next(
+            (Path(folder) / file for file in tool.outputs if (Path(folder) / file).exists()), None
+        )
         _refuse_failure(tool, log, code, output)
         assert output is not None
-        meta = {"recorder": tool.name, "argv": without_secrets(command), **tool.meta, **describe_environment()}
+        meta = {
+            "recorder": tool.name,
+            "argv": without_secrets(command),
+            **tool.meta,
+            **describe_environment(),
+        }
         meta |= {} if ended_by is None else {"ended_by": ended_by}
         done = import_profile(output, path, options, meta)
     return code, done

@@ -46,7 +46,10 @@ def empty_ranges() -> pa.Table:
 
 
 def _table(
-    process: ProcessChunks, first: npt.NDArray[np.void], ends_ns: npt.NDArray[np.int64], threads: Integers
+    process: ProcessChunks,
+    first: npt.NDArray[np.void],
+    ends_ns: npt.NDArray[np.int64],
+    threads: Integers,
 ) -> pa.Table:
     kinds = np.select([first["kind"] == MARK, first["kind"] == START], [1, 2], 0)
     return pa.table(
@@ -60,7 +63,9 @@ def _table(
             "domain": process.text(first["domain"], first["domain"] == 0),
             "category": _categories(process, first),
             "kind": pa.array(["push_pop", "mark", "start_end"]).take(pa.array(kinds)),
-            "color_argb": pa.array(first["color_argb"].astype(np.int64), mask=first["has_color"] == 0),
+            "color_argb": pa.array(
+                first["color_argb"].astype(np.int64), mask=first["has_color"] == 0
+            ),
             "payload": _payloads(first),
             "source": pa.repeat("nvtx", len(first)),
         }
@@ -77,7 +82,9 @@ def _categories(process: ProcessChunks, events: npt.NDArray[np.void]) -> pa.Arra
         if process.names[what] == "category"
     }
     pairs = zip(events["domain"].tolist(), events["category"].tolist(), strict=True)
-    return pa.array([names.get(pair, str(pair[1])) if pair[1] else None for pair in pairs], pa.string())
+    return pa.array(
+        [names.get(pair, str(pair[1])) if pair[1] else None for pair in pairs], pa.string()
+    )
 
 
 def _payloads(events: npt.NDArray[np.void]) -> pa.Array:
@@ -88,7 +95,9 @@ def _payloads(events: npt.NDArray[np.void]) -> pa.Array:
         chosen = events["payload_type"] == number
         bits = np.ascontiguousarray(events["payload"][chosen])
         # A narrow payload occupies the first bytes of the union.
-        texts[chosen] = [str(value) for value in bits.view(dtype)[:: 8 // np.dtype(dtype).itemsize].tolist()]
+        texts[chosen] = [
+            str(value) for value in bits.view(dtype)[:: 8 // np.dtype(dtype).itemsize].tolist()
+        ]
     return pa.array(texts, pa.string())
 
 
@@ -96,10 +105,19 @@ def _match_start_end(
     process: ProcessChunks, counts: RangeCounts
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64], Integers]:
     """Starts with an end, the times of the ends, and the threads of the starts; an end may be on another thread."""
-    of_starts = {thread: events[events["kind"] == START] for thread, events in process.threads.items()}
+    of_starts = {
+        thread: events[events["kind"] == START] for thread, events in process.threads.items()
+    }
     starts = np.concatenate([np.zeros(0, EVENT), *of_starts.values()])
-    threads = np.repeat(np.array(list(of_starts), np.int64), [len(events) for events in of_starts.values()])
-    ends = np.concatenate([np.zeros(0, EVENT), *(events[events["kind"] == END] for events in process.threads.values())])
+    threads = np.repeat(
+        np.array(list(of_starts), np.int64), [len(events) for events in of_starts.values()]
+    )
+    ends = np.concatenate(
+        [
+            np.zeros(0, EVENT),
+            *(events[events["kind"] == END] for events in process.threads.values()),
+        ]
+    )
     _, of_start, of_end = np.intersect1d(starts["range"], ends["range"], return_indices=True)
     counts.unclosed += len(starts) - len(of_start)
     counts.unopened += len(ends) - len(of_end)
@@ -108,7 +126,9 @@ def _match_start_end(
     return starts[chosen], ends["time_ns"][of_end[order]], threads[chosen]
 
 
-def match_push_pop(events: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def match_push_pop(
+    events: npt.NDArray[np.void],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Indices of each push and its pop in a thread's events (dtype `EVENT`); NVTX has one stack per domain.
 
     At one depth of a stack they alternate, so after a stable sort by stack and depth each pop follows its push.

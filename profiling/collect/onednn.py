@@ -18,7 +18,9 @@ from ..attribution.library_calls import MklCall, Primitive, VerboseLog
 
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 # MKL_VERBOSE SGEMM(T,N,10,4,4096,0x7ff…,…) 157.55us CNR:OFF …
-_MKL_CALL = re.compile(r"MKL_VERBOSE (?P<name>\w+)\((?P<arguments>[^)]*)\) (?P<time>[0-9.]+)(?P<unit>ns|us|ms|s)\b")
+_MKL_CALL = re.compile(
+    r"MKL_VERBOSE (?P<name>\w+)\((?P<arguments>[^)]*)\) (?P<time>[0-9.]+)(?P<unit>ns|us|ms|s)\b"
+)
 
 
 def parse(text: str) -> VerboseLog:

@@ -107,7 +107,9 @@ class RangeProfiler:
         except OSError as error:
             raise BackendMissingError(f"libcupti cannot be loaded ({error}).") from error
         if missing := [name for name in FUNCTIONS if not hasattr(self._library, name)]:
-            raise BackendMissingError(f"{path} has no {missing[-1]}: the range profiler is in CUDA 12.6 and newer.")
+            raise BackendMissingError(
+                f"{path} has no {missing[-1]}: the range profiler is in CUDA 12.6 and newer."
+            )
         self.path = path
 
     def count_kernels(
@@ -119,11 +121,19 @@ class RangeProfiler:
         """
         # `launch__` names what Nsight Compute itself knows of a launch.
         names = [name for name in wanted("ncu", capability) if not name.startswith("launch__")]
-        columns = [to_columns("ncu", values, capability) for values in self.count(names, device, context, run)]
+        columns = [
+            to_columns("ncu", values, capability)
+            for values in self.count(names, device, context, run)
+        ]
         return KernelCounts(columns, parts("ncu", names, capability))
 
     def count(
-        self, metrics: Sequence[str], device: int, context: int, run: Callable[[], object], ranges: int = 4096
+        self,
+        metrics: Sequence[str],
+        device: int,
+        context: int,
+        run: Callable[[], object],
+        ranges: int = 4096,
     ) -> list[dict[str, float]]:
         """Count the kernels of a function, which runs once per pass, the same each time, and waits for the device.
 
@@ -143,14 +153,18 @@ class RangeProfiler:
         try:
             config, passes = self.configure(host, metrics)
             if passes > _MOST_PASSES:
-                raise CurvescopeError(f"CUPTI needs {passes} passes for {counted(len(metrics), 'metric')}.")
+                raise CurvescopeError(
+                    f"CUPTI needs {passes} passes for {counted(len(metrics), 'metric')}."
+                )
             while True:
                 dropped, image = self._count(metrics, context, config, run, ranges)
                 if not dropped:
                     return self._evaluate(host, metrics, image)
                 ranges = 2 * (ranges + dropped)
                 if ranges > _MOST_RANGES:
-                    raise CurvescopeError(f"CUPTI lacks memory: it dropped {counted(dropped, 'kernel')} of a step.")
+                    raise CurvescopeError(
+                        f"CUPTI lacks memory: it dropped {counted(dropped, 'kernel')} of a step."
+                    )
         finally:
             self._call("cuptiProfilerHostDeinitialize", host)
 
@@ -170,17 +184,26 @@ class RangeProfiler:
 
     def _host(self, chip: bytes, available: Any) -> int:
         address = None if available is None else ctypes.addressof(available)
-        return int(self._call("cuptiProfilerHostInitialize", _RANGE_PROFILER, chip, address).pHostObject)
+        return int(
+            self._call("cuptiProfilerHostInitialize", _RANGE_PROFILER, chip, address).pHostObject
+        )
 
     def _availability(self, context: int) -> Any:
         """The counters that the context may use, as CUPTI says it to its host half."""
-        size = self._call("cuptiProfilerGetCounterAvailability", context).counterAvailabilityImageSize
+        size = self._call(
+            "cuptiProfilerGetCounterAvailability", context
+        ).counterAvailabilityImageSize
         image, address = _buffer(size)
         self._call("cuptiProfilerGetCounterAvailability", context, size, address)
         return image
 
     def _count(
-        self, metrics: Sequence[str], context: int, config: Any, run: Callable[[], object], ranges: int
+        self,
+        metrics: Sequence[str],
+        context: int,
+        config: Any,
+        run: Callable[[], object],
+        ranges: int,
     ) -> tuple[int, Any]:
         """Run all passes; returns the number of kernels without room and the image of the counters."""
         profiler = self._call("cuptiRangeProfilerEnable", context).pRangeProfilerObject
@@ -223,7 +246,9 @@ class RangeProfiler:
             results = names, len(metrics), ctypes.addressof(values)
             self._call("cuptiProfilerHostEvaluateToGpuValues", host, *where, index, *results)
             evaluated = zip(metrics, values, factors, strict=True)
-            counted.append({name: value * factor for name, value, factor in evaluated if math.isfinite(value)})
+            counted.append(
+                {name: value * factor for name, value, factor in evaluated if math.isfinite(value)}
+            )
         return counted
 
     def _call(self, function: str, *values: Any, **named: Any) -> Any:
@@ -236,7 +261,9 @@ class RangeProfiler:
         if code:
             text = ctypes.c_char_p()
             self._library.cuptiGetResultString(code, ctypes.byref(text))
-            raise CurvescopeError(f"{function} answered {(text.value or b'an error').decode()} ({code}).")
+            raise CurvescopeError(
+                f"{function} answered {(text.value or b'an error').decode()} ({code})."
+            )
         return parameters
 
 
@@ -258,5 +285,7 @@ def _loaded() -> str:
     paths = (line.split(maxsplit=5)[-1] for line in lines)
     library = next((path for path in paths if Path(path).name.startswith("libcupti.so")), None)
     if library is None:
-        raise BackendMissingError("This process has loaded no libcupti: give the path of one in CURVESCOPE_CUPTI.")
+        raise BackendMissingError(
+            "This process has loaded no libcupti: give the path of one in CURVESCOPE_CUPTI."
+        )
     return library

@@ -58,12 +58,17 @@ def _run(*words: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired as error:
         raise BackendMissingError(f"it did not end within {_LIMIT_S} s") from error
     if done.returncode:
-        raise BackendMissingError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+        raise BackendMissingError(
+            (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        )
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def _test_this_process() -> SelfTest:
-    with tempfile.TemporaryDirectory(prefix="curvescope-") as folder, CudaDriver().empty_kernel() as launch:
+    with (
+        tempfile.TemporaryDirectory(prefix="curvescope-") as folder,
+        CudaDriver().empty_kernel() as launch,
+    ):
         launch()  # what the first launch prepares is no part of the test
         began_s = time.monotonic()
         with record(Path(folder, "recording")) as recording:

@@ -47,7 +47,9 @@ _EVENTS_PER_CHUNK = 2048  # as many as there is room for, on a full disk
 _FIRST_NAMES = ["", "(name not recorded)"]  # of every process
 _UNNAMED = 1
 
-_BLOCK = np.dtype([("magic", "<u8"), ("kind", "<u8"), ("bytes", "<u8"), ("process", "<i8"), ("started_ns", "<i8")])
+_BLOCK = np.dtype(
+    [("magic", "<u8"), ("kind", "<u8"), ("bytes", "<u8"), ("process", "<i8"), ("started_ns", "<i8")]
+)
 _COUNTED = ("pid_namespace", "exited", "begun", "dropped", "unwritten", "unsaid", "gpu_buffers")
 _COUNTS = np.dtype([*_BLOCK.descr, *((name, "<u8") for name in _COUNTED)])
 _LOG = np.dtype([*_BLOCK.descr, ("used", "<u8")])
@@ -69,7 +71,9 @@ class ProcessEnd(NamedTuple):
     """How one program of a process ended, and what it counted."""
 
     process: int
-    started_ns: int  # time at which its recording began; with the process id, the name of its chunk file
+    started_ns: (
+        int  # time at which its recording began; with the process id, the name of its chunk file
+    )
     ended: str  # how it ended, in words
     begun: int  # number of recorded ranges and marks
     dropped: int  # number of ranges and marks dropped for lack of room
@@ -179,7 +183,9 @@ def drained_meanwhile(folder: Path, file: int | None = None) -> Iterator[list[fl
             deleted.append(time.monotonic())
 
 
-def drain_processes(folder: Path, *, only_ended: bool = False, file: int | None = None) -> list[ProcessEnd]:
+def drain_processes(
+    folder: Path, *, only_ended: bool = False, file: int | None = None
+) -> list[ProcessEnd]:
     """Append to the chunk files what processes recorded and did not write, and free the memory of those that ended.
 
     With `only_ended`, those that still run are left alone; else they write no more into the folder. The memory is the
@@ -195,14 +201,22 @@ def drain_processes(folder: Path, *, only_ended: bool = False, file: int | None 
         for key, block in _blocks(file):
             programs.setdefault(key, []).append(block)
         last = dict(sorted(programs))  # when the last program of each process began
-        ends = [_drain_program(file, folder, key, blocks, last[key[0]], only_ended) for key, blocks in programs.items()]
+        ends = [
+            _drain_program(file, folder, key, blocks, last[key[0]], only_ended)
+            for key, blocks in programs.items()
+        ]
         return [end for end in ends if end is not None]
     finally:
         os.close(file)
 
 
 def _drain_program(
-    file: int, folder: Path, key: tuple[int, int], blocks: Sequence[_Block], last_started_ns: int, only_ended: bool
+    file: int,
+    folder: Path,
+    key: tuple[int, int],
+    blocks: Sequence[_Block],
+    last_started_ns: int,
+    only_ended: bool,
 ) -> ProcessEnd | None:
     process, started_ns = key
     first, *others = blocks
@@ -218,17 +232,29 @@ def _drain_program(
     with suppress(OSError):
         path = folder / f"{process}-{started_ns}.chunks"
         if running and path.exists():
-            path = path.rename(path.with_suffix(".running.chunks"))  # the process cannot open it any more
+            path = path.rename(
+                path.with_suffix(".running.chunks")
+            )  # the process cannot open it any more
         if others and (not counts["exited"] or any(len(ring.events) for ring in rings)):
             names = b"".join(_log(file, block) for block in others if block.kind == _NAMES)
             numbers = b"".join(_log(file, block) for block in others if block.kind == _NUMBERS)
             whole = len(numbers) // NUMBER.itemsize * NUMBER.itemsize
-            _append_rest(path, process, rings, texts_of(memoryview(names)), np.frombuffer(numbers[:whole], NUMBER))
+            _append_rest(
+                path,
+                process,
+                rings,
+                texts_of(memoryview(names)),
+                np.frombuffer(numbers[:whole], NUMBER),
+            )
         if not running:
             for block in others:
                 with mmap.mmap(file, block.bytes, offset=block.at) as memory:
                     memory.madvise(mmap.MADV_REMOVE)
-            os.pwrite(file, begun.to_bytes(8, "little"), first.at + _BLOCK.itemsize + 8 * _COUNTED.index("begun"))
+            os.pwrite(
+                file,
+                begun.to_bytes(8, "little"),
+                first.at + _BLOCK.itemsize + 8 * _COUNTED.index("begun"),
+            )
     if counts["exited"]:
         ended = "exit"
     elif last_started_ns > started_ns:
@@ -270,7 +296,11 @@ def _log(file: int, block: _Block) -> bytes:
 
 
 def _append_rest(
-    path: Path, process: int, rings: Sequence[_Ring], names: Sequence[str], numbers: npt.NDArray[np.void]
+    path: Path,
+    process: int,
+    rings: Sequence[_Ring],
+    names: Sequence[str],
+    numbers: npt.NDArray[np.void],
 ) -> None:
     """Append to a chunk file what it lacks, in place of an incomplete chunk at its end.
 

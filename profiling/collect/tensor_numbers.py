@@ -31,7 +31,11 @@ _TYPES = {
     torch.int32: np.int32,
     torch.bool: np.bool_,
 }
-_DENORMAL = (torch.float32, torch.float64, torch.bfloat16)  # fp16 is computed in fp32, where it is normal
+_DENORMAL = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+)  # fp16 is computed in fp32, where it is normal
 _WHOLE = (torch.int64, torch.int32)
 
 Sample = npt.NDArray[Any]
@@ -57,14 +61,23 @@ def with_order(seen: list[tuple[Any, Numbers]]) -> list[tuple[Any, Numbers]]:
 
 def _tensors_in(values: Any) -> Iterator[Any]:
     for value in values if isinstance(values, (tuple, list)) else (values,):
-        first = next((one for one in value if one is not None), None) if isinstance(value, (tuple, list)) else value
+        first = (
+            next((one for one in value if one is not None), None)
+            if isinstance(value, (tuple, list))
+            else value
+        )
         if isinstance(first, torch.Tensor):
             yield first
 
 
 def _look_at(tensor: Any, parameters: Mapping[int, str]) -> Numbers | None:
     """None for tensors that are no plain memory of this machine."""
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.numel() or not tensor.data_ptr():
+    if (
+        tensor.device.type != "cpu"
+        or tensor.layout != torch.strided
+        or not tensor.numel()
+        or not tensor.data_ptr()
+    ):
         return None
     known: dict[str, Any] = {"parameter": parameters.get(tensor.data_ptr())}
     if tensor.dtype in _WHOLE:
@@ -79,20 +92,30 @@ def _look_at(tensor: Any, parameters: Mapping[int, str]) -> Numbers | None:
             tiny = torch.finfo(tensor.dtype).tiny
             known["denormals"] = _share((sample != 0) & (np.abs(sample) < tiny))
     known = {name: value for name, value in known.items() if value}
-    return Numbers(tensor.numel(), PROFILER_DTYPES.get(str(tensor.dtype).removeprefix("torch."), ""), **known)
+    return Numbers(
+        tensor.numel(), PROFILER_DTYPES.get(str(tensor.dtype).removeprefix("torch."), ""), **known
+    )
 
 
 def _memory(tensor: Any) -> Sample:
     """All memory from the first to the last element, whatever the strides are."""
     dtype = np.dtype(_TYPES[tensor.dtype])
-    span = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return np.frombuffer((ctypes.c_char * (span * dtype.itemsize)).from_address(tensor.data_ptr()), dtype)
+    span = 1 + sum(
+        (n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    return np.frombuffer(
+        (ctypes.c_char * (span * dtype.itemsize)).from_address(tensor.data_ptr()), dtype
+    )
 
 
 def _spread(tensor: Any) -> Sample:
     memory = _memory(tensor)
     sample = memory[:: -(-len(memory) // _SAMPLE)]
-    return (sample.astype(np.uint32) << 16).view(np.float32) if tensor.dtype == torch.bfloat16 else sample
+    return (
+        (sample.astype(np.uint32) << 16).view(np.float32)
+        if tensor.dtype == torch.bfloat16
+        else sample
+    )
 
 
 def _order(tensor: Any) -> tuple[float, ...]:

@@ -88,13 +88,25 @@ class TorchProcesses(NamedTuple):
 def read_processes(folder: Path) -> TorchProcesses:
     """All processes with windows or a status in the folder."""
     processes: dict[int, TorchProcess] = {}
-    unreadable = len(list(folder.glob("*.json.part")))  # a kill or a full disk stopped their writing
+    unreadable = len(
+        list(folder.glob("*.json.part"))
+    )  # a kill or a full disk stopped their writing
     for path in sorted(folder.glob("*.json")):
         try:
             document = json.loads(path.read_bytes()) if path.is_file() else {}
             _add(document, processes)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
-            unreadable += 1  # cut off, of another version, or of something else; the others are read
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ):
+            unreadable += (
+                1  # cut off, of another version, or of something else; the others are read
+            )
     return TorchProcesses(list(processes.values()), unreadable)
 
 
@@ -117,12 +129,21 @@ def _add_window(window: dict[str, Any], process: TorchProcess) -> None:
     if window["events"]:  # else kernels run on a GPU, and ranges come from NVTX
         ranges = _ranges(window, process.process)
         kernels = _kernels(ranges)
-        last_ns = pc.max(ranges.filter(pc.field("thread") == window["thread"])["end_ns"]).as_py() or first_ns
+        last_ns = (
+            pc.max(ranges.filter(pc.field("thread") == window["thread"])["end_ns"]).as_py()
+            or first_ns
+        )
     steps: list[dict[str, Any]] = []
     for start, end, batch in _steps(window["boundaries"], first_ns, last_ns):
         number = len(process.steps) + len(steps)
         name = f"{STEP_RANGE}:{number}" + ("" if batch is None else f", batch_size={batch}")
-        mark = {"name": name, "start_ns": start, "end_ns": end, "process": process.process, "role": ANNOTATION}
+        mark = {
+            "name": name,
+            "start_ns": start,
+            "end_ns": end,
+            "process": process.process,
+            "role": ANNOTATION,
+        }
         where = {"thread": thread, "thread_key": (process.process << 32) + thread}
         steps.append({**mark, **where, "kind": "start_end", "shown": True, "source": "torch"})
     process.cpu_threads = window["cpu_threads"]
@@ -134,7 +155,9 @@ def _add_window(window: dict[str, Any], process: TorchProcess) -> None:
         process.kernels.append(kernels)
 
 
-def _steps(boundaries: Sequence[Any], first_ns: int, last_ns: int) -> Iterator[tuple[int, int, int | None]]:
+def _steps(
+    boundaries: Sequence[Any], first_ns: int, last_ns: int
+) -> Iterator[tuple[int, int, int | None]]:
     """Start, end and samples of the steps of a window: up to an optimizer's end, or else from call to call."""
     if any(kind == "optimizer" for _, kind, _ in boundaries):
         start, samples = first_ns, []
@@ -171,15 +194,27 @@ def _ranges(window: dict[str, Any], process: int) -> pa.Table:
             role = ANNOTATION
         elif scope == _USER_SCOPE and not name.startswith(COLLECTIVES):
             role = None
-        row = {"name": name, "start_ns": start, "end_ns": start + duration, "process": process, "thread": thread}
+        row = {
+            "name": name,
+            "start_ns": start,
+            "end_ns": start + duration,
+            "process": process,
+            "thread": thread,
+        }
         row |= {"thread_key": (process << 32) + thread, "kind": "push_pop", "source": "torch"}
         row |= {"role": role, "shown": role is None}
         if role == MODULE_CALL:
             row["category"] = classes.get(name.removeprefix(LAYER_RANGE))
         if role == OPERATOR:
-            row |= {"sequence": sequence if sequence >= 0 else None, "forward_thread": forward_thread}
+            row |= {
+                "sequence": sequence if sequence >= 0 else None,
+                "forward_thread": forward_thread,
+            }
             if arguments[0]:
-                row |= {name: json.dumps(argument) for name, argument in zip(_ARGUMENTS, arguments, strict=True)}
+                row |= {
+                    name: json.dumps(argument)
+                    for name, argument in zip(_ARGUMENTS, arguments, strict=True)
+                }
         rows.append(row)
     return pa.Table.from_pylist(rows, _RANGES)
 

@@ -24,7 +24,9 @@ from .kineto_metadata import exposing_config, geometries
 from .marks import around_batches
 
 _USER_SCOPE = 7  # torch.profiler's number for user annotations (c10's RecordScope)
-_API_CALL = re.compile(r"(cu|cuda|hip)[A-Z]\w+")  # names of runtime and driver API functions, e.g. cuLaunchKernelEx
+_API_CALL = re.compile(
+    r"(cu|cuda|hip)[A-Z]\w+"
+)  # names of runtime and driver API functions, e.g. cuLaunchKernelEx
 _TENSOR_LIST = "TensorList"
 # The call of a TorchDispatchMode overlaps the ranges that begin or end inside it.
 _NO_WORK = ("PythonDispatchMode", MEMORY_EVENT)
@@ -144,13 +146,17 @@ def record_step(
     )
     (start_ns, duration_ns), *_ = rows.windows
     rows.kernels = [row for row in rows.kernels if _overlaps(row, start_ns, start_ns + duration_ns)]
-    rows.api_calls = [row for row in events.api_calls if _overlaps(row, start_ns, start_ns + duration_ns)]
+    rows.api_calls = [
+        row for row in events.api_calls if _overlaps(row, start_ns, start_ns + duration_ns)
+    ]
     if cuda and (without := count_without_geometry(rows.kernels)):
         rows.lost["kernels_without_geometry"] = without
     for row in (*rows.kernels, *rows.api_calls):
         row["start_ns"] -= offset_ns
     rows.windows = [(start - offset_ns, duration) for start, duration in rows.windows]
-    rows.inputs = [(start - offset_ns, duration) for start, duration in rows.inputs if start >= start_ns]
+    rows.inputs = [
+        (start - offset_ns, duration) for start, duration in rows.inputs if start >= start_ns
+    ]
     return rows
 
 
@@ -198,7 +204,9 @@ def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
     host, device, api_calls = [], [], []
     list_types: dict[int, dict[int, str]] | None = None
     raw: Sequence[Any] = results.events()
-    has_strides = bool(raw) and hasattr(raw[0], "structured_input_strides")  # not in old versions of torch
+    has_strides = bool(raw) and hasattr(
+        raw[0], "structured_input_strides"
+    )  # not in old versions of torch
     for event in raw:
         if event.device_type().name != "CPU":
             if not event.is_user_annotation():
@@ -230,7 +238,9 @@ def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
                 )
             )
     found = geometries(results, device, exposed)
-    return SplitEvents(host, [_on_device(*one) for one in zip(device, found, strict=True)], api_calls)
+    return SplitEvents(
+        host, [_on_device(*one) for one in zip(device, found, strict=True)], api_calls
+    )
 
 
 def _is_api_call(event: Any) -> bool:
@@ -276,6 +286,9 @@ def _list_types(roots: Iterable[Any]) -> dict[int, dict[int, str]]:
         events += event.children
         for index, value in enumerate(getattr(event.extra_fields, "inputs", ())):
             if isinstance(value, list) and all(hasattr(tensor, "dtype") for tensor in value):
-                names = [PROFILER_DTYPES.get(str(tensor.dtype).removeprefix("torch."), "") for tensor in value]
+                names = [
+                    PROFILER_DTYPES.get(str(tensor.dtype).removeprefix("torch."), "")
+                    for tensor in value
+                ]
                 types.setdefault(event.correlation_id, {})[index] = typed_list(names)
     return types

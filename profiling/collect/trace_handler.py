@@ -15,7 +15,9 @@ from ..recording.atomic_files import storage_error
 from ..recording.store import new_recording_path
 
 
-def trace_handler(folder: str | os.PathLike[str], batch: int | None = None) -> Callable[[Any], None]:
+def trace_handler(
+    folder: str | os.PathLike[str], batch: int | None = None
+) -> Callable[[Any], None]:
     """Create a function for `torch.profiler.profile(on_trace_ready=...)` that makes a recording of each trace.
 
     Recordings are named by time under the folder, which is made if it is missing; none is overwritten. A trace that
@@ -33,8 +35,12 @@ def trace_handler(folder: str | os.PathLike[str], batch: int | None = None) -> C
             with tempfile.TemporaryDirectory(prefix="curvescope-") as scratch:
                 trace = Path(scratch) / "trace.json"
                 profiler.export_chrome_trace(str(trace))
-                import_profile(trace, new_recording_path("torch", root), Options(batch), {"recorder": "torch"})
+                import_profile(
+                    trace, new_recording_path("torch", root), Options(batch), {"recorder": "torch"}
+                )
         except (CurvescopeError, OSError, RuntimeError) as error:
-            warnings.warn(f"curvescope: this trace was not recorded: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"curvescope: this trace was not recorded: {error}", RuntimeWarning, stacklevel=2
+            )
 
     return handle

@@ -38,7 +38,9 @@ _OWN = ("torch", (__package__ or "").partition(".")[0])
 
 
 @contextmanager
-def watching_calls(parameters: Mapping[int, str] | None = None, *, samples: bool = True) -> Iterator[Watched]:
+def watching_calls(
+    parameters: Mapping[int, str] | None = None, *, samples: bool = True
+) -> Iterator[Watched]:
     """Watch every operator that this thread, or a backward pass for it, calls until the block ends.
 
     With the names of the model's parameters, by the address of their memory, it looks at the numbers in all operands
@@ -77,7 +79,11 @@ class _Mode(TorchDispatchMode):
         self.watched, self.lines, self._parameters = Watched(), _Lines(), parameters
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         del types
         line = self.lines.of_operator(sys._getframe(1))
@@ -90,7 +96,9 @@ class _Mode(TorchDispatchMode):
             return returned
         finally:
             faults, ended_ns = read_page_faults() - before, time.time_ns()
-            denormal = max((numbers.denormals for _, numbers in self._look_at(returned)), default=0.0)
+            denormal = max(
+                (numbers.denormals for _, numbers in self._look_at(returned)), default=0.0
+            )
             if max([denormal, *(numbers.denormals for _, numbers in operands)]) >= LEAST_DENORMAL:
                 operands = with_order(operands)
             seen = tuple(numbers for _, numbers in operands)
@@ -178,4 +186,6 @@ def _not_the_users() -> tuple[str, ...]:
     own = Path(sys.modules[_OWN[1]].__file__ or "").parent
     rooms = [folder.resolve() for folder in own.iterdir() if folder.is_dir()]
     scripts = sysconfig.get_path("scripts")  # that start commands, e.g. this package's
-    return tuple(f"{folder}{os.sep}" for folder in (sysconfig.get_path("stdlib"), scripts, own, *rooms))
+    return tuple(
+        f"{folder}{os.sep}" for folder in (sysconfig.get_path("stdlib"), scripts, own, *rooms)
+    )

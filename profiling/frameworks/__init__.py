@@ -63,4 +63,6 @@ def memory_ran_out(error: BaseException) -> bool:
 def module_advice(module: Any) -> str | None:
     """What to do with a `module` that is not PyTorch's, as a sentence; None if its framework is unknown."""
     of = type(module).__module__.partition(".")[0]
-    return next((adapter.layers for adapter in ADAPTERS if of in adapter.modules and adapter.layers), None)
+    return next(
+        (adapter.layers for adapter in ADAPTERS if of in adapter.modules and adapter.layers), None
+    )

@@ -36,7 +36,10 @@ class Jax(Adapter):
         first = self.module.devices()[0]
         if first.platform == "cpu":
             return None
-        return {"kind": "cuda" if first.platform in ("gpu", "cuda") else str(first.platform), "name": first.device_kind}
+        return {
+            "kind": "cuda" if first.platform in ("gpu", "cuda") else str(first.platform),
+            "name": first.device_kind,
+        }
 
     def wait(self, result: object, device: str) -> None:
         """Wait for the arrays of the result, and for all others: a step may keep what it computed and return nothing.

@@ -24,7 +24,12 @@ _VERSION = 1
 # Keys of `device` entries that identify a device: a CPU with another number of threads has other ceilings.
 _IDENTITY = ("kind", "name", "threads", "compute_capability", "sm_count", "memory_bytes")
 # Names in a recording's `ceilings` entry; its compute ceiling is fp32.
-BANDWIDTH_KEYS = {"DRAM": "dram_bytes_per_s", "L2": "l2_bytes_per_s", "L1": "l1_bytes_per_s", "L3": "l3_bytes_per_s"}
+BANDWIDTH_KEYS = {
+    "DRAM": "dram_bytes_per_s",
+    "L2": "l2_bytes_per_s",
+    "L1": "l1_bytes_per_s",
+    "L3": "l3_bytes_per_s",
+}
 
 
 @dataclass(frozen=True)
@@ -58,17 +63,24 @@ class Ceilings:
     bandwidth: dict[str, Ceiling]
     clock_hz: tuple[int, int] | None
     versions: dict[str, str | None]
-    measured_utc: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
+    measured_utc: str = field(
+        default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds")
+    )
     units: dict[str, Ceiling] = field(default_factory=dict)
 
     def entry(self) -> dict[str, Any]:
         """The `ceilings` entry of a recording: `flops_per_s` of fp32, `dram_bytes_per_s` and so on, with details."""
         roofs = {
-            BANDWIDTH_KEYS[level]: ceiling.per_s for level, ceiling in self.bandwidth.items() if level in BANDWIDTH_KEYS
+            BANDWIDTH_KEYS[level]: ceiling.per_s
+            for level, ceiling in self.bandwidth.items()
+            if level in BANDWIDTH_KEYS
         }
         if "fp32" in self.compute:
             roofs["flops_per_s"] = self.compute["fp32"].per_s
-        return {**roofs, **{name: value for name, value in asdict(self).items() if name != "device"}}
+        return {
+            **roofs,
+            **{name: value for name, value in asdict(self).items() if name != "device"},
+        }
 
 
 def folder() -> Path:
@@ -90,7 +102,11 @@ def save(ceilings: Ceilings) -> Path:
         count += 1
         path = target / f"{name}_{stamp}_{count}.json"
     with atomic_file(path) as file:
-        file.write(json.dumps({"format": _FORMAT, "version": _VERSION, **asdict(ceilings)}, indent=1).encode())
+        file.write(
+            json.dumps(
+                {"format": _FORMAT, "version": _VERSION, **asdict(ceilings)}, indent=1
+            ).encode()
+        )
     return path
 
 
@@ -98,7 +114,9 @@ def load(device: Mapping[str, Any]) -> Ceilings | None:
     """The newest ceilings of a device, an entry of a recording; None if none were measured."""
     measured = []
     for path in folder().glob("*.json"):
-        with suppress(OSError, ValueError, KeyError, TypeError):  # skip files of other programs and truncated files
+        with suppress(
+            OSError, ValueError, KeyError, TypeError
+        ):  # skip files of other programs and truncated files
             document = json.loads(path.read_bytes())
             same = all(document["device"].get(name) == device.get(name) for name in _IDENTITY)
             if document["format"] == _FORMAT and document["version"] <= _VERSION and same:

@@ -49,9 +49,17 @@ class ClockSampler:
         self._last_ns = self._clock_ns()
         row: dict[str, Any] = {"start_ns": self._last_ns}
         if self._device == "cpu":
-            self._rows.append({**row, "sm_clock_hz": cpu_frequency_hz(), "load": os.getloadavg()[0]})
+            self._rows.append(
+                {**row, "sm_clock_hz": cpu_frequency_hz(), "load": os.getloadavg()[0]}
+            )
         elif isinstance(self._found, NvmlDevice):
-            self._rows.append({**row, "device": int(self._device.partition(":")[2] or 0), **self._read(self._found)})
+            self._rows.append(
+                {
+                    **row,
+                    "device": int(self._device.partition(":")[2] or 0),
+                    **self._read(self._found),
+                }
+            )
 
     def sample_sometimes(self) -> None:
         """Sample if the last is 50 ms old, between timed steps: a thread would take time inside them."""
@@ -86,19 +94,27 @@ class ClockSampler:
             "sm_clock_hz": gpu.read("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM", into=from_mhz),
             "memory_clock_hz": gpu.read("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM", into=from_mhz),
             "power_w": gpu.read("nvmlDeviceGetPowerUsage", into=from_milli),
-            "temperature_c": gpu.read("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU", into=float),
-            "throttle_reasons": gpu.read("nvmlDeviceGetCurrentClocksThrottleReasons", into=throttle_names),
+            "temperature_c": gpu.read(
+                "nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU", into=float
+            ),
+            "throttle_reasons": gpu.read(
+                "nvmlDeviceGetCurrentClocksThrottleReasons", into=throttle_names
+            ),
             "load": gpu.read("nvmlDeviceGetUtilizationRates", into=lambda rates: rates.gpu / 100),
         }
 
 
-def reasons_of_visit(samples: Iterable[Mapping[str, Any]], start_ns: int, end_ns: int) -> dict[str, Any]:
+def reasons_of_visit(
+    samples: Iterable[Mapping[str, Any]], start_ns: int, end_ns: int
+) -> dict[str, Any]:
     """The column `throttle_reasons` of steps from rows of the `clocks` table in a visit, or at once after it.
 
     Between steps a GPU is idle, so the clock of these samples is not that of the steps. Empty on a CPU.
     """
     inside = [
-        row for row in samples if row.get("device") is not None and start_ns <= row["start_ns"] <= end_ns + _LEAST_NS
+        row
+        for row in samples
+        if row.get("device") is not None and start_ns <= row["start_ns"] <= end_ns + _LEAST_NS
     ]
     texts = [row["throttle_reasons"] for row in inside if row["throttle_reasons"] is not None]
     return {"throttle_reasons": "|".join(sorted(reasons_in(texts)))} if texts else {}

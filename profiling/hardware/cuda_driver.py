@@ -62,7 +62,10 @@ class CudaDriver:
             "name": name.value.decode(),
             "compute_capability": "{}.{}".format(*self._capability(device)),
             "memory_bytes": memory_bytes.value,
-            **{fact: self._integer(_ATTRIBUTE, number, device) * factor for fact, (number, factor) in _FACTS.items()},
+            **{
+                fact: self._integer(_ATTRIBUTE, number, device) * factor
+                for fact, (number, factor) in _FACTS.items()
+            },
         }
 
     def current_context(self) -> int:
@@ -102,10 +105,14 @@ class CudaDriver:
         self._call("cuModuleGetFunction", ctypes.byref(function), module, kernel.encode())
         return function
 
-    def launch(self, function: ctypes.c_void_p, blocks: int, stream: int = 0, *addresses: int) -> None:
+    def launch(
+        self, function: ctypes.c_void_p, blocks: int, stream: int = 0, *addresses: int
+    ) -> None:
         """Launch blocks of one thread in a stream, with addresses as arguments."""
         values = [ctypes.c_uint64(address) for address in addresses]
-        arguments = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values)) if values else None
+        arguments = (
+            (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values)) if values else None
+        )
         sizes = [ctypes.c_uint(size) for size in (blocks, 1, 1, 1, 1, 1, 0)]
         self._call("cuLaunchKernel", function, *sizes, ctypes.c_void_p(stream), arguments, None)
 
@@ -134,7 +141,9 @@ class CudaDriver:
             text = ctypes.c_char_p()
             if hasattr(self._library, "cuGetErrorName"):
                 self._library.cuGetErrorName(code, ctypes.byref(text))
-            raise BackendMissingError(f"{name} answered {(text.value or b'').decode() or 'error'} ({code}).")
+            raise BackendMissingError(
+                f"{name} answered {(text.value or b'').decode() or 'error'} ({code})."
+            )
 
 
 def count_gpus() -> int:

@@ -90,7 +90,9 @@ class Device:
         """Limits of one SM; an error if those of the compute capability are unknown."""
         limits = find_limits(self.compute_capability)
         if limits is None:
-            raise CurvescopeError(f"The SM limits of compute capability {self.compute_capability} are unknown.")
+            raise CurvescopeError(
+                f"The SM limits of compute capability {self.compute_capability} are unknown."
+            )
         return replace(limits, registers=int(self.facts["registers_per_sm"].value))
 
     @property
@@ -101,12 +103,20 @@ class Device:
     @property
     def sustained_clock_hz(self) -> float:
         """Clock of dense arithmetic that lasts, Hz: the running clock, unless the board's power does not permit it."""
-        return self.facts["sustained_clock_hz"].value if "sustained_clock_hz" in self.facts else self.clock_hz
+        return (
+            self.facts["sustained_clock_hz"].value
+            if "sustained_clock_hz" in self.facts
+            else self.clock_hz
+        )
 
     @property
     def tensor_clock_hz(self) -> float:
         """Clock of the tensor cores, Hz: the running clock unless they are known to run slower."""
-        return self.facts["tensor_clock_hz"].value if "tensor_clock_hz" in self.facts else self.clock_hz
+        return (
+            self.facts["tensor_clock_hz"].value
+            if "tensor_clock_hz" in self.facts
+            else self.clock_hz
+        )
 
     @property
     def memory_bytes_per_s(self) -> float:
@@ -128,14 +138,20 @@ class Device:
         facts = dict(self.facts)
         for name, value in changed.items():
             if name not in facts:
-                raise CurvescopeError(f"{self.name} has no fact {name!r}: choose from {', '.join(facts)}.")
+                raise CurvescopeError(
+                    f"{self.name} has no fact {name!r}: choose from {', '.join(facts)}."
+                )
             facts[name] = Fact(value, "what if", verified=False)
         return replace(self, facts=facts)
 
     def peak_flops_per_s(self, clock: str | None = None) -> float | None:
         """fp32 peak at the base, the boost or by default the running clock; None if that clock is unknown."""
         fact = self.facts.get(f"{clock or self.running_clock}_clock_hz")
-        return None if fact is None else _FLOPS_PER_FMA * self.sm_count * self.fp32_lanes_per_sm * fact.value
+        return (
+            None
+            if fact is None
+            else _FLOPS_PER_FMA * self.sm_count * self.fp32_lanes_per_sm * fact.value
+        )
 
     def peak_products_per_s(self, precision: str) -> float | None:
         """Peak FLOP/s of dense products of one of `PEAK_PRECISIONS` with fp32 sums; None if unknown.
@@ -163,13 +179,19 @@ class Device:
         """Peak without tensor cores, in arithmetic of this precision; None if unknown."""
         fmas = self.facts.get(f"{precision}_lanes_per_sm")
         clock = self.facts.get(f"{self.running_clock}_clock_hz")
-        return None if fmas is None or clock is None else _FLOPS_PER_FMA * self.sm_count * fmas.value * clock.value
+        return (
+            None
+            if fmas is None or clock is None
+            else _FLOPS_PER_FMA * self.sm_count * fmas.value * clock.value
+        )
 
     def _has_tensor_cores(self, precision: str) -> bool:
         kind = PRECISIONS.get(precision)
         since = None if kind is None else kind.tensor_cores_since
         numbers = self.compute_capability.split(".")
-        return since is None or not numbers[0].isdecimal() or tuple(int(n) for n in numbers) >= since
+        return (
+            since is None or not numbers[0].isdecimal() or tuple(int(n) for n in numbers) >= since
+        )
 
 
 def devices() -> tuple[Device, ...]:
@@ -180,7 +202,11 @@ def devices() -> tuple[Device, ...]:
 def get_device(name: str) -> Device:
     """Find a GPU by key or alias, in any case, with `-` or spaces for `_`; an error lists similar names, and all."""
     by_name = _load()
-    keys = {_key(alias): device for device in by_name.values() for alias in (device.key, *device.aliases)}
+    keys = {
+        _key(alias): device
+        for device in by_name.values()
+        for alias in (device.key, *device.aliases)
+    }
     wanted = _key(name)
     if wanted not in keys:
         close = difflib.get_close_matches(wanted, keys, n=2)
@@ -208,7 +234,9 @@ def _load() -> dict[str, Device]:
         try:
             more = _parse(tomllib.loads(Path(plugin.module.DEVICES).read_text()), ours)
         except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
-            plugins.report_broken(plugin.name, plugin.package, f"its DEVICES cannot be read ({error!r})")
+            plugins.report_broken(
+                plugin.name, plugin.package, f"its DEVICES cannot be read ({error!r})"
+            )
             continue
         for key, device in more.items():
             loaded.setdefault(key, device)  # plugins do not replace entries of devices.toml
@@ -222,7 +250,11 @@ def _parse(tables: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Devi
     loaded = {}
     for key, row in tables["devices"].items():
         capability = capabilities[row["compute_capability"]]
-        given = _facts(capability, sources) | _facts(capability.get(row["board"], {}), sources) | _facts(row, sources)
+        given = (
+            _facts(capability, sources)
+            | _facts(capability.get(row["board"], {}), sources)
+            | _facts(row, sources)
+        )
         limits = find_limits(row["compute_capability"])
         if limits:
             given.setdefault("registers_per_sm", Fact(limits.registers, SOURCE))
@@ -247,7 +279,9 @@ def _facts(row: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Fact
         if isinstance(entry, (int, float)):
             facts[name] = Fact(float(entry), sources[row["source"]])
         elif isinstance(entry, dict) and "value" in entry:
-            facts[name] = Fact(float(entry["value"]), sources[entry["source"]], entry.get("verified", True))
+            facts[name] = Fact(
+                float(entry["value"]), sources[entry["source"]], entry.get("verified", True)
+            )
     for source, printed in row.get("published_tflops_per_s", {}).items():
         for kind, tflops_per_s in printed.items():
             facts[f"published_{kind}_flops_per_s"] = Fact(tflops_per_s * 1e12, sources[source])

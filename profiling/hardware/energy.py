@@ -29,7 +29,9 @@ class EnergySource:
     name: str  # what is read
     scope: str  # what consumes the energy
     least_s: float  # shortest interval whose energy is meaningful: several updates of the source
-    averaged: bool = False  # power is an average over a second: short intervals hold power of their past
+    averaged: bool = (
+        False  # power is an average over a second: short intervals hold power of their past
+    )
 
 
 class EnergyMeter(Protocol):
@@ -52,7 +54,9 @@ class CounterMeter:
         self.source = EnergySource("NVML's total energy counter", "the GPU's board", 0.2)
 
     def read(self) -> float | None:
-        joules: float | None = self._gpu.read("nvmlDeviceGetTotalEnergyConsumption", into=from_milli)
+        joules: float | None = self._gpu.read(
+            "nvmlDeviceGetTotalEnergyConsumption", into=from_milli
+        )
         return joules
 
 
@@ -74,7 +78,11 @@ class PowerMeter:
 
     def read(self) -> float | None:
         gpu = self._gpu
-        power_w = _instant_power_w(gpu) if self._instant else gpu.read("nvmlDeviceGetPowerUsage", into=from_milli)
+        power_w = (
+            _instant_power_w(gpu)
+            if self._instant
+            else gpu.read("nvmlDeviceGetPowerUsage", into=from_milli)
+        )
         if power_w is None:
             self._last = None
             return None
@@ -154,10 +162,14 @@ def describe_energy(device: str) -> dict[str, Any]:
 def _find_rapl() -> EnergyMeter:
     """RAPL's packages; AMD's processors have them under Intel's name."""
     packages = [
-        zone for zone in sorted(POWERCAP.glob("intel-rapl:*")) if (read_text(zone / "name") or "").startswith("package")
+        zone
+        for zone in sorted(POWERCAP.glob("intel-rapl:*"))
+        if (read_text(zone / "name") or "").startswith("package")
     ]
     if not packages:
-        raise BackendMissingError(f"the kernel reports no energy of the CPU ({POWERCAP} has no RAPL package)")
+        raise BackendMissingError(
+            f"the kernel reports no energy of the CPU ({POWERCAP} has no RAPL package)"
+        )
     try:
         return RaplMeter(packages)
     except PermissionError as error:

@@ -16,7 +16,9 @@ from typing import Any
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
 _DEFAULT_MMAP_MAX = 65_536
 _SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 128 << 10, 32 << 20  # bytes
-FEW_FAULTS = 1024  # a step causes some hundred page faults anyway; 1024 of 4 KiB are one large tensor
+FEW_FAULTS = (
+    1024  # a step causes some hundred page faults anyway; 1024 of 4 KiB are one large tensor
+)
 VARIABLES = (
     "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_TRIM_THRESHOLD_",
@@ -34,7 +36,8 @@ KEEPING = {
 }
 _SETTINGS = " ".join(f"{name}={value}" for name, value in KEEPING.items())
 HOW_TO_KEEP = (
-    f"{_SETTINGS} in the environment of the process (glibc); the process then holds its peak memory to its end"
+    f"{_SETTINGS} in the environment of the process (glibc); the process then holds its peak "
+    "memory to its end"
 )
 _threshold_bytes = LARGEST_THRESHOLD
 _occupied: list[int] = []  # addresses of blocks that nothing uses
@@ -48,7 +51,11 @@ def can_change() -> bool:
 
 def reason_against_change() -> str | None:
     """The reason why this process cannot change what glibc keeps, as a clause; None if it can."""
-    return None if can_change() else "the C library is not glibc, or its thresholds are set in the environment"
+    return (
+        None
+        if can_change()
+        else "the C library is not glibc, or its thresholds are set in the environment"
+    )
 
 
 def keep_all_memory() -> bool:
@@ -57,7 +64,11 @@ def keep_all_memory() -> bool:
     Until version 2.34, glibc refuses a threshold above 32 MiB.
     """
     library = _library()
-    settings = ((_MMAP_THRESHOLD, _NEVER_MMAP_BYTES), (_TRIM_THRESHOLD, -1), (_TOP_PAD, _AHEAD_BYTES))
+    settings = (
+        (_MMAP_THRESHOLD, _NEVER_MMAP_BYTES),
+        (_TRIM_THRESHOLD, -1),
+        (_TOP_PAD, _AHEAD_BYTES),
+    )
     return all(library.mallopt(name, value) == 1 for name, value in settings)
 
 
@@ -101,7 +112,9 @@ def _occupy_free_blocks(library: Any) -> None:
     while True:  # without touching them
         mapped = library.mallinfo2().hblks
         block = library.malloc(ctypes.c_size_t(_threshold_bytes))
-        if block is None or library.mallinfo2().hblks != mapped:  # a new mapping: no free block was left
+        if (
+            block is None or library.mallinfo2().hblks != mapped
+        ):  # a new mapping: no free block was left
             library.free(ctypes.c_void_p(block))
             return
         _occupied.append(block)
@@ -112,7 +125,10 @@ class _MallocInfo(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
-        *((name, ctypes.c_size_t) for name in ("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")),
+        *(
+            (name, ctypes.c_size_t)
+            for name in ("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+        ),
     )
 
 

@@ -53,14 +53,24 @@ def usable_cores() -> int:
 
 def physical_cores() -> int | None:
     """Number of physical cores that this process may use; None if the kernel does not report them."""
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(usable_cores()))
-    siblings = {read_text(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in usable}
+    usable = (
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(usable_cores()))
+    )
+    siblings = {
+        read_text(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        for cpu in usable
+    }
     return None if None in siblings else len(siblings)
 
 
 def cpu_frequency_hz() -> int | None:
     """Current mean core clock, Hz; None if the kernel does not report it."""
-    values = [float(m) for m in re.findall(r"^cpu MHz\s*:\s*([0-9.]+)", read_text("/proc/cpuinfo") or "", re.MULTILINE)]
+    values = [
+        float(m)
+        for m in re.findall(
+            r"^cpu MHz\s*:\s*([0-9.]+)", read_text("/proc/cpuinfo") or "", re.MULTILINE
+        )
+    ]
     return round(sum(values) / len(values) * 1e6) if values else None
 
 

@@ -20,10 +20,14 @@ class HostUse:
     """Totals of this process since it began."""
 
     cpu_ns: int
-    system_ns: int  # part of `cpu_ns` in the kernel, which samples it: unreliable for a single short step
+    system_ns: (
+        int  # part of `cpu_ns` in the kernel, which samples it: unreliable for a single short step
+    )
     page_faults: int
     major_faults: int  # those that waited for a page from a disk, e.g. a swapped one
-    wait_ns: dict[str, int]  # in the run queue, by thread; empty if the kernel does not account for it
+    wait_ns: dict[
+        str, int
+    ]  # in the run queue, by thread; empty if the kernel does not account for it
 
 
 def read_page_faults() -> int:
@@ -51,7 +55,9 @@ def read_host_use() -> HostUse | None:
     if used is None:
         return None
     system_ns = round(used.ru_stime * 1e9)
-    return HostUse(time.process_time_ns(), system_ns, _faults(used), int(used.ru_majflt), read_wait_ns())
+    return HostUse(
+        time.process_time_ns(), system_ns, _faults(used), int(used.ru_majflt), read_wait_ns()
+    )
 
 
 def read_wait_ns() -> dict[str, int]:

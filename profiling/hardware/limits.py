@@ -53,11 +53,17 @@ class Hardware:
 
     def roof(self, level: str, precision: str | None = None) -> Roof | None:
         """The limit of one level: measured if possible, else the peak; None is the recording's precision."""
-        named = [roof for roof in (*self.roofs, *self.other_precisions) if roof.precision == precision]
+        named = [
+            roof for roof in (*self.roofs, *self.other_precisions) if roof.precision == precision
+        ]
         of_level = [roof for roof in (named if precision else self.roofs) if roof.level == level]
-        return next((roof for roof in of_level if roof.kind == CEILING), of_level[0] if of_level else None)
+        return next(
+            (roof for roof in of_level if roof.kind == CEILING), of_level[0] if of_level else None
+        )
 
-    def least_compute(self, flops: Mapping[str, float], time_s: float) -> tuple[float | None, str | None]:
+    def least_compute(
+        self, flops: Mapping[str, float], time_s: float
+    ) -> tuple[float | None, str | None]:
         """The least time in s that the roofs allow for FLOPs by precision, and the kind of roof; None without one.
 
         `UNKNOWN` is the precision of the recording; where it states none and the FLOPs took less time than in fp32, it
@@ -65,7 +71,9 @@ class Hardware:
         """
         least_s, kind = self._least(flops)
         if self.precision is None and least_s is not None and least_s > time_s:
-            every = [roof for roof in (*self.roofs, *self.other_precisions) if roof.level == "compute"]
+            every = [
+                roof for roof in (*self.roofs, *self.other_precisions) if roof.level == "compute"
+            ]
             highest = max(every, key=lambda roof: roof.per_s).precision or UNKNOWN
             moved = flops.get(UNKNOWN, 0.0)
             return self._least({**flops, UNKNOWN: 0.0, highest: flops.get(highest, 0.0) + moved})
@@ -82,18 +90,27 @@ class Hardware:
             least_s, kind = least_s + amount / roof.per_s, roof.kind
         return least_s, kind
 
-    def exceeded(self, flops: Mapping[str, float], time_s: float, bytes_per_s: float | None) -> tuple[str, ...]:
+    def exceeded(
+        self, flops: Mapping[str, float], time_s: float, bytes_per_s: float | None
+    ) -> tuple[str, ...]:
         """The roofs (`compute`, `DRAM`) that FLOPs by precision in a time, and a rate of bytes, exceed."""
         least_s, _ = self.least_compute(flops, time_s)
         compute = ("compute",) if least_s is not None and least_s > time_s else ()
         dram = self.roof("DRAM")
-        return (*compute, *(["DRAM"] if dram and bytes_per_s is not None and bytes_per_s > dram.per_s else []))
+        return (
+            *compute,
+            *(["DRAM"] if dram and bytes_per_s is not None and bytes_per_s > dram.per_s else []),
+        )
 
-    def blocks_per_sm(self, threads: int, registers_per_thread: int, shared_memory_bytes: int) -> int | None:
+    def blocks_per_sm(
+        self, threads: int, registers_per_thread: int, shared_memory_bytes: int
+    ) -> int | None:
         """Resident blocks of a kernel per SM; None if no block fits or the SM is unknown."""
         if self.sm is None or not 1 <= threads <= MOST_THREADS_PER_BLOCK:
             return None
-        return occupancy_of(self.sm, threads, registers_per_thread, shared_memory_bytes).blocks or None
+        return (
+            occupancy_of(self.sm, threads, registers_per_thread, shared_memory_bytes).blocks or None
+        )
 
 
 def hardware_of(meta: Mapping[str, Any]) -> Hardware:
@@ -108,9 +125,9 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     roofs = _measured(meta.get("ceilings") or {})
     if kind != "cpu":
         # A modelled recording names its device by key; its SMs may be those of a what-if.
-        device = next((one for one in devices() if one.key == facts.get("key")), None) or match_device(
-            name, facts.get("compute_capability"), facts.get("sm_count")
-        )
+        device = next(
+            (one for one in devices() if one.key == facts.get("key")), None
+        ) or match_device(name, facts.get("compute_capability"), facts.get("sm_count"))
         if device is not None and facts.get("what_if"):
             device = device.with_facts(facts["what_if"])
         peaks = _of_driver(facts, device)
@@ -163,7 +180,9 @@ def _peak_source(device: Device, precision: str, peak: float) -> str:
         return f"{precision}, dense, tensor cores of {device.name} at {hertz / 1e6:.0f} MHz"
     if peak == device.lane_flops_per_s(precision):
         return f"{precision}, lanes and SMs of {device.name} at its {clock}"
-    return f"fp32, lanes and SMs of {device.name} at its {clock}: it has no {precision} tensor cores"
+    return (
+        f"fp32, lanes and SMs of {device.name} at its {clock}: it has no {precision} tensor cores"
+    )
 
 
 def _of_driver(facts: Mapping[str, Any], device: Device | None) -> tuple[Roof, ...]:
@@ -176,7 +195,9 @@ def _of_driver(facts: Mapping[str, Any], device: Device | None) -> tuple[Roof, .
         source = f"fp32, SMs and clock {clock_hz / 1e6:.0f} MHz of the profile, lanes of capability {capability}"
         roofs.append(Roof("compute", 2.0 * lanes * clock_hz, PEAK, source, "fp32"))
     if memory_bytes_per_s and memory_bytes_per_s >= _LEAST_MEMORY_BYTES_PER_S:
-        roofs.append(Roof("DRAM", float(memory_bytes_per_s), PEAK, "memory clock and bus of the profile"))
+        roofs.append(
+            Roof("DRAM", float(memory_bytes_per_s), PEAK, "memory clock and bus of the profile")
+        )
     return tuple(roofs)
 
 
@@ -188,7 +209,9 @@ _DRIVER_NAMES = {"geforce gtx titan x": "titanx_maxwell"}
 _ORDINARY = {"nvidia", "tesla", "geforce", "gtx", "gpu", "corporation", "amd", "radeon", "instinct"}
 
 
-def match_device(name: str | None, compute_capability: str | None = None, sm_count: int | None = None) -> Device | None:
+def match_device(
+    name: str | None, compute_capability: str | None = None, sm_count: int | None = None
+) -> Device | None:
     """The GPU with a driver's name (CUDA, nsys, Kineto), e.g. `Tesla V100-SXM2-16GB`; None if none or several match.
 
     All words of a name count, in any order, so that a `SUPER`, a `Laptop GPU` or a slice of a GPU is none of its
@@ -208,12 +231,17 @@ def match_device(name: str | None, compute_capability: str | None = None, sm_cou
 def _fits(device: Device, compute_capability: str | None, sm_count: int | None) -> bool:
     # ROCm reports capabilities that NVIDIA's GPUs have, too: 9.0 for gfx90a.
     amd = not device.compute_capability[0].isdecimal()
-    return (amd or compute_capability in (None, device.compute_capability)) and sm_count in (None, device.sm_count)
+    return (amd or compute_capability in (None, device.compute_capability)) and sm_count in (
+        None,
+        device.sm_count,
+    )
 
 
 def _words(name: str) -> frozenset[str]:
     plain = re.sub(r"\(one of.*?\)", " ", name.lower())
-    return frozenset(word for word in re.split(r"[^a-z0-9]+", plain) if word and word not in _ORDINARY)
+    return frozenset(
+        word for word in re.split(r"[^a-z0-9]+", plain) if word and word not in _ORDINARY
+    )
 
 
 def _measured(ceilings: Mapping[str, Any]) -> tuple[Roof, ...]:
@@ -227,7 +255,12 @@ def _measured(ceilings: Mapping[str, Any]) -> tuple[Roof, ...]:
         if ceiling.get("per_s")
     )
     return compute + tuple(
-        Roof(level, float(ceilings[key]), CEILING, _how((ceilings.get("bandwidth") or {}).get(level), ceilings))
+        Roof(
+            level,
+            float(ceilings[key]),
+            CEILING,
+            _how((ceilings.get("bandwidth") or {}).get(level), ceilings),
+        )
         for level, key in BANDWIDTH_KEYS.items()
         if ceilings.get(key)
     )

@@ -69,7 +69,9 @@ def locked_clocks(device: str, clock_mhz: int | None = None) -> Iterator[int]:
     mhz = clock_mhz or gpu.read("nvmlDeviceGetDefaultApplicationsClock", "NVML_CLOCK_SM")
     mhz = mhz or gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM")
     if mhz is None:
-        raise CurvescopeError("--lock-clocks: this GPU reports no clock; write one, e.g. --lock-clocks 1500.")
+        raise CurvescopeError(
+            "--lock-clocks: this GPU reports no clock; write one, e.g. --lock-clocks 1500."
+        )
     guard = start_guard(device)
     restore = _raise_on_signals()
     try:

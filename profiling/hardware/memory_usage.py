@@ -38,7 +38,11 @@ def read_peak(device: str) -> dict[str, int | None]:
 
 def read_current(device: str) -> int | None:
     """Bytes held now: by tensors of the CUDA allocator, or resident memory of this process; None if unknown."""
-    return _kilobytes("/proc/self/status", "VmRSS") if device == "cpu" else int(_cuda().memory_allocated(device))
+    return (
+        _kilobytes("/proc/self/status", "VmRSS")
+        if device == "cpu"
+        else int(_cuda().memory_allocated(device))
+    )
 
 
 def memory_is_short(device: str) -> bool:
@@ -78,7 +82,10 @@ def available_bytes(device: str) -> int | None:
     """Memory of a device that this process can get without swapping, within its limits; None if unknown."""
     if device != "cpu":
         return int(_cuda().mem_get_info(device)[0])
-    free = [_kilobytes("/proc/meminfo", "MemAvailable"), _control_group_bytes(Path("/sys/fs/cgroup"))]
+    free = [
+        _kilobytes("/proc/meminfo", "MemAvailable"),
+        _control_group_bytes(Path("/sys/fs/cgroup")),
+    ]
     return min((size for size in free if size is not None), default=None)
 
 
@@ -91,7 +98,9 @@ def _cuda() -> Any:
 def _control_group_bytes(folder: Path) -> int | None:
     """Memory that the control group leaves (cgroups(7), version 2), file cache counted as used; None without limit."""
     with suppress(OSError, ValueError):
-        return int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text())
+        return int((folder / "memory.max").read_text()) - int(
+            (folder / "memory.current").read_text()
+        )
     return None
 
 

@@ -21,13 +21,17 @@ class NvmlDevice:
     library: Any
     handle: Any
 
-    def read(self, query: str, *arguments: Any, into: Callable[[Any], Any] = lambda answer: answer) -> Any:
+    def read(
+        self, query: str, *arguments: Any, into: Callable[[Any], Any] = lambda answer: answer
+    ) -> Any:
         """The answer of a function of NVML that takes the handle first; a text argument names a constant of NVML.
 
         None where the GPU, the driver or the binding does not give it; else `into` converts it.
         """
         try:
-            values = [getattr(self.library, word) if isinstance(word, str) else word for word in arguments]
+            values = [
+                getattr(self.library, word) if isinstance(word, str) else word for word in arguments
+            ]
             answer = getattr(self.library, query)(self.handle, *values)
         except (AttributeError, self.library.NVMLError):
             return None
@@ -39,10 +43,14 @@ def open_nvml() -> Any:
     try:
         import pynvml  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise BackendMissingError("NVML needs its Python binding: pip install nvidia-ml-py") from error
+        raise BackendMissingError(
+            "NVML needs its Python binding: pip install nvidia-ml-py"
+        ) from error
     try:
         pynvml.nvmlInit()
-    except Exception as error:  # NVML's own errors, whose classes only the module has: no driver, no permission
+    except (
+        Exception
+    ) as error:  # NVML's own errors, whose classes only the module has: no driver, no permission
         raise BackendMissingError(f"NVML cannot be used ({error})") from error
     return pynvml
 
@@ -62,7 +70,11 @@ def _find_handle(library: Any, index: int) -> Any:
     """NVML counts GPUs by their slots, CUDA the fastest first."""
     if (bus_id := _cuda_bus_id(index)) is not None:
         return library.nvmlDeviceGetHandleByPciBusId(bus_id)
-    visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    visible = [
+        part.strip()
+        for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        if part.strip()
+    ]
     wanted = visible[index] if index < len(visible) else str(index)
     if not wanted.isdigit():
         return library.nvmlDeviceGetHandleByUUID(wanted)
@@ -83,7 +95,9 @@ def _cuda_bus_id(index: int) -> str | None:
     except (AttributeError, OSError):
         return None
     device, bus_id = ctypes.c_int(), ctypes.create_string_buffer(32)
-    if driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetPCIBusId(bus_id, len(bus_id), device):
+    if driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetPCIBusId(
+        bus_id, len(bus_id), device
+    ):
         return None
     return bus_id.value.decode()
 
@@ -114,7 +128,9 @@ def describe_settings(device: str) -> dict[str, Any] | None:
         "mig": gpu.read("nvmlDeviceGetMigMode", into=lambda modes: bool(modes[0])),
         "persistence": gpu.read("nvmlDeviceGetPersistenceMode", into=bool),
         "max_sm_clock_hz": gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM", into=from_mhz),
-        "max_memory_clock_hz": gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_MEM", into=from_mhz),
+        "max_memory_clock_hz": gpu.read(
+            "nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_MEM", into=from_mhz
+        ),
     }
 
 

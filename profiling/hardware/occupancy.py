@@ -63,7 +63,9 @@ class Occupancy:
     blocks: int  # 0 if the kernel cannot be launched
     warps: int
     fraction: float  # resident warps divided by the most
-    limiters: tuple[str, ...]  # what allows no further block: warps, blocks, registers, shared memory
+    limiters: tuple[
+        str, ...
+    ]  # what allows no further block: warps, blocks, registers, shared memory
 
 
 def find_limits(compute_capability: str | None) -> SmLimits | None:
@@ -72,17 +74,25 @@ def find_limits(compute_capability: str | None) -> SmLimits | None:
     return LIMITS.get(int(digits)) if digits.isdecimal() else None
 
 
-def occupancy(architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0) -> Occupancy:
+def occupancy(
+    architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
+) -> Occupancy:
     """Theoretical occupancy of a kernel by the number of its architecture; an error if that or the block is wrong."""
     if architecture not in LIMITS:
         supported = ", ".join(f"sm_{key}" for key in LIMITS)
-        raise CurvescopeError(f"The occupancy of sm_{architecture} is unknown; known are {supported}.")
+        raise CurvescopeError(
+            f"The occupancy of sm_{architecture} is unknown; known are {supported}."
+        )
     if not 1 <= block_threads <= MOST_THREADS_PER_BLOCK:
-        raise CurvescopeError(f"A block has 1 to {MOST_THREADS_PER_BLOCK} threads, not {block_threads}.")
+        raise CurvescopeError(
+            f"A block has 1 to {MOST_THREADS_PER_BLOCK} threads, not {block_threads}."
+        )
     return occupancy_of(LIMITS[architecture], block_threads, registers_per_thread, shared_bytes)
 
 
-def occupancy_of(limits: SmLimits, block_threads: int, registers_per_thread: int, shared_bytes: int = 0) -> Occupancy:
+def occupancy_of(
+    limits: SmLimits, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
+) -> Occupancy:
     """Theoretical occupancy of a kernel on an SM with these limits; the arguments are those of `occupancy`."""
     block_warps = -(-block_threads // WARP_THREADS)
     room = {
@@ -106,7 +116,10 @@ def block_sizes_with_more(
     """Occupancy of block sizes with more of it than `block_threads`, at the same registers and shared memory."""
     now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
     sizes = range(WARP_THREADS, most_threads + 1, WARP_THREADS)
-    found = ((size, occupancy(architecture, size, registers_per_thread, shared_bytes).fraction) for size in sizes)
+    found = (
+        (size, occupancy(architecture, size, registers_per_thread, shared_bytes).fraction)
+        for size in sizes
+    )
     return {size: fraction for size, fraction in found if fraction > now}
 
 
@@ -116,7 +129,14 @@ def registers_for_more(
     """The largest number of registers per thread that raises the occupancy; None if fewer registers do not."""
     now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
     fewer = range(min(registers_per_thread, MOST_REGISTERS_PER_THREAD), 0, -1)
-    return next((n for n in fewer if occupancy(architecture, block_threads, n, shared_bytes).fraction > now), None)
+    return next(
+        (
+            n
+            for n in fewer
+            if occupancy(architecture, block_threads, n, shared_bytes).fraction > now
+        ),
+        None,
+    )
 
 
 def _blocks_by_registers(limits: SmLimits, block_warps: int, registers_per_thread: int) -> int:

@@ -17,7 +17,9 @@ class Precision:
     operand_roundoff: float  # in a multiplier that keeps fewer bits than are stored; else 0
     sum_roundoff: float  # of the accumulator
     result_roundoff: float  # of the stored result
-    cuda_since: tuple[int, int] | None = None  # first compute capability with the format; None for all
+    cuda_since: tuple[int, int] | None = (
+        None  # first compute capability with the format; None for all
+    )
     tensor_cores_since: tuple[int, int] | None = None  # earlier ones compute in fp32
     on_cpu: bool = True
 
@@ -34,7 +36,9 @@ PRECISIONS = {
     "bf16": Precision(2, "bfloat16", "c10::BFloat16", 0.0, 2.0**-24, 2.0**-8, _AMPERE, _AMPERE),
     # Products alone. fp8 is E4M3 (OFP8, 4 significant bits) with results in bf16; Hopper keeps about 14 bits of a sum
     # (DeepSeek-V3 technical report, section 3.3.2). int8 is summed exactly in int32, and its results are int32.
-    "fp8": Precision(1, "float8_e4m3fn", "c10::Float8_e4m3fn", 0.0, 2.0**-13, 2.0**-8, _ADA, _ADA, False),
+    "fp8": Precision(
+        1, "float8_e4m3fn", "c10::Float8_e4m3fn", 0.0, 2.0**-13, 2.0**-8, _ADA, _ADA, False
+    ),
     "int8": Precision(1, "int8", "signed char", 0.0, 0.0, 0.0, _TURING, _TURING),
 }
 # Precisions of a training step: fp32 is without TF32; fp16 and bf16 are mixed precision (AMP): autocast, with loss

@@ -65,7 +65,9 @@ class StreamClock:
         None if it was too short to tell, or the driver refused a reading, which no step depends on.
         """
         self._read(1)
-        (cycles, times_ns), (last_cycles, last_ns) = np.moveaxis(self._readings.astype(np.int64), 2, 1)
+        (cycles, times_ns), (last_cycles, last_ns) = np.moveaxis(
+            self._readings.astype(np.int64), 2, 1
+        )
         took_ns = last_ns - times_ns
         seen = (times_ns > 0) & (took_ns >= _LEAST_NS)
         if not seen.any():
@@ -74,7 +76,9 @@ class StreamClock:
 
     def _read(self, which: int) -> None:
         with suppress(BackendMissingError):
-            self._driver.launch(self._kernel, self._blocks, self._stream(), self._address + which * _MOST_SMS * 16)
+            self._driver.launch(
+                self._kernel, self._blocks, self._stream(), self._address + which * _MOST_SMS * 16
+            )
             if which:
                 self._driver.synchronize()
 

@@ -17,7 +17,9 @@ from .stopping import Look, StepRow, StoppingRule
 ROUNDS = 4  # that fit the time, for a size beyond the first three to be measured
 _LEAST_ROUNDS = 3  # that marks and profiles leave time for
 _NEEDED = 3  # sizes that are measured first: largest, smallest, middle
-_FIRST_SHARE = 1 / 8  # of the time, for marks and profiles of the first visit, when no time is known
+_FIRST_SHARE = (
+    1 / 8
+)  # of the time, for marks and profiles of the first visit, when no time is known
 _LEAST_LIMIT_S = 3.0  # torch's profiler alone takes a second to start
 _CHEAP = 0.1  # of the time: rounds that take less together are made though the time is up
 _TELLING_ROUNDS = 12  # from so many on, nobody needs to know how many rounds fit
@@ -106,7 +108,12 @@ class Affordable(StoppingRule[int]):
         self._waiting = [one for one in self._waiting if one != condition]
         needed = by_need(self._sizes)[:_NEEDED]
         first = self._round == 0 and condition == needed[0]
-        if math.isinf(self.left_s) or first or self._is_cheap() or self._starts_s(condition) is None:
+        if (
+            math.isinf(self.left_s)
+            or first
+            or self._is_cheap()
+            or self._starts_s(condition) is None
+        ):
             return True
         step_s = self._step_s(condition)
         fits = self._discarded(condition, step_s) + step_s <= self.left_s
@@ -135,7 +142,9 @@ class Affordable(StoppingRule[int]):
         """Whether the least rounds of all sizes, with one step each, are next to nothing of the time."""
         rounds = self.least - self._round
         steps_s = sum(map(self._step_s, self._sizes))
-        one_each_s = (1 + self._protocol.discarded_steps) * steps_s + sum(map(self._start_s, self._sizes))
+        one_each_s = (1 + self._protocol.discarded_steps) * steps_s + sum(
+            map(self._start_s, self._sizes)
+        )
         return rounds > 0 and bool(self._taken()) and rounds * one_each_s <= _CHEAP * self._limit_s
 
     def _taken(self) -> set[int]:

@@ -56,5 +56,7 @@ def parse_axes(texts: Sequence[str], batches: Sequence[int] | None = None) -> Ax
         )
     curve = varied[0] if varied else next(iter(values))
     family = varied[1] if len(varied) == 2 else None
-    fixed = tuple((name, listed[0]) for name, listed in values.items() if name not in (curve, family))
+    fixed = tuple(
+        (name, listed[0]) for name, listed in values.items() if name not in (curve, family)
+    )
     return Axes(curve, values[curve], family, values[family] if family else (), fixed)

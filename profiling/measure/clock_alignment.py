@@ -46,7 +46,9 @@ class ClockAlignment:
         if before.at_ns == after.at_ns:
             return before.offset_ns
         drift = (after.offset_ns - before.offset_ns) / (after.at_ns - before.at_ns)
-        return before.offset_ns + round(drift * (min(max(at_ns, before.at_ns), after.at_ns) - before.at_ns))
+        return before.offset_ns + round(
+            drift * (min(max(at_ns, before.at_ns), after.at_ns) - before.at_ns)
+        )
 
     def error_ns(self, at_ns: int) -> int:
         """Largest error of that offset: half the longer round trip around it, plus the drift between the two.
@@ -71,11 +73,15 @@ class ClockAlignment:
 
 def alignment_of(entry: Mapping[str, Any] | None) -> ClockAlignment:
     """The alignment in a recording; without an entry, that of a shared clock."""
-    return ClockAlignment(tuple(Reading(**reading) for reading in (entry or {}).get("readings", ())))
+    return ClockAlignment(
+        tuple(Reading(**reading) for reading in (entry or {}).get("readings", ()))
+    )
 
 
 def read_clock(
-    request: Callable[[], int], now_ns: Callable[[], int] = time.monotonic_ns, exchanges: int = EXCHANGES
+    request: Callable[[], int],
+    now_ns: Callable[[], int] = time.monotonic_ns,
+    exchanges: int = EXCHANGES,
 ) -> Reading:
     """The clock of another process, which `request` reads in ns now, beside this process's clock, the reference."""
 

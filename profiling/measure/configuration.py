@@ -28,7 +28,9 @@ class Configuration:
 
     network: str  # by name or `package.module:function`; of a user's step its name
     input_shape: tuple[int, ...] | None = None  # of one sample, for a function of the user
-    sequence_length: int | None = None  # tokens per sample, for networks that take text; None for the published number
+    sequence_length: int | None = (
+        None  # tokens per sample, for networks that take text; None for the published number
+    )
     device: str = "cpu"  # `cpu` or `cuda:N`
     mode: str = "training"  # this and the next two as of `AnyWorkload`
     precision: str | None = "fp32"
@@ -81,7 +83,11 @@ class Configuration:
     def label(self) -> str:
         """Name of the folder of its recording."""
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in self.network)
-        how = (self.precision, "compiled" if self.compiled else None, "graphed" if self.graphed else None)
+        how = (
+            self.precision,
+            "compiled" if self.compiled else None,
+            "graphed" if self.graphed else None,
+        )
         fixed = [f"{axis}{value}" for axis, value in self.fixed]
         return "_".join([name, self.mode, *(word for word in how if word is not None), *fixed])
 

@@ -28,7 +28,9 @@ from .configuration import Configuration
 from .visit import record_step, warm_up_profiler
 
 RANGE = "curvescope.counted"
-_WARM_UP_STEPS = 2  # besides the first: libraries choose their algorithms in the first steps of a size
+_WARM_UP_STEPS = (
+    2  # besides the first: libraries choose their algorithms in the first steps of a size
+)
 
 
 def command(configuration: Configuration, batch: int, *more: str) -> list[str]:
@@ -83,14 +85,18 @@ def _warm_up(workload: AnyWorkload, batch: int) -> None:
         workload.time_step()
 
 
-def _count_here(workload: AnyWorkload, batch: int, capability: str | None) -> tuple[list[dict[str, Any]], list[str]]:
+def _count_here(
+    workload: AnyWorkload, batch: int, capability: str | None
+) -> tuple[list[dict[str, Any]], list[str]]:
     import torch
 
     device = torch.device(workload.device)
 
     def count(run: Callable[[], object]) -> KernelCounts:
         with torch.cuda.device(device):
-            return RangeProfiler().count_kernels(capability, device.index or 0, CudaDriver().current_context(), run)
+            return RangeProfiler().count_kernels(
+                capability, device.index or 0, CudaDriver().current_context(), run
+            )
 
     return count_step(workload, batch, count, _list_kernels)
 
@@ -98,7 +104,9 @@ def _count_here(workload: AnyWorkload, batch: int, capability: str | None) -> tu
 def _list_kernels(workload: AnyWorkload) -> list[dict[str, Any]]:
     """The kernels of one step in the order of their launches, by torch's profiler."""
     warm_up_profiler(workload)
-    kernels = [row for row in record_step(workload).kernels if not row["name"].startswith(GPU_COPIES)]
+    kernels = [
+        row for row in record_step(workload).kernels if not row["name"].startswith(GPU_COPIES)
+    ]
     return sorted(kernels, key=lambda row: row["correlation_id"])
 
 

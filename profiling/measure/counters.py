@@ -33,7 +33,15 @@ from .machine import check_same_machine
 CUPTI, NCU = "cupti", "ncu"
 TOOLS = (CUPTI, NCU)
 REPLAYED = {CUPTI: "step", NCU: "kernel"}  # what each repeats until everything is counted
-COUNTED = ("dram_bytes", "l2_bytes", "l1_bytes", "flops_executed", "sm_cycles", "achieved_occupancy", "tensor_pipe_use")
+COUNTED = (
+    "dram_bytes",
+    "l2_bytes",
+    "l1_bytes",
+    "flops_executed",
+    "sm_cycles",
+    "achieved_occupancy",
+    "tensor_pipe_use",
+)
 _LIMIT_S = 600  # for a process that counts itself: some ten steps one kernel at a time
 _TENSOR_CORES = "tensor cores"  # part of the FLOPs, by `readers/metrics.toml`
 _TYPES = {column.name: column.dtype for column in KERNELS.columns}
@@ -61,7 +69,9 @@ def counted_of(recording: Recording) -> list[Counted]:
 def find_tools(tool: str | None = None) -> list[str]:
     """The tools to try, in order: by default CUPTI, then Nsight Compute; an error if none is here."""
     if tool == CUPTI and not count_gpus():
-        raise BackendMissingError("CUPTI counts on a GPU, and no CUDA device is usable here (`curvescope doctor`).")
+        raise BackendMissingError(
+            "CUPTI counts on a GPU, and no CUDA device is usable here (`curvescope doctor`)."
+        )
     tools = [name for name in TOOLS if name != CUPTI or count_gpus()] if tool is None else [tool]
     if tools == [NCU]:
         find_tool(NCU)
@@ -81,7 +91,9 @@ def check_countable(recording: Recording, run_its_code: bool = False) -> None:
             "--with ncu -- COMMAND` counts the kernels of a command."
         )
     if configuration_of(recording.meta).device == "cpu":
-        raise CurvescopeError(f"{recording.path} ran on the CPU: only kernels of a GPU have these counters.")
+        raise CurvescopeError(
+            f"{recording.path} ran on the CPU: only kernels of a GPU have these counters."
+        )
     check_recorded_code(recording.path, recording.meta, run_its_code)
     check_same_machine(recording.meta)
 
@@ -129,20 +141,32 @@ def count_kernels(
 
 def _chosen(recording: Recording, batches: Sequence[int] | None) -> list[int]:
     steps = recording.frame("steps")
-    profiled = sorted(int(batch) for batch in steps.loc[steps["profiled"].astype(bool), "batch"].dropna().unique())
+    profiled = sorted(
+        int(batch) for batch in steps.loc[steps["profiled"].astype(bool), "batch"].dropna().unique()
+    )
     done = {entry.batch for entry in counted_of(recording)}
-    wanted = [batch for batch in profiled if batch not in done] if batches is None else sorted(set(batches))
+    wanted = (
+        [batch for batch in profiled if batch not in done]
+        if batches is None
+        else sorted(set(batches))
+    )
     if missing := [batch for batch in wanted if batch not in profiled]:
         listed = ", ".join(map(str, profiled)) or "none"
         raise CurvescopeError(f"Batch {missing[0]} was not profiled; the recording has {listed}.")
     if again := [batch for batch in wanted if batch in done] or (not wanted and profiled):
-        raise CurvescopeError(f"{recording.path} has the counters of {', '.join(map(str, again))} already.")
+        raise CurvescopeError(
+            f"{recording.path} has the counters of {', '.join(map(str, again))} already."
+        )
     if not wanted:
-        raise CurvescopeError(f"{recording.path} has no profiled step, so there are no kernels to join counters to.")
+        raise CurvescopeError(
+            f"{recording.path} has no profiled step, so there are no kernels to join counters to."
+        )
     return wanted
 
 
-def _count(recording: Recording, batch: int, tools: list[str], report: Callable[[str], object]) -> pd.DataFrame:
+def _count(
+    recording: Recording, batch: int, tools: list[str], report: Callable[[str], object]
+) -> pd.DataFrame:
     """The kernels of one step in the order of their launches, with their counts; drops tools that cannot count."""
     configuration = configuration_of(recording.meta)
     capability = (recording.meta.get("device") or {}).get("compute_capability")
@@ -157,34 +181,48 @@ def _count(recording: Recording, batch: int, tools: list[str], report: Callable[
     return _count_with_ncu(configuration, batch, capability)
 
 
-def _count_in_process(configuration: Configuration, batch: int, capability: str | None) -> pd.DataFrame:
+def _count_in_process(
+    configuration: Configuration, batch: int, capability: str | None
+) -> pd.DataFrame:
     if configuration.graphed:
-        raise CurvescopeError("CUPTI's range profiler takes a CUDA graph for one kernel; use --with ncu.")
+        raise CurvescopeError(
+            "CUPTI's range profiler takes a CUDA graph for one kernel; use --with ncu."
+        )
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         file = Path(folder) / "counted.json"
         command = counted_step.command(configuration, batch, capability or "", str(file))
         try:
-            ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603 - our own module
+            ended = subprocess.run(  # noqa: S603 - our own module
+                command, stderr=subprocess.PIPE, text=True, timeout=_LIMIT_S, check=False
+            )
         except subprocess.TimeoutExpired as error:
             raise CurvescopeError(f"its process did not end within {_LIMIT_S} s.") from error
         if ended.returncode:
             said = ended.stderr.strip().splitlines()
-            raise CurvescopeError(said[-1] if said else f"its process ended with exit code {ended.returncode}.")
+            raise CurvescopeError(
+                said[-1] if said else f"its process ended with exit code {ended.returncode}."
+            )
         counted = json.loads(file.read_text())
     columns = ["name", *GEOMETRY, *COUNTED]
     kernels = pd.DataFrame(counted["kernels"], columns=columns).convert_dtypes()
     return _without_partial_flops(kernels, counted["flops_counted"])
 
 
-def _count_with_ncu(configuration: Configuration, batch: int, capability: str | None) -> pd.DataFrame:
+def _count_with_ncu(
+    configuration: Configuration, batch: int, capability: str | None
+) -> pd.DataFrame:
     request = Request(nvtx_range=counted_step.RANGE, capability=capability)
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         command = counted_step.command(configuration, batch)
         code, imported = record_with(NCU, command, Path(folder) / "counted", request=request)
         if code:
-            raise CurvescopeError(f"the step ended with exit code {code} under {NCU}; see its output above.")
+            raise CurvescopeError(
+                f"the step ended with exit code {code} under {NCU}; see its output above."
+            )
         counted = open_recording(imported.path)
-        return _without_partial_flops(counted.frame("kernels"), counted.meta.get("flops_counted") or ())
+        return _without_partial_flops(
+            counted.frame("kernels"), counted.meta.get("flops_counted") or ()
+        )
 
 
 def _without_partial_flops(kernels: pd.DataFrame, parts: Sequence[str]) -> pd.DataFrame:
@@ -194,17 +232,23 @@ def _without_partial_flops(kernels: pd.DataFrame, parts: Sequence[str]) -> pd.Da
     return kernels
 
 
-def _join(recording: Recording, writer: RecordingWriter, batch: int, counted: pd.DataFrame, tool: str) -> Counted:
+def _join(
+    recording: Recording, writer: RecordingWriter, batch: int, counted: pd.DataFrame, tool: str
+) -> Counted:
     steps = recording.frame("steps")
     profiled = set(steps.loc[(steps["batch"] == batch) & steps["profiled"].astype(bool), "step"])
     columns = ["name", *GEOMETRY, "step", "start_ns", "correlation_id"]
     recorded, sizes = [], []
     for number, piece in enumerate(recording.pieces("kernels", columns)):
         sizes.append(piece.num_rows)
-        rows = piece.to_pandas(types_mapper={pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}.get)
+        rows = piece.to_pandas(
+            types_mapper={pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}.get
+        )
         rows = rows.assign(part=number, row=np.arange(len(rows)))
         recorded.append(rows[rows["step"].isin(profiled)])
-    rows = pd.concat(recorded or [pd.DataFrame(columns=[*columns, "part", "row"])], ignore_index=True)
+    rows = pd.concat(
+        recorded or [pd.DataFrame(columns=[*columns, "part", "row"])], ignore_index=True
+    )
     by_geometry = has_geometry(rows) and has_geometry(counted)
     counterparts = _counterparts(rows, counted, by_geometry)
     rows = rows.assign(counted=counterparts)[counterparts >= 0]
@@ -225,10 +269,16 @@ def _join(recording: Recording, writer: RecordingWriter, batch: int, counted: pd
     )
 
 
-def _counterparts(rows: pd.DataFrame, counted: pd.DataFrame, by_geometry: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _counterparts(
+    rows: pd.DataFrame, counted: pd.DataFrame, by_geometry: bool
+) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The position in `counted` of each row's counterpart; -1 for none. Steps are joined one by one."""
     # Launches are in the order of their correlation ids; kernels of several streams start in another one.
-    order = ["step", "correlation_id", "start_ns"] if rows["correlation_id"].notna().all() else ["step", "start_ns"]
+    order = (
+        ["step", "correlation_id", "start_ns"]
+        if rows["correlation_id"].notna().all()
+        else ["step", "start_ns"]
+    )
     ordered = rows.sort_values(order, kind="stable")
     keys = launch_keys(counted, by_geometry)
     aligned: dict[tuple[object, ...], list[int | None]] = {}
@@ -237,7 +287,9 @@ def _counterparts(rows: pd.DataFrame, counted: pd.DataFrame, by_geometry: bool) 
         launches = tuple(launch_keys(step, by_geometry))
         if launches not in aligned:
             aligned[launches] = align(launches, keys)
-        counterparts[step.index] = [-1 if position is None else position for position in aligned[launches]]
+        counterparts[step.index] = [
+            -1 if position is None else position for position in aligned[launches]
+        ]
     return counterparts
 
 

@@ -37,7 +37,9 @@ class DaskWorkers(Workers):
         try:
             import distributed  # noqa: F401 - checks that it is installed
         except ImportError:
-            raise BackendMissingError("--scheduler needs Dask: pip install 'curvescope[cluster]'.") from None
+            raise BackendMissingError(
+                "--scheduler needs Dask: pip install 'curvescope[cluster]'."
+            ) from None
         self._scheduler, self._stack = scheduler, ExitStack()
         self._client: Any = None
         self._taken: set[str] = set()  # addresses of workers that measure or are being checked
@@ -50,9 +52,15 @@ class DaskWorkers(Workers):
         try:
             client = Client(self._scheduler, timeout=10, set_as_default=False)
             self._client = self._stack.enter_context(client)
-        except (OSError, TypeError, ValueError) as error:  # a tls:// address without keys is a TypeError
+        except (
+            OSError,
+            TypeError,
+            ValueError,
+        ) as error:  # a tls:// address without keys is a TypeError
             self._stack.close()
-            raise CurvescopeError(f"{self._scheduler}: no Dask scheduler answers there ({error}).") from error
+            raise CurvescopeError(
+                f"{self._scheduler}: no Dask scheduler answers there ({error})."
+            ) from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,7 +76,9 @@ class DaskWorkers(Workers):
         """Find a device by name on one of the workers; see `Workers`."""
         addresses = self.addresses()
         if not addresses:
-            raise CurvescopeError(f"{self._scheduler} has no workers: start one per GPU, with one thread each.")
+            raise CurvescopeError(
+                f"{self._scheduler} has no workers: start one per GPU, with one thread each."
+            )
         device = self._first_call(min(addresses), "pick", name)
         if isinstance(device, Empty):
             raise CurvescopeError(f"The workers cannot measure on {name}: {device.detail}")
@@ -78,11 +88,15 @@ class DaskWorkers(Workers):
         """Use at most that many workers; see `Workers`."""
         addresses = sorted(self.addresses())
         with ThreadPoolExecutor(max(1, len(addresses))) as pool:  # each loads torch first
-            described = list(pool.map(lambda address: self._first_call(address, "describe", device), addresses))
+            described = list(
+                pool.map(lambda address: self._first_call(address, "describe", device), addresses)
+            )
         machines: dict[str, Machine] = {}
         for address, machine in zip(addresses, described, strict=True):
             if isinstance(machine, Empty):
-                raise CurvescopeError(f"The worker at {address} cannot measure on {device}: {machine.detail}")
+                raise CurvescopeError(
+                    f"The worker at {address} cannot measure on {device}: {machine.detail}"
+                )
             machines[address] = machine
         check_same_kind(list(machines.values()), device)
         chosen = addresses[:most]
@@ -107,7 +121,9 @@ class DaskWorkers(Workers):
             KeyboardInterrupt: the sweep was stopped.
         """
         done = threading.Event()
-        future = self._client.submit(worker_server.call, name, *arguments, workers=[address], pure=False, retries=0)
+        future = self._client.submit(
+            worker_server.call, name, *arguments, workers=[address], pure=False, retries=0
+        )
         future.add_done_callback(lambda _: done.set())
         try:
             while not done.wait(_POLL_S):
@@ -138,10 +154,16 @@ class DaskWorkers(Workers):
             for address in free:
                 with suppress(CurvescopeError):
                     candidate = self._first_call(address, "describe", device)
-                    if chosen is None and isinstance(candidate, Machine) and candidate.kind == machine.kind:
+                    if (
+                        chosen is None
+                        and isinstance(candidate, Machine)
+                        and candidate.kind == machine.kind
+                    ):
                         chosen = address, candidate
             with self._lock:
-                self._taken -= {address for address in free if chosen is None or address != chosen[0]}
+                self._taken -= {
+                    address for address in free if chosen is None or address != chosen[0]
+                }
             if chosen is not None:
                 return chosen
         if self.stopped.is_set():
@@ -172,5 +194,7 @@ class WorkerMeasurer(Measurer):
             try:
                 return self._cluster.call(self._address, name, *arguments)
             except WorkerLostError:
-                self._address, self.machine = self._cluster.successor(self._address, self.machine, self._device)
+                self._address, self.machine = self._cluster.successor(
+                    self._address, self.machine, self._device
+                )
         return given_up()

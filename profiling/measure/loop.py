@@ -45,7 +45,9 @@ class Visit:
     marked: list[list[dict[str, Any]]] = field(default_factory=list)  # rows of `marks`, by step
     clocks: list[dict[str, Any]] = field(default_factory=list)  # rows of `clocks`
     layer_classes: dict[str, str] = field(default_factory=dict)  # by path
-    frameworks: dict[str, str | None] = field(default_factory=dict)  # that ran it beside PyTorch, with their versions
+    frameworks: dict[str, str | None] = field(
+        default_factory=dict
+    )  # that ran it beside PyTorch, with their versions
     discarded_steps: int = 1  # that were not recorded
     lines: list[dict[str, Any]] = field(default_factory=list)  # rows of `lines`
     peak: Sequence[dict[str, Any]] = ()  # rows of `peaks`
@@ -59,8 +61,12 @@ class Progress:
     elapsed_s: float
     expected_s: float  # of the complete run
     doing: str
-    steps: Sequence[StepRow] = ()  # rows of `steps` so far; empty where a run has none, or does not tell
-    allows: str | None = None  # what the time allows of the run, as a clause; None while it is unknown
+    steps: Sequence[
+        StepRow
+    ] = ()  # rows of `steps` so far; empty where a run has none, or does not tell
+    allows: str | None = (
+        None  # what the time allows of the run, as a clause; None while it is unknown
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +98,13 @@ class Loop(Generic[C]):
             chosen: Sequence[C] = ()
             if missing:
                 elapsed_s = self.clock_s() - began_s
-                look = Look(round_=round_, elapsed_s=elapsed_s, conditions=missing, visit_s=visit_s, rows=self.rows)
+                look = Look(
+                    round_=round_,
+                    elapsed_s=elapsed_s,
+                    conditions=missing,
+                    visit_s=visit_s,
+                    rows=self.rows,
+                )
                 chosen = self.rule.next_round(look) or ()
             if not unfinished or (missing and not chosen):
                 break
@@ -178,7 +190,9 @@ class VisitWriter:
             for name, number in profile.lost.items():
                 self.writer.count_lost(name, number)
         self.writer.count_lost("profiles_out_of_memory", int(not visit.profile_fits))
-        if visit.warning is not None and not self.writer.meta.get("warnings"):  # the first stands for all
+        if visit.warning is not None and not self.writer.meta.get(
+            "warnings"
+        ):  # the first stands for all
             self.writer.update(warnings=[visit.warning])
         if visit.layer_classes and "layer_classes" not in self.writer.meta:
             self.writer.update(layer_classes=visit.layer_classes)
@@ -205,7 +219,12 @@ class VisitWriter:
 
     def _add(self, batch: int, round_: int, first: int, row: StepRow, *, profiled: bool) -> int:
         """Add a step to the visit whose first step is `steps[first]`; returns its number."""
-        key = {"step": self.next_step, "batch": batch, "round": round_, "index": len(self.steps) - first}
+        key = {
+            "step": self.next_step,
+            "batch": batch,
+            "round": round_,
+            "index": len(self.steps) - first,
+        }
         self.steps.append({**key, "mode": self._mode, "profiled": profiled, **row})
         self.next_step += 1
         return self.next_step - 1

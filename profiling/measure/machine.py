@@ -29,7 +29,9 @@ class Machine:
     ceilings: dict[str, Any] | None  # measured peaks of the device
     cudnn_workspace_limit_mib: str | None  # of cuDNN's convolutions (CUDNN_CONV_WSCAP_DBG)
     clocks_missing: str | None  # why clocks are not sampled; None if they are
-    identity: str  # differs between machines, and between GPUs of one machine; compared, never stored
+    identity: (
+        str  # differs between machines, and between GPUs of one machine; compared, never stored
+    )
     energy: dict[str, Any] | None = None  # source of the steps' energies, see `describe_energy`
     locked_sm_clock_hz: int | None = None  # by Curvescope; None if it locked none
 
@@ -41,14 +43,22 @@ class Machine:
     @property
     def kind(self) -> dict[str, Any]:
         """The properties that all machines of one recording must share."""
-        torch = {"torch": self.versions["torch"], "cpu": self.host["cpu"], "cores": self.host["usable_cores"]}
+        torch = {
+            "torch": self.versions["torch"],
+            "cpu": self.host["cpu"],
+            "cores": self.host["usable_cores"],
+        }
         return {**self.device, **torch}
 
 
 def describe_machine(device: str) -> Machine:
     """Describe this machine and one of its devices, `cpu` or `cuda:N`."""
     described = describe_device(device)
-    gpu = "cpu" if device == "cpu" else getattr(import_torch().cuda.get_device_properties(device), "uuid", device)
+    gpu = (
+        "cpu"
+        if device == "cpu"
+        else getattr(import_torch().cuda.get_device_properties(device), "uuid", device)
+    )
     return Machine(
         device=described,
         device_settings=describe_settings(device),
@@ -67,7 +77,9 @@ def different_facts(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> dic
     """Facts of two descriptions that differ, each with both values in words."""
     both = {name: (recorded.get(name), here.get(name)) for name in sorted({*recorded, *here})}
     return {
-        name: "{}: {} there, {} here".format(name, *("none" if value is None else value for value in values))
+        name: "{}: {} there, {} here".format(
+            name, *("none" if value is None else value for value in values)
+        )
         for name, values in both.items()
         if values[0] != values[1]
     }
@@ -97,10 +109,17 @@ def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
             "it on the machine of the recording with as many threads, or measure here with `curvescope diagnose`."
         )
     settings = meta.get("device_settings") or {}
-    set_to = different_facts(settings, describe_settings(str(meta.get("torch_device"))) or {}) if settings else {}
+    set_to = (
+        different_facts(settings, describe_settings(str(meta.get("torch_device"))) or {})
+        if settings
+        else {}
+    )
     versions = meta.get("versions") or {}
     packages = different_facts(versions, {name: describe_versions().get(name) for name in versions})
-    return tuple(f"This machine differs: {text}." for text in (*device.values(), *set_to.values(), *packages.values()))
+    return tuple(
+        f"This machine differs: {text}."
+        for text in (*device.values(), *set_to.values(), *packages.values())
+    )
 
 
 def _like(recorded: Mapping[str, Any], torch_device: str | None) -> dict[str, Any]:

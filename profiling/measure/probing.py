@@ -22,7 +22,9 @@ from .stopping import Look, StepRow, StoppingRule
 
 _LEAVES = 0.05  # share of the time by which a size leaves the line; more than the 2 % of an anomaly, as many are tried
 _ERRORS = 3.0  # standard errors by which it does
-_THREE_QUARTERS = 1.15  # standard deviations that three of four values of a normal distribution lie within
+_THREE_QUARTERS = (
+    1.15  # standard deviations that three of four values of a normal distribution lie within
+)
 _LEAST_NOISE = 0.01  # of a visit's time: two rounds may agree by chance
 _MOST_VISITS = 5  # of a size, until it is left undecided
 _MOST_PLACES = 3
@@ -38,7 +40,9 @@ Gap = tuple[int, int]
 
 def protocol_of_probes(protocol: Protocol) -> Protocol:
     """The protocol of a probe's visit in a sweep: a few steps, none of them profiled."""
-    return replace(protocol, steps_per_visit=_STEPS, visit_s=_STEPS_S, profiled_steps=0, images=None)
+    return replace(
+        protocol, steps_per_visit=_STEPS, visit_s=_STEPS_S, profiled_steps=0, images=None
+    )
 
 
 def probe_sizes(sizes: Sequence[int]) -> list[int]:
@@ -51,7 +55,9 @@ def probe_sizes(sizes: Sequence[int]) -> list[int]:
         [high - 1 for _, high in gaps],
         [(low + 2 * (high - low) // 5) | 1 for low, high in gaps],
     )
-    return [size for size in dict.fromkeys(size for kind in kinds for size in kind) if size not in sizes]
+    return [
+        size for size in dict.fromkeys(size for kind in kinds for size in kind) if size not in sizes
+    ]
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,9 @@ class _Line:
     grid: Sequence[int]  # the sweep's sizes
 
     @classmethod
-    def of(cls, rows: Sequence[StepRow], probed: dict[int, dict[int, float]], grid: Sequence[int]) -> _Line:
+    def of(
+        cls, rows: Sequence[StepRow], probed: dict[int, dict[int, float]], grid: Sequence[int]
+    ) -> _Line:
         """The line of the unprofiled steps, with probes by size and round."""
         steps: dict[tuple[int, int], list[float]] = {}
         for row in rows:
@@ -72,19 +80,28 @@ class _Line:
                 steps.setdefault((row["batch"], row["round"]), []).append(row["duration_ns"] / 1e6)
         logs = {key: math.log(min(times)) for key, times in steps.items()}
         sizes = sorted({size for size, _ in logs})
-        centers = {size: _faster_half(log for (one, _), log in logs.items() if one == size) for size in sizes}
+        centers = {
+            size: _faster_half(log for (one, _), log in logs.items() if one == size)
+            for size in sizes
+        }
         rounds = sorted({round_ for _, round_ in logs})
         shared = {
-            round_: median(log - centers[size] for (size, one), log in logs.items() if one == round_)
+            round_: median(
+                log - centers[size] for (size, one), log in logs.items() if one == round_
+            )
             for round_ in rounds
         }
-        apart = sorted(abs(log - centers[size] - shared[round_]) for (size, round_), log in logs.items())
+        apart = sorted(
+            abs(log - centers[size] - shared[round_]) for (size, round_), log in logs.items()
+        )
         free = max(len(apart) - len(sizes) - len(rounds) + 1, 1) / len(apart)
         noise = max(apart[int(0.75 * len(apart))] / _THREE_QUARTERS / math.sqrt(free), _LEAST_NOISE)
         times = {size: math.exp(center) for size, center in centers.items()}
         visits = dict.fromkeys(sizes, len(rounds))
         for size, by_round in probed.items():
-            level = [math.log(time_ms) - shared.get(round_, 0.0) for round_, time_ms in by_round.items()]
+            level = [
+                math.log(time_ms) - shared.get(round_, 0.0) for round_, time_ms in by_round.items()
+            ]
             if level:
                 times[size], visits[size] = math.exp(_faster_half(level)), len(level)
         return cls(times, visits, noise, [size for size in grid if size in times])
@@ -110,7 +127,9 @@ class _Line:
         low, high = gap
         inside = sorted(size for size in self.times if low <= size <= high)
         pairs = list(pairwise(inside))
-        slopes = [(self.times[after] - self.times[before]) / (after - before) for before, after in pairs]
+        slopes = [
+            (self.times[after] - self.times[before]) / (after - before) for before, after in pairs
+        ]
         usual = [slope for _, slope in self._outside(low, high)]
         if len(pairs) > 1 or not usual:
             usual.append(median([*slopes, *usual]))  # a smooth curve has slopes in between
@@ -121,11 +140,17 @@ class _Line:
             for slope, pair in zip(slopes, pairs, strict=True)
         ]
         largest = max(shares)
-        return next((pair, share) for pair, share in zip(pairs, shares, strict=True) if share >= 0.9 * largest)
+        return next(
+            (pair, share)
+            for pair, share in zip(pairs, shares, strict=True)
+            if share >= 0.9 * largest
+        )
 
     def least(self, *sizes: int) -> float:
         """Share of the time from which a deviation of these sizes is none of noise."""
-        return max(_LEAVES, _ERRORS * self.noise * math.sqrt(sum(1 / self.visits[size] for size in sizes)))
+        return max(
+            _LEAVES, _ERRORS * self.noise * math.sqrt(sum(1 / self.visits[size] for size in sizes))
+        )
 
     def _outside(self, low: int, high: int) -> list[tuple[int, float]]:
         return slopes_outside(self.times, self.grid, low, high)
@@ -141,7 +166,11 @@ class Probing(StoppingRule[int]):
     """The rounds of another rule; from the second on, they also visit sizes to probe."""
 
     def __init__(
-        self, rule: StoppingRule[int], sizes: Sequence[int], limit_s: float, visit: Callable[[int], Visit | Empty]
+        self,
+        rule: StoppingRule[int],
+        sizes: Sequence[int],
+        limit_s: float,
+        visit: Callable[[int], Visit | Empty],
     ) -> None:
         """Define the rule, over the rounds of another one and the increasing sizes of the sweep.
 
@@ -149,7 +178,9 @@ class Probing(StoppingRule[int]):
         """
         super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
         self.sizes = list(sizes)  # of the curve, increasing; those that are found join them
-        self.places = tuple[Gap, ...]()  # the last size on the line and the first off it, of every jump that was found
+        self.places = tuple[
+            Gap, ...
+        ]()  # the last size on the line and the first off it, of every jump that was found
         self._rule, self._grid, self._visit = rule, tuple(sizes), visit
         self._limit_s = self._left_s = limit_s
         self._open = probe_sizes(sizes) if len(sizes) > 1 and limit_s > 0 else []
@@ -179,7 +210,9 @@ class Probing(StoppingRule[int]):
         if self._ended or not chosen or not look.round_:
             return chosen
         line = _Line.of(look.rows(), self._times(), self._grid)
-        self._least = max((line.least(size) for size in line.visits if size not in line.grid), default=_LEAVES)
+        self._least = max(
+            (line.least(size) for size in line.visits if size not in line.grid), default=_LEAVES
+        )
         late = self.time_limit_s is not None and look.elapsed_s > _LATEST * self.time_limit_s
         probes = [] if late else list(self._affordable(line, self._wanted(line), look))
         if not probes:
@@ -216,13 +249,17 @@ class Probing(StoppingRule[int]):
 
     def _wanted(self, line: _Line) -> list[int]:
         """Sizes that need a visit: undecided ones, and those that halve a gap with a jump."""
-        self._open = [size for size in self._open if size > line.grid[0]]  # the first may not have run
+        self._open = [
+            size for size in self._open if size > line.grid[0]
+        ]  # the first may not have run
         if any(self._tried.get(size) for size in self._open):
             self._open = [size for size in self._open if not self._decided(line, size)]
             for gap in pairwise(line.grid):
                 if gap[1] - gap[0] > 1 and gap not in self._gaps and line.bends(gap):
                     self._gaps[gap] = line.steepest(gap)[1]
-        again = sorted(filter(line.visits.get, self._open), key=lambda size: -abs(line.deviation(size)))
+        again = sorted(
+            filter(line.visits.get, self._open), key=lambda size: -abs(line.deviation(size))
+        )
         halving = (size for gap in self._gaps for size in self._halving(line, gap))
         return list(dict.fromkeys([*again, *self._open, *halving]))
 
@@ -245,8 +282,12 @@ class Probing(StoppingRule[int]):
         if share < max(_LEAVES, _KEPT * self._gaps[gap]):
             return
         if after - before > 1:
-            inside = dict.fromkeys(before + (after - before) * quarter // 4 for quarter in (2, 1, 3))
-            yield from (size for size in inside if size > before and self._tried.get(size, 0) < _MOST_VISITS)
+            inside = dict.fromkeys(
+                before + (after - before) * quarter // 4 for quarter in (2, 1, 3)
+            )
+            yield from (
+                size for size in inside if size > before and self._tried.get(size, 0) < _MOST_VISITS
+            )
         else:
             unsure = share < line.least(before, after)
             for size in (before, after):

@@ -37,7 +37,9 @@ class ProcessGroup:
             where, store = f"at {address}:{port}", None
         try:
             # Commands and results go over Gloo; the data of a step goes over the group of its devices.
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=self._timeout)
+            dist.init_process_group(
+                "gloo", store=store, rank=rank, world_size=world_size, timeout=self._timeout
+            )
         except Exception as error:  # torch raises several types if the rendezvous fails
             raise CurvescopeError(
                 f"Rank {rank} could not connect to the others {where} ({str(error).splitlines()[0]}). "
@@ -50,7 +52,9 @@ class ProcessGroup:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         import torch.distributed as dist
 
-        if kind is None:  # after an error the other ranks may have ended, and waiting for them would hang
+        if (
+            kind is None
+        ):  # after an error the other ranks may have ended, and waiting for them would hang
             dist.destroy_process_group()
 
     def check_size(self, devices: Sequence[int]) -> None:
@@ -79,7 +83,9 @@ class ProcessGroup:
         import torch.distributed as dist
 
         for count in devices:
-            self.groups[count] = dist.new_group(self.order[:count], timeout=self._timeout, backend=backend)
+            self.groups[count] = dist.new_group(
+                self.order[:count], timeout=self._timeout, backend=backend
+            )
 
     def broadcast(self, value: Any) -> Any:
         """Rank 0's object, on every rank."""

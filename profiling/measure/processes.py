@@ -55,7 +55,9 @@ class ChildProcess:
         """Start the process, in which a function of a module makes the object; its error answers every call."""
         prepare_libraries()  # the server inherits this environment, and loads torch with it
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([*PRELOADED, f"{__package__}.visit_processes", preloading.__name__])
+        context.set_forkserver_preload(
+            [*PRELOADED, f"{__package__}.visit_processes", preloading.__name__]
+        )
         self._connection, there = context.Pipe()
         self._process: Any = context.Process(target=_serve, args=(there, make, arguments))
         with preloading.named(), _empty_main():
@@ -64,7 +66,9 @@ class ChildProcess:
             self._process.start()
         there.close()
 
-    def call(self, method: str, *arguments: Any, while_waiting: Callable[[], object] = lambda: None) -> Any:
+    def call(
+        self, method: str, *arguments: Any, while_waiting: Callable[[], object] = lambda: None
+    ) -> Any:
         """Call a method of the object; returns its result, or an `Empty` for an error or the end of the process.
 
         `while_waiting` is called twice a second; its errors are passed on.
@@ -95,11 +99,19 @@ class ChildProcess:
 class Interpreter(ChildProcess):
     """The same in a new interpreter, which loads libraries itself, e.g. with other variables."""
 
-    def __init__(self, variables: Mapping[str, str], make: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(
+        self, variables: Mapping[str, str], make: Callable[..., Any], *arguments: Any
+    ) -> None:
         """Start this interpreter with other variables."""
         self._start(python_command(__name__, "serve_file"), variables, None, (make, arguments))
 
-    def _start(self, command: Sequence[str], variables: Mapping[str, str], folder: Path | None, served: object) -> None:
+    def _start(
+        self,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        folder: Path | None,
+        served: object,
+    ) -> None:
         self._process, self._connection = start_with_socket(
             command, _Popen, cwd=folder, env={**os.environ, **variables}
         )
@@ -107,7 +119,9 @@ class Interpreter(ChildProcess):
             self._connection.send(served)
 
 
-def call_many(function: Callable[[Any], Any], items: Sequence[Any], processes: int) -> Iterator[tuple[Any, Any]]:
+def call_many(
+    function: Callable[[Any], Any], items: Sequence[Any], processes: int
+) -> Iterator[tuple[Any, Any]]:
     """Call a module's function on items in several new interpreters, the first item first.
 
     Yields each item with its result, or with an `Empty` as `ChildProcess.call` returns it, in the order of completion.
@@ -151,7 +165,12 @@ class InterpreterOfVersion(Interpreter):
     """The same with the modules of a version of the user's code."""
 
     def __init__(
-        self, python: str, folder: Path, variables: Mapping[str, str], make: Callable[..., Any], *arguments: Any
+        self,
+        python: str,
+        folder: Path,
+        variables: Mapping[str, str],
+        make: Callable[..., Any],
+        *arguments: Any,
     ) -> None:
         """Start an interpreter with packages that Curvescope needs, in a folder that is first searched for modules."""
         command = [python, "-c", _MAIN, str(Path(__file__).parents[2])]
@@ -226,7 +245,9 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
     usual = multiprocessing.get_all_start_methods()[0]
     multiprocessing.set_start_method("spawn" if usual == "forkserver" else usual, force=True)
     served = _attempt(make, *arguments)
-    with suppress(EOFError, ConnectionError):  # the parent ended, also while this process measured for it
+    with suppress(
+        EOFError, ConnectionError
+    ):  # the parent ended, also while this process measured for it
         while True:
             method, arguments = connection.recv()
             failed = isinstance(served, Empty)
@@ -256,7 +277,9 @@ def _leave_endings_to_parent() -> None:
 
     handle(ignore_here)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=lambda: handle(signal.SIG_DFL), after_in_parent=lambda: handle(ignore_here))
+        os.register_at_fork(
+            before=lambda: handle(signal.SIG_DFL), after_in_parent=lambda: handle(ignore_here)
+        )
 
 
 def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -267,8 +290,13 @@ def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
         return Empty(FAILED, str(error))
     except Exception as error:  # any error of a network costs this call alone
         if memory_ran_out(error):
-            return Empty(OUT_OF_MEMORY, (str(error).strip() or "the system gave no more memory").splitlines()[0])
-        return Empty(FAILED, f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0])
+            return Empty(
+                OUT_OF_MEMORY,
+                (str(error).strip() or "the system gave no more memory").splitlines()[0],
+            )
+        return Empty(
+            FAILED, f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
+        )
 
 
 def end_with_parent(by: signal.Signals | None = None) -> None:

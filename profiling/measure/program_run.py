@@ -34,7 +34,9 @@ class Found:
     began_ns: int  # when it was started, on the monotonic clock
     seconds: float  # until it was asked to end, or ended
     lines: list[tuple[int, str]] = field(default_factory=list)  # of its output: time, ns, and text
-    processes: list[dict[str, Any]] = field(default_factory=list)  # of its Python processes, see `program_steps.write`
+    processes: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # of its Python processes, see `program_steps.write`
 
     @property
     def steps(self) -> dict[str, Any] | None:
@@ -125,7 +127,11 @@ class _Output:
     """Reads the output of a program in a thread, and counts its step lines."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], step_line: str | None, wanted: Mapping[str, Any], log: Path | None
+        self,
+        process: subprocess.Popen[bytes],
+        step_line: str | None,
+        wanted: Mapping[str, Any],
+        log: Path | None,
     ) -> None:
         self.lines: list[tuple[int, str]] = []
         self.complete = False
@@ -182,7 +188,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             _signal_group(process.pid, number)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_PATIENCE_S)
-    _signal_group(process.pid, signal.SIGKILL)  # also what is left of the group, e.g. loaders of data
+    _signal_group(
+        process.pid, signal.SIGKILL
+    )  # also what is left of the group, e.g. loaders of data
     process.wait()
 
 

@@ -110,7 +110,9 @@ class ProgramSteps(AnyWorkload):
         if device["kind"] == "cpu" and self.facts.get("threads"):
             device["threads"] = self.facts["threads"]
         versions["torch"] = self.facts.get("torch")
-        return device_entry({**entry, "device": device, "versions": versions}, self.facts.get("accelerator"))
+        return device_entry(
+            {**entry, "device": device, "versions": versions}, self.facts.get("accelerator")
+        )
 
     def start_s(self, batch: int) -> float | None:
         """Seconds of a run beside its timed steps: until the first one, and for the profile and the end.
@@ -123,7 +125,9 @@ class ProgramSteps(AnyWorkload):
 
     def closing_entry(self) -> dict[str, Any]:
         """What marked the steps, and the median time until the first one had ended, by value."""
-        startup_s = {str(batch): round(median(seconds), 2) for batch, seconds in self.startup_s.items()}
+        startup_s = {
+            str(batch): round(median(seconds), 2) for batch, seconds in self.startup_s.items()
+        }
         return {"steps_by": self.source, "startup_s": startup_s}
 
     def try_step(self, batch: int) -> None:
@@ -168,7 +172,9 @@ class ProgramSteps(AnyWorkload):
                 while_running=between,
             )
             result = self._visited(batch, found, wanted, chunks)
-        steps_ns = 0 if isinstance(result, Empty) else sum(row["duration_ns"] for row in result.unprofiled)
+        steps_ns = (
+            0 if isinstance(result, Empty) else sum(row["duration_ns"] for row in result.unprofiled)
+        )
         self._beside_s.append(max(time.monotonic() - began_s - steps_ns / 1e9, 0.0))
         return result
 
@@ -186,7 +192,9 @@ class ProgramSteps(AnyWorkload):
             return None
         return self._recording / f"output-{self.axis.name}{batch}.log"
 
-    def _visited(self, batch: int, found: Found, wanted: Mapping[str, Any], chunks: Any) -> Visit | Empty:
+    def _visited(
+        self, batch: int, found: Found, wanted: Mapping[str, Any], chunks: Any
+    ) -> Visit | Empty:
         told = found.steps
         rows = told["rows"] if told else []
         if self.program.step_line is not None:
@@ -202,7 +210,9 @@ class ProgramSteps(AnyWorkload):
         if told is not None:
             self.facts, self.device = told, told["device"]
         first_s = _first_step_s(told, found)
-        self.startup_s.setdefault(batch, []).append(first_s if first_s is not None else found.seconds)
+        self.startup_s.setdefault(batch, []).append(
+            first_s if first_s is not None else found.seconds
+        )
         of_jax = _of_jax(chunks.folder, chunks.folder.parent.with_name("imported"), rows[-1])
         profiled, classes = _profiled(chunks)
         return Visit(
@@ -222,16 +232,22 @@ class ProgramSteps(AnyWorkload):
         if found.code is not None and found.code < 0:
             return Empty(KILLED, f"signal {-found.code}; its last line: {said}")
         if found.code:
-            return Empty(FAILED, f"{self.name} ended with exit code {found.code}: {said}\n{found.last_lines}")
+            return Empty(
+                FAILED, f"{self.name} ended with exit code {found.code}: {said}\n{found.last_lines}"
+            )
         if rows or self.source is not None:
             return Empty(
                 FAILED,
                 f"{self.name} ended after {len(rows)} timed steps, found by {self.source}: give it more data or steps.",
             )
         if self.program.step_range is not None:
-            return Empty(FAILED, f"{self.name} ended, and no range named {self.program.step_range} was seen in it.")
+            return Empty(
+                FAILED,
+                f"{self.name} ended, and no range named {self.program.step_range} was seen in it.",
+            )
         return Empty(
-            FAILED, f"{self.name} ended, and no steps were found in it. What was looked for: {_MARKS}. {_TO_MARK}."
+            FAILED,
+            f"{self.name} ended, and no steps were found in it. What was looked for: {_MARKS}. {_TO_MARK}.",
         )
 
 
@@ -282,7 +298,9 @@ def _of_jax(folder: Path, target: Path, last: Mapping[str, Any]) -> list[StepRow
         return []
     shift_ns = last["start_ns"] + last["duration_ns"] - found[0].windows[0][0]
     for step in found:
-        step.windows = [(start_ns + shift_ns, duration_ns) for start_ns, duration_ns in step.windows]
+        step.windows = [
+            (start_ns + shift_ns, duration_ns) for start_ns, duration_ns in step.windows
+        ]
         for row in step.kernels:
             row["start_ns"] += shift_ns
     return found
@@ -308,7 +326,11 @@ def steps_of(recording: Recording) -> list[StepRows]:
             rows["kernels"].get(step["step"], []),
             [(step["start_ns"], step["duration_ns"])],
             {},
-            inputs=[one for one in fetched if step["start_ns"] <= one[0] < step["start_ns"] + step["duration_ns"]],
+            inputs=[
+                one
+                for one in fetched
+                if step["start_ns"] <= one[0] < step["start_ns"] + step["duration_ns"]
+            ],
             api_calls=rows["api_calls"].get(step["step"], []),
         )
         for step in steps

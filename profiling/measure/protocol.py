@@ -87,7 +87,11 @@ def get_protocol(name: str) -> Protocol:
 def parse_batches(text: str, option: str = "--batch") -> tuple[int, ...]:
     """Parse batch sizes: `1,2,4` (a list), `1..32` (the first, doubled up to the last), or `32..160:8` (steps of 8)."""
     form = "write a list, e.g. 1,2,4, powers of two, e.g. 1..32, or a step, e.g. 32..160:8"
-    order = "batch sizes start at 1 and increase" if option == "--batch" else "values start at 1 and increase"
+    order = (
+        "batch sizes start at 1 and increase"
+        if option == "--batch"
+        else "values start at 1 and increase"
+    )
     if match := re.fullmatch(r"(\d+)\.\.(\d+)(?::(\d+))?", text.strip()):
         first, last, step = int(match[1]), int(match[2]), int(match[3] or 0)
         if first < 1 or last < first or (match[3] and step < 1):
@@ -96,7 +100,9 @@ def parse_batches(text: str, option: str = "--batch") -> tuple[int, ...]:
     try:
         batches = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise CurvescopeError(f"{option} {text}: not {order.partition(' start')[0]}; {form}.") from None
+        raise CurvescopeError(
+            f"{option} {text}: not {order.partition(' start')[0]}; {form}."
+        ) from None
     if min(batches) < 1 or list(batches) != sorted(set(batches)):
         raise CurvescopeError(f"{option} {text}: {order}; {form}.")
     return batches

@@ -31,14 +31,19 @@ _PREFIX = "curvescope: "  # of a rank's message for the user
 
 
 def launch(
-    folder: Path, plan: ScalingPlan, rank_module: str, report: Callable[[Progress], None] = lambda _: None
+    folder: Path,
+    plan: ScalingPlan,
+    rank_module: str,
+    report: Callable[[Progress], None] = lambda _: None,
 ) -> None:
     """Run the plan of a folder with one process per device, and wait for its end.
 
     `rank_module.main` runs one rank; its argument is the folder, to whose `logs` the ranks write. If one fails, the
     others are ended, and the error contains the end of its log.
     """
-    logs = folder / "logs" / str(len(list((folder / "logs").glob("*"))) + 1)  # those of earlier starts are kept
+    logs = (
+        folder / "logs" / str(len(list((folder / "logs").glob("*"))) + 1)
+    )  # those of earlier starts are kept
     logs.mkdir(parents=True)
     began_s = time.monotonic()
     with (
@@ -95,9 +100,15 @@ def _mark_interrupted(folder: Path, plan: ScalingPlan) -> None:
 
 def _progress(folder: Path, plan: ScalingPlan, elapsed_s: float) -> Progress:
     """Progress by the part files that rank 0 has written."""
-    done = sum(len(list((rank_folder(folder, n, 0) / "steps").glob("*.parquet"))) for n in plan.devices)
+    done = sum(
+        len(list((rank_folder(folder, n, 0) / "steps").glob("*.parquet"))) for n in plan.devices
+    )
     rounds, within = divmod(done, len(plan.points))
-    doing = f"round {rounds + 1}, {within} of {counted(len(plan.points), 'point')}" if done else "starting the ranks"
+    doing = (
+        f"round {rounds + 1}, {within} of {counted(len(plan.points), 'point')}"
+        if done
+        else "starting the ranks"
+    )
     expected_s = elapsed_s * plan.protocol.rounds[0] * len(plan.points) / done if done else 0.0
     return Progress(elapsed_s, max(expected_s, plan.protocol.time_limit_s or 0.0), doing)
 
@@ -125,7 +136,11 @@ def describe_failure(codes: Mapping[int, int], logs: Path, folder: Path) -> str:
     if first in refused:
         return ends[first].removeprefix(_PREFIX)
     code = codes[first]
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    how = (
+        f"was killed by {signal.Signals(-code).name}"
+        if code < 0
+        else f"ended with exit code {code}"
+    )
     if code == -signal.SIGKILL:
         how += ", which the system sends when memory runs out"
     return (

@@ -32,7 +32,9 @@ class ScalingPlan:
     configuration: Configuration  # its device is cpu or cuda, and each rank takes its own
     devices: tuple[int, ...]  # numbers of devices, increasing, starting at 1
     batch: int | None  # per device in weak scaling
-    total_batch: int | None  # of all devices together in strong scaling, divisible by every number of devices
+    total_batch: (
+        int | None
+    )  # of all devices together in strong scaling, divisible by every number of devices
     protocol: Protocol
     threads: int | None  # of each process on a CPU; None on GPUs
     source: str  # input pipeline, see `make_feed`
@@ -41,7 +43,9 @@ class ScalingPlan:
     @property
     def weak(self) -> tuple[ScalingPoint, ...]:
         """Points with a fixed batch size per device; the first is the reference of the others."""
-        return () if self.batch is None else tuple(ScalingPoint(n, self.batch) for n in self.devices)
+        return (
+            () if self.batch is None else tuple(ScalingPoint(n, self.batch) for n in self.devices)
+        )
 
     @property
     def strong(self) -> tuple[ScalingPoint, ...]:
@@ -71,7 +75,11 @@ def rank_folder(folder: Path, devices: int, rank: int) -> Path:
 def rank_recordings(folder: Path, devices: int) -> list[Recording]:
     """Recordings of all ranks at a number of devices, by rank; empty until every rank has started its own."""
     paths = [rank_folder(folder, devices, rank) for rank in range(devices)]
-    return [open_recording(path) for path in paths] if all((path / META_FILE).is_file() for path in paths) else []
+    return (
+        [open_recording(path) for path in paths]
+        if all((path / META_FILE).is_file() for path in paths)
+        else []
+    )
 
 
 def complete_visits(recordings: Sequence[Recording]) -> set[str]:

@@ -87,7 +87,9 @@ def run_rank(
     """
     ranks.check_size(plan.devices)
     if not all(ranks.gather((folder / PLAN_FILE.name).is_file())):
-        raise CurvescopeError(f"Not all ranks can read {folder}: give -o DIR on a file system that all nodes share.")
+        raise CurvescopeError(
+            f"Not all ranks can read {folder}: give -o DIR on a file system that all nodes share."
+        )
     # A collection, at each change of the number of devices, would otherwise visit all that is imported: 0.2 s.
     importlib.import_module("torch._dynamo")  # which the first optimizer imports
     gc.freeze()
@@ -123,7 +125,13 @@ class _Rank:
         clock_s: Callable[[], float],
     ) -> None:
         torch = import_torch()
-        self._folder, self._plan, self._ranks, self._report, self._precise = folder, plan, ranks, report, precise
+        self._folder, self._plan, self._ranks, self._report, self._precise = (
+            folder,
+            plan,
+            ranks,
+            report,
+            precise,
+        )
         self._clock_s = clock_s
         self._leads = ranks.rank_info.rank == 0
         self._device = device_of(plan, ranks.rank_info)
@@ -140,7 +148,9 @@ class _Rank:
         self._workload: Workload | None = None  # of the last visit
         self._devices = 0  # of the last visit
         self._step_ns: dict[int, int] = {}  # by batch size per device
-        self._cheap_profiles: dict[ScalingPoint, int] = {}  # maximum for the next visit, from the time of the last
+        self._cheap_profiles: dict[
+            ScalingPoint, int
+        ] = {}  # maximum for the next visit, from the time of the last
         self._too_large: dict[int, Empty] = {}
 
     def run(self) -> None:
@@ -185,7 +195,13 @@ class _Rank:
 
     def _try_batches(self) -> None:
         """Step every batch size on every device alone, to learn whether it fits and how long a step takes."""
-        once = replace(self._plan.protocol, discarded_steps=1, steps_per_visit=(1, 1), profiled_steps=0, images=None)
+        once = replace(
+            self._plan.protocol,
+            discarded_steps=1,
+            steps_per_visit=(1, 1),
+            profiled_steps=0,
+            images=None,
+        )
         workload = self._make_workload(1)
         for batch in sorted({point.batch for point in self._plan.points}):
             try:
@@ -195,8 +211,12 @@ class _Rank:
             except Exception:
                 workload.try_step(batch)  # raises the same error with a message for the user
                 raise
-            outcomes = self._ranks.gather(result if isinstance(result, Empty) else result.unprofiled[-1]["duration_ns"])
-            if (empty := next((outcome for outcome in outcomes if isinstance(outcome, Empty)), None)) is not None:
+            outcomes = self._ranks.gather(
+                result if isinstance(result, Empty) else result.unprofiled[-1]["duration_ns"]
+            )
+            if (
+                empty := next((outcome for outcome in outcomes if isinstance(outcome, Empty)), None)
+            ) is not None:
                 self._too_large[batch] = empty
                 for devices, visits in self._visits.items():
                     if ScalingPoint(devices, batch) in self._plan.points:
@@ -220,7 +240,9 @@ class _Rank:
                 self._command(_ReadClocks())
 
         def precise(_: object) -> bool:
-            return all(self._precise(visits.steps) for visits in self._visits.values() if visits.steps)
+            return all(
+                self._precise(visits.steps) for visits in self._visits.values() if visits.steps
+            )
 
         Loop(
             conditions=plan.points,
@@ -242,7 +264,9 @@ class _Rank:
         steps = protocol.steps_of_visit(point.total_batch, self._step_ns[point.batch])
         profiled = min(steps, protocol.profiled_steps, self._cheap_profiles.get(point, 1))
         warm_up = math.ceil(warm_up_ns(self._device) / self._step_ns[point.batch])
-        self._command(_Command(point, round_, steps, profiled, point.devices != self._devices, warm_up))
+        self._command(
+            _Command(point, round_, steps, profiled, point.devices != self._devices, warm_up)
+        )
         self._devices = point.devices
 
     def _command(self, command: _Command | _ReadClocks) -> None:
@@ -267,7 +291,9 @@ class _Rank:
         for devices, visits in self._visits.items():
             rank = self._ranks.rank_among(devices)
             assert rank is not None
-            visits.writer.update(**{META_KEY: rank.entry(ClockAlignment(tuple(self._readings)).entry())})
+            visits.writer.update(
+                **{META_KEY: rank.entry(ClockAlignment(tuple(self._readings)).entry())}
+            )
 
     def _make_workload(self, devices: int) -> Workload:
         """Build the network for steps on a number of devices."""
@@ -279,15 +305,21 @@ class _Rank:
         ids = None if self._device == "cpu" else [int(self._device.partition(":")[2])]
 
         def wrap(model: Any) -> Any:
-            return DistributedDataParallel(model, device_ids=ids, process_group=self._ranks.groups[devices])
+            return DistributedDataParallel(
+                model, device_ids=ids, process_group=self._ranks.groups[devices]
+            )
 
         how = configuration.mode, configuration.precision or "fp32"
-        return Workload(self._network, self._device, *how, wrap=wrap if devices > 1 else None, feed=feed)
+        return Workload(
+            self._network, self._device, *how, wrap=wrap if devices > 1 else None, feed=feed
+        )
 
     def _visit(self, command: _Command) -> None:
         point, protocol = command.point, self._plan.protocol
         workload = self._workload = self._workload or self._make_workload(point.devices)
-        discarded = max(protocol.discarded_steps + command.rebuild * _FRESH_STEPS, command.warm_up_steps)
+        discarded = max(
+            protocol.discarded_steps + command.rebuild * _FRESH_STEPS, command.warm_up_steps
+        )
 
         def run_steps(count: int) -> None:
             for _ in range(count):
@@ -297,7 +329,9 @@ class _Rank:
             began_ns = workload.clock_ns()
             workload.load(point.batch)
             run_steps(discarded)
-            unprofiled = time_steps(workload, command.steps, self._clocks.sample_sometimes, exactly=True)
+            unprofiled = time_steps(
+                workload, command.steps, self._clocks.sample_sometimes, exactly=True
+            )
             timed_ns = workload.clock_ns() - began_ns
             profiled: list[StepRows] = []
             # The profiler starts at a different time on each rank. A common step before each recorded step removes
@@ -317,5 +351,9 @@ class _Rank:
             profiled_ns = workload.clock_ns() - began_ns - timed_ns
             self._cheap_profiles[point] = max(1, timed_ns * len(profiled) // max(profiled_ns, 1))
         visits = self._visits[point.devices]
-        visits.writer.update(discarded_steps=visits.writer.meta.get("discarded_steps", 0) + discarded)
-        visits.write(point.batch, command.round_, Visit(unprofiled, profiled, clocks=self._clocks.take()))
+        visits.writer.update(
+            discarded_steps=visits.writer.meta.get("discarded_steps", 0) + discarded
+        )
+        visits.write(
+            point.batch, command.round_, Visit(unprofiled, profiled, clocks=self._clocks.take())
+        )

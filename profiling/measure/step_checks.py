@@ -35,27 +35,42 @@ class StepChecks:
     axis: Axis
     device: str
     _steps: int = 0
-    _memory: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # by batch: steps so far, bytes
+    _memory: dict[int, list[tuple[int, int]]] = field(
+        default_factory=dict
+    )  # by batch: steps so far, bytes
     _operators: dict[int, list[list[Ran]]] = field(default_factory=dict)  # by batch and visit
-    _times_ms: dict[int, list[float]] = field(default_factory=dict)  # by batch: median of each visit
+    _times_ms: dict[int, list[float]] = field(
+        default_factory=dict
+    )  # by batch: median of each visit
 
     def note(self, batch: int, visit: Visit) -> None:
         """Note one visit, right after it."""
-        self._steps += visit.discarded_steps + len(visit.unprofiled) + len(visit.marked) + len(visit.profiled)
+        self._steps += (
+            visit.discarded_steps + len(visit.unprofiled) + len(visit.marked) + len(visit.profiled)
+        )
         held = read_current(self.device)
         if held is not None:
             self._memory.setdefault(batch, []).append((self._steps, held))
         if visit.unprofiled:
-            self._times_ms.setdefault(batch, []).append(median(row["duration_ns"] for row in visit.unprofiled) / 1e6)
+            self._times_ms.setdefault(batch, []).append(
+                median(row["duration_ns"] for row in visit.unprofiled) / 1e6
+            )
         if visit.profiled:
-            ran = [Counter((row.get("layer"), row.get("op")) for row in step.kernels) for step in visit.profiled]
-            if self.device != "cpu":  # the number of kernels of an operator depends on its algorithm
+            ran = [
+                Counter((row.get("layer"), row.get("op")) for row in step.kernels)
+                for step in visit.profiled
+            ]
+            if (
+                self.device != "cpu"
+            ):  # the number of kernels of an operator depends on its algorithm
                 ran = [Counter(set(step)) for step in ran]
             self._operators.setdefault(batch, []).append(ran)
 
     def warnings(self) -> list[str]:
         """One sentence for each thing that is wrong."""
-        return [line for line in (self._leak(), self._changes(), self._slowing()) if line is not None]
+        return [
+            line for line in (self._leak(), self._changes(), self._slowing()) if line is not None
+        ]
 
     def _leak(self) -> str | None:
         """Memory that grows in every round, after the first, at every batch size."""
@@ -63,10 +78,18 @@ class StepChecks:
         for visits in self._memory.values():
             settled = visits[1:]  # the first visit makes the step
             grown = [after - before for (_, before), (_, after) in pairwise(settled)]
-            if len(visits) < _LEAST_ROUNDS or min(grown) <= _STEADY * fmean(grown) or min(grown) <= 0:
+            if (
+                len(visits) < _LEAST_ROUNDS
+                or min(grown) <= _STEADY * fmean(grown)
+                or min(grown) <= 0
+            ):
                 return None
             slopes.append((settled[-1][1] - settled[0][1]) / (settled[-1][0] - settled[0][0]))
-        if not slopes or (per_step := fmean(slopes)) < _LEAST_LEAK_BYTES["cpu" if self.device == "cpu" else "cuda"]:
+        if (
+            not slopes
+            or (per_step := fmean(slopes))
+            < _LEAST_LEAK_BYTES["cpu" if self.device == "cpu" else "cuda"]
+        ):
             return None
         return (
             f"The step leaks memory: about {per_step / 1e6:.3g} MB more with each step, in every round. Keep no tensor "
@@ -104,7 +127,9 @@ class StepChecks:
         for times in self._times_ms.values():
             third = max(len(times) // 3, 1)
             growth = median(times[-third:]) / median(times[:third]) - 1
-            rising = sum(after > before for before, after in pairwise(times)) >= 0.9 * (len(times) - 1)
+            rising = sum(after > before for before, after in pairwise(times)) >= 0.9 * (
+                len(times) - 1
+            )
             if len(times) < _LEAST_ROUNDS or not rising or growth < _LEAST_SLOWING:
                 return None
             growths.append(growth)
@@ -121,5 +146,8 @@ def _most_common(steps: Sequence[Ran]) -> tuple[Ran, float]:
     distinct = Counter(frozenset(ran.items()) for ran in steps)
     usual = Counter(dict(distinct.most_common(1)[0][0]))
     size = max(sum(usual.values()), 1)
-    largest = max((sum(abs(ran[key] - usual[key]) for key in ran | usual) / size for ran in steps), default=math.nan)
+    largest = max(
+        (sum(abs(ran[key] - usual[key]) for key in ran | usual) / size for ran in steps),
+        default=math.nan,
+    )
     return usual, largest

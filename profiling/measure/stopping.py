@@ -31,11 +31,15 @@ class Look(Generic[C]):
     @property
     def end_s(self) -> float:
         """Seconds at which a round over the conditions is expected to end."""
-        return self.elapsed_s + sum(self.visit_s.get(condition, 0.0) for condition in self.conditions)
+        return self.elapsed_s + sum(
+            self.visit_s.get(condition, 0.0) for condition in self.conditions
+        )
 
     def of(self, chosen: Collection[C]) -> Look[C]:
         """The same state for a round over some of the conditions."""
-        return replace(self, conditions=[condition for condition in self.conditions if condition in chosen])
+        return replace(
+            self, conditions=[condition for condition in self.conditions if condition in chosen]
+        )
 
 
 @dataclass(kw_only=True)
@@ -71,7 +75,10 @@ class Complete(StoppingRule[C]):
     """
 
     def __init__(
-        self, rounds: tuple[int, int | None], time_limit_s: float | None = None, deadline_s: float | None = None
+        self,
+        rounds: tuple[int, int | None],
+        time_limit_s: float | None = None,
+        deadline_s: float | None = None,
     ) -> None:
         """Define the rule, by the minimum and maximum number of rounds; None for as many as conditions need.
 
@@ -88,7 +95,9 @@ class Complete(StoppingRule[C]):
     def next_round(self, look: Look[C]) -> Sequence[C] | None:
         """All conditions, within the limits."""
         limit_s = self.time_limit_s if look.round_ >= self.least else None
-        ends_s = min((one for one in (limit_s, self._deadline_s) if one is not None), default=math.inf)
+        ends_s = min(
+            (one for one in (limit_s, self._deadline_s) if one is not None), default=math.inf
+        )
         return None if look.end_s > ends_s or self._enough(look) else look.conditions
 
     def _enough(self, look: Look[C]) -> bool:
@@ -111,4 +120,6 @@ class Until(StoppingRule[C]):
         """What the other rule names; None if the rows are enough."""
         chosen = self._rule.next_round(look)
         self.time_limit_s = self._rule.time_limit_s  # shorter where all steps are fast
-        return None if chosen and look.round_ >= self.least and self._enough(look.rows()) else chosen
+        return (
+            None if chosen and look.round_ >= self.least and self._enough(look.rows()) else chosen
+        )

@@ -63,7 +63,10 @@ def run_sweep(
 
     def measure(batch: int) -> Visit | Empty:
         # Two rounds name the kernels of a layer; marks time it in every round.
-        named = protocol.profiled_rounds is not None and profiles.get(batch, 0) >= protocol.profiled_rounds
+        named = (
+            protocol.profiled_rounds is not None
+            and profiles.get(batch, 0) >= protocol.profiled_rounds
+        )
         with clocks:
             result: Visit | Empty = workload.visit(
                 visit,
@@ -95,7 +98,9 @@ def run_sweep(
     probing = Probing(rule, batches, 0.0 if workload.compiled else probe_s, probe)
     if workload.runs_elsewhere:
         first_s = math.inf  # most of it is the start
-    affordable = Affordable(probing, protocol, probing.sizes, clock_s, began_s, first_s, workload.start_s)
+    affordable = Affordable(
+        probing, protocol, probing.sizes, clock_s, began_s, first_s, workload.start_s
+    )
     try:
         with RecordingWriter(path, meta) as writer:
             visits = VisitWriter(writer, workload.mode)
@@ -124,7 +129,9 @@ def sweep_callable(
     run_sweep(workload, batches, replace(protocol, profiled_steps=0), path)
 
 
-def describe_sweep(spec: Mapping[str, Any], batches: Sequence[int], protocol: Protocol) -> dict[str, Any]:
+def describe_sweep(
+    spec: Mapping[str, Any], batches: Sequence[int], protocol: Protocol
+) -> dict[str, Any]:
     """Entries of `recording.json` that every sweep has, besides its machine's; `spec` describes the steps."""
     return {
         "recording_type": "sweep",
@@ -187,7 +194,9 @@ def sweep_batches(
     ).run()
     note_sizes()
     for batch in sorted(affordable.left_out) if affordable else ():
-        visits.write_unmeasured(batch, rounds, Empty(LEFT_OUT, f"{ROUNDS} rounds of it take longer"))
+        visits.write_unmeasured(
+            batch, rounds, Empty(LEFT_OUT, f"{ROUNDS} rounds of it take longer")
+        )
     writer.update(rounds=rounds)
     return None if visits.steps else why_unmeasured(writer.meta)
 

@@ -48,7 +48,9 @@ PLAN_FILE = PlanFile("sweep.json", "sweep", "sweep", 1, SweepPlan)
 
 def sweep_recordings(folder: AnyPath) -> list[AnyPath]:
     """Folders of the recordings of a sweep that exist, in the plan's order."""
-    paths = [folder / configuration.label for configuration in PLAN_FILE.read(folder).configurations]
+    paths = [
+        folder / configuration.label for configuration in PLAN_FILE.read(folder).configurations
+    ]
     return [path for path in paths if (path / META_FILE).is_file()]
 
 
@@ -89,7 +91,9 @@ def run_plan(
             except QueueEmpty:
                 measurer.done()
                 return
-            if why := _run_configuration(folder / configuration.label, configuration, plan, measurer, report, precise):
+            if why := _run_configuration(
+                folder / configuration.label, configuration, plan, measurer, report, precise
+            ):
                 failed.append((configuration, why))
 
     if not measurers:
@@ -112,7 +116,12 @@ def run_plan(
 
 
 def _run_configuration(
-    path: AnyPath, configuration: Configuration, plan: SweepPlan, measurer: Measurer, report: Report, precise: Precise
+    path: AnyPath,
+    configuration: Configuration,
+    plan: SweepPlan,
+    measurer: Measurer,
+    report: Report,
+    precise: Precise,
 ) -> str | None:
     """Make the missing visits of one recording; returns the reason if no batch size could be measured."""
     existing = open_recording(path) if (path / META_FILE).is_file() else None
@@ -129,7 +138,9 @@ def _run_configuration(
     else:
         meta = describe_sweep(configuration.entry, plan.batches, plan.protocol)
         writer = RecordingWriter(path, meta | machine.entry)
-    machines = [] if existing else [machine]  # machines that the recording names; a resumed one names each new one
+    machines = (
+        [] if existing else [machine]
+    )  # machines that the recording names; a resumed one names each new one
 
     def measure(batch: int) -> Visit | Empty:
         count_faults = not visits.has_operators(batch)
@@ -164,14 +175,21 @@ def _run_program(
 ) -> str | None:
     """Measure a program, whose runs are processes of their own; an interrupted recording of it is not resumed."""
     if (path / META_FILE).is_file():
-        raise CurvescopeError(f"{path} was interrupted, and runs of a program are not resumed: remove it, and resume.")
+        raise CurvescopeError(
+            f"{path} was interrupted, and runs of a program are not resumed: remove it, and resume."
+        )
     steps = configuration.build()
     assert isinstance(steps, ProgramSteps)
     steps.follow(plan.protocol, path)
     rule = Until[int](Complete.of(plan.protocol), precise)
     try:
         run_sweep(
-            steps, plan.batches, plan.protocol, path, lambda progress: report(configuration.label, progress), rule
+            steps,
+            plan.batches,
+            plan.protocol,
+            path,
+            lambda progress: report(configuration.label, progress),
+            rule,
         )
     except CurvescopeError as error:
         return str(error)

@@ -41,7 +41,13 @@ ROUNDS_OF_PROCESS = 4
 LEAST_PROCESSES, MOST_PROCESSES = 6, 40  # of each version
 _PROFILED = 6  # processes whose last round is also profiled: the rows of a comparison need no more
 PROTOCOL = Protocol(
-    "versions", (LEAST_PROCESSES * ROUNDS_OF_PROCESS, MOST_PROCESSES * ROUNDS_OF_PROCESS), 1, (1, 16), 0.15, 4, 600.0
+    "versions",
+    (LEAST_PROCESSES * ROUNDS_OF_PROCESS, MOST_PROCESSES * ROUNDS_OF_PROCESS),
+    1,
+    (1, 16),
+    0.15,
+    4,
+    600.0,
 )
 # Of programs, whose every visit is a process: as many processes, with one round each.
 PROGRAMS = replace(PROTOCOL, rounds=(LEAST_PROCESSES, MOST_PROCESSES))
@@ -60,7 +66,9 @@ class Version:
     python: str = sys.executable  # interpreter that runs it
     variables: tuple[tuple[str, str], ...] = ()  # of its environment
     folder: Path = Path()  # of a revision only once it is checked out
-    program: tuple[str, ...] | None = None  # a command that is measured as it is, in place of a step
+    program: tuple[str, ...] | None = (
+        None  # a command that is measured as it is, in place of a step
+    )
     step_range: str | None = None  # of a program: this and the next as of `Program`
     step_line: str | None = None
 
@@ -81,7 +89,12 @@ class Version:
                 f"--measure {text}: write NAME=FOLDER or NAME=REVISION, e.g. base=main head=. ; @PYTHON after it names "
                 "an interpreter, ,VARIABLE=VALUE sets environment variables. A program is NAME='COMMAND ARGUMENTS'."
             )
-        return cls(name, place, python, tuple((variable[1], variable[2]) for variable in variables if variable))
+        return cls(
+            name,
+            place,
+            python,
+            tuple((variable[1], variable[2]) for variable in variables if variable),
+        )
 
 
 def _command(text: str) -> tuple[str, ...] | None:
@@ -97,7 +110,9 @@ def _command(text: str) -> tuple[str, ...] | None:
 def checked_out(versions: Sequence[Version]) -> Iterator[list[Version]]:
     """The versions with their folders; of revisions temporary worktrees, which end with the context."""
     with ExitStack() as made:
-        yield [replace(version, folder=made.enter_context(_folder(version))) for version in versions]
+        yield [
+            replace(version, folder=made.enter_context(_folder(version))) for version in versions
+        ]
 
 
 @contextmanager
@@ -109,7 +124,9 @@ def _folder(version: Version) -> Iterator[Path]:
     if Path(version.place).is_dir():
         yield Path(version.place).resolve()
         return
-    found = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{version.place}^{{commit}}")
+    found = _git(
+        "rev-parse", "--verify", "--quiet", "--end-of-options", f"{version.place}^{{commit}}"
+    )
     if found is None:
         raise CurvescopeError(
             f"--measure {version.name}={version.place}: there is no such folder, and no such revision in the git "
@@ -120,8 +137,13 @@ def _folder(version: Version) -> Iterator[Path]:
     with TemporaryDirectory(prefix="curvescope-") as folder:
         tree = Path(folder, version.name)
         try:
-            if _git("worktree", "add", "--detach", str(tree), found) is None or not (tree / inside).is_dir():
-                raise CurvescopeError(f"--measure {version.name}={version.place}: git cannot check it out here.")
+            if (
+                _git("worktree", "add", "--detach", str(tree), found) is None
+                or not (tree / inside).is_dir()
+            ):
+                raise CurvescopeError(
+                    f"--measure {version.name}={version.place}: git cannot check it out here."
+                )
             yield tree / inside
         finally:
             _git("worktree", "remove", "--force", str(tree))
@@ -187,8 +209,14 @@ class KeptSteps:
     def files(self) -> list[str]:
         """Files of the loaded modules that belong to no package or library."""
         others = (str(Path(__file__).parents[2]), sysconfig.get_path("stdlib"), "-packages")
-        files = [str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())]
-        return [str(Path(file).resolve()) for file in files if file and not any(other in file for other in others)]
+        files = [
+            str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())
+        ]
+        return [
+            str(Path(file).resolve())
+            for file in files
+            if file and not any(other in file for other in others)
+        ]
 
 
 def measure_versions(
@@ -214,7 +242,11 @@ def measure_versions(
         run.start_processes()
         for version in versions:
             own = configuration_of_version(version, configuration)
-            machine = describe_machine(own.device) if own.program is not None else run.call(version.name, "describe")
+            machine = (
+                describe_machine(own.device)
+                if own.program is not None
+                else run.call(version.name, "describe")
+            )
             meta = describe_sweep(own.entry, batches, protocol) | machine.entry
             meta[TOGETHER] = {**shared, "name": version.name, "place": version.place}
             writer = opened.enter_context(RecordingWriter(folder / version.name, meta))
@@ -235,7 +267,9 @@ def measure_versions(
     return [folder / version.name for version in versions]
 
 
-def configuration_of_version(version: Version, configuration: Configuration | None) -> Configuration:
+def configuration_of_version(
+    version: Version, configuration: Configuration | None
+) -> Configuration:
     """What a version runs: its program, or the step of all."""
     if version.program is not None:
         program = Program(version.program, version.step_range, version.step_line)
@@ -255,7 +289,12 @@ class _Run:
         protocol: Protocol,
         start: Callable[..., Any],
     ) -> None:
-        self._versions, self._configuration, self._protocol, self._start = versions, configuration, protocol, start
+        self._versions, self._configuration, self._protocol, self._start = (
+            versions,
+            configuration,
+            protocol,
+            start,
+        )
         self.runs_programs = any(version.program is not None for version in versions)
         self.rounds_of_process = 1 if self.runs_programs else ROUNDS_OF_PROCESS
         self._processes: dict[str, Any] = {}
@@ -273,11 +312,17 @@ class _Run:
         self.end()
         for version in self._versions:
             if version.program is not None:
-                runs = self._programs.setdefault(version.name, ProgramRuns(configuration_of_version(version, None)))
+                runs = self._programs.setdefault(
+                    version.name, ProgramRuns(configuration_of_version(version, None))
+                )
                 self._processes[version.name] = runs
                 continue
             self._processes[version.name] = self._start(
-                version.python, version.folder, dict(version.variables), KeptSteps, self._configuration
+                version.python,
+                version.folder,
+                dict(version.variables),
+                KeptSteps,
+                self._configuration,
             )
 
     def end(self) -> None:
@@ -293,7 +338,9 @@ class _Run:
         name, batch = measured
         process, last = round_ // self.rounds_of_process, self.between_processes
         most = self._protocol.profiled_steps if last and process < _PROFILED else 0
-        result: Visit = self.call(name, "visit", batch, replace(self._protocol, profiled_steps=most), at=batch)
+        result: Visit = self.call(
+            name, "visit", batch, replace(self._protocol, profiled_steps=most), at=batch
+        )
         if round_ == 0:
             self._check_files(name)
         self.writers[name].write(batch, round_, result)
@@ -305,12 +352,18 @@ class _Run:
             return result
         where = f"--measure {name}" + ("" if at is None else f" at batch {at}")
         version = next(one for one in self._versions if one.name == name)
-        advice = "" if version.python == sys.executable else f" {version.python} needs Curvescope's packages and torch."
+        advice = (
+            ""
+            if version.python == sys.executable
+            else f" {version.python} needs Curvescope's packages and torch."
+        )
         raise CurvescopeError(f"{where}: {result.why} ({result.detail}).{advice}")
 
     def rows(self) -> list[StepRow]:
         """The rows of all versions so far."""
-        return [{**row, "factor": name} for name, visits in self.writers.items() for row in visits.steps]
+        return [
+            {**row, "factor": name} for name, visits in self.writers.items() for row in visits.steps
+        ]
 
     def _check_files(self, name: str) -> None:
         """Refuse a version that imports code of another one, e.g. a package that is installed from there."""

@@ -113,7 +113,9 @@ def _visit(
             most = 0
         limit_ns = min(limit_ns, ends_ns - workload.clock_ns())
         # One by one: if memory runs out, the steps before are kept.
-        for rows in profile_steps(workload, most, limit_ns, warm_up=lambda: warm_ups.append(warm_up_device(workload))):
+        for rows in profile_steps(
+            workload, most, limit_ns, warm_up=lambda: warm_ups.append(warm_up_device(workload))
+        ):
             profiled.append(rows)
         discarded = sum(one.steps for one in warm_ups)
         first, neighbours = workload.first_profiled.get(batch), find_neighbours(workload.device)
@@ -144,7 +146,12 @@ def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
     Without a count the column `page_faults` stays null: of compiled steps, whose kernels are no operators, and of steps
     that run other operators, or fail, while they are counted.
     """
-    if isinstance(result, Empty) or not result.profiled or workload.cuda or workload.runs_compiled_graphs:
+    if (
+        isinstance(result, Empty)
+        or not result.profiled
+        or workload.cuda
+        or workload.runs_compiled_graphs
+    ):
         return
     if max((row.get("page_faults") or 0 for row in result.unprofiled), default=0) < FEW_FAULTS:
         return
@@ -320,13 +327,17 @@ def warm_up_profiler(workload: AnyWorkload) -> None:
     if workload.loaded in known:
         return
     watch = not workload.runs_compiled_graphs
-    finds_peak = workload.finds_peak and not workload.spec.get("graphed", False)  # replays allocate nothing
+    finds_peak = workload.finds_peak and not workload.spec.get(
+        "graphed", False
+    )  # replays allocate nothing
     try:
         looks = watch and not workload.cuda
         rows = record_step(workload, watch=watch, memory=finds_peak, look_at_numbers=looks)
         calls = rows.operator_calls.rows if rows.operator_calls else []
         numbers = {_identity(row): row["numbers"] for row in calls if row.get("numbers")}
-        first = FirstProfiled(rows.mkl_calls, rows.operator_calls.lines if rows.operator_calls else [], (), numbers)
+        first = FirstProfiled(
+            rows.mkl_calls, rows.operator_calls.lines if rows.operator_calls else [], (), numbers
+        )
         known[workload.loaded] = first
         if finds_peak:
             peak = record_step(workload, watch=watch, samples=False, memory=True).peak
@@ -337,7 +348,10 @@ def warm_up_profiler(workload: AnyWorkload) -> None:
 
 
 def record_step(
-    workload: AnyWorkload, count: CountWork | None = None, before: Callable[[], object] = lambda: None, **how: bool
+    workload: AnyWorkload,
+    count: CountWork | None = None,
+    before: Callable[[], object] = lambda: None,
+    **how: bool,
 ) -> StepRows:
     """Run one step of the loaded batch under the profiler; for the arguments see `torch_step.record_step`."""
     first = None if workload.loaded is None else workload.first_profiled.get(workload.loaded)

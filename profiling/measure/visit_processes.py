@@ -32,7 +32,9 @@ class Measurer:
             self.machine = result
         return result
 
-    def visit(self, configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool) -> Visit | Empty:
+    def visit(
+        self, configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool
+    ) -> Visit | Empty:
         """Make one visit; for `count_faults` see `visit.count_page_faults`: a batch size needs one such visit."""
         result: Visit | Empty = self._run("visit", configuration, batch, protocol, count_faults)
         return result
@@ -75,11 +77,19 @@ class LocalMeasurer(Measurer):
         device: str | Empty = self._run("pick", name)
         return device
 
-    def visit(self, configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool) -> Visit | Empty:
+    def visit(
+        self, configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool
+    ) -> Visit | Empty:
         """Make one visit, and sample clocks meanwhile, also where its process takes no sample between steps."""
         with ClockSampler(configuration.device) as clocks:
-            result: Visit | Empty = self._run("visit", configuration, batch, protocol, count_faults, clocks=clocks)
-        return result if isinstance(result, Empty) else replace(result, clocks=[*clocks.take(), *result.clocks])
+            result: Visit | Empty = self._run(
+                "visit", configuration, batch, protocol, count_faults, clocks=clocks
+            )
+        return (
+            result
+            if isinstance(result, Empty)
+            else replace(result, clocks=[*clocks.take(), *result.clocks])
+        )
 
     def _run(self, name: str, *arguments: Any, clocks: ClockSampler | None = None) -> Any:
         def wait() -> None:
@@ -109,7 +119,9 @@ class _Functions:
     describe = staticmethod(describe_machine)
 
     @staticmethod
-    def visit(configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool) -> Visit | Empty:
+    def visit(
+        configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool
+    ) -> Visit | Empty:
         workload = build_workload(configuration)
         workload.finds_peak = count_faults  # both once for each batch size
         clocks = ClockSampler(configuration.device)

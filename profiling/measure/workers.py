@@ -91,7 +91,9 @@ class LocalWorkers(Workers):
 class LocalWorker(Measurer):
     """Measures in a server of this machine; if that ends, in another."""
 
-    def __init__(self, variables: Mapping[str, str], start: Callable[[Mapping[str, str]], Server]) -> None:
+    def __init__(
+        self, variables: Mapping[str, str], start: Callable[[Mapping[str, str]], Server]
+    ) -> None:
         self._variables, self._start, self._stopped = variables, start, threading.Event()
         self.server = start(variables)
 
@@ -122,7 +124,9 @@ class LocalWorker(Measurer):
 
 def given_up() -> Empty:
     """The outcome of a visit that ended every worker that ran it."""
-    return Empty(KILLED, f"{ATTEMPTS} workers that ran it ended, e.g. because it does not fit the memory")
+    return Empty(
+        KILLED, f"{ATTEMPTS} workers that ran it ended, e.g. because it does not fit the memory"
+    )
 
 
 def check_same_kind(machines: Sequence[Machine], device: str) -> None:

@@ -26,9 +26,19 @@ from ..recording.schema import TABLES
 from ..recording.store import KERNEL, STEP, RecordingWriter, new_recording_path, open_recording
 from .source import Source
 
-_NSYS_REPORT, _NCU_REPORT = b"NVID", b"NVR\0"  # how the reports of Nsight Systems and Nsight Compute begin
+_NSYS_REPORT, _NCU_REPORT = (
+    b"NVID",
+    b"NVR\0",
+)  # how the reports of Nsight Systems and Nsight Compute begin
 # Errors of readers whose file has values of the wrong type.
-_UNREADABLE = (pa.ArrowException, AttributeError, OverflowError, RecursionError, TypeError, ValueError)
+_UNREADABLE = (
+    pa.ArrowException,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 # In this order; the first that recognises the file reads it. Text is searched longer than JSON, so it comes later.
 READERS = (
     "nsys_sqlite",
@@ -59,9 +69,13 @@ class Imported:
     format: str
     rows: dict[str, int]
     lost: dict[str, dict[str, Any]]  # count, severity and sentence by name
-    missing: dict[str, str] = field(default_factory=dict)  # data that the profiler did not record, with a sentence
+    missing: dict[str, str] = field(
+        default_factory=dict
+    )  # data that the profiler did not record, with a sentence
     steps_from: str | None = None  # source of the steps; None for formats without steps
-    device_time_in_steps: float | None = None  # share of the device time, 0 to 1; None without times or steps
+    device_time_in_steps: float | None = (
+        None  # share of the device time, 0 to 1; None without times or steps
+    )
     batch_from: str | None = None  # source of the batch sizes; None if unknown
     unit: str = STEP  # what the rows of `steps` are, see `Recording.unit`
 
@@ -84,14 +98,18 @@ def import_profile(
         with _readable(source) as (opened, reader):
             about = {"recording_type": "profile", "imported_from": reader.NAME}
             about |= dict.fromkeys(("network", "device", "batches"))
-            writer = RecordingWriter(target or new_recording_path("imported"), {**about, **(meta or {})})
+            writer = RecordingWriter(
+                target or new_recording_path("imported"), {**about, **(meta or {})}
+            )
             with writer:
                 reader.read(opened, writer, options)
     except (CurvescopeError, *_UNREADABLE) as error:
         if writer is not None:
             remove_tree(writer.path)
         unreadable = f"it holds values that fit no column ({str(error)[:200]}); record it again."
-        raise CurvescopeError(f"{source}: {error if isinstance(error, CurvescopeError) else unreadable}") from error
+        raise CurvescopeError(
+            f"{source}: {error if isinstance(error, CurvescopeError) else unreadable}"
+        ) from error
     return describe_import(writer.path)
 
 
@@ -141,8 +159,14 @@ def _reader(source: Source) -> ModuleType | None:
         try:
             if plugin.module.recognises(source):
                 return plugin.module  # type: ignore[no-any-return]
-        except Exception as error:  # a plugin may raise anything; the other readers still try the file
-            plugins.report_broken(plugin.name, plugin.package, f"recognises() failed ({type(error).__name__}: {error})")
+        except (
+            Exception
+        ) as error:  # a plugin may raise anything; the other readers still try the file
+            plugins.report_broken(
+                plugin.name,
+                plugin.package,
+                f"recognises() failed ({type(error).__name__}: {error})",
+            )
     for name in READERS:
         reader = importlib.import_module(f".{name}", __package__)
         if reader.recognises(source):

@@ -44,7 +44,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         for event in batch:
             lanes.take(event)
     if not lanes.host:
-        raise CurvescopeError("it has no operator of PyTorch's autograd profiler; other Chrome traces are not read.")
+        raise CurvescopeError(
+            "it has no operator of PyTorch's autograd profiler; other Chrome traces are not read."
+        )
     for name, count in (events.lost + lanes.lost).items():
         writer.count_lost(name, count)
     writer.update(profiler={"name": "torch.autograd.profiler"})
@@ -89,17 +91,37 @@ class _Lanes:
     def tables(self, names: RangeNames) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
         """Operators, their launches, and the work: own time of the device's events, or of operators without them."""
         ranges = [
-            {"name": scrub(name) or "?", "start_ns": start, "end_ns": end, **_on(thread), "kind": "push_pop"}
+            {
+                "name": scrub(name) or "?",
+                "start_ns": start,
+                "end_ns": end,
+                **_on(thread),
+                "kind": "push_pop",
+            }
             for name, start, end, thread in self.host
         ]
         operators = table_of_rows(ranges)
         # Ranges of the program are listed as operators, too.
-        marks = {name for name in {row[0] for row in self.host} if (read := names.read(name)).step or read.phase}
+        marks = {
+            name
+            for name in {row[0] for row in self.host}
+            if (read := names.read(name)).step or read.phase
+        }
         marked = [row[0] in marks and not row[0].startswith(NODE_PREFIX) for row in self.host]
-        role = pa.DictionaryArray.from_arrays(pa.array(marked, pa.bool_()).cast(pa.int32()), [OPERATOR, ANNOTATION])
-        operators = operators.append_column("role", role).append_column("shown", pa.array(marked, pa.bool_()))
+        role = pa.DictionaryArray.from_arrays(
+            pa.array(marked, pa.bool_()).cast(pa.int32()), [OPERATOR, ANNOTATION]
+        )
+        operators = operators.append_column("role", role).append_column(
+            "shown", pa.array(marked, pa.bool_())
+        )
         launches = [
-            {"name": "launch", "start_ns": start, "end_ns": start, **_on(thread), "correlation_id": id_}
+            {
+                "name": "launch",
+                "start_ns": start,
+                "end_ns": start,
+                **_on(thread),
+                "correlation_id": id_,
+            }
             for id_, (start, thread) in self._calls.items()
         ]
         work = self.device or self.host
@@ -108,13 +130,28 @@ class _Lanes:
         works = np.ones(len(work), np.bool_) if self.device else ~np.array(marked, np.bool_)
         texts = [scrub(text.removeprefix(NODE_PREFIX)) or "?" for text in name]
         kernels = []
-        for begin, finish, number in zip(*(column.tolist() for column in own_time(nested, works)), strict=True):
+        for begin, finish, number in zip(
+            *(column.tolist() for column in own_time(nested, works)), strict=True
+        ):
             place = {"thread_key": lane[number]}
             if self.device:
-                place = {"device": lane[number], "correlation_id": self._work.get((start[number], lane[number]))}
-            row = {"name": texts[number], "start_ns": begin, "end_ns": finish, "stream": lane[number]}
+                place = {
+                    "device": lane[number],
+                    "correlation_id": self._work.get((start[number], lane[number])),
+                }
+            row = {
+                "name": texts[number],
+                "start_ns": begin,
+                "end_ns": finish,
+                "stream": lane[number],
+            }
             kernels.append(row | place)
-        return operators, table_of_rows(launches if self.device else ()), table_of_rows(kernels), table_of_rows(())
+        return (
+            operators,
+            table_of_rows(launches if self.device else ()),
+            table_of_rows(kernels),
+            table_of_rows(()),
+        )
 
 
 def _on(thread: int) -> dict[str, int]:

@@ -64,16 +64,27 @@ def scan_memory(
     columns = _select(work, {"bytes": "bytes", "address": "virtualAddress"}, needed)
     numbers = pa.array(list(_MEMCPY_KINDS), pa.int64())
     sides = pa.array(list(memory), pa.int64())
-    for batch in tables.scan(table, dict.fromkeys((*columns.values(), "copyKind", "srcKind", "dstKind"), pa.int64())):
+    for batch in tables.scan(
+        table, dict.fromkeys((*columns.values(), "copyKind", "srcKind", "dstKind"), pa.int64())
+    ):
         found = {ours: batch[theirs] for ours, theirs in columns.items()}
         found["kind"] = pa.repeat(kind, batch.num_rows)
-        found["memcpy_kind"] = pa.array(list(_MEMCPY_KINDS.values())).take(pc.index_in(batch["copyKind"], numbers))
+        found["memcpy_kind"] = pa.array(list(_MEMCPY_KINDS.values())).take(
+            pc.index_in(batch["copyKind"], numbers)
+        )
         of_sides = (
-            pa.array(list(memory.values())).take(pc.index_in(batch[side], sides)) for side in ("srcKind", "dstKind")
+            pa.array(list(memory.values())).take(pc.index_in(batch[side], sides))
+            for side in ("srcKind", "dstKind")
         )
         found["host_memory"] = pc.coalesce(*of_sides)
         yield found
 
 
-def _select(work: Mapping[str, str], further: Mapping[str, str], needed: Sequence[str] | None) -> dict[str, str]:
-    return {**work, **further} if needed is None else {ours: work[ours] for ours in needed if ours in work}
+def _select(
+    work: Mapping[str, str], further: Mapping[str, str], needed: Sequence[str] | None
+) -> dict[str, str]:
+    return (
+        {**work, **further}
+        if needed is None
+        else {ours: work[ours] for ours in needed if ours in work}
+    )

@@ -34,7 +34,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     for batch in events:
         base = events.document.get(BASE_KEY)
         if not isinstance(base, int):
-            raise CurvescopeError("it has no whole number `baseTimeNanoseconds` before its events; export it again.")
+            raise CurvescopeError(
+                "it has no whole number `baseTimeNanoseconds` before its events; export it again."
+            )
         for event in batch:
             table = _TABLES.get(event.cat)
             if table is not None:
@@ -47,15 +49,23 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     other = events.document.get("otherData")
     meta = other.get("meta") if isinstance(other, dict) else None
     if isinstance(meta, dict):
-        kept = {name: value for name, value in modernise_meta(meta).items() if name != "imported_from"}
+        kept = {
+            name: value for name, value in modernise_meta(meta).items() if name != "imported_from"
+        }
         writer.update(**kept, exported_from=meta.get("imported_from"))
     for name, count in (lost + events.lost).items():
         writer.count_lost(name, count)
 
 
-def _take(event: Event, table: Table, base_ns: int, rows: list[dict[str, Any]], lost: Counter[str]) -> None:
+def _take(
+    event: Event, table: Table, base_ns: int, rows: list[dict[str, Any]], lost: Counter[str]
+) -> None:
     names = [column.name for column in table.columns]
-    row = {name: value for name, value in modernise_row(table, event.args or {}).items() if name in names}
+    row = {
+        name: value
+        for name, value in modernise_row(table, event.args or {}).items()
+        if name in names
+    }
     if not (event.ph == "M" and event.name == ROW_EVENT):
         try:
             row["start_ns"] = base_ns + nanoseconds(event.ts)

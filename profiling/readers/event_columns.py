@@ -58,37 +58,60 @@ class EventColumns:
         self.texts: list[str] = []
         self._positions = Memo(self._position, {None: ABSENT})
         self._json_positions = Memo(self._json_position, {b"": ABSENT, b"null": ABSENT})
-        self._combined = Memo(lambda key: tuple(map(self._json_positions.__getitem__, key.split(b"\0"))))
+        self._combined = Memo(
+            lambda key: tuple(map(self._json_positions.__getitem__, key.split(b"\0")))
+        )
         every = tuple(dict.fromkeys(field for fields in fields_of.values() for field in fields))
         self._values = {field: attrgetter(_attribute(field)) for field in every}
         self._no_args = _args(every)()
         self.event_type = _event(every, [("ph", Any, None)])
         self._types = {ph: _event(fields, [], ph) for ph, fields in fields_of.items()}
-        others = [_struct("Other", [], [], ph) for ph in _KINDS if ph not in fields_of]  # without contents
+        others = [
+            _struct("Other", [], [], ph) for ph in _KINDS if ph not in fields_of
+        ]  # without contents
         self.usual_type = Union[(*self._types.values(), *others)]
 
     def having(self, ph: str, events: Sequence[Any]) -> list[Any]:
         """The events with this `ph` among some; callers may read the attribute `cat`."""
         usual, any_ = self._types[ph], self.event_type
-        return [event for event in events if type(event) is usual or (type(event) is any_ and event.ph == ph)]
+        return [
+            event
+            for event in events
+            if type(event) is usual or (type(event) is any_ and event.ph == ph)
+        ]
 
     def columns(self, events: Sequence[Any], fields: Sequence[Field]) -> dict[str, EventColumn]:
         """The fields of some events of one `ph`, by name."""
         args: list[Any] = []
         if any(field.in_args for field in fields):
             args = [event.args or self._no_args for event in events]
-        found = {field: list(map(self._values[field], args if field.in_args else events)) for field in fields}
+        found = {
+            field: list(map(self._values[field], args if field.in_args else events))
+            for field in fields
+        }
         absent = EventColumn(np.full(len(events), NONE, np.int64), np.zeros(len(events), np.bool_))
-        present = [field for field in fields if not all(map(is_, found[field], repeat(_TYPES[field.kind][1])))]
+        present = [
+            field
+            for field in fields
+            if not all(map(is_, found[field], repeat(_TYPES[field.kind][1])))
+        ]
         texts = self._texts({field.name: found[field] for field in present if field.kind == JSON})
-        others = {field.name: self._column(found[field], field) for field in present if field.name not in texts}
+        others = {
+            field.name: self._column(found[field], field)
+            for field in present
+            if field.name not in texts
+        }
         return dict.fromkeys([field.name for field in fields], absent) | texts | others
 
     def _texts(self, found: dict[str, list[msgspec.Raw]]) -> dict[str, EventColumn]:
         """Columns of JSON, by all texts of an event at once; none if one of them is unreadable."""
-        keys = map(b"\0".join, zip(*found.values(), strict=True))  # no text of JSON holds a zero byte
+        keys = map(
+            b"\0".join, zip(*found.values(), strict=True)
+        )  # no text of JSON holds a zero byte
         try:
-            numbers = np.fromiter(chain.from_iterable(map(self._combined.__getitem__, keys)), np.int64)
+            numbers = np.fromiter(
+                chain.from_iterable(map(self._combined.__getitem__, keys)), np.int64
+            )
         except _UNREADABLE:
             return {}
         columns = {}
@@ -119,7 +142,9 @@ class EventColumns:
             return _times(found)
         if kind == JSON:  # `_texts` met an unreadable one
             raise ValueError
-        return np.fromiter(map(self._positions.__getitem__, found) if kind == TEXT else found, np.int64, len(found))
+        return np.fromiter(
+            map(self._positions.__getitem__, found) if kind == TEXT else found, np.int64, len(found)
+        )
 
     def _one(self, value: Any, kind: int) -> int:
         if kind == TEXT:
@@ -156,7 +181,9 @@ class Memo(dict[Any, V]):
         return value
 
 
-def _event(fields: Sequence[Field], known: list[tuple[str, Any, Any]], ph: str | None = None) -> type[Any]:
+def _event(
+    fields: Sequence[Field], known: list[tuple[str, Any, Any]], ph: str | None = None
+) -> type[Any]:
     attributes = [*known, ("cat", Any, None), ("args", _args(fields) | None, None)]
     return _struct("Event", [field for field in fields if not field.in_args], attributes, ph)
 
@@ -165,11 +192,15 @@ def _args(fields: Sequence[Field]) -> type[Any]:
     return _struct("Args", [field for field in fields if field.in_args], [])
 
 
-def _struct(name: str, fields: Sequence[Field], known: list[tuple[str, Any, Any]], ph: str | None = None) -> type[Any]:
+def _struct(
+    name: str, fields: Sequence[Field], known: list[tuple[str, Any, Any]], ph: str | None = None
+) -> type[Any]:
     """A structure of known attributes (name, type, default) and fields; in a union that of events with this `ph`."""
     attributes = [*known, *((_attribute(field), *_TYPES[field.kind]) for field in fields)]
     rename = {_attribute(f): f.name for f in fields}
-    return msgspec.defstruct(name, attributes, rename=rename, gc=False, tag_field=ph and "ph", tag=ph)
+    return msgspec.defstruct(
+        name, attributes, rename=rename, gc=False, tag_field=ph and "ph", tag=ph
+    )
 
 
 def _attribute(field: Field) -> str:
@@ -190,11 +221,16 @@ def _times(found: list[msgspec.Raw]) -> npt.NDArray[np.int64]:
     decimals[number] = marks[points + 1] - marks[points] - 1
     larger = _POWERS[np.clip(3 - decimals, 0, 3)]
     most = LATEST_NS // larger
-    if len(digits) != len(found) or not ((-most < digits) & (digits < most) & (decimals < 18)).all():
+    if (
+        len(digits) != len(found)
+        or not ((-most < digits) & (digits < most) & (decimals < 18)).all()
+    ):
         raise ValueError
     if decimals.max() <= 3:
         return digits * larger
     smaller = _POWERS[np.clip(decimals - 3, 0, 18)]
     whole, rest = np.divmod(digits * larger, smaller)
-    rounded: npt.NDArray[np.int64] = whole + ((2 * rest > smaller) | ((2 * rest == smaller) & (whole % 2 == 1)))
+    rounded: npt.NDArray[np.int64] = whole + (
+        (2 * rest > smaller) | ((2 * rest == smaller) & (whole % 2 == 1))
+    )
     return rounded

@@ -83,7 +83,9 @@ def read_graph_data(path: Path) -> Mapping[int, Ints]:
             "get_graph_data(), file)`, or a list of those of several graphs."
         ) from error
     return {
-        graph.exec_graph_id: np.sort([node.node_id & _NODE_MASK for node in graph.nodes if node.node_type == "kernel"])
+        graph.exec_graph_id: np.sort(
+            [node.node_id & _NODE_MASK for node in graph.nodes if node.node_type == "kernel"]
+        )
         for graph in (graphs if isinstance(graphs, list) else [graphs])
     }
 
@@ -108,7 +110,9 @@ def join_capture(
         )
     replays = _replays(launches, kernels)
     if not replays:
-        raise CurvescopeError("--capture: the profile replays no graph, so there is nothing to join; omit it.")
+        raise CurvescopeError(
+            "--capture: the profile replays no graph, so there is nothing to join; omit it."
+        )
     shift = _shift_ns(ranges, kernels, captured_ranges, captured_launches)
     if nodes:
         joined, how = _by_nodes(kernels, replays, captures, nodes), "numbers of the nodes"
@@ -117,10 +121,14 @@ def join_capture(
         if any(None in one.capture.names for one in joined):
             how = "order of the kernels; the capture does not name them"
     kernels = _placed(kernels, joined, shift)
-    return Joined(pa.concat_tables([ranges, _moved(captured_ranges, shift)]), kernels, len(replays), how)
+    return Joined(
+        pa.concat_tables([ranges, _moved(captured_ranges, shift)]), kernels, len(replays), how
+    )
 
 
-def _by_order(kernels: pa.Table, replays: Sequence[Ints], captures: Sequence[_Capture]) -> list[_Replay]:
+def _by_order(
+    kernels: pa.Table, replays: Sequence[Ints], captures: Sequence[_Capture]
+) -> list[_Replay]:
     names, graphs = _texts(kernels, "name"), int_column(kernels, "graph_id")
     after, chosen, of_graph = -1, [], dict[int, int]()
     for rows in replays:
@@ -134,20 +142,28 @@ def _by_order(kernels: pa.Table, replays: Sequence[Ints], captures: Sequence[_Ca
 
 
 def _by_nodes(
-    kernels: pa.Table, replays: Sequence[Ints], captures: Sequence[_Capture], nodes: Mapping[int, Ints]
+    kernels: pa.Table,
+    replays: Sequence[Ints],
+    captures: Sequence[_Capture],
+    nodes: Mapping[int, Ints],
 ) -> list[_Replay]:
     """The kernels whose nodes are known, at the captures of their graphs: the next of as many launches for each."""
     of_graph, after = {}, -1
     for graph, numbers in sorted(nodes.items()):
         after = _next_fitting(captures, [""] * len(numbers), after)
         of_graph[graph] = captures[after]
-    graphs, node = int_column(kernels, "graph_id"), int_column(kernels, "graph_node_id") & _NODE_MASK
+    graphs, node = (
+        int_column(kernels, "graph_id"),
+        int_column(kernels, "graph_node_id") & _NODE_MASK,
+    )
     found = []
     for rows in replays:
         graph = int(graphs[rows[0]])
         known = rows[np.isin(node[rows], nodes[graph])] if graph in nodes else rows[:0]
         if len(known):
-            found.append(_Replay(known, of_graph[graph], np.searchsorted(nodes[graph], node[known])))
+            found.append(
+                _Replay(known, of_graph[graph], np.searchsorted(nodes[graph], node[known]))
+            )
     if not found:
         numbered = sorted({int(graphs[rows[0]]) for rows in replays} - {NONE})
         raise CurvescopeError(
@@ -176,24 +192,36 @@ def join_own_capture(launches: pa.Table, kernels: pa.Table) -> pa.Table:
 def _replays(launches: pa.Table, kernels: pa.Table) -> list[Ints]:
     """The kernels of each launch of a graph, in order of the nodes where the trace numbers them, else of time."""
     calls = _texts(launches, "name")
-    replay_ids = int_column(launches, "correlation_id")[[bool(_REPLAY.fullmatch(name or "")) for name in calls]]
+    replay_ids = int_column(launches, "correlation_id")[
+        [bool(_REPLAY.fullmatch(name or "")) for name in calls]
+    ]
     correlation, start = int_column(kernels, "correlation_id"), int_column(kernels, "start_ns")
     rows = np.flatnonzero(np.isin(correlation, replay_ids[replay_ids != NONE]))
     rows = rows[np.argsort(start[rows], kind="stable")]
     node = int_column(kernels, "graph_node_id")
     order = np.argsort(correlation[rows], kind="stable")
-    of_replay = np.split(order, np.flatnonzero(np.diff(correlation[rows][order])) + 1) if len(rows) else []
+    of_replay = (
+        np.split(order, np.flatnonzero(np.diff(correlation[rows][order])) + 1) if len(rows) else []
+    )
     found = [rows[positions] for positions in of_replay]
     found.sort(key=lambda one: int(start[one[0]]))
-    numbered = [len(np.unique(node[one])) == len(one) and bool((node[one] != NONE).all()) for one in found]
+    numbered = [
+        len(np.unique(node[one])) == len(one) and bool((node[one] != NONE).all()) for one in found
+    ]
     in_order = (one[np.argsort(node[one], kind="stable")] for one in found)
-    return [ordered if known else one for one, ordered, known in zip(found, in_order, numbered, strict=True)]
+    return [
+        ordered if known else one
+        for one, ordered, known in zip(found, in_order, numbered, strict=True)
+    ]
 
 
 def _placed(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) -> pa.Table:
     """The kernels with the place of their capture; replays without numbers of nodes get them, from 1 in order."""
     given = int_column(kernels, "graph_node_id")
-    node, time_ns, thread = given.copy(), *(np.full(kernels.num_rows, NONE, np.int64) for _ in range(2))
+    node, time_ns, thread = (
+        given.copy(),
+        *(np.full(kernels.num_rows, NONE, np.int64) for _ in range(2)),
+    )
     for one in joined:
         rows, capture, at = one
         if (given[rows] == NONE).any():
@@ -232,14 +260,20 @@ def _captures(launches: pa.Table) -> list[_Capture]:
         elif _END.fullmatch(name):
             if open_rows:
                 of_capture = np.array(open_rows)
-                found.append(_Capture(tuple(kernels[r] for r in open_rows), start[of_capture], thread[of_capture]))
+                found.append(
+                    _Capture(
+                        tuple(kernels[r] for r in open_rows), start[of_capture], thread[of_capture]
+                    )
+                )
             open_rows = None
         elif open_rows is not None and _LAUNCH.fullmatch(name):
             open_rows.append(row)
     return found
 
 
-def _shift_ns(ranges: pa.Table, kernels: pa.Table, captured_ranges: pa.Table, captured_launches: pa.Table) -> int:
+def _shift_ns(
+    ranges: pa.Table, kernels: pa.Table, captured_ranges: pa.Table, captured_launches: pa.Table
+) -> int:
     """The shift that puts the capture after the execution, so that no moment belongs to both."""
     last = max(int(int_column(table, "end_ns").max(initial=0)) for table in (ranges, kernels))
     starts = [int_column(table, "start_ns") for table in (captured_ranges, captured_launches)]
@@ -248,7 +282,9 @@ def _shift_ns(ranges: pa.Table, kernels: pa.Table, captured_ranges: pa.Table, ca
 
 def _moved(ranges: pa.Table, shift_ns: int) -> pa.Table:
     """The operators and modules of a capture, later; its annotations mark other steps."""
-    ranges = ranges.filter(pa.array([role != ANNOTATION for role in _texts(ranges, "role")], pa.bool_()))
+    ranges = ranges.filter(
+        pa.array([role != ANNOTATION for role in _texts(ranges, "role")], pa.bool_())
+    )
     for name in ("start_ns", "end_ns"):
         at = ranges.column_names.index(name)
         ranges = ranges.set_column(at, name, pa.array(int_column(ranges, name) + shift_ns))

@@ -27,7 +27,11 @@ _MOST_USES = 4  # from an instruction to the one that uses its result, and so on
 
 def scopes_of(modules: Iterable[Any]) -> dict[tuple[str, str], str]:
     """The path of each instruction that has one, by the names of its module and of itself."""
-    return {(module.name, name): path.partition(";")[0] for module in modules for name, path in _paths(module)}
+    return {
+        (module.name, name): path.partition(";")[0]
+        for module in modules
+        for name, path in _paths(module)
+    }
 
 
 def _paths(module: Any) -> Iterator[tuple[str, str]]:
@@ -49,7 +53,9 @@ def _paths(module: Any) -> Iterator[tuple[str, str]]:
 
 def _commonest(computation: Any) -> str:
     """The path that most instructions of a computation have; empty if none has one."""
-    found = Counter(one.metadata.op_name for one in computation.instructions if one.metadata.op_name)
+    found = Counter(
+        one.metadata.op_name for one in computation.instructions if one.metadata.op_name
+    )
     return str(found.most_common(1)[0][0]) if found else ""
 
 

@@ -53,14 +53,22 @@ class GeneratedKernels(NamedTuple):
 def read_generated(folder: Path) -> GeneratedKernels:
     """The kernels in a folder of TORCHINDUCTOR_CACHE_DIR or TORCH_COMPILE_DEBUG, or one inside it."""
     if not folder.is_dir():
-        raise CurvescopeError(f"--inductor {folder}: no folder; give that of TORCHINDUCTOR_CACHE_DIR.")
+        raise CurvescopeError(
+            f"--inductor {folder}: no folder; give that of TORCHINDUCTOR_CACHE_DIR."
+        )
     found: dict[str, set[str]] = {}
     work: dict[str, set[int | None]] = {}
     try:
         for number, file in enumerate(folder.rglob("*.py")):
             if number == _MOST_FILES:
-                raise CurvescopeError(f"--inductor {folder}: over {_MOST_FILES} files; give a folder inside it.")
-            if not file.is_file() or file.stat().st_size > _LARGEST_BYTES or _MARK not in (code := file.read_bytes()):
+                raise CurvescopeError(
+                    f"--inductor {folder}: over {_MOST_FILES} files; give a folder inside it."
+                )
+            if (
+                not file.is_file()
+                or file.stat().st_size > _LARGEST_BYTES
+                or _MARK not in (code := file.read_bytes())
+            ):
                 continue
             for name, operators, flops in _kernels(code.decode(errors="replace").splitlines()):
                 if (text := encode_shares(shares_of(operators))) is not None:
@@ -100,7 +108,9 @@ def _operators(comments: Sequence[str], nodes: Mapping[str, _Node]) -> list[Fuse
     match = next(filter(None, map(_ORIGINAL.search, comments)), None)
     if match is None:
         return []
-    originals = [name.replace(".", "::", 1) for name in match[1].split(", ") if name]  # as profiles write them
+    originals = [
+        name.replace(".", "::", 1) for name in match[1].split(", ") if name
+    ]  # as profiles write them
     moving = [op for op in originals if op not in VIEWS] or originals
     own = _attributed(comments, nodes, moving)
     return [FusedOperator(None, op, own.get(op, 0)) for op in moving]
@@ -112,7 +122,9 @@ def _nodes(comments: Iterable[str]) -> dict[str, _Node]:
         op = f"{match['space']}::{match['op']}" if match["op"] else None
         elements, bits = _elements(match), _BITS.match(match["type"] or "")
         size = 0 if elements is None or bits is None else elements.number * int(bits[1]) // 8
-        found[match["name"]] = _Node(op, size, elements, tuple(_OPERAND.findall(match["arguments"] or "")))
+        found[match["name"]] = _Node(
+            op, size, elements, tuple(_OPERAND.findall(match["arguments"] or ""))
+        )
     return found
 
 
@@ -126,7 +138,11 @@ def _elements(match: re.Match[str]) -> Elements | None:
 
 def _flops(comments: Sequence[str], nodes: Mapping[str, _Node]) -> int | None:
     """FLOPs of all nodes in one comment; None if those of one are unknown, or if no node computes."""
-    named = {name for source in filter(None, map(_SOURCE.fullmatch, comments)) for name in source[2].split(", ")}
+    named = {
+        name
+        for source in filter(None, map(_SOURCE.fullmatch, comments))
+        for name in source[2].split(", ")
+    }
     total, computing = 0, [node for node in nodes.values() if node.op is not None]
     for op, _, result, operands in computing:
         first = nodes.get(operands[0]) if operands else None
@@ -137,7 +153,9 @@ def _flops(comments: Sequence[str], nodes: Mapping[str, _Node]) -> int | None:
     return total if computing and named <= nodes.keys() else None
 
 
-def _attributed(comments: Sequence[str], nodes: Mapping[str, _Node], originals: list[str]) -> dict[str, int]:
+def _attributed(
+    comments: Sequence[str], nodes: Mapping[str, _Node], originals: list[str]
+) -> dict[str, int]:
     """The bytes that each operator moves alone; empty where it is not certain which nodes are whose.
 
     A call that became one node of its own name is that operator; calls of several nodes are the one that then is left.
@@ -145,14 +163,20 @@ def _attributed(comments: Sequence[str], nodes: Mapping[str, _Node], originals: 
     own: dict[str, set[str]] = {}
     rest: set[str] = set()
     for source in filter(None, map(_SOURCE.fullmatch, comments)):
-        names = {name for name in source[2].split(", ") if name in nodes and nodes[name].op not in VIEWS}
+        names = {
+            name for name in source[2].split(", ") if name in nodes and nodes[name].op not in VIEWS
+        }
         op = nodes[next(iter(names))].op if len(names) == 1 else None
         (own.setdefault(op, set()) if op in originals and op is not None else rest).update(names)
     left = [op for op in originals if op not in own]
     if len(left) > 1 or (rest and not left):
         return {}
     own |= dict.fromkeys(left, rest)
-    returned = {name for match in filter(None, map(_RETURN.fullmatch, comments)) for name in _OPERAND.findall(match[1])}
+    returned = {
+        name
+        for match in filter(None, map(_RETURN.fullmatch, comments))
+        for name in _OPERAND.findall(match[1])
+    }
     moved = {op: _moved(names, nodes, returned) for op, names in own.items()}
     return moved if all(moved.values()) else {}
 
@@ -160,5 +184,7 @@ def _attributed(comments: Sequence[str], nodes: Mapping[str, _Node], originals: 
 def _moved(inside: set[str], nodes: Mapping[str, _Node], returned: set[str]) -> int:
     """Bytes that some nodes read from others and give to others, each tensor once."""
     read = {operand for name in inside for operand in nodes[name].operands} - inside
-    used = {operand for name, node in nodes.items() if name not in inside for operand in node.operands} | returned
+    used = {
+        operand for name, node in nodes.items() if name not in inside for operand in node.operands
+    } | returned
     return sum(nodes[name].bytes for name in read | (used & inside) if name in nodes)

@@ -43,7 +43,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         for row in _rows(lines_of(stream)):
             rows.append(row)
             if len(rows) > _MOST_ROWS:
-                raise CurvescopeError(f"it has more than {_MOST_ROWS:,} rows, and no benchmark prints so many.")
+                raise CurvescopeError(
+                    f"it has more than {_MOST_ROWS:,} rows, and no benchmark prints so many."
+                )
     if not rows:
         raise CurvescopeError(
             "its table has no row on an axis: run `llama-batched-bench -npl 1,2,4,8`, or `llama-bench -p 1,2,4,8`."
@@ -52,9 +54,17 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     for step, row in enumerate(rows):
         key = (row["problem"], row["batch"])
         repeats[key] = repeats.get(key, -1) + 1
-        row |= {"step": step, "round": repeats[key], "index": 0, "mode": "published", "profiled": False}
+        row |= {
+            "step": step,
+            "round": repeats[key],
+            "index": 0,
+            "mode": "published",
+            "profiled": False,
+        }
     writer.write("steps", columns_of(rows))
-    writer.update(recording_type="table", noise=None, batches=sorted({row["batch"] for row in rows}))
+    writer.update(
+        recording_type="table", noise=None, batches=sorted({row["batch"] for row in rows})
+    )
 
 
 def _rows(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
@@ -79,7 +89,11 @@ def _batched(row: dict[str, str]) -> Iterator[dict[str, Any]]:
     ):
         seconds = parse_number(row.get(name, ""))
         if prompt is not None and batch and count and seconds and seconds < 1e6:
-            yield {"problem": problem, "batch": batch, "duration_ns": max(1, round(1e9 * seconds / count))}
+            yield {
+                "problem": problem,
+                "batch": batch,
+                "duration_ns": max(1, round(1e9 * seconds / count)),
+            }
 
 
 def _prompt(row: dict[str, str]) -> Iterator[dict[str, Any]]:
@@ -90,7 +104,12 @@ def _prompt(row: dict[str, str]) -> Iterator[dict[str, Any]]:
     tokens, per_s, spread = whole(test[1], _MOST), parse_number(rate[1]), parse_number(rate[2])
     if not tokens or not per_s or spread is None or tokens / per_s > 1e6:
         return
-    named = [text for name, text in row.items() if name not in ("test", "t/s", "size", "params") and text]
+    named = [
+        text for name, text in row.items() if name not in ("test", "t/s", "size", "params") and text
+    ]
     problem = f"{', '.join(named)}, prompt{test[2] or ''}"[:_LONGEST_NAME]
-    times = {"duration_ns": max(1, round(1e9 * tokens / per_s)), "relative_spread": spread / per_s or None}
+    times = {
+        "duration_ns": max(1, round(1e9 * tokens / per_s)),
+        "relative_spread": spread / per_s or None,
+    }
     yield {"problem": problem, "batch": tokens, **times}

@@ -40,7 +40,10 @@ from .source import Source
 NAME = "PyTorch memory snapshot"
 
 _PICKLE = b"\x80"
-_CHANGES = {"alloc": (1, 0), "free_requested": (-1, 0)}  # of the bytes given out, and of those reserved
+_CHANGES = {
+    "alloc": (1, 0),
+    "free_requested": (-1, 0),
+}  # of the bytes given out, and of those reserved
 _CHANGES |= dict.fromkeys(("segment_alloc", "segment_map"), (0, 1))
 _CHANGES |= dict.fromkeys(("segment_free", "segment_unmap"), (0, -1))
 _INSTALLED = re.compile(r"(?:site|dist)-packages/|/lib/python3|^<")
@@ -57,13 +60,23 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     try:
         _write(snapshot, writer, options)
     except (IndexError, KeyError) as error:
-        raise CurvescopeError(f"it is a damaged memory snapshot ({error!r}); record it again.") from error
+        raise CurvescopeError(
+            f"it is a damaged memory snapshot ({error!r}); record it again."
+        ) from error
 
 
 def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Options) -> None:
     traces = snapshot.get("device_traces") or [[]]
-    device = max(range(len(traces)), key=lambda one: len(traces[one])) if options.device is None else options.device
-    events = [event for event in traces[device] if event["action"] in _CHANGES] if device < len(traces) else []
+    device = (
+        max(range(len(traces)), key=lambda one: len(traces[one]))
+        if options.device is None
+        else options.device
+    )
+    events = (
+        [event for event in traces[device] if event["action"] in _CHANGES]
+        if device < len(traces)
+        else []
+    )
     if not events:
         raise CurvescopeError(
             f"it has no events of GPU {device}: call torch.cuda.memory._record_memory_history() before the step."
@@ -72,23 +85,31 @@ def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Option
     spans = spans_of([])
     placement = place(spans)
     window = (0, 2 * len(events))
-    rows = peak_rows(spans, placement, np.zeros(0, np.int64), _allocations(segments, events), window)
+    rows = peak_rows(
+        spans, placement, np.zeros(0, np.int64), _allocations(segments, events), window
+    )
     writer.write("peaks", columns_of([{"batch": options.batch, **row} for row in rows]))
     times_us = [event["time_us"] for event in events if "time_us" in event] or [0]
     step = {"step": 0, "batch": options.batch, "round": 0, "index": 0, "profiled": True}
     describe_steps(writer, [{**step, "duration_ns": (times_us[-1] - times_us[0]) * 1000}], NO_STEP)
 
 
-def _allocations(segments: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> Allocations:
+def _allocations(
+    segments: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
+) -> Allocations:
     """The allocations, with numbers of events for times: between two, the tensors are known that the first one made."""
     sizes = [event["size"] for event in events] + [segment["total_size"] for segment in segments]
     if min(sizes) < 0:
         raise CurvescopeError("it has an event of less than 0 bytes; record it again.")
     check_total(sum(sizes))
     stacks = _Stacks()
-    changes = np.array([np.multiply(_CHANGES[one["action"]], one["size"]) for one in events], np.int64)
+    changes = np.array(
+        [np.multiply(_CHANGES[one["action"]], one["size"]) for one in events], np.int64
+    )
     blocks = list(_blocks(segments))
-    at_end = np.array([sum(size for _, size, _ in blocks), sum(segment["total_size"] for segment in segments)])
+    at_end = np.array(
+        [sum(size for _, size, _ in blocks), sum(segment["total_size"] for segment in segments)]
+    )
     levels = at_end - changes.sum(axis=0) + np.cumsum(changes, axis=0)
     freed_at: dict[int, int] = {}
     tensors = []
@@ -114,7 +135,9 @@ def _allocations(segments: Sequence[Mapping[str, Any]], events: Sequence[Mapping
 
 def _blocks(segments: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, Frames]]:
     """Address, size and stack of the blocks that are allocated at the end; old versions give no address of a block."""
-    for segment in {id(one["blocks"]): one for one in segments}.values():  # a snapshot may name one twice
+    for segment in {
+        id(one["blocks"]): one for one in segments
+    }.values():  # a snapshot may name one twice
         address = segment["address"]
         for block in segment["blocks"]:
             if block["state"] == "active_allocated":

@@ -27,7 +27,11 @@ _SPELLED_TIMES = {f"{unit}econd": factor for unit, factor in _TIMES.items()}
 
 
 def _prefixed(*units: str, base: float = 1000.0) -> dict[str, float]:
-    return {prefix + unit: base**power for unit in units for power, prefix in enumerate(("", "K", "M", "G", "T"))}
+    return {
+        prefix + unit: base**power
+        for unit in units
+        for power, prefix in enumerate(("", "K", "M", "G", "T"))
+    }
 
 
 NCU_UNITS = {
@@ -36,7 +40,11 @@ NCU_UNITS = {
     **_SPELLED_TIMES,
     **dict.fromkeys(("inst", "sector", "register/thread", "warp", "cycle", "inst/cycle", ""), 1.0),
     "%": 0.01,
-    **{f"{what}/{unit}": 1e9 / factor for what in ("byte", "cycle") for unit, factor in _SPELLED_TIMES.items()},
+    **{
+        f"{what}/{unit}": 1e9 / factor
+        for what in ("byte", "cycle")
+        for unit, factor in _SPELLED_TIMES.items()
+    },
 }
 NVPROF_UNITS = {**_prefixed("B", base=1024.0), **_TIMES, "%": 0.01, "": 1.0}
 _LISTS = ("capabilities", "multiplied_by")
@@ -52,7 +60,9 @@ class Metric:
     generation: str  # architectures with these metric names
     capabilities: tuple[str, ...]  # compute capabilities that the entry applies to; empty for all
     terms: Mapping[str, float]  # factor of each metric, by name
-    multiplied_by: tuple[str, ...]  # metrics that the sum is multiplied by, e.g. the duration of a rate
+    multiplied_by: tuple[
+        str, ...
+    ]  # metrics that the sum is multiplied by, e.g. the duration of a rate
     source: str  # reference for the meaning
 
     @property
@@ -66,7 +76,9 @@ def metrics() -> tuple[Metric, ...]:
     """The table, in order."""
     defaults = {"part": "", "capabilities": (), "multiplied_by": ()}
     entries = ({**defaults, **entry} for entry in load_toml("metrics.toml")["metric"])
-    return tuple(Metric(**entry | {name: tuple(entry[name]) for name in _LISTS}) for entry in entries)
+    return tuple(
+        Metric(**entry | {name: tuple(entry[name]) for name in _LISTS}) for entry in entries
+    )
 
 
 def load_toml(name: str) -> dict[str, Any]:
@@ -95,14 +107,18 @@ def wanted(tool: str, capability: str | None = None) -> list[str]:
     return list(dict.fromkeys(name for metric in first.values() for name in metric.names))
 
 
-def to_columns(tool: str, values: Mapping[str, float], capability: str | None = None) -> dict[str, float]:
+def to_columns(
+    tool: str, values: Mapping[str, float], capability: str | None = None
+) -> dict[str, float]:
     """Columns of `kernels` from the metrics of a kernel in B, ns and 1; counts are rounded, missing columns absent."""
     columns: dict[str, float] = {}
     for metric in _chosen(tool, frozenset(values), capability):
         amount = sum(factor * values[name] for name, factor in metric.terms.items())
         amount *= math.prod(values[name] for name in metric.multiplied_by)
         columns[metric.column] = columns.get(metric.column, 0.0) + amount
-    return {name: amount if name in _FRACTIONS else round(amount) for name, amount in columns.items()}
+    return {
+        name: amount if name in _FRACTIONS else round(amount) for name, amount in columns.items()
+    }
 
 
 def parts(tool: str, names: Collection[str], capability: str | None = None) -> list[str]:
@@ -115,7 +131,9 @@ def _chosen(tool: str, names: frozenset[str], capability: str | None) -> tuple[M
     """The first entry of each column and part that has all its metrics."""
     chosen: dict[tuple[str, str], Metric] = {}
     for metric in metrics():
-        fits = metric.tool == tool and (not metric.capabilities or capability in metric.capabilities)
+        fits = metric.tool == tool and (
+            not metric.capabilities or capability in metric.capabilities
+        )
         if fits and names.issuperset(metric.names):
             chosen.setdefault((metric.column, metric.part), metric)
     return tuple(chosen.values())

@@ -22,9 +22,23 @@ from .sqlite_tables import SqliteTables
 _ENTRIES, _EVENTS = "NVTX_PAYLOAD_SCHEMA_ENTRIES", "NVTX_EVENTS"
 _HEADER = struct.Struct("<IIIIQQ")
 # Formats of NVTX_PAYLOAD_ENTRY_TYPE_* (nvToolsExtPayload.h): int, longs, and integers and sizes of fixed width.
-_FORMATS = {5: "<i", 6: "<I", 7: "<q", 8: "<Q", 9: "<q", 10: "<Q", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
+_FORMATS = {
+    5: "<i",
+    6: "<I",
+    7: "<q",
+    8: "<Q",
+    9: "<q",
+    10: "<Q",
+    15: "<i",
+    16: "<I",
+    17: "<q",
+    18: "<Q",
+    22: "<Q",
+}
 _COMMUNICATOR, _RANKS, _MESSAGE = "NCCL communicator ID", "No. of ranks", "Message size [bytes]"
-_PER_RANK = frozenset({"AllGather", "ReduceScatter", "AlltoAll"})  # the message of a rank is one of so many parts
+_PER_RANK = frozenset(
+    {"AllGather", "ReduceScatter", "AlltoAll"}
+)  # the message of a rank is one of so many parts
 
 
 def nccl_columns(tables: SqliteTables, ranges: pa.Table) -> dict[str, pa.Array]:
@@ -35,7 +49,9 @@ def nccl_columns(tables: SqliteTables, ranges: pa.Table) -> dict[str, pa.Array]:
     rows: list[dict[str, Any]] = [{}] * ranges.num_rows
     started = np.isin(int_column(ranges, "start_ns"), [start for _, start in calls])
     for row in np.flatnonzero(started).tolist():
-        thread, start, name = (ranges[column][row].as_py() for column in ("thread_key", "start_ns", "name"))
+        thread, start, name = (
+            ranges[column][row].as_py() for column in ("thread_key", "start_ns", "name")
+        )
         if (thread, start) in calls:
             rows[row] = _facts(name, *calls[thread, start], ranks)
     types = {"collective": pa.string(), "message_bytes": pa.int64(), "group_size": pa.int32()}
@@ -43,7 +59,9 @@ def nccl_columns(tables: SqliteTables, ranges: pa.Table) -> dict[str, pa.Array]:
     return {name: pa.array([row.get(name) for row in rows], dtype) for name, dtype in types.items()}
 
 
-def _calls(tables: SqliteTables) -> tuple[dict[tuple[int, int], tuple[int | None, int]], dict[int, int]]:
+def _calls(
+    tables: SqliteTables,
+) -> tuple[dict[tuple[int, int], tuple[int | None, int]], dict[int, int]]:
     """Communicator and bytes of the calls with a message, by thread and start in ns; ranks of communicators."""
     calls: dict[tuple[int, int], tuple[int | None, int]] = {}
     ranks: dict[int, int] = {}
@@ -51,8 +69,13 @@ def _calls(tables: SqliteTables) -> tuple[dict[tuple[int, int], tuple[int | None
     fields: dict[tuple[int, int], dict[str, tuple[int, str]]] = {}
     for row in tables.read(_ENTRIES, {**numbers, "name": pa.string()}).to_pylist():
         if row["name"] in (_COMMUNICATOR, _RANKS, _MESSAGE) and (form := _FORMATS.get(row["type"])):
-            fields.setdefault((row["domainId"], row["schemaId"]), {})[row["name"]] = (row["offset"] or 0, form)
-    for start, thread, payload in tables.filled(_EVENTS, ("start", "globalTid"), "binaryData") if fields else ():
+            fields.setdefault((row["domainId"], row["schemaId"]), {})[row["name"]] = (
+                row["offset"] or 0,
+                form,
+            )
+    for start, thread, payload in (
+        tables.filled(_EVENTS, ("start", "globalTid"), "binaryData") if fields else ()
+    ):
         values = decode_payload(payload, fields)
         communicator, size = values.get(_COMMUNICATOR), values.get(_RANKS)
         if communicator is not None and size is not None and 0 < size < 1 << 31:
@@ -62,8 +85,12 @@ def _calls(tables: SqliteTables) -> tuple[dict[tuple[int, int], tuple[int | None
     return calls, ranks
 
 
-def _facts(name: str, communicator: int | None, message_bytes: int, ranks: Mapping[int, int]) -> dict[str, Any]:
-    what = collective(name) or ("SendRecv" if name in ("ncclSend", "ncclRecv") or between_two(name) else None)
+def _facts(
+    name: str, communicator: int | None, message_bytes: int, ranks: Mapping[int, int]
+) -> dict[str, Any]:
+    what = collective(name) or (
+        "SendRecv" if name in ("ncclSend", "ncclRecv") or between_two(name) else None
+    )
     group = None if communicator is None else ranks.get(communicator)
     parts = (group if what in _PER_RANK else 1) if what else None
     size = None if parts is None else parts * message_bytes
@@ -75,7 +102,9 @@ def _facts(name: str, communicator: int | None, message_bytes: int, ranks: Mappi
     }
 
 
-def decode_payload(payload: Any, fields: Mapping[tuple[int, int], Mapping[str, tuple[int, str]]]) -> dict[str, int]:
+def decode_payload(
+    payload: Any, fields: Mapping[tuple[int, int], Mapping[str, tuple[int, str]]]
+) -> dict[str, int]:
     """The values of a payload (blob or text) by name; empty for one that is damaged or of no known schema.
 
     Fields are offsets and formats by name, by domain and schema.

@@ -66,22 +66,40 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
                 rows.clear()
     if not count:
         error = _ERROR.search(source.text)
-        said = f"Nsight Compute says: {scrub(error[1].strip(), _LONGEST_ERROR)}" if error else "no kernel was profiled"
+        said = (
+            f"Nsight Compute says: {scrub(error[1].strip(), _LONGEST_ERROR)}"
+            if error
+            else "no kernel was profiled"
+        )
         if not error and not has_line(source.text, _HEADER, "Process ID"):
             profiled = _profiled(source)
-            said = f"{counted(profiled, 'kernel')} {'was' if profiled == 1 else 'were'} profiled" if profiled else said
+            said = (
+                f"{counted(profiled, 'kernel')} {'was' if profiled == 1 else 'were'} profiled"
+                if profiled
+                else said
+            )
             said += "; record with `ncu --csv --page raw --log-file FILE`"
-            said += ", or convert its report with `ncu --import REPORT --csv --page raw`" if profiled else ""
+            said += (
+                ", or convert its report with `ncu --import REPORT --csv --page raw`"
+                if profiled
+                else ""
+            )
             raise CurvescopeError(f"this is a log of Nsight Compute without a table of CSV; {said}")
         raise CurvescopeError(f"the table has no kernel; {said}")
     writer.write("kernels", pa.Table.from_pylist(rows, KERNELS.arrow))
     for name, number in lost.items():
         writer.count_lost(name, number)
-    missing = {"timeline": "kernels were replayed for metrics: they have durations, but no start times"}
-    missing["steps"] = "no timeline, so no steps; a profile of Nsight Systems of the same command has them"
+    missing = {
+        "timeline": "kernels were replayed for metrics: they have durations, but no start times"
+    }
+    missing["steps"] = (
+        "no timeline, so no steps; a profile of Nsight Systems of the same command has them"
+    )
     if (device := _device(described)) is not None:
         writer.update(device=device)
-    writer.update(missing=missing, profiler={"name": "Nsight Compute"}, flops_counted=sorted(parts) or None)
+    writer.update(
+        missing=missing, profiler={"name": "Nsight Compute"}, flops_counted=sorted(parts) or None
+    )
     describe_steps(writer, [], None)
 
 
@@ -91,7 +109,9 @@ def _profiled(source: Source) -> int:
         return sum(line.startswith(b'==PROF== Profiling "') for line in stream)
 
 
-def _kernels(rows: Iterator[list[str]], lost: Counter[str], described: dict[str, str]) -> Iterator[dict[str, Any]]:
+def _kernels(
+    rows: Iterator[list[str]], lost: Counter[str], described: dict[str, str]
+) -> Iterator[dict[str, Any]]:
     """Each kernel with its values by metric, in B, ns and 1; puts the attributes of the first device in `described`."""
     kernel: dict[str, Any] = {"key": None}
     for key, cells, measured in _measured(rows, lost):
@@ -111,7 +131,9 @@ def _kernels(rows: Iterator[list[str]], lost: Counter[str], described: dict[str,
         yield kernel
 
 
-def _measured(rows: Iterator[list[str]], lost: Counter[str]) -> Iterator[tuple[Any, dict[str, str], list[_Metric]]]:
+def _measured(
+    rows: Iterator[list[str]], lost: Counter[str]
+) -> Iterator[tuple[Any, dict[str, str], list[_Metric]]]:
     """Of each row the kernel that it belongs to, its cells by column, and known metrics: name, unit and value."""
     header, names = next(rows, []), metrics.known_names("ncu")
     known = [name for name in header if name in names or name.startswith(_ATTRIBUTE)]
@@ -123,7 +145,9 @@ def _measured(rows: Iterator[list[str]], lost: Counter[str]) -> Iterator[tuple[A
         elif len(row) != len(header):
             lost["metrics_unreadable"] += 1
         elif "Metric Name" in header:
-            name, unit, value = (cells.get(f"Metric {what}", "") for what in ("Name", "Unit", "Value"))
+            name, unit, value = (
+                cells.get(f"Metric {what}", "") for what in ("Name", "Unit", "Value")
+            )
             measured = [(name, unit, value)] if name in names or name.startswith(_ATTRIBUTE) else []
             yield (cells.get("ID"), cells.get("Process ID")), cells, measured
         else:
@@ -170,5 +194,8 @@ def _row(kernel: dict[str, Any], lost: Counter[str], parts: set[str]) -> dict[st
     }
     for what in ("Grid", "Block"):
         if (found := _TRIPLE.fullmatch(cells.get(f"{what} Size", ""))) is not None:
-            row |= {f"{what.lower()}_{axis}": whole(extent) for axis, extent in zip("xyz", found.groups(), strict=True)}
+            row |= {
+                f"{what.lower()}_{axis}": whole(extent)
+                for axis, extent in zip("xyz", found.groups(), strict=True)
+            }
     return row | columns

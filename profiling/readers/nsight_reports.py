@@ -20,7 +20,16 @@ from . import metrics
 from .ncu_csv import DEVICE_ATTRIBUTES
 
 # The columns of `ncu --csv` that are read.
-_COLUMNS = ("ID", "Process ID", "Kernel Name", "Grid Size", "Block Size", "CC", "Metric Name", "Metric Unit")
+_COLUMNS = (
+    "ID",
+    "Process ID",
+    "Kernel Name",
+    "Grid Size",
+    "Block Size",
+    "CC",
+    "Metric Name",
+    "Metric Unit",
+)
 _CAPABILITY = "device__attribute_compute_capability_"
 
 
@@ -28,10 +37,20 @@ def convert_report(report: Path, folder: Path) -> Path | None:
     """Convert a report of Nsight Systems or Nsight Compute with an installed tool; None if no tool can."""
     exported, table = folder / "profile.sqlite", folder / "profile.csv"
     if (nsys := shutil.which("nsys")) is not None:
-        command = [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={exported}", str(report)]
+        command = [
+            nsys,
+            "export",
+            "--type=sqlite",
+            "--force-overwrite=true",
+            f"--output={exported}",
+            str(report),
+        ]
         if printed_by(command) is not None and exported.exists():
             return exported
-    if printed_by(python_command(__name__, "write_table", report, table)) is not None and table.exists():
+    if (
+        printed_by(python_command(__name__, "write_table", report, table)) is not None
+        and table.exists()
+    ):
         return table
     ncu = shutil.which("ncu")
     if ncu and (printed := printed_by([ncu, "--import", str(report), "--csv", "--page=raw"])):
@@ -57,10 +76,19 @@ def _rows(report: Any) -> Iterator[list[Any]]:
             action = of_range.action_by_idx(index)
             present = set(action.metric_names())
 
-            def integers(*names: str, action: Any = action, present: set[str] = present) -> list[int]:
-                return [int(action.metric_by_name(n).as_uint64()) for n in names] if present.issuperset(names) else []
+            def integers(
+                *names: str, action: Any = action, present: set[str] = present
+            ) -> list[int]:
+                return (
+                    [int(action.metric_by_name(n).as_uint64()) for n in names]
+                    if present.issuperset(names)
+                    else []
+                )
 
-            sizes = [integers(*(f"launch__{what}_dim_{axis}" for axis in "xyz")) for what in ("grid", "block")]
+            sizes = [
+                integers(*(f"launch__{what}_dim_{axis}" for axis in "xyz"))
+                for what in ("grid", "block")
+            ]
             capability = ".".join(map(str, integers(f"{_CAPABILITY}major", f"{_CAPABILITY}minor")))
             texts = [f"({', '.join(map(str, size))})" if size else "" for size in sizes]
             about = [number, 0, action.name(), *texts, capability]
@@ -72,7 +100,15 @@ def _rows(report: Any) -> Iterator[list[Any]]:
             number += 1
             for name in sorted(known & present) or [""]:
                 metric = action.metric_by_name(name) if name else None
-                yield [*about, name, *((metric.unit(), repr(metric.as_double())) if metric is not None else ("", ""))]
+                yield [
+                    *about,
+                    name,
+                    *(
+                        (metric.unit(), repr(metric.as_double()))
+                        if metric is not None
+                        else ("", "")
+                    ),
+                ]
 
 
 def printed_by(command: Sequence[str]) -> bytes | None:

@@ -28,11 +28,21 @@ NAME = "Nsight Systems CSV (cuda_gpu_trace)"
 _HEADER = re.compile(r'^"?Start ?\(\w+\)"?,"?Duration ?\(\w+\)"?,"?CorrId', re.MULTILINE)
 _SUMMARY = re.compile(r'^"?Time ?\(%\)"?,"?Total Time ?\(\w+\)"?,', re.MULTILINE)
 _UNIT = re.compile(r"\((\w+)\)")
-_NANOSECONDS = {"ns": 1, "us": 1000, "ms": 10**6, "s": 10**9, "nsec": 1, "usec": 1000, "msec": 10**6, "sec": 10**9}
+_NANOSECONDS = {
+    "ns": 1,
+    "us": 1000,
+    "ms": 10**6,
+    "s": 10**9,
+    "nsec": 1,
+    "usec": 1000,
+    "msec": 10**6,
+    "sec": 10**9,
+}
 _DEVICE = re.compile(r"(.*\S) ?\((\d{1,4})\)")
 _COPY = re.compile(r"\[CUDA (memcpy|memset)(?: (\w)\w*-?to-?(\w))?")
 _EXPORT = (
-    "`nsys stats --report cuda_gpu_trace --format csv FILE`, or better `nsys export --type sqlite FILE`, writes it."
+    "`nsys stats --report cuda_gpu_trace --format csv FILE`, or better "
+    "`nsys export --type sqlite FILE`, writes it."
 )
 _MISSING = {
     "ranges": "the table has no ranges, so no layers; import the SQLite export of the report",
@@ -61,7 +71,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         writer.count_lost(name, count)
     device = {"name": names[0]} if names else None
     writer.update(device=device, profiler={"name": "Nsight Systems"}, missing=_MISSING)
-    assemble(profile_of_tables("nsys", *map(table_of_rows, ((), (), kernels, memory))), writer, options)
+    assemble(
+        profile_of_tables("nsys", *map(table_of_rows, ((), (), kernels, memory))), writer, options
+    )
 
 
 def _rows(rows: Iterator[list[str]], lost: Counter[str]) -> Iterator[dict[str, Any]]:
@@ -71,7 +83,9 @@ def _rows(rows: Iterator[list[str]], lost: Counter[str]) -> Iterator[dict[str, A
     factors = {name: _NANOSECONDS.get(unit) for name, unit in zip(names, units, strict=True)}
     for cells in rows:
         cell = dict(zip(names, cells, strict=False))
-        start, duration = (_time(cell.get(name, ""), factors.get(name)) for name in ("Start", "Duration"))
+        start, duration = (
+            _time(cell.get(name, ""), factors.get(name)) for name in ("Start", "Duration")
+        )
         name = cell.get("Name", "")
         if len(cells) != len(names) or start is None or duration is None or not name:
             lost["rows_unreadable"] += 1
@@ -91,7 +105,9 @@ def _rows(rows: Iterator[list[str]], lost: Counter[str]) -> Iterator[dict[str, A
         else:
             row |= {"name": scrub(name) or "?", "registers_per_thread": whole(cell.get("Reg/Trd"))}
             for what, short in (("grid", "Grd"), ("block", "Blk")):
-                row |= {f"{what}_{axis}": whole(cell.get(f"{short}{axis.upper()}")) for axis in "xyz"}
+                row |= {
+                    f"{what}_{axis}": whole(cell.get(f"{short}{axis.upper()}")) for axis in "xyz"
+                }
         yield row
 
 
@@ -99,4 +115,8 @@ def _time(text: str, factor: int | None) -> int | None:
     """Nanoseconds; None for other text, or an unknown unit."""
     exact = whole(text, LATEST_NS)  # a float has 53 bits
     number = parse_number(text) if exact is None else exact
-    return None if number is None or factor is None else whole(round(number * factor), LATEST_NS // 2 - 1)
+    return (
+        None
+        if number is None or factor is None
+        else whole(round(number * factor), LATEST_NS // 2 - 1)
+    )

@@ -42,18 +42,32 @@ _CATEGORY, _MARK, _PUSH_POP, _START_END, _DOMAIN = 33, 34, 59, 60, 75
 _KINDS = {_MARK: "mark", _PUSH_POP: "push_pop", _START_END: "start_end"}
 _WORK = {**WORK, "process": "globalPid", "graph_node_id": "graphNodeId"}
 _GRAPH_NODES = "CUDA_GRAPH_NODE_EVENTS"  # creations of nodes; those with an original are clones
-_KERNEL_NAMES = ("demangledName", "shortName", "mangledName")  # the first that the table has is read
+_KERNEL_NAMES = (
+    "demangledName",
+    "shortName",
+    "mangledName",
+)  # the first that the table has is read
 _MACHINE = ("TARGET_INFO_", "ENUM_NSYS_", "OSRT_", "SCHED_EVENTS")
 _I64, _TEXT = pa.int64(), pa.string()
 
 
 def recognises(source: Source) -> bool:
     tables = source.tables
-    known = (_KERNEL, _COPY, _RUNTIME, _NVTX, "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME")
+    known = (
+        _KERNEL,
+        _COPY,
+        _RUNTIME,
+        _NVTX,
+        "META_DATA_EXPORT",
+        "EXPORT_META_DATA",
+        "TARGET_INFO_SESSION_START_TIME",
+    )
     if tables is None or "StringIds" not in tables:
         return False
     # One in which nothing was traced has facts of the machine only.
-    return any(name in tables for name in known) or any(name.startswith(_MACHINE) for name in tables)
+    return any(name in tables for name in known) or any(
+        name.startswith(_MACHINE) for name in tables
+    )
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
@@ -80,7 +94,9 @@ class _Export:
         low, high = (int(self._string_ids[0]), int(self._string_ids[-1])) if len(order) else (0, -1)
         self._id_range = low, high
         self._position: Ints | None = None  # by id - low; the last entry stands for unknown ids
-        if high - low < 4 * len(order) + 1024:  # profilers number strings in sequence: a lookup beats a search
+        if (
+            high - low < 4 * len(order) + 1024
+        ):  # profilers number strings in sequence: a lookup beats a search
             self._position = np.full(high - low + 2, -1, np.int64)
             self._position[self._string_ids[::-1] - low] = np.arange(len(order))[::-1]
         self._code = np.full(len(order) + 1, -1, np.int32)  # by position: index into `_texts`
@@ -107,7 +123,9 @@ class _Export:
         elif not tables.about(_RUNTIME):
             missing["api_calls"] = f"no call in {_RUNTIME}: kernels cannot be joined to ranges"
         if not tables.about(_NVTX):
-            missing["ranges"] = f"no range in {_NVTX}: layer and phase are unknown; record with `--trace=cuda,nvtx`"
+            missing["ranges"] = (
+                f"no range in {_NVTX}: layer and phase are unknown; record with `--trace=cuda,nvtx`"
+            )
         return missing
 
     def version(self) -> dict[str, str] | None:
@@ -123,18 +141,28 @@ class _Export:
 
     def device(self) -> dict[str, Any] | None:
         """The device of the first kernel; None if unknown."""
-        name = next((n for n in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU") if n in self._tables), None)
+        name = next(
+            (n for n in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU") if n in self._tables), None
+        )
         if name is None:
             return None
         numbers = ["id", "cuDevice", "smCount", "computeMajor", "computeMinor"]
         numbers += ["totalMemory", "memoryBandwidth", "clockRate"]
         rows = self._tables.read(name, {**dict.fromkeys(numbers, _I64), "name": _TEXT}).to_pylist()
-        used = next((t["deviceId"][0].as_py() for t in self._tables.scan(_KERNEL, {"deviceId": _I64})), None)
-        rows = [row for row in rows if row["smCount"]]  # a list of GPUs may contain some without CUDA
-        cuda = self._tables.read("TARGET_INFO_CUDA_DEVICE", {"gpuId": _I64, "cudaId": _I64}).to_pylist()
+        used = next(
+            (t["deviceId"][0].as_py() for t in self._tables.scan(_KERNEL, {"deviceId": _I64})), None
+        )
+        rows = [
+            row for row in rows if row["smCount"]
+        ]  # a list of GPUs may contain some without CUDA
+        cuda = self._tables.read(
+            "TARGET_INFO_CUDA_DEVICE", {"gpuId": _I64, "cudaId": _I64}
+        ).to_pylist()
         gpu_of = {row["cudaId"]: row["gpuId"] for row in cuda}
         candidates = [row for row in rows if row["id"] == gpu_of.get(used)]
-        candidates = candidates or [row for row in rows if used is not None and row["cuDevice"] == used]
+        candidates = candidates or [
+            row for row in rows if used is not None and row["cuDevice"] == used
+        ]
         if not candidates and len({row["name"] for row in rows}) == 1:
             candidates = rows
         if not candidates:
@@ -151,15 +179,36 @@ class _Export:
 
     def write_allocations(self, writer: RecordingWriter) -> None:
         """Write allocations and frees of device memory, if they were recorded."""
-        wanted = dict.fromkeys(("start", "deviceId", "address", "bytes", "memoryOperationType"), _I64)
+        wanted = dict.fromkeys(
+            ("start", "deviceId", "address", "bytes", "memoryOperationType"), _I64
+        )
         for batch in self._tables.scan("CUDA_GPU_MEMORY_USAGE_EVENTS", wanted):
-            batch = batch.filter(pc.field("memoryOperationType").isin([0, 1]) & pc.field("start").is_valid())
+            batch = batch.filter(
+                pc.field("memoryOperationType").isin([0, 1]) & pc.field("start").is_valid()
+            )
             kind = pa.array(["allocate", "free"]).take(batch["memoryOperationType"])
-            columns = {"kind": kind, "start_ns": batch["start"], "bytes": batch["bytes"], "device": batch["deviceId"]}
-            writer.write("memory", {**columns, "address": batch["address"], "source": ["nsys"] * batch.num_rows})
+            columns = {
+                "kind": kind,
+                "start_ns": batch["start"],
+                "bytes": batch["bytes"],
+                "device": batch["deviceId"],
+            }
+            writer.write(
+                "memory",
+                {**columns, "address": batch["address"], "source": ["nsys"] * batch.num_rows},
+            )
 
     def _ranges(self) -> pa.Table:
-        columns = ("start", "end", "eventType", "globalTid", "textId", "domainId", "category", "color")
+        columns = (
+            "start",
+            "end",
+            "eventType",
+            "globalTid",
+            "textId",
+            "domainId",
+            "category",
+            "color",
+        )
         numbers = dict.fromkeys(columns, _I64)
         domains: dict[int, str] = {}
         categories: dict[tuple[int, int], str] = {}
@@ -196,7 +245,9 @@ class _Export:
             {
                 "name": self._range_names(batch),
                 "start_ns": batch["start"],
-                "end_ns": pc.if_else(pc.equal(batch["eventType"], _MARK), batch["start"], batch["end"]),
+                "end_ns": pc.if_else(
+                    pc.equal(batch["eventType"], _MARK), batch["start"], batch["end"]
+                ),
                 **_place(batch["globalTid"]),
                 "kind": pa.array(list(_KINDS.values()), _TEXT).take(kind),
                 "color_argb": batch["color"],
@@ -207,7 +258,9 @@ class _Export:
 
     def _range_names(self, batch: pa.Table) -> pa.Array:
         positions = self._positions(batch["textId"])
-        if not positions.null_count and batch["text"].null_count == len(positions):  # every name is a string id
+        if not positions.null_count and batch["text"].null_count == len(
+            positions
+        ):  # every name is a string id
             return pa.DictionaryArray.from_arrays(positions.cast(pa.int32()), self._strings)
         name = pc.coalesce(batch["text"], self._strings.take(positions))
         return pc.fill_null(name, "").dictionary_encode()
@@ -218,7 +271,11 @@ class _Export:
         kind, stream, event = (int_column(table, name) for name in wanted[2:])
         # The export writes the type of an event for cudaDeviceSynchronize, too, but no event.
         whole = (kind == EVENT) & (event == NO_NUMBER) & (stream == NO_NUMBER)
-        return Waits(_call_number(table["globalPid"], table["correlationId"]), np.where(whole, CONTEXT, kind), stream)
+        return Waits(
+            _call_number(table["globalPid"], table["correlationId"]),
+            np.where(whole, CONTEXT, kind),
+            stream,
+        )
 
     def _launches(self) -> Iterator[pa.Table]:
         waits = self._waits()
@@ -253,7 +310,9 @@ class _Export:
     def _work(self, found: Columns) -> pa.Table:
         """Device work with its process and, for work of CUDA graphs, the capture of its node."""
         table = pa.table({**found, "process": _process(found["process"])})
-        captured = self._graph_nodes.columns(int_column(table, "process"), int_column(table, "graph_node_id"))
+        captured = self._graph_nodes.columns(
+            int_column(table, "process"), int_column(table, "graph_node_id")
+        )
         return pa.table({**dict(zip(table.column_names, table.columns, strict=True)), **captured})
 
     def _read_graph_nodes(self) -> GraphNodes:
@@ -299,7 +358,9 @@ def _of_kind(batch: pa.Table, kinds: Collection[int]) -> pa.Table:
 
 def _call_number(global_id: pa.ChunkedArray, correlation_id: pa.ChunkedArray) -> Ints:
     """A number for each pair of process and correlation id; unique, since a correlation id has 32 bits."""
-    process, correlation = (np.asarray(pc.fill_null(one, 0)) for one in (_process(global_id), correlation_id))
+    process, correlation = (
+        np.asarray(pc.fill_null(one, 0)) for one in (_process(global_id), correlation_id)
+    )
     return np.asarray(process << 32 | (correlation & 0xFFFF_FFFF), np.int64)
 
 

@@ -33,12 +33,21 @@ NAME = "nvprof SQLite file"
 
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 _KERNELS = (f"{_PREFIX}CONCURRENT_KERNEL", f"{_PREFIX}KERNEL")
-_COPIES = ((f"{_PREFIX}MEMCPY", "memcpy"), (f"{_PREFIX}MEMCPY2", "memcpy"), (f"{_PREFIX}MEMSET", "memset"))
+_COPIES = (
+    (f"{_PREFIX}MEMCPY", "memcpy"),
+    (f"{_PREFIX}MEMCPY2", "memcpy"),
+    (f"{_PREFIX}MEMSET", "memset"),
+)
 _UNIFIED = f"{_PREFIX}UNIFIED_MEMORY_COUNTER"
 # CUpti_ActivityUnifiedMemoryCounterKind of the counters that are migrations, and the column with their GPU.
 _MIGRATIONS = {1: ("HtoD", "dstId"), 2: ("DtoH", "srcId"), 8: ("DtoD", "dstId")}
-_CALLS = {"runtime": f"{_PREFIX}RUNTIME", "driver": f"{_PREFIX}DRIVER"}  # also the tables of cupti_calls.toml
-_MARKER, _METRIC, _EVENT, _DEVICE = (f"{_PREFIX}{name}" for name in ("MARKER", "METRIC", "EVENT", "DEVICE"))
+_CALLS = {
+    "runtime": f"{_PREFIX}RUNTIME",
+    "driver": f"{_PREFIX}DRIVER",
+}  # also the tables of cupti_calls.toml
+_MARKER, _METRIC, _EVENT, _DEVICE = (
+    f"{_PREFIX}{name}" for name in ("MARKER", "METRIC", "EVENT", "DEVICE")
+)
 _MARKER_DATA = f"{_PREFIX}MARKER_DATA"
 # CUpti_ActivityFlag of markers, and CUpti_ActivityObjectKind of the object they belong to.
 _INSTANT, _START, _END = 1, 2, 4
@@ -51,7 +60,11 @@ _I64, _TEXT, _BYTES = pa.int64(), pa.string(), pa.binary()
 
 def recognises(source: Source) -> bool:
     tables = source.tables
-    return tables is not None and "StringTable" in tables and any(name.startswith(_PREFIX) for name in tables)
+    return (
+        tables is not None
+        and "StringTable" in tables
+        and any(name.startswith(_PREFIX) for name in tables)
+    )
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
@@ -76,7 +89,15 @@ class _File:
         """The neutral tables."""
         count = sum(map(self._tables.count, (*_KERNELS, *(name for name, _ in _COPIES), _UNIFIED)))
         ranges, launches = self._ranges(), self._launches()
-        return Profile("nvprof", ranges, lambda: iter([launches]), self._kernels, self._memory, count, self._replayed)
+        return Profile(
+            "nvprof",
+            ranges,
+            lambda: iter([launches]),
+            self._kernels,
+            self._memory,
+            count,
+            self._replayed,
+        )
 
     def missing(self) -> dict[str, str]:
         """Missing data by name, with the consequence."""
@@ -91,7 +112,9 @@ class _File:
         elif not calls:
             missing["api_calls"] = "no CUDA API call: kernels cannot be joined to ranges"
         if self._replayed:
-            missing["timeline"] = "kernels were replayed for metrics: they have durations, but no start times"
+            missing["timeline"] = (
+                "kernels were replayed for metrics: they have durations, but no start times"
+            )
         if not self._tables.count(_MARKER):
             missing["ranges"] = "no NVTX range: layer and phase are unknown"
         return missing
@@ -104,12 +127,24 @@ class _File:
     def device(self) -> dict[str, Any] | None:
         """The device of the first kernel; None if unknown."""
         numbers = ["id", "name", "computeCapabilityMajor", "computeCapabilityMinor"]
-        numbers += ["numMultiprocessors", "globalMemorySize", "globalMemoryBandwidth", "coreClockRate"]
+        numbers += [
+            "numMultiprocessors",
+            "globalMemorySize",
+            "globalMemoryBandwidth",
+            "coreClockRate",
+        ]
         rows = self._tables.read(_DEVICE, dict.fromkeys(numbers, _I64)).to_pylist()
         used = next(
-            (t["deviceId"][0].as_py() for k in _KERNELS for t in self._tables.scan(k, {"deviceId": _I64})), None
+            (
+                t["deviceId"][0].as_py()
+                for k in _KERNELS
+                for t in self._tables.scan(k, {"deviceId": _I64})
+            ),
+            None,
         )
-        facts = next((row for row in rows if row["id"] == used or (used is None and len(rows) == 1)), None)
+        facts = next(
+            (row for row in rows if row["id"] == used or (used is None and len(rows) == 1)), None
+        )
         if facts is None:
             return None
         bandwidth, clock = facts["globalMemoryBandwidth"], facts["coreClockRate"]
@@ -125,7 +160,9 @@ class _File:
     def _ranges(self) -> pa.Table:
         wanted = dict.fromkeys(("flags", "timestamp", "id", "objectKind", "name", "domain"), _I64)
         table = self._tables.read(_MARKER, {**wanted, "objectId": _BYTES})
-        flags, ids, time = (pc.fill_null(table[name], 0).to_numpy() for name in ("flags", "id", "timestamp"))
+        flags, ids, time = (
+            pc.fill_null(table[name], 0).to_numpy() for name in ("flags", "id", "timestamp")
+        )
         starts, ends = np.flatnonzero(flags & _START), np.flatnonzero(flags & _END)
         starts, ends = (rows[np.lexsort((time[rows], ids[rows]))] for rows in (starts, ends))
         # The first end with a range's number; numbers are not reused.
@@ -142,8 +179,12 @@ class _File:
         rows, end, open_ = rows[order], end[order], open_[order]
         picked = table.take(pa.array(rows))
         color, payload = self._marker_data(ids[rows])
-        of_thread = pc.fill_null(pc.equal(picked["objectKind"], _OF_THREAD), False).to_numpy().astype(bool)
-        kind = np.where(flags[rows] & _START == 0, "mark", np.where(of_thread, "push_pop", "start_end"))
+        of_thread = (
+            pc.fill_null(pc.equal(picked["objectKind"], _OF_THREAD), False).to_numpy().astype(bool)
+        )
+        kind = np.where(
+            flags[rows] & _START == 0, "mark", np.where(of_thread, "push_pop", "start_end")
+        )
         thread = _threads(picked["objectId"].to_pylist())
         domains = [self._strings.get(d) if d else None for d in picked["domain"].to_pylist()]
         return pa.table(
@@ -164,25 +205,37 @@ class _File:
         """Colour and payload of markers by their numbers; null if absent."""
         wanted = dict.fromkeys(("id", "flags", "color", "payloadKind"), _I64)
         rows = self._tables.read(_MARKER_DATA, {**wanted, "payload": _BYTES}).to_pylist()
-        of_id = {row["id"]: row for row in reversed(rows)}  # the first of two with one number counts, as for ranges
+        of_id = {
+            row["id"]: row for row in reversed(rows)
+        }  # the first of two with one number counts, as for ranges
         found = [of_id.get(number, {}) for number in ids.tolist()] if of_id else [{}] * len(ids)
         colors = [row.get("color") if (row.get("flags") or 0) & _ARGB else None for row in found]
         payloads = [_payload(row.get("payloadKind"), row.get("payload")) for row in found]
         # Stored as signed 32 bits.
-        return pa.array([None if c is None else c & 0xFFFFFFFF for c in colors], _I64), pa.array(payloads, _TEXT)
+        return pa.array([None if c is None else c & 0xFFFFFFFF for c in colors], _I64), pa.array(
+            payloads, _TEXT
+        )
 
     def _launches(self) -> pa.Table:
-        wanted = dict.fromkeys(("cbid", "start", "end", "threadId", "correlationId", "returnValue"), _I64)
+        wanted = dict.fromkeys(
+            ("cbid", "start", "end", "threadId", "correlationId", "returnValue"), _I64
+        )
         known = load_toml("cupti_calls.toml")
         tables, codes = [], []
         names: list[str] = []
         for api, table in _CALLS.items():
             tables.append(self._tables.read(table, wanted))
-            distinct, code = np.unique(pc.fill_null(tables[-1]["cbid"], 0).to_numpy(), return_inverse=True)
+            distinct, code = np.unique(
+                pc.fill_null(tables[-1]["cbid"], 0).to_numpy(), return_inverse=True
+            )
             codes.append(code + len(names))
-            names += [known[api].get(str(number), f"{api} call {number}") for number in distinct.tolist()]
+            names += [
+                known[api].get(str(number), f"{api} call {number}") for number in distinct.tolist()
+            ]
         calls = pa.concat_tables(tables)
-        thread = pc.bit_wise_and(pc.fill_null(calls["threadId"], 0), 0xFFFFFFFF)  # stored as signed 32 bits
+        thread = pc.bit_wise_and(
+            pc.fill_null(calls["threadId"], 0), 0xFFFFFFFF
+        )  # stored as signed 32 bits
         code = pa.array(np.concatenate(codes).astype(np.int32))
         return pa.table(
             {
@@ -212,12 +265,17 @@ class _File:
 
     def _migrations(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         """Migrations of unified memory as memcpys: no call of the program started them, and they have no stream."""
-        wanted = dict.fromkeys(("counterKind", "value", "start", "end", "address", "srcId", "dstId"), _I64)
+        wanted = dict.fromkeys(
+            ("counterKind", "value", "start", "end", "address", "srcId", "dstId"), _I64
+        )
         for batch in self._tables.scan(_UNIFIED, wanted):
             for number, (kind, device) in _MIGRATIONS.items():
                 rows = batch.filter(pc.equal(batch["counterKind"], number))
                 known = {"start_ns": rows["start"], "end_ns": rows["end"], "device": rows[device]}
-                known |= {name: pa.nulls(rows.num_rows, _I64) for name in ("context", "stream", "correlation_id")}
+                known |= {
+                    name: pa.nulls(rows.num_rows, _I64)
+                    for name in ("context", "stream", "correlation_id")
+                }
                 if needed is None:
                     known |= {"bytes": rows["value"], "address": rows["address"]}
                 else:
@@ -247,4 +305,6 @@ def _payload(kind: int | None, value: bytes | None) -> str | None:
 
 def _threads(objects: list[bytes | None]) -> pa.Array:
     """Threads of marker objects: process and thread in 32 bits each, little-endian; null if malformed."""
-    return pa.array([int.from_bytes(o[4:8], "little") if o and len(o) >= 8 else None for o in objects], _I64)
+    return pa.array(
+        [int.from_bytes(o[4:8], "little") if o and len(o) >= 8 else None for o in objects], _I64
+    )

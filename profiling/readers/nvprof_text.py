@@ -30,14 +30,19 @@ from .values import whole
 NAME = "nvprof output"
 
 _BANNER = re.compile(
-    r"^==+\d*=*\s*(?:NVPROF is profiling|Profiling (?:application|result)|(?:Metric|Event) result)", re.M
+    r"^==+\d*=*\s*(?:NVPROF is profiling|Profiling (?:application|result)|(?:Metric|Event) result)",
+    re.M,
 )
 _TRACE_CSV = re.compile(r'^"?Start"?,"?Duration"?,', re.MULTILINE)
 _TRACE_TEXT = re.compile(r"^\s*Start\s+Duration\s+.*\bName\s*$", re.MULTILINE)
 _METRICS_CSV = re.compile(r'^"?Device"?,"?Kernel"?,"?Invocations"?,"?Metric Name"?', re.MULTILINE)
-_METRICS_TEXT = re.compile(r"^Invocations\s+Metric Name\s+Metric Description\s+Min\s+Max\s+Avg\s*$", re.MULTILINE)
+_METRICS_TEXT = re.compile(
+    r"^Invocations\s+Metric Name\s+Metric Description\s+Min\s+Max\s+Avg\s*$", re.MULTILINE
+)
 _LAUNCH_METRICS_CSV = re.compile(r'^"?Device"?,"?Context"?,"?Stream"?,"?Kernel"?,', re.MULTILINE)
-_SUMMARY = re.compile(r'^(?:"?Type"?,)?"?Time\(%\)"?,|^\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls', re.MULTILINE)
+_SUMMARY = re.compile(
+    r'^(?:"?Type"?,)?"?Time\(%\)"?,|^\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls', re.MULTILINE
+)
 _HEADERS = (_TRACE_CSV, _TRACE_TEXT, _METRICS_CSV, _METRICS_TEXT, _LAUNCH_METRICS_CSV)
 
 _DROPPED = re.compile(r"==+\d*=* Warning: (\d{1,15}) records have invalid timestamps")
@@ -48,7 +53,10 @@ _DEVICE = re.compile(r"(.*) \((\d{1,5})\)")
 _CORRELATION = re.compile(r" \[(\d{1,18})\]$")
 _TRIPLE = re.compile(r"\((\d{1,10}) (\d{1,10}) (\d{1,10})\)")
 _COPY = re.compile(r"\[(?:CUDA|Unified Memory) memcpy (\w+)\]", re.IGNORECASE)
-_COPY_KINDS = {kind: kind for kind in ("HtoD", "DtoH", "DtoD", "HtoH", "PtoP")} | {"HtoA": "HtoD", "AtoH": "DtoH"}
+_COPY_KINDS = {kind: kind for kind in ("HtoD", "DtoH", "DtoD", "HtoH", "PtoP")} | {
+    "HtoA": "HtoD",
+    "AtoH": "DtoH",
+}
 _COLUMNS = {
     **{f"{what} {axis}": f"{what}_{axis}".lower() for what in ("Grid", "Block") for axis in "XYZ"},
     "Registers Per Thread": "registers_per_thread",
@@ -61,7 +69,9 @@ _BATCH_ROWS = 50_000
 
 
 def recognises(source: Source) -> bool:
-    return _BANNER.search(source.text) is not None or any(header.search(source.text) for header in _HEADERS)
+    return _BANNER.search(source.text) is not None or any(
+        header.search(source.text) for header in _HEADERS
+    )
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
@@ -73,7 +83,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         if _SUMMARY.search(source.text):
             summary = "the file has only a summary, without single kernels"
         said = f" nvprof says: {reader.said}" if reader.said else ""
-        raise CurvescopeError(f"{summary}; record with `nvprof --csv --print-gpu-trace` or `--csv --metrics …`.{said}")
+        raise CurvescopeError(
+            f"{summary}; record with `nvprof --csv --print-gpu-trace` or `--csv --metrics …`.{said}"
+        )
     reader.finish()
 
 
@@ -127,9 +139,13 @@ class _Output:
             self._writer.count_lost(name, count)
         device = None if self._device is None else {"name": self._device}
         counted = sorted(self._parts) or None
-        self._writer.update(device=device, missing=missing, profiler={"name": "nvprof"}, flops_counted=counted)
+        self._writer.update(
+            device=device, missing=missing, profiler={"name": "nvprof"}, flops_counted=counted
+        )
         if self._kernels or self._memory:
-            tables = map(table_of_rows, ((), (), self._kernels, self._memory))  # no ranges, no API calls
+            tables = map(
+                table_of_rows, ((), (), self._kernels, self._memory)
+            )  # no ranges, no API calls
             assemble(profile_of_tables("nvprof", *tables), self._writer, self._options)
         else:
             describe_steps(self._writer, [], None)
@@ -143,7 +159,11 @@ class _Output:
             if len(cells) != len(header):
                 self._lost["rows_unreadable"] += 1
                 continue
-            row = {name: cell for name, cell in zip(header, cells, strict=True) if cell not in ("", "-")}
+            row = {
+                name: cell
+                for name, cell in zip(header, cells, strict=True)
+                if cell not in ("", "-")
+            }
             self._take(row, units)
 
     def _take(self, row: dict[str, str], units: dict[str, str]) -> None:
@@ -161,7 +181,11 @@ class _Output:
             self._lost["rows_of_other_kinds"] += 1
             return
         begin = round(start)
-        columns: dict[str, Any] = {"start_ns": begin, "end_ns": begin + round(duration), **self._take_device(device)}
+        columns: dict[str, Any] = {
+            "start_ns": begin,
+            "end_ns": begin + round(duration),
+            **self._take_device(device),
+        }
         for theirs, ours in _COLUMNS.items():
             if (number := value(theirs)) is not None and number < 1 << 31:
                 columns[ours] = int(number)
@@ -176,10 +200,17 @@ class _Output:
             return
         for what in ("Grid", "Block"):
             if (triple := _TRIPLE.fullmatch(row.get(f"{what} Size", ""))) is not None:
-                columns |= {f"{what.lower()}_{axis}": int(n) for axis, n in zip("xyz", triple.groups(), strict=True)}
-        shared = [value(*names) for names in (("Static SMem", "SSMem*"), ("Dynamic SMem", "DSMem*"))]
+                columns |= {
+                    f"{what.lower()}_{axis}": int(n)
+                    for axis, n in zip("xyz", triple.groups(), strict=True)
+                }
+        shared = [
+            value(*names) for names in (("Static SMem", "SSMem*"), ("Dynamic SMem", "DSMem*"))
+        ]
         if None not in shared:
-            columns["shared_memory_bytes"] = round(sum(number for number in shared if number is not None))
+            columns["shared_memory_bytes"] = round(
+                sum(number for number in shared if number is not None)
+            )
         if (correlation := _CORRELATION.search(name)) is not None:
             columns["correlation_id"] = int(correlation[1])
             name = name[: correlation.start()]
@@ -193,7 +224,9 @@ class _Output:
 
     def _metrics(self, rows: Iterator[dict[str, str]]) -> None:
         """Read rows of one metric of one kernel each; those of a kernel are consecutive."""
-        for key, of_kernel in groupby(rows, lambda row: (row.get("Device"), row.get("Kernel"), row.get("Invocations"))):
+        for key, of_kernel in groupby(
+            rows, lambda row: (row.get("Device"), row.get("Kernel"), row.get("Invocations"))
+        ):
             measured = ((row.get("Metric Name", ""), row.get("Avg", "")) for row in of_kernel)
             self._measured_kernel(*key, self._values(measured))
 
@@ -210,12 +243,20 @@ class _Output:
 
     def _values(self, measured: Iterable[tuple[str, str]]) -> dict[str, float]:
         """The known metrics by name."""
-        found = {name: _parse_value(text) for name, text in measured if name in metrics.known_names("nvprof")}
+        found = {
+            name: _parse_value(text)
+            for name, text in measured
+            if name in metrics.known_names("nvprof")
+        }
         self._lost["metrics_unreadable"] += list(found.values()).count(None)
         return {name: value for name, value in found.items() if value is not None}
 
     def _measured_kernel(
-        self, device: str | None, kernel: str | None, invocations: str | None, values: dict[str, float]
+        self,
+        device: str | None,
+        kernel: str | None,
+        invocations: str | None,
+        values: dict[str, float],
     ) -> None:
         count = whole(invocations, _MOST_INVOCATIONS)
         if not kernel or not count:
@@ -224,10 +265,14 @@ class _Output:
         columns, counted = metrics.to_columns("nvprof", values), metrics.parts("nvprof", values)
         self._parts.update(counted)
         self._lost["kernels_without_known_metric"] += 0 if columns else count
-        self._lost["flops_partly_counted"] += count if counted and len({*counted} - {"half precision"}) < 2 else 0
+        self._lost["flops_partly_counted"] += (
+            count if counted and len({*counted} - {"half precision"}) < 2 else 0
+        )
         self._lost["metrics_averaged"] += count if count > 1 else 0
         row = {**self._take_device(device or ""), **columns}
-        arrays = {name: pa.array([cell], KERNELS.arrow.field(name).type) for name, cell in row.items()}
+        arrays = {
+            name: pa.array([cell], KERNELS.arrow.field(name).type) for name, cell in row.items()
+        }
         # A long name is stored once for ten million launches.
         arrays |= {"name": constant(scrub(kernel), 1), "source": constant("nvprof", 1)}
         for first in range(0, count, _BATCH_ROWS):

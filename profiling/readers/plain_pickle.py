@@ -11,7 +11,12 @@ import struct
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from ...base.limits import PICKLE_BYTES_PER_CONTAINER, PICKLE_FREE_CONTAINERS, PICKLE_OTHER_KEYS, check_limit
+from ...base.limits import (
+    PICKLE_BYTES_PER_CONTAINER,
+    PICKLE_FREE_CONTAINERS,
+    PICKLE_OTHER_KEYS,
+    check_limit,
+)
 
 _FLOAT = struct.Struct(">d").unpack_from
 _CONTAINERS = "lists and dictionaries, more than one for each 8 bytes"
@@ -19,7 +24,11 @@ _CONTAINERS = "lists and dictionaries, more than one for each 8 bytes"
 _TEXTS = {0x8C: 1, 0x58: 4, 0x8D: 8}  # SHORT_BINUNICODE, BINUNICODE, BINUNICODE8
 _BYTES = {0x43: 1, 0x42: 4, 0x8E: 8}  # SHORT_BINBYTES, BINBYTES, BINBYTES8
 _LONGS = {0x8A: 1, 0x8B: 4}  # LONG1, LONG4
-_INTS = {0x4B: (1, False), 0x4D: (2, False), 0x4A: (4, True)}  # BININT1, BININT2, BININT: bytes, and whether signed
+_INTS = {
+    0x4B: (1, False),
+    0x4D: (2, False),
+    0x4A: (4, True),
+}  # BININT1, BININT2, BININT: bytes, and whether signed
 _CONSTANTS = {0x4E: None, 0x88: True, 0x89: False}  # NONE, NEWTRUE, NEWFALSE
 _TUPLES = {0x85: 1, 0x86: 2, 0x87: 3}
 _LONGEST_NUMBER = 16  # bytes
@@ -34,7 +43,9 @@ def load(data: bytes) -> Any:
     try:
         return _load(data)
     except (IndexError, KeyError, struct.error, TypeError, UnicodeDecodeError, ValueError) as error:
-        raise CurvescopeError(f"it is a damaged pickle ({type(error).__name__}: {str(error)[:100]}).") from error
+        raise CurvescopeError(
+            f"it is a damaged pickle ({type(error).__name__}: {str(error)[:100]})."
+        ) from error
 
 
 def _load(data: bytes) -> Any:
@@ -68,7 +79,11 @@ def _load(data: bytes) -> Any:
                 raise ValueError("it is cut off")
             value = data[begin:at]
             stack.append(
-                str(value, "utf-8", "surrogatepass") if code in _TEXTS else value if code in _BYTES else _long(value)
+                str(value, "utf-8", "surrogatepass")
+                if code in _TEXTS
+                else value
+                if code in _BYTES
+                else _long(value)
             )
         elif code == 0x28:  # MARK
             marks.append(len(stack))
@@ -116,7 +131,9 @@ def _load(data: bytes) -> Any:
         elif code == 0x2E:  # STOP
             return stack.pop()
         else:
-            raise CurvescopeError(f"it is a pickle with an object of Python{_named(code, data, at, stack)}.")
+            raise CurvescopeError(
+                f"it is a pickle with an object of Python{_named(code, data, at, stack)}."
+            )
 
 
 def _expect(value: Any, kind: type) -> Any:

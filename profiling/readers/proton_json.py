@@ -59,31 +59,47 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     try:
         root, *devices = msgspec.json.decode(source.read_all(_MOST_BYTES), type=list[msgspec.Raw])
         tree = msgspec.json.decode(root, type=_Node)
-        described = msgspec.json.decode(devices[0], type=dict[str, dict[str, dict[str, Any]]]) if devices else {}
+        described = (
+            msgspec.json.decode(devices[0], type=dict[str, dict[str, dict[str, Any]]])
+            if devices
+            else {}
+        )
     except (msgspec.DecodeError, ValueError) as error:
-        raise CurvescopeError(f"its JSON is no tree of Proton ({error}); record it again.") from error
+        raise CurvescopeError(
+            f"its JSON is no tree of Proton ({error}); record it again."
+        ) from error
     lost: Counter[str] = Counter()
     rows = list(_kernels(tree, options.names, lost))
     counts = np.array([row.pop("count") for row in rows], np.int64)
     if not len(counts):
-        raise CurvescopeError("the tree has no kernel; start Proton before the kernels run, and finalize after them.")
+        raise CurvescopeError(
+            "the tree has no kernel; start Proton before the kernels run, and finalize after them."
+        )
     if counts.sum() > _MOST_LAUNCHES:
         raise CurvescopeError(
             f"it has {counts.sum():,} launches, more than {_MOST_LAUNCHES:,}; record fewer steps with proton.activate "
             "and proton.deactivate."
         )
-    launches = pa.Table.from_pylist(rows, KERNELS.arrow).take(pa.array(np.repeat(np.arange(len(rows)), counts)))
+    launches = pa.Table.from_pylist(rows, KERNELS.arrow).take(
+        pa.array(np.repeat(np.arange(len(rows)), counts))
+    )
     at = KERNELS.arrow.get_field_index("duration_ns")
-    writer.write("kernels", launches.set_column(at, "duration_ns", pa.array(_durations(rows, counts))))
+    writer.write(
+        "kernels", launches.set_column(at, "duration_ns", pa.array(_durations(rows, counts)))
+    )
     for name, count in lost.items():
         writer.count_lost(name, count)
-    writer.update(missing=_MISSING, profiler={"name": "Proton"}, device=_device(described, rows[0]["device"]))
+    writer.update(
+        missing=_MISSING, profiler={"name": "Proton"}, device=_device(described, rows[0]["device"])
+    )
     describe_steps(writer, [], None)
 
 
 def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dict[str, Any]]:
     """Every node with time of its own: its name, its place among the scopes around it, and its sums."""
-    pending: list[tuple[_Node, tuple[str, ...]]] = [(child, ()) for child in reversed(root.children)]
+    pending: list[tuple[_Node, tuple[str, ...]]] = [
+        (child, ()) for child in reversed(root.children)
+    ]
     while pending:
         node, around = pending.pop()
         name, metrics = node.frame.name, node.metrics
@@ -95,7 +111,11 @@ def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dic
         if time_ns is None or not count:
             lost["rows_unreadable"] += 1
             continue
-        flops = [amount for key, amount in metrics.items() if re.fullmatch(r"flops\d*", key) and _is_amount(amount)]
+        flops = [
+            amount
+            for key, amount in metrics.items()
+            if re.fullmatch(r"flops\d*", key) and _is_amount(amount)
+        ]
         moved = metrics.get("bytes")
         yield {
             **_place(around, names),
@@ -104,7 +124,9 @@ def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dic
             "duration_ns": time_ns,
             "device": whole(metrics.get("device_id")),
             "flops": round(sum(flops) / count) if flops else None,
-            "bytes_compulsory": round(moved / count) if moved is not None and _is_amount(moved) else None,
+            "bytes_compulsory": round(moved / count)
+            if moved is not None and _is_amount(moved)
+            else None,
             "source": "proton",
         }
 
@@ -115,7 +137,9 @@ def _place(around: Sequence[str], names: RangeNames) -> dict[str, str | None]:
     found: dict[str, str | None] = {"layer": None, "phase": None, "op": None}
     for name in around:
         if frame := _PYTHON_FRAME.fullmatch(name):
-            found["op"] = f"{frame['function']} ({frame['file'].rpartition('/')[2]}:{frame['line']})"
+            found["op"] = (
+                f"{frame['function']} ({frame['file'].rpartition('/')[2]}:{frame['line']})"
+            )
             continue
         meaning = names.read(name)
         if name.partition(":")[0] == _HELPERS:
@@ -132,23 +156,31 @@ def _durations(rows: Sequence[dict[str, Any]], counts: Ints) -> Ints:
     """The mean of each node for each of its launches, in whole nanoseconds that add up to its sum."""
     sums = np.array([row["duration_ns"] for row in rows], np.int64)
     number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    durations: Ints = np.repeat(sums // counts, counts) + (number < np.repeat(sums % counts, counts))
+    durations: Ints = np.repeat(sums // counts, counts) + (
+        number < np.repeat(sums % counts, counts)
+    )
     return durations
 
 
-def _device(described: dict[str, dict[str, dict[str, Any]]], number: int | None) -> dict[str, Any] | None:
+def _device(
+    described: dict[str, dict[str, dict[str, Any]]], number: int | None
+) -> dict[str, Any] | None:
     """Facts of the device with the first kernel; Proton tells no name. Clocks are in kHz, the bus in bits."""
     for kind, by_number in described.items():
         if (facts := by_number.get(str(number))) is None:
             continue
         arch = str(facts.get("arch", ""))
-        capability = f"{arch[:-1]}.{arch[-1]}" if arch.isdecimal() and len(arch) > 1 else arch or None
+        capability = (
+            f"{arch[:-1]}.{arch[-1]}" if arch.isdecimal() and len(arch) > 1 else arch or None
+        )
         return {
             "name": f"{kind} {capability}",
             "compute_capability": capability,
             "sm_count": whole(facts.get("num_sms")),
             "clock_hz": None if (clock := whole(facts.get("clock_rate"))) is None else clock * 1000,
-            "memory_bytes_per_s": memory_rate(whole(facts.get("memory_clock_rate")), whole(facts.get("bus_width"))),
+            "memory_bytes_per_s": memory_rate(
+                whole(facts.get("memory_clock_rate")), whole(facts.get("bus_width"))
+            ),
         }
     return None
 

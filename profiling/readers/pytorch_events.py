@@ -15,7 +15,18 @@ import numpy.typing as npt
 from ..attribution.memory_peak import MEMORY_EVENT
 from ..attribution.nesting import NONE, Bools, Ints
 from ..attribution.range_names import MODULE
-from .event_columns import COMPLETE, INSTANT, JSON, NUMBER, TEXT, TIME, EventColumn, EventColumns, Field, Memo
+from .event_columns import (
+    COMPLETE,
+    INSTANT,
+    JSON,
+    NUMBER,
+    TEXT,
+    TIME,
+    EventColumn,
+    EventColumns,
+    Field,
+    Memo,
+)
 from .values import signed
 
 _STEP_MARK = "ProfilerStep#"
@@ -33,10 +44,19 @@ _HOST_ARGS = {
     **_args(JSON, {"shapes": "Input Dims", "concrete": "Concrete Inputs", "dtypes": "Input type"}),
     **_args(JSON, {"strides": "Input Strides"}),
 }
-_TRITON_ARGS = (Field("num_warps", NUMBER, True), Field("num_stages", NUMBER, True))  # of a kernel of torch.compile
+_TRITON_ARGS = (
+    Field("num_warps", NUMBER, True),
+    Field("num_stages", NUMBER, True),
+)  # of a kernel of torch.compile
 _DEVICE_ARGS = {
-    **_args(NUMBER, {"device": "device", "stream": "stream", "bytes": "bytes", "group_size": "Group size"}),
-    **_args(NUMBER, {"registers_per_thread": "registers per thread", "shared_memory_bytes": "shared memory"}),
+    **_args(
+        NUMBER,
+        {"device": "device", "stream": "stream", "bytes": "bytes", "group_size": "Group size"},
+    ),
+    **_args(
+        NUMBER,
+        {"registers_per_thread": "registers per thread", "shared_memory_bytes": "shared memory"},
+    ),
     **_args(NUMBER, {"graph_id": "graph id", "graph_node_id": "graph node id"}),
     **_args(NUMBER, {"elements_in": "In msg nelems", "elements_out": "Out msg nelems"}),
     **_args(JSON, {"grid": "grid", "block": "block"}),
@@ -44,10 +64,20 @@ _DEVICE_ARGS = {
     **_args(TEXT, {"collective": "Collective name", "dtype": "dtype"}),
 }
 _MEMORY_ARGS = {
-    **_args(NUMBER, {"size_bytes": "Bytes", "address": "Addr", "device_type": "Device Type", "device": "Device Id"}),
+    **_args(
+        NUMBER,
+        {
+            "size_bytes": "Bytes",
+            "address": "Addr",
+            "device_type": "Device Type",
+            "device": "Device Id",
+        },
+    ),
     **_args(NUMBER, {"total_bytes": "Total Allocated", "reserved_bytes": "Total Reserved"}),
 }
-_LAUNCHED = Field("kernel", TEXT, True)  # ROCm names a launch's kernel, e.g. in the capture of a graph
+_LAUNCHED = Field(
+    "kernel", TEXT, True
+)  # ROCm names a launch's kernel, e.g. in the capture of a graph
 _TIMED = (Field("name", TEXT), Field("ts", TIME), Field("dur", TIME))
 _ON_THREAD = (Field("pid", JSON), Field("tid", JSON))
 _QUEUE = Field("sycl queue", NUMBER, True)  # the stream of an Intel GPU
@@ -72,7 +102,9 @@ _CATEGORY_ENDS = {
     "memcpy": COPY,
     "memset": _SET,
     "_profiler_range": _COUNTER,
-    **dict.fromkeys(("_sync", "_user_annotation"), _KNOWN),  # waits, and annotations again on the device
+    **dict.fromkeys(
+        ("_sync", "_user_annotation"), _KNOWN
+    ),  # waits, and annotations again on the device
 }
 _NO_THREAD = -(1 << 63)
 _LEAST_FUNCTION_NS = 100_000  # a shorter function of Python explains no gap that is worth a line
@@ -96,8 +128,12 @@ class Events:
         self._is_memory = PerText(self.texts, lambda text: int(text == MEMORY_EVENT))
         self._thread = PerText(self.texts, _thread_number)
         self.processes: set[int] = set()  # of operators
-        self.calling: set[int] = set()  # processes of API calls; MTIA writes the device for some of them
-        self.compiled: dict[int, tuple[int, ...]] = {}  # warps and stages of torch.compile's kernels, by name
+        self.calling: set[int] = (
+            set()
+        )  # processes of API calls; MTIA writes the device for some of them
+        self.compiled: dict[
+            int, tuple[int, ...]
+        ] = {}  # warps and stages of torch.compile's kernels, by name
         groups = ("host", "calls", "device", "memory", "functions")
         self.pieces: dict[str, list[Table]] = {group: [] for group in groups}
         self._empty: dict[str, Table] = {}
@@ -107,7 +143,9 @@ class Events:
         self._take_memory(self.columns.having(INSTANT, events))
         events = self.columns.having(COMPLETE, events)
         try:
-            kind = np.fromiter(map(self._category.__getitem__, map(_CATEGORY, events)), np.int8, len(events))
+            kind = np.fromiter(
+                map(self._category.__getitem__, map(_CATEGORY, events)), np.int8, len(events)
+            )
         except TypeError:  # a category is a list or an object
             events = [event for event in events if isinstance(event.cat, str)]
             kind = np.array([self._category[event.cat] for event in events], np.int8)
@@ -122,7 +160,12 @@ class Events:
     def _take_memory(self, events: list[Any]) -> None:
         columns = self.columns.columns(events, _MEMORY_FIELDS)
         named = self._is_memory.of(columns["name"].values) == 1
-        rows = np.logical_and.reduce([columns[name].valid for name in ("name", "ts", "tid", "Bytes", "Addr")]) & named
+        rows = (
+            np.logical_and.reduce(
+                [columns[name].valid for name in ("name", "ts", "tid", "Bytes", "Addr")]
+            )
+            & named
+        )
         kept = {"time_ns": columns["ts"].values, "thread": self._thread.of(columns["tid"].values)}
         self._keep("memory", rows, {**kept, **_renamed(columns, _MEMORY_ARGS)})
 
@@ -131,19 +174,33 @@ class Events:
         by_name = np.where(columns["name"].valid, self._of_name.of(columns["name"].values), 0)
         kind = np.where(by_name == _MODULE_RANGE, _MODULE_RANGE, kind)
         kind = np.where((kind == HOST) & (by_name == ANNOTATED), ANNOTATED, kind)
-        ours = (kind != _MODULE_RANGE) | (by_name == _MODULE_RANGE)  # the others are Python functions
-        rows, timed = self._readable(columns, ours, ("tid",), (kind == ANNOTATED) | (kind == _MODULE_RANGE))
+        ours = (kind != _MODULE_RANGE) | (
+            by_name == _MODULE_RANGE
+        )  # the others are Python functions
+        rows, timed = self._readable(
+            columns, ours, ("tid",), (kind == ANNOTATED) | (kind == _MODULE_RANGE)
+        )
         long = timed["end_ns"] - timed["start_ns"] >= _LEAST_FUNCTION_NS
-        self._keep("functions", ~ours & long & columns["name"].valid & (timed["start_ns"] >= 0), timed)
+        self._keep(
+            "functions", ~ours & long & columns["name"].valid & (timed["start_ns"] >= 0), timed
+        )
         # How the kernels of torch.compile were compiled, by their names, which their operators have, too.
-        compiled = rows & np.logical_or.reduce([columns[field.name].valid for field in _TRITON_ARGS])
+        compiled = rows & np.logical_or.reduce(
+            [columns[field.name].valid for field in _TRITON_ARGS]
+        )
         values = (columns[field.name].values[compiled].tolist() for field in _TRITON_ARGS)
-        self.compiled.update(zip(columns["name"].values[compiled].tolist(), zip(*values, strict=True), strict=True))
-        self._keep("host", rows, {**timed, "kind": kind.astype(np.int8), **_renamed(columns, _HOST_ARGS)})
+        self.compiled.update(
+            zip(columns["name"].values[compiled].tolist(), zip(*values, strict=True), strict=True)
+        )
+        self._keep(
+            "host", rows, {**timed, "kind": kind.astype(np.int8), **_renamed(columns, _HOST_ARGS)}
+        )
 
     def _take_calls(self, events: list[Any]) -> None:
         columns = self.columns.columns(events, self._call_fields)
-        rows, timed = self._readable(columns, np.ones(len(events), np.bool_), ("tid", "correlation"), True)
+        rows, timed = self._readable(
+            columns, np.ones(len(events), np.bool_), ("tid", "correlation"), True
+        )
         self.calling.update(np.unique(columns["pid"].values[rows & columns["pid"].valid]).tolist())
         kept = {**timed, "correlation_id": columns["correlation"].values}
         if _LAUNCHED in self._call_fields:
@@ -159,14 +216,23 @@ class Events:
         self.devices.update(np.unique(columns["device"].values[rows]).tolist())
         kept = {**timed, "kind": kind, "correlation_id": columns["correlation"].values}
         kept |= _renamed(columns, _DEVICE_ARGS)
-        for name in ("registers_per_thread", "shared_memory_bytes", "bytes"):  # a negative amount is missing
+        for name in (
+            "registers_per_thread",
+            "shared_memory_bytes",
+            "bytes",
+        ):  # a negative amount is missing
             kept[name] = np.maximum(kept[name], NONE)
         self._keep("device", rows, kept)
 
-    def _placed_by_event(self, events: list[Any], columns: dict[str, EventColumn]) -> dict[str, EventColumn]:
+    def _placed_by_event(
+        self, events: list[Any], columns: dict[str, EventColumn]
+    ) -> dict[str, EventColumn]:
         """Device and stream, where `args` lack them: the process and thread of the event, on Intel GPUs the queue."""
         others = self.columns.columns(events, (_QUEUE, *_ON_THREAD))
-        found = {"device": columns["device"], "stream": _first_valid(columns["stream"], others[_QUEUE.name])}
+        found = {
+            "device": columns["device"],
+            "stream": _first_valid(columns["stream"], others[_QUEUE.name]),
+        }
         for name, field in zip(found, _ON_THREAD, strict=True):
             number = self._thread.of(others[field.name].values)
             is_number = others[field.name].valid & (number >= 0)
@@ -174,7 +240,11 @@ class Events:
         return found
 
     def _readable(
-        self, columns: dict[str, EventColumn], ours: Bools, required: tuple[str, ...], annotates: Bools | bool = False
+        self,
+        columns: dict[str, EventColumn],
+        ours: Bools,
+        required: tuple[str, ...],
+        annotates: Bools | bool = False,
     ) -> tuple[Bools, Table]:
         """Mask of our events with a name, a time and all required fields, and the common columns of all events.
 
@@ -184,7 +254,11 @@ class Events:
         rows = (start >= 0) & (duration >= 0)
         for field in ("name", "ts", "dur", *required):
             rows &= columns[field].valid
-        timed: Table = {"name": name.values.astype(np.int32), "start_ns": start, "end_ns": start + duration}
+        timed: Table = {
+            "name": name.values.astype(np.int32),
+            "start_ns": start,
+            "end_ns": start + duration,
+        }
         if "tid" in required:
             timed["thread"] = self._thread.of(columns["tid"].values)
             rows &= timed["thread"] != _NO_THREAD
@@ -202,17 +276,25 @@ class Events:
         """All columns of a group, concatenated and freed one by one."""
         pieces = self.pieces.pop(group)
         empty = self._empty[group]
-        return {name: np.concatenate([empty[name], *(piece.pop(name) for piece in pieces)]) for name in empty}
+        return {
+            name: np.concatenate([empty[name], *(piece.pop(name) for piece in pieces)])
+            for name in empty
+        }
 
 
 def _renamed(columns: dict[str, EventColumn], fields: dict[str, Field]) -> Table:
     """The columns of some fields by our names; indices of texts in 32 bits."""
     values = {ours: columns[field.name].values for ours, field in fields.items()}
-    return {ours: column.astype(np.int32) if fields[ours].kind == JSON else column for ours, column in values.items()}
+    return {
+        ours: column.astype(np.int32) if fields[ours].kind == JSON else column
+        for ours, column in values.items()
+    }
 
 
 def _first_valid(column: EventColumn, other: EventColumn) -> EventColumn:
-    return EventColumn(np.where(column.valid, column.values, other.values), column.valid | other.valid)
+    return EventColumn(
+        np.where(column.valid, column.values, other.values), column.valid | other.valid
+    )
 
 
 def _chosen(events: Sequence[Any], rows: Bools) -> list[Any]:
@@ -235,11 +317,19 @@ class PerText:
 def _kind_of_category(category: Any) -> int:
     """What events of a category are; 0 if unknown."""
     name = str(category).lower()
-    return _CATEGORIES.get(name) or next((kind for end, kind in _CATEGORY_ENDS.items() if name.endswith(end)), 0)
+    return _CATEGORIES.get(name) or next(
+        (kind for end, kind in _CATEGORY_ENDS.items() if name.endswith(end)), 0
+    )
 
 
 def _kind_by_name(name: str) -> int:
-    return _MODULE_RANGE if name.startswith(MODULE) else ANNOTATED if name.startswith(_ANNOTATIONS) else 0
+    return (
+        _MODULE_RANGE
+        if name.startswith(MODULE)
+        else ANNOTATED
+        if name.startswith(_ANNOTATIONS)
+        else 0
+    )
 
 
 def _thread_number(thread: str) -> int:

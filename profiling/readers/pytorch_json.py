@@ -26,7 +26,14 @@ from ..attribution.library_calls import own_time
 from ..attribution.memory_peak import Allocations
 from ..attribution.nesting import NONE, Bools, Ints, nest
 from ..attribution.profile import profile_of_tables
-from ..attribution.range_names import ANNOTATION, COLLECTIVES, MODULE_CALL, NODE_PREFIX, OPERATOR, scrub
+from ..attribution.range_names import (
+    ANNOTATION,
+    COLLECTIVES,
+    MODULE_CALL,
+    NODE_PREFIX,
+    OPERATOR,
+    scrub,
+)
 from ..recording.rank_info import META_KEY
 from ..recording.store import RecordingWriter
 from . import Options
@@ -38,7 +45,8 @@ from .trace_events import TraceEvents
 NAME = "PyTorch profiler JSON"
 
 _NO_DEVICE_EVENTS = (
-    "the trace has operators of a program on a GPU, but no event of the GPU; record with ProfilerActivity.CUDA"
+    "the trace has operators of a program on a GPU, but no event of the GPU; record with "
+    "ProfilerActivity.CUDA"
 )
 _COLLECTIVE_KERNELS = ("nccl", "rccl")
 _NO_RANK = (
@@ -61,7 +69,9 @@ def recognises(source: Source) -> bool:
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """Read the trace; default batch size: that of the first convolution or product of each step."""
     events, document = _read_events(source, options)
-    on_gpu = bool(document.get("deviceProperties")) or "nccl" in str(document.get("distributedInfo", ""))
+    on_gpu = bool(document.get("deviceProperties")) or "nccl" in str(
+        document.get("distributedInfo", "")
+    )
     rows = _Rows(events)
     ranges, launches, kernels, memory = rows.tables(on_gpu)
     if options.capture is None:
@@ -92,7 +102,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     assemble(profile, writer, options)
 
 
-def _read_events(source: Source, options: Options, *, is_capture: bool = False) -> tuple[Events, dict[str, Any]]:
+def _read_events(
+    source: Source, options: Options, *, is_capture: bool = False
+) -> tuple[Events, dict[str, Any]]:
     events = Events(is_capture)
     columns = events.columns
     trace = TraceEvents(source, columns.event_type, options.report, columns.usual_type)
@@ -103,14 +115,20 @@ def _read_events(source: Source, options: Options, *, is_capture: bool = False) 
 
 
 def _with_capture(
-    ranges: pa.Table, launches: pa.Table, kernels: pa.Table, options: Options, writer: RecordingWriter
+    ranges: pa.Table,
+    launches: pa.Table,
+    kernels: pa.Table,
+    options: Options,
+    writer: RecordingWriter,
 ) -> tuple[pa.Table, pa.Table]:
     """Ranges also of the capture, and the kernels of graphs at their place in it."""
     assert options.capture is not None
     with Source(options.capture) as source:
         if not recognises(source):
             raise CurvescopeError(f"--capture {options.capture}: no JSON of the PyTorch profiler.")
-        captured_ranges, captured_launches, *_ = _Rows(_read_events(source, options, is_capture=True)[0]).tables(False)
+        captured_ranges, captured_launches, *_ = _Rows(
+            _read_events(source, options, is_capture=True)[0]
+        ).tables(False)
     nodes = read_graph_data(options.graph_data) if options.graph_data is not None else None
     joined = join_capture(ranges, launches, kernels, captured_ranges, captured_launches, nodes)
     writer.update(graph_capture={"replays": joined.replays, "joined_by": joined.joined_by})
@@ -126,14 +144,22 @@ class _Rows:
     def tables(self, on_gpu: bool) -> _Tables:
         """Ranges, API calls, kernels, and memcpys and memsets; `on_gpu`: whether the trace names a GPU."""
         if not any(self._events.pieces.values()):
-            raise CurvescopeError("it has no event of the PyTorch profiler; other Chrome traces are not read.")
+            raise CurvescopeError(
+                "it has no event of the PyTorch profiler; other Chrome traces are not read."
+            )
         if len(self._events.processes or self._events.calling) > 1:
-            raise CurvescopeError("it merges several processes; import the file of each rank by itself.")
+            raise CurvescopeError(
+                "it merges several processes; import the file of each rank by itself."
+            )
         host, calls, device = (self._events.joined(group) for group in ("host", "calls", "device"))
         kernels = {name: column[device["kind"] == KERNEL] for name, column in device.items()}
         memory = {name: column[device["kind"] != KERNEL] for name, column in device.items()}
-        has_device = len(device["kind"]) or len(calls["name"]) or self._events.lost["counter_ranges"]
-        self.lacks_device = not has_device and (on_gpu or bool(self._begin_with(host["name"], "nccl:").any()))
+        has_device = (
+            len(device["kind"]) or len(calls["name"]) or self._events.lost["counter_ranges"]
+        )
+        self.lacks_device = not has_device and (
+            on_gpu or bool(self._begin_with(host["name"], "nccl:").any())
+        )
         self.on_host = not has_device and not self.lacks_device
         kernel_rows = self._own_rows(host) if self.on_host else self._kernel_rows(kernels)
         launched = calls.pop("kernel", None)
@@ -166,27 +192,37 @@ class _Rows:
         devices, number = np.unique(memory["device"][rows], return_counts=True)
         rows &= memory["device"] == devices[np.argmax(number)]
         known = on_gpu[rows].all() and (memory["total_bytes"][rows] != NONE).all()
-        total, reserved = (memory[name][rows] if known else None for name in ("total_bytes", "reserved_bytes"))
+        total, reserved = (
+            memory[name][rows] if known else None for name in ("total_bytes", "reserved_bytes")
+        )
         of_rows = (memory[name][rows] for name in ("time_ns", "thread", "size_bytes", "address"))
         time_ns, thread, size_bytes, address = of_rows
         return Allocations(time_ns, thread, size_bytes, address, total, reserved)
 
     def _begin_with(self, code: Ints, beginning: str | tuple[str, ...]) -> Bools:
-        found: Bools = PerText(self._texts, lambda text: int(text.startswith(beginning))).of(code) == 1
+        found: Bools = (
+            PerText(self._texts, lambda text: int(text.startswith(beginning))).of(code) == 1
+        )
         return found
 
     def _host_rows(self, host: Table) -> pa.Table:
         """Operators and ranges."""
         kind = host["kind"]
-        rows = self._named({name: host[name] for name in ("name", "start_ns", "end_ns", "thread")}, prefix="")
+        rows = self._named(
+            {name: host[name] for name in ("name", "start_ns", "end_ns", "thread")}, prefix=""
+        )
         roles = pa.array((kind - HOST).astype(np.int32))
         columns = {
             "kind": pa.repeat("push_pop", len(kind)),
-            "role": pa.DictionaryArray.from_arrays(roles, pa.array([OPERATOR, ANNOTATION, MODULE_CALL])),
+            "role": pa.DictionaryArray.from_arrays(
+                roles, pa.array([OPERATOR, ANNOTATION, MODULE_CALL])
+            ),
             "shown": pa.array(kind == ANNOTATED),
             "sequence": _nullable(host["sequence"]),
             "forward_thread": _nullable(host["forward_thread"]),
-            **{name: self._text(host[name]) for name in ("shapes", "concrete", "dtypes", "strides")},
+            **{
+                name: self._text(host[name]) for name in ("shapes", "concrete", "dtypes", "strides")
+            },
         }
         for name, column in columns.items():
             rows = rows.append_column(name, column)
@@ -209,29 +245,49 @@ class _Rows:
         rows = self._named({"start_ns": start, "end_ns": end, **of_span})
         # A backward node lies in a call of the engine under the same name, which counts as a part of it.
         part = _occurrence(span) + self._begin_with(host["name"], NODE_PREFIX)[span]
-        return rows.append_column("stream", rows["thread"]).append_column("part", pa.array(part, pa.int32()))
+        return rows.append_column("stream", rows["thread"]).append_column(
+            "part", pa.array(part, pa.int32())
+        )
 
     def _kernel_rows(self, device: Table) -> pa.Table:
-        wanted = ("name", "start_ns", "end_ns", *_PLACE, "registers_per_thread", "shared_memory_bytes")
+        wanted = (
+            "name",
+            "start_ns",
+            "end_ns",
+            *_PLACE,
+            "registers_per_thread",
+            "shared_memory_bytes",
+        )
         # Outside graphs both are 0. ROCm, and CUDA since PyTorch 2.14, number the nodes within a graph, from 0.
         replayed = (device["graph_id"] > 0) | (device["graph_node_id"] > 0)
-        graphs = {name: np.where(replayed, device[name], NONE) for name in ("graph_id", "graph_node_id")}
+        graphs = {
+            name: np.where(replayed, device[name], NONE) for name in ("graph_id", "graph_node_id")
+        }
         rows = self._named({**{name: device[name] for name in wanted}, **graphs})
         if self._events.compiled:
             code, distinct = factorize(device["name"])
-            known = np.array([self._events.compiled.get(name, (NONE, NONE)) for name in distinct.tolist()], np.int64)
+            known = np.array(
+                [self._events.compiled.get(name, (NONE, NONE)) for name in distinct.tolist()],
+                np.int64,
+            )
             known = np.where((known > 0) & (known < 1 << 31), known, NONE).reshape(-1, 2)
-            for column, values in zip(("compiled_warps", "pipeline_stages"), known[code].T, strict=True):
+            for column, values in zip(
+                ("compiled_warps", "pipeline_stages"), known[code].T, strict=True
+            ):
                 rows = rows.append_column(column, _nullable(values.copy()))
         for what in ("grid", "block"):
             code, distinct = factorize(device[what])
-            extents = np.array([self._extents(text) for text in distinct.tolist()], np.int64).reshape(-1, 3)
+            extents = np.array(
+                [self._extents(text) for text in distinct.tolist()], np.int64
+            ).reshape(-1, 3)
             for axis, name in enumerate("xyz"):
                 rows = rows.append_column(f"{what}_{name}", _nullable(extents[code, axis]))
         # Groups on different ranks may have the same name; the profiler truncates long lists of ranks.
         code, distinct = factorize(device["group"].astype(np.int64) << 32 | (device["members"] + 1))
         groups = [self._group(pair >> 32, (pair & 0xFFFFFFFF) - 1) for pair in distinct.tolist()]
-        rows = rows.append_column("communicator", pa.array(groups, pa.string()).take(pa.array(code)))
+        rows = rows.append_column(
+            "communicator", pa.array(groups, pa.string()).take(pa.array(code))
+        )
         for column, values in self._collectives(device).items():
             rows = rows.append_column(column, values)
         return rows
@@ -249,7 +305,9 @@ class _Rows:
         for row, name, size, read, written, dtype in zip(described.tolist(), *fields, strict=True):
             names[row] = collective_of_torch(self._texts[name])
             sizes[row] = size if 0 < size < 1 << 31 else None
-            messages[row] = message_bytes(read, written, self._texts[dtype] if dtype != NONE else None)
+            messages[row] = message_bytes(
+                read, written, self._texts[dtype] if dtype != NONE else None
+            )
         return {
             "collective": pa.array(names, pa.string()),
             "group_size": pa.array(sizes, pa.int32()),
@@ -258,14 +316,21 @@ class _Rows:
 
     def _group(self, name: int, members: int) -> str | None:
         """A process group's name and ranks; None without both."""
-        return " ".join(str(json.loads(self._texts[text])) for text in (name, members) if text != NONE) or None
+        return (
+            " ".join(str(json.loads(self._texts[text])) for text in (name, members) if text != NONE)
+            or None
+        )
 
     def _memory_rows(self, device: Table) -> pa.Table:
-        columns = {name: _nullable(device[name]) for name in ("start_ns", "end_ns", *_PLACE, "bytes")}
+        columns = {
+            name: _nullable(device[name]) for name in ("start_ns", "end_ns", *_PLACE, "bytes")
+        }
         code, distinct = factorize(device["name"])
         kinds = [kind_of_copy(self._texts[name]) for name in distinct.tolist()]
         copied = pa.array(np.where(device["kind"] == COPY, code, NONE), mask=device["kind"] != COPY)
-        names = pa.array(["memcpy", "memset"]).take(pa.array((device["kind"] != COPY).astype(np.int32)))
+        names = pa.array(["memcpy", "memset"]).take(
+            pa.array((device["kind"] != COPY).astype(np.int32))
+        )
         of_host = [host_memory_of_copy(self._texts[name]) for name in distinct.tolist()]
         columns |= {
             name: pa.array(values, pa.string()).take(copied)
@@ -276,7 +341,11 @@ class _Rows:
     def _extents(self, text: int) -> tuple[int, ...]:
         """Extents of a grid or block; three times `NONE` if they are not three whole numbers."""
         found = json.loads(self._texts[text]) if text != NONE else None
-        if isinstance(found, list) and len(found) == 3 and all(isinstance(extent, int) for extent in found):
+        if (
+            isinstance(found, list)
+            and len(found) == 3
+            and all(isinstance(extent, int) for extent in found)
+        ):
             return tuple(found)
         return (NONE,) * 3
 
@@ -284,10 +353,20 @@ class _Rows:
         """A table with names as texts, without this prefix."""
         code, distinct = factorize(columns["name"])
         names = [scrub(self._texts[name].removeprefix(prefix)) or "?" for name in distinct.tolist()]
-        name = pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), pa.array(names, pa.string()))
-        rest = {key: _nullable(column) for key, column in columns.items() if key not in ("name", "thread")}
+        name = pa.DictionaryArray.from_arrays(
+            pa.array(code.astype(np.int32)), pa.array(names, pa.string())
+        )
+        rest = {
+            key: _nullable(column)
+            for key, column in columns.items()
+            if key not in ("name", "thread")
+        }
         # No masking: a thread's number may be `NONE`.
-        threads = {key: pa.array(columns["thread"]) for key in ("thread", "thread_key") if "thread" in columns}
+        threads = {
+            key: pa.array(columns["thread"])
+            for key in ("thread", "thread_key")
+            if "thread" in columns
+        }
         return pa.table({"name": name, **rest, **threads})
 
 
@@ -299,7 +378,11 @@ def _batch_of(document: Any) -> int | None:
         if not isinstance(value, dict) or depth > _DEEPEST:
             return
         for name, inner in value.items():
-            if str(name).lower() in _BATCH_NAMES and isinstance(inner, (int, str)) and str(inner).isdecimal():
+            if (
+                str(name).lower() in _BATCH_NAMES
+                and isinstance(inner, (int, str))
+                and str(inner).isdecimal()
+            ):
                 found.add(int(inner))
             search(inner, depth + 1)
 
@@ -323,28 +406,38 @@ def _occurrence(values: Ints) -> npt.NDArray[np.int32]:
 
 def _launches(calls: pa.Table) -> int:
     """Number of calls that launch kernels or graphs."""
-    names = dict(zip(*map(pa.Array.to_pylist, pc.value_counts(calls["name"]).flatten()), strict=True))
+    names = dict(
+        zip(*map(pa.Array.to_pylist, pc.value_counts(calls["name"]).flatten()), strict=True)
+    )
     return sum(count for name, count in names.items() if "launch" in str(name).lower())
 
 
 def _rank_info(information: Any) -> dict[str, Any] | None:
     """The rank of the trace; the profiler does not record the node."""
     facts = information if isinstance(information, dict) else {}
-    if isinstance(rank := facts.get("rank"), int) and isinstance(world := facts.get("world_size"), int):
+    if isinstance(rank := facts.get("rank"), int) and isinstance(
+        world := facts.get("world_size"), int
+    ):
         return {"rank": rank, "world_size": world, "local_rank": None, "node": None}
     return None
 
 
 def _device(properties: Any, used: set[int]) -> dict[str, Any] | None:
     """Facts of the first device with work; ROCm numbers its devices otherwise: then they count if all are alike."""
-    known = [facts for facts in properties if isinstance(facts, dict)] if isinstance(properties, list) else []
+    known = (
+        [facts for facts in properties if isinstance(facts, dict)]
+        if isinstance(properties, list)
+        else []
+    )
     of_work = [facts for facts in known if isinstance(facts.get("id"), int) and facts["id"] in used]
     alike = len({str(facts.get("name")) for facts in known}) == 1
     for facts in of_work or (known if alike and used else []):
         major = facts.get("computeMajor")
         return {
             "name": facts.get("name"),
-            "compute_capability": f"{major}.{facts.get('computeMinor')}" if major is not None else None,
+            "compute_capability": f"{major}.{facts.get('computeMinor')}"
+            if major is not None
+            else None,
             "sm_count": facts.get("numSms"),
             "memory_bytes": facts.get("totalGlobalMem"),
         }

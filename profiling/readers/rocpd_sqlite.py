@@ -48,15 +48,21 @@ class _Tables:
 
     def __init__(self, tables: SqliteTables, suffix: str) -> None:
         self._tables, self._suffix = tables, suffix
-        self._strings = {row["id"]: row["string"] for row in self._rows("string", "id", texts=("string",))}
+        self._strings = {
+            row["id"]: row["string"] for row in self._rows("string", "id", texts=("string",))
+        }
         self._process = {row["id"]: row["pid"] for row in self._rows("info_process", "id", "pid")}
         self._thread = {row["id"]: row["tid"] for row in self._rows("info_thread", "id", "tid")}
         self._tracks = {row["id"]: row for row in self._rows("track", "id", *_TRACK)}
-        self._categories = {row["id"]: row["name"] for row in self._rows("info_category", "id", texts=("name",))}
+        self._categories = {
+            row["id"]: row["name"] for row in self._rows("info_category", "id", texts=("name",))
+        }
 
     def read_agents(self, records: Records) -> None:
         """Number the GPUs."""
-        for row in self._rows("info_agent", "id", "type_index", texts=("type", "name", "product_name")):
+        for row in self._rows(
+            "info_agent", "id", "type_index", texts=("type", "name", "product_name")
+        ):
             if row["type"] == "GPU":
                 facts = device_facts(row["product_name"], row["name"])
                 records.add_gpu(self._agent(row["id"]), facts, row["type_index"])
@@ -64,7 +70,10 @@ class _Tables:
     def read_work(self, records: Records) -> None:
         """Read dispatches, copies, API calls and ranges."""
         names = ("display_name", "kernel_name")
-        symbols = {row["id"]: row for row in self._rows("info_kernel_symbol", "id", "arch_vgpr_count", texts=names)}
+        symbols = {
+            row["id"]: row
+            for row in self._rows("info_kernel_symbol", "id", "arch_vgpr_count", texts=names)
+        }
         correlation, category, message = self._events()
         sizes = [f"{what}_{axis}" for what in ("grid_size", "workgroup_size") for axis in "xyz"]
         for row in self._rows("kernel_dispatch", *_WORK, "kernel_id", "group_segment_size", *sizes):
@@ -80,16 +89,25 @@ class _Tables:
                 shared_memory_bytes=row["group_segment_size"],
                 **self._place(row, correlation),
             )
-        for row in self._rows("memory_copy", *_WORK, "name_id", "dst_agent_id", "src_agent_id", "size"):
+        for row in self._rows(
+            "memory_copy", *_WORK, "name_id", "dst_agent_id", "src_agent_id", "size"
+        ):
             agents = [self._agent(row["dst_agent_id"]), self._agent(row["src_agent_id"])]
             name, place = self._strings.get(row["name_id"]), self._place(row, correlation)
             records.add_copy(name, row["start"], row["end"], agents, bytes=row["size"], **place)
         for row in self._rows("region", *_WORK, "name_id"):
             event, name = row["event_id"], self._strings.get(row["name_id"])
-            about = row["start"], row["end"], self._process.get(row["pid"]), self._thread.get(row["tid"])
+            about = (
+                row["start"],
+                row["end"],
+                self._process.get(row["pid"]),
+                self._thread.get(row["tid"]),
+            )
             kind = (self._categories or self._strings).get(category.get(event)) or ""
             if not kind.startswith(_MARKER):
-                records.add_on_host(records.launches, name, *about, correlation_id=correlation.get(event))
+                records.add_on_host(
+                    records.launches, name, *about, correlation_id=correlation.get(event)
+                )
             elif event in message:
                 records.add_on_host(records.ranges, message[event], *about, kind="push_pop")
 
@@ -110,7 +128,9 @@ class _Tables:
         """An agent of this process; its number alone is that of another agent in another process."""
         return None if number is None else (self._suffix, number)
 
-    def _rows(self, table: str, *numbers: str, texts: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+    def _rows(
+        self, table: str, *numbers: str, texts: tuple[str, ...] = ()
+    ) -> Iterator[dict[str, Any]]:
         wanted = {**dict.fromkeys(numbers, _I64), **dict.fromkeys(texts, _TEXT)}
         for batch in self._tables.scan(f"rocpd_{table}{self._suffix}", wanted):
             for row in batch.to_pylist():

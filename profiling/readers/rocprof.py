@@ -33,7 +33,9 @@ class Records:
     launches: _Rows = field(default_factory=list)
     ranges: _Rows = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
-    gpus: dict[Any, int] = field(default_factory=dict)  # numbers by agent; empty if agents are only numbers
+    gpus: dict[Any, int] = field(
+        default_factory=dict
+    )  # numbers by agent; empty if agents are only numbers
     facts: dict[Any, dict[str, Any] | None] = field(default_factory=dict)
 
     def add_gpu(self, agent: Any, facts: dict[str, Any] | None, number: int | None = None) -> None:
@@ -42,15 +44,27 @@ class Records:
         self.facts.setdefault(agent, facts)
 
     def add_kernel(
-        self, name: Any, start: Any, end: Any, agent: Any, *, items: Sequence[Any], block: Sequence[Any], **columns: Any
+        self,
+        name: Any,
+        start: Any,
+        end: Any,
+        agent: Any,
+        *,
+        items: Sequence[Any],
+        block: Sequence[Any],
+        **columns: Any,
     ) -> None:
         """Add a dispatch, with the work-items of the grid (`items`) and of a work-group (`block`) in x, y and z."""
-        for axis, of_grid, of_block in zip("xyz", map(whole, items), map(whole, block), strict=True):
+        for axis, of_grid, of_block in zip(
+            "xyz", map(whole, items), map(whole, block), strict=True
+        ):
             columns[f"block_{axis}"] = of_block
             columns[f"grid_{axis}"] = -(-of_grid // of_block) if of_block and of_grid else None
         self._add(self.kernels, start, end, {"name": _name(name), "agent": agent}, columns)
 
-    def add_copy(self, name: Any, start: Any, end: Any, agents: Iterable[Any], **columns: Any) -> None:
+    def add_copy(
+        self, name: Any, start: Any, end: Any, agents: Iterable[Any], **columns: Any
+    ) -> None:
         """Add a copy, e.g. MEMORY_COPY_HOST_TO_DEVICE; the first GPU of destination and source is its device."""
         found = _COPY.search(str(name))
         columns["memcpy_kind"] = f"{found[1][0]}to{found[2][0]}" if found else None
@@ -58,7 +72,14 @@ class Records:
         self._add(self.memory, start, end, {"kind": "memcpy"}, columns)
 
     def add_on_host(
-        self, rows: _Rows, name: Any, start: Any, end: Any, process: Any, thread: Any, **columns: Any
+        self,
+        rows: _Rows,
+        name: Any,
+        start: Any,
+        end: Any,
+        process: Any,
+        thread: Any,
+        **columns: Any,
     ) -> None:
         """Add a HIP or HSA call to `launches`, or a roctx range to `ranges`."""
         place = {"process": whole(process), "thread": whole(thread)}
@@ -66,28 +87,48 @@ class Records:
             columns["thread_key"] = process << 32 | thread
         self._add(rows, start, end, {"name": _name(name), **place}, columns)
 
-    def _add(self, rows: _Rows, start: Any, end: Any, needed: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
-        needed = {"start_ns": whole(start, LATEST_NS - 1), "end_ns": whole(end, LATEST_NS - 1), **needed}
+    def _add(
+        self,
+        rows: _Rows,
+        start: Any,
+        end: Any,
+        needed: Mapping[str, Any],
+        columns: Mapping[str, Any],
+    ) -> None:
+        needed = {
+            "start_ns": whole(start, LATEST_NS - 1),
+            "end_ns": whole(end, LATEST_NS - 1),
+            **needed,
+        }
         if None in needed.values():
             self.lost["rows_unreadable"] += 1
         else:
-            rows.append({**needed, **{name: _readable(name, value) for name, value in columns.items()}})
+            rows.append(
+                {**needed, **{name: _readable(name, value) for name, value in columns.items()}}
+            )
 
     def write(self, writer: RecordingWriter, options: Options) -> None:
         """Write every table; without known GPUs devices are numbered in the order of their agents."""
         if not self.kernels:
             raise CurvescopeError("it has no kernel; record with `rocprofv3 --kernel-trace`.")
-        used = next((self.facts[row["agent"]] for row in self.kernels if row["agent"] in self.facts), None)
+        used = next(
+            (self.facts[row["agent"]] for row in self.kernels if row["agent"] in self.facts), None
+        )
         if used is not None:
             writer.update(device=used)
-        gpus = self.gpus or {agent: index for index, agent in enumerate(sorted({row["agent"] for row in self.kernels}))}
+        gpus = self.gpus or {
+            agent: index
+            for index, agent in enumerate(sorted({row["agent"] for row in self.kernels}))
+        }
         for row in (*self.kernels, *self.memory):
             row["device"] = gpus.get(row.pop("agent"))
         for name, count in self.lost.items():
             writer.count_lost(name, count)
         missing = {}
         if not self.ranges:
-            missing["ranges"] = "no roctx range: layer and phase are unknown; record with `rocprofv3 --marker-trace`"
+            missing["ranges"] = (
+                "no roctx range: layer and phase are unknown; record with `rocprofv3 --marker-trace`"
+            )
         if not self.launches:
             missing["api_calls"] = (
                 "no HIP call: kernels cannot be joined to ranges; record with `rocprofv3 --hip-trace`"
@@ -121,4 +162,6 @@ def _readable(column: str, value: Any) -> Any:
         return value
     if column in ("stream", "correlation_id"):
         return None if (number := whole(value, MOST_U64)) is None else signed(number)
-    return whole(value, MOST_I32 if column in ("process", "registers_per_thread") else LATEST_NS - 1)
+    return whole(
+        value, MOST_I32 if column in ("process", "registers_per_thread") else LATEST_NS - 1
+    )

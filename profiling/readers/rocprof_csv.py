@@ -17,7 +17,9 @@ from .source import Source
 
 NAME = "rocprofv3 kernel trace"
 
-_HEADER = re.compile(r'^"?(?:Guid"?,"?)?Kind"?,"?Agent_Id"?,.*Kernel_Name', re.MULTILINE | re.IGNORECASE)
+_HEADER = re.compile(
+    r'^"?(?:Guid"?,"?)?Kind"?,"?Agent_Id"?,.*Kernel_Name', re.MULTILINE | re.IGNORECASE
+)
 _LAST_NUMBER = re.compile(r"(\d+)\D*$")  # of an agent
 
 
@@ -35,7 +37,10 @@ def _records(rows: Iterator[list[str]]) -> Records:
     records, header = Records(), [name.lower() for name in next(rows, [])]
     for cells in rows:
         row = dict(zip(header, cells, strict=False))
-        if len(cells) != len(header) or (agent := _LAST_NUMBER.search(row.get("agent_id", ""))) is None:
+        if (
+            len(cells) != len(header)
+            or (agent := _LAST_NUMBER.search(row.get("agent_id", ""))) is None
+        ):
             records.lost["rows_unreadable"] += 1
         elif row.get("kind") != "KERNEL_DISPATCH":
             records.lost["rows_of_other_kinds"] += 1

@@ -83,7 +83,12 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     for process in found if isinstance(found, list) else [found]:
         for agent in process.agents:
             if agent.get("type") == _GPU and (key := _handle(agent.get("id"))) is not None:
-                records.add_gpu(key, device_facts(agent.get("product_name"), agent.get("name"), agent.get("cu_count")))
+                records.add_gpu(
+                    key,
+                    device_facts(
+                        agent.get("product_name"), agent.get("name"), agent.get("cu_count")
+                    ),
+                )
         _read_process(process, records)
     records.write(writer, options)
 
@@ -91,17 +96,28 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 def _read_process(process: _Process, records: Records) -> None:
     pid, buffers = process.metadata.get("pid"), process.buffer_records
     symbols = {_id(symbol.get("kernel_id")): symbol for symbol in process.kernel_symbols}
-    messages = {_id(message.get("key")): message.get("value") for message in process.strings.marker_api}
+    messages = {
+        _id(message.get("key")): message.get("value") for message in process.strings.marker_api
+    }
 
     def common(record: _Record) -> _Object:
-        stream = record.dispatch_info.get("queue_id") if record.stream_id is None else record.stream_id
-        return {"process": pid, "stream": _handle(stream), "correlation_id": record.correlation_id.get("internal")}
+        stream = (
+            record.dispatch_info.get("queue_id") if record.stream_id is None else record.stream_id
+        )
+        return {
+            "process": pid,
+            "stream": _handle(stream),
+            "correlation_id": record.correlation_id.get("internal"),
+        }
 
     for record in buffers.kernel_dispatch:
         info = record.dispatch_info
         symbol = symbols.get(_id(info.get("kernel_id")), {})
         names = (symbol.get(f"{which}kernel_name") for which in ("formatted_", "demangled_", ""))
-        items, block = ([info.get(size, {}).get(axis) for axis in "xyz"] for size in ("grid_size", "workgroup_size"))
+        items, block = (
+            [info.get(size, {}).get(axis) for axis in "xyz"]
+            for size in ("grid_size", "workgroup_size")
+        )
         records.add_kernel(
             next((name for name in names if isinstance(name, str) and name), None),
             record.start_timestamp,
@@ -116,11 +132,15 @@ def _read_process(process: _Process, records: Records) -> None:
     for record in buffers.memory_copy:
         agents = [_handle(record.dst_agent_id), _handle(record.src_agent_id)]
         times = record.start_timestamp, record.end_timestamp
-        records.add_copy(_operation(process, record), *times, agents, bytes=record.bytes, **common(record))
+        records.add_copy(
+            _operation(process, record), *times, agents, bytes=record.bytes, **common(record)
+        )
     for record in (record for api in _API for record in getattr(buffers, api)):
         place = record.start_timestamp, record.end_timestamp, pid, record.thread_id
         correlation = record.correlation_id.get("internal")
-        records.add_on_host(records.launches, _operation(process, record), *place, correlation_id=correlation)
+        records.add_on_host(
+            records.launches, _operation(process, record), *place, correlation_id=correlation
+        )
     for record in buffers.marker_api:
         # A mark has a message, too, but no time; other calls of roctx have no message.
         message = messages.get(_id(record.correlation_id.get("internal")))

@@ -215,7 +215,9 @@ class _Log:
     def _steps_per_line(self, server: str) -> int:
         return int(self.facts.get(server, {}).get("steps_per_line") or _STEPS_PER_LINE)
 
-    def _add(self, kind: str, row: dict[str, Any], ms: float | None, values: dict[str, str]) -> None:
+    def _add(
+        self, kind: str, row: dict[str, Any], ms: float | None, values: dict[str, str]
+    ) -> None:
         if ms is None or not 0 < ms <= _MOST_MS or not 0 < row["batch"] <= _MOST_REQUESTS:
             self.writer.count_lost("rows_unreadable", int(row["batch"] != 0))
             return
@@ -233,7 +235,9 @@ class _Log:
         server = self.seen.most_common(1)[0][0] if self.seen else "vLLM"
         rows = self.rows["step" if self.timed else "rate"]
         if not rows and not self.written:
-            raise CurvescopeError(f"it is a log of {server} that tells no time of a step: {_NO_TIMES[server]}.")
+            raise CurvescopeError(
+                f"it is a log of {server} that tells no time of a step: {_NO_TIMES[server]}."
+            )
         self._write(rows)
         facts = self.facts.get(server, {})
         if not self.timed:
@@ -241,7 +245,11 @@ class _Log:
             graphed = [row for row in rows if "graphed" in row]
             if graphed:
                 facts |= _graph_facts(graphed)
-        facts |= {"server": server, "engines": len(self.engines), "lines": "steps" if self.timed else "rates"}
+        facts |= {
+            "server": server,
+            "engines": len(self.engines),
+            "lines": "steps" if self.timed else "rates",
+        }
         self.writer.update(recording_type=TYPE, server=facts, steps_from="the lines of the log")
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
@@ -254,7 +262,9 @@ class _Log:
                 if cache_tokens and percent is not None and "context_tokens" not in row:
                     row["context_tokens"] = max(round(cache_tokens * percent / 100), row["batch"])
                 kept = {name: value for name, value in row.items() if name != "graphed"}
-                part.append({"step": position, "round": 0, "index": position, "profiled": False, **kept})
+                part.append(
+                    {"step": position, "round": 0, "index": position, "profiled": False, **kept}
+                )
             self.written += len(part)
             if part:
                 self.writer.write("steps", _with_all_columns(part))

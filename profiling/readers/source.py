@@ -22,7 +22,14 @@ from typing import BinaryIO
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
-from ...base.limits import UNPACKED_BYTES, UNPACKED_FREE_BYTES, UNPACKED_RATIO, check_regular, raising, times
+from ...base.limits import (
+    UNPACKED_BYTES,
+    UNPACKED_FREE_BYTES,
+    UNPACKED_RATIO,
+    check_regular,
+    raising,
+    times,
+)
 from ..attribution.range_names import scrub
 from .sqlite_tables import PRAGMAS, SqliteTables
 
@@ -32,13 +39,27 @@ _SQLITE = b"SQLite format 3\x00"
 _GZIP = b"\x1f\x8b"
 _ZIP = b"PK\x03\x04"
 # Ends of names of profiles, for a hint.
-_PROFILES = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".ncu-rep", ".qdrep", ".xplane.pb", ".nvvp", ".nvprof", ".db")
+_PROFILES = (
+    ".json",
+    ".json.gz",
+    ".sqlite",
+    ".nsys-rep",
+    ".ncu-rep",
+    ".qdrep",
+    ".xplane.pb",
+    ".nvvp",
+    ".nvprof",
+    ".db",
+)
 # First bytes of formats that no reader here reads, and the remedy.
 _FOREIGN = (
     (b"(\xb5/\xfd", "packed by zstd; unpack it with `unzstd` first"),
     (b"BZh", "packed by bzip2; unpack it with `bunzip2` first"),
     (b"\xfd7zXZ", "packed by xz; unpack it with `unxz` first"),
-    (b"PAR1", "a Parquet file; `curvescope breakdown` reads the folder of a recording, not its parts"),
+    (
+        b"PAR1",
+        "a Parquet file; `curvescope breakdown` reads the folder of a recording, not its parts",
+    ),
     (b"\x89HDF", "an HDF5 file; export the profile as SQLite"),
 )
 
@@ -99,7 +120,9 @@ class Source:
         """The complete content; raises `CurvescopeError` if it is larger, or damaged."""
         blocks, size = [], 0
         with self.open() as stream:
-            while block := stream.read(1 << 20):  # one large read of a gzip file takes its memory at once
+            while block := stream.read(
+                1 << 20
+            ):  # one large read of a gzip file takes its memory at once
                 blocks.append(block)
                 size += len(block)
                 if size > times(most_bytes):
@@ -132,7 +155,9 @@ class Source:
             check_regular(self.path)
             file = self.path.open("rb")
         except OSError as error:
-            raise CurvescopeError(f"it cannot be read ({error.strerror}); check the path.") from error
+            raise CurvescopeError(
+                f"it cannot be read ({error.strerror}); check the path."
+            ) from error
         with file:
             yield file
 
@@ -165,9 +190,13 @@ class _Checked(io.RawIOBase):
         try:
             size: int = self._stream.readinto(buffer)  # type: ignore[union-attr]
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CurvescopeError(f"it is cut off or damaged ({error}); copy or record it again.") from error
+            raise CurvescopeError(
+                f"it is cut off or damaged ({error}); copy or record it again."
+            ) from error
         except OSError as error:
-            raise CurvescopeError(f"it cannot be read ({error.strerror}); check the disk.") from error
+            raise CurvescopeError(
+                f"it cannot be read ({error.strerror}); check the disk."
+            ) from error
         self._seen += size
         if self._seen > self._most:
             raise CurvescopeError(

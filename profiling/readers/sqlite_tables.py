@@ -42,7 +42,11 @@ class SqliteTables:
     def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
         self._connection, self._path = connection, path
         rows = self._query("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view')")
-        real = [row for row in rows if isinstance(row[1], str) and row[1].lstrip()[:12].upper() == "CREATE TABLE"]
+        real = [
+            row
+            for row in rows
+            if isinstance(row[1], str) and row[1].lstrip()[:12].upper() == "CREATE TABLE"
+        ]
         self._names = {name for name, _ in real}
         self._others = {name for name, _ in rows} - self._names
         self._info = cache(self._columns)
@@ -57,12 +61,16 @@ class SqliteTables:
 
     def columns(self, name: str) -> frozenset[str]:
         """Names of a table's columns; none for an absent table."""
-        return frozenset(row[1] for row in self._info(name))  # cached: a profile has a hundred tables
+        return frozenset(
+            row[1] for row in self._info(name)
+        )  # cached: a profile has a hundred tables
 
     def _columns(self, name: str) -> list[tuple[Any, ...]]:
         """Rows of `PRAGMA table_xinfo`; none for an absent table."""
         if name in self._others:
-            raise CurvescopeError(f"{name} is a view or a virtual table, which no profiler writes; export it again.")
+            raise CurvescopeError(
+                f"{name} is a view or a virtual table, which no profiler writes; export it again."
+            )
         if name not in self:
             return []
         columns = self._query(f'PRAGMA table_xinfo("{name}")')
@@ -86,7 +94,10 @@ class SqliteTables:
         listed = ", ".join(f'"{column}"' for column in present)
         # NOT INDEXED: rows in the order of the table for both libraries.
         sql = f'SELECT {listed} FROM "{name}" NOT INDEXED'  # noqa: S608 - names from our own lists
-        done, most = 0, None if self._path is None else self._path.stat().st_size // _LEAST_ROW_BYTES
+        done, most = (
+            0,
+            None if self._path is None else self._path.stat().st_size // _LEAST_ROW_BYTES,
+        )
         try:
             for batch in self._in_ranges(name, sql, {column: wanted[column] for column in present}):
                 done += batch.num_rows
@@ -108,13 +119,18 @@ class SqliteTables:
             _check_count(name, done, most)
             found = zip(present, zip(*rows, strict=True), strict=True)
             try:
-                yield _complete(pa.table({name: pa.array(values, wanted[name]) for name, values in found}), wanted)
+                yield _complete(
+                    pa.table({name: pa.array(values, wanted[name]) for name, values in found}),
+                    wanted,
+                )
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
                 raise CurvescopeError(
                     f"table {name} holds a value of the wrong type ({str(error)[:100]}); export it again."
                 ) from error
 
-    def _in_ranges(self, name: str, sql: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
+    def _in_ranges(
+        self, name: str, sql: str, types: Mapping[str, pa.DataType]
+    ) -> Iterator[pa.Table]:
         """Tables of the rows, as from `_at_once`; two threads read a large table, a range of row ids at a time."""
         step = max(BATCH_ROWS - 2, 1)  # rows of a range: with the typed row less than a batch
         row_ids = self._row_ids(name)
@@ -125,12 +141,17 @@ class SqliteTables:
         if self._path is None or not BATCH_ROWS < high - low < self._path.stat().st_size // 4:
             yield from self._at_once(sql, types)
             return
-        queries = (f"{sql} WHERE rowid BETWEEN {first} AND {first + step - 1}" for first in range(low, high + 1, step))
+        queries = (
+            f"{sql} WHERE rowid BETWEEN {first} AND {first + step - 1}"
+            for first in range(low, high + 1, step)
+        )
         done, rows, whole = 0, 0, f'SELECT count(*) FROM "{name}" NOT INDEXED'  # noqa: S608 - likewise
         with ThreadPoolExecutor(_READERS) as readers:
             ranges = ((query, types) for query in queries)
             try:
-                for tables in map_ahead(readers, lambda *range_: list(self._at_once(*range_)), ranges, _READERS + 1):
+                for tables in map_ahead(
+                    readers, lambda *range_: list(self._at_once(*range_)), ranges, _READERS + 1
+                ):
                     yield from tables
                     done, rows = done + 1, rows + sum(table.num_rows for table in tables)
             except _UnreadError:
@@ -165,7 +186,9 @@ class SqliteTables:
             with dbapi.connect(uri, autocommit=True) as connection, connection.cursor() as cursor:
                 for pragma in PRAGMAS:
                     cursor.execute(pragma)
-                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
+                cursor.adbc_statement.set_options(
+                    **{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)}
+                )
                 cursor.execute(f"SELECT {typed} UNION ALL {sql}")
                 with cursor.fetch_record_batch() as reader:
                     if reader.schema.types != list(types.values()):
@@ -175,7 +198,11 @@ class SqliteTables:
                     # No thread for a table of one batch, the usual case: starting one takes longer.
                     more = table.num_rows == BATCH_ROWS
                     rows = table.slice(1)
-                    yield from read_ahead(rows, lambda: _next(reader, list(types))) if more else iter([rows])
+                    yield from (
+                        read_ahead(rows, lambda: _next(reader, list(types)))
+                        if more
+                        else iter([rows])
+                    )
         except (OSError, dbapi.Error, pa.ArrowException) as error:
             raise _UnreadError from error
 
@@ -234,13 +261,20 @@ def _checked(column: pa.Array) -> pa.Array:
     try:
         return binary.cast(pa.string())
     except pa.ArrowInvalid:
-        decoded = [None if text is None else text.decode("utf-8", errors="replace") for text in binary.to_pylist()]
+        decoded = [
+            None if text is None else text.decode("utf-8", errors="replace")
+            for text in binary.to_pylist()
+        ]
         return pa.array(decoded, pa.string())
 
 
 def _complete(batch: pa.Table, wanted: Mapping[str, pa.DataType]) -> pa.Table:
     """The wanted columns in order; null for those that the table lacks."""
-    nulls = {name: pa.nulls(batch.num_rows, dtype) for name, dtype in wanted.items() if name not in batch.column_names}
+    nulls = {
+        name: pa.nulls(batch.num_rows, dtype)
+        for name, dtype in wanted.items()
+        if name not in batch.column_names
+    }
     return pa.table({name: nulls[name] if name in nulls else batch[name] for name in wanted})
 
 

@@ -26,7 +26,10 @@ NAME = "sweep of profiles"
 
 
 def import_sweep(
-    sources: Sequence[Path], target: AnyPath | None = None, batches: Sequence[int] = (), options: Options | None = None
+    sources: Sequence[Path],
+    target: AnyPath | None = None,
+    batches: Sequence[int] = (),
+    options: Options | None = None,
 ) -> Imported:
     """Import profiles of any formats as one sweep; files of the same batch size become its rounds.
 
@@ -57,20 +60,31 @@ def import_sweep(
 
 def _meta(recordings: Sequence[Recording]) -> dict[str, Any]:
     """Metadata that the profiles share; None where they differ."""
-    meta: dict[str, Any] = {"recording_type": "sweep", "imported_from": NAME, "network": None, "mode": None}
+    meta: dict[str, Any] = {
+        "recording_type": "sweep",
+        "imported_from": NAME,
+        "network": None,
+        "mode": None,
+    }
     for name in ("device", "steps_from", "batch_from", "profiler"):
         values = [recording.meta.get(name) for recording in recordings]
         meta[name] = values[0] if all(value == values[0] for value in values) else None
     if meta["steps_from"] is None:
-        meta["steps_from"] = "; ".join(sorted({str(recording.meta.get("steps_from")) for recording in recordings}))
+        meta["steps_from"] = "; ".join(
+            sorted({str(recording.meta.get("steps_from")) for recording in recordings})
+        )
     shares = [recording.meta.get("device_time_in_steps") for recording in recordings]
     known = [share for share in shares if share is not None]
     meta["device_time_in_steps"] = min(known) if len(known) == len(shares) else None
     missing = {
-        name: sentence for recording in recordings for name, sentence in recording.meta.get("missing", {}).items()
+        name: sentence
+        for recording in recordings
+        for name, sentence in recording.meta.get("missing", {}).items()
     }
     formats = sorted({str(recording.meta["imported_from"]) for recording in recordings})
-    batches = sorted({int(b) for recording in recordings for b in recording.arrow("steps")["batch"].to_pylist()})
+    batches = sorted(
+        {int(b) for recording in recordings for b in recording.arrow("steps")["batch"].to_pylist()}
+    )
     return meta | {"missing": missing, "formats": formats, "batches": batches}
 
 
@@ -88,13 +102,22 @@ def _merge(recordings: Sequence[Recording], writer: RecordingWriter) -> None:
         recorded = list(rounds)
         round_ = [rounds[batch] for batch in batches]
         rounds.update(seen.keys())
-        numbered = {"step": pc.add(steps["step"], first_step), "index": pa.array(index), "round": pa.array(round_)}
-        writer.write("steps", pa.table({name: numbered.get(name, steps[name]) for name in steps.column_names}))
+        numbered = {
+            "step": pc.add(steps["step"], first_step),
+            "index": pa.array(index),
+            "round": pa.array(round_),
+        }
+        writer.write(
+            "steps",
+            pa.table({name: numbered.get(name, steps[name]) for name in steps.column_names}),
+        )
         for table in TABLES.keys() - {"steps"}:
             for part in recording.parts(table):
                 rows = conform(TABLES[table], pq.read_table(part))
                 if table in (OPERATORS.name, PEAKS.name):  # one step per batch size has them
-                    rows = rows.filter(pc.invert(pc.is_in(rows["batch"], pa.array(recorded, pa.int64()))))
+                    rows = rows.filter(
+                        pc.invert(pc.is_in(rows["batch"], pa.array(recorded, pa.int64())))
+                    )
                 if "step" in rows.column_names:
                     index_of_step = rows.column_names.index("step")
                     rows = rows.set_column(index_of_step, "step", pc.add(rows["step"], first_step))

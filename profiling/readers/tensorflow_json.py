@@ -30,15 +30,25 @@ from .values import LATEST_NS, MOST_U64, nanoseconds, signed, whole
 
 NAME = "TensorFlow or JAX trace"
 
-_MARKS = ('"/device:', '"/host:CPU', '"/job:', '"Allocators"', '"highres-ticks"', '"kernel_details"')
+_MARKS = (
+    '"/device:',
+    '"/host:CPU',
+    '"/job:',
+    '"Allocators"',
+    '"highres-ticks"',
+    '"kernel_details"',
+)
 _TF1_PROCESS = re.compile(
-    r"/(?:device:)?(?P<device>[cg]pu):(?P<index>\d+)(?:/stream:(?P<stream>\S+))? Compute", re.IGNORECASE
+    r"/(?:device:)?(?P<device>[cg]pu):(?P<index>\d+)(?:/stream:(?P<stream>\S+))? Compute",
+    re.IGNORECASE,
 )
 _DEVICE = re.compile(r"/device:(?:GPU|TPU):(\d+)")
 _STREAM = re.compile(r"Stream #(\d+)")
 # The word boundary avoids quadratic time in long words.
 _DETAILS = re.compile(r"\b(\w+):([\w.,]+)")
-_JAX_WRAPPER = re.compile(r"^(?:jit|pjit|jvp|vmap|remat|checkpoint|custom_jvp|custom_vjp|transpose|while|body|scan)\b")
+_JAX_WRAPPER = re.compile(
+    r"^(?:jit|pjit|jvp|vmap|remat|checkpoint|custom_jvp|custom_vjp|transpose|while|body|scan)\b"
+)
 _INNER = re.compile(r"^\w+\((.*)\)$")
 _COPIES = {"H2D": "HtoD", "HtoD": "HtoD", "D2H": "DtoH", "DtoH": "DtoH"}
 _COPIES |= {"D2D": "DtoD", "DtoD": "DtoD", "P2P": "PtoP"}
@@ -48,7 +58,9 @@ _OPTIMIZER_OPS = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply"
 
 def recognises(source: Source) -> bool:
     return (
-        source.text.startswith("{") and '"traceEvents"' in source.text and any(mark in source.text for mark in _MARKS)
+        source.text.startswith("{")
+        and '"traceEvents"' in source.text
+        and any(mark in source.text for mark in _MARKS)
     )
 
 
@@ -83,7 +95,9 @@ class FrameworkTrace:
         self.processes: dict[Any, str] = {}
         self.threads: dict[Any, str] = {}
         # Names of processes may follow their events, so events are assigned to devices at the end.
-        self.events: list[tuple[Event, int, int]] = []  # event, whose args are a dict, start and end in ns
+        self.events: list[
+            tuple[Event, int, int]
+        ] = []  # event, whose args are a dict, start and end in ns
 
     def take(self, event: Event) -> None:
         """Store an event of JSON that may be needed."""
@@ -115,7 +129,9 @@ class FrameworkTrace:
         memory = [row for row in kernels if "kind" in row]
         kernels = [row for row in kernels if "kind" not in row]
         if not kernels and not memory:
-            raise CurvescopeError("it has no operator or kernel; record with the device profiler on.")
+            raise CurvescopeError(
+                "it has no operator or kernel; record with the device profiler on."
+            )
         layers_back = {row["layer"] for row in kernels if row["phase"] == "backward"} - {None}
         for row in kernels:
             # A layer with a backward pass also ran forward; input pipelines, summaries and savers have none.
@@ -128,7 +144,9 @@ class FrameworkTrace:
             what = "operator" if "device" in missing else "kernel, and no line of its device,"
             missing["layers"] = f"no {what} names a scope: layer and phase are unknown"
         source = "jax" if self.is_jax else "tensorflow"
-        return profile_of_tables(source, *map(table_of_rows, (ranges, launches, kernels, memory))), missing
+        return profile_of_tables(
+            source, *map(table_of_rows, (ranges, launches, kernels, memory))
+        ), missing
 
     def _timeline(self) -> tuple[_Rows, _Rows, _Rows]:
         """Device work of TensorFlow 1; no launches and ranges."""
@@ -139,7 +157,11 @@ class FrameworkTrace:
         }
         streams = {stream for *_, stream in lines.values() if stream is not None}
         by_stream = streams != {"all"}
-        on_gpu = {pid for pid, (*_, stream) in lines.items() if stream is not None and (stream != "all") == by_stream}
+        on_gpu = {
+            pid
+            for pid, (*_, stream) in lines.items()
+            if stream is not None and (stream != "all") == by_stream
+        }
         ran = on_gpu if streams else set(lines)
         rows = []
         for event, start, end in self.events:
@@ -151,7 +173,9 @@ class FrameworkTrace:
                     "start_ns": start,
                     "end_ns": end,
                     "device": index if device == "gpu" else None,
-                    "stream": int(stream) if stream is not None and stream.isdecimal() else _id(event.tid),
+                    "stream": int(stream)
+                    if stream is not None and stream.isdecimal()
+                    else _id(event.tid),
                 }
                 rows.append(row | _copy(event.name, {}))
         return rows, [], []
@@ -160,20 +184,38 @@ class FrameworkTrace:
         """Device work, launches and ranges of TensorFlow 2 and JAX."""
         kernels, on_host, launches, ranges, device_steps = [], [], [], [], []
         scopes: dict[int, list[tuple[int, int, str]]] = {}  # by device: start, end, path
-        devices = {pid: int(found[1]) for pid, n in self.processes.items() if (found := _DEVICE.search(n)) is not None}
+        devices = {
+            pid: int(found[1])
+            for pid, n in self.processes.items()
+            if (found := _DEVICE.search(n)) is not None
+        }
         lines = {key: name for key, name in self.threads.items() if key[0] in devices}
-        streams = {key: int(found[1]) for key, name in lines.items() if (found := _STREAM.search(name)) is not None}
+        streams = {
+            key: int(found[1])
+            for key, name in lines.items()
+            if (found := _STREAM.search(name)) is not None
+        }
         if not streams:  # a TPU has no streams, but one line of operators
-            streams = {key: number for number, (key, name) in enumerate(lines.items()) if name == "XLA Ops"}
+            streams = {
+                key: number for number, (key, name) in enumerate(lines.items()) if name == "XLA Ops"
+            }
         for event, start, end in self.events:
             args = event.args
             module = str(args.get("hlo_module", ""))
-            self.is_jax = self.is_jax or module.startswith(("jit_", "pmap_")) or "jit(" in str(args.get("name", ""))
+            self.is_jax = (
+                self.is_jax
+                or module.startswith(("jit_", "pmap_"))
+                or "jit(" in str(args.get("name", ""))
+            )
             key = event.pid, event.tid
             correlation = _id(args.get("correlation_id"))
             times = {"start_ns": start, "end_ns": end, "correlation_id": correlation}
             if key in streams:
-                details = dict(_DETAILS.findall(str(args.get("kernel_details", args.get("memcpy_details", "")))))
+                details = dict(
+                    _DETAILS.findall(
+                        str(args.get("kernel_details", args.get("memcpy_details", "")))
+                    )
+                )
                 named = _named(event.name, _path(args), args.get("hlo_op"))
                 row = {**named, **times, "device": devices[event.pid], "stream": streams[key]}
                 kernels.append(row | _shape(details) | _copy(event.name, details))
@@ -183,7 +225,9 @@ class FrameworkTrace:
                 scopes.setdefault(devices[event.pid], []).append((start, end, path or event.name))
             elif lines.get(key) == _STEPS:
                 own = dict.fromkeys(("thread", "thread_key"), -2 - devices[event.pid])
-                device_steps.append({**times, **own, "name": f"step {event.name}", "kind": "push_pop"})
+                device_steps.append(
+                    {**times, **own, "name": f"step {event.name}", "kind": "push_pop"}
+                )
             elif event.pid not in devices:
                 thread = dict.fromkeys(("thread", "thread_key"), _id(event.tid))
                 if "step_num" in args:
@@ -197,7 +241,9 @@ class FrameworkTrace:
         for of_device in scopes.values():
             of_device.sort()
         for row in kernels:
-            if row["layer"] is None and (path := _scope_at(row["start_ns"], scopes.get(row["device"], []))):
+            if row["layer"] is None and (
+                path := _scope_at(row["start_ns"], scopes.get(row["device"], []))
+            ):
                 row |= _named(row["name"], path, row["op"])
         if device_steps and not ranges:
             # Times of the device, which hold its work by when it ran: that was launched before.
@@ -237,13 +283,22 @@ def _named(kernel: str, path: str, op: Any) -> dict[str, Any]:
             phase = "backward"
         elif part and not _JAX_WRAPPER.fullmatch(part):
             parts.append(part.removesuffix("_grad") if phase == "backward" else part)
-    if phase == "backward" and parts and (pieces[-2].endswith("_grad") or pieces[-1].startswith(pieces[-2])):
+    if (
+        phase == "backward"
+        and parts
+        and (pieces[-2].endswith("_grad") or pieces[-1].startswith(pieces[-2]))
+    ):
         parts.pop()  # the forward operator of the layer: `conv1/Conv2D_grad/…`, `conv1/Conv2D/Conv2DBackpropInput`
     kind = op if isinstance(op, str) and op else pieces[-1] if pieces else None
     if kind is not None and kind.startswith(_OPTIMIZER_OPS):
         phase = "optimizer"
     layer = scrub("/".join(parts)) or None
-    return {"name": scrub(kernel) or "?", "layer": layer, "phase": phase, "op": None if kind is None else scrub(kind)}
+    return {
+        "name": scrub(kernel) or "?",
+        "layer": layer,
+        "phase": phase,
+        "op": None if kind is None else scrub(kind),
+    }
 
 
 def _copy(name: str, details: Mapping[str, str]) -> dict[str, Any]:
@@ -252,7 +307,9 @@ def _copy(name: str, details: Mapping[str, str]) -> dict[str, Any]:
     if not lowered.startswith(("memcpy", "memset")):
         return {}
     copies = lowered.startswith("memcpy")
-    memcpy_kind = next((kind for short, kind in _COPIES.items() if copies and short.lower() in lowered), None)
+    memcpy_kind = next(
+        (kind for short, kind in _COPIES.items() if copies and short.lower() in lowered), None
+    )
     size = whole(details.get("size", details.get("num_bytes")), LATEST_NS - 1)
     return {"kind": lowered[:6], "memcpy_kind": memcpy_kind, "bytes": size}
 
@@ -266,7 +323,9 @@ def _shape(details: Mapping[str, str]) -> dict[str, Any]:
     for what in ("grid", "block"):
         extents = details.get(what, "").split(",")
         if len(extents) == 3:
-            columns |= {f"{what}_{axis}": whole(extent) for axis, extent in zip("xyz", extents, strict=True)}
+            columns |= {
+                f"{what}_{axis}": whole(extent) for axis, extent in zip("xyz", extents, strict=True)
+            }
     return columns
 
 

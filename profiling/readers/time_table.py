@@ -25,7 +25,9 @@ _NS_PER = {"time_ns": 1.0, "time_us": 1e3, "time_ms": 1e6, "time_s": 1e9}
 _COLUMNS = ("problem", "device", "batch", *_NS_PER, "n", "spread")
 
 
-def import_table(source: Path, target: AnyPath | None = None, noise: float | None = None) -> Imported:
+def import_table(
+    source: Path, target: AnyPath | None = None, noise: float | None = None
+) -> Imported:
     """Convert a CSV of times in UTF-8 to a recording, by default in a dated folder under `runs`.
 
     Noise is the standard error of a time as a fraction of it, for times with neither repeats nor a published spread;
@@ -33,15 +35,21 @@ def import_table(source: Path, target: AnyPath | None = None, noise: float | Non
     """
     try:
         if source.exists() and not source.is_file():
-            raise CurvescopeError(f"{source} is no regular file; give a file of comma-separated values.")
+            raise CurvescopeError(
+                f"{source} is no regular file; give a file of comma-separated values."
+            )
         with source.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
             unit = _time_column(source, reader.fieldnames)
             rows = [_step(source, reader.line_num, row, unit) for row in reader]
     except OSError as error:
-        raise CurvescopeError(f"{source} cannot be read ({error.strerror}); check the path.") from error
+        raise CurvescopeError(
+            f"{source} cannot be read ({error.strerror}); check the path."
+        ) from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise CurvescopeError(f"{source} is not CSV in UTF-8 ({error}); export it again.") from error
+        raise CurvescopeError(
+            f"{source} is not CSV in UTF-8 ({error}); export it again."
+        ) from error
     if not rows:
         raise CurvescopeError(f"{source} has no rows; it needs one line per measured time.")
     repeats: Counter[tuple[Any, ...]] = Counter()
@@ -69,7 +77,9 @@ def _time_column(source: Path, names: Any) -> str:
     times = [name for name in found if name in _NS_PER]
     missing = {"problem", "batch"} - set(found)
     if missing or len(times) != 1:
-        lacking = sorted(missing) + ["one of time_ns, time_us, time_ms and time_s"] * (len(times) != 1)
+        lacking = sorted(missing) + ["one of time_ns, time_us, time_ms and time_s"] * (
+            len(times) != 1
+        )
         raise CurvescopeError(
             f"{source} needs the columns problem, batch and time_ms in its first line; "
             f"it lacks {' and '.join(lacking)}."
@@ -92,12 +102,16 @@ def _step(source: Path, line: int, row: dict[str, Any], unit: str) -> dict[str, 
         "device_name": row.get("device") or None,
         "batch": round(_positive(source, line, row, "batch", whole=True)),
         "duration_ns": max(1, round(_positive(source, line, row, unit) * _NS_PER[unit])),
-        "averaged_steps": round(_positive(source, line, row, "n", whole=True)) if row.get("n") else None,
+        "averaged_steps": round(_positive(source, line, row, "n", whole=True))
+        if row.get("n")
+        else None,
         "relative_spread": _positive(source, line, row, "spread") if row.get("spread") else None,
     }
 
 
-def _positive(source: Path, line: int, row: dict[str, Any], column: str, *, whole: bool = False) -> float:
+def _positive(
+    source: Path, line: int, row: dict[str, Any], column: str, *, whole: bool = False
+) -> float:
     try:
         value = float(row[column])
     except ValueError:

@@ -25,7 +25,9 @@ from ...base.errors import CurvescopeError
 from .source import Source
 
 _CHUNK_BYTES = 4 << 20  # size of one read
-_PIECE_BYTES = 512 << 10  # size of one block: the events of a larger one do not fit the processor's cache
+_PIECE_BYTES = (
+    512 << 10
+)  # size of one block: the events of a larger one do not fit the processor's cache
 _MOST_EVENT_BYTES = 64 << 20
 _MOST_REST_BYTES = 64 << 20
 _MOST_TRIES = 3  # the last comma between objects may be within an event
@@ -61,7 +63,11 @@ class TraceEvents(Generic[E]):
     """Lists of the events of a trace, read once, in order; repairs are counted in `lost`."""
 
     def __init__(
-        self, source: Source, event_type: type[E], report: Report = lambda *_: None, usual_type: Any = None
+        self,
+        source: Source,
+        event_type: type[E],
+        report: Report = lambda *_: None,
+        usual_type: Any = None,
     ) -> None:
         """Prepare to read events as a msgspec structure, which may restrict `args` to objects, and no other field.
 
@@ -108,7 +114,9 @@ class TraceEvents(Generic[E]):
                 elif len(buffer) - at < size:
                     raise _broken("its list of events does not end")
                 elif size > _MOST_EVENT_BYTES:
-                    raise CurvescopeError("it has an event of more than 64 MiB, which no profiler writes.")
+                    raise CurvescopeError(
+                        "it has an event of more than 64 MiB, which no profiler writes."
+                    )
                 else:
                     size *= 2
 
@@ -136,7 +144,11 @@ class TraceEvents(Generic[E]):
         at = buffer.find(_KEY)
         while at >= 0:
             before = int(np.searchsorted(positions, at))
-            if before and depth[before - 1] == 1 and (colon := _COLON.match(buffer, at + len(_KEY))) is not None:
+            if (
+                before
+                and depth[before - 1] == 1
+                and (colon := _COLON.match(buffer, at + len(_KEY))) is not None
+            ):
                 break
             at = buffer.find(_KEY, at + 1)
         else:
@@ -177,7 +189,9 @@ class TraceEvents(Generic[E]):
             raise _broken("it is no object")
         return document
 
-    def _decode_front(self, buffer: bytearray, at: int, end: int, before: bytes) -> tuple[list[E] | None, int]:
+    def _decode_front(
+        self, buffer: bytearray, at: int, end: int, before: bytes
+    ) -> tuple[list[E] | None, int]:
         """The events up to one of the last commas between objects, and its position; None if none can be decoded."""
         tries = 0
         for _ in range(_MOST_BRACKETS if buffer.startswith(before, at) else 0):
@@ -269,7 +283,9 @@ def _last_end(buffer: bytes | bytearray) -> tuple[int, int | None]:
     return (int(positions[ends[-1]]) + 1 if len(ends) else 0), closing
 
 
-def _brackets(buffer: bytes | bytearray) -> tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.int64]]:
+def _brackets(
+    buffer: bytes | bytearray,
+) -> tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.int64]]:
     """Positions of brackets outside of strings, and +1 for opening, −1 for closing ones."""
     data = np.frombuffer(buffer, np.uint8)
     quotes = np.flatnonzero(data == ord('"'))
@@ -284,4 +300,6 @@ def _brackets(buffer: bytes | bytearray) -> tuple[np.typing.NDArray[np.int64], n
 
 
 def _broken(why: str) -> CurvescopeError:
-    return CurvescopeError(f"it is broken JSON ({why}); the file was cut off or edited, record it again.")
+    return CurvescopeError(
+        f"it is broken JSON ({why}); the file was cut off or edited, record it again."
+    )

@@ -14,7 +14,11 @@ def whole(value: Any, most: int = MOST_I32) -> int | None:
     """A whole number from 0 to `most`, or its digits; None for others."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 20:
         value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+        else None
+    )
 
 
 def signed(number: int) -> int:
@@ -37,7 +41,9 @@ def nanoseconds(microseconds: Any) -> int:
             raise OverflowError(microseconds)
         time = round(number * 1000)
     else:
-        integer = int(microseconds)  # separate from the fraction: the product of a large float would be rounded
+        integer = int(
+            microseconds
+        )  # separate from the fraction: the product of a large float would be rounded
         time = integer * 1000 + round((microseconds - integer) * 1000)
     if not -LATEST_NS < time < LATEST_NS:
         raise OverflowError(microseconds)

@@ -13,7 +13,12 @@ from functools import cache
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from ...base.limits import XSPACE_BYTES_PER_EVENT, XSPACE_FREE_EMPTY, XSPACE_FREE_EVENTS, check_limit
+from ...base.limits import (
+    XSPACE_BYTES_PER_EVENT,
+    XSPACE_FREE_EMPTY,
+    XSPACE_FREE_EVENTS,
+    check_limit,
+)
 from ..recording.store import RecordingWriter
 from . import Options, hlo_scopes
 from .source import Source
@@ -56,9 +61,15 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     try:
         planes = _message_type("XSpace").FromString(data).planes
     except DecodeError as error:
-        raise CurvescopeError(f"it is a damaged XSpace ({error}); copy it again, or record it again.") from error
+        raise CurvescopeError(
+            f"it is a damaged XSpace ({error}); copy it again, or record it again."
+        ) from error
     events = sum(len(line.events) for plane in planes for line in plane.lines)
-    check_limit(events, max(XSPACE_FREE_EVENTS, len(data) // XSPACE_BYTES_PER_EVENT), f"events in {len(data):,} bytes")
+    check_limit(
+        events,
+        max(XSPACE_FREE_EVENTS, len(data) // XSPACE_BYTES_PER_EVENT),
+        f"events in {len(data):,} bytes",
+    )
     del data
     trace = FrameworkTrace()
     scopes = hlo_scopes.scopes_of(_modules(planes))
@@ -75,20 +86,29 @@ def _modules(planes: Any) -> Iterator[Any]:
     for plane in planes:
         if plane.name != hlo_scopes.PLANE:
             continue
-        wanted = {entry.key for entry in plane.stat_metadata if _text(entry.value.name) == hlo_scopes.STAT}
+        wanted = {
+            entry.key for entry in plane.stat_metadata if _text(entry.value.name) == hlo_scopes.STAT
+        }
         for entry in plane.event_metadata:
             for stat in entry.value.stats:
                 if stat.metadata_id in wanted and stat.HasField("bytes_value"):
-                    with suppress(DecodeError):  # of another version: the scopes of its instructions stay unknown
+                    with suppress(
+                        DecodeError
+                    ):  # of another version: the scopes of its instructions stay unknown
                         yield _message_type("HloProto").FromString(stat.bytes_value).hlo_module
 
 
-def _take_plane(trace: FrameworkTrace, number: int, plane: Any, scopes: Mapping[tuple[str, str], str]) -> None:
+def _take_plane(
+    trace: FrameworkTrace, number: int, plane: Any, scopes: Mapping[tuple[str, str], str]
+) -> None:
     stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
     known = {entry.key: entry.value for entry in plane.event_metadata}
     facts = {key: dict(_stats(metadata.stats, stat_names)) for key, metadata in known.items()}
     for line in plane.lines:
-        trace.processes[number], trace.threads[number, line.id] = plane.name, line.display_name or line.name
+        trace.processes[number], trace.threads[number, line.id] = (
+            plane.name,
+            line.display_name or line.name,
+        )
         for event in line.events:
             metadata = known.get(event.metadata_id)
             if metadata is None or event.duration_ps < 0:
@@ -106,7 +126,9 @@ def _take_plane(trace: FrameworkTrace, number: int, plane: Any, scopes: Mapping[
             instruction = str(args.get("hlo_module", "")), str(args.get("hlo_op", ""))
             if instruction in scopes and "/" not in str(args.get("name", "")):
                 args["name"] = scopes[instruction]
-            trace.events.append((Event(ph="X", name=name, pid=number, tid=line.id, args=args), start, end))
+            trace.events.append(
+                (Event(ph="X", name=name, pid=number, tid=line.id, args=args), start, end)
+            )
 
 
 def _stats(stats: Any, names: dict[int, str]) -> Iterator[tuple[str, Any]]:
@@ -132,7 +154,9 @@ def _message_type(name: str) -> Any:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     kinds = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="curvescope_xspace.proto", package="curvescope", syntax="proto2")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="curvescope_xspace.proto", package="curvescope", syntax="proto2"
+    )
     for message, fields in _MESSAGES.items():
         described = file.message_type.add(name=message)
         for number, name_, kind in map(str.split, fields.split(", ")):

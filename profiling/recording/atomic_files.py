@@ -59,7 +59,9 @@ def storage_error(path: AnyPath, error: OSError) -> CurvescopeError:
             "free some space or record elsewhere with -o DIR."
         )
     why = error.strerror or error
-    return CurvescopeError(f"{path} could not be written ({why}); choose another folder with -o DIR.")
+    return CurvescopeError(
+        f"{path} could not be written ({why}); choose another folder with -o DIR."
+    )
 
 
 def claim(path: AnyPath, name: str, content: bytes, hint: str = "") -> None:
@@ -67,7 +69,9 @@ def claim(path: AnyPath, name: str, content: bytes, hint: str = "") -> None:
 
     `hint` is a further remedy, a sentence. CurvescopeError: the folder is not empty, or not writable.
     """
-    taken = CurvescopeError(f"{path} is not empty; nothing is overwritten. Choose another -o DIR.{hint and ' '}{hint}")
+    taken = CurvescopeError(
+        f"{path} is not empty; nothing is overwritten. Choose another -o DIR.{hint and ' '}{hint}"
+    )
     if isinstance(path, RemotePath):
         try:
             empty = not any(path.iterdir())
@@ -116,7 +120,9 @@ def locked_folder(path: Path) -> Iterator[bool]:
         try:
             locked = _take(lambda: fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB))
         except BlockingIOError:
-            raise CurvescopeError(f"Another process adds to {path}; wait until it has ended.") from None
+            raise CurvescopeError(
+                f"Another process adds to {path}; wait until it has ended."
+            ) from None
         except OSError:
             locked = False
         yield locked

@@ -23,7 +23,9 @@ class Axis:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise CurvescopeError(f"{self.name!r} is no name of an axis: write a word, e.g. --axis tokens=128..4096.")
+            raise CurvescopeError(
+                f"{self.name!r} is no name of an axis: write a word, e.g. --axis tokens=128..4096."
+            )
 
     @property
     def unit(self) -> str:

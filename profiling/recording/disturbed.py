@@ -39,9 +39,13 @@ LEAST_ROUNDS = 3
 # NVML's reasons that lower the clock below its sustainable value. The power limit is not among them: a GPU reaches it
 # under normal load.
 THROTTLES = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"})
-_WAITED = f"threads waited for a core for more than {MOST_WAITING:.0%} of the time".replace("%", " %")
+_WAITED = f"threads waited for a core for more than {MOST_WAITING:.0%} of the time".replace(
+    "%", " %"
+)
 _THROTTLED = "the GPU lowered its clock"
-_PAGED = f"pages came from a disk, e.g. swapped ones, for more than {MOST_WAITING:.0%} of the time".replace("%", " %")
+_PAGED = f"pages came from a disk, e.g. swapped ones, for more than {MOST_WAITING:.0%} of the time".replace(
+    "%", " %"
+)
 _ADVICE = {
     _WAITED: "stop other work, or use fewer threads",
     _THROTTLED: "let the GPU cool, or lock its clock",
@@ -72,13 +76,18 @@ class Disturbances:
     disturbed: int  # number of disturbed ones
     set_aside: bool  # whether estimates leave these out; False where too few rounds would be left, so that all are used
     prevail: bool  # whether half of a condition's visits or more are disturbed and used, so that its times are theirs
-    reasons: tuple[Disturbance, ...]  # what disturbed them, the commonest first; a visit may have several
+    reasons: tuple[
+        Disturbance, ...
+    ]  # what disturbed them, the commonest first; a visit may have several
     sentence: str = field(init=False)  # the same in a sentence
 
     def __post_init__(self) -> None:
         clauses = [f"{reason.reason}, in {_rounds_text(reason.rounds)}" for reason in self.reasons]
         if len(clauses) > 1:
-            clauses = [f"{clause} ({one.visits})" for clause, one in zip(clauses, self.reasons, strict=True)]
+            clauses = [
+                f"{clause} ({one.visits})"
+                for clause, one in zip(clauses, self.reasons, strict=True)
+            ]
         many = f"{self.disturbed} of {counted(self.visits, 'visit')}"
         sentence = f"{many} {'set aside' if self.set_aside else 'disturbed'}: {'; '.join(clauses)}."
         if not self.set_aside:
@@ -99,7 +108,9 @@ def with_set_aside(steps: pd.DataFrame) -> pd.DataFrame:
     if SET_ASIDE in steps:
         return steps
     visits = _Visits.of(steps)
-    aside: Any = False if visits is None or not visits.enough_left else visits.disturbed[visits.number]
+    aside: Any = (
+        False if visits is None or not visits.enough_left else visits.disturbed[visits.number]
+    )
     return steps.assign(**{SET_ASIDE: aside})
 
 
@@ -120,14 +131,20 @@ def disturbances(steps: pd.DataFrame) -> Disturbances | None:
     if visits is None or not visits.disturbed.any():
         return None
     reasons = [
-        Disturbance(reason, int(which.sum()), tuple(sorted({int(round_) + 1 for round_ in visits.round_[which]})))
+        Disturbance(
+            reason,
+            int(which.sum()),
+            tuple(sorted({int(round_) + 1 for round_ in visits.round_[which]})),
+        )
         for reason, which in visits.reasons.items()
         if which.any()
     ]
     reasons.sort(key=lambda one: -one.visits)
     left = visits.enough_left
     prevail = not left and bool((2 * visits.by_condition >= np.bincount(visits.condition)).any())
-    return Disturbances(len(visits.round_), int(visits.disturbed.sum()), left, prevail, tuple(reasons))
+    return Disturbances(
+        len(visits.round_), int(visits.disturbed.sum()), left, prevail, tuple(reasons)
+    )
 
 
 def most_disturbed(rows: Sequence[dict[str, Any]]) -> int:
@@ -165,22 +182,31 @@ class _Visits:
 
     @classmethod
     def of(cls, steps: pd.DataFrame) -> _Visits | None:
-        timed = ~steps["profiled"].astype(bool) if "profiled" in steps else steps["duration_ns"].notna()
+        timed = (
+            ~steps["profiled"].astype(bool) if "profiled" in steps else steps["duration_ns"].notna()
+        )
         if not any(name in steps and steps.loc[timed, name].notna().any() for name in _COUNTERS):
             return None
         keys = [name for name in _CONDITION if name in steps]
-        number = steps.groupby([*keys, "round"], dropna=False, sort=False).ngroup().to_numpy(np.int64)
+        number = (
+            steps.groupby([*keys, "round"], dropna=False, sort=False).ngroup().to_numpy(np.int64)
+        )
         first = steps.iloc[np.unique(number, return_index=True)[1]]
         condition = first.groupby(keys, dropna=False, sort=False).ngroup().to_numpy(np.int64)
 
         def total(name: str) -> Any:
-            values = steps[name].where(timed).astype("Float64").fillna(0.0) if name in steps else 0.0 * number
+            values = (
+                steps[name].where(timed).astype("Float64").fillna(0.0)
+                if name in steps
+                else 0.0 * number
+            )
             return np.bincount(number, np.asarray(values, np.float64))
 
         most_ns = MOST_WAITING * total("duration_ns")
         reasons = {
             _WAITED: total("run_queue_wait_ns") > most_ns,
-            _THROTTLED: np.isin(np.arange(len(first)), number[_throttled(steps)]) | _fallen(steps, number, condition),
+            _THROTTLED: np.isin(np.arange(len(first)), number[_throttled(steps)])
+            | _fallen(steps, number, condition),
             _PAGED: total("major_faults") * _DISK_NS > most_ns,
         }
         return cls(number, condition, first["round"].to_numpy(np.int64), reasons)
@@ -199,15 +225,23 @@ def _fallen(steps: pd.DataFrame, number: Ints, condition: Ints) -> Bools:
     if "sm_clock_hz" not in steps:
         return np.zeros(len(condition), bool)
     clock_hz = steps["sm_clock_hz"].astype("Float64").astype("float64").groupby(number).mean()
-    return np.asarray(clock_hz < _CLOCK_FALLEN * clock_hz.groupby(condition).transform("median"), bool)
+    return np.asarray(
+        clock_hz < _CLOCK_FALLEN * clock_hz.groupby(condition).transform("median"), bool
+    )
 
 
 def _rounds_text(rounds: Sequence[int]) -> str:
     """Rounds in words, e.g. `rounds 1 to 3 and 7`."""
-    breaks = [index for index, (one, following) in enumerate(pairwise(rounds), 1) if following > one + 1]
+    breaks = [
+        index for index, (one, following) in enumerate(pairwise(rounds), 1) if following > one + 1
+    ]
     series = [rounds[low:high] for low, high in pairwise([0, *breaks, len(rounds)])]
     if len(series) > _MOST_SERIES:
         return f"{len(rounds)} rounds from {rounds[0]} to {rounds[-1]}"
-    texts = [text for of in series for text in ([f"{of[0]} to {of[-1]}"] if len(of) > 2 else map(str, of))]
+    texts = [
+        text
+        for of in series
+        for text in ([f"{of[0]} to {of[-1]}"] if len(of) > 2 else map(str, of))
+    ]
     listed = " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
     return f"round{'s' if len(rounds) > 1 else ''} {listed}"

@@ -158,7 +158,9 @@ class ProbesEntry:
     """What was found between the batch sizes."""
 
     visits: tuple[ProbeVisit, ...] = ()  # visits, in order
-    found: tuple[tuple[Size, Size], ...] = ()  # last size on the line and first off it, of each jump
+    found: tuple[
+        tuple[Size, Size], ...
+    ] = ()  # last size on the line and first off it, of each jump
     least: Number = 0.0  # least deviation from the line that counts
     seconds: Number = 0.0  # time that it took, s
 
@@ -231,7 +233,9 @@ class RecordingJson:
     created_utc: Moment | None = None  # when it was made
     resumed_utc: tuple[Moment, ...] | None = None  # when it was resumed
     lost: Mapping[str, LostEntry] | None = None  # what was lost, by name
-    missing: Mapping[str, str] | None = None  # what the source does not have, by name, with a sentence
+    missing: Mapping[str, str] | None = (
+        None  # what the source does not have, by name, with a sentence
+    )
     # sweep, profile, table, server log, bench or model; null for recorded programs
     recording_type: str | None = None
     server: ServerEntry | None = None  # what the log of an inference server says of it
@@ -241,12 +245,16 @@ class RecordingJson:
     network: str | None = None  # name of the network or step
     step: str | None = None  # where a user's step is, `FILE:FUNCTION` or `MODULE:FUNCTION`
     step_module: str | None = None  # name of its module, for layers
-    program: tuple[str, ...] | None = None  # a user's program: its command, with {batch} or the name of another axis
+    program: tuple[str, ...] | None = (
+        None  # a user's program: its command, with {batch} or the name of another axis
+    )
     step_range: str | None = None  # name of the range that is a step of it
     step_line: str | None = None  # pattern of the line that it prints at the end of a step
     workdir: str | None = None  # folder of the folders in which it ran
     steps_by: str | None = None  # what marked its steps
-    startup_s: Mapping[str, Number] | None = None  # seconds until its first step had ended, the median, by batch size
+    startup_s: Mapping[str, Number] | None = (
+        None  # seconds until its first step had ended, the median, by batch size
+    )
     code_signature: str | None = None  # of who measured it, for the code that it names
     step_not_importable: str | None = None  # why another process cannot run it again
     mode: str | None = None  # what a step runs: training, forward, …
@@ -278,10 +286,14 @@ class RecordingJson:
     clocks_missing: str | None = None  # why clocks were not sampled
     energy: EnergyEntry | None = None  # source of the steps' energies
     layer_classes: Mapping[str, str] | None = None  # classes of the layers, by path
-    frameworks: Mapping[str, str | None] | None = None  # that ran a user's step beside PyTorch, with their versions
+    frameworks: Mapping[str, str | None] | None = (
+        None  # that ran a user's step beside PyTorch, with their versions
+    )
     probes: ProbesEntry | None = None  # what was found between the batch sizes
     experiments: tuple[Experiment, ...] | None = None  # experiments on the causes
-    factors: Mapping[str, Mapping[str, FactorFacts]] | None = None  # facts on their factors, by scope
+    factors: Mapping[str, Mapping[str, FactorFacts]] | None = (
+        None  # facts on their factors, by scope
+    )
     experiments_wait_for_time: bool | None = None  # whether more time would test more
     experiments_rest: Mapping[str, Any] | None = None  # what it would test
     counters: CountersEntry | None = None  # what hardware counters counted
@@ -324,9 +336,13 @@ def check_entries(meta: Any) -> None:
     except msgspec.ValidationError as error:
         found = _FOUND.fullmatch(str(error))
         assert found is not None
-        what = _TYPE.sub(lambda one: _WORDS[one[0]], found["what"].replace(" | ", " or ").replace("`", ""))
+        what = _TYPE.sub(
+            lambda one: _WORDS[one[0]], found["what"].replace(" | ", " or ").replace("`", "")
+        )
         where = f"`{found['where']}`" if found["where"] else "its contents"
-        raise CurvescopeError(f"{where}: {what[:1].lower()}{what[1:]}{_there(meta, found['where'])}") from error
+        raise CurvescopeError(
+            f"{where}: {what[:1].lower()}{what[1:]}{_there(meta, found['where'])}"
+        ) from error
 
 
 def _there(meta: Any, where: str | None) -> str:

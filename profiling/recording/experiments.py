@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 TIME_IS_UP = "the time for experiments was up"  # reason for what is untested
-TIME = "time"  # kind of an experiment that tests no functional of T, but T itself at each batch size
+TIME = (
+    "time"  # kind of an experiment that tests no functional of T, but T itself at each batch size
+)
 _TOGETHER = "+"  # between the names of factors that are changed together
 
 
@@ -66,7 +68,12 @@ class Wave:
         that grows with the samples costs nothing or less, also where it begins to grow at `filled`.
         """
         growth = self.empty * (self.beyond - self.filled) / (self.last - self.beyond)
-        return {self.batch: 1.0, self.filled: -1.0 - self.empty, self.beyond: self.empty + growth, self.last: -growth}
+        return {
+            self.batch: 1.0,
+            self.filled: -1.0 - self.empty,
+            self.beyond: self.empty + growth,
+            self.last: -growth,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +90,17 @@ class Experiment:
     # names of the factors to change, one at a time. Every round also runs without a change. A name of a complete step
     # may stand for several, see `members`
     factors: tuple[str, ...] = ()
-    layer: str | None = None  # layer of the term; None for work outside layers, and for complete steps
+    layer: str | None = (
+        None  # layer of the term; None for work outside layers, and for complete steps
+    )
     phase: str | None = None  # phase of the term; None without a phase, and for complete steps
     rounds: tuple[int, int] = (5, 25)  # minimum and maximum number of rounds, after each start
     starts: int = 1  # how often all processes of complete steps start anew, at most
     # seconds of the run; after the minimum number of rounds, a round starts only if it is expected to end within them
     time_limit_s: float | None = None
-    untested: Mapping[str, str] = field(default_factory=dict)  # reason by name, for factors that could not be changed
+    untested: Mapping[str, str] = field(
+        default_factory=dict
+    )  # reason by name, for factors that could not be changed
     # differences by name, for factors that change the results beyond rounding
     changed_results: Mapping[str, str] = field(default_factory=dict)
     # further observations of the runner, e.g. operators that could not be rebuilt; one sentence each
@@ -99,9 +110,13 @@ class Experiment:
     deadline_s: float | None = None
     # further functionals of the same term that its batch sizes test, as (kind, coefficients)
     also: tuple[tuple[str, tuple[tuple[int, float], ...]], ...] = ()
-    member: str | None = None  # the layer that runs for a term of repeated layers; None for other terms
+    member: str | None = (
+        None  # the layer that runs for a term of repeated layers; None for other terms
+    )
     members: int = 1  # number of layers that the term stands for
-    waves: tuple[Wave, ...] = ()  # further batch sizes that run unmodified, for a factor `by_size`; see `Wave`
+    waves: tuple[
+        Wave, ...
+    ] = ()  # further batch sizes that run unmodified, for a factor `by_size`; see `Wave`
     # of complete steps: seconds until the first step of each batch size had run, by name of the factor; "" for the
     # unmodified steps
     setup_s: Mapping[str, float] = field(default_factory=dict)
@@ -116,7 +131,9 @@ class Experiment:
         known |= {"stage": Stage(entry["stage"]), "scope": Scope(entry["scope"])}
         known["functional"] = _coefficients(entry["functional"])
         known["waves"] = tuple(Wave(**one) for one in entry.get("waves", ()))
-        known["also"] = tuple((str(kind), _coefficients(one)) for kind, one in entry.get("also", ()))
+        known["also"] = tuple(
+            (str(kind), _coefficients(one)) for kind, one in entry.get("also", ())
+        )
         for name in ("batches", "factors", "rounds", "notes"):
             if name in known:
                 known[name] = tuple(known[name])
@@ -139,7 +156,9 @@ class Experiment:
             return
         for kind, functional in ((self.functional_kind, self.functional), *self.also):
             batches = tuple(sorted(batch for batch, _ in functional))
-            yield replace(self, functional=functional, functional_kind=kind, batches=batches, also=())
+            yield replace(
+                self, functional=functional, functional_kind=kind, batches=batches, also=()
+            )
 
 
 def _coefficients(entry: Iterable[Any]) -> tuple[tuple[int, float], ...]:
@@ -158,8 +177,12 @@ class FactorFacts:
     # an instruction, e.g. "run {where} through oneDNN"; {where} is the layer or "the step". None if the change is an
     # experiment only, e.g. cold caches
     remedy: str | None = None
-    how: str | None = None  # instructions to set it, e.g. the environment variables or the call; None as for `remedy`
-    how_training: str | None = None  # the same for steps that compute gradients; None if `how` is for these too
+    how: str | None = (
+        None  # instructions to set it, e.g. the environment variables or the call; None as for `remedy`
+    )
+    how_training: str | None = (
+        None  # the same for steps that compute gradients; None if `how` is for these too
+    )
     # whether batch sizes run at nearly the same size, which removes every bend, or through another library, which may
     # be slower at all of them: it proves something only if a batch size becomes faster
     levels: bool = False
@@ -186,14 +209,23 @@ def factors_of(meta: Mapping[str, Any], scope: str) -> dict[str, FactorFacts]:
     }
 
 
-def record_experiment(writer: RecordingWriter, experiment: Experiment, facts: Iterable[FactorFacts] = ()) -> None:
+def record_experiment(
+    writer: RecordingWriter, experiment: Experiment, facts: Iterable[FactorFacts] = ()
+) -> None:
     """Write the entry of an experiment, in the place of an earlier one with its number, and facts on its factors."""
     untested = {name: masked_text(why) for name, why in experiment.untested.items()}
     experiment = replace(experiment, untested=untested)
-    others = [entry for entry in writer.meta.get("experiments", ()) if entry["number"] != experiment.number]
+    others = [
+        entry
+        for entry in writer.meta.get("experiments", ())
+        if entry["number"] != experiment.number
+    ]
     entries = sorted([*others, experiment.to_entry()], key=lambda entry: int(entry["number"]))
     factors = dict(writer.meta.get("factors", {}))
-    factors[experiment.scope] = {**factors.get(experiment.scope, {}), **{fact.name: asdict(fact) for fact in facts}}
+    factors[experiment.scope] = {
+        **factors.get(experiment.scope, {}),
+        **{fact.name: asdict(fact) for fact in facts},
+    }
     writer.update(experiments=entries, factors=factors)
 
 

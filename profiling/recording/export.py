@@ -77,7 +77,10 @@ def export_trace(
             BASE_KEY: base,
             "displayTimeUnit": "ns",
         }
-        _put(stream, json.dumps(head, ensure_ascii=False, allow_nan=False)[:-1] + ', "traceEvents": [\n')
+        _put(
+            stream,
+            json.dumps(head, ensure_ascii=False, allow_nan=False)[:-1] + ', "traceEvents": [\n',
+        )
         tracks, separator = _Tracks(), ""
         everything = [(name, recording), *others]
         done, total = 0, sum(_row_count(one) for _, one in everything)
@@ -94,7 +97,9 @@ def export_trace(
             slices = (_drawn_event(one, base, tracks) for one in draw(one))
             while some := list(islice(slices, _BATCH_ROWS)):
                 separator = _put_events(stream, separator, some)
-        _put_events(stream, separator, [json.dumps(event, ensure_ascii=False) for event in tracks.names()])
+        _put_events(
+            stream, separator, [json.dumps(event, ensure_ascii=False) for event in tracks.names()]
+        )
         _put(stream, "\n]}\n")
         if stream is not file:
             stream.close()
@@ -105,12 +110,20 @@ def export_csv(recording: Recording, target: Path) -> None:
     """Write a folder with one CSV per non-empty table; null is an empty field, text is quoted and no formula."""
     from pyarrow import csv  # late: an import needs no CSV
 
-    _export_files(recording, target, "csv", lambda schema, file: csv.CSVWriter(file, schema), _without_formulas)
+    _export_files(
+        recording,
+        target,
+        "csv",
+        lambda schema, file: csv.CSVWriter(file, schema),
+        _without_formulas,
+    )
 
 
 def export_parquet(recording: Recording, target: Path) -> None:
     """Write a folder with one Parquet file per non-empty table."""
-    _export_files(recording, target, "parquet", lambda s, file: pq.ParquetWriter(file, s, compression="zstd"))
+    _export_files(
+        recording, target, "parquet", lambda s, file: pq.ParquetWriter(file, s, compression="zstd")
+    )
 
 
 def _without_formulas(rows: pa.Table) -> pa.Table:
@@ -139,7 +152,10 @@ def _export_files(
         raise storage_error(target, error) from error
     for name, table in TABLES.items():
         if recording.parts(name):
-            with atomic_file(target / f"{name}.{ending}") as file, open_writer(table.arrow, file) as writer:
+            with (
+                atomic_file(target / f"{name}.{ending}") as file,
+                open_writer(table.arrow, file) as writer,
+            ):
                 for batch in _batches(recording, name):
                     writer.write_table(change(batch))
 
@@ -210,7 +226,10 @@ def _text(value: Any) -> str:
 
 class _Tracks:
     def __init__(self) -> None:
-        self.owner, self.is_first = "", True  # name of the recording whose tracks these are, if there are several
+        self.owner, self.is_first = (
+            "",
+            True,
+        )  # name of the recording whose tracks these are, if there are several
         self._processes: dict[tuple[str, int | None], int] = {}
         self._of_drawn: dict[tuple[str, str], int] = {}
         self._threads: dict[tuple[int, int], str] = {}
@@ -236,7 +255,13 @@ class _Tracks:
             text = f"{name} of process {of}" if several and of is not None else name
             yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": text}}
         for (process, thread), name in self._threads.items():
-            yield {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}
+            yield {
+                "ph": "M",
+                "name": "thread_name",
+                "pid": process,
+                "tid": thread,
+                "args": {"name": name},
+            }
 
     def _put(self, process: tuple[str, int | None], thread: int, name: str) -> tuple[int, int]:
         process = (f"{self.owner}: {process[0]}" if self.owner else process[0], process[1])
@@ -247,13 +272,19 @@ class _Tracks:
 
 def _first_ns(recording: Recording) -> int:
     timed = [name for name, table in TABLES.items() if "start_ns" in table.arrow.names]
-    starts = (pa.compute.min(rows["start_ns"]).as_py() for name in timed for rows in _batches(recording, name))
+    starts = (
+        pa.compute.min(rows["start_ns"]).as_py()
+        for name in timed
+        for rows in _batches(recording, name)
+    )
     return min((start for start in starts if start is not None), default=0)
 
 
 def _refuse_existing(target: Path) -> None:
     if target.exists():
-        raise CurvescopeError(f"{target} exists already; nothing is overwritten. Choose another -o.")
+        raise CurvescopeError(
+            f"{target} exists already; nothing is overwritten. Choose another -o."
+        )
 
 
 def _put(stream: BinaryIO | gzip.GzipFile, text: str) -> None:

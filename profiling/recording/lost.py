@@ -27,9 +27,21 @@ class Loss(NamedTuple):
 _UNWRITTEN = "could not be written (disk error or no memory); on a full disk, at least this many"
 _UNSAVED = "still with CUPTI when their process was killed or called os._exit or exec, or when the recording ended"
 _WORK = "kernels, memcpy and memset"
-_TABLES = ("kernels", "copies", "sets", "allocations", "calls", "waits", "overheads", "devices", "contexts")
+_TABLES = (
+    "kernels",
+    "copies",
+    "sets",
+    "allocations",
+    "calls",
+    "waits",
+    "overheads",
+    "devices",
+    "contexts",
+)
 _SMALL_TABLES = ("environment", "clock", "facts", "graph_nodes")
-_ROOFLINE_METRICS = "dram_read_transactions,dram_write_transactions,flop_count_sp,achieved_occupancy"
+_ROOFLINE_METRICS = (
+    "dram_read_transactions,dram_write_transactions,flop_count_sp,achieved_occupancy"
+)
 
 _SENTENCES = {
     Severity.LOST: {
@@ -131,7 +143,11 @@ def describe_lost(lost: Mapping[str, Any]) -> list[str]:
         count, sentence = entry["count"], entry["sentence"].rstrip(".")
         whole = sentence[:1].isupper() and sentence[1:2].islower()
         number = "1 of these:" if count == 1 else str(count)  # the sentence is of many
-        lines.append(f"{what}: {count} {name} ({sentence})." if whole else f"{what}: {number} {sentence} ({name}).")
+        lines.append(
+            f"{what}: {count} {name} ({sentence})."
+            if whole
+            else f"{what}: {number} {sentence} ({name})."
+        )
     return lines
 
 

@@ -28,7 +28,16 @@ from ...base.user_folders import data_folder
 SIGNATURE = "code_signature"  # entry of recording.json and of plans
 # Entries of recording.json that say what runs again.
 _ENTRIES = (
-    *("network", "input_shape", "sequence_length", "mode", "precision", "compiled", "graphed", "memory_limit_bytes"),
+    *(
+        "network",
+        "input_shape",
+        "sequence_length",
+        "mode",
+        "precision",
+        "compiled",
+        "graphed",
+        "memory_limit_bytes",
+    ),
     *("step", "step_module", "axis", "fixed", "torch_device"),
     *("program", "step_range", "step_line", "workdir"),
 )
@@ -61,7 +70,9 @@ def check_recorded_code(where: object, meta: Mapping[str, Any], run_its_code: bo
     check_code(where, described_code(meta), meta.get(SIGNATURE), run_its_code)
 
 
-def check_code(where: object, description: Mapping[str, Any], signature: object, run_its_code: bool) -> None:
+def check_code(
+    where: object, description: Mapping[str, Any], signature: object, run_its_code: bool
+) -> None:
     """Refuse to run code that a recording or plan names, unless this user named it or asks for it.
 
     Raises:
@@ -76,15 +87,21 @@ def check_code(where: object, description: Mapping[str, Any], signature: object,
     why = "it has no signature: somebody else measured it, or an older Curvescope"
     if isinstance(signature, str):
         try:
-            right = hmac.compare_digest(signature.encode(errors="replace"), _sign(text, _read_key()).encode())
+            right = hmac.compare_digest(
+                signature.encode(errors="replace"), _sign(text, _read_key()).encode()
+            )
         except FileNotFoundError:
             right = False
         except OSError as error:
-            raise CurvescopeError(f"The key of your recordings cannot be read ({error}).") from error
+            raise CurvescopeError(
+                f"The key of your recordings cannot be read ({error})."
+            ) from error
         if right:
             return
         why = "its signature does not fit: it was measured by another user or elsewhere, or changed since then"
-    files = ", ".join(f"{spec} ({_file_of(spec) or 'no such file here'})" for spec in dict.fromkeys(named))
+    files = ", ".join(
+        f"{spec} ({_file_of(spec) or 'no such file here'})" for spec in dict.fromkeys(named)
+    )
     raise CurvescopeError(
         f"{where} names code that would run here as you: {files}. You did not name it: {why}. Read that code first; "
         "--run-its-code then runs it."
@@ -101,7 +118,9 @@ def _named(description: Any, name: str = "") -> Iterator[str]:
     elif isinstance(description, (list, tuple)):
         for value in description:
             yield from _named(value, name)
-    elif isinstance(description, str) and name in _NAMING and (name == "step" or ":" in description):
+    elif (
+        isinstance(description, str) and name in _NAMING and (name == "step" or ":" in description)
+    ):
         yield description
 
 
@@ -146,7 +165,9 @@ def _read_key(make: bool = False) -> bytes:
     finally:
         os.close(file)
     owned = not hasattr(os, "geteuid") or about.st_uid == os.geteuid()
-    private = sys.platform == "win32" or not (about.st_mode & _OTHERS or around.st_mode & _WORLD_WRITABLE)
+    private = sys.platform == "win32" or not (
+        about.st_mode & _OTHERS or around.st_mode & _WORLD_WRITABLE
+    )
     if not (stat.S_ISREG(about.st_mode) and owned and private and len(key) == _KEY_BYTES):
         raise CurvescopeError(
             f"{path} is no key that only you can read: others could name code that runs as you. Remove it; the next "

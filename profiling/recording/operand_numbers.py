@@ -15,10 +15,14 @@ class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
 
     elements: int  # elements of the tensor
     dtype: str  # their type, as PyTorch's profiler names it
-    parameter: str | None = None  # name of the model's parameter that is the tensor, or a view of it; None for others
+    parameter: str | None = (
+        None  # name of the model's parameter that is the tensor, or a view of it; None for others
+    )
     zeros: float = 0.0  # share of zeros
     denormals: float = 0.0  # share of denormal numbers
-    order: tuple[float, ...] = ()  # equally distant order statistics; empty unless the call has denormal numbers
+    order: tuple[
+        float, ...
+    ] = ()  # equally distant order statistics; empty unless the call has denormal numbers
     distinct: float | None = None  # share of distinct numbers; None unless they are whole
     ascending: bool = False  # whether they never decrease
 
@@ -33,13 +37,20 @@ class CallNumbers(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def denormals(self) -> float:
         """Largest share of denormal numbers in an operand or a result."""
-        return max([self.denormal_results, *(operand.denormals for operand in self.operands.values())])
+        return max(
+            [self.denormal_results, *(operand.denormals for operand in self.operands.values())]
+        )
 
     @property
     def distinct(self) -> float | None:
         """Smallest share of distinct numbers in an operand of whole numbers; None without one."""
         return min(
-            (operand.distinct for operand in self.operands.values() if operand.distinct is not None), default=None
+            (
+                operand.distinct
+                for operand in self.operands.values()
+                if operand.distinct is not None
+            ),
+            default=None,
         )
 
 

@@ -21,15 +21,30 @@ from typing import Any, TypeAlias
 import msgspec
 
 # torch's types by the names that its profiler writes.
-TORCH_DTYPES = {"double": "float64", "float": "float32", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
-TORCH_DTYPES |= {"long int": "int64", "long": "int64", "int": "int32", "short int": "int16", "short": "int16"}
+TORCH_DTYPES = {
+    "double": "float64",
+    "float": "float32",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+}
+TORCH_DTYPES |= {
+    "long int": "int64",
+    "long": "int64",
+    "int": "int32",
+    "short int": "int16",
+    "short": "int16",
+}
 TORCH_DTYPES |= {"signed char": "int8", "unsigned char": "uint8", "bool": "bool"}
 TORCH_DTYPES |= {
     f"c10::complex<{part}>": name
     for part, name in (("double", "complex128"), ("float", "complex64"), ("c10::Half", "complex32"))
 }
 TORCH_DTYPES |= {f"c10::Float8_{kind}": f"float8_{kind}" for kind in ("e4m3fn", "e5m2")}
-TORCH_DTYPES |= {"short unsigned int": "uint16", "unsigned int": "uint32", "long unsigned int": "uint64"}
+TORCH_DTYPES |= {
+    "short unsigned int": "uint16",
+    "unsigned int": "uint32",
+    "long unsigned int": "uint64",
+}
 
 
 # Products of matrices, without `aten::`.
@@ -43,7 +58,9 @@ class TensorArgument:
 
     shape: tuple[int, ...]  # extents; empty for a tensor of one number
     dtype: str  # type of an element, as PyTorch's profiler names it; empty for tensors of a list of unknown type
-    strides: tuple[int, ...] | None = None  # elements between neighbours, by dimension; None: taken as contiguous
+    strides: tuple[int, ...] | None = (
+        None  # elements between neighbours, by dimension; None: taken as contiguous
+    )
 
 
 @dataclass(frozen=True)
@@ -72,7 +89,8 @@ def written_arguments(schema: Any) -> frozenset[int]:
     return frozenset(
         index
         for index, argument in enumerate(schema.arguments)
-        if (argument.alias_info is not None and argument.alias_info.is_write) or argument.name in _WRITTEN_UNSAID
+        if (argument.alias_info is not None and argument.alias_info.is_write)
+        or argument.name in _WRITTEN_UNSAID
     )
 
 
@@ -112,7 +130,9 @@ def _argument(entry: Any) -> Argument:
 
 def _tensor(entry: Any) -> TensorArgument:
     strides = entry["strides"]
-    return TensorArgument(tuple(entry["shape"]), entry["dtype"], None if strides is None else tuple(strides))
+    return TensorArgument(
+        tuple(entry["shape"]), entry["dtype"], None if strides is None else tuple(strides)
+    )
 
 
 def _frozen(value: Any) -> Any:

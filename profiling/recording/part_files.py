@@ -37,10 +37,14 @@ def write_part(part: AnyPath, schema: Table, rows: pa.Table) -> None:
             raise storage_error(part.parent, error) from error
     with atomic_file(part) as file:
         # Omit Arrow's own types, so that dictionary-encoded text is plain text for every reader.
-        pq.write_table(rows, file, compression="zstd", store_schema=False, **_encodings(schema.arrow))
+        pq.write_table(
+            rows, file, compression="zstd", store_schema=False, **_encodings(schema.arrow)
+        )
 
 
-def read_part(part: AnyPath, schema: Table, columns: Collection[str] | None = None, encoded: bool = False) -> pa.Table:
+def read_part(
+    part: AnyPath, schema: Table, columns: Collection[str] | None = None, encoded: bool = False
+) -> pa.Table:
     """Read the rows of a part in the form of the schema; columns that the part lacks are null.
 
     `encoded` keeps text dictionary-encoded: a name of a million rows once. CurvescopeError: damaged, or of no such
@@ -53,10 +57,20 @@ def read_part(part: AnyPath, schema: Table, columns: Collection[str] | None = No
         _check_unpacked(file.metadata, size)
         there = file.metadata.schema.names
         former = former_names(schema, there)
-        text = [column.name for column in wanted.columns if column.dtype == pa.string() and column.name in there]
+        text = [
+            column.name
+            for column in wanted.columns
+            if column.dtype == pa.string() and column.name in there
+        ]
         if text:
-            file = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=text, pre_buffer=True)
-        stored = None if columns is None else [old for name in columns if (old := former.get(name, name)) in there]
+            file = pq.ParquetFile(
+                source, metadata=file.metadata, read_dictionary=text, pre_buffer=True
+            )
+        stored = (
+            None
+            if columns is None
+            else [old for name in columns if (old := former.get(name, name)) in there]
+        )
         rows = file.read(stored)
         return conform(wanted, modernise(wanted, rows if encoded else _decoded(rows, size), former))
 
@@ -73,20 +87,29 @@ def read_batches(part: AnyPath, schema: Table, most_rows: int) -> Iterator[pa.Ta
             yield conform(schema, modernise(schema, pa.Table.from_batches([batch]), former))
 
 
-def read_parts(parts: Sequence[AnyPath], schema: Table, columns: Collection[str] | None = None) -> Iterator[pa.Table]:
+def read_parts(
+    parts: Sequence[AnyPath], schema: Table, columns: Collection[str] | None = None
+) -> Iterator[pa.Table]:
     """The rows of some parts, as `read_part` gives them; CurvescopeError also if they are too many together."""
     rows = size = 0
     for part in parts:
         piece = read_part(part, schema, columns)
-        rows, size = rows + piece.num_rows, size + (part.stat().st_size if isinstance(part, Path) else piece.nbytes)
+        rows, size = (
+            rows + piece.num_rows,
+            size + (part.stat().st_size if isinstance(part, Path) else piece.nbytes),
+        )
         with _report_damage(part.parent):
-            check_limit(rows, max(4 * PART_FREE_ROWS, PART_ROWS_PER_BYTE * size), f"rows in {size:,} bytes")
+            check_limit(
+                rows, max(4 * PART_FREE_ROWS, PART_ROWS_PER_BYTE * size), f"rows in {size:,} bytes"
+            )
         yield piece
 
 
 def _check_unpacked(metadata: pq.FileMetaData, size: int) -> None:
     """Refuse a part that says to be out of proportion to its file."""
-    check_limit(metadata.num_rows, max(PART_FREE_ROWS, PART_ROWS_PER_BYTE * size), f"rows in {size:,} bytes")
+    check_limit(
+        metadata.num_rows, max(PART_FREE_ROWS, PART_ROWS_PER_BYTE * size), f"rows in {size:,} bytes"
+    )
     groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
     most = max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * size)
     check_limit(sum(group.total_byte_size for group in groups), most, f"unpacked bytes in {size:,}")
@@ -101,7 +124,11 @@ def _decoded(rows: pa.Table, size: int) -> pa.Table:
             for chunk in column.chunks:
                 lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
                 total += pc.sum(lengths.cast(pa.int64())).as_py() or 0
-            check_limit(total, max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * size), f"bytes of text in {size:,}")
+            check_limit(
+                total,
+                max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * size),
+                f"bytes of text in {size:,}",
+            )
             rows = rows.set_column(place, name, column.cast(column.type.value_type))
     return rows
 
@@ -129,7 +156,9 @@ def check_copies(parts: Sequence[AnyPath]) -> None:
                 check_regular(part)
                 first = seen.setdefault(hashlib.sha256(part.read_bytes()).digest(), part)
             if first is not part and count_rows(part):
-                raise CurvescopeError(f"{part} is a copy of {first}: its rows would count twice. Remove the copy.")
+                raise CurvescopeError(
+                    f"{part} is a copy of {first}: its rows would count twice. Remove the copy."
+                )
 
 
 def _opened(part: AnyPath) -> pa.NativeFile:
@@ -142,7 +171,9 @@ def _opened(part: AnyPath) -> pa.NativeFile:
 # Tables whose rows have start times, and which of a copy would count twice.
 _TIMED = ("kernels", "ranges", "memory", "api_calls", "launches")
 _LONGEST_ERROR = 300  # characters: an error may hold a value of the file
-_NO_THREAD = "Failed to launch worker thread"  # Arrow's message if there is no memory for another stack
+_NO_THREAD = (
+    "Failed to launch worker thread"  # Arrow's message if there is no memory for another stack
+)
 
 
 @contextmanager
@@ -153,7 +184,10 @@ def _report_damage(part: AnyPath) -> Iterator[None]:
         raise CurvescopeError(f"{part}: {error}") from error
     except (pa.ArrowException, ValueError, OSError) as error:
         # Do not report a file as damaged if the system had no memory to read it.
-        if isinstance(error, MemoryError) or getattr(error, "errno", None) in (errno.ENOMEM, errno.EAGAIN):
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) in (
+            errno.ENOMEM,
+            errno.EAGAIN,
+        ):
             raise
         if _NO_THREAD in str(error):
             raise MemoryError(str(error)) from error

@@ -34,7 +34,11 @@ class PlanFile(Generic[T]):
 
     def write(self, folder: AnyPath, plan: T) -> None:
         """Begin a run in a new or empty folder; the plan is a dataclass with JSON-serialisable fields."""
-        head = {"format": self._format, "version": self.version, "argv": without_secrets(sys.argv[1:])}
+        head = {
+            "format": self._format,
+            "version": self.version,
+            "argv": without_secrets(sys.argv[1:]),
+        }
         head |= signature_entry(asdict(plan))
         resume = f"Or resume the {self.run} in it: `curvescope {self.command} --resume {folder}`."
         document = json.dumps({**head, **asdict(plan)}, indent=1).encode()
@@ -56,12 +60,16 @@ class PlanFile(Generic[T]):
         try:
             document = json.loads(path.read_bytes())
             if document.pop("format") != self._format or document.pop("version") > self.version:
-                raise CurvescopeError(f"{path} was written by another version of Curvescope; resume with that version.")
+                raise CurvescopeError(
+                    f"{path} was written by another version of Curvescope; resume with that version."
+                )
             del document["argv"]
             signature = document.pop(SIGNATURE, None)
             return self._plan_of(document), signature
         except FileNotFoundError:
-            raise CurvescopeError(f"{folder} contains no {self.run} ({self.name} is missing).") from None
+            raise CurvescopeError(
+                f"{folder} contains no {self.run} ({self.name} is missing)."
+            ) from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CurvescopeError(f"{path} cannot be read ({error}).") from error
 

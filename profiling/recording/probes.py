@@ -15,7 +15,9 @@ _LEAST_MS = 1e-6  # a line through two sizes may fall to 0
 
 def jumps_of(meta: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """The last size on the line and the first off it, of every jump that the sweep looked for in further rounds."""
-    return tuple((int(before), int(after)) for before, after in (meta.get("probes") or {}).get("found", ()))
+    return tuple(
+        (int(before), int(after)) for before, after in (meta.get("probes") or {}).get("found", ())
+    )
 
 
 def gap_of(sizes: Sequence[int], size: int) -> tuple[int, int]:
@@ -26,7 +28,9 @@ def gap_of(sizes: Sequence[int], size: int) -> tuple[int, int]:
     )
 
 
-def slopes_outside(times_ms: Mapping[int, float], sizes: Sequence[int], low: int, high: int) -> list[tuple[int, float]]:
+def slopes_outside(
+    times_ms: Mapping[int, float], sizes: Sequence[int], low: int, high: int
+) -> list[tuple[int, float]]:
     """A size and the slope of the line through two sizes, on each side of a gap that has two."""
     sides = [one for one in sizes if one <= low][-2:], [one for one in sizes if one >= high][:2]
     pairs = [side for side in sides if len(side) == 2]
@@ -93,11 +97,15 @@ def probes_sentence(
         what += [f"the cost {does} {' and '.join(found)}"] if found else []
     undoubted = {*jumps, *falls}
     doubted = [f"{place[0]} and {place[1]}" for place in jumps_of(meta) if place not in undoubted]
-    what += [f"further rounds show no jump between {' and between '.join(doubted)}"] if doubted else []
+    what += (
+        [f"further rounds show no jump between {' and between '.join(doubted)}"] if doubted else []
+    )
     if off := undecided(meta, times_ms or {}):
         what.append(_said_of(off))
     what = what or [f"none leaves the line by {100 * entry['least']:.0f} %"]
-    return f"Probed between the {axis.values}: {named} ({entry['seconds']:.0f} s): {'; '.join(what)}."
+    return (
+        f"Probed between the {axis.values}: {named} ({entry['seconds']:.0f} s): {'; '.join(what)}."
+    )
 
 
 def _said_of(off: Mapping[int, float]) -> str:

@@ -24,7 +24,9 @@ class RankInfo:
     rank: int
     world_size: int  # number of ranks
     local_rank: int  # rank on its node, which is the index of its GPU
-    node: int | None = None  # number of its node, in the order of the nodes' first ranks; None if not known yet
+    node: int | None = (
+        None  # number of its node, in the order of the nodes' first ranks; None if not known yet
+    )
 
     def entry(self, clock: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The entry `distributed` of `recording.json`."""
@@ -48,7 +50,10 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> RankInfo | Non
 
     A Slurm batch script itself is not a rank: SLURM_STEP_NUM_TASKS is set only under srun.
     """
-    torchrun, slurm = ("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
+    torchrun, slurm = (
+        ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+    )
     if "RANK" in environment or "WORLD_SIZE" in environment:
         names = torchrun
     elif int(environment.get("SLURM_STEP_NUM_TASKS") or 1) > 1:
@@ -70,7 +75,9 @@ def describe_rank(environment: Mapping[str, str] = os.environ) -> dict[str, Any]
     """
     try:
         info = launched_rank(environment)
-    except CurvescopeError:  # nested launchers set only some of the variables; record without the entry
+    except (
+        CurvescopeError
+    ):  # nested launchers set only some of the variables; record without the entry
         return {}
     if info is None:
         return {}

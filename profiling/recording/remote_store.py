@@ -46,9 +46,13 @@ class RemotePath:
             # Objects of other writers must be visible, so listings are never cached.
             return fsspec.core.url_to_fs(self.url, use_listings_cache=False)  # type: ignore[no-any-return]
         except ImportError as error:
-            raise BackendMissingError(f"{self.url} needs a missing package ({error}): {wanted}") from error
+            raise BackendMissingError(
+                f"{self.url} needs a missing package ({error}): {wanted}"
+            ) from error
         except ValueError as error:
-            raise CurvescopeError(f"{self.url}: {error}. Write a folder, or a URL, e.g. s3://bucket/job.") from error
+            raise CurvescopeError(
+                f"{self.url}: {error}. Write a folder, or a URL, e.g. s3://bucket/job."
+            ) from error
 
     def __str__(self) -> str:
         return self.url
@@ -89,7 +93,11 @@ class RemotePath:
                 found = filesystem.ls(key, detail=False)
         except FileNotFoundError:
             found = []
-        return (self / name.rstrip("/").rsplit("/", 1)[1] for name in sorted(found) if name.rstrip("/") != key)
+        return (
+            self / name.rstrip("/").rsplit("/", 1)[1]
+            for name in sorted(found)
+            if name.rstrip("/") != key
+        )
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
         """The existing entries that match a pattern of names, sorted; needs one listing per folder."""

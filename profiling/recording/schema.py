@@ -30,7 +30,9 @@ class Aggregate(Enum):
     """How the values of a column are combined when rows are grouped."""
 
     SUM = "sum"  # extensive: summed
-    EXCLUSIVE = "exclusive"  # a time that may overlap: shared out first (analysis.exclusive), then summed
+    EXCLUSIVE = (
+        "exclusive"  # a time that may overlap: shared out first (analysis.exclusive), then summed
+    )
     MEAN = "mean"  # intensive: averaged, weighted by duration
     KEY = "key"  # identifies the row: grouped by, never combined
 
@@ -88,7 +90,11 @@ class Table:
 
     def only(self, names: Collection[str] | None) -> Table:
         """The table with only these columns; with all if `names` is None."""
-        return self if names is None else replace(self, columns=tuple(c for c in self.columns if c.name in names))
+        return (
+            self
+            if names is None
+            else replace(self, columns=tuple(c for c in self.columns if c.name in names))
+        )
 
 
 _TEXT = pa.string()
@@ -97,7 +103,9 @@ _I32 = pa.int32()
 _F64 = pa.float64()
 
 
-def _key(name: str, dtype: pa.DataType, doc: str, *, nullable: bool = True, unit: str = "") -> Column:
+def _key(
+    name: str, dtype: pa.DataType, doc: str, *, nullable: bool = True, unit: str = ""
+) -> Column:
     return Column(name, dtype, nullable, unit, Aggregate.KEY, doc)
 
 
@@ -109,18 +117,40 @@ def _mean(name: str, unit: str, doc: str, dtype: pa.DataType = _I64) -> Column:
     return Column(name, dtype, True, unit, Aggregate.MEAN, doc)
 
 
-_START = _key("start_ns", _I64, "Start on the recording's host clock; null if the profile has no times.", unit="ns")
+_START = _key(
+    "start_ns",
+    _I64,
+    "Start on the recording's host clock; null if the profile has no times.",
+    unit="ns",
+)
 _DURATION = Column(
-    "duration_ns", _I64, True, "ns", Aggregate.EXCLUSIVE, "End minus start; null if the profile has no times."
+    "duration_ns",
+    _I64,
+    True,
+    "ns",
+    Aggregate.EXCLUSIVE,
+    "End minus start; null if the profile has no times.",
 )
 _PROCESS = _key("process", _I64, "Process id, or rank if several were merged; null if unknown.")
 _THREAD = _key("thread", _I64, "Thread id in the process.")
 _DEVICE = _key("device", _I32, "Index of the GPU; null for the CPU.")
-_STREAM = _key("stream", _I64, "Stream of the device, or thread on the CPU: rows of one stream do not overlap.")
-_CORRELATION = _key("correlation_id", _I64, "Joins device work to the host call that launched it, per process.")
+_STREAM = _key(
+    "stream", _I64, "Stream of the device, or thread on the CPU: rows of one stream do not overlap."
+)
+_CORRELATION = _key(
+    "correlation_id", _I64, "Joins device work to the host call that launched it, per process."
+)
 _STEP = _key("step", _I64, "The `steps` row this belongs to; null outside every step.")
-_PHASE = _key("phase", _TEXT, "forward, backward or optimizer; input while a batch is loaded; null if unknown.")
-_LAYER = _key("layer", _TEXT, "Module path of the layer, e.g. `conv3_1` or `encoder.layer.3`; null if unknown.")
+_PHASE = _key(
+    "phase",
+    _TEXT,
+    "forward, backward or optimizer; input while a batch is loaded; null if unknown.",
+)
+_LAYER = _key(
+    "layer",
+    _TEXT,
+    "Module path of the layer, e.g. `conv3_1` or `encoder.layer.3`; null if unknown.",
+)
 _SOURCE = _key("source", _TEXT, "Recorder of the row.", nullable=False)
 
 KERNELS = Table(
@@ -223,7 +253,11 @@ API_CALLS = Table(
         _THREAD,
         _CORRELATION,
         _key("return_value", _I32, "CUDA error code; 0 is success."),
-        _key("waits_for", _TEXT, "event, stream, context or stream_event; null for calls that do not wait."),
+        _key(
+            "waits_for",
+            _TEXT,
+            "event, stream, context or stream_event; null for calls that do not wait.",
+        ),
         _key("stream", _I64, "Stream that the call waits for; else null."),
         _STEP,
         _SOURCE,
@@ -238,7 +272,9 @@ CLOCKS = Table(
         _DEVICE,
         _mean("sm_clock_hz", "Hz", "SM clock, or the mean core clock of a CPU."),
         _mean("memory_clock_hz", "Hz", "Memory clock."),
-        _mean("power_w", "W", "Board power; NVML averages it over a second on GPUs after GA100.", _F64),
+        _mean(
+            "power_w", "W", "Board power; NVML averages it over a second on GPUs after GA100.", _F64
+        ),
         _mean("temperature_c", "°C", "Temperature of the device.", _F64),
         _key("throttle_reasons", _TEXT, "Names joined by `|`; empty for none, null if unreadable."),
         _mean("load", "1", "Utilisation of a GPU (0 to 1), or load average of a CPU.", _F64),
@@ -318,10 +354,22 @@ MARKS = Table(
     (
         _key("batch", _I64, "Batch size of the step; null if unknown.", unit="samples"),
         _key("round", _I32, "Round (pass over all batch sizes) of the step.", nullable=False),
-        _key("index", _I32, "Position of the step among the marked ones of its round and batch size.", nullable=False),
+        _key(
+            "index",
+            _I32,
+            "Position of the step among the marked ones of its round and batch size.",
+            nullable=False,
+        ),
         _LAYER,
         _key("phase", _TEXT, "input, forward, backward or optimizer.", nullable=False),
-        Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Time between borders; without the work of the marks."),
+        Column(
+            "duration_ns",
+            _I64,
+            False,
+            "ns",
+            Aggregate.SUM,
+            "Time between borders; without the work of the marks.",
+        ),
         _sum("marks", "", "Marks before and after this time, each counted for half."),
     ),
 )
@@ -392,7 +440,20 @@ EXPERIMENTS = Table(
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        *(KERNELS, RANGES, MEMORY, API_CALLS, CLOCKS, STEPS, MARKS, OPERATORS, LINES, FUNCTIONS, PEAKS, EXPERIMENTS),
+        *(
+            KERNELS,
+            RANGES,
+            MEMORY,
+            API_CALLS,
+            CLOCKS,
+            STEPS,
+            MARKS,
+            OPERATORS,
+            LINES,
+            FUNCTIONS,
+            PEAKS,
+            EXPERIMENTS,
+        ),
     )
 }
 
@@ -406,7 +467,11 @@ FORMER_COLUMNS = {
 FORMER_VALUES = {
     "memory": {
         "kind": {"memcpy": "copy", "memset": "set"},
-        "memcpy_kind": {"HtoD": "host_to_device", "DtoH": "device_to_host", "DtoD": "device_to_device"}
+        "memcpy_kind": {
+            "HtoD": "host_to_device",
+            "DtoH": "device_to_host",
+            "DtoD": "device_to_device",
+        }
         | {"HtoH": "host_to_host", "PtoP": "peer"},
     }
 }
@@ -415,7 +480,11 @@ FORMER_META = {"recording_type": "kind", "mode": "step", "unmeasured": "empty"}
 
 def former_names(table: Table, stored: Collection[str]) -> dict[str, str]:
     """Names that an older schema version gave to `stored` columns, by those of today; empty for today's files."""
-    return {new: old for new, old in FORMER_COLUMNS.get(table.name, {}).items() if old in stored and new not in stored}
+    return {
+        new: old
+        for new, old in FORMER_COLUMNS.get(table.name, {}).items()
+        if old in stored and new not in stored
+    }
 
 
 def modernise(table: Table, data: pa.Table, former: Mapping[str, str]) -> pa.Table:
@@ -465,7 +534,9 @@ def conform(table: Table, data: pa.Table) -> pa.Table:
         else:
             array = pa.nulls(data.num_rows, column.dtype)
         if not column.nullable and array.null_count:
-            raise ValueError(f"{table.name}.{column.name} must not be null; {array.null_count} rows are")
+            raise ValueError(
+                f"{table.name}.{column.name} must not be null; {array.null_count} rows are"
+            )
         _check_numbers(table, column, array)
         arrays.append(array)
     fields = [field.with_type(array.type) for field, array in zip(table.arrow, arrays, strict=True)]
@@ -479,11 +550,17 @@ def _check_numbers(table: Table, column: Column, values: pa.ChunkedArray) -> Non
     least, most = column.bounds
     ends = pc.min_max(values)
     low, high = ends["min"].as_py(), ends["max"].as_py()
-    if not least <= low <= high <= most or (pa.types.is_floating(column.dtype) and pc.any(pc.is_nan(values)).as_py()):
+    if not least <= low <= high <= most or (
+        pa.types.is_floating(column.dtype) and pc.any(pc.is_nan(values)).as_py()
+    ):
         right = pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most))
         row = pc.index(pc.fill_null(right, True), False).as_py()
-        raise ValueError(f"{table.name}.{column.name} is {values[row]} in row {row}, and can be {least:,} to {most:,}")
+        raise ValueError(
+            f"{table.name}.{column.name} is {values[row]} in row {row}, and can be {least:,} to {most:,}"
+        )
     if column.name not in ("batch", "start_ns") and high * len(values) > most:
         total = pc.sum(values.cast(pa.float64(), safe=False)).as_py()
         if total > most:
-            raise ValueError(f"{table.name}.{column.name} adds up to {total:.3g} {column.unit}, which nothing reaches")
+            raise ValueError(
+                f"{table.name}.{column.name} adds up to {total:.3g} {column.unit}, which nothing reaches"
+            )

@@ -62,7 +62,9 @@ def schema_page() -> str:
         "something, or a fact is unknown. *Repaired*: changed so that it can be used; nothing is gone.",
     ]
     lines += ["", "| name | severity | meaning |", "|---|---|---|"]
-    lines += [f"| `{name}` | {kind.severity.value} | {kind.sentence} |" for name, kind in LOSSES.items()]
+    lines += [
+        f"| `{name}` | {kind.severity.value} | {kind.sentence} |" for name, kind in LOSSES.items()
+    ]
     return "\n".join(lines).replace("`|`", "`\\|`") + "\n"
 
 
@@ -90,7 +92,9 @@ def _inside(hint: Any, number: str = "") -> tuple[type | None, str]:
     origin = getattr(hint, "__origin__", None)
     if hasattr(hint, "__metadata__"):
         return _inside(hint.__origin__, number)
-    if isinstance(hint, type) and (kind := _KINDS.get(hint, "text" if issubclass(hint, str) else None)):
+    if isinstance(hint, type) and (
+        kind := _KINDS.get(hint, "text" if issubclass(hint, str) else None)
+    ):
         return None, kind + number
     if origin is tuple:
         inner, words = _inside(parts[0], "s")

@@ -43,9 +43,13 @@ if TYPE_CHECKING:
 
 META_FILE = "recording.json"
 FORMAT = "curvescope recording"
-CHUNKS = "chunks"  # folder of what the processes of a command record, until it is merged into tables
+CHUNKS = (
+    "chunks"  # folder of what the processes of a command record, until it is merged into tables
+)
 _LONGEST_LABEL = 100  # characters: file systems take 255 bytes
-_REQUESTS_AT_ONCE = 32  # of one process to a remote store, whose answers take tens of milliseconds each
+_REQUESTS_AT_ONCE = (
+    32  # of one process to a remote store, whose answers take tens of milliseconds each
+)
 KERNEL = "kernel"  # see `Recording.work`
 NO_STEP = "no step is known, nothing marks one and no sequence of kernels repeats"  # `steps_from` in `recording.json`
 STEPS_KNOWN_BY = """Ranges around the steps make them known (NVTX, profiler.step(), or those that `import --steps \
@@ -115,7 +119,9 @@ class RecordingWriter:
         """
         writer, _ = cls._locked(path)
         writer._remove_incomplete(last_table)
-        writer.update(status=Status.RECORDING, resumed_utc=[*writer._meta.get("resumed_utc", []), _now_utc()])
+        writer.update(
+            status=Status.RECORDING, resumed_utc=[*writer._meta.get("resumed_utc", []), _now_utc()]
+        )
         return writer
 
     def _remove_incomplete(self, last_table: str) -> None:
@@ -189,13 +195,17 @@ class RecordingWriter:
         """Current contents of `recording.json`."""
         return self._meta
 
-    def write(self, table: str, data: pa.Table | pd.DataFrame | Mapping[str, Any], part: str | None = None) -> None:
+    def write(
+        self, table: str, data: pa.Table | pd.DataFrame | Mapping[str, Any], part: str | None = None
+    ) -> None:
         """Append a part, named or with the next number, to a table, unless it has no rows; it is on disk on return.
 
         ValueError: the data does not fit the table's schema, or an extended recording already has the part.
         """
         if not isinstance(data, pa.Table):
-            data = pa.table(data if isinstance(data, Mapping) else {name: data[name] for name in data.columns})
+            data = pa.table(
+                data if isinstance(data, Mapping) else {name: data[name] for name in data.columns}
+            )
         conformed = conform(TABLES[table], data)
         if not conformed.num_rows:
             return
@@ -215,7 +225,11 @@ class RecordingWriter:
     def next_part(self, table: str) -> str:
         """Reserve the next free part number of a table, for writers that write several parts at once."""
         if table not in self._numbered:
-            numbers = [int(part.stem) for part in (self.path / table).glob("*.parquet") if part.stem.isdigit()]
+            numbers = [
+                int(part.stem)
+                for part in (self.path / table).glob("*.parquet")
+                if part.stem.isdigit()
+            ]
             self._numbered[table] = max(numbers, default=-1) + 1
         self._numbered[table] += 1
         return f"{self._numbered[table] - 1:05d}"
@@ -235,12 +249,16 @@ class RecordingWriter:
 
     def finish(self, status: str | None = None) -> None:
         """Write the final status; default: complete, or incomplete if data was lost. Others may write from then on."""
-        gone = any(entry.get("severity") == Severity.LOST.value for entry in self._meta["lost"].values())
+        gone = any(
+            entry.get("severity") == Severity.LOST.value for entry in self._meta["lost"].values()
+        )
         with self._locks:
             self.update(status=status or (Status.INCOMPLETE if gone else Status.COMPLETE))
 
     def _document(self) -> bytes:
-        return json.dumps(self._meta, indent=1, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
+        return json.dumps(self._meta, indent=1, ensure_ascii=False, allow_nan=False).encode(
+            errors="backslashreplace"
+        )
 
     def __enter__(self) -> RecordingWriter:
         return self
@@ -254,7 +272,10 @@ class RecordingWriter:
 
 def columns_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """Rows as columns; missing keys become None."""
-    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(key for row in rows for key in row)}
+    return {
+        name: [row.get(name) for row in rows]
+        for name in dict.fromkeys(key for row in rows for key in row)
+    }
 
 
 @dataclass(frozen=True)
@@ -262,7 +283,9 @@ class Recording:
     """A recording for reading. Tables are loaded on first use; CurvescopeError if a part is damaged."""
 
     path: AnyPath  # folder, or URL on a remote store
-    meta: dict[str, Any]  # `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `lost`, `status`, …
+    meta: dict[
+        str, Any
+    ]  # `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `lost`, `status`, …
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -278,7 +301,9 @@ class Recording:
     @property
     def work(self) -> str:
         """What the rows of `kernels` are: `kernel`, or `operator` where they are operators of the host."""
-        on_host = (self.meta.get("device") or {}).get("kind") == "cpu" or "device" in (self.meta.get("missing") or {})
+        on_host = (self.meta.get("device") or {}).get("kind") == "cpu" or "device" in (
+            self.meta.get("missing") or {}
+        )
         return "operator" if on_host else KERNEL
 
     @property
@@ -289,7 +314,10 @@ class Recording:
     def parts(self, table: str) -> Sequence[AnyPath]:
         """The Parquet files of a table in the order of writing; empty if nothing was recorded."""
         names = [table]
-        if self.meta.get("schema_version", SCHEMA_VERSION) < SCHEMA_VERSION and table in FORMER_TABLES:
+        if (
+            self.meta.get("schema_version", SCHEMA_VERSION) < SCHEMA_VERSION
+            and table in FORMER_TABLES
+        ):
             names.append(FORMER_TABLES[table])
         return sorted(part for name in names for part in (self.path / name).glob("*.parquet"))
 
@@ -298,7 +326,9 @@ class Recording:
         parts = self.parts(table)
         check_copies(parts)
         pieces = list(read_parts(parts, TABLES[table], columns))
-        rows = pa.concat_tables(pieces) if pieces else TABLES[table].only(columns).arrow.empty_table()
+        rows = (
+            pa.concat_tables(pieces) if pieces else TABLES[table].only(columns).arrow.empty_table()
+        )
         if table == "steps" and "step" in rows.column_names:
             _check_numbered_once(self.path, rows["step"])
         return rows
@@ -309,7 +339,9 @@ class Recording:
         check_copies(parts)
         pieces = (read_part(part, TABLES[table], columns, encoded=True) for part in parts)
         # The next part is read while one is used; a single one is faster without a thread.
-        yield from pieces if len(parts) < 2 else read_ahead(next(pieces), lambda: next(pieces, None))
+        yield from (
+            pieces if len(parts) < 2 else read_ahead(next(pieces), lambda: next(pieces, None))
+        )
 
     def frame(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read a table as pandas; nullable integers stay `Int64`. A million whole kernels take half a gigabyte."""
@@ -318,7 +350,11 @@ class Recording:
             # Arrow columns are freed as they are converted, so that both forms never exist in full.
             from pandas import BooleanDtype, Int32Dtype, Int64Dtype
 
-            nullable = {pa.int64(): Int64Dtype(), pa.int32(): Int32Dtype(), pa.bool_(): BooleanDtype()}
+            nullable = {
+                pa.int64(): Int64Dtype(),
+                pa.int32(): Int32Dtype(),
+                pa.bool_(): BooleanDtype(),
+            }
             self._frames[key] = self.arrow(table, columns).to_pandas(
                 types_mapper=nullable.get, split_blocks=True, self_destruct=True
             )
@@ -326,7 +362,11 @@ class Recording:
 
     def extended(self, meta: Mapping[str, Any]) -> Recording:
         """The recording after an experiment: with another `recording.json`, and its experiments read anew."""
-        kept = {key: frame for key, frame in self._frames.items() if key.partition(":")[0] != EXPERIMENTS.name}
+        kept = {
+            key: frame
+            for key, frame in self._frames.items()
+            if key.partition(":")[0] != EXPERIMENTS.name
+        }
         return Recording(self.path, dict(meta), kept)
 
     def _repr_html_(self) -> str:
@@ -338,11 +378,18 @@ class Recording:
             "status": self.meta["status"],
             "recorded": self.meta.get("created_utc"),
             **{name: counted(count, "row") for name in TABLES if (count := self.count_rows(name))},
-            **{f"lost: {name}": entry["count"] for name, entry in (self.meta.get("lost") or {}).items()},
+            **{
+                f"lost: {name}": entry["count"]
+                for name, entry in (self.meta.get("lost") or {}).items()
+            },
         }
-        known = [(escape(name), escape(str(fact))) for name, fact in facts.items() if fact is not None]
+        known = [
+            (escape(name), escape(str(fact))) for name, fact in facts.items() if fact is not None
+        ]
         left = 'style="text-align:left"'
-        rows = "".join(f"<tr><th {left}>{name}</th><td {left}>{fact}</td></tr>" for name, fact in known)
+        rows = "".join(
+            f"<tr><th {left}>{name}</th><td {left}>{fact}</td></tr>" for name, fact in known
+        )
         return f"<p><b>{escape(str(self.path))}</b></p><table>{rows}</table>"
 
     def count_rows(self, table: str) -> int:
@@ -371,7 +418,9 @@ def _now_utc() -> str:
 def _check_numbered_once(path: AnyPath, numbers: pa.ChunkedArray) -> None:
     """Refuse steps of one number, which would share each other's kernels."""
     if pc.count_distinct(numbers).as_py() < len(numbers):
-        twice = pc.value_counts(numbers).filter(pc.greater(pc.value_counts(numbers).field("counts"), 1))
+        twice = pc.value_counts(numbers).filter(
+            pc.greater(pc.value_counts(numbers).field("counts"), 1)
+        )
         raise CurvescopeError(
             f"{path}/steps holds step {twice[0]['values']} {twice[0]['counts']} times: a part was copied or written "
             "twice. Remove the copy."
@@ -389,8 +438,12 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
         meta = _read_meta(folder / META_FILE)
     except FileNotFoundError:
         missing = isinstance(folder, Path) and not folder.exists()
-        if isinstance(folder, Path) and (inside := next(iter(sorted(folder.glob(f"*/{META_FILE}"))), None)):
-            raise CurvescopeError(f"{folder} holds recordings: name one, e.g. {inside.parent}.") from None
+        if isinstance(folder, Path) and (
+            inside := next(iter(sorted(folder.glob(f"*/{META_FILE}"))), None)
+        ):
+            raise CurvescopeError(
+                f"{folder} holds recordings: name one, e.g. {inside.parent}."
+            ) from None
         why = "does not exist" if missing else f"is not a recording ({META_FILE} is missing)"
         raise NoRecordingError(f"{folder} {why}. `curvescope runs` lists recordings.") from None
     except NotADirectoryError:
@@ -406,7 +459,9 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
         raise CurvescopeError(
             f"{folder / META_FILE} cannot be read ({error}). The Parquet tables beside it may still be readable."
         ) from error
-    version, status = (meta.get("schema_version"), meta.get("status")) if isinstance(meta, dict) else (None, None)
+    version, status = (
+        (meta.get("schema_version"), meta.get("status")) if isinstance(meta, dict) else (None, None)
+    )
     if not isinstance(version, int) or not isinstance(status, str) or meta.get("format") != FORMAT:
         raise CurvescopeError(f"{folder / META_FILE} was not written by Curvescope.")
     if version > SCHEMA_VERSION:
@@ -482,7 +537,9 @@ def list_recordings(root: AnyPath) -> list[Recording | Unreadable]:
         else:
             folders = [meta.parent for meta in sorted(root.glob(f"*/{META_FILE}"))]
     except OSError as error:
-        raise CurvescopeError(f"{root} cannot be listed ({error}). Check the URL and your credentials.") from error
+        raise CurvescopeError(
+            f"{root} cannot be listed ({error}). Check the URL and your credentials."
+        ) from error
     opened = list(zip(folders, open_recordings(folders), strict=True))
     found = [recording for _, recording in opened if isinstance(recording, Recording)]
     bad = [
@@ -507,7 +564,9 @@ def new_recording_path(label: str, root: Path = Path("runs")) -> Path:
             raise storage_error(path, error) from error
         atexit.register(_remove_empty, path)
         return path
-    raise CurvescopeError(f"{root} already contains a thousand recordings named {stem}; choose a folder with -o DIR.")
+    raise CurvescopeError(
+        f"{root} already contains a thousand recordings named {stem}; choose a folder with -o DIR."
+    )
 
 
 def _remove_empty(path: Path) -> None:

@@ -29,8 +29,14 @@ def annotate(model: Any) -> Iterator[None]:
     layers = list(layers_of(model))
     for path, module in layers:
         vars(module)[ANNOTATED] = True
-        handles.append(module.register_forward_pre_hook(marks.enter(path, module), prepend=True, with_kwargs=True))
-        handles.append(module.register_forward_hook(marks.leave(path), always_call=True, with_kwargs=True))
+        handles.append(
+            module.register_forward_pre_hook(
+                marks.enter(path, module), prepend=True, with_kwargs=True
+            )
+        )
+        handles.append(
+            module.register_forward_hook(marks.leave(path), always_call=True, with_kwargs=True)
+        )
     try:
         yield
     finally:
@@ -50,7 +56,10 @@ def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
     for path, module in model.named_modules():
         if any(path.startswith(prefix) for prefix in compiled):
             continue
-        if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+        if (
+            type(module).__name__ == "OptimizedModule"
+            or getattr(module, "_compiled_call_impl", None) is not None
+        ):
             compiled.append(f"{path}." if path else "")
         if path:
             yield path, module
@@ -76,7 +85,9 @@ class _Marks:
         attributes = self._domain.get_event_attributes(message=path, category=type(module).__name__)
 
         def hook(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-            self._inputs.append({t.grad_fn for t in tensors_in((arguments, named)) if t.grad_fn is not None})
+            self._inputs.append(
+                {t.grad_fn for t in tensors_in((arguments, named)) if t.grad_fn is not None}
+            )
             self._domain.push_range(attributes)
 
         return hook

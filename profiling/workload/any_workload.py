@@ -35,7 +35,9 @@ class AnyWorkload:
     model: Any  # whose layers are marked; None if there is none
     clock_ns: Callable[[], int]  # times steps
     first_profiled: dict[int, FirstProfiled]  # by batch size
-    finds_peak: bool = True  # run the first profiled step of a batch size once more to find what holds its memory
+    finds_peak: bool = (
+        True  # run the first profiled step of a batch size once more to find what holds its memory
+    )
     is_users: bool = False  # the user wrote the step, so it may do anything
     runs_elsewhere: bool = False  # in processes of its own, which make whole visits
     errors_are_results: bool = False  # an error of a step costs only its batch size
@@ -66,7 +68,11 @@ class AnyWorkload:
 
     def layer_classes(self) -> dict[str, str]:
         """Class of each module, by path."""
-        return {} if self.model is None else {path: type(module).__name__ for path, module in layers_of(self.model)}
+        return (
+            {}
+            if self.model is None
+            else {path: type(module).__name__ for path, module in layers_of(self.model)}
+        )
 
     @property
     def loaded(self) -> int | None:

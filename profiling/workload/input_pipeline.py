@@ -15,7 +15,9 @@ HOST = "host"  # one random batch in (pinned) host memory, copied to the device 
 _SEED = 0
 
 
-def make_feed(source: str, network: Network, device: str, rank: int, world_size: int) -> Feed | None:
+def make_feed(
+    source: str, network: Network, device: str, rank: int, world_size: int
+) -> Feed | None:
     """Create the input pipeline that `--input` names, for one of several ranks; None for a resident batch.
 
     The source is resident, host, or `package.module:function`, a function of batch size, rank and world size that
@@ -48,8 +50,13 @@ def _from_host(network: Network, device: str) -> Feed:
     def feed(batch: int) -> tuple[tuple[Any, ...], Any]:
         if batch not in batches:
             batches.clear()
-            inputs, targets = network.sample(batch, "cpu", torch.Generator().manual_seed(_SEED + batch))
-            batches[batch] = tuple(_pinned(device, tensor) for tensor in inputs), _pinned(device, targets)
+            inputs, targets = network.sample(
+                batch, "cpu", torch.Generator().manual_seed(_SEED + batch)
+            )
+            batches[batch] = (
+                tuple(_pinned(device, tensor) for tensor in inputs),
+                _pinned(device, targets),
+            )
         inputs, targets = batches[batch]
         return tuple(_to(device, tensor) for tensor in inputs), _to(device, targets)
 

@@ -22,7 +22,9 @@ _LEARNING_RATE = 1e-6
 _MOMENTUM = 0.9
 _SEED = 0
 
-Feed = Callable[[int], tuple[tuple[Any, ...], Any]]  # batch size to inputs and targets on the device
+Feed = Callable[
+    [int], tuple[tuple[Any, ...], Any]
+]  # batch size to inputs and targets on the device
 
 
 def check_precision(precision: str, device: str) -> None:
@@ -46,10 +48,14 @@ class Workload(AnyWorkload):
     mode: str = "training"
     precision: str = "fp32"
     compiled: bool = False
-    wrap: Callable[[Any], Any] | None = None  # of the model for the forward pass, e.g. data-parallel
+    wrap: Callable[[Any], Any] | None = (
+        None  # of the model for the forward pass, e.g. data-parallel
+    )
     # Loads the batch of each step, inside the step; None: one random batch stays on the device.
     feed: Feed | None = None
-    axis: Axis = field(default_factory=Axis)  # what `load` varies: the batch size, or the tokens per sample
+    axis: Axis = field(
+        default_factory=Axis
+    )  # what `load` varies: the batch size, or the tokens per sample
     fixed: Mapping[str, int] = field(default_factory=dict)  # the other of these two
     halved: bool = False  # the two halves of a batch run in turn, and their gradients are added
     clock_ns: Callable[[], int] = time.monotonic_ns
@@ -63,7 +69,9 @@ class Workload(AnyWorkload):
     def __post_init__(self) -> None:
         torch = import_torch()
         check_precision(self.precision, self.device)
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = (
+            self.precision == "tf32"
+        )
         torch.manual_seed(_SEED)
         self.model = self.network.build().to(self.device)
         trains = self.mode != "forward"
@@ -71,7 +79,9 @@ class Workload(AnyWorkload):
         self._optimizer = None
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         if trains and not parameters:
-            raise CurvescopeError(f"{self.network.name} has no parameter to train; measure it with `--mode forward`.")
+            raise CurvescopeError(
+                f"{self.network.name} has no parameter to train; measure it with `--mode forward`."
+            )
         if self.mode == "training":
             self._optimizer = torch.optim.SGD(parameters, lr=_LEARNING_RATE, momentum=_MOMENTUM)
         scaled = self.precision == "fp16" and trains
@@ -91,7 +101,9 @@ class Workload(AnyWorkload):
         return {
             "network": network.name,
             "input_shape": list(network.input_shape) if is_users_model else None,
-            "sequence_length": network.input_shape[0] if network.reads_text and not varies_tokens else None,
+            "sequence_length": network.input_shape[0]
+            if network.reads_text and not varies_tokens
+            else None,
             "mode": self.mode,
             "precision": self.precision,
             "compiled": self.compiled,
@@ -115,7 +127,9 @@ class Workload(AnyWorkload):
         self._batch = None
         generator = torch.Generator(device=self.device).manual_seed(_SEED + batch)
         values = {BATCH: 1, **self.fixed, self.axis.name: batch}
-        network = self.network.with_sequence_length(values[TOKENS]) if TOKENS in values else self.network
+        network = (
+            self.network.with_sequence_length(values[TOKENS]) if TOKENS in values else self.network
+        )
         inputs, targets = network.sample(values[BATCH], self.device, generator)
         self._batch = (batch, inputs, targets)
 
@@ -150,10 +164,17 @@ class Workload(AnyWorkload):
                 inputs, targets = self.feed(batch)
         parts = _halves(inputs, targets) if self.halved else [(inputs, targets, None)]
         if self.mode == "forward":
-            with torch.inference_mode(), ranges(range_names.PHASE_RANGE + "forward"), self._autocast():
+            with (
+                torch.inference_mode(),
+                ranges(range_names.PHASE_RANGE + "forward"),
+                self._autocast(),
+            ):
                 outputs = [self._forward(*part) for part, _, _ in parts]
             return outputs if self.halved else outputs[0]
-        losses = [self._add_gradients(ranges, *part, first=not number) for number, part in enumerate(parts)]
+        losses = [
+            self._add_gradients(ranges, *part, first=not number)
+            for number, part in enumerate(parts)
+        ]
         loss = torch.stack([one.detach() for one in losses]).sum() if self.halved else losses[0]
         if self._optimizer is not None:
             with ranges(range_names.PHASE_RANGE + "optimizer"):
@@ -162,7 +183,13 @@ class Workload(AnyWorkload):
         return loss
 
     def _add_gradients(
-        self, ranges: Ranges, inputs: tuple[Any, ...], targets: Any, share: float | None, *, first: bool
+        self,
+        ranges: Ranges,
+        inputs: tuple[Any, ...],
+        targets: Any,
+        share: float | None,
+        *,
+        first: bool,
     ) -> Any:
         """Run forward and backward; returns the loss, weighted by the share of these samples in the batch."""
         with ranges(range_names.PHASE_RANGE + "forward"):
@@ -186,7 +213,9 @@ class Workload(AnyWorkload):
         return torch.autocast("cuda" if self.cuda else "cpu", types[self.precision])
 
 
-def _halves(inputs: tuple[Any, ...], targets: Any) -> list[tuple[tuple[Any, ...], Any, float | None]]:
+def _halves(
+    inputs: tuple[Any, ...], targets: Any
+) -> list[tuple[tuple[Any, ...], Any, float | None]]:
     """Inputs, targets and share of samples of each half of a batch; one entry for a batch of one sample."""
     if targets is None:
         cut: list[Any] = [None, None]
@@ -195,4 +224,7 @@ def _halves(inputs: tuple[Any, ...], targets: Any) -> list[tuple[tuple[Any, ...]
     else:
         cut = list(targets.chunk(2))
     parts = list(zip(*(tensor.chunk(2) for tensor in inputs), strict=True))
-    return [(part, target, len(part[0]) / len(inputs[0])) for part, target in zip(parts, cut, strict=False)]
+    return [
+        (part, target, len(part[0]) / len(inputs[0]))
+        for part, target in zip(parts, cut, strict=False)
+    ]

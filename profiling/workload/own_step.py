@@ -45,7 +45,10 @@ def spec_of(make_step: MakeStep) -> tuple[str | None, str | None]:
     """The value of `--step` that names a function, or, as a clause, why another process cannot import it."""
     name, module = getattr(make_step, "__qualname__", None), getattr(make_step, "__module__", None)
     if name is None or module is None:
-        return None, f"it is an object of type {type(make_step).__name__}, not a function of a module"
+        return (
+            None,
+            f"it is an object of type {type(make_step).__name__}, not a function of a module",
+        )
     if "<lambda>" in name:
         return None, "it is a lambda"
     if "<locals>" in name:
@@ -64,7 +67,11 @@ def spec_of(make_step: MakeStep) -> tuple[str | None, str | None]:
 def global_name(make_step: MakeStep, value: object) -> str | None:
     """Name of the variable of a function's file that has a value, by which other processes find theirs."""
     variables = getattr(make_step, "__globals__", {})
-    return None if value is None else next((name for name, variable in variables.items() if variable is value), None)
+    return (
+        None
+        if value is None
+        else next((name for name, variable in variables.items() if variable is value), None)
+    )
 
 
 def global_named(make_step: MakeStep, name: str | None) -> Any:
@@ -102,10 +109,16 @@ class OwnStep(AnyWorkload):
         """
         self.device, self._device_is_given = device or "cpu", device is not None
         self.axis, self.fixed = axis or Axis(), dict(fixed or {})
-        self.clock_ns, self.first_profiled, self.errors_are_results = clock_ns, {}, errors_are_results
+        self.clock_ns, self.first_profiled, self.errors_are_results = (
+            clock_ns,
+            {},
+            errors_are_results,
+        )
         self._spec, self._not_importable = (spec, None) if spec is not None else spec_of(make_step)
         self._make_step, self._module = make_step, module
-        self._name: str = name or self._spec or str(getattr(make_step, "__qualname__", type(make_step).__name__))
+        self._name: str = (
+            name or self._spec or str(getattr(make_step, "__qualname__", type(make_step).__name__))
+        )
         self._kept: dict[int, Callable[[], object]] = {}
         self._calls: dict[int, int] = {}  # of each step that was made
         self._loaded: int | None = None
@@ -192,7 +205,10 @@ class OwnStep(AnyWorkload):
         what they leave undone takes longer than that.
         """
         step = None if self._loaded is None else self._kept.get(self._loaded)
-        spins = os.environ.get("OMP_WAIT_POLICY", "").lower() == "active" or "KMP_BLOCKTIME" in os.environ
+        spins = (
+            os.environ.get("OMP_WAIT_POLICY", "").lower() == "active"
+            or "KMP_BLOCKTIME" in os.environ
+        )
         if self.cuda or spins or getattr(step, "waits", False):
             return
         used, steps = used_frameworks(), 1
@@ -247,8 +263,16 @@ class OwnStep(AnyWorkload):
         what = super().describe_error(error)
         if isinstance(error, CurvescopeError):
             return str(error)
-        users_frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
-        where = f" ({Path(users_frames[-1].filename).name}, line {users_frames[-1].lineno})" if users_frames else ""
+        users_frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if _is_users(frame.filename)
+        ]
+        where = (
+            f" ({Path(users_frames[-1].filename).name}, line {users_frames[-1].lineno})"
+            if users_frames
+            else ""
+        )
         calls = None if self._loaded is None else self._calls.get(self._loaded)
         call = "make_step" if not calls else f"call {calls} of the step"
         return f"{call} raised {what}{where}"
@@ -264,7 +288,11 @@ class OwnStep(AnyWorkload):
         return step
 
     def _find_module(self, step: Callable[[], object]) -> Any:
-        candidates = (self._module, getattr(step, "module", None), getattr(self._make_step, "module", None))
+        candidates = (
+            self._module,
+            getattr(step, "module", None),
+            getattr(self._make_step, "module", None),
+        )
         module = next((candidate for candidate in candidates if candidate is not None), None)
         if module is not None and not hasattr(module, "named_modules"):
             raise CurvescopeError(
@@ -292,14 +320,24 @@ class OwnStep(AnyWorkload):
     def _settle_device(self) -> None:
         """Find the device that the step uses, after a step; refuse another one than the given."""
         torch = sys.modules.get("torch")
-        used = torch is not None and torch.cuda.is_initialized() and torch.cuda.max_memory_allocated() > 0
+        used = (
+            torch is not None
+            and torch.cuda.is_initialized()
+            and torch.cuda.max_memory_allocated() > 0
+        )
         if torch is not None and used and not self._device_is_given:
             self.device = f"cuda:{torch.cuda.current_device()}"
-        on_cuda = self.model is not None and any(parameter.is_cuda for parameter in self.model.parameters())
+        on_cuda = self.model is not None and any(
+            parameter.is_cuda for parameter in self.model.parameters()
+        )
         if self._device_is_given and not self.cuda and on_cuda:
-            raise CurvescopeError(f"{self._name} uses a CUDA device: measure it with --device cuda.")
+            raise CurvescopeError(
+                f"{self._name} uses a CUDA device: measure it with --device cuda."
+            )
         if self._device_is_given and self.cuda and not used:
-            raise CurvescopeError(f"{self._name} does not use {self.device}: measure it with --device cpu.")
+            raise CurvescopeError(
+                f"{self._name} does not use {self.device}: measure it with --device cpu."
+            )
 
     def _drop(self, batch: int) -> None:
         step = self._kept.pop(batch)

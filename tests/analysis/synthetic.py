@@ -10,7 +10,9 @@ from curvescope.profiling.recording.schema import KERNELS
 BATCHES = (1, 2, 4, 8, 16, 32)
 
 
-def timed_steps(cost_ms, random, *, batches=BATCHES, rounds=8, per_round=3, noise=0.02, drift=0.03, spikes=0.05):
+def timed_steps(
+    cost_ms, random, *, batches=BATCHES, rounds=8, per_round=3, noise=0.02, drift=0.03, spikes=0.05
+):
     """The `steps` table of a sweep: lognormal noise, drift that a round shares, and now and then a step half as long
     again, as neighbours on a shared machine cause it.
     """
@@ -24,7 +26,9 @@ def timed_steps(cost_ms, random, *, batches=BATCHES, rounds=8, per_round=3, nois
                     factor *= 1.5
                 rows.append((batch, round_, index, round(cost_ms(batch) * factor * 1e6)))
     frame = pd.DataFrame(rows, columns=["batch", "round", "index", "duration_ns"])
-    return frame.assign(step=range(len(frame)), mode="training", start_ns=0, profiled=False, process=pd.NA)
+    return frame.assign(
+        step=range(len(frame)), mode="training", start_ns=0, profiled=False, process=pd.NA
+    )
 
 
 def profiled_step(step, batch, round_, kernels, idle_ms=1.0):
@@ -34,10 +38,30 @@ def profiled_step(step, batch, round_, kernels, idle_ms=1.0):
     unknown = {"op": "aten::mm", "source": "torch", "flops": pd.NA, "bytes_compulsory": pd.NA}
     for layer, phase, name, time_ms, *further in kernels:
         place = {"step": step, "start_ns": position, "duration_ns": round(time_ms * 1e6)}
-        rows.append({"name": name, "phase": phase, "layer": layer, **place, **unknown, **(further or [{}])[0]})
+        rows.append(
+            {
+                "name": name,
+                "phase": phase,
+                "layer": layer,
+                **place,
+                **unknown,
+                **(further or [{}])[0],
+            }
+        )
         position += place["duration_ns"]
-    window = {"start_ns": start, "duration_ns": position - start + round(idle_ms * 1e6), "process": pd.NA}
-    key = {"step": step, "batch": batch, "round": round_, "index": 99, "mode": "training", "profiled": True}
+    window = {
+        "start_ns": start,
+        "duration_ns": position - start + round(idle_ms * 1e6),
+        "process": pd.NA,
+    }
+    key = {
+        "step": step,
+        "batch": batch,
+        "round": round_,
+        "index": 99,
+        "mode": "training",
+        "profiled": True,
+    }
     return {**key, **window}, rows
 
 
@@ -60,10 +84,16 @@ def work_of(*kernels):
         schema = pa.schema([KERNELS.arrow.field(column).with_nullable(True) for column in columns])
         for piece in kernels:
             if isinstance(piece, pa.Table):
-                known = {column: piece[column] for column in columns if column in piece.column_names}
-                yield pa.table([known.get(f.name, pa.nulls(piece.num_rows, f.type)) for f in schema], columns)
+                known = {
+                    column: piece[column] for column in columns if column in piece.column_names
+                }
+                yield pa.table(
+                    [known.get(f.name, pa.nulls(piece.num_rows, f.type)) for f in schema], columns
+                )
             else:
-                yield pa.Table.from_pandas(piece.reindex(columns=list(columns)), schema, preserve_index=False)
+                yield pa.Table.from_pandas(
+                    piece.reindex(columns=list(columns)), schema, preserve_index=False
+                )
 
     return pieces
 

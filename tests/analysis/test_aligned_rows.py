@@ -20,8 +20,18 @@ from ..shared import PROFILES
 def table(*work, phase="forward"):
     """Kernel times: (operators, shapes, kernel, ms[, layer]) of each group, then a millisecond of idle time."""
     rows = [
-        {"layer": layer[0] if layer else None, "phase": phase, "op": path.split(" > ")[0] or None if path else None}
-        | {"op_path": path, "op_shapes": shapes, "name": name, "kind": "kernels", "exclusive_ms": time_ms}
+        {
+            "layer": layer[0] if layer else None,
+            "phase": phase,
+            "op": path.split(" > ")[0] or None if path else None,
+        }
+        | {
+            "op_path": path,
+            "op_shapes": shapes,
+            "name": name,
+            "kind": "kernels",
+            "exclusive_ms": time_ms,
+        }
         for path, shapes, name, time_ms, *layer in work
     ]
     idle = {"phase": None, "name": IDLE, "kind": "idle", "exclusive_ms": 1.0}
@@ -71,7 +81,10 @@ GELU = ("aten::gelu", "8x4")
         ),
         (  # many small operators of one recording
             [("aten::mm", "8x8", "k", 99.0)],
-            [("aten::mm", "8x8", "k", 99.0), *((f"aten::op{letter}", "8", "s", 0.1) for letter in "abcdefgh")],
+            [
+                ("aten::mm", "8x8", "k", 99.0),
+                *((f"aten::op{letter}", "8", "s", 0.1) for letter in "abcdefgh"),
+            ],
             [{"aten::mm 8x8": 99.0}, {"aten::mm 8x8": 99.0, OTHERS: pytest.approx(0.8)}],
         ),
     ],
@@ -115,8 +128,14 @@ def test_fused_operators_stand_beside_those_at_their_position():
 
 
 def test_a_layer_in_common_comes_first_and_work_outside_it_is_aligned_by_operator():
-    one = table(("aten::linear", "8x4", "k", 2.0, "fc"), ("aten::add_", "4", "a", 1.0), (None, None, "copy", 0.5))
-    other = table(("triton_0", None, "t", 3.0, "fc"), ("aten::add_", "4", "b", 1.5), (None, None, "fill", 0.5))
+    one = table(
+        ("aten::linear", "8x4", "k", 2.0, "fc"),
+        ("aten::add_", "4", "a", 1.0),
+        (None, None, "copy", 0.5),
+    )
+    other = table(
+        ("triton_0", None, "t", 3.0, "fc"), ("aten::add_", "4", "b", 1.5), (None, None, "fill", 0.5)
+    )
     assert rows_of(one, other, by_layer=True) == [
         {"fc": 2.0, "aten::add_ 4": 1.0, None: 0.5},
         {"fc": 3.0, "aten::add_ 4": 1.5, None: 0.5},
@@ -125,15 +144,31 @@ def test_a_layer_in_common_comes_first_and_work_outside_it_is_aligned_by_operato
 
 def drawn(random):
     """A recording with some of a few operators, also inside others, shapes, kernels and layers; times in whole ms."""
-    operators = ["aten::mm", "aten::relu", "aten::linear > aten::mm", "triton_a_0", "triton_b_1", "aten::add_", None]
+    operators = [
+        "aten::mm",
+        "aten::relu",
+        "aten::linear > aten::mm",
+        "triton_a_0",
+        "triton_b_1",
+        "aten::add_",
+        None,
+    ]
     work = {}
     for _ in range(random.randrange(1, 30)):
         path = random.choice(operators)
         shapes = random.choice(["8x4", "4x4", None]) if path else None
-        key = path, shapes, random.choice(["k", "relu_kernel", "sgemm"]), random.choice(["fc", "conv", None])
+        key = (
+            path,
+            shapes,
+            random.choice(["k", "relu_kernel", "sgemm"]),
+            random.choice(["fc", "conv", None]),
+        )
         work[key] = float(random.randrange(1, 300))
     return table(
-        *((path, shapes, name, time_ms, layer) for (path, shapes, name, layer), time_ms in work.items()),
+        *(
+            (path, shapes, name, time_ms, layer)
+            for (path, shapes, name, layer), time_ms in work.items()
+        ),
         phase=random.choice(["forward", None]),
     )
 
@@ -147,7 +182,9 @@ def test_rows_add_up_and_swapping_the_recordings_changes_signs(by_layer):
         for rows, whole in ((first, one), (second, other)):
             assert sum(rows.values()) == whole.loc[whole["kind"] == "kernels", "exclusive_ms"].sum()
         swapped_second, swapped_first = rows_of(other, one, by_layer=by_layer)
-        assert differences(first, second) == sorted(-value for value in differences(swapped_second, swapped_first))
+        assert differences(first, second) == sorted(
+            -value for value in differences(swapped_second, swapped_first)
+        )
         same = rows_of(one, one, by_layer=by_layer)
         assert same[0] == same[1]
         assert set(differences(*same)) <= {0.0}
@@ -175,12 +212,16 @@ def test_two_gpus_of_two_vendors_are_compared_by_operator(two_gpus):
     comparison = compare(two_gpus, OPERATOR)
     rows = {line.label: line for line in comparison.rows}
     assert all(None not in line.times_ms for line in comparison.rows)
-    attention = rows["aten::scaled_dot_product_attention 1x8x141x64, 1x8x141x64, 1x8x141x64 forward"]
+    attention = rows[
+        "aten::scaled_dot_product_attention 1x8x141x64, 1x8x141x64, 1x8x141x64 forward"
+    ]
     assert attention.times_ms == pytest.approx((0.037408, 0.113656))
     assert attention.remarks == ("behind the hardware",)
     assert len([label for label in rows if label.startswith("aten::linear")]) == 4  # of 27 layers
     for index, one in enumerate(two_gpus):
-        assert sum(line.times_ms[index] for line in comparison.rows) == pytest.approx(one.curve.at(1).time_ms.value)
+        assert sum(line.times_ms[index] for line in comparison.rows) == pytest.approx(
+            one.curve.at(1).time_ms.value
+        )
     assert comparison.roof_ratios[0]["DRAM"][0] == pytest.approx(5.3 / 3.35, abs=0.01)
 
 
@@ -193,4 +234,7 @@ def test_the_parts_of_a_fused_kernel_stand_beside_the_operators_that_they_were_f
     eager = table(("aten::relu", "8x16", "relu", 0.5), ("aten::mul", "8x16", "mul", 0.4))
     fused = ("triton_poi_fused_mul_relu_0", "8x16, 8x16, 128", "triton_poi_fused_mul_relu_0")
     compiled = table((*fused, 0.3), (*fused, 0.2)).assign(op=["aten::relu", "aten::mul", None])
-    assert rows_of(eager, compiled) == [{"aten::relu": 0.5, "aten::mul": 0.4}, {"aten::relu": 0.3, "aten::mul": 0.2}]
+    assert rows_of(eager, compiled) == [
+        {"aten::relu": 0.5, "aten::mul": 0.4},
+        {"aten::relu": 0.3, "aten::mul": 0.2},
+    ]

@@ -19,13 +19,20 @@ BATCHES = (1, 2, 4)
 
 
 def recording(name, times_ms, seed):
-    steps = timed_steps(times_ms.get, np.random.default_rng(seed), batches=BATCHES, spikes=0, drift=0)
+    steps = timed_steps(
+        times_ms.get, np.random.default_rng(seed), batches=BATCHES, spikes=0, drift=0
+    )
     return side(name, {"device": {}}, steps)
 
 
 def at_one_batch(one, i):
     curve = one.curve
-    return replace(one, curve=replace(curve, points=curve.points[i : i + 1], replicates_ms=curve.replicates_ms[:, [i]]))
+    return replace(
+        one,
+        curve=replace(
+            curve, points=curve.points[i : i + 1], replicates_ms=curve.replicates_ms[:, [i]]
+        ),
+    )
 
 
 def p_values(*sides):
@@ -53,7 +60,9 @@ def test_a_ratio_of_times_that_may_be_0_has_no_bound():
 
 def on_gpu(name, kind, factor, clock_hz, seed):
     """Step times that are a factor of 10, 20 and 40 ms, with one sample of the clock in each round of a batch size."""
-    steps = timed_steps({b: 10.0 * b * factor for b in BATCHES}.get, np.random.default_rng(seed), batches=BATCHES)
+    steps = timed_steps(
+        {b: 10.0 * b * factor for b in BATCHES}.get, np.random.default_rng(seed), batches=BATCHES
+    )
     clocks = pd.DataFrame({"start_ns": [1], "sm_clock_hz": [clock_hz], "throttle_reasons": [""]})
     return side(name, {"device": {"name": name, "kind": kind}}, steps, clocks=clocks)
 
@@ -68,7 +77,9 @@ def on_gpu(name, kind, factor, clock_hz, seed):
         ("cpu", "Tesla V100-SXM2-16GB", 1.2, 1.2e9, ""),
     ],
 )
-def test_a_speed_up_that_is_only_a_higher_clock_is_said_to_be_one(kind, device, factor, clock_hz, remark):
+def test_a_speed_up_that_is_only_a_higher_clock_is_said_to_be_one(
+    kind, device, factor, clock_hz, remark
+):
     base = on_gpu(device, kind, factor, clock_hz, 1)
     changed = on_gpu("Tesla V100-SXM2-16GB", kind, 1.0, 1.44e9, 2)
     steps = compare([base, changed]).steps
@@ -87,7 +98,10 @@ def test_a_speed_up_that_is_only_a_higher_clock_is_said_to_be_one(kind, device, 
 )
 def test_a_row_names_the_class_of_its_layer(classes, label):
     steps, kernels, _ = planted("unexplained", 1, rounds=2)
-    sides = [side("a", {"device": {}, "layer_classes": one}, steps, times_of(steps, kernels)) for one in classes]
+    sides = [
+        side("a", {"device": {}, "layer_classes": one}, steps, times_of(steps, kernels))
+        for one in classes
+    ]
     assert label in {line.label for line in compare(sides).rows}
 
 
@@ -135,10 +149,18 @@ def test_a_growth_is_known_to_be_over_a_limit_or_not(growths, p, decides):
 
 def profiled(name, kernels, network=None):
     """A recording of one profiled step with these kernels, each a name and a time in ms."""
-    rows = [{"name": kernel, "exclusive_ms": time_ms, "kind": "kernels"} for kernel, time_ms in kernels]
-    times = pd.DataFrame(rows).assign(step=0, batch=8, layer="fc", phase="forward", op="aten::linear")
-    steps = pd.DataFrame({"step": [0], "batch": [8], "duration_ns": [int(1e6 * times["exclusive_ms"].sum())]})
-    steps = steps.assign(round=0, index=0, profiled=True, start_ns=0, mode="training", process=pd.NA)
+    rows = [
+        {"name": kernel, "exclusive_ms": time_ms, "kind": "kernels"} for kernel, time_ms in kernels
+    ]
+    times = pd.DataFrame(rows).assign(
+        step=0, batch=8, layer="fc", phase="forward", op="aten::linear"
+    )
+    steps = pd.DataFrame(
+        {"step": [0], "batch": [8], "duration_ns": [int(1e6 * times["exclusive_ms"].sum())]}
+    )
+    steps = steps.assign(
+        round=0, index=0, profiled=True, start_ns=0, mode="training", process=pd.NA
+    )
     return side(name, {"device": {}, "network": network}, steps, times)
 
 
@@ -154,7 +176,13 @@ def test_what_changed_most_comes_first_and_a_renamed_kernel_is_one_row():
 
 
 def test_different_networks_are_refused():
-    sides = [profiled(name, [("k", 1.0)], network) for name, network in (("a", "alexnet"), ("b", "resnet50"))]
-    with pytest.raises(CurvescopeError, match=r"different networks \(a: alexnet; b: resnet50\): --different compares"):
+    sides = [
+        profiled(name, [("k", 1.0)], network)
+        for name, network in (("a", "alexnet"), ("b", "resnet50"))
+    ]
+    with pytest.raises(
+        CurvescopeError,
+        match=r"different networks \(a: alexnet; b: resnet50\): --different compares",
+    ):
         refuse_different(sides)
     refuse_different([sides[0], profiled("c", [("k", 1.0)])])

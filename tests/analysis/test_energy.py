@@ -11,7 +11,12 @@ from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from ..curvescope.recordings import META, rows_of_table
 from .synthetic import timed_steps
 
-COUNTER = {"name": "a planted counter", "scope": "the planted GPU", "least_s": 0.2, "averaged": False}
+COUNTER = {
+    "name": "a planted counter",
+    "scope": "the planted GPU",
+    "least_s": 0.2,
+    "averaged": False,
+}
 
 
 def write(path, power_w, *, noise=0.002, cost_ms=lambda batch: 5.0 + 10.0 * batch, source=COUNTER):
@@ -20,7 +25,9 @@ def write(path, power_w, *, noise=0.002, cost_ms=lambda batch: 5.0 + 10.0 * batc
     steps = timed_steps(cost_ms, random, noise=noise, drift=noise, spikes=0, batches=(4, 8, 16))
     if power_w is not None:
         times = zip(steps["batch"], steps["duration_ns"], strict=True)
-        steps = steps.assign(energy_uj=[round(power_w(batch) * duration_ns / 1e3) for batch, duration_ns in times])
+        steps = steps.assign(
+            energy_uj=[round(power_w(batch) * duration_ns / 1e3) for batch, duration_ns in times]
+        )
     meta = {**META, "batches": [4, 8, 16], "energy": source, "locked_sm_clock_hz": None}
     with RecordingWriter(path, meta) as writer:
         writer.write("steps", rows_of_table("steps", steps))
@@ -37,7 +44,9 @@ def test_power_that_rises_bends_the_energy_where_the_time_is_straight(tmp_path):
     assert split.by_time_j == pytest.approx(-1.0, abs=0.2)
     assert split.by_power_j == pytest.approx(16.5, rel=0.02)
     for finding, parts in zip(found.findings, found.splits, strict=True):
-        assert parts.by_time_j + parts.by_power_j == pytest.approx(finding.value.value, rel=1e-9, abs=1e-9)
+        assert parts.by_time_j + parts.by_power_j == pytest.approx(
+            finding.value.value, rel=1e-9, abs=1e-9
+        )
     assert found.power_w(16) == pytest.approx(300, rel=1e-6)
 
 
@@ -74,7 +83,11 @@ def test_the_document_has_every_functional_with_its_unit(tmp_path, document_of):
 
 @pytest.mark.parametrize(
     ("source", "why"),
-    [({"missing": "there is no RAPL"}, "there is no RAPL"), (COUNTER, "too short"), (None, "too short")],
+    [
+        ({"missing": "there is no RAPL"}, "there is no RAPL"),
+        (COUNTER, "too short"),
+        (None, "too short"),
+    ],
 )
 def test_a_recording_without_energies_says_why(tmp_path, source, why):
     recording = write(tmp_path / "r", None, source=source)
@@ -82,7 +95,11 @@ def test_a_recording_without_energies_says_why(tmp_path, source, why):
         explain_energy(recording)
 
 
-def test_measuring_energy_where_there_is_none_ends_before_anything_runs(tmp_path, monkeypatch, refusal_of):
+def test_measuring_energy_where_there_is_none_ends_before_anything_runs(
+    tmp_path, monkeypatch, refusal_of
+):
     monkeypatch.setattr("curvescope.profiling.hardware.energy.POWERCAP", tmp_path)
-    assert "no RAPL package" in refusal_of("energy", "alexnet", "--device", "cpu", "-o", tmp_path / "r")
+    assert "no RAPL package" in refusal_of(
+        "energy", "alexnet", "--device", "cpu", "-o", tmp_path / "r"
+    )
     assert not (tmp_path / "r").exists()

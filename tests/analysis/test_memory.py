@@ -22,31 +22,43 @@ def write(path, sizes, **meta):
         for batch, kinds in sizes.items()
         for index, ((kind, layer), size) in enumerate(kinds.items())
     ]  # fmt: skip
-    with RecordingWriter(path, {**META, "batches": list(sizes), "layer_classes": {"fc": "Linear"}, **meta}) as writer:
+    with RecordingWriter(
+        path, {**META, "batches": list(sizes), "layer_classes": {"fc": "Linear"}, **meta}
+    ) as writer:
         writer.write("peaks", columns_of(rows))
     return open_recording(path)
 
 
 def attention(batch):
     """A layer that needs 2 MB per sample beside 90 of parameters, and one that needs as much as the batch squared."""
-    return {("parameters", "fc"): 90, ("activations", "fc"): 2 * batch, ("activations", "attention"): batch**2}
+    return {
+        ("parameters", "fc"): 90,
+        ("activations", "fc"): 2 * batch,
+        ("activations", "attention"): batch**2,
+    }
 
 
 def test_a_layer_that_outgrows_the_batch_makes_the_bend(tmp_path):
     """M is 98, 114, 170 MB at 2, 4, 8... plus b²: the bend at 8 is 16² − 3·8² + 2·4² = 96 MB, all attention's."""
-    found = explain_memory(write(tmp_path / "r", {batch: attention(batch) for batch in (2, 4, 8, 16)}))
+    found = explain_memory(
+        write(tmp_path / "r", {batch: attention(batch) for batch in (2, 4, 8, 16)})
+    )
     assert [point.time_ms.value for point in found.curve.points] == [98, 114, 170, 378]
     (bend,) = (one for one in found.findings if one.finding.tested.label == "bend at 8")
     assert bend.finding.verdict == "anomaly"
     assert bend.finding.tested_value.value == pytest.approx(96)
     assert (bend.shares[0].label, bend.shares[0].line) == ("attention activations", "model.py:7")
     for one in found.findings:
-        assert sum(term.value.value for term in one.shares) == pytest.approx(one.finding.tested_value.value)
+        assert sum(term.value.value for term in one.shares) == pytest.approx(
+            one.finding.tested_value.value
+        )
 
 
 def test_memory_in_proportion_has_a_fixed_part_and_no_anomaly(tmp_path):
     """90 MB of parameters, and 2 MB of activations for each sample: 1,000 MB hold 455 samples."""
-    sizes = {batch: {("parameters", "fc"): 90, ("activations", "fc"): 2 * batch} for batch in (2, 4, 8)}
+    sizes = {
+        batch: {("parameters", "fc"): 90, ("activations", "fc"): 2 * batch} for batch in (2, 4, 8)
+    }
     found = explain_memory(write(tmp_path / "r", sizes))
     assert not any(one.is_anomaly for one in found.findings)
     assert found.fixed_mb.value == pytest.approx(90)
@@ -66,7 +78,9 @@ def test_what_the_step_does_not_use_and_cached_memory_stand_beside_it(tmp_path):
 
 def test_outside_layers_a_term_is_of_an_operator_or_a_line(tmp_path):
     """The rows name no operator, as those of a memory snapshot."""
-    found = explain_memory(write(tmp_path / "r", {2: {("activations", None): 4, ("parameters", None): 3}}))
+    found = explain_memory(
+        write(tmp_path / "r", {2: {("activations", None): 4, ("parameters", None): 3}})
+    )
     assert [term.label for term in found.peaks[0].terms] == ["model.py:7 activations", "parameters"]
 
 
@@ -129,14 +143,19 @@ def test_memory_that_does_not_grow_has_no_largest_batch():
 
 
 def test_the_page_says_what_fits_and_that_it_is_predicted(tmp_path, capsys):
-    sizes = {batch: {("parameters", "fc"): 90, ("activations", "fc"): 2 * batch} for batch in (2, 4, 8)}
+    sizes = {
+        batch: {("parameters", "fc"): 90, ("activations", "fc"): 2 * batch} for batch in (2, 4, 8)
+    }
     unmeasured = [{"batch": 512, "round": 0, "why": "out of memory", "detail": "too large"}]
     show_memory(write(tmp_path / "r", sizes, unmeasured=unmeasured), limit_bytes=500 * MB)
     said = " ".join(capsys.readouterr().out.split())
     assert "A step of batch 8 needs 106 MB at its peak: parameters 85%, activations 15%" in said
     assert "It grows by 2.00 MB per sample beside 90.0 MB that batch does not change." in said
     assert "500 MB hold batch 205 (" in said
-    assert "): predicted; the largest peak, predicted from the smaller ones, is 0.0% off; batch 512 did run out" in said
+    assert (
+        "): predicted; the largest peak, predicted from the smaller ones, is 0.0% off; batch 512 did run out"
+        in said
+    )
     assert "fc (Linear) parameters" in said
 
 
@@ -159,12 +178,17 @@ def test_traces_of_a_gpu_add_up_to_what_its_allocator_counted(tmp_path):
     assert found.peaks[2].terms[0].label == "aten::to activations"
     assert found.peaks[2].cached_mb > 0
     assert abs(found.largest_batch.checked) < 0.002  # of the peak at 512, predicted from 32 and 128
-    assert found.largest_batch.limit_mb == pytest.approx(42_300, rel=0.01)  # all the memory of the card
+    assert found.largest_batch.limit_mb == pytest.approx(
+        42_300, rel=0.01
+    )  # all the memory of the card
 
 
 def test_a_recording_without_allocations_says_how_to_get_them(tmp_path):
     run = open_recording(write_planted(tmp_path / "r"))
-    with pytest.raises(CurvescopeError, match=r"has no allocations of a step: .* Record it with `curvescope memory`"):
+    with pytest.raises(
+        CurvescopeError,
+        match=r"has no allocations of a step: .* Record it with `curvescope memory`",
+    ):
         explain_memory(run)
     with pytest.raises(CurvescopeError, match="--curvature throughput is of times"):
         explain_memory(run, "throughput")

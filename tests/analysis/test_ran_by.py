@@ -70,7 +70,9 @@ def test_a_recording_names_the_framework_that_ran_its_steps(recorded, tmp_path, 
 
 
 def test_factors_of_pytorch_are_not_tried_on_another_framework():
-    of_torch, of_jax = (Budget(None, "cpu", 60.0, framework=framework) for framework in (None, "jax"))
+    of_torch, of_jax = (
+        Budget(None, "cpu", 60.0, framework=framework) for framework in (None, "jax")
+    )
     assert [name for name in COMMON if of_torch.fits(Scope.STEP, name)] == list(COMMON)
     assert [name for name in COMMON if of_jax.fits(Scope.STEP, name)] == ["kept_memory"]
     assert not of_jax.fits(Scope.TERM, "split_batch")

@@ -15,7 +15,9 @@ from curvescope.profiling.recording.schema import KERNELS
 
 from .synthetic import profiled_step, times_of, work_of
 
-GTX_1080 = hardware_of({"device": {"name": "GeForce GTX 1080", "kind": "cuda"}})  # 8.87 TFLOP/s, 320.3 GB/s
+GTX_1080 = hardware_of(
+    {"device": {"name": "GeForce GTX 1080", "kind": "cuda"}}
+)  # 8.87 TFLOP/s, 320.3 GB/s
 
 
 def tables(kernels):
@@ -51,7 +53,11 @@ def test_points_by_hand():
     assert points["sgemm"].utilisation == pytest.approx(4e12 / GTX_1080.roof("compute").per_s)
     assert points["relu"].utilisation == pytest.approx(256e9 / 320.3e9)
     (level,) = points["relu"].levels
-    assert (level.level, level.source, level.flops_per_byte) == ("DRAM", "compulsory", pytest.approx(1 / 256))
+    assert (level.level, level.source, level.flops_per_byte) == (
+        "DRAM",
+        "compulsory",
+        pytest.approx(1 / 256),
+    )
     assert points["relu"].roof_kind == "peak"
     assert drawn.time_without_work_s == pytest.approx(0.5e-3)
     by_phase = {p.label: p for p in roofline(times_of(steps, kernels), GTX_1080, "phase").points}
@@ -83,13 +89,22 @@ def test_kernels_have_the_roof_of_the_precision_in_their_names():
 
 def test_a_roof_that_no_kernel_ran_under_is_not_drawn():
     meta = {"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}, "precision": "fp32"}
-    steps, kernels = tables([("fc", "forward", "sm80_xmma_gemm_tf32f32_tf32f32_f32", 1.0, work(10**9, 10**6))])
+    steps, kernels = tables(
+        [("fc", "forward", "sm80_xmma_gemm_tf32f32_tf32f32_f32", 1.0, work(10**9, 10**6))]
+    )
     drawn = roofline(times_of(steps, kernels), hardware_of(meta))
     assert {roof.precision for roof in drawn.roofs} == {None, "tf32"}
 
 
 def test_measured_bytes_and_flops_go_before_compulsory_ones():
-    measured = work(10**9, 10**6, dram_bytes=10**8, l2_bytes=2 * 10**8, l1_bytes=3 * 10**8, flops_executed=2 * 10**9)
+    measured = work(
+        10**9,
+        10**6,
+        dram_bytes=10**8,
+        l2_bytes=2 * 10**8,
+        l1_bytes=3 * 10**8,
+        flops_executed=2 * 10**9,
+    )
     steps, kernels = tables([("conv1", "forward", "sgemm", 1.0, measured)])
     (point,) = roofline(times_of(steps, kernels), GTX_1080).points
     assert point.flops_source == "measured"
@@ -119,18 +134,36 @@ def test_the_exported_form_is_stable():
     drawn = roofline(times_of(steps, kernels), GTX_1080)
     exported = json.loads(document_text(RooflineDocument(**vars(drawn), device=None)))
     assert (exported["format"], exported["version"]) == ("curvescope roofline", 1)
-    assert CSV_COLUMNS[:8] == ("row", "label", "level", "calls", "time_s", "flops", "flops_source", "flops_per_s")
+    assert CSV_COLUMNS[:8] == (
+        "row",
+        "label",
+        "level",
+        "calls",
+        "time_s",
+        "flops",
+        "flops_source",
+        "flops_per_s",
+    )
     rows = csv_rows(drawn)
     assert [row["row"] for row in rows] == ["roof", "roof", "point"]
     assert all(tuple(row) == CSV_COLUMNS for row in rows)
 
 
-A100 = hardware_of({"device": {"name": "NVIDIA A100-SXM4-80GB", "kind": "cuda"}})  # 108 SMs, 64 warps each
+A100 = hardware_of(
+    {"device": {"name": "NVIDIA A100-SXM4-80GB", "kind": "cuda"}}
+)  # 108 SMs, 64 warps each
 UNKNOWN = hardware_of({})
 
 
 def row(name, ms, calls=1, blocks=None, phase=None, threads=256, registers=32):
-    launch = {"grid_x": blocks, "grid_y": 1, "grid_z": 1, "block_x": threads, "block_y": 1, "block_z": 1}
+    launch = {
+        "grid_x": blocks,
+        "grid_y": 1,
+        "grid_z": 1,
+        "block_x": threads,
+        "block_y": 1,
+        "block_z": 1,
+    }
     return {
         "name": name, "phase": phase, "exclusive_ms": ms, "calls": calls, **launch,
         "registers_per_thread": registers, "shared_memory_bytes": 0,
@@ -142,11 +175,19 @@ def row(name, ms, calls=1, blocks=None, phase=None, threads=256, registers=32):
     [
         (row("Memcpy HtoD", 3.0), UNKNOWN, "host link"),
         (row("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 3.0, blocks=24), A100, "communication"),
-        (row("vectorized_elementwise_kernel<4>", 0.4, calls=100, blocks=900), A100, "short calls"),  # 4 µs each
+        (
+            row("vectorized_elementwise_kernel<4>", 0.4, calls=100, blocks=900),
+            A100,
+            "short calls",
+        ),  # 4 µs each
         (row("vectorized_elementwise_kernel<4>", 4.0, calls=100, blocks=900), A100, "memory"),
         (row("ampere_sgemm_128x64_nn", 4.0, blocks=107), A100, "few blocks"),
         (row("ampere_sgemm_128x64_nn", 4.0, blocks=108), A100, "memory or compute"),
-        (row("ampere_sgemm_128x64_nn", 4.0, blocks=2), UNKNOWN, "memory or compute"),  # of how many SMs?
+        (
+            row("ampere_sgemm_128x64_nn", 4.0, blocks=2),
+            UNKNOWN,
+            "memory or compute",
+        ),  # of how many SMs?
         (row("nobody_knows", 4.0, phase="optimizer"), UNKNOWN, "memory"),
         (row("nobody_knows", 4.0), A100, "memory or compute"),
     ],
@@ -164,13 +205,20 @@ def test_a_layer_is_bound_by_what_holds_for_most_of_its_time():
 
 def test_waves_and_occupancy_by_hand():
     """8 blocks of 8 warps fill the 64 warps of an SM; 108 SMs hold 864 blocks at once."""
-    point = likely_point("conv1", plain_rows(pd.DataFrame([row("ampere_sgemm_128x64_nn", 1.0, blocks=1296)])), 1, A100)
+    point = likely_point(
+        "conv1",
+        plain_rows(pd.DataFrame([row("ampere_sgemm_128x64_nn", 1.0, blocks=1296)])),
+        1,
+        A100,
+    )
     assert (point.waves, point.occupancy) == (1.5, 1.0)
 
 
 def test_the_time_grows_with_the_names():
     """Ten thousand kernels took a minute, as each was a frame of its own."""
-    kernels = pd.DataFrame([row(f"kernel_{number}", 1.0 + number, blocks=108) for number in range(10_000)])
+    kernels = pd.DataFrame(
+        [row(f"kernel_{number}", 1.0 + number, blocks=108) for number in range(10_000)]
+    )
     began = time.process_time()
     drawn = roofline(kernels.assign(flops=None, flops_executed=None), A100)
     assert time.process_time() - began < 15

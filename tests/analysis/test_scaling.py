@@ -39,15 +39,30 @@ class Rank:
 
     def step(self, batch, round_, index, duration_ms, rows=None, inputs=(), start_ms=0.0):
         number, start = len(self.steps), 10**9 * len(self.steps)
-        window = {"start_ns": round(start + start_ms * MS) - self.clock_ns, "duration_ns": round(duration_ms * MS)}
-        key = {"step": number, "batch": batch, "round": round_, "index": index, "profiled": rows is not None}
+        window = {
+            "start_ns": round(start + start_ms * MS) - self.clock_ns,
+            "duration_ns": round(duration_ms * MS),
+        }
+        key = {
+            "step": number,
+            "batch": batch,
+            "round": round_,
+            "index": index,
+            "profiled": rows is not None,
+        }
         self.steps.append({**key, **window})
         for (name, layer, phase, op), begin, end in rows or ():
-            place = {"start_ns": round(start + begin * MS) - self.clock_ns, "duration_ns": round((end - begin) * MS)}
+            place = {
+                "start_ns": round(start + begin * MS) - self.clock_ns,
+                "duration_ns": round((end - begin) * MS),
+            }
             what = {"name": name, "layer": layer, "phase": phase, "op": op}
             self.kernels.append({**what, **place, "step": number})
         for begin, end in inputs:
-            place = {"start_ns": round(start + begin * MS) - self.clock_ns, "duration_ns": round((end - begin) * MS)}
+            place = {
+                "start_ns": round(start + begin * MS) - self.clock_ns,
+                "duration_ns": round((end - begin) * MS),
+            }
             self.ranges.append({"name": "curvescope.phase:input", **place, "step": number})
         return self
 
@@ -92,7 +107,10 @@ def worked_example(**clock):
 EXPECTED = {
     (0, "input"): 5,
     (0, "kernels"): 55,
-    (0, "waiting"): 8,  # from 62, what runs before is hidden, to 70, where rank 1 begins the collective
+    (
+        0,
+        "waiting",
+    ): 8,  # from 62, what runs before is hidden, to 70, where rank 1 begins the collective
     (0, "communication"): 2 + 25,
     (0, "idle"): 5,
     (1, "input"): 5,
@@ -145,7 +163,9 @@ def test_steps_that_a_rank_did_not_finish_are_left_out():
 
 rows_of_a_rank = st.lists(
     st.tuples(
-        st.sampled_from([kernel("a"), kernel("b", "backward"), ALL_REDUCE, ("x", None, "backward", "c10d::x")]),
+        st.sampled_from(
+            [kernel("a"), kernel("b", "backward"), ALL_REDUCE, ("x", None, "backward", "c10d::x")]
+        ),
         st.floats(-10, 110),
         st.floats(0, 60),
     ),
@@ -154,7 +174,11 @@ rows_of_a_rank = st.lists(
 
 
 @settings(max_examples=30)
-@given(st.lists(rows_of_a_rank, min_size=2, max_size=4), st.floats(0, 30), st.integers(-(10**12), 10**12))
+@given(
+    st.lists(rows_of_a_rank, min_size=2, max_size=4),
+    st.floats(0, 30),
+    st.integers(-(10**12), 10**12),
+)
 def test_terms_of_every_rank_add_up_to_its_step(drawn, input_ms, clock_ns):
     ranks = [Rank(place, clock_ns=place * clock_ns) for place in range(len(drawn))]
     for rank, rows in zip(ranks, drawn, strict=True):
@@ -186,7 +210,14 @@ def run_of(devices, batch, random, *, slow_rank=None, slow_input=0.0, contention
                     *([(ALL_REDUCE, arrive[rank], end - 1.0)] if devices > 1 else []),
                 ]
                 watching = 0.5 if profiled else 0.0
-                one.step(batch, round_, index, end + watching, rows if profiled else None, inputs=[(0, fetch[rank])])
+                one.step(
+                    batch,
+                    round_,
+                    index,
+                    end + watching,
+                    rows if profiled else None,
+                    inputs=[(0, fetch[rank])],
+                )
     return PointTables(ScalingPoint(devices, batch), tuple(rank.tables() for rank in ranks), 7)
 
 
@@ -207,13 +238,22 @@ def random():
 def test_a_planted_slow_rank_is_named_with_its_layer(random):
     series = weak_of(run_of(1, 8, random), run_of(4, 8, random, slow_rank=2))
     loss = series.points[1].loss
-    assert parts_of(loss)["load imbalance"] == pytest.approx(15, abs=1)  # three of four ranks wait 20 ms
+    assert parts_of(loss)["load imbalance"] == pytest.approx(
+        15, abs=1
+    )  # three of four ranks wait 20 ms
     assert parts_of(loss)["communication"] == pytest.approx(6, abs=0.5)
-    assert parts_of(loss)["slower kernels"] == pytest.approx(5, abs=1)  # one of four takes 20 ms more
+    assert parts_of(loss)["slower kernels"] == pytest.approx(
+        5, abs=1
+    )  # one of four takes 20 ms more
     assert (loss.late.rank, loss.late.node, loss.late.latest_in) == (2, 1, 6)
     assert loss.late.waits_less_ms.value == pytest.approx(20, abs=1)
     first = loss.late.shares[0]
-    assert (first.layer, first.phase, first.kind, first.real) == ("conv", "forward", "slower kernels", True)
+    assert (first.layer, first.phase, first.kind, first.real) == (
+        "conv",
+        "forward",
+        "slower kernels",
+        True,
+    )
     assert first.ms.low < 20 < first.ms.high
 
 
@@ -227,7 +267,10 @@ def test_planted_input_and_contention_are_told_apart(random):
 
 def test_shares_add_up_to_the_loss_and_with_the_efficiency_to_one(random):
     points = [run_of(1, 16, random), run_of(1, 8, random), run_of(1, 4, random)]
-    points += [run_of(2, 8, random, contention=1.1), run_of(4, 4, random, slow_rank=1, slow_input=3.0)]
+    points += [
+        run_of(2, 8, random, contention=1.1),
+        run_of(4, 4, random, slow_rank=1, slow_input=3.0),
+    ]
     strong = [ScalingPoint(1, 16), ScalingPoint(2, 8), ScalingPoint(4, 4)]
     (series,) = scale(points, (), strong, "median")
     for point in series.points[1:]:
@@ -242,7 +285,9 @@ def test_shares_add_up_to_the_loss_and_with_the_efficiency_to_one(random):
         # One device of that batch has a step of 4 ms a sample and 1 ms that does not shrink with it.
         unshared_ms = 1.0 - 1.0 / point.devices
         assert parts_of(point.loss)["smaller batch"] == pytest.approx(unshared_ms, abs=0.7)
-        assert parts_of(point.loss)["profiling overhead"] == pytest.approx(0.5 / point.devices - 0.5, abs=0.7)
+        assert parts_of(point.loss)["profiling overhead"] == pytest.approx(
+            0.5 / point.devices - 0.5, abs=0.7
+        )
 
 
 def test_perfect_scaling_loses_nothing(random):
@@ -256,7 +301,9 @@ def test_perfect_scaling_loses_nothing(random):
 
 
 def test_slow_rank_shows_in_text_that_fits_a_terminal(random):
-    series = weak_of(run_of(1, 8, random), run_of(2, 8, random, slow_rank=1), run_of(4, 8, random, slow_rank=2))
+    series = weak_of(
+        run_of(1, 8, random), run_of(2, 8, random, slow_rank=1), run_of(4, 8, random, slow_rank=2)
+    )
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(render_series(series))
     lines = console.export_text().splitlines()
@@ -277,7 +324,14 @@ def test_unknown_intervals_are_null_in_the_document(random):
     assert point["n"] == 2
     assert point["discarded_steps"] == 7
     assert {part["kind"] for part in point["loss"]["shares"]} == {
-        *("communication", "load imbalance", "slower kernels", "input", "idle", "profiling overhead")
+        *(
+            "communication",
+            "load imbalance",
+            "slower kernels",
+            "input",
+            "idle",
+            "profiling overhead",
+        )
     }
 
 
@@ -300,11 +354,16 @@ def test_copies_of_a_gpu_are_work_of_its_layers(tmp_path):
     """The recording has them in a table of their own: 3 ms of copies and 4 ms of kernels leave 3 ms idle."""
     at = {"step": 0, "phase": "forward", "layer": "conv", "source": "torch"}
     copy = {"kind": "memcpy", "memcpy_kind": "HtoD", "start_ns": MS, "duration_ns": 3 * MS}
-    with RecordingWriter(tmp_path / "r", {META_KEY: {"rank": 0, "world_size": 1, "local_rank": 0}}) as writer:
+    with RecordingWriter(
+        tmp_path / "r", {META_KEY: {"rank": 0, "world_size": 1, "local_rank": 0}}
+    ) as writer:
         window = {"step": 0, "batch": 8, "round": 0, "index": 0, "mode": "training", "start_ns": 0}
         writer.write("steps", columns_of([{**window, "duration_ns": 10 * MS, "profiled": True}]))
         writer.write(
-            "kernels", columns_of([{**at, "name": "k", "op": "mm", "start_ns": 4 * MS, "duration_ns": 4 * MS}])
+            "kernels",
+            columns_of(
+                [{**at, "name": "k", "op": "mm", "start_ns": 4 * MS, "duration_ns": 4 * MS}]
+            ),
         )
         writer.write("memory", columns_of([{**at, **copy}]))
     tables = _tables(ScalingPoint(1, 8), [open_recording(tmp_path / "r")])

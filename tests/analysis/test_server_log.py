@@ -87,7 +87,9 @@ def test_a_load_that_is_all_beyond_the_graphs_has_no_price_but_is_named(tmp_path
 def test_a_list_of_sizes_that_ends_early_is_the_limit(explained):
     """vLLM on Ascend 16049: captured up to 8 with `max_num_seqs=12`, and 7.5 times the time beyond."""
     captured = (1, 2, 4, 8)
-    log = explained(vllm_start(12, captured) + vllm_steps(walk(1, 12, 2500), with_cliff(8, 140, captured)))
+    log = explained(
+        vllm_start(12, captured) + vllm_steps(walk(1, 12, 2500), with_cliff(8, 140, captured))
+    )
     assert (log.edges[0].at, log.edges[0].last, log.edges[0].known) == (8, 12, True)
     assert log.edges[0].extra_ms.low < 140 < log.edges[0].extra_ms.high
 
@@ -102,7 +104,9 @@ def test_a_jump_that_the_log_does_not_name_is_found_without_a_cause(tmp_path, ca
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_claimed_on_a_smooth_curve(explained, seed):
-    smooth = vllm_steps(walk(1, 60, 2000, seed), lambda size: 8 + 0.06 * size + 4e-4 * size**2, seed)
+    smooth = vllm_steps(
+        walk(1, 60, 2000, seed), lambda size: 8 + 0.06 * size + 4e-4 * size**2, seed
+    )
     assert explained(smooth).edges == ()
     inside = vllm_start(100) + vllm_steps(walk(60, 100, 2000, seed), with_cliff(96, 0.0), seed)
     assert explained(inside).edges == ()
@@ -114,7 +118,11 @@ def test_nothing_is_claimed_where_only_the_machine_drifts(explained, seed):
     sizes = list(walk(1, 60, 2000, seed))
     noisy = vllm_steps(sizes, lambda size: 8 + 0.06 * size, seed).splitlines(keepends=True)
     slower = [
-        re.sub(r"time: ([\d.]+) ms", lambda found, p=place: f"time: {float(found[1]) * (1 + p / 2000):.2f} ms", line)
+        re.sub(
+            r"time: ([\d.]+) ms",
+            lambda found, p=place: f"time: {float(found[1]) * (1 + p / 2000):.2f} ms",
+            line,
+        )
         for place, line in enumerate(noisy)
     ]
     assert explained("".join(slower)).edges == ()
@@ -133,10 +141,18 @@ def test_context_that_grows_is_taken_out(explained):
     """A step takes 1 ms more for 10 % of the cache, and the cache fills while the load grows."""
     sizes = [1 + place // 100 for place in range(3000)]
     use = [place % 100 / 2 for place in range(3000)]
-    cache = "\n(EngineCore_DP0 pid=9) INFO [kv_cache_utils.py:1314] GPU KV cache size: 100,000 tokens"
-    lines = vllm_steps(sizes, lambda size: 8, after=lambda step: f", GPU KV cache usage: {use[step]:.1f}%")
+    cache = (
+        "\n(EngineCore_DP0 pid=9) INFO [kv_cache_utils.py:1314] GPU KV cache size: 100,000 tokens"
+    )
+    lines = vllm_steps(
+        sizes, lambda size: 8, after=lambda step: f", GPU KV cache usage: {use[step]:.1f}%"
+    )
     longer = [
-        re.sub(r"time: ([\d.]+) ms", lambda found, p=place: f"time: {float(found[1]) + use[p] / 10:.2f} ms", line)
+        re.sub(
+            r"time: ([\d.]+) ms",
+            lambda found, p=place: f"time: {float(found[1]) + use[p] / 10:.2f} ms",
+            line,
+        )
         for place, line in enumerate(lines.splitlines(keepends=True))
     ]
     log = explained(vllm_start(100, further=cache) + "".join(longer))
@@ -149,7 +165,9 @@ def test_padding_to_captured_sizes_is_priced(explained, tmp_path, capsys):
     """9 requests run as 16: what a request costs is the slope over captured sizes."""
     captured = (1, 4, 16, 32, 64)
     start = vllm_start(64, captured)
-    log = explained(start + vllm_steps(walk(1, 64, 4000), lambda size: 2 + 0.5 * padded_to(size, captured)))
+    log = explained(
+        start + vllm_steps(walk(1, 64, 4000), lambda size: 2 + 0.5 * padded_to(size, captured))
+    )
     assert log.padding is not None
     assert log.padding.low > 0.1
     assert "Padding to captured sizes takes" in printed(capsys, "explain", tmp_path / "server.log")
@@ -180,7 +198,8 @@ def test_the_best_batch_keeps_the_limit(tmp_path, capsys):
     path = tmp_path / "server.log"
     path.write_text(vllm_steps(walk(1, 60, 4000), lambda size: 8 + 0.1 * size))
     found = re.search(
-        r"Best batch under 12\.0 ms a step: (\d+) requests", printed(capsys, "explain", path, "--limit", "12ms")
+        r"Best batch under 12\.0 ms a step: (\d+) requests",
+        printed(capsys, "explain", path, "--limit", "12ms"),
     )
     assert 32 <= int(found[1]) <= 40
     assert "No size keeps 1.00 ms" in printed(capsys, "explain", path, "--limit", "1ms")
@@ -196,7 +215,9 @@ def test_options_that_a_log_does_not_have_are_refused(tmp_path, capsys):
 def test_two_logs_are_compared_at_equal_requests(tmp_path, capsys):
     before, after = tmp_path / "before.log", tmp_path / "after.log"
     before.write_text(CLIFF)
-    after.write_text(vllm_start(100, (*SIZES, 100)) + vllm_steps(walk(80, 100, 3000, 1), with_cliff(100, 0.0), 1))
+    after.write_text(
+        vllm_start(100, (*SIZES, 100)) + vllm_steps(walk(80, 100, 3000, 1), with_cliff(100, 0.0), 1)
+    )
     assert main(["compare", str(before), str(after), "--json"]) == 0
     steps = {line["label"]: line for line in json.loads(capsys.readouterr().out)["steps"]}
     slower = {int(label) for label, line in steps.items() if line["changes"][0]["low"] > 1.1}

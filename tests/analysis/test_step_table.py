@@ -23,7 +23,13 @@ from curvescope.profiling.recording.store import RecordingWriter, columns_of, op
 MS = 1_000_000
 
 
-def recording(path, device="Card A", network="alexnet", times_ms=((1, (10, 11, 12)), (2, (18, 20, 22))), **meta):
+def recording(
+    path,
+    device="Card A",
+    network="alexnet",
+    times_ms=((1, (10, 11, 12)), (2, (18, 20, 22))),
+    **meta,
+):
     described = {
         "network": network,
         "mode": "training",
@@ -34,19 +40,32 @@ def recording(path, device="Card A", network="alexnet", times_ms=((1, (10, 11, 1
     }
     shared = {"index": 0, "mode": "training", "profiled": False}
     rows = [
-        {"batch": batch, "round": round_, "duration_ns": int(ms * MS), "peak_memory_bytes": batch * 1000 + round_}
+        {
+            "batch": batch,
+            "round": round_,
+            "duration_ns": int(ms * MS),
+            "peak_memory_bytes": batch * 1000 + round_,
+        }
         for batch, of_batch in times_ms
         for round_, ms in enumerate(of_batch)
     ]
     with RecordingWriter(path, described) as writer:
         if rows:
-            writer.write("steps", columns_of([{"step": step, **row, **shared} for step, row in enumerate(rows)]))
+            writer.write(
+                "steps",
+                columns_of([{"step": step, **row, **shared} for step, row in enumerate(rows)]),
+            )
     return open_recording(path)
 
 
 def test_an_entry_has_time_interval_n_rate_memory_and_where(tmp_path):
     one, two = cells_of(recording(tmp_path / "r"))
-    assert (one.batch, one.time_ms, one.n, one.samples_per_s) == (1, 11.0, 3, pytest.approx(1000 / 11))
+    assert (one.batch, one.time_ms, one.n, one.samples_per_s) == (
+        1,
+        11.0,
+        3,
+        pytest.approx(1000 / 11),
+    )
     assert one.low_ms < 11 < one.high_ms
     assert (two.peak_memory_bytes, two.origin) == (2002, "measured")
     assert (two.device, two.framework) == ("Card A", "torch 2.13.0")
@@ -60,7 +79,12 @@ def test_an_empty_entry_says_why_and_a_missing_one_that_it_is_missing(tmp_path):
         unmeasured=[{"batch": 4, "round": 0, "why": "out of memory", "detail": ""}],
     )
     cells = cells_of(made)
-    assert [(c.batch, c.empty) for c in cells] == [(1, None), (2, None), (4, "out of memory"), (8, "not measured yet")]
+    assert [(c.batch, c.empty) for c in cells] == [
+        (1, None),
+        (2, None),
+        (4, "out of memory"),
+        (8, "not measured yet"),
+    ]
     assert [c.time_ms is None for c in cells] == [False, False, True, True]
 
 
@@ -69,13 +93,17 @@ def test_one_round_has_no_interval_and_a_sweep_without_a_step_no_time(tmp_path):
     assert (cell.time_ms, cell.low_ms, cell.high_ms) == (10.0, None, None)
     (cell,) = cells_of(recording(tmp_path / "none", times_ms=(), batches=[1]))
     assert cell.time_ms is None
-    assert not cells_of(recording(tmp_path / "imported", times_ms=(), batches=None))  # no batch size is known
+    assert not cells_of(
+        recording(tmp_path / "imported", times_ms=(), batches=None)
+    )  # no batch size is known
 
 
 def test_grids_by_batch_and_by_device(tmp_path):
     cells = [
         *cells_of(recording(tmp_path / "a")),
-        *cells_of(recording(tmp_path / "b", device="Card B", times_ms=((2, (5, 5, 5)), (16, (9, 9, 9))))),
+        *cells_of(
+            recording(tmp_path / "b", device="Card B", times_ms=((2, (5, 5, 5)), (16, (9, 9, 9))))
+        ),
     ]
     grid = by_batch(cells)
     assert grid.columns == ("1", "2", "16")
@@ -104,7 +132,11 @@ def test_csv_has_a_line_per_entry_and_leaves_unknown_values_empty(tmp_path):
 def test_published_figures_stand_under_their_own_device_and_are_marked():
     cells = published_cells(["alexnet"])
     assert {c.origin for c in cells} == {"published"}
-    k40m = {c.batch: c.time_ms for c in cells if c.device == "Tesla K40m" and c.framework.startswith("Paddle")}
+    k40m = {
+        c.batch: c.time_ms
+        for c in cells
+        if c.device == "Tesla K40m" and c.framework.startswith("Paddle")
+    }
     assert (k40m[256], k40m[512]) == (602.0, 1629.0)
     assert all(c.device_and_origin.endswith("(published)") for c in cells)
     (vgg,) = (c for c in published_cells(["vgg"]) if c.batch == 128)
@@ -119,11 +151,19 @@ def test_devices_are_compared_at_a_batch_that_was_measured(tmp_path):
 
 
 def cell(tokens, batch, time_ms, **changes):
-    said = {"fixed": f"batch={batch} width=8", "time_ms": time_ms, "axis": "tokens", "source": "r", **changes}
+    said = {
+        "fixed": f"batch={batch} width=8",
+        "time_ms": time_ms,
+        "axis": "tokens",
+        "source": "r",
+        **changes,
+    }
     return Cell("measured", "mine", "own", None, False, "torch 2", "cpu", None, tokens, **said)
 
 
-PROPORTIONAL = [cell(tokens, batch, 0.002 * tokens * batch) for batch in (4, 2) for tokens in (16, 32)]
+PROPORTIONAL = [
+    cell(tokens, batch, 0.002 * tokens * batch) for batch in (4, 2) for tokens in (16, 32)
+]
 
 
 def test_curves_that_differ_in_one_fixed_value_are_a_family():
@@ -155,4 +195,8 @@ def test_a_missing_time_is_an_empty_entry():
 def test_the_page_gets_the_same_numbers():
     document = family_document(families(PROPORTIONAL)[0])
     assert document["rows"][0]["ms"] == [0.064, 0.128]
-    assert (document["curve"], document["other"], document["columns"]) == ("tokens", "batch", [16, 32])
+    assert (document["curve"], document["other"], document["columns"]) == (
+        "tokens",
+        "batch",
+        [16, 32],
+    )

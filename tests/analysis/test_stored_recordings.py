@@ -18,7 +18,9 @@ from curvescope.profiling.recording.store import open_recording
 from ..shared import PROFILES, ROOT
 
 RECORDINGS = sorted(
-    path.parent for folder in ("examples", "tests/data") for path in (ROOT / folder).rglob("recording.json")
+    path.parent
+    for folder in ("examples", "tests/data")
+    for path in (ROOT / folder).rglob("recording.json")
 )
 FILES = sorted(path for path in PROFILES.iterdir() if path.suffix not in (".md", ".py"))
 SWEEP = ROOT / "sweep of three profiles"
@@ -31,7 +33,9 @@ RATES = {
 WIDEST = 200  # columns of a table that is piped
 
 
-@pytest.fixture(scope="module", params=[*RECORDINGS, SWEEP, *FILES], ids=lambda path: path.name[:30])
+@pytest.fixture(
+    scope="module", params=[*RECORDINGS, SWEEP, *FILES], ids=lambda path: path.name[:30]
+)
 def recording(request, tmp_path_factory, imported_profile):
     """A stored recording, or a stored profile after its import, with a batch size where it takes one."""
     if request.param in RECORDINGS:
@@ -74,7 +78,11 @@ def shown(recording, capsys, monkeypatch):
 def check_marks(recording, by, rows, text):
     """Hold the roofs that each row, with its rates by roof, exceeds against what it says and what is marked."""
     hardware, above = hardware_of(open_recording(recording).meta), 0
-    computes = [roof.per_s for roof in (*hardware.roofs, *hardware.other_precisions) if roof.level == "compute"]
+    computes = [
+        roof.per_s
+        for roof in (*hardware.roofs, *hardware.other_precisions)
+        if roof.level == "compute"
+    ]
     dram = hardware.roof("DRAM")
     for row, rates in rows:
         marked = set(row["exceeded_roofs"])
@@ -103,10 +111,14 @@ def test_a_rate_of_a_breakdown_says_of_which_share_of_the_time_it_is(recording, 
         for rate, over in RATES.items():
             assert (row[rate] is None) == (row[over] is None), (row["label"], rate)
             assert row[over] is None or 0 < row[over] <= 1 + 1e-9, (row["label"], over)
-    assert math.isclose(math.fsum(row["time_ms"] for row in found["rows"]), found["time_ms"], rel_tol=1e-6)
+    assert math.isclose(
+        math.fsum(row["time_ms"] for row in found["rows"]), found["time_ms"], rel_tol=1e-6
+    )
     if found["idle"]:
         (idle_ms,) = (row["time_ms"] for row in found["rows"] if row["label"] == "idle")
-        assert math.isclose(math.fsum(one["time_ms"] for one in found["idle"]), idle_ms, rel_tol=1e-9)
+        assert math.isclose(
+            math.fsum(one["time_ms"] for one in found["idle"]), idle_ms, rel_tol=1e-9
+        )
     assert found["n_used"] <= found["n_profiled"]
     words = " ".join(text.split())
     if found["unit"] != "step":
@@ -119,7 +131,10 @@ def test_a_rate_of_a_breakdown_says_of_which_share_of_the_time_it_is(recording, 
     if found["work"] == "operator":
         assert "no kernel runs" not in words
     giga = {"compute": "gflop_per_s", "DRAM": "gb_per_s"}
-    rows = [(row, {roof: 1e9 * (row[rate] or 0) for roof, rate in giga.items()}) for row in found["rows"]]
+    rows = [
+        (row, {roof: 1e9 * (row[rate] or 0) for roof, rate in giga.items()})
+        for row in found["rows"]
+    ]
     check_marks(recording, by, rows, text)
 
 
@@ -128,7 +143,13 @@ def test_a_rate_of_a_roofline_above_its_roof_is_marked(recording, shown):
     if found is None:
         return
     rows = [
-        (point, {"compute": point["flops_per_s"], **{one["level"]: one["bytes_per_s"] for one in point["levels"]}})
+        (
+            point,
+            {
+                "compute": point["flops_per_s"],
+                **{one["level"]: one["bytes_per_s"] for one in point["levels"]},
+            },
+        )
         for point in found["points"]
     ]
     check_marks(recording, found["by"], rows, text)
@@ -177,12 +198,16 @@ def test_a_verdict_has_an_interval_that_holds_it_and_a_spread_more_than_one_step
         if point["n"] == 1:
             assert (point["spread"], point["stable"], point["time_ms"]["low"]) == (None, None, None)
     for finding in found["findings"]:
-        assert (finding["tested_value"]["low"] is None) == (finding["verdict"] == "unknown"), finding
+        assert (finding["tested_value"]["low"] is None) == (finding["verdict"] == "unknown"), (
+            finding
+        )
     for split in [*found["anomalies"], *filter(None, [found["fixed_cost"]])]:
         assert split["value"]["low"] is not None
     for row in found["remedies"]["rows"]:
         assert all(one["share"]["low"] is not None for one in row["saves"]), row
-    tables = [line for line in text.splitlines() if re.match(r" {2}\S", line)]  # terms and causes are indented
+    tables = [
+        line for line in text.splitlines() if re.match(r" {2}\S", line)
+    ]  # terms and causes are indented
     shares = [int(share) for line in tables for share in re.findall(r" (-?\d+)%", line)]
     assert all(abs(share) <= 200 for share in shares), max(shares, key=abs)
     # `N ms of +M ms (confirmed, LOW to HIGH ms)` is only said of an N between LOW and HIGH.

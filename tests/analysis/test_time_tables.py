@@ -40,7 +40,10 @@ def test_vgg_conv3_1_backward_data_is_flagged_with_cudnn_5_only(tmp_path):
     table = tmp_path / "deepbench.csv"
     name = "{pass} {h}x{w} {c}>{k} {s}x{r} pad {pad_h},{pad_w} stride {stride_h},{stride_w}"
     with DEEPBENCH.open(newline="") as published, table.open("w", newline="") as file:
-        rows = [(name.format(**row), row["gpu"], row["n"], row["time_ms"]) for row in csv.DictReader(published)]
+        rows = [
+            (name.format(**row), row["gpu"], row["n"], row["time_ms"])
+            for row in csv.DictReader(published)
+        ]
         csv.writer(file).writerows([("problem", "device", "batch", "time_ms"), *rows])
     problem = "bwd_data 56x56 128>256 3x3 pad 1,1 stride 1,1"
     flagged = {device for name, device, label in found(tmp_path, table) if name == problem}
@@ -54,7 +57,9 @@ def test_alexnet_on_k40m_is_flagged_in_paddle_from_256_to_512_and_not_in_tensorf
 
 
 def steps(rows):
-    frame = pd.DataFrame(rows, columns=["batch", "round", "duration_ns", "averaged_steps", "relative_spread"])
+    frame = pd.DataFrame(
+        rows, columns=["batch", "round", "duration_ns", "averaged_steps", "relative_spread"]
+    )
     frame["duration_ns"] *= 1_000_000
     return frame.assign(profiled=False, problem="p", device_name="d")
 
@@ -98,7 +103,14 @@ def smooth_table(noise, curves=24, kink=None):
             time = fixed + slope * batch
             if kink is not None and number < 10:
                 time = kink(time, batch)
-            rows.append((f"network {number % 2}", f"card {number}", batch, time * np.exp(generator.normal(0, noise))))
+            rows.append(
+                (
+                    f"network {number % 2}",
+                    f"card {number}",
+                    batch,
+                    time * np.exp(generator.normal(0, noise)),
+                )
+            )
     frame = pd.DataFrame(rows, columns=["problem", "device_name", "batch", "ms"])
     frame = frame.assign(duration_ns=(frame.ms * 1e6).round().astype(int), round=0, profiled=False)
     return frame.assign(averaged_steps=None, relative_spread=None)
@@ -110,7 +122,9 @@ def test_a_table_shows_its_own_noise(noise):
 
 
 def test_kinks_do_not_count_as_noise():
-    kinked = smooth_table(0.01, curves=20, kink=lambda time, batch: time * (1.4 if batch >= 32 else 1))  # ten of twenty
+    kinked = smooth_table(
+        0.01, curves=20, kink=lambda time, batch: time * (1.4 if batch >= 32 else 1)
+    )  # ten of twenty
     assert estimate_noise(kinked) < 0.02
 
 
@@ -133,7 +147,8 @@ def test_every_kink_over_15_percent_that_no_fixed_cost_can_make_is_found():
         finding
         for one in find_all(table, estimate_noise(table))
         for finding in one.findings
-        if relative_to_last(one.curve, finding) * (1 if finding.tested.kind == "excess" else -1) > 0.15
+        if relative_to_last(one.curve, finding) * (1 if finding.tested.kind == "excess" else -1)
+        > 0.15
     ]
     assert len(kinks) >= 15
     assert {finding.verdict for finding in kinks} == {FindingVerdict.ANOMALY}
@@ -142,7 +157,12 @@ def test_every_kink_over_15_percent_that_no_fixed_cost_can_make_is_found():
 def test_the_corner_of_host_and_device_is_named_and_no_anomaly():
     table = smooth_table(0.002, kink=lambda _, batch: max(10.0, 0.5 * batch))
     cornered = [one for one in find_all(table, 0.005) if int(one.device_name.split()[1]) < 10]
-    verdicts = {f.verdict for one in cornered for f in one.findings if f.tested.label in ("bend at 16", "bend at 32")}
+    verdicts = {
+        f.verdict
+        for one in cornered
+        for f in one.findings
+        if f.tested.label in ("bend at 16", "bend at 32")
+    }
     assert verdicts == {FindingVerdict.CORNER}  # the corner is at 20
     assert not [f for one in cornered for f in one.findings if f.verdict == FindingVerdict.ANOMALY]
 
@@ -152,7 +172,12 @@ def test_a_bend_that_all_curves_of_a_problem_share_is_found_although_none_shows_
     shared = table.problem.eq("network 1") & table.batch.eq(64)
     table.loc[shared, "duration_ns"] = (table.loc[shared, "duration_ns"] * 1.05).astype(int)
     listed = find_all(table, 0.02)
-    alone = {f.tested.label for one in listed for f in one.findings if f.verdict == FindingVerdict.ANOMALY}
+    alone = {
+        f.tested.label
+        for one in listed
+        for f in one.findings
+        if f.verdict == FindingVerdict.ANOMALY
+    }
     found = [(one.name, one.label) for one in pool(listed) if one.verdict == FindingVerdict.ANOMALY]
     assert "bend at 64" not in alone
     assert ("network 1", "bend at 64") in found

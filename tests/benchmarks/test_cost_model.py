@@ -20,7 +20,14 @@ def cards():
 
 def test_the_intervals_of_every_card_that_no_fit_saw_hold_80_to_98_percent(cards):
     inside = cards[~cards.refused].groupby("device").inside.mean()
-    assert sorted(inside.index) == ["a100_pcie", "a100_pcie_80gb", "p100_pcie", "p4", "t4", "v100_pcie"]
+    assert sorted(inside.index) == [
+        "a100_pcie",
+        "a100_pcie_80gb",
+        "p100_pcie",
+        "p4",
+        "t4",
+        "v100_pcie",
+    ]
     assert inside.between(0.80, 0.98).all(), inside.to_dict()
 
 

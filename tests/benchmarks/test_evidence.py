@@ -24,6 +24,12 @@ What the rows mean.
 def test_a_table_or_a_line_is_replaced_in_its_place():
     kept = ["| old | 1 |", "| old | 2 |"]
     assert with_results(PAGE, "## B", kept) == with_results(PAGE, "| a |", kept) == PAGE
-    assert with_results(PAGE, "## B", ["| new | 4 |"]) == PAGE.replace("\n".join(kept), "| new | 4 |")
-    assert with_results(PAGE, "| b | c |", ["| new | 4 |"]) == PAGE.replace("| kept | 3 |", "| new | 4 |")
-    assert with_results(PAGE, "- The best is", ["- The best is **2**."]) == PAGE.replace("**1**", "**2**")
+    assert with_results(PAGE, "## B", ["| new | 4 |"]) == PAGE.replace(
+        "\n".join(kept), "| new | 4 |"
+    )
+    assert with_results(PAGE, "| b | c |", ["| new | 4 |"]) == PAGE.replace(
+        "| kept | 3 |", "| new | 4 |"
+    )
+    assert with_results(PAGE, "- The best is", ["- The best is **2**."]) == PAGE.replace(
+        "**1**", "**2**"
+    )

@@ -52,7 +52,10 @@ OF_SECOND = ("tests", "outside")
 def test_the_two_calls_hold_the_first_stages_in_the_order_of_their_value(campaign):
     stages = campaign.stages.stages()
     assert tuple(stage.name for stage in stages[: len(OF_FIRST)]) == OF_FIRST
-    assert sum(stage.seconds for stage in stages[: len(OF_FIRST)]) <= FIRST_S - campaign.campaign.RESERVE_S
+    assert (
+        sum(stage.seconds for stage in stages[: len(OF_FIRST)])
+        <= FIRST_S - campaign.campaign.RESERVE_S
+    )
     assert stages[len(OF_FIRST)].name == OF_SECOND[0]
     assert [re.search(r"--total-limit (\d+)", call)[1] for call in campaign.rehearse.CALLS] == [
         str(FIRST_S),
@@ -68,7 +71,11 @@ def test_every_stage_stands_alone(campaign):
     assert not any(".." in word.split("/") for _, command in commands for word in command.argv)
     assert len({(stage.name, command.line) for stage, command in commands}) == len(commands)
     # What prints at its end leaves nothing when it is cut, so it starts only if all of it fits.
-    assert all(command.whole for _, command in commands if command.seconds > 100 and " > " in shlex.join(command.made))
+    assert all(
+        command.whole
+        for _, command in commands
+        if command.seconds > 100 and " > " in shlex.join(command.made)
+    )
 
 
 def test_no_stage_changes_a_clock(campaign):
@@ -85,13 +92,17 @@ def test_no_stage_changes_a_clock(campaign):
 def test_every_stage_that_records_fails_where_nothing_was_recorded(campaign):
     for stage in campaign.stages.stages():
         if stage.name.startswith(("records", "diagnosis", "networks", "further-records")):
-            assert any("check_recording.py" in command.line for command in stage.commands), stage.name
+            assert any("check_recording.py" in command.line for command in stage.commands), (
+                stage.name
+            )
 
 
 def test_every_factor_of_complete_steps_on_a_gpu_is_tried_once_but_the_locked_clock(campaign):
     (stage,) = (stage for stage in campaign.stages.stages() if stage.name == "factors")
     tried = [command.argv[3] for command in stage.commands if "step_factors.py" in command.line]
-    wanted = {name for name in names_of("step") if FACTORS[name].refusal("cuda:0") is None} - {"locked_clock"}
+    wanted = {name for name in names_of("step") if FACTORS[name].refusal("cuda:0") is None} - {
+        "locked_clock"
+    }
     assert sorted(tried) == sorted(["unmodified", *wanted])
 
 
@@ -127,7 +138,9 @@ class FakeRuns:
         self.now_s += took_s
         self.ran.append((command.line, round(limit_s)))
         if command.makes:
-            self.campaign.scripts.add_row(folder / command.makes, {"answer": f"answer of {command.line}"})
+            self.campaign.scripts.add_row(
+                folder / command.makes, {"answer": f"answer of {command.line}"}
+            )
         return "ok" if took_s == self.factor * command.seconds else "timed out"
 
     def call(self, **options):
@@ -177,7 +190,9 @@ def test_two_calls_give_what_a_first_quarter_of_an_hour_must(campaign, tmp_path,
 
 def test_a_later_call_runs_only_the_commands_that_did_not_end(campaign, tmp_path):
     """Calls of 385 s, of which 10 are kept for packing; `two-1` takes 300 of the 275 s that are left for it."""
-    runs = FakeRuns(campaign, tmp_path / "gpu", stages_of(campaign, one=(60,), two=(40, 300, 10), three=(60,)))
+    runs = FakeRuns(
+        campaign, tmp_path / "gpu", stages_of(campaign, one=(60,), two=(40, 300, 10), three=(60,))
+    )
     assert runs.call(total_limit_s=385) == (["two", "three"], ["one-0", "two-0", "two-1"])
     assert "three: left for a later call" in runs.said
     assert runs.kept == [1, 3]  # after every stage
@@ -196,21 +211,30 @@ def test_what_tells_its_results_at_its_end_starts_only_if_all_of_it_fits(campaig
     assert runs.call(total_limit_s=180) == ([], ["two-0", "two-1"])
 
 
-def test_what_is_cut_at_the_end_of_a_call_keeps_what_it_has_and_the_next_call_reads_that(campaign, tmp_path):
+def test_what_is_cut_at_the_end_of_a_call_keeps_what_it_has_and_the_next_call_reads_that(
+    campaign, tmp_path
+):
     """`two-0` measures, and takes twice its estimate: it is not run anew, and `two-1` explains what it recorded."""
-    runs = FakeRuns(campaign, tmp_path / "gpu", stages_of(campaign, two=(150, 10), whole=["two-0"]), factor=2)
+    runs = FakeRuns(
+        campaign, tmp_path / "gpu", stages_of(campaign, two=(150, 10), whole=["two-0"]), factor=2
+    )
     assert runs.call(total_limit_s=165) == (["two"], ["two-0"])
     assert runs.call(total_limit_s=165) == ([], ["two-1"])
     assert "cut: its time was up, and it keeps what it has" in runs.summary()
     # Where there is time, it does not take that of the stages behind it: half its estimate more, and it is cut.
-    runs = FakeRuns(campaign, tmp_path / "long", stages_of(campaign, two=(100, 10), whole=["two-0"]), factor=3)
+    runs = FakeRuns(
+        campaign, tmp_path / "long", stages_of(campaign, two=(100, 10), whole=["two-0"]), factor=3
+    )
     assert runs.call(total_limit_s=500) == ([], ["two-0", "two-1"])
     assert runs.ran[0] == ("two-0", 150)
 
 
 def test_a_command_that_hangs_or_does_not_fit_two_calls_failed(campaign, tmp_path):
     runs = FakeRuns(campaign, tmp_path / "gpu", stages_of(campaign, one=(20, 5)), factor=10)
-    assert runs.call() == ([], ["one-0", "one-1"])  # 140 s are four times its estimate and a minute; 80 s likewise
+    assert runs.call() == (
+        [],
+        ["one-0", "one-1"],
+    )  # 140 s are four times its estimate and a minute; 80 s likewise
     assert [limit_s for _, limit_s in runs.ran] == [140, 80]
     assert "failed: it did not end in time" in runs.summary()
     runs = FakeRuns(campaign, tmp_path / "long", stages_of(campaign, one=(300,)), factor=2)
@@ -219,17 +243,29 @@ def test_a_command_that_hangs_or_does_not_fit_two_calls_failed(campaign, tmp_pat
     assert "failed: it did not end in time, twice" in runs.summary()
 
 
-DEVICE = {"name": "NVIDIA H100 80GB HBM3", "key": "h100", "driver": "1", "python": "3.12", "packages": {"torch": "2"}}
+DEVICE = {
+    "name": "NVIDIA H100 80GB HBM3",
+    "key": "h100",
+    "driver": "1",
+    "python": "3.12",
+    "packages": {"torch": "2"},
+}
 
 
 def packed(campaign, tmp_path, virtual=False):
     """The six files of a campaign of the test's."""
     runs = FakeRuns(
-        campaign, tmp_path / "gpu", stages_of(campaign, gate=(5,), records=(5,), diagnosis=(5,), truth=(5,))
+        campaign,
+        tmp_path / "gpu",
+        stages_of(campaign, gate=(5,), records=(5,), diagnosis=(5,), truth=(5,)),
     )
     runs.call()
     (tmp_path / "gpu" / "gate" / "device.json").write_text(json.dumps(DEVICE))
-    for path in ("records/test_data/README.md", "records/test_data/collector/recording.json", "diagnosis/log.txt"):
+    for path in (
+        "records/test_data/README.md",
+        "records/test_data/collector/recording.json",
+        "diagnosis/log.txt",
+    ):
         (tmp_path / "gpu" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "gpu" / path).write_text(f"# {path}")
     (tmp_path / "gpu" / "truth" / "ncu.csv").write_text('"ID"')
@@ -249,7 +285,10 @@ def test_six_files_hold_what_the_campaign_left(campaign, tmp_path):
     assert evidence["stages"][1]["tables"] == {"answer0": [{"answer": "answer of records-0"}]}
     assert "| answer of records-0 |" in (target / "summary.md").read_text()
     with tarfile.open(target / "test_data.tgz") as archive:
-        assert set(archive.getnames()) == {"records/test_data/README.md", "records/test_data/collector/recording.json"}
+        assert set(archive.getnames()) == {
+            "records/test_data/README.md",
+            "records/test_data/collector/recording.json",
+        }
     with tarfile.open(target / "logs.tgz") as archive:
         assert "diagnosis/log.txt" in archive.getnames()
 
@@ -259,13 +298,17 @@ def test_what_is_too_large_is_left_out_and_said(campaign, tmp_path, monkeypatch)
     FakeRuns(campaign, tmp_path / "gpu", stages_of(campaign, diagnosis=(60,))).call()
     for name, size in (("large", 2_000_000), ("small", 1000)):
         # Bytes that do not compress.
-        (tmp_path / "gpu" / "diagnosis" / f"{name}.parquet").write_bytes(random.Random(0).randbytes(size))
+        (tmp_path / "gpu" / "diagnosis" / f"{name}.parquet").write_bytes(
+            random.Random(0).randbytes(size)
+        )
     left_out = campaign.packing.pack(tmp_path / "gpu", "# GPU campaign\n", False, tmp_path / "out")
     assert left_out == ["diagnosis/large.parquet (2.0 MB)"]
     with tarfile.open(tmp_path / "out" / "diagnosis.tgz") as archive:
         assert "diagnosis/small.parquet" in archive.getnames()
     assert (
-        (tmp_path / "out" / "summary.md").read_text().endswith("as too large\n\n- diagnosis/large.parquet (2.0 MB)\n")
+        (tmp_path / "out" / "summary.md")
+        .read_text()
+        .endswith("as too large\n\n- diagnosis/large.parquet (2.0 MB)\n")
     )
 
 
@@ -279,7 +322,9 @@ def test_what_is_kept_is_named_by_the_card(campaign, tmp_path, monkeypatch):
     assert keep(campaign, monkeypatch, target, "--into", tmp_path / "kept") == 0
     kept = tmp_path / "kept"
     assert (kept / "tests" / "data" / "h100" / "collector" / "recording.json").exists()
-    assert (kept / "tests" / "data" / "h100" / "README.md").read_text() == "# records/test_data/README.md"
+    assert (
+        kept / "tests" / "data" / "h100" / "README.md"
+    ).read_text() == "# records/test_data/README.md"
     assert sorted(path.name for path in (kept / "benchmarks" / "results" / "h100").iterdir()) == [
         "evidence.json",
         "ncu.csv",
@@ -290,7 +335,9 @@ def test_what_is_kept_is_named_by_the_card(campaign, tmp_path, monkeypatch):
         keep(campaign, monkeypatch, target, "--into", tmp_path / "kept")
 
 
-def test_what_ran_on_a_virtual_card_is_called_so_and_is_no_evidence(campaign, tmp_path, monkeypatch, capsys):
+def test_what_ran_on_a_virtual_card_is_called_so_and_is_no_evidence(
+    campaign, tmp_path, monkeypatch, capsys
+):
     target = packed(campaign, tmp_path, virtual=True)
     assert campaign.campaign.VIRTUAL in (target / "summary.md").read_text()
     with pytest.raises(SystemExit):
@@ -357,7 +404,11 @@ def imported(tree):
                 yield node.module, one.name
                 modules[one.asname or one.name] = f"{node.module}.{one.name}"
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in modules
+        ):
             path = modules[node.value.id]
             if find_spec(path.rpartition(".")[0]) and is_module(path):
                 yield path, node.attr
@@ -378,7 +429,9 @@ def test_what_runs_only_on_a_card_names_only_what_there_is():
     for path in [*FOLDER.glob("*.py"), *marked]:
         for module, name in imported(ast.parse(path.read_text())):
             found = importlib.import_module(module)
-            assert hasattr(found, name) or is_module(f"{module}.{name}"), f"{path.name}: {module}.{name}"
+            assert hasattr(found, name) or is_module(f"{module}.{name}"), (
+                f"{path.name}: {module}.{name}"
+            )
 
 
 def test_a_kept_campaign_fills_the_page_of_known_errors(campaign, tmp_path, monkeypatch):
@@ -392,7 +445,9 @@ def test_a_kept_campaign_fills_the_page_of_known_errors(campaign, tmp_path, monk
     monkeypatch.setattr(page, "RESULTS", tmp_path)
     assert "| on a card |" in page.known_errors_page()
     (tmp_path / "h100").mkdir()
-    rows = [{"check": "event_pair", "question": "What?", "answer": "nothing 1490 ns (1400 to 1500)"}]
+    rows = [
+        {"check": "event_pair", "question": "What?", "answer": "nothing 1490 ns (1400 to 1500)"}
+    ]
     stages = [{"stage": "errors", "tables": {"checks": rows}}, {"stage": "gate", "tables": {}}]
     (tmp_path / "h100" / "evidence.json").write_text(json.dumps({"stages": stages}))
     lines = page.known_errors_page().splitlines()
@@ -447,7 +502,11 @@ def test_the_pages_tell_the_commands_that_are_rehearsed(campaign):
 
 def test_a_tree_that_is_rehearsed_is_what_travels(campaign):
     """Every version of the replica's packages stands in its file."""
-    lines = [line for line in (FOLDER / "replica.txt").read_text().splitlines() if not line.startswith("#")]
+    lines = [
+        line
+        for line in (FOLDER / "replica.txt").read_text().splitlines()
+        if not line.startswith("#")
+    ]
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
     assert "torch==2.11.0" in lines
 
@@ -460,7 +519,8 @@ def test_short_kernels_are_not_judged_against_do_bench():
     finally:
         sys.path.remove(str(FOLDER))
     outcomes = [
-        against.row("p", [(ours, theirs)] * 5)["outcome"] for ours, theirs in ((0.02, 0.03), (1.0, 1.01), (1.0, 1.1))
+        against.row("p", [(ours, theirs)] * 5)["outcome"]
+        for ours, theirs in ((0.02, 0.03), (1.0, 1.01), (1.0, 1.1))
     ]
     assert outcomes == ["too short to judge", "within 2 %", "beyond 2 %"]
 
@@ -469,7 +529,15 @@ def test_what_watching_adds_is_told_by_record(campaign):
     """A launch takes 2,000 ns alone and 2,600 ns watched: two records, the call and the kernel, 300 ns each."""
     plain = [{"step_ms": 5.0, "launch_ns": 2000.0, "steps": 21, "launches": 100}] * 3
     seen = [
-        {"step_ms": 5.1, "launch_ns": 2600.0, "steps": 21, "launches": 100, "kernels": 2100, "launched": 100, "lost": 0}
+        {
+            "step_ms": 5.1,
+            "launch_ns": 2600.0,
+            "steps": 21,
+            "launches": 100,
+            "kernels": 2100,
+            "launched": 100,
+            "lost": 0,
+        }
     ] * 3
     row = campaign.overhead.row("collector", seen, plain)
     assert row["ns per record"] == pytest.approx(300)
@@ -538,7 +606,10 @@ def test_kernels_of_three_clocks_are_joined_by_name_grid_and_order(campaign, tmp
         + [("add", 4, 9, 18_000)] * calls
         + [("add", 16, 40, 80_000)] * calls,
     )
-    pairs = [{"operator": name, "ns": ns, "clock_hz": 2e9} for name, ns in (("small", 12_500.0), ("large", 43_000.0))]
+    pairs = [
+        {"operator": name, "ns": ns, "clock_hz": 2e9}
+        for name, ns in (("small", 12_500.0), ("large", 43_000.0))
+    ]
     small, large = campaign.truth.join(pairs, kernels, counted)
     assert (small["joined"], small["grid"]) == (f"{calls} of {calls}", "4x1x1")
     assert (small["events_us"], small["collector_us"], small["ncu_us"]) == (12.5, 10.0, 9.0)
@@ -549,7 +620,11 @@ def test_kernels_of_three_clocks_are_joined_by_name_grid_and_order(campaign, tmp
     assert said.startswith("cycles 1.056 (1.000 to 1.111), 2 operators; time 1.056")
     # Without ncu the times of the other two are there.
     alone = list(campaign.truth.join(pairs, kernels, None))
-    assert (alone[0]["collector_us"], alone[0]["ncu_us"], alone[0]["joined"]) == (10.0, None, f"0 of {calls}")
+    assert (alone[0]["collector_us"], alone[0]["ncu_us"], alone[0]["joined"]) == (
+        10.0,
+        None,
+        f"0 of {calls}",
+    )
 
 
 def test_a_kernel_belongs_to_the_operator_in_whose_range_it_was_launched(campaign, tmp_path):
@@ -557,10 +632,12 @@ def test_a_kernel_belongs_to_the_operator_in_whose_range_it_was_launched(campaig
         calls = [(1, 100), (2, 1100), (3, 1200), (4, 5000)]
         own = {"source": "cupti"}
         api = [
-            {**own, "correlation_id": n, "start_ns": at, "duration_ns": 5, "name": "cuLaunchKernel"} for n, at in calls
+            {**own, "correlation_id": n, "start_ns": at, "duration_ns": 5, "name": "cuLaunchKernel"}
+            for n, at in calls
         ]
         started = [
-            {**own, "correlation_id": n, "start_ns": 9000 + n, "duration_ns": 10, "name": f"k{n}"} for n, _ in calls
+            {**own, "correlation_id": n, "start_ns": 9000 + n, "duration_ns": 10, "name": f"k{n}"}
+            for n, _ in calls
         ]
         ranges = [
             {**own, "kind": "range", "name": "truth add", "start_ns": 1000, "duration_ns": 500},

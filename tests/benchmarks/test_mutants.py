@@ -40,7 +40,9 @@ def test_a_text_that_is_gone_is_an_error_that_names_the_file():
 )
 def test_a_mutant_is_caught_where_its_tests_fail(tmp_path, capsys, exit_codes, code, last):
     (tmp_path / "m.py").write_text("value = 1\n")
-    listed = [mutants.Mutant(number, "", "m.py", "value = 1", "value = 2", ("t",)) for number in (1, 2)]
+    listed = [
+        mutants.Mutant(number, "", "m.py", "value = 1", "value = 2", ("t",)) for number in (1, 2)
+    ]
     codes, seen = iter(exit_codes), []
 
     def run(folder, tests):

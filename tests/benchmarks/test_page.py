@@ -29,7 +29,9 @@ def test_a_script_becomes_a_section_with_what_it_prints(load, tmp_path, monkeypa
     benchmark = page.Benchmark("x", "Title of it", "script.py", 1, "They draw better.")
     monkeypatch.setattr(page, "BENCHMARKS", (benchmark, page.Benchmark("y", "Another", "y.py", 1)))
     text = page.page({"x": page.run(benchmark)})
-    assert "**It failed** with exit code 3; its output follows.\n\n```text\n2 s, ratio 3\n```" in text
+    assert (
+        "**It failed** with exit code 3; its output follows.\n\n```text\n2 s, ratio 3\n```" in text
+    )
     assert "What peers do better: They draw better." in text
     assert text.rstrip().endswith("## Another\n\nNot measured yet.")
 
@@ -92,7 +94,9 @@ def trial(faults, folder, monkeypatch, inject, command):
     return [problem.split(":")[0] for problem in outcome.problems]
 
 
-@pytest.mark.parametrize(("command", "gone"), [("diagnose", "3 of 7 steps are gone"), ("record", "2 of 6 ranges")])
+@pytest.mark.parametrize(
+    ("command", "gone"), [("diagnose", "3 of 7 steps are gone"), ("record", "2 of 6 ranges")]
+)
 def test_what_is_gone_by_number_is_seen(load, tmp_path, monkeypatch, command, gone):
     """A recording that can be read, and has less than there was before the fault."""
     faults = load("faults")
@@ -100,8 +104,15 @@ def test_what_is_gone_by_number_is_seen(load, tmp_path, monkeypatch, command, go
 
     def inject(folder, *_):
         with RecordingWriter(folder / "store" / "new", {"lost": {"nvtx_unsaved": ended}}) as writer:
-            same = {"profiled": [False] * 4, "mode": ["forward"] * 4, "batch": [1] * 4, "round": [0] * 4}
-            writer.write("steps", {**same, "step": range(4), "index": range(4), "duration_ns": [1] * 4})
+            same = {
+                "profiled": [False] * 4,
+                "mode": ["forward"] * 4,
+                "batch": [1] * 4,
+                "round": [0] * 4,
+            }
+            writer.write(
+                "steps", {**same, "step": range(4), "index": range(4), "duration_ns": [1] * 4}
+            )
             same = {"name": ["r"] * 3, "kind": ["push_pop"] * 3, "source": ["nvtx"] * 3}
             writer.write("ranges", {**same, "start_ns": range(3), "duration_ns": [1] * 3})
         (folder / "done").write_text("1\n" * 6 + "4000000000\n")  # the last just before the kill
@@ -113,7 +124,8 @@ def test_what_is_gone_by_number_is_seen(load, tmp_path, monkeypatch, command, go
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "command"), [("disk", "report"), ("interrupt", "record"), ("kill", "record"), ("read-only", "model")]
+    ("name", "command"),
+    [("disk", "report"), ("interrupt", "record"), ("kill", "record"), ("read-only", "model")],
 )
 def test_one_trial_of_some_faults(load, name, command, monkeypatch):
     faults = load("faults")

@@ -7,8 +7,20 @@ import pytest
 from benchmarks.planted_causes import CASES, Effect, Score, kept_runs, missing, page, score
 
 SWITCHED = "switched_convolution"  # right: layer embed, "algorithm switch" or "size of one call"
-BEND = {"kind": "excess", "label": "excess 8→16", "layer": "embed", "cause": "size of one call", "verdict": "confirmed"}
-FIXED = {**BEND, "kind": "fixed cost", "label": "fixed cost 4→8", "layer": "body.0", "cause": "page faults"}
+BEND = {
+    "kind": "excess",
+    "label": "excess 8→16",
+    "layer": "embed",
+    "cause": "size of one call",
+    "verdict": "confirmed",
+}
+FIXED = {
+    **BEND,
+    "kind": "fixed cost",
+    "label": "fixed cost 4→8",
+    "layer": "body.0",
+    "cause": "page faults",
+}
 
 
 def record(*answers, confirmed=None):
@@ -22,13 +34,19 @@ def record(*answers, confirmed=None):
         (SWITCHED, record(BEND), Score(True, True, True, ())),
         (SWITCHED, record({**BEND, "layer": "body.0"}), Score(False, True, True, ())),
         (SWITCHED, record({**BEND, "verdict": "undecided"}), Score(True, False, False, ())),
-        (SWITCHED, record({**BEND, "cause": "page faults"}), Score(True, False, False, ("page faults",))),
+        (
+            SWITCHED,
+            record({**BEND, "cause": "page faults"}),
+            Score(True, False, False, ("page faults",)),
+        ),
         # a wrong cause of another anomaly, or of the fixed cost, counts too
         (SWITCHED, record(BEND, FIXED), Score(True, True, True, ("page faults",))),
         # another cause is larger
         (
             SWITCHED,
-            record(FIXED | {"label": "excess 8→16"}, confirmed=[("excess 8→16", "algorithm switch")]),
+            record(
+                FIXED | {"label": "excess 8→16"}, confirmed=[("excess 8→16", "algorithm switch")]
+            ),
             Score(False, True, False, ()),
         ),
         # confirmed, but not the cause of most of it: it counts as wrong all the same
@@ -38,8 +56,16 @@ def record(*answers, confirmed=None):
             Score(True, False, True, ("idle threads",)),
         ),
         # every network reads its weights and runs Python in every step, which makes a fixed cost but no bend
-        (SWITCHED, record(BEND, {**FIXED, "cause": "weights read every step"}), Score(True, True, True, ())),
-        (SWITCHED, record(BEND, {**FIXED, "cause": "launch- or host-bound"}), Score(True, True, True, ())),
+        (
+            SWITCHED,
+            record(BEND, {**FIXED, "cause": "weights read every step"}),
+            Score(True, True, True, ()),
+        ),
+        (
+            SWITCHED,
+            record(BEND, {**FIXED, "cause": "launch- or host-bound"}),
+            Score(True, True, True, ()),
+        ),
         (
             SWITCHED,
             record(BEND, confirmed=[("excess 8→16", "launch- or host-bound")]),
@@ -47,13 +73,29 @@ def record(*answers, confirmed=None):
         ),
         (SWITCHED, record(), Score(False, False, False, ())),
         # without an anomaly the fixed cost answers; one that was planted is scored on nothing else
-        (SWITCHED, record({**FIXED, "layer": "embed", "cause": "algorithm switch"}), Score(True, True, True, ())),
-        ("fresh_memory_always", record(BEND, FIXED), Score(False, True, True, ("size of one call",))),
+        (
+            SWITCHED,
+            record({**FIXED, "layer": "embed", "cause": "algorithm switch"}),
+            Score(True, True, True, ()),
+        ),
+        (
+            "fresh_memory_always",
+            record(BEND, FIXED),
+            Score(False, True, True, ("size of one call",)),
+        ),
         ("fresh_memory_always", record(BEND), Score(False, False, False, ("size of one call",))),
         # no layer where the cause has none
-        ("busy_neighbour", record({**BEND, "layer": None, "cause": "CPU contention"}), Score(None, True, True, ())),
+        (
+            "busy_neighbour",
+            record({**BEND, "layer": None, "cause": "CPU contention"}),
+            Score(None, True, True, ()),
+        ),
         # with nothing planted every confirmed cause is wrong
-        (None, record(BEND, {**FIXED, "verdict": "refuted"}), Score(None, False, False, ("size of one call",))),
+        (
+            None,
+            record(BEND, {**FIXED, "verdict": "refuted"}),
+            Score(None, False, False, ("size of one call",)),
+        ),
         (None, record({**BEND, "verdict": "undecided"}), Score(None, False, False, ())),
     ],
 )
@@ -65,7 +107,10 @@ def test_cases_take_turns_and_kept_runs_do_not_run_again():
     wanted = missing([], ["a", "b"], [0.1, 0.5], 3, 2)
     assert wanted[:5] == [("a", 0.1, 0), ("b", 0.1, 0), ("a", 0.5, 1), ("b", 0.5, 1), ("a", 0.1, 2)]
     assert [number for name, effect, number in wanted if effect is None] == [0, 1]
-    kept = [{"name": "a", "target": 0.1, "number": 0}, {"name": "b", "target": 0.1, "number": 0, "error": "killed"}]
+    kept = [
+        {"name": "a", "target": 0.1, "number": 0},
+        {"name": "b", "target": 0.1, "number": 0, "error": "killed"},
+    ]
     assert missing(kept, ["a", "b"], [0.1, 0.5], 1, 0) == [("b", 0.1, 0)]
 
 
@@ -90,7 +135,11 @@ def test_a_run_counts_only_if_the_step_shows_what_was_planted(planted_ms, whole_
 
 
 def test_the_page_counts_all_runs():
-    facts = {"load": 0.1, "wall_s": 20.0, "machine": {"cpu": "C", "cores": 2, "python": "3", "torch": "2", "date": "d"}}
+    facts = {
+        "load": 0.1,
+        "wall_s": 20.0,
+        "machine": {"cpu": "C", "cores": 2, "python": "3", "torch": "2", "date": "d"},
+    }
     key = {"name": "switched_convolution", "target": 0.1, "effect": 0.12}
     runs = [
         {**key, **record(BEND), **facts, "number": 0},

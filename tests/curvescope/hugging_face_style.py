@@ -37,7 +37,9 @@ class Block(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.norm = nn.LayerNorm(config.hidden_size)
-        self.attention = nn.MultiheadAttention(config.hidden_size, config.num_attention_heads, batch_first=True)
+        self.attention = nn.MultiheadAttention(
+            config.hidden_size, config.num_attention_heads, batch_first=True
+        )
         self.mlp = nn.Sequential(
             nn.Linear(config.hidden_size, 4 * config.hidden_size),
             nn.GELU(),
@@ -46,7 +48,9 @@ class Block(nn.Module):
 
     def forward(self, hidden_states, attention_mask=None):
         normed = self.norm(hidden_states)
-        mixed, _ = self.attention(normed, normed, normed, key_padding_mask=attention_mask, need_weights=False)
+        mixed, _ = self.attention(
+            normed, normed, normed, key_padding_mask=attention_mask, need_weights=False
+        )
         return (hidden_states + mixed + self.mlp(normed),)
 
 
@@ -66,7 +70,9 @@ class TinyForCausalLM(nn.Module):
         logits = self.lm_head(hidden)
         loss = None
         if labels is not None:
-            loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+            loss = nn.functional.cross_entropy(
+                logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+            )
         return CausalOutput(loss=loss, logits=logits, hidden_states=(hidden,))
 
 

@@ -13,7 +13,9 @@ def build():
     """AlexNet with 64 outputs of its two wide layers: matrices of 4 MB in all instead of 230."""
     with torch.device("meta"):
         model = ALEXNET.build()
-        model.fc6, model.fc7, model.fc8 = (torch.nn.Linear(*size) for size in ((9216, 64), (64, 64), (64, 1000)))
+        model.fc6, model.fc7, model.fc8 = (
+            torch.nn.Linear(*size) for size in ((9216, 64), (64, 64), (64, 1000))
+        )
     if torch.get_default_device().type == "meta":
         return model
     model.to_empty(device="cpu")

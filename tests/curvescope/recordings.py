@@ -17,7 +17,12 @@ META = {
 
 
 def write_planted(
-    path, cause="algorithm switch", seed=1, change=lambda steps, kernels: None, keep=lambda steps: steps, **meta
+    path,
+    cause="algorithm switch",
+    seed=1,
+    change=lambda steps, kernels: None,
+    keep=lambda steps: steps,
+    **meta,
 ):
     """A recording of a planted sweep.
 

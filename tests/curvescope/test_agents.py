@@ -21,7 +21,22 @@ VIEWS = {"list_recordings", "verdict", "breakdown", "compare", "roofline"}
 def run(tmp_path_factory):
     """A recording of a modelled GPU, in a folder of its own."""
     path = tmp_path_factory.mktemp("runs") / "vgg"
-    assert main(["model", "vgg_a", "--device", "gtx1080", "--batch", "16..64", "-o", str(path), "--json"]) == 0
+    assert (
+        main(
+            [
+                "model",
+                "vgg_a",
+                "--device",
+                "gtx1080",
+                "--batch",
+                "16..64",
+                "-o",
+                str(path),
+                "--json",
+            ]
+        )
+        == 0
+    )
     return path
 
 
@@ -84,14 +99,22 @@ def test_rows_that_are_not_shown_are_counted(run, ask):
     whole = answer_of(ask("breakdown", recording=str(run), batch=32, rows=1000)[1], most=20_000)
     assert whole["rows_left_out"] == 0
     assert sum(row["time_ms"] for row in whole["rows"]) == pytest.approx(whole["time_ms"], rel=1e-2)
-    assert ask.commands == [("breakdown", "--by=kernel", "--batch=32"), ("breakdown", "--by=layer", "--batch=32")]
+    assert ask.commands == [
+        ("breakdown", "--by=kernel", "--batch=32"),
+        ("breakdown", "--by=layer", "--batch=32"),
+    ]
 
 
 def test_recordings_are_compared_and_put_under_roofs(run, ask):
     compared = answer_of(ask("compare", base=str(run), other=str(run), batch=64, rows=3)[1])
     assert [line["changes"][0]["speedup"] for line in compared["steps"]] == [1, 1, 1]
     drawn = answer_of(ask("roofline", recording=str(run), by="layer", rows=3)[1])
-    assert {point["bound"] for point in drawn["rows"]} <= {"memory", "compute", "neither", "unknown"}
+    assert {point["bound"] for point in drawn["rows"]} <= {
+        "memory",
+        "compute",
+        "neither",
+        "unknown",
+    }
     assert drawn["roofs"]
     assert len(drawn["without_work"]) == 3
     assert drawn["without_work_left_out"] > 3
@@ -126,7 +149,9 @@ def test_the_command_serves_over_standard_input_and_output(run):
     async def talk():
         from mcp import Client, StdioServerParameters, stdio_client
 
-        server = StdioServerParameters(command=sys.executable, args=["-m", "curvescope.cli", "mcp"], cwd=run.parent)
+        server = StdioServerParameters(
+            command=sys.executable, args=["-m", "curvescope.cli", "mcp"], cwd=run.parent
+        )
         async with Client(stdio_client(server, errlog=sys.__stderr__)) as client:
             # A name like an option is a folder all the same.
             refused = await client.call_tool("verdict", {"recording": "--help"})
@@ -154,8 +179,19 @@ OUTSIDE = "is outside what agents may read"
     "path",
     [
         *("/etc", "..", "../outside", "runs/../../outside", "link", "linked-part", "linked-meta"),
-        *("http://127.0.0.1:18099/x", "s3://bucket/job", "file:///etc", "s3://named/job/../other", "s3://named/jobs"),
-        *("s3://named/job?x=1", "simplecache::http://127.0.0.1/x", "memory://x", "http:/127.0.0.1/x::y"),
+        *(
+            "http://127.0.0.1:18099/x",
+            "s3://bucket/job",
+            "file:///etc",
+            "s3://named/job/../other",
+            "s3://named/jobs",
+        ),
+        *(
+            "s3://named/job?x=1",
+            "simplecache::http://127.0.0.1/x",
+            "memory://x",
+            "http:/127.0.0.1/x::y",
+        ),
     ],
 )
 def test_nothing_outside_the_roots_is_read(path, tmp_path, monkeypatch):
@@ -163,7 +199,9 @@ def test_nothing_outside_the_roots_is_read(path, tmp_path, monkeypatch):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "outside" / "recording.json").write_text("{}")
     (tmp_path / "here" / "link").symlink_to(tmp_path / "outside")
-    (tmp_path / "here" / "linked-meta" / "recording.json").symlink_to(tmp_path / "outside" / "recording.json")
+    (tmp_path / "here" / "linked-meta" / "recording.json").symlink_to(
+        tmp_path / "outside" / "recording.json"
+    )
     (tmp_path / "here" / "linked-part" / "recording.json").write_text("{}")
     (tmp_path / "here" / "linked-part" / "kernels" / "00000.parquet").symlink_to("/etc/passwd")
     monkeypatch.chdir(tmp_path / "here")
@@ -177,7 +215,10 @@ def test_nothing_outside_the_roots_is_read(path, tmp_path, monkeypatch):
     [
         ("list_recordings", {"folder": "/etc"}),
         ("compare", {"base": "", "other": "/etc"}),
-        *((tool, {"recording": "/etc"}) for tool in ("verdict", "breakdown", "roofline", "run_experiments")),
+        *(
+            (tool, {"recording": "/etc"})
+            for tool in ("verdict", "breakdown", "roofline", "run_experiments")
+        ),
     ],
 )
 def test_every_tool_refuses_what_is_outside(tool, paths, run, ask):
@@ -195,7 +236,15 @@ def test_what_is_inside_the_roots_is_read(tmp_path, monkeypatch):
     (tmp_path / "here" / "other").symlink_to(tmp_path / "other")
     monkeypatch.chdir(tmp_path / "here")
     roots = Roots([str(tmp_path / "other"), "s3://named/job/"])
-    for path in (".", "runs", "runs/one", "runs/new", "other/two", str(tmp_path / "other"), "--help"):
+    for path in (
+        ".",
+        "runs",
+        "runs/one",
+        "runs/new",
+        "other/two",
+        str(tmp_path / "other"),
+        "--help",
+    ):
         roots.check(path)
     for url in ("s3://named/job", "s3://named/job/rank0", "s3://named/job/rank=0"):
         roots.check(url)
@@ -208,7 +257,9 @@ def test_a_root_must_be_a_folder(tmp_path, refusal_of):
 def test_answers_are_bounded_whatever_names_and_lists_a_recording_has():
     name = "void kernel<float, 4>(float *, int) " * 2000
     row = {"label": name, "time_ms": 1.23456789, "reasons": [name] * 300}
-    answer = bounded({"schema": "x", "rows": [row] * 5000, "rows_left_out": 7, "sentence": name, name: 1})
+    answer = bounded(
+        {"schema": "x", "rows": [row] * 5000, "rows_left_out": 7, "sentence": name, name: 1}
+    )
     assert len(json.dumps(answer)) <= MOST_CHARACTERS
     assert answer["rows_left_out"] == 7 + 5000 - len(answer["rows"])
     assert answer["rows"][0]["label"].endswith("(float *, int) "[-10:])
@@ -220,7 +271,9 @@ def test_answers_are_bounded_whatever_names_and_lists_a_recording_has():
 
 
 def test_no_number_of_rows_makes_a_long_answer(run, ask):
-    whole = answer_of(ask("breakdown", recording=str(run), by="kernel", batch=32, rows=10**9)[1], most=60_000)
+    whole = answer_of(
+        ask("breakdown", recording=str(run), by="kernel", batch=32, rows=10**9)[1], most=60_000
+    )
     assert len(whole["rows"]) <= 100
 
 

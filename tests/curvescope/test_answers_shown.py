@@ -57,14 +57,18 @@ def test_what_was_noticed_while_measuring_is_said_before_the_curve(tmp_path, tex
 def test_the_headline_leads_with_the_confirmed_cause_that_makes_most_of_a_step(tested):
     """Of the fixed cost; the anomaly, of which a cause is confirmed too, is 4 % of the step."""
     found = curvescope.explain(open_recording(tested))
-    anomaly = "fter batch 4 the step time deviates from its straight line by -3.40 ms (-4% of the step)."
+    anomaly = (
+        "fter batch 4 the step time deviates from its straight line by -3.40 ms (-4% of the step)."
+    )
     leading = (
         "page faults make 68 % of the fixed cost of a step, confirmed by experiment. "
         "Keep freed memory in the process: -62 % of the step at batch 1."
     )
     assert finding_sentence(found) == f"{leading} A{anomaly}"
     open_ = tuple(replace(answer, verdict=Verdict.UNDECIDED) for answer in found.answers)
-    remedy = "keep freed memory in the process: -34 % of the step (34 to 35) at batch 8, -62 % at 1."
+    remedy = (
+        "keep freed memory in the process: -34 % of the step (34 to 35) at batch 8, -62 % at 1."
+    )
     assert finding_sentence(replace(found, answers=open_)) == f"{remedy} A{anomaly}"
     assert finding_sentence(replace(found, answers=open_, remedies=Remedies())) == f"a{anomaly}"
     of_anomaly = finding_sentence(replace(found, answers=(found.answers[0], *open_[1:])))
@@ -80,14 +84,19 @@ def with_untested_rest(found):
     fc7 = replace(total.terms[0], label="fc7 (Linear) forward", verdict=Verdict.UNTESTED)
     rest = replace(total, terms=(fc7,), verdict=Verdict.UNTESTED, reason="the time was up")
     causes = (rest, *bend.attribution.causes)
-    return replace(found, explanations=(replace(bend, attribution=replace(bend.attribution, causes=causes)), *others))
+    return replace(
+        found,
+        explanations=(replace(bend, attribution=replace(bend.attribution, causes=causes)), *others),
+    )
 
 
 def test_the_headline_counts_only_what_is_confirmed(tested):
     """A cause that one term confirms, without complete steps, may be claimed of others that nobody tested."""
     found = curvescope.explain(open_recording(tested))
     of_bend, *others = found.answers
-    found = replace(found, answers=(of_bend, *(replace(one, verdict=Verdict.UNDECIDED) for one in others)))
+    found = replace(
+        found, answers=(of_bend, *(replace(one, verdict=Verdict.UNDECIDED) for one in others))
+    )
     said = finding_sentence(found)
     assert "Slow library call in fc6 (Linear) forward makes " in said
     assert finding_sentence(with_untested_rest(found)) == said
@@ -160,7 +169,10 @@ def test_factors_have_a_column_where_the_words_have_room(tested, monkeypatch, te
 
 def test_untested_causes_bring_the_command_that_goes_on(tmp_path, text_of):
     path = write_tested(tmp_path / "run", experiments_wait_for_time=True)
-    lead, command = "The time for experiments was up", f"  curvescope confirm {path} --experiments 5m"
+    lead, command = (
+        "The time for experiments was up",
+        f"  curvescope confirm {path} --experiments 5m",
+    )
     shown = text_of("explain", path)
     assert in_order(shown, lead, command.strip(), "step ms") is True
     assert command in shown.splitlines()
@@ -182,20 +194,28 @@ def test_a_step_of_ones_own_without_layers_says_how_to_name_them(tmp_path, text_
     named = text_of("explain", write_planted(tmp_path / "named", mode="own"))
     assert "step.module" not in named
     assert "--by layer" in named
-    graphed = text_of("explain", write_planted(tmp_path / "graphed", change=without_layers, mode="own", graphed=True))
+    graphed = text_of(
+        "explain",
+        write_planted(tmp_path / "graphed", change=without_layers, mode="own", graphed=True),
+    )
     assert "step.module" not in graphed
 
 
 def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_path, text_of):
     def beside_others(steps, _):
-        steps["run_queue_wait_ns"] = steps["duration_ns"].where((steps["batch"] == 8) & steps["round"].isin([1, 2]), 0)
+        steps["run_queue_wait_ns"] = steps["duration_ns"].where(
+            (steps["batch"] == 8) & steps["round"].isin([1, 2]), 0
+        )
 
     path = write_planted(tmp_path / "r", change=beside_others)
     visits = open_recording(path).frame("steps").groupby(["batch", "round"]).ngroups
     line = (
-        f"2 of {visits} visits set aside: threads waited for a core for more than 5 % of the time, in rounds 2 and 3."
+        f"2 of {visits} visits set aside: threads waited for a core for more than 5 % of the "
+        "time, in rounds 2 and 3."
     )
-    assert in_order(text_of("explain", path), "planted: batch 16 costs", line, "batch step ms") is True
+    assert (
+        in_order(text_of("explain", path), "planted: batch 16 costs", line, "batch step ms") is True
+    )
     document = json.loads(text_of("explain", path, "--json"))
     assert line in document["notes"]
     assert document["disturbances"] == {
@@ -203,7 +223,9 @@ def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_
         "disturbed": 2,
         "set_aside": True,
         "prevail": False,
-        "reasons": [{"reason": line.split(": ")[1].split(", in")[0], "visits": 2, "rounds": [2, 3]}],
+        "reasons": [
+            {"reason": line.split(": ")[1].split(", in")[0], "visits": 2, "rounds": [2, 3]}
+        ],
         "sentence": line,
     }
 
@@ -218,9 +240,20 @@ def test_where_disturbed_visits_prevail_the_answer_begins_with_them(text_of):
 
 def test_the_document_has_the_answers_first_and_every_outcome(tested, text_of):
     document = json.loads(text_of("explain", tested, "--json"))
-    assert list(document)[:6] == ["schema", "recording", "headline", "remedies", "batch_size", "answers"]
+    assert list(document)[:6] == [
+        "schema",
+        "recording",
+        "headline",
+        "remedies",
+        "batch_size",
+        "answers",
+    ]
     (kept,) = document["remedies"]["rows"]
-    assert (kept["factors"], kept["cause"], kept["verdict"]) == (["kept_memory"], "page faults", "confirmed")
+    assert (kept["factors"], kept["cause"], kept["verdict"]) == (
+        ["kept_memory"],
+        "page faults",
+        "confirmed",
+    )
     assert [at["batch"] for at in kept["saves"] if at["proven"]] == list(BATCHES)
     assert [row["factors"] for row in document["remedies"]["others"]] == [["no_onednn"]]
     first, *_, last = document["answers"]
@@ -235,20 +268,29 @@ def test_the_document_has_the_answers_first_and_every_outcome(tested, text_of):
 
 def test_without_experiments_it_says_how_to_run_them_or_why_not(tmp_path, text_of):
     write_planted(tmp_path / "new", torch_device="cpu")
-    assert f"curvescope confirm {tmp_path / 'new'}" in " ".join(text_of("explain", tmp_path / "new").split())
+    assert f"curvescope confirm {tmp_path / 'new'}" in " ".join(
+        text_of("explain", tmp_path / "new").split()
+    )
     write_planted(tmp_path / "old")
-    assert "does not say how to run its steps again" in " ".join(text_of("explain", tmp_path / "old").split())
+    assert "does not say how to run its steps again" in " ".join(
+        text_of("explain", tmp_path / "old").split()
+    )
     run = reported(tmp_path / "new")
     assert run["tested"] == {}
     assert f"curvescope confirm {tmp_path / 'new'}" in run["how_to_test"]
 
 
 def test_words_follow_the_axis(tmp_path, text_of):
-    write_tested(tmp_path / "tokens", axis={"name": "tokens", "unit": "tokens"}, fixed={"batch": 16})
+    write_tested(
+        tmp_path / "tokens", axis={"name": "tokens", "unit": "tokens"}, fixed={"batch": 16}
+    )
     head, _, evidence = text_of("explain", tmp_path / "tokens", "--all").partition("Terms of")
     assert "batch 16" in head.splitlines()[0]
     assert "batch" not in head.split("\n", 1)[1]
-    assert in_order(head, "at tokens 8", "ms/token tokens/s", "curvature ms/token", "time per token") is True
+    assert (
+        in_order(head, "at tokens 8", "ms/token tokens/s", "curvature ms/token", "time per token")
+        is True
+    )
     assert "time at tokens 8" in evidence
     run = reported(tmp_path / "tokens")
     assert run["axis"]["value"] == "value of tokens"
@@ -283,7 +325,10 @@ def test_the_page_has_the_term_in_the_step_and_on_a_finer_grid(page):
     run = embedded(page)["runs"][0]
     bend, _, fixed = run["explain"]["answers"]
     assert [answer["verdict"] for answer in (bend, fixed)] == ["confirmed", "confirmed"]
-    term, beside = bend["evidence"][0], run["tested"][bend["functional"]["label"]]["fc6 (Linear) forward"]
+    term, beside = (
+        bend["evidence"][0],
+        run["tested"][bend["functional"]["label"]]["fc6 (Linear) forward"],
+    )
     assert term["label"] == "fc6 (Linear) forward"
     assert beside["step"]["batches"] == list(BATCHES)
     assert {*term["alone"]["batches"], *beside["grid"]["batches"]} == set(GRID_MS)
@@ -302,7 +347,9 @@ def test_experiments_are_drawn_at_any_width(page, width, dark):
         assert opened.problems == []
         assert opened.evaluate("document.documentElement.scrollWidth") == width
         assert opened.evaluate("document.querySelectorAll('.answers li').length") == 3
-        marks = opened.evaluate("[...document.querySelectorAll('#experiments .mark')].map(e => e.classList[1])")
+        marks = opened.evaluate(
+            "[...document.querySelectorAll('#experiments .mark')].map(e => e.classList[1])"
+        )
         assert marks[:3] == ["is-confirmed", "is-undecided", "is-refuted"]
         untried = opened.evaluate("document.querySelector('#experiments details').textContent")
         assert "One change was not tried" in untried
@@ -321,7 +368,11 @@ def test_the_page_gives_a_setting_once(page):
     """The setting of kept memory helps with the second and the third answer."""
     text = page.read_text().partition("<script")[0]
     answers = embedded(page)["runs"][0]["explain"]["answers"]
-    hows = [f"How: {answer['remedy']['how']}" for answer in answers if answer["remedy"] and answer["remedy"]["how"]]
+    hows = [
+        f"How: {answer['remedy']['how']}"
+        for answer in answers
+        if answer["remedy"] and answer["remedy"]["how"]
+    ]
     assert sum(text.count(html.escape(how)) for how in set(hows)) == len(set(hows))
     assert text.count("How: as in") == len(hows) - len(set(hows))
 
@@ -338,7 +389,9 @@ def test_an_answer_leads_to_its_terms_causes_and_experiments(page):
                 opened.evaluate(f"{links}[{link}].click()")
                 opened.settle()
             for section in ("terms", "causes"):
-                chosen = opened.evaluate(f"document.querySelector('#{section} .tools select').value")
+                chosen = opened.evaluate(
+                    f"document.querySelector('#{section} .tools select').value"
+                )
                 assert chosen.startswith(answer["functional"]["label"])
         assert opened.problems == []
 
@@ -363,7 +416,9 @@ def test_a_change_is_chosen_and_described(page):
         of = "document.querySelector('#experiments .head select')"
         opened.evaluate(f"{of}.selectedIndex = 1; {of}.dispatchEvent(new Event('change'))")
         opened.settle()
-        assert "the step" in opened.evaluate("document.querySelector('#experiments h3').textContent")
+        assert "the step" in opened.evaluate(
+            "document.querySelector('#experiments h3').textContent"
+        )
         assert opened.problems == []
 
 

@@ -33,7 +33,9 @@ def divided(saves):
     return [row.factors[0] for row, _ in settings], [row.factors[0] for row in others]
 
 
-def test_a_program_runs_with_the_measured_remedies_and_its_exit_code_is_passed_on(tested, capfd, monkeypatch):
+def test_a_program_runs_with_the_measured_remedies_and_its_exit_code_is_passed_on(
+    tested, capfd, monkeypatch
+):
     monkeypatch.delenv("MALLOC_TOP_PAD_", raising=False)
     assert main(["apply", str(tested), "--", sys.executable, "-c", PROGRAM]) == 7
     said = " ".join(capfd.readouterr().err.split())
@@ -61,10 +63,19 @@ def test_of_two_that_do_not_add_only_the_better_one_is_set():
             one = "one_thread" if name and "one_thread" in name else name
             return super().time_ms(one, batch)
 
-    remedies = Overlapping({"one_thread": lambda _: 0.3, "kept_memory": lambda _: 0.2}, noise=0.01).run(200.0).remedies
+    remedies = (
+        Overlapping({"one_thread": lambda _: 0.3, "kept_memory": lambda _: 0.2}, noise=0.01)
+        .run(200.0)
+        .remedies
+    )
     settings, others = _divided(SimpleNamespace(remedies=remedies, axis=Axis()))
-    assert [row.factors[0] for row in remedy_table(remedies, Axis()).rows] == ["one_thread", "kept_memory"]
-    assert [(row.factors, variables) for row, variables in settings] == [(("one_thread",), {"OMP_NUM_THREADS": "1"})]
+    assert [row.factors[0] for row in remedy_table(remedies, Axis()).rows] == [
+        "one_thread",
+        "kept_memory",
+    ]
+    assert [(row.factors, variables) for row, variables in settings] == [
+        (("one_thread",), {"OMP_NUM_THREADS": "1"})
+    ]
     assert not others
 
 
@@ -73,7 +84,11 @@ def test_denormal_numbers_are_flushed_once_a_program_has_loaded_torch():
     variables = step_change("flush_denormal").variables()
     for more, expected in (({}, "e-40"), (variables, "0.0")):
         done = subprocess.run(
-            [sys.executable, "-c", program], env={**os.environ, **more}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", program],
+            env={**os.environ, **more},
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert done.stdout.strip().endswith(expected)
 

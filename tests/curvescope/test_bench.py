@@ -19,7 +19,19 @@ SHORT = ("--time-limit", "0.05")
 def swept(tmp_path_factory, command):
     folder = tmp_path_factory.mktemp("bench")
     axes = ("--axis", "n=4,8,16", "--axis", "m=16", "--axis", "k=16")
-    done = command("bench", "gemm", *axes, "--cache", "hot", *SHORT, "-o", "swept", "--json", cwd=folder, code=0)
+    done = command(
+        "bench",
+        "gemm",
+        *axes,
+        "--cache",
+        "hot",
+        *SHORT,
+        "-o",
+        "swept",
+        "--json",
+        cwd=folder,
+        code=0,
+    )
     return folder, json.loads(done.stdout)
 
 
@@ -43,8 +55,12 @@ def test_a_gemm_sweep_is_measured_and_verified(swept):
 
 def test_explain_and_breakdown_read_it(swept, command):
     folder, document = swept
-    explained = json.loads(command("explain", "swept", "--pair", "4,16", "--json", cwd=folder).stdout)
-    medians = {result["value"]: result["median_ns"] / 1e6 for result in document["sweeps"][0]["results"]}
+    explained = json.loads(
+        command("explain", "swept", "--pair", "4,16", "--json", cwd=folder).stdout
+    )
+    medians = {
+        result["value"]: result["median_ns"] / 1e6 for result in document["sweeps"][0]["results"]
+    }
     assert {p["batch"]: p["time_ms"]["value"] for p in explained["curve"]} == pytest.approx(
         medians,
         abs=1e-6,  # a recording holds whole nanoseconds
@@ -52,7 +68,9 @@ def test_explain_and_breakdown_read_it(swept, command):
     (excess,) = explained["anomalies"]
     total = sum(part["value"]["value"] for part in excess["shares"])
     assert total == pytest.approx(medians[16] - 4 * medians[4], abs=5e-6)
-    broken = json.loads(command("breakdown", "swept", "--by", "op", "--batch", "16", "--json", cwd=folder).stdout)
+    broken = json.loads(
+        command("breakdown", "swept", "--by", "op", "--batch", "16", "--json", cwd=folder).stdout
+    )
     (product,) = [row for row in broken["rows"] if row["label"] == "aten::mm"]
     assert product["flops"] == 2 * 16**3
 
@@ -63,12 +81,25 @@ def test_a_table_is_printed_and_families_get_folders_of_their_own(tmp_path, comm
     assert "gemm 32x32x32 TT fp32" in done.stdout
     assert "Cold caches" in done.stdout
     rows = json.loads(command("runs", "two", "--json", cwd=tmp_path).stdout)["recordings"]
-    assert [row["path"] for row in rows] == ["two/gemm_32x32x32_NN_fp32", "two/gemm_32x32x32_TT_fp32"]
+    assert [row["path"] for row in rows] == [
+        "two/gemm_32x32x32_NN_fp32",
+        "two/gemm_32x32x32_TT_fp32",
+    ]
 
 
 def test_what_a_backend_cannot_do_is_an_outcome_not_an_error(tmp_path, command):
     done = command(
-        "bench", "gemm", "--device", "cpu", "--precision", "tf32", "-o", "none", "--json", cwd=tmp_path, code=0
+        "bench",
+        "gemm",
+        "--device",
+        "cpu",
+        "--precision",
+        "tf32",
+        "-o",
+        "none",
+        "--json",
+        cwd=tmp_path,
+        code=0,
     )
     ((result,),) = [sweep["results"] for sweep in json.loads(done.stdout)["sweeps"]]
     assert result["outcome"] == "unsupported"
@@ -95,7 +126,9 @@ def test_bad_input_says_what_to_do(tmp_path, command, arguments, message):
     assert done.stdout == ""
 
 
-def test_ceilings_are_kept_and_taken_along_by_later_recordings(tmp_path, monkeypatch, capsys, document_of):
+def test_ceilings_are_kept_and_taken_along_by_later_recordings(
+    tmp_path, monkeypatch, capsys, document_of
+):
     pytest.importorskip("numba")
     monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path / "data"))
     monkeypatch.setitem(ceilings.GEMM_EXTENTS, "cpu", 64)
@@ -121,9 +154,30 @@ def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path, comman
     one_round = replace(PROTOCOLS["quick"], rounds=(1, 1), steps_per_visit=(1, 1), profiled_steps=1)
     monkeypatch.setitem(PROTOCOLS, "quick", one_round)
     narrow(monkeypatch)
-    recorded = ("diagnose", "alexnet", "--batch", "1", "--quick", "--experiments", "0", "-o", "step")
+    recorded = (
+        "diagnose",
+        "alexnet",
+        "--batch",
+        "1",
+        "--quick",
+        "--experiments",
+        "0",
+        "-o",
+        "step",
+    )
     command(*recorded, cwd=tmp_path, code=0)
-    layers = ("bench", "gemm", "--from", "alexnet", "--batch", "1", "--cache", "hot", "--time-limit", "0.05")
+    layers = (
+        "bench",
+        "gemm",
+        "--from",
+        "alexnet",
+        "--batch",
+        "1",
+        "--cache",
+        "hot",
+        "--time-limit",
+        "0.05",
+    )
     layers = (*layers, "-o", "alone")
     done = command(*layers, "--against", "step", "--json", cwd=tmp_path, code=0)
     document = json.loads(done.stdout)

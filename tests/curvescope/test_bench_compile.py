@@ -30,7 +30,9 @@ def test_kernels_are_compiled_once_and_described_for_each_architecture(here, com
     assert (first["cubins"], first["from_cache"], again["from_cache"]) == (4, 0, 4)
     assert first["kernels"] == again["kernels"]
     rows = {(row["kernel"], row["architecture"]): row for row in first["kernels"]}
-    assert set(rows) == {(k, a) for k in ("chase", "chase_link", "empty", "spin") for a in ("sm_35", "sm_90")}
+    assert set(rows) == {
+        (k, a) for k in ("chase", "chase_link", "empty", "spin") for a in ("sm_35", "sm_90")
+    }
     empty = rows["empty", "sm_90"]
     assert (empty["block_threads"], empty["occupancy"], empty["shared_bytes"]) == (1024, 1.0, 0)
     assert empty["spill_store_bytes"] == 0
@@ -41,8 +43,12 @@ def test_kernels_are_compiled_once_and_described_for_each_architecture(here, com
 
 def test_a_table_of_a_users_own_kernel(here, command):
     """64 threads on sm_86: 16 blocks hold 32 of 48 warps; larger blocks would fill it."""
-    (here / "mine.cu").write_text('extern "C" __global__ void mine(float* a) { a[threadIdx.x] *= 2; }')
-    done = command("bench", "compile", "mine.cu", "--arch", "86,80,89", "--block", "64", cwd=here, code=0)
+    (here / "mine.cu").write_text(
+        'extern "C" __global__ void mine(float* a) { a[threadIdx.x] *= 2; }'
+    )
+    done = command(
+        "bench", "compile", "mine.cu", "--arch", "86,80,89", "--block", "64", cwd=here, code=0
+    )
     lines = done.stdout.splitlines()
     assert lines[0] == "mine  mine.cu, blocks of 64"
     (row,) = (line for line in lines if line.startswith("86"))
@@ -72,7 +78,9 @@ def test_architectures_that_no_nvrtc_here_knows_are_left_out_with_a_word(monkeyp
 
 def test_an_instruction_mix_that_cannot_be_had_is_said(here):
     nowhere = {**os.environ, "PATH": "/nonexistent"}
-    done = curvescope("bench", "compile", "launch", "--arch", "sm_35", "--mix", "--json", cwd=here, env=nowhere)
+    done = curvescope(
+        "bench", "compile", "launch", "--arch", "sm_35", "--mix", "--json", cwd=here, env=nowhere
+    )
     rows = json.loads(done.stdout)["kernels"]
     assert {row["kernel"] for row in rows} == {"empty", "spin"}
     for row in rows:

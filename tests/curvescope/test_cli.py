@@ -67,7 +67,9 @@ MODEL = ("my_model:small", "--input-shape", "3,16,16")
 @pytest.fixture(scope="module")
 def recorded(workplace, command):
     short = ("--quick", "--time-limit", "20", "--probe", "0", "--experiments", "2s")
-    return command("diagnose", *MODEL, "--batch", "1,2,4", *short, "-o", "mine", cwd=workplace, code=0)
+    return command(
+        "diagnose", *MODEL, "--batch", "1,2,4", *short, "-o", "mine", cwd=workplace, code=0
+    )
 
 
 def test_diagnose_prints_the_curve_and_what_to_do_next(recorded):
@@ -75,7 +77,9 @@ def test_diagnose_prints_the_curve_and_what_to_do_next(recorded):
     assert "ms/sample" in out
     assert "curvescope explain mine --all" in out
     assert "curvescope breakdown mine" in out
-    assert "what fits 20 s, the largest first, then up to 2 s of experiments" in " ".join(recorded.stderr.split())
+    assert "what fits 20 s, the largest first, then up to 2 s of experiments" in " ".join(
+        recorded.stderr.split()
+    )
     assert max(map(len, out.splitlines())) <= 80
 
 
@@ -90,15 +94,22 @@ def test_explain_splits_any_pair_and_adds_up(recorded, workplace, command):
     assert sum(cause["amount"] for cause in causes) == pytest.approx(total, rel=1e-9, abs=1e-9)
     assert explained["verdict"]
     labels = [part["label"] for part in explained["shares"]]
-    for layer, phase in (("first", "forward"), ("second", "backward")):  # a disturbed one stands by itself
-        assert any(re.match(rf"\S+\.{layer} \(Conv2d(, 2 times)?\) {phase}", label) for label in labels), labels
+    for layer, phase in (
+        ("first", "forward"),
+        ("second", "backward"),
+    ):  # a disturbed one stands by itself
+        assert any(
+            re.match(rf"\S+\.{layer} \(Conv2d(, 2 times)?\) {phase}", label) for label in labels
+        ), labels
     assert labels[-1] == "profiling overhead"
     assert any(label.startswith("idle") for label in labels)
 
 
 def test_runs_lists_recordings(recorded, workplace, command):
     rows = json.loads(command("runs", ".", "--json", cwd=workplace).stdout)["recordings"]
-    (row,) = [row for row in rows if row["path"] == "mine"]  # other tests record here too, in any order
+    (row,) = [
+        row for row in rows if row["path"] == "mine"
+    ]  # other tests record here too, in any order
     assert row["status"] == "complete"
     assert row["batches"] == [1, 2, 4]
     assert "my_model:small" in command("runs", ".", cwd=workplace).stdout
@@ -122,7 +133,19 @@ def test_sweep_measures_several_and_prints_them_side_by_side(workplace, command)
 
 @pytest.mark.slow
 def test_steps_run_in_ranges_that_a_recorder_sees(workplace, command, capfd):
-    step = (sys.executable, "-m", "curvescope.cli", "step", *MODEL, "--batch", "2", "--steps", "2", "--warm-up", "1")
+    step = (
+        sys.executable,
+        "-m",
+        "curvescope.cli",
+        "step",
+        *MODEL,
+        "--batch",
+        "2",
+        "--steps",
+        "2",
+        "--warm-up",
+        "1",
+    )
     command("record", "-o", "recorded_steps", "--", *step, cwd=workplace, code=0)
     assert "step 2: " in capfd.readouterr().out
     ranges = open_recording(workplace / "recorded_steps").frame("ranges")
@@ -131,11 +154,22 @@ def test_steps_run_in_ranges_that_a_recorder_sees(workplace, command, capfd):
     for step_range in of_steps.itertuples():
         inside = ranges[
             (ranges["start_ns"] >= step_range.start_ns)
-            & (ranges["start_ns"] + ranges["duration_ns"] <= step_range.start_ns + step_range.duration_ns)
+            & (
+                ranges["start_ns"] + ranges["duration_ns"]
+                <= step_range.start_ns + step_range.duration_ns
+            )
         ]
         assert phases <= set(inside["name"])
         layers = set(inside[inside["domain"] == "curvescope"]["name"])
-        assert {"0", "1.first", "2.second", "5", "0 backward", "1.first backward", "5 backward"} <= layers
+        assert {
+            "0",
+            "1.first",
+            "2.second",
+            "5",
+            "0 backward",
+            "1.first backward",
+            "5 backward",
+        } <= layers
     assert len(of_steps) == 2
 
 
@@ -152,7 +186,10 @@ def test_table_puts_published_figures_under_their_own_device(tmp_path, command):
 def test_networks_lists_what_can_be_measured(tmp_path, command, monkeypatch):
     named = ["vgg_a", "resnet50_v1.5"]  # all take seconds
     monkeypatch.setattr("curvescope.profiling.workload.networks.names", lambda: named)
-    rows = {row["name"]: row for row in json.loads(command("networks", "--json", cwd=tmp_path).stdout)["networks"]}
+    rows = {
+        row["name"]: row
+        for row in json.loads(command("networks", "--json", cwd=tmp_path).stdout)["networks"]
+    }
     assert list(rows) == named
     assert rows["vgg_a"]["parameters"] == 132_863_336
     assert "arXiv:1409.1556" in rows["vgg_a"]["paper"]
@@ -163,7 +200,8 @@ def test_networks_lists_what_can_be_measured(tmp_path, command, monkeypatch):
 
 def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
     found = {
-        row["name"]: row["found"] for row in json.loads(command("doctor", "--json", cwd=tmp_path).stdout)["checks"]
+        row["name"]: row["found"]
+        for row in json.loads(command("doctor", "--json", cwd=tmp_path).stdout)["checks"]
     }
     assert found["CPU"]
     assert found["PyTorch"]
@@ -178,13 +216,19 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("diagnose", "alexnot"), "did you mean alexnet"),
         (("diagnose",), "Name a network"),
         (("diagnose", "alexnet", "--batch", "0"), "batch sizes start at 1"),
-        (("diagnose", "alexnet", "--protocol", "secret"), "choose one of default, quick, addfor, dell, dlperf"),
+        (
+            ("diagnose", "alexnet", "--protocol", "secret"),
+            "choose one of default, quick, addfor, dell, dlperf",
+        ),
         (("diagnose", "alexnet", "--until", "200%"), "a share of the step time"),
         (("diagnose", "alexnet", "--protocol", "quick:5"), "dell alone takes a number of samples"),
         (("diagnose", "alexnet", "--input-shape", "5"), "alexnet does not take text"),
         (("diagnose", "bert_base", "--input-shape", "513"), "1 to 512 tokens"),
         (("diagnose", "bert_base", "--input-shape", "8,8"), "write a number of tokens"),
-        (("diagnose", "alexnet", "--device", "cpu", "--precision", "tf32"), "a mode of CUDA devices"),
+        (
+            ("diagnose", "alexnet", "--device", "cpu", "--precision", "tf32"),
+            "a mode of CUDA devices",
+        ),
         (("sweep",), "Name the networks to sweep"),
         (("sweep", "alexnot"), "did you mean alexnet"),
         (("sweep", "alexnet", "--mode", "training,sideways"), "--mode sideways"),
@@ -199,9 +243,18 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("step", "alexnet", "--batch", "0"), "must be at least 1"),
         (("diagnose", "alexnet", "--time-limit", "0"), "more than 0"),
         (("diagnose", "alexnet", "--experiments", "long"), "a duration, e.g. 60s or 2m"),
-        (("diagnose", "alexnet", "--device", "model:gtx1080"), "write `curvescope model NETWORK --device GPU`"),
-        (("diagnose", "alexnet", "--device=model:gtx1080"), "no longer takes --device model:gtx1080"),
-        (("diagnose", "alexnet", "--what-if", "sm_count=4"), "write `curvescope model NETWORK --device GPU`"),
+        (
+            ("diagnose", "alexnet", "--device", "model:gtx1080"),
+            "write `curvescope model NETWORK --device GPU`",
+        ),
+        (
+            ("diagnose", "alexnet", "--device=model:gtx1080"),
+            "no longer takes --device model:gtx1080",
+        ),
+        (
+            ("diagnose", "alexnet", "--what-if", "sm_count=4"),
+            "write `curvescope model NETWORK --device GPU`",
+        ),
         (("diagnose", "alexnet", "--of", "energy"), "write `curvescope energy NETWORK`"),
         (("diagnose", "alexnet", "--against=mine"), "then `curvescope compare RUN NEW`"),
         (("diagnose", "alexnet", "--counters"), "write `curvescope counters RUN`"),
@@ -209,9 +262,18 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("sweep", "alexnet", "--images", "5"), "write `--protocol dell:SAMPLES`"),
         (("scale", "alexnet", "--phase", "training"), "write --mode"),
         (("explain", "mine", "--axis", "linear"), "write --curvature"),
-        (("energy", "alexnet", "--batch", "1,2", "--axis", "batch=1"), "give the values of batch once"),
-        (("energy", "bert_base", "--batch", "1,2", "--axis", "tokens=8,16"), "energy measures one curve"),
-        (("memory", "bert_base", "--batch", "1,2", "--axis", "tokens=8,16"), "memory measures one curve"),
+        (
+            ("energy", "alexnet", "--batch", "1,2", "--axis", "batch=1"),
+            "give the values of batch once",
+        ),
+        (
+            ("energy", "bert_base", "--batch", "1,2", "--axis", "tokens=8,16"),
+            "energy measures one curve",
+        ),
+        (
+            ("memory", "bert_base", "--batch", "1,2", "--axis", "tokens=8,16"),
+            "memory measures one curve",
+        ),
         (("memory", "alexnet", "--memory-limit", "much"), "--memory-limit much"),
         (("confirm", "mine", "--experiments", "0"), "no time is left"),
         (("diagnose", "alexnet", "--device", "cuda:99"), "doctor"),
@@ -234,12 +296,16 @@ def test_bad_input_is_exit_code_2_with_words(recorded, workplace, command, argum
 
 
 def test_an_input_the_model_cannot_take_is_said(workplace, command):
-    done = command("diagnose", "my_model:small", "--input-shape", "5,16,16", "-o", "bad", cwd=workplace, code=2)
+    done = command(
+        "diagnose", "my_model:small", "--input-shape", "5,16,16", "-o", "bad", cwd=workplace, code=2
+    )
     assert "--input-shape" in done.stderr
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_keeps_what_is_whole_and_answers_from_it(workplace, command, monkeypatch, name, code):
+def test_a_signal_keeps_what_is_whole_and_answers_from_it(
+    workplace, command, monkeypatch, name, code
+):
     """The fifth visit is the second of the second round. `timeout` sends its signal twice."""
     written, write = [], RecordingWriter.write
 
@@ -265,7 +331,9 @@ def test_a_signal_keeps_what_is_whole_and_answers_from_it(workplace, command, mo
     assert "not complete (status: interrupted)" in done.stdout
 
 
-def test_an_interrupt_that_a_library_makes_an_error_of_its_own_ends_the_command_too(monkeypatch, capsys):
+def test_an_interrupt_that_a_library_makes_an_error_of_its_own_ends_the_command_too(
+    monkeypatch, capsys
+):
     """NumPy raises a TypeError where it comes while values are compared."""
 
     def interrupted(_):
@@ -281,7 +349,18 @@ def test_an_interrupt_that_a_library_makes_an_error_of_its_own_ends_the_command_
 
 def test_confirm_goes_on_after_a_kill(workplace, command):
     """A visit that was being written is removed, the whole ones stay, and experiments are made on them."""
-    command("diagnose", *MODEL, "--batch", "1,2", "--experiments", "0", "-o", "killed", cwd=workplace, code=0)
+    command(
+        "diagnose",
+        *MODEL,
+        "--batch",
+        "1,2",
+        "--experiments",
+        "0",
+        "-o",
+        "killed",
+        cwd=workplace,
+        code=0,
+    )
     path = Path(workplace, "killed")
     meta = json.loads((path / "recording.json").read_text())
     (path / "recording.json").write_text(json.dumps({**meta, "status": "recording"}))
@@ -306,7 +385,9 @@ def test_help_imports_nothing_heavy(tmp_path):
         "heavy = {'torch', 'numpy', 'pandas', 'pyarrow', 'duckdb', 'rich', 'scipy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     for name in COMMANDS:
         assert name in done.stdout
@@ -324,8 +405,12 @@ def test_the_process_of_a_command_that_reads_starts_and_ends_sooner(name, spared
         "variables = {'OPENBLAS_NUM_THREADS', 'ARROW_DEFAULT_MEMORY_POOL'} & set(os.environ)\n"
         f"assert (not gc.isenabled(), len(variables)) == ({spared}, {2 * spared}), variables"
     )
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("OPENBLAS", "ARROW"))}
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(("OPENBLAS", "ARROW"))
+    }
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, capture_output=True
+    )
 
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "published" / "k40m_training.csv"
@@ -339,7 +424,9 @@ def test_a_table_of_times_is_imported_and_explained(tmp_path, command):
     assert max(map(len, out.splitlines())) <= 80
     one = ("--problem", "alexnet paddle", "--json")
     (only,) = json.loads(command("explain", "table", *one, cwd=tmp_path).stdout)["series"]
-    assert [f["verdict"] for f in only["findings"] if f["shown"]["kind"] == "excess"][-1] == "anomaly"
+    assert [f["verdict"] for f in only["findings"] if f["shown"]["kind"] == "excess"][
+        -1
+    ] == "anomaly"
     nothing = command("explain", "table", "--problem", "vgg", cwd=tmp_path)
     assert nothing.returncode == 2
     assert "no problem or device" in nothing.stderr
@@ -364,13 +451,17 @@ def test_too_small_an_address_space_is_refused_and_not_waited_in_for_ever():
     """OpenBLAS tried again and again to get memory while scipy was imported."""
     program = "import resource; resource.setrlimit(resource.RLIMIT_AS, (320_000_000,) * 2)\n"
     program += "import sys; from curvescope.cli import main; sys.exit(main(['runs']))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 2
     assert "Out of memory" in done.stderr
 
 
 @pytest.mark.parametrize("early", [False, True], ids=["in time", "while it is started again"])
-def test_an_interrupt_that_the_interpreter_swallows_still_ends_the_command(monkeypatch, capsys, early):
+def test_an_interrupt_that_the_interpreter_swallows_still_ends_the_command(
+    monkeypatch, capsys, early
+):
     start, moments = cli._thread.start_new_thread, iter([early])
 
     def start_thread(*arguments):

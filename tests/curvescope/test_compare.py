@@ -26,7 +26,14 @@ def runs(tmp_path_factory):
     write_planted(folder / "again", "unexplained", seed=2)
     write_planted(folder / "slow", "unexplained", seed=3, change=slower(1.12))
     v100 = {"name": "Tesla V100-SXM2-16GB", "kind": "cuda"}
-    write_planted(folder / "v100", "algorithm switch", seed=4, device=v100, precision="tf32", change=slower(0.5))
+    write_planted(
+        folder / "v100",
+        "algorithm switch",
+        seed=4,
+        device=v100,
+        precision="tf32",
+        change=slower(0.5),
+    )
     return folder
 
 
@@ -105,14 +112,19 @@ def test_without_a_common_batch_size_it_says_so(runs, tmp_path, refusal_of):
     assert "No batch size is common" in refusal_of("compare", runs / "base", tmp_path / "other")
 
 
-def test_two_imported_profiles_of_different_generations_align_by_kernel_family(tmp_path, document_of):
+def test_two_imported_profiles_of_different_generations_align_by_kernel_family(
+    tmp_path, document_of
+):
     """nvprof on Pascal (CUDA sample of convolution by FFT) and on Maxwell (TensorFlow): one step each, no interval."""
     pascal, maxwell = "magus_gtx1080ti_convolutionFFT2D_trace.csv", "syed-ahmed_tf_out.nvvp.gz"
     for name in (pascal, maxwell):
         assert main(["import", str(PROFILES / name), "-o", str(tmp_path / name)]) == 0
     document = document_of("compare", str(tmp_path / pascal), str(tmp_path / maxwell))
     assert document["by"] == "family"
-    assert [r["device"] for r in document["recordings"]] == ["GeForce GTX 1080 Ti", "GeForce GTX TITAN X"]
+    assert [r["device"] for r in document["recordings"]] == [
+        "GeForce GTX 1080 Ti",
+        "GeForce GTX TITAN X",
+    ]
     assert all(r["profiled_steps_only"] for r in document["recordings"])
     rows = {row["label"]: row for row in document["rows"]}
     assert all(time > 0 for time in rows["copy and layout"]["times_ms"])
@@ -165,8 +177,12 @@ def test_recordings_compare_themselves_by_batch_size_and_by_row(runs, document_o
     steps = base.compare(slow, by="batch")
     document = document_of("compare", runs / "base", runs / "slow")
     assert steps["label"].tolist() == [line["label"] for line in document["steps"]]
-    assert steps["speedup"].tolist() == [line["changes"][0]["speedup"] for line in document["steps"]]
-    assert (steps["time_ms"] / steps["other_ms"]).tolist() == pytest.approx(steps["speedup"].tolist())
+    assert steps["speedup"].tolist() == [
+        line["changes"][0]["speedup"] for line in document["steps"]
+    ]
+    assert (steps["time_ms"] / steps["other_ms"]).tolist() == pytest.approx(
+        steps["speedup"].tolist()
+    )
     assert steps["real"].all()
     rows = base.compare(slow)
     assert rows["label"].tolist() == [line["label"] for line in document["rows"]]
@@ -179,15 +195,26 @@ def test_recordings_compare_themselves_by_batch_size_and_by_row(runs, document_o
         (["RUN"], "Name two recordings or more"),
         (["RUN", "RUN", "--step", "step.py:make_step"], "--step: only with --measure"),
         (["RUN", "RUN", "--batch", "1,2"], "--batch 1,2: name one batch size"),
-        (["--measure", "base=.", "--step", "step.py:make_step"], "takes two versions or more with different names"),
-        (["--measure", "a=.", "a=.", "--step", "step.py:make_step"], "takes two versions or more with different names"),
+        (
+            ["--measure", "base=.", "--step", "step.py:make_step"],
+            "takes two versions or more with different names",
+        ),
+        (
+            ["--measure", "a=.", "a=.", "--step", "step.py:make_step"],
+            "takes two versions or more with different names",
+        ),
         (["--measure", "a=.", "b=."], "and --step"),
-        (["--measure", "a=.", "b=nowhere", "--step", "step.py:make_step", "--device", "cpu"], "no such revision"),
+        (
+            ["--measure", "a=.", "b=nowhere", "--step", "step.py:make_step", "--device", "cpu"],
+            "no such revision",
+        ),
     ],
 )
 def test_what_compare_needs_is_said(arguments, message, runs, tmp_path, monkeypatch, refusal_of):
     monkeypatch.chdir(tmp_path)
-    assert message in refusal_of("compare", *(runs / "base" if one == "RUN" else one for one in arguments))
+    assert message in refusal_of(
+        "compare", *(runs / "base" if one == "RUN" else one for one in arguments)
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -198,13 +225,17 @@ def make_step(batch):
 
 
 @pytest.mark.slow
-def test_a_version_that_does_three_times_the_work_fails_and_the_same_twice_passes(tmp_path, monkeypatch, document_of):
+def test_a_version_that_does_three_times_the_work_fails_and_the_same_twice_passes(
+    tmp_path, monkeypatch, document_of
+):
     monkeypatch.chdir(tmp_path)
     for name, work in (("base", 100_000), ("same", 100_000), ("slow", 300_000)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "step.py").write_text(STEP.format(work=work))
     command = ("compare", "--step", "step.py:make_step", "--fail-over", "50%")
-    (line,) = document_of(*command, "--measure", "base=base", "same=same", "head=slow", code=1)["steps"]
+    (line,) = document_of(*command, "--measure", "base=base", "same=same", "head=slow", code=1)[
+        "steps"
+    ]
     same, slow = line["changes"]
     assert 1 / slow["speedup"] == pytest.approx(3, rel=0.3)
     assert same["speedup"] > 1 / 1.5  # a growth that does not fail

@@ -16,7 +16,11 @@ def completions(script, words):
     $function curvescope '{words[-1]}' '{words[-2]}' 2>/dev/null
     printf '%s\\n' "${{COMPREPLY[@]}}"
     """
-    return set(subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(
+            ["bash", "-c", asked], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 @pytest.fixture(scope="module")

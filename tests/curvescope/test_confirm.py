@@ -14,15 +14,25 @@ from curvescope.experiments.confirming import confirm
 from curvescope.experiments.replay import run as term_runner
 from curvescope.profiling.measure.loop import Progress
 from curvescope.profiling.measure.machine import describe_machine
-from curvescope.profiling.recording.experiments import Experiment, Scope, Stage, experiments_of, record_experiment
+from curvescope.profiling.recording.experiments import (
+    Experiment,
+    Scope,
+    Stage,
+    experiments_of,
+    record_experiment,
+)
 from curvescope.profiling.recording.store import RecordingWriter, Status, open_recording
 
 from .recordings import write_planted
 
 OF_EXCESS = {"functional": ((4, -2.0), (8, 1.0)), "functional_kind": "excess", "batches": (4, 8)}
-ALONE = Experiment(number=0, stage=Stage.ALONE, scope=Scope.TERM, layer="fc6", phase="forward", **OF_EXCESS)
+ALONE = Experiment(
+    number=0, stage=Stage.ALONE, scope=Scope.TERM, layer="fc6", phase="forward", **OF_EXCESS
+)
 SCREEN = replace(ALONE, number=1, stage=Stage.SCREEN, factors=("onednn", "other_layout"))
-REMEDY = Experiment(number=2, stage=Stage.REMEDY, scope=Scope.STEP, factors=("no_onednn",), **OF_EXCESS)
+REMEDY = Experiment(
+    number=2, stage=Stage.REMEDY, scope=Scope.STEP, factors=("no_onednn",), **OF_EXCESS
+)
 PLANNED = (ALONE, SCREEN, REMEDY)
 
 
@@ -51,10 +61,14 @@ class Fakes:
 
     def plan(self, recording, left_s, diagnosis, _):
         self.left_s.append(left_s)
-        assert [one.experiment for one in diagnosis.outcomes] == [one.experiment for one in measurements(recording)]
+        assert [one.experiment for one in diagnosis.outcomes] == [
+            one.experiment for one in measurements(recording)
+        ]
         made = experiments_of(recording.meta)
         assert recording.count_rows("experiments") == len(recording.frame("experiments"))
-        return next((one for one in PLANNED if one.number not in {other.number for other in made}), None)
+        return next(
+            (one for one in PLANNED if one.number not in {other.number for other in made}), None
+        )
 
     def run(self, scope):
         def runner(recording, experiment, writer, watch):
@@ -62,7 +76,13 @@ class Fakes:
             assert watch.clock_s() == self.now_s
             self.now_s += 10
             watch.report(Progress(3.0, 10.0, "round 1, batch 4"))
-            run = {"experiment": experiment.number, "batch": 4, "round": 0, "index": 0, "duration_ns": 5}
+            run = {
+                "experiment": experiment.number,
+                "batch": 4,
+                "round": 0,
+                "index": 0,
+                "duration_ns": 5,
+            }
             writer.write("experiments", {name: [value] for name, value in run.items()})
             if experiment.number in self.error:
                 raise self.error[experiment.number]
@@ -79,7 +99,11 @@ def fakes(monkeypatch):
 def test_experiments_run_until_none_is_left_and_the_recording_keeps_what_it_had(path, fakes):
     before, reports = open_recording(path), []
     found = confirm(before, 60, reports.append, fakes.clock_s)
-    assert [(one.number, one.done) for one in experiments_of(found.meta)] == [(0, True), (1, True), (2, True)]
+    assert [(one.number, one.done) for one in experiments_of(found.meta)] == [
+        (0, True),
+        (1, True),
+        (2, True),
+    ]
     assert found.frame("experiments")["experiment"].tolist() == [0, 1, 2]
     assert found.meta["status"] == Status.COMPLETE
     assert found.frame("steps").equals(before.frame("steps"))
@@ -91,7 +115,9 @@ def test_experiments_run_until_none_is_left_and_the_recording_keeps_what_it_had(
 
 def test_no_experiment_starts_after_the_time_limit_and_a_later_call_continues(path, fakes):
     assert len(experiments_of(confirm(path, 15, clock_s=fakes.clock_s).meta)) == 2
-    assert [one.number for one in experiments_of(confirm(path, 60, clock_s=fakes.clock_s).meta)] == [0, 1, 2]
+    assert [
+        one.number for one in experiments_of(confirm(path, 60, clock_s=fakes.clock_s).meta)
+    ] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +151,9 @@ def test_another_machine_is_refused_and_other_versions_are_noted(tmp_path, path,
     with pytest.raises(CurvescopeError, match=r"another device \(name: another CPU there, "):
         confirm(other, 60, clock_s=fakes.clock_s)
     for number, nothing in enumerate((None, {}, {"kind": "cpu"})):
-        of_none = write_planted(tmp_path / f"{number}", **{**here, "device": nothing}, torch_device="cpu")
+        of_none = write_planted(
+            tmp_path / f"{number}", **{**here, "device": nothing}, torch_device="cpu"
+        )
         with pytest.raises(CurvescopeError, match="does not say on which device it was made"):
             confirm(of_none, 60, clock_s=fakes.clock_s)
     with RecordingWriter.extend(path) as writer:
@@ -139,9 +167,15 @@ def test_another_machine_is_refused_and_other_versions_are_noted(tmp_path, path,
     [
         ({"recording_type": "model"}, "is modelled: nothing ran"),
         ({"recording_type": "table"}, "is no recording of a sweep"),
-        ({"imported_from": "nvprof"}, "was imported from nvprof, which does not name the operators"),
+        (
+            {"imported_from": "nvprof"},
+            "was imported from nvprof, which does not name the operators",
+        ),
         ({}, "does not say how to run its steps again"),
-        ({"torch_device": "cuda:0", "device": {"kind": "cuda", "name": "No such GPU"}}, "another device"),
+        (
+            {"torch_device": "cuda:0", "device": {"kind": "cuda", "name": "No such GPU"}},
+            "another device",
+        ),
     ],
 )
 def test_what_cannot_run_again_is_said(tmp_path, refusal_of, meta, message):
@@ -153,7 +187,9 @@ def test_what_cannot_run_again_is_said(tmp_path, refusal_of, meta, message):
     assert (path / "recording.json").read_bytes() == before
 
 
-@pytest.mark.parametrize(("options", "time"), [(["--experiments", "2m"], "2.0 minutes"), ([], "90 s")])
+@pytest.mark.parametrize(
+    ("options", "time"), [(["--experiments", "2m"], "2.0 minutes"), ([], "90 s")]
+)
 def test_the_command_says_its_time_and_prints_the_diagnosis(path, fakes, capsys, options, time):
     assert curvescope.cli.main(["confirm", str(path), *options, "--json"]) == 0
     printed = capsys.readouterr()
@@ -163,7 +199,14 @@ def test_the_command_says_its_time_and_prints_the_diagnosis(path, fakes, capsys,
 
 
 def test_durations_are_parsed_once():
-    for text, seconds in {"60s": 60, "2m": 120, "1.5 min": 90, "0": 0, "45": 45, "1h": 3600}.items():
+    for text, seconds in {
+        "60s": 60,
+        "2m": 120,
+        "1.5 min": 90,
+        "0": 0,
+        "45": 45,
+        "1h": 3600,
+    }.items():
         assert parse_duration("--x", text) == seconds
     for wrong in ("", "m", "-3s", "3 days", "nan", "1e3"):
         with pytest.raises(CurvescopeError, match="a duration"):

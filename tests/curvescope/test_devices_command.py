@@ -1,6 +1,8 @@
 def test_every_gpu_is_listed_with_its_peaks(document_of):
     listed = {d["key"]: d for d in document_of("devices")["devices"]}
-    assert {"k40", "titanx_maxwell", "gtx1080", "titanx_pascal", "p100", "v100", "h200"} <= set(listed)
+    assert {"k40", "titanx_maxwell", "gtx1080", "titanx_pascal", "p100", "v100", "h200"} <= set(
+        listed
+    )
     assert listed["h200"]["peak_flops_per_s_base"] is None  # nobody published that clock
 
 

@@ -44,7 +44,16 @@ def test_a_function_that_takes_no_batch_is_refused_and_leaves_no_folder(step_fil
 
 def test_a_step_that_exits_says_so(step_file, command, tmp_path):
     """The command ended with the step's exit code, and without a word."""
-    words = ("diagnose", "--step", "train.py:make_step", "--quick", "--batch", "1,2", "--experiments", "0")
+    words = (
+        "diagnose",
+        "--step",
+        "train.py:make_step",
+        "--quick",
+        "--batch",
+        "1,2",
+        "--experiments",
+        "0",
+    )
     done = command(*words, cwd=tmp_path, code=2)
     assert "call 1 of the step raised SystemExit: 3 (train.py, line 6)" in done.stderr
 
@@ -52,7 +61,9 @@ def test_a_step_that_exits_says_so(step_file, command, tmp_path):
 def test_output_that_is_cut_off_is_no_failed_check():
     """`curvescope explain RUN | head` ended with exit code 1."""
     command = [sys.executable, "-m", "curvescope", "explain", str(EXAMPLE), "--all"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+    ) as process:
         process.stdout.read(1)
         process.stdout.close()
         errors = process.stderr.read().decode()

@@ -21,7 +21,9 @@ JUMP, BEND = excess(4, 8), bend(4, 8, 16)
 
 def curve_with(value_ms, half_ms, p=0.5, functional=BEND):
     """A curve of 10, 20, 40 and 80 ms with one finding; 5 % of the step are 4 ms at 16."""
-    points = tuple(Point(batch, Estimate(5.0 * batch, 1.0, 99.0, 0.0), 0.1, 9, 9) for batch in BATCHES)
+    points = tuple(
+        Point(batch, Estimate(5.0 * batch, 1.0, 99.0, 0.0), 0.1, 9, 9) for batch in BATCHES
+    )
     curve = Curve(points=points, replicates_ms=np.empty((0, 4)), rounds=9, statistic="median")
     value = Estimate(value_ms, value_ms - half_ms, value_ms + half_ms, p)
     return curve, (Finding(functional, value, functional, value, p, FindingVerdict.NOISE),)
@@ -32,8 +34,12 @@ DECIDED = curve_with(0.0, 1.0)
 
 def diagnosis(*functionals, half_ms=1.5):
     """A diagnosis with these anomalies; the open terms are 1 ms with such an interval."""
-    shares = [SimpleNamespace(value=Estimate(1.0, 1.0 - half_ms, 1.0 + half_ms, 0.5))] if half_ms else []
-    return SimpleNamespace(explanations=tuple(SimpleNamespace(functional=f) for f in functionals), shares=shares)
+    shares = (
+        [SimpleNamespace(value=Estimate(1.0, 1.0 - half_ms, 1.0 + half_ms, 0.5))] if half_ms else []
+    )
+    return SimpleNamespace(
+        explanations=tuple(SimpleNamespace(functional=f) for f in functionals), shares=shares
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +55,9 @@ def visited(rule, round_, elapsed_s, step_ms=50.0):
     """The batch sizes of a round whose visits take a second each; None for the end of the sweep."""
     rows = [{"batch": batch, "profiled": False, "duration_ns": step_ms * 1e6} for batch in BATCHES]
     visit_s = dict.fromkeys(BATCHES, 1.0)
-    look = Look(round_=round_, elapsed_s=elapsed_s, conditions=BATCHES, visit_s=visit_s, rows=lambda: rows)
+    look = Look(
+        round_=round_, elapsed_s=elapsed_s, conditions=BATCHES, visit_s=visit_s, rows=lambda: rows
+    )
     chosen = rule.next_round(look)
     return None if chosen is None else set(chosen)
 
@@ -60,7 +68,11 @@ def visited(rule, round_, elapsed_s, step_ms=50.0):
         (curve_with(30.0, 9.0, p=0.001), 24.0, "an anomaly at the level of a look"),
         (curve_with(1.0, 2.5), 24.0, "no effect of 5 %, by its interval"),
         (curve_with(-50.0, 60.0, functional=excess(8, 16)), 24.0, None),  # it reaches 10 ms
-        (curve_with(-50.0, 52.0, functional=excess(8, 16)), 24.0, "a negative excess is no anomaly"),
+        (
+            curve_with(-50.0, 52.0, functional=excess(8, 16)),
+            24.0,
+            "a negative excess is no anomaly",
+        ),
         (curve_with(30.0, 9.0, p=0.02), 24.0, None),  # an anomaly at the end
         (curve_with(1.0, 40.0), 24.0, None),  # 1 ± 20 ms in four times as many rounds
         (curve_with(1.0, 40.0), 76.0, "1 ± 28 ms in twice as many"),
@@ -84,8 +96,12 @@ def test_the_least_rounds_are_made_whatever_is_decided():
 
 def test_a_decided_curve_gives_rounds_to_the_first_anomaly_while_its_terms_are_open():
     assert visited(rule_of(found=lambda: diagnosis(JUMP, BEND)), 6, 88.0) == {4, 8}
-    assert visited(rule_of(found=lambda: diagnosis(JUMP, half_ms=9.0)), 6, 88.0) is None  # nor will they be decided
-    assert visited(rule_of(found=lambda: diagnosis(JUMP, half_ms=0.0)), 6, 88.0) is None  # none is open
+    assert (
+        visited(rule_of(found=lambda: diagnosis(JUMP, half_ms=9.0)), 6, 88.0) is None
+    )  # nor will they be decided
+    assert (
+        visited(rule_of(found=lambda: diagnosis(JUMP, half_ms=0.0)), 6, 88.0) is None
+    )  # none is open
 
 
 def test_looks_come_with_half_as_many_rounds_more():
@@ -111,7 +127,8 @@ def test_a_recording_that_cannot_be_diagnosed_yet_gets_complete_rounds():
 
 
 @pytest.mark.parametrize(
-    ("name", "is_focused"), [("default", True), ("quick", True), ("addfor", False), ("dlperf", False)]
+    ("name", "is_focused"),
+    [("default", True), ("quick", True), ("addfor", False), ("dlperf", False)],
 )
 def test_rounds_of_a_published_protocol_stay_complete(tmp_path, name, is_focused):
     assert isinstance(focused(get_protocol(name), tmp_path), Focused) is is_focused

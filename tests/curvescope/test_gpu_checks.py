@@ -60,8 +60,13 @@ def test_a_card_that_works_has_a_line_for_each_thing(card):
         "whether clocks are locked is not reported by any driver"
     )
     assert lines["profiling permission"].detail == "all users (RmProfilingAdminOnly: 0)"
-    assert lines["libcupti"].detail == "/usr/lib/libcupti.so.13, API version 130000: fits the driver"
-    assert lines["collector self-test"].detail == "1000 of 1000 kernels recorded, 1000 with geometry, 0.25 s"
+    assert (
+        lines["libcupti"].detail == "/usr/lib/libcupti.so.13, API version 130000: fits the driver"
+    )
+    assert (
+        lines["collector self-test"].detail
+        == "1000 of 1000 kernels recorded, 1000 with geometry, 0.25 s"
+    )
     assert lines["counters"].detail == "CUPTI counted 10 of 10 kernels in the process itself"
 
 
@@ -108,7 +113,15 @@ def test_a_card_that_does_not_admit_several_processes_is_a_fault(card, monkeypat
 
 
 def test_a_collector_that_records_nothing_is_a_fault_with_its_reason(card, monkeypatch):
-    refused = SelfTest(1000, 0, 0, 0.25, "cuptiSubscribe: CUPTI_ERROR_UNKNOWN (999)", "/usr/lib/libcupti.so.13", 130000)
+    refused = SelfTest(
+        1000,
+        0,
+        0,
+        0.25,
+        "cuptiSubscribe: CUPTI_ERROR_UNKNOWN (999)",
+        "/usr/lib/libcupti.so.13",
+        130000,
+    )
     monkeypatch.setattr(self_test, "run_self_test", lambda: refused)
     lines = card()
     assert not lines["libcupti"].found
@@ -118,7 +131,9 @@ def test_a_collector_that_records_nothing_is_a_fault_with_its_reason(card, monke
 
 def test_counters_that_cannot_be_read_in_the_process_name_what_counts_instead(card, monkeypatch):
     def refuse(path):
-        raise BackendMissingError("cuptiRangeProfilerEnable: only administrators may read performance counters.")
+        raise BackendMissingError(
+            "cuptiRangeProfilerEnable: only administrators may read performance counters."
+        )
 
     monkeypatch.setattr(self_test, "run_counter_test", refuse)
     check = card()["counters"]
@@ -130,9 +145,18 @@ def test_counters_that_cannot_be_read_in_the_process_name_what_counts_instead(ca
 @pytest.mark.parametrize(
     ("said", "version"),
     [
-        ("Copyright (c) 2018-2025\nVersion 2025.3.1.0 (build 36398880) (public-release)", "version 2025.3.1.0"),
-        ("NVIDIA Nsight Systems version 2024.6.2.225-246235244400v0", "version 2024.6.2.225-246235244400v0"),
-        ("Cuda compilation tools, release 13.0, V13.0.85\nBuild cuda_13.0.r13.0/compiler", "version 13.0"),
+        (
+            "Copyright (c) 2018-2025\nVersion 2025.3.1.0 (build 36398880) (public-release)",
+            "version 2025.3.1.0",
+        ),
+        (
+            "NVIDIA Nsight Systems version 2024.6.2.225-246235244400v0",
+            "version 2024.6.2.225-246235244400v0",
+        ),
+        (
+            "Cuda compilation tools, release 13.0, V13.0.85\nBuild cuda_13.0.r13.0/compiler",
+            "version 13.0",
+        ),
         ("", "version unknown"),
     ],
 )

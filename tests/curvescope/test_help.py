@@ -17,7 +17,9 @@ def test_the_first_page_names_every_command_once_by_job(command, tmp_path):
     assert max(map(len, text.splitlines())) <= 80
     for job, commands in JOBS.items():
         section = text.partition(f"\n{job}:\n")[2].partition("\n\n")[0]
-        assert [line.split()[0] for line in section.splitlines() if line[2] != " "] == [one.name for one in commands]
+        assert [line.split()[0] for line in section.splitlines() if line[2] != " "] == [
+            one.name for one in commands
+        ]
     assert all(f"  {name} " in command("bench", "--help", cwd=tmp_path).stdout for name in BENCHES)
 
 
@@ -34,9 +36,22 @@ def test_no_list_of_options_is_long_without_groups(name, command, tmp_path):
 
 def test_groups_say_what_how_long_and_where_output_goes(command, tmp_path):
     text = command("diagnose", "--help", cwd=tmp_path).stdout
-    titles = [line[:-1] for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert titles == ["arguments", "what to measure", "where it runs", "how long and how exactly", "output"]
-    assert text.index("where it runs:") < text.index("--device") < text.index("how exactly:") < text.index("--json")
+    titles = [
+        line[:-1] for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")
+    ]
+    assert titles == [
+        "arguments",
+        "what to measure",
+        "where it runs",
+        "how long and how exactly",
+        "output",
+    ]
+    assert (
+        text.index("where it runs:")
+        < text.index("--device")
+        < text.index("how exactly:")
+        < text.index("--json")
+    )
 
 
 def test_a_wrong_option_gets_one_line_of_usage(command, tmp_path):

@@ -29,7 +29,18 @@ KINDS = {
     "compile": {"compile"},
     **{
         name: {"bench"}
-        for name in ("gemm", "conv", "attention", "operators", "memory", "latency", "launch", "transfer", "peak", "all")
+        for name in (
+            "gemm",
+            "conv",
+            "attention",
+            "operators",
+            "memory",
+            "latency",
+            "launch",
+            "transfer",
+            "peak",
+            "all",
+        )
     },
 }
 
@@ -43,7 +54,9 @@ def with_json():
 
 def test_every_command_with_json_has_documents_and_no_document_is_without_a_command():
     printed = [KINDS.get(command, {command}) for command in with_json()]
-    assert {f"curvescope.{kind}/1" for kind in set().union(*printed)} == set(map(kind_of, DOCUMENTS))
+    assert {f"curvescope.{kind}/1" for kind in set().union(*printed)} == set(
+        map(kind_of, DOCUMENTS)
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,9 +75,13 @@ def test_every_command_with_json_has_documents_and_no_document_is_without_a_comm
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_document_names_its_kind_and_fits_the_schema(modelled, arguments, kind, monkeypatch, document_of):
+def test_a_document_names_its_kind_and_fits_the_schema(
+    modelled, arguments, kind, monkeypatch, document_of
+):
     monkeypatch.chdir(modelled)
-    monkeypatch.setattr("curvescope.profiling.workload.networks.names", lambda: ["alexnet"])  # all take seconds
+    monkeypatch.setattr(
+        "curvescope.profiling.workload.networks.names", lambda: ["alexnet"]
+    )  # all take seconds
     document = document_of(*arguments)
     assert document["schema"] == f"curvescope.{kind}/1"
     jsonschema.Draft202012Validator(document_schema()).validate(document)

@@ -16,7 +16,9 @@ def result(problem, visits, median_ns):
 
 
 def test_results_so_far_stand_under_what_runs():
-    shown = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None, legacy_windows=False)
+    shown = Console(
+        file=io.StringIO(), force_terminal=True, width=80, color_system=None, legacy_windows=False
+    )
     now_s = [0.0]
     with LiveResults(2, 10.0, shown, lambda: now_s[0]) as live:
         live.begin()

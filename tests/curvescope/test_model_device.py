@@ -47,8 +47,13 @@ def test_what_if_the_card_had_more_memory_or_sms(modelled, tmp_path, document_of
     times_ms, names = {}, {}
     for facts in ("", "memory_bytes=12GiB", "sm_count=40"):
         document = modelled(*command, *(["--what-if", facts] if facts else []), to=f"run {facts}")
-        times_ms[facts], names[facts] = document["curve"][0]["time_ms"]["value"], document["device"]["name"]
-    assert times_ms["sm_count=40"] < 0.7 * times_ms[""] < times_ms["memory_bytes=12GiB"] < times_ms[""]
+        times_ms[facts], names[facts] = (
+            document["curve"][0]["time_ms"]["value"],
+            document["device"]["name"],
+        )
+    assert (
+        times_ms["sm_count=40"] < 0.7 * times_ms[""] < times_ms["memory_bytes=12GiB"] < times_ms[""]
+    )
     assert names["sm_count=40"].endswith("torch rules, what if sm_count were 40)")
     (compute, *_) = document_of("roofline", tmp_path / "run sm_count=40")["roofs"]
     assert compute["per_s"] == pytest.approx(2 * 8.87e12, rel=0.01)
@@ -56,7 +61,9 @@ def test_what_if_the_card_had_more_memory_or_sms(modelled, tmp_path, document_of
 
 @pytest.mark.parametrize("facts", ["cores=3", "sm_count", "sm_count=many", "=4"])
 def test_what_if_needs_facts_of_the_gpu(facts, refusal_of):
-    assert facts.partition("=")[0] in refusal_of("model", "vgg_a", "--device", "gtx1080", "--what-if", facts)
+    assert facts.partition("=")[0] in refusal_of(
+        "model", "vgg_a", "--device", "gtx1080", "--what-if", facts
+    )
 
 
 GPUS = ("k40", "titanx_maxwell", "gtx1080", "titanx_pascal", "p100", "v100", "h200")
@@ -74,7 +81,9 @@ def test_every_network_is_modelled_and_every_gpu(device, tmp_path):
 
 
 def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(tmp_path, refusal_of):
-    message = refusal_of("model", "vgg16", "--device", "gtx1080", "--batch", "32..256", "-o", tmp_path / "run")
+    message = refusal_of(
+        "model", "vgg16", "--device", "gtx1080", "--batch", "32..256", "-o", tmp_path / "run"
+    )
     assert "vgg16 at batch 128 needs" in message
     assert "64 is the largest that fits" in message
     assert not (tmp_path / "run").exists()

@@ -27,7 +27,9 @@ STORED = sorted(
 )
 
 
-@pytest.fixture(scope="module", params=[*STORED, None], ids=lambda path: path.name if path else "planted")
+@pytest.fixture(
+    scope="module", params=[*STORED, None], ids=lambda path: path.name if path else "planted"
+)
 def recording(request, tmp_path_factory):
     """A stored recording with experiments, or a planted one."""
     return request.param or write_tested(tmp_path_factory.mktemp("verdict") / "tested")
@@ -57,15 +59,24 @@ def test_every_view_has_the_verdict_of_the_experiment(recording, tmp_path, capsy
     views = [document["answers"], page]
     compared = 0
     for answers in views:
-        for factor in (one for answer in answers for term in answer["evidence"] for one in term["factors"]):
+        for factor in (
+            one for answer in answers for term in answer["evidence"] for one in term["factors"]
+        ):
             assert said(factor) == decided[key(factor)]
             compared += 1
     assert compared > 4
     # The objects: those of the answers, from which text and notebook are drawn, and those of the plan.
     objects = {id(one) for one in found.outcomes}
-    assert all(id(one) in objects for answer in found.answers for term in answer.evidence for one in term.factors)
+    assert all(
+        id(one) in objects
+        for answer in found.answers
+        for term in answer.evidence
+        for one in term.factors
+    )
     known = _known(open_recording(recording), 60.0, found)
-    cases = [TermCase(known, *target, share) for target in known.targets for share in (*target[1], None)]
+    cases = [
+        TermCase(known, *target, share) for target in known.targets for share in (*target[1], None)
+    ]
     planned = [one for case in cases for one in case.outcomes]
     assert planned
     assert all(id(one) in objects for one in planned)

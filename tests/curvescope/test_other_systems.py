@@ -18,8 +18,27 @@ RECORDING = ROOT / "examples/recordings/alexnet-cpu"
 # Not on Windows; `sched_*` and `memfd_create` are not on macOS either. nvtx has no wheel for macOS.
 MODULES = ["fcntl", "grp", "nvtx", "pwd", "resource", "termios", "torch"]
 OF_OS = (
-    *("chown", "fchmod", "fork", "forkpty", "geteuid", "getgid", "getloadavg", "getpgid", "getuid", "killpg", "mkfifo"),
-    *("memfd_create", "nice", "posix_fadvise", "register_at_fork", "sched_getaffinity", "sched_setaffinity"),
+    *(
+        "chown",
+        "fchmod",
+        "fork",
+        "forkpty",
+        "geteuid",
+        "getgid",
+        "getloadavg",
+        "getpgid",
+        "getuid",
+        "killpg",
+        "mkfifo",
+    ),
+    *(
+        "memfd_create",
+        "nice",
+        "posix_fadvise",
+        "register_at_fork",
+        "sched_getaffinity",
+        "sched_setaffinity",
+    ),
     *("sched_setscheduler", "sysconf", "uname"),
 )
 OF_SIGNAL = ["SIGALRM", "SIGHUP", "SIGKILL", "SIGUSR1", "SIGUSR2"]
@@ -55,7 +74,9 @@ def elsewhere(tmp_path_factory):
         folder = tmp_path_factory.mktemp("elsewhere")
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-c", program]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=folder, env=environment, check=False
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.rpartition("\n ")[2]), done.stderr
 

@@ -64,7 +64,9 @@ def make_step(batch):
 def test_what_a_step_prints_leaves_the_document_whole_and_one_layer_is_known(command, tmp_path):
     (tmp_path / "prints.py").write_text(PRINTS)
     how = ("--batch", "1,2", *SHORT, *UNTESTED, "--json")
-    done = command("diagnose", "--step", "prints.py:make_step", *how, "-o", "run", cwd=tmp_path, code=0)
+    done = command(
+        "diagnose", "--step", "prints.py:make_step", *how, "-o", "run", cwd=tmp_path, code=0
+    )
     document = json.loads(done.stdout)
     assert document["notes"] == []
     assert "step" in done.stderr
@@ -74,7 +76,9 @@ def test_what_a_step_prints_leaves_the_document_whole_and_one_layer_is_known(com
 
 def test_a_script_with_loader_autocast_adamw_and_clipping_needs_only_make_step(command, workplace):
     how = ("--batch", "4,8", *SHORT, *UNTESTED)
-    done = command("diagnose", "--step", "train:make_step", *how, "-o", "loader", cwd=workplace, code=0)
+    done = command(
+        "diagnose", "--step", "train:make_step", *how, "-o", "loader", cwd=workplace, code=0
+    )
     assert "train:make_step, own step" in done.stdout
     recording = curvescope.open_recording(workplace / "loader")
     assert recording.meta["layer_classes"]["4"] == "Conv2d"
@@ -101,7 +105,9 @@ def grid(command, workplace):
     """Two axes, and their page in grid.html."""
     axes = ("--axis", "tokens=8,16", "--axis", "batch=1,2")
     how = (*axes, *SHORT, *UNTESTED, "--probe", "0")  # a probe that leaves the line joins the curve
-    done = command("diagnose", "--step", "tiny_lm:make_step", *how, "-o", "grid", cwd=workplace, code=0)
+    done = command(
+        "diagnose", "--step", "tiny_lm:make_step", *how, "-o", "grid", cwd=workplace, code=0
+    )
     command("report", "grid", "-o", "grid.html", cwd=workplace, code=0)
     return done
 
@@ -110,8 +116,14 @@ def test_two_axes_make_a_family_of_curves(grid, workplace):
     folders = sorted(path.name for path in (workplace / "grid").iterdir() if path.is_dir())
     assert folders == ["tiny_lm-make_step_own_batch1", "tiny_lm-make_step_own_batch2"]
     meta = curvescope.open_recording(workplace / "grid" / folders[1]).meta
-    assert (meta["axis"]["name"], meta["fixed"], meta["batches"]) == ("tokens", {"batch": 2}, [8, 16])
-    assert "columns are tokens, rows batch" in " ".join(grid.stdout.split())  # the name of a CPU may be long
+    assert (meta["axis"]["name"], meta["fixed"], meta["batches"]) == (
+        "tokens",
+        {"batch": 2},
+        [8, 16],
+    )
+    assert "columns are tokens, rows batch" in " ".join(
+        grid.stdout.split()
+    )  # the name of a CPU may be long
     assert "µs/(token·sample)" in grid.stdout
     page = (workplace / "grid.html").read_text()
     block = re.search(r'<script id="data" type="application/json">(.*?)</script>', page)
@@ -137,7 +149,9 @@ def test_isolated_processes_measure_an_own_step_too(command, workplace):
 
 
 def test_the_step_command_runs_an_own_step_in_ranges(command, workplace):
-    done = command("step", "--step", "tiny_lm:make_step", "--batch", "2", "--steps", "2", cwd=workplace, code=0)
+    done = command(
+        "step", "--step", "tiny_lm:make_step", "--batch", "2", "--steps", "2", cwd=workplace, code=0
+    )
     assert done.stdout.count("including ranges") == 2
 
 
@@ -147,14 +161,35 @@ def test_the_step_command_runs_an_own_step_in_ranges(command, workplace):
         (("--step", "tiny_lm"), "write package.module:make_step or path/to/file.py:make_step"),
         (("--step", "nowhere.py:make_step"), "no file nowhere.py"),
         (("--step", "tiny_lm:missing"), "has no function missing"),
-        (("--step", "tiny_lm:make_step", "alexnet"), "brings its own model, data and optimizer: omit a network"),
-        (("--step", "tiny_lm:make_step", "--compile", "--mode", "forward"), "omit --mode, --compile"),
-        (("--step", "tiny_lm:TinyConfig"), "TinyConfig(batch=1) returned a TinyConfig: return a function"),
-        (("--step", "tiny_lm:make_step", "--axis", "tokens"), "write a name and values, e.g. tokens=128..4096"),
+        (
+            ("--step", "tiny_lm:make_step", "alexnet"),
+            "brings its own model, data and optimizer: omit a network",
+        ),
+        (
+            ("--step", "tiny_lm:make_step", "--compile", "--mode", "forward"),
+            "omit --mode, --compile",
+        ),
+        (
+            ("--step", "tiny_lm:TinyConfig"),
+            "TinyConfig(batch=1) returned a TinyConfig: return a function",
+        ),
+        (
+            ("--step", "tiny_lm:make_step", "--axis", "tokens"),
+            "write a name and values, e.g. tokens=128..4096",
+        ),
         (("--step", "tiny_lm:make_step", "--axis", "tokens=0"), "values start at 1 and increase"),
-        (("--step", "tiny_lm:make_step", "--axis", "x=1,2", "--axis", "x=3"), "give the values of x once"),
-        (("--step", "tiny_lm:make_step", "--axis", "a=1,2", "--axis", "b=1,2", "--batch", "1,2"), "one is the curve"),
-        (("--step", "tiny_lm:make_step", "--axis", "width=1,2", "-o", "w"), "unexpected keyword argument 'width'"),
+        (
+            ("--step", "tiny_lm:make_step", "--axis", "x=1,2", "--axis", "x=3"),
+            "give the values of x once",
+        ),
+        (
+            ("--step", "tiny_lm:make_step", "--axis", "a=1,2", "--axis", "b=1,2", "--batch", "1,2"),
+            "one is the curve",
+        ),
+        (
+            ("--step", "tiny_lm:make_step", "--axis", "width=1,2", "-o", "w"),
+            "unexpected keyword argument 'width'",
+        ),
         (("alexnet", "--axis", "tokens=8,16"), "the axes of alexnet are batch; others need a step"),
     ],
 )
@@ -169,7 +204,9 @@ def test_diagnose_in_python_returns_the_diagnosis_that_explain_gives(tmp_path, c
     def make_step(batch):
         return lambda: sum(range(1000 * batch))
 
-    found = curvescope.diagnose(make_step, (1, 2, 4), protocol=protocol, output=tmp_path / "r", name="sums")
+    found = curvescope.diagnose(
+        make_step, (1, 2, 4), protocol=protocol, output=tmp_path / "r", name="sums"
+    )
     assert found.curve.conditions == (1, 2, 4)
     again = curvescope.explain(curvescope.open_recording(tmp_path / "r"))
     assert again.findings == found.findings

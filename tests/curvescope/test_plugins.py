@@ -21,7 +21,13 @@ else:
     import tomli as tomllib
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CACHES = (plugins.plugins, plugins.report_broken, devices._load, catalogue.weighing, catalogue.interventions)
+CACHES = (
+    plugins.plugins,
+    plugins.report_broken,
+    devices._load,
+    catalogue.weighing,
+    catalogue.interventions,
+)
 
 
 @pytest.fixture
@@ -36,7 +42,11 @@ def install(tmp_path, monkeypatch):
         info = site / f"{name.replace('-', '_')}-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        groups = [f"[{group}]\n{entry} = {value}" for group, es in entry_points.items() for entry, value in es.items()]
+        groups = [
+            f"[{group}]\n{entry} = {value}"
+            for group, es in entry_points.items()
+            for entry, value in es.items()
+        ]
         (info / "entry_points.txt").write_text("\n".join(groups))
         for path in modules:
             shutil.copy(path, site)
@@ -56,7 +66,9 @@ def example(install):
     def put(kind):
         folder = EXAMPLES / kind
         project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-        modules = [path for path in folder.iterdir() if path.name != "pyproject.toml" and path.is_file()]
+        modules = [
+            path for path in folder.iterdir() if path.name != "pyproject.toml" and path.is_file()
+        ]
         install(project["name"], project["entry-points"], modules)
 
     return put
@@ -71,7 +83,22 @@ def broken(install, tmp_path, group, source):
 def test_recorder(example, tmp_path, capfd):
     example("recorder")
     path = tmp_path / "r"
-    assert main(["record", "--with", "wall-time", "-o", str(path), "--", sys.executable, "-c", "print(7)"]) == 0
+    assert (
+        main(
+            [
+                "record",
+                "--with",
+                "wall-time",
+                "-o",
+                str(path),
+                "--",
+                sys.executable,
+                "-c",
+                "print(7)",
+            ]
+        )
+        == 0
+    )
     out, err = capfd.readouterr()
     assert out == "7\n" * 5
     assert "5 steps" in err
@@ -94,14 +121,19 @@ def test_reader(example, tmp_path, document_of):
     file.write_text("layer times in ms\nconv1 winograd 1.5\nfc1 gemm 0.5\n")
     assert main(["import", str(file), "-o", str(tmp_path / "r"), "--batch", "4"]) == 0
     broken_down = document_of("breakdown", tmp_path / "r")
-    assert {row["label"]: row["time_ms"] for row in broken_down["rows"] if row["time_ms"]} == {"conv1": 1.5, "fc1": 0.5}
+    assert {row["label"]: row["time_ms"] for row in broken_down["rows"] if row["time_ms"]} == {
+        "conv1": 1.5,
+        "fc1": 0.5,
+    }
 
 
 def test_reader_says_what_is_wrong_with_a_file(example, tmp_path, refusal_of):
     example("reader")
     file = tmp_path / "times.txt"
     file.write_text("layer times in ms\nconv1 winograd\n")
-    assert "line 2 is not LAYER KERNEL MILLISECONDS" in refusal_of("import", file, "-o", tmp_path / "r")
+    assert "line 2 is not LAYER KERNEL MILLISECONDS" in refusal_of(
+        "import", file, "-o", tmp_path / "r"
+    )
     assert not (tmp_path / "r").exists()
 
 
@@ -109,7 +141,9 @@ def test_device(example, document_of):
     example("device")
     (device,) = document_of("devices", "lab")["devices"]
     assert device["facts"]["memory_bytes_per_s"]["source"].startswith("measured in our laboratory")
-    assert device["peak_flops_per_s_base"] == 2 * 15 * 128 * 1506e6  # lanes of compute capability 6.1
+    assert (
+        device["peak_flops_per_s_base"] == 2 * 15 * 128 * 1506e6
+    )  # lanes of compute capability 6.1
 
 
 def test_a_plugin_does_not_replace_a_device_that_is_listed(install, tmp_path):
@@ -139,7 +173,10 @@ def test_cause(example, tmp_path, blocks_per_sample, claimed, text_of):
     [
         ("raise RuntimeError('no licence')", "it cannot be imported (RuntimeError: no licence)"),
         ("NAME = 'x'", "broken_plugin has no recognises and no read"),
-        ("NAME = 'x'\nread = None\ndef recognises(source): return 1 / 0", "recognises() failed (ZeroDivisionError"),
+        (
+            "NAME = 'x'\nread = None\ndef recognises(source): return 1 / 0",
+            "recognises() failed (ZeroDivisionError",
+        ),
     ],
 )
 def test_a_broken_reader_is_named_and_the_others_go_on(install, tmp_path, capsys, source, says):
@@ -181,11 +218,16 @@ def test_a_cause_names_its_experiment(install, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("intervention", "says"),
     [
-        ("Intervention(expected='It goes away.', term=('onednn',))", "another cause has its factors: onednn"),
+        (
+            "Intervention(expected='It goes away.', term=('onednn',))",
+            "another cause has its factors: onednn",
+        ),
         ("7", "INTERVENTION is no Intervention"),
     ],
 )
-def test_an_experiment_that_does_not_fit_is_named_and_left_out(install, tmp_path, capsys, intervention, says):
+def test_an_experiment_that_does_not_fit_is_named_and_left_out(
+    install, tmp_path, capsys, intervention, says
+):
     broken(install, tmp_path, plugins.CAUSES, f"{HEAD}INTERVENTION = {intervention}")
     assert causes.factors("term")["onednn"] == "slow library call"
     assert "magic" not in causes.interventions()

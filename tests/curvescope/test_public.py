@@ -50,4 +50,6 @@ def test_a_recordings_roofline_has_roofs_and_points(tmp_path, document_of):
     path = write_planted(tmp_path / "run")
     rows = curvescope.open_recording(path).roofline(by="layer")
     points = document_of("roofline", path, "--by", "layer")["points"]
-    assert rows[rows["row"] == "point"]["label"].drop_duplicates().tolist() == [point["label"] for point in points]
+    assert rows[rows["row"] == "point"]["label"].drop_duplicates().tolist() == [
+        point["label"] for point in points
+    ]

@@ -50,17 +50,26 @@ def test_a_straight_curve_passes(run):
 
 def test_an_accepted_anomaly_passes_and_another_one_fails(run, pytester):
     run(JUMP, "--curvescope-accept").assert_outcomes(passed=1)
-    accepted = json.loads((pytester.path / "curvescope_accepted" / "test_it.test_step.json").read_text())
-    assert any("excess" in label and abs(entry["ms"] - (20 + 13 - 2 * 9)) < 6 for label, entry in accepted.items())
+    accepted = json.loads(
+        (pytester.path / "curvescope_accepted" / "test_it.test_step.json").read_text()
+    )
+    assert any(
+        "excess" in label and abs(entry["ms"] - (20 + 13 - 2 * 9)) < 6
+        for label, entry in accepted.items()
+    )
     run(JUMP).assert_outcomes(passed=1)
     failed = run("EXTRA = lambda batch: 40 if batch >= 16 else 0\n")
     failed.assert_outcomes(failed=1)
-    failed.stdout.fnmatch_lines(["*new anomal* in test_step:", "*excess*8*16*", "*curvescope explain *curvescope-2"])
+    failed.stdout.fnmatch_lines(
+        ["*new anomal* in test_step:", "*excess*8*16*", "*curvescope explain *curvescope-2"]
+    )
 
 
 def test_what_only_one_measurement_sees_is_no_anomaly(run, pytester):
     """The jump is there in the first measurement, of a trial and 12 visits with 3 steps, and gone in the second."""
-    run("EXTRA = lambda batch: 20 if batch >= 8 and len(calls) <= 1 + 12 * 3 else 0\n").assert_outcomes(passed=1)
+    run(
+        "EXTRA = lambda batch: 20 if batch >= 8 and len(calls) <= 1 + 12 * 3 else 0\n"
+    ).assert_outcomes(passed=1)
 
 
 def test_an_exception_of_the_step_is_the_tests_own(run):

@@ -28,7 +28,9 @@ def job(tmp_path_factory):
 
 
 def same(one, other):
-    return one.unreadable == other.unreadable and all(one[name].equals(other[name]) for name in TABLES)
+    return one.unreadable == other.unreadable and all(
+        one[name].equals(other[name]) for name in TABLES
+    )
 
 
 def reduced(arguments, **options):
@@ -44,7 +46,9 @@ def test_a_slow_rank_is_found_and_explained(job, document_of):
     (difference,) = found["differences"]
     assert difference["name"] == "rank 5"
     assert difference["ranks"] == [1, RANKS - 1]
-    shares = {(p["key"]["layer"], p["key"]["kind"]): p["value"]["value"] for p in difference["shares"]}
+    shares = {
+        (p["key"]["layer"], p["key"]["kind"]): p["value"]["value"] for p in difference["shares"]
+    }
     assert shares["conv2", "kernels"] == pytest.approx(0.3, abs=0.03)
     assert shares[None, "communication"] == pytest.approx(-0.3, abs=0.03)
     assert sum(shares.values()) == pytest.approx(difference["value"]["value"], abs=1e-9)
@@ -89,7 +93,9 @@ def test_what_cannot_be_explained_is_refused(job, options, message, refusal_of):
     assert message in refusal_of("ranks", job, *options)
 
 
-def test_ranks_that_cannot_be_read_are_named_and_the_rest_goes_on(tmp_path, refusal_of, document_of):
+def test_ranks_that_cannot_be_read_are_named_and_the_rest_goes_on(
+    tmp_path, refusal_of, document_of
+):
     write_ranks(tmp_path, ranks=4)
     part = tmp_path / "rank1" / "kernels" / "00000.parquet"
     part.write_bytes(part.read_bytes()[:50])
@@ -112,7 +118,9 @@ def test_ranks_that_cannot_be_read_are_named_and_the_rest_goes_on(tmp_path, refu
 def test_ranks_that_do_not_say_their_number_have_it_from_their_names(tmp_path, refusal_of):
     write_ranks(tmp_path, ranks=11, name="rank-{}_a7", said=False)
     jobs, _ = find_ranks([str(tmp_path)])
-    assert [(job.rank_id.rank, job.path.name) for job in jobs] == [(rank, f"rank-{rank}_a7") for rank in range(11)]
+    assert [(job.rank_id.rank, job.path.name) for job in jobs] == [
+        (rank, f"rank-{rank}_a7") for rank in range(11)
+    ]
     assert "cannot be read" in refusal_of("ranks", tmp_path / "nothing")
     assert "no recording found" in refusal_of("ranks", tmp_path / "nothing*")
 
@@ -124,18 +132,47 @@ def write_trace(path, rank, all_reduce_us):
         at = 1000 * step
         first = rank // 2 * 2
         group = {"Process Group Name": "1", "Process Group Ranks": str([first, first + 1])}
-        events.append({"cat": "user_annotation", "name": f"ProfilerStep#{step}", "ts": at, "dur": 900, "tid": 1})
+        events.append(
+            {
+                "cat": "user_annotation",
+                "name": f"ProfilerStep#{step}",
+                "ts": at,
+                "dur": 900,
+                "tid": 1,
+            }
+        )
         for number, (name, ts, dur, stream, more) in enumerate(
             [
                 ("sgemm", at + 10, 800 - all_reduce_us, 7, {}),
-                ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", at + 810 - all_reduce_us, all_reduce_us, 20, group),
+                (
+                    "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+                    at + 810 - all_reduce_us,
+                    all_reduce_us,
+                    20,
+                    group,
+                ),
             ]
         ):
             launch = {"correlation": at + number}
-            args = {**launch, "device": 0, "stream": stream, "grid": [1, 1, 1], "block": [1, 1, 1], **more}
-            call = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + 1 + number, "dur": 1, "tid": 1}
+            args = {
+                **launch,
+                "device": 0,
+                "stream": stream,
+                "grid": [1, 1, 1],
+                "block": [1, 1, 1],
+                **more,
+            }
+            call = {
+                "cat": "cuda_runtime",
+                "name": "cudaLaunchKernel",
+                "ts": at + 1 + number,
+                "dur": 1,
+                "tid": 1,
+            }
             events.append({**call, "args": launch})
-            events.append({"cat": "kernel", "name": name, "ts": ts, "dur": dur, "tid": stream, "args": args})
+            events.append(
+                {"cat": "kernel", "name": name, "ts": ts, "dur": dur, "tid": stream, "args": args}
+            )
     document = {
         "schemaVersion": 1,
         "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 4},
@@ -197,7 +234,11 @@ def cluster():
 @pytest.mark.slow
 def test_a_killed_worker_costs_no_result(job, cluster):
     jobs, _ = find_ranks([str(job)])
-    many = [rank_jobs.Job(rank_jobs.RankId(j.rank_id.rank + RANKS * i), j.path) for j in jobs for i in range(5)]
+    many = [
+        rank_jobs.Job(rank_jobs.RankId(j.rank_id.rank + RANKS * i), j.path)
+        for j in jobs
+        for i in range(5)
+    ]
     expected = rank_jobs.reduce_jobs(many)
     killed = []
     with Reducer(len(many), scheduler=cluster.scheduler_address) as reducer:
@@ -224,7 +265,9 @@ def test_a_scheduler_that_is_not_there_is_said(job, monkeypatch, refusal_of):
         raise OSError("timed out")
 
     monkeypatch.setattr(distributed, "Client", refuse)
-    assert "no Dask scheduler answers there" in refusal_of("ranks", job, "--scheduler", "tcp://127.0.0.1:1")
+    assert "no Dask scheduler answers there" in refusal_of(
+        "ranks", job, "--scheduler", "tcp://127.0.0.1:1"
+    )
 
 
 def test_a_recording_that_kills_every_worker_is_left_out_and_its_neighbours_count(job, monkeypatch):
@@ -305,7 +348,10 @@ def test_a_scheduler_alone_needs_dask(job, monkeypatch, document_of):
 
 def test_a_recording_finds_the_stragglers_of_its_job(job):
     rank = curvescope.open_recording(job / "rank0")
-    for rows in (rank.ranks(), rank.ranks(*(open_recording(job / f"rank{n}") for n in (3, 4, 5, 6)))):
+    for rows in (
+        rank.ranks(),
+        rank.ranks(*(open_recording(job / f"rank{n}") for n in (3, 4, 5, 6))),
+    ):
         (row,) = rows.to_dict("records")
         assert (row["rank"], row["node"]) == (5, 1)
         assert row["low_ms"] < row["excess_ms"] < row["high_ms"]

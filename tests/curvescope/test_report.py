@@ -31,11 +31,25 @@ def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
 
     def hostile(steps, kernels):
-        kernels.loc[kernels["layer"] == "conv1", ["name", "layer"]] = [HOSTILE, "<svg onload=alert(1)>"]
+        kernels.loc[kernels["layer"] == "conv1", ["name", "layer"]] = [
+            HOSTILE,
+            "<svg onload=alert(1)>",
+        ]
 
     write_planted(folder / "first", "algorithm switch", change=hostile, network="<i>net</i>")
     write_planted(folder / "second", "roof change", seed=2)
-    assert main(["report", str(folder / "first"), str(folder / "second"), "-o", str(folder / "report.html")]) == 0
+    assert (
+        main(
+            [
+                "report",
+                str(folder / "first"),
+                str(folder / "second"),
+                "-o",
+                str(folder / "report.html"),
+            ]
+        )
+        == 0
+    )
     return folder / "report.html"
 
 
@@ -46,14 +60,18 @@ def reported(path):
 
 
 def embedded(path):
-    block = re.search(r'<script id="data" type="application/json">(.*?)</script>', path.read_text(), re.DOTALL)
+    block = re.search(
+        r'<script id="data" type="application/json">(.*?)</script>', path.read_text(), re.DOTALL
+    )
     return json.loads(block[1])
 
 
 def test_the_page_holds_the_document_of_explain(page, document_of):
     first = embedded(page)["runs"][0]
     explained = document_of("explain", page.parent / "first")
-    assert first["explain"] == {name: value for name, value in explained.items() if name != "schema"}
+    assert first["explain"] == {
+        name: value for name, value in explained.items() if name != "schema"
+    }
     assert explained["anomalies"][0]["attribution"]["causes"][0]["cause"] == "algorithm switch"
     assert explained["headline"].startswith("<i>net</i>: batch 16 costs")
     assert first["lead"] == explained["answers"][0]["sentence"]
@@ -67,7 +85,9 @@ def test_kernels_of_the_table_and_bars_of_the_icicle_add_up_to_the_profiled_step
     for place, batch in enumerate(kernels["batches"]):
         listed = sum(row["ms"][place] or 0 for row in kernels["rows"])
         step = {row["label"]: row["values"][place] * batch for row in heat["rows"]}
-        assert listed == pytest.approx(sum(ms for label, ms in step.items() if label != "idle"), rel=1e-4)
+        assert listed == pytest.approx(
+            sum(ms for label, ms in step.items() if label != "idle"), rel=1e-4
+        )
         bars = listed + kernels["more_ms"][place] + kernels["idle_ms"][place]
         assert bars == pytest.approx(sum(step.values()), rel=1e-4)
 
@@ -84,7 +104,10 @@ def test_verdicts_and_curves_read_without_the_script(page):
 
 def test_a_page_of_two_recordings_begins_with_which_is_faster(page):
     text = page.read_text().partition("<article")[0]
-    assert re.search(r'<a href="#compare">(second is (faster|slower) than first|No step time of second differs)', text)
+    assert re.search(
+        r'<a href="#compare">(second is (faster|slower) than first|No step time of second differs)',
+        text,
+    )
 
 
 def test_the_policy_of_a_page_lets_its_own_script_run(page):
@@ -119,8 +142,12 @@ def test_what_has_no_steps_is_refused_and_a_table_of_times_with_what_reads_it(tm
     write_planted(tmp_path / "empty", keep=lambda steps: steps.iloc[:0])
     assert "has no step" in refusal_of("report", tmp_path / "empty", "-o", tmp_path / "r.html")
     (tmp_path / "times.csv").write_text("problem,batch,time_ms\na,1,2\nb,1,3\n")
-    assert main(["import", "--table", str(tmp_path / "times.csv"), "-o", str(tmp_path / "table")]) == 0
-    assert "curvescope explain" in refusal_of("report", tmp_path / "table", "-o", tmp_path / "r.html")
+    assert (
+        main(["import", "--table", str(tmp_path / "times.csv"), "-o", str(tmp_path / "table")]) == 0
+    )
+    assert "curvescope explain" in refusal_of(
+        "report", tmp_path / "table", "-o", tmp_path / "r.html"
+    )
 
 
 def test_a_profile_whose_every_step_was_profiled_has_a_report(tmp_path, capsys):
@@ -164,9 +191,12 @@ def test_it_opens_without_complaints_or_requests(page, dark):
 @needs_browser
 def test_it_sorts_filters_hovers_and_goes_by_keyboard(page):
     with Page(page) as opened:
-        names = "[...document.querySelectorAll('#kernel-table tbody td.name')].map(e => e.textContent)"
+        names = (
+            "[...document.querySelectorAll('#kernel-table tbody td.name')].map(e => e.textContent)"
+        )
         times = (
-            "[...document.querySelectorAll('#kernel-table tbody tr')].map(r => parseFloat(r.cells[5].textContent) || 0)"
+            "[...document.querySelectorAll('#kernel-table tbody tr')]"
+            ".map(r => parseFloat(r.cells[5].textContent) || 0)"
         )
         by_time = opened.evaluate(times)
         assert by_time == sorted(by_time, reverse=True)
@@ -189,7 +219,9 @@ def test_it_sorts_filters_hovers_and_goes_by_keyboard(page):
         opened.press("+")
         assert opened.evaluate("document.querySelector('#timeline canvas').toDataURL()") != before
         opened.evaluate("document.querySelectorAll('#runs button')[1].click()")
-        assert "planted" in opened.evaluate("document.querySelector('.verdict:not([hidden]) h1').textContent")
+        assert "planted" in opened.evaluate(
+            "document.querySelector('.verdict:not([hidden]) h1').textContent"
+        )
         assert opened.evaluate("!!document.getElementById('roofline')")
         assert opened.problems == []
 
@@ -207,9 +239,9 @@ def test_the_icicle_is_enlarged_by_keyboard_and_links_to_its_rows(page):
         opened.press("Enter")
         assert opened.evaluate(f"{marks}.length") < whole
         name = label.removeprefix("layer ").partition("\n")[0]
-        assert opened.evaluate("document.querySelector('#icicle [role=status]').textContent").startswith(
-            f"the step › {name}"
-        )
+        assert opened.evaluate(
+            "document.querySelector('#icicle [role=status]').textContent"
+        ).startswith(f"the step › {name}")
         opened.evaluate("document.querySelector('#icicle a.rows').click()")
         opened.settle()
         listed = opened.evaluate(
@@ -223,10 +255,14 @@ def test_the_icicle_is_enlarged_by_keyboard_and_links_to_its_rows(page):
 def test_a_difference_of_recordings_is_the_difference_of_their_steps(page):
     runs = embedded(page)["runs"]
     with Page(page) as opened:
-        told = opened.evaluate("document.querySelector('#icicle [role=img]').getAttribute('aria-label')")
+        told = opened.evaluate(
+            "document.querySelector('#icicle [role=img]').getAttribute('aria-label')"
+        )
     place = runs[0]["kernels"]["batches"].index(embedded(page)["comparison"]["batch"])
     first, second = (
-        sum(row["ms"][place] or 0 for row in run["kernels"]["rows"]) + run["kernels"]["idle_ms"][place] for run in runs
+        sum(row["ms"][place] or 0 for row in run["kernels"]["rows"])
+        + run["kernels"]["idle_ms"][place]
+        for run in runs
     )
     assert f"{numbers.signed(first - second)} ms".replace("-", "−") in told
 
@@ -238,7 +274,9 @@ def test_marks_and_numbers_lead_to_their_rows(page):
     with Page(page) as opened:
 
         def follow(selector, table):
-            opened.evaluate(f"location.hash = document.querySelector({json.dumps(selector)}).getAttribute('href')")
+            opened.evaluate(
+                f"location.hash = document.querySelector({json.dumps(selector)}).getAttribute('href')"
+            )
             opened.settle()
             return opened.evaluate(
                 f"[...document.querySelectorAll('#{table} tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
@@ -247,13 +285,17 @@ def test_marks_and_numbers_lead_to_their_rows(page):
         steps = follow("#curve svg a", "steps")
         explained = first["explain"]
         batch, profiled = explained["curve"][0]["batch"], str(explained["profiled"]).lower()
-        assert len(steps) == sum(row[1] == batch and str(row[4]).lower() == profiled for row in first["steps"]["rows"])
+        assert len(steps) == sum(
+            row[1] == batch and str(row[4]).lower() == profiled for row in first["steps"]["rows"]
+        )
         (anomaly,) = explained["anomalies"]
         layer = anomaly["shares"][0]["key"]["layer"]
         kernels = follow("#terms svg a", "kernel-table")
         assert kernels
         assert {cells[2] for cells in kernels} == {layer}
-        assert opened.evaluate("document.querySelector('#kernels select').value") == str(anomaly["functional"]["to"])
+        assert opened.evaluate("document.querySelector('#kernels select').value") == str(
+            anomaly["functional"]["to"]
+        )
         opened.evaluate("document.querySelector('#kernels .chip').click()")
         assert len(follow("#heat td a", "kernel-table")) >= 1
         assert opened.problems == []
@@ -261,12 +303,15 @@ def test_marks_and_numbers_lead_to_their_rows(page):
 
 def test_a_profile_of_one_batch_size_says_where_its_step_goes(tmp_path):
     """Without a curve there is no anomaly to answer on: the sentence names idle, layer and kernel."""
-    write_planted(tmp_path / "run", keep=lambda steps: steps[steps["profiled"] & (steps["batch"] == 16)])
+    write_planted(
+        tmp_path / "run", keep=lambda steps: steps[steps["profiled"] & (steps["batch"] == 16)]
+    )
     run = reported(tmp_path / "run")
     kernels = run["kernels"]
     longest = max(kernels["rows"], key=lambda row: row["ms"][0])
     assert re.fullmatch(
-        r"(.* idle: .*; )?[Tt]he longest layer is .+ with [0-9.]+ ms \(\d+%\); .+ is the longest kernel .*", run["lead"]
+        r"(.* idle: .*; )?[Tt]he longest layer is .+ with [0-9.]+ ms \(\d+%\); .+ is the longest kernel .*",
+        run["lead"],
     )
     assert longest["short"].partition("<")[0] in run["lead"]
 
@@ -286,8 +331,12 @@ def test_two_steps_are_aligned_at_a_layer(page):
             f"{select}.selectedIndex = {select}.options.length - 1; {select}.dispatchEvent(new Event('change'))"
         )
         assert opened.evaluate(drawn) != before
-        assert "aligned where" in opened.evaluate("document.getElementById('timeline-about').textContent")
-        lanes = opened.evaluate("[...document.querySelectorAll('#timeline tbody th')].map(e => e.textContent)")
+        assert "aligned where" in opened.evaluate(
+            "document.getElementById('timeline-about').textContent"
+        )
+        lanes = opened.evaluate(
+            "[...document.querySelectorAll('#timeline tbody th')].map(e => e.textContent)"
+        )
         assert lanes.count("layers") == 2
         assert opened.problems == []
 
@@ -315,16 +364,40 @@ def test_every_precision_has_its_roof(tmp_path):
         {"level": "compute", "per_s": per_s, "kind": "peak", "source": "x", "precision": name}
         for name, per_s in (("fp32", 67e12), ("tf32", 495e12), ("bf16", 989e12))
     ]
-    level = {"level": "DRAM", "bytes": 1e9, "source": "compulsory", "flops_per_byte": 50.0, "bytes_per_s": 1e12}
-    point = {"label": "gemm", "calls": 1, "time_s": 1e-3, "flops_per_s": 5e13, "flops_source": "direct algorithm"}
-    point |= {"levels": [level], "bound": "memory", "utilisation": 0.5, "roof_kind": "peak", "exceeded_roofs": []}
+    level = {
+        "level": "DRAM",
+        "bytes": 1e9,
+        "source": "compulsory",
+        "flops_per_byte": 50.0,
+        "bytes_per_s": 1e12,
+    }
+    point = {
+        "label": "gemm",
+        "calls": 1,
+        "time_s": 1e-3,
+        "flops_per_s": 5e13,
+        "flops_source": "direct algorithm",
+    }
+    point |= {
+        "levels": [level],
+        "bound": "memory",
+        "utilisation": 0.5,
+        "roof_kind": "peak",
+        "exceeded_roofs": [],
+    }
     roofline = {"batch": 8, "by": "kernel", "points": [point], "roofs": [*roofs, memory], "more": 0}
     document["runs"][0]["roofline"] = {**roofline, "time_without_work_s": 0.0}
     (tmp_path / "roofs.html").write_text(render_html(document))
     with Page(tmp_path / "roofs.html") as opened:
         opened.settle()
-        labels = opened.evaluate("[...document.querySelectorAll('#roofline text')].map(e => e.textContent)")
-        assert {"fp32 67.0 TFLOP/s (peak)", "tf32 495 TFLOP/s (peak)", "bf16 989 TFLOP/s (peak)"} <= set(labels)
+        labels = opened.evaluate(
+            "[...document.querySelectorAll('#roofline text')].map(e => e.textContent)"
+        )
+        assert {
+            "fp32 67.0 TFLOP/s (peak)",
+            "tf32 495 TFLOP/s (peak)",
+            "bf16 989 TFLOP/s (peak)",
+        } <= set(labels)
         # No two of them lie on each other.
         heights = opened.evaluate(
             "[...document.querySelectorAll('#roofline text')].filter(e => e.textContent.includes('FLOP/s ('))"
@@ -336,11 +409,17 @@ def test_every_precision_has_its_roof(tmp_path):
 
 
 @needs_browser
-@pytest.mark.parametrize(("width", "scale"), [(375, 2), (640, 2)], ids=["phone", "1280 pixels at 200 %"])
+@pytest.mark.parametrize(
+    ("width", "scale"), [(375, 2), (640, 2)], ids=["phone", "1280 pixels at 200 %"]
+)
 def test_no_chart_and_no_table_needs_sideways_scrolling(page, width, scale):
     with Page(page, width, 812) as opened:
         opened.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=500, deviceScaleFactor=scale, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=500,
+            deviceScaleFactor=scale,
+            mobile=False,
         )
         for run in (0, 1):
             opened.evaluate(f"document.querySelectorAll('#runs button')[{run}].click()")
@@ -380,9 +459,16 @@ def test_every_control_has_a_name_and_text_has_contrast(page, dark):
 def test_markup_in_names_stays_text(page):
     with Page(page) as opened:
         opened.settle()
-        shown = opened.evaluate("[...document.querySelectorAll('#kernel-table td.name')].map(e => e.title)")
+        shown = opened.evaluate(
+            "[...document.querySelectorAll('#kernel-table td.name')].map(e => e.title)"
+        )
         assert HOSTILE in shown
-        assert opened.evaluate("document.querySelectorAll('main img, main svg[onload], main b b, h1 i').length") == 0
+        assert (
+            opened.evaluate(
+                "document.querySelectorAll('main img, main svg[onload], main b b, h1 i').length"
+            )
+            == 0
+        )
         assert opened.evaluate("document.title").startswith("<i>net</i>")
         assert opened.problems == []
 
@@ -391,20 +477,38 @@ def test_markup_in_names_stays_text(page):
 def test_it_prints_with_every_cause_open(page):
     with Page(page) as opened:
         opened.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert opened.evaluate("document.querySelectorAll('#causes details:not([open])').length") == 0
+        assert (
+            opened.evaluate("document.querySelectorAll('#causes details:not([open])').length") == 0
+        )
         assert opened.send("Page.printToPDF")["data"]
 
 
 def many_kernels(rows):
     """A document of one run whose table and timeline are as large as they get."""
     kernels = [
-        {"name": f"kernel_{i}", "short": f"kernel_{i}", "family": "GEMM", "layer": f"layer{i % 97}", "phase": "forward"}
-        | {"ms": [1 / (i + 1)], "calls": [1], "gflops": [None], "gbs": [None], "path": f"layer{i % 97}", "op": None}
+        {
+            "name": f"kernel_{i}",
+            "short": f"kernel_{i}",
+            "family": "GEMM",
+            "layer": f"layer{i % 97}",
+            "phase": "forward",
+        }
+        | {
+            "ms": [1 / (i + 1)],
+            "calls": [1],
+            "gflops": [None],
+            "gbs": [None],
+            "path": f"layer{i % 97}",
+            "op": None,
+        }
         for i in range(rows)
     ]
     spans = [[i % 8, i * 10.0, 8.0, i % 50, 1] for i in range(32_000)]
     names = [[f"kernel_{i}", "layer", "forward"] for i in range(50)]
-    lanes = [{"label": letter, "kind": "kernels", "busy_us": 32_000.0, "count": 4000} for letter in "abcdefgh"]
+    lanes = [
+        {"label": letter, "kind": "kernels", "busy_us": 32_000.0, "count": 4000}
+        for letter in "abcdefgh"
+    ]
     point = CurvePoint(8, Estimate(1.0, 0.9, 1.1, 0.0), 0.01, 9, 3, True)
     remedies = RemedyTable(rows=(), others=(), sentence=None)
     explained = ExplainDocument(
@@ -435,14 +539,30 @@ def test_the_largest_table_and_timeline_draw_a_page_of_rows_at_a_time(tmp_path):
         assert opened.evaluate("document.querySelectorAll('#kernel-table tbody tr').length") == 100
         opened.evaluate("document.getElementById('filter').value = 'layer5'")
         opened.evaluate("document.getElementById('filter').dispatchEvent(new Event('input'))")
-        assert opened.evaluate("document.querySelector('#kernels [role=status]').textContent").startswith("231 of 2000")
+        assert opened.evaluate(
+            "document.querySelector('#kernels [role=status]').textContent"
+        ).startswith("231 of 2000")
         assert opened.problems == []
 
 
 @needs_browser
 def test_numbers_read_as_in_the_terminal(page):
-    values = [0.0, 1.0, -0.00123456, 0.0000001, 12.345, 99999.0, 320.3e9, 8.873e12, 4.96e9, 512.0, 1733e6]
-    calls = [("number", (4,)), ("signed", (3,))] + [("quantity", (unit, 3)) for unit in ("B", "B/s", "FLOP/s", "Hz")]
+    values = [
+        0.0,
+        1.0,
+        -0.00123456,
+        0.0000001,
+        12.345,
+        99999.0,
+        320.3e9,
+        8.873e12,
+        4.96e9,
+        512.0,
+        1733e6,
+    ]
+    calls = [("number", (4,)), ("signed", (3,))] + [
+        ("quantity", (unit, 3)) for unit in ("B", "B/s", "FLOP/s", "Hz")
+    ]
     python = {name: getattr(numbers, name) for name, _ in calls}
     with Page(page) as opened:
         for name, rest in calls:
@@ -455,9 +575,14 @@ def test_numbers_read_as_in_the_terminal(page):
 
 def test_rows_of_two_recordings_are_those_of_compare(tmp_path, document_of):
     """Without layers, rows are operators with their shapes, which only some columns of the kernels tell."""
-    profile, runs = PROFILES / "tl_torch_compile_triton.json.gz", [tmp_path / "one", tmp_path / "two"]
+    profile, runs = (
+        PROFILES / "tl_torch_compile_triton.json.gz",
+        [tmp_path / "one", tmp_path / "two"],
+    )
     for run in runs:
-        assert main(["import", str(profile), "--batch", "8", "--steps", "whole", "-o", str(run)]) == 0
+        assert (
+            main(["import", str(profile), "--batch", "8", "--steps", "whole", "-o", str(run)]) == 0
+        )
     assert main(["report", *map(str, runs), "-o", str(tmp_path / "page.html")]) == 0
     compared = document_of("compare", *map(str, runs))
     shown = embedded(tmp_path / "page.html")["comparison"]

@@ -19,7 +19,9 @@ def run(tmp_path_factory):
 def test_text_says_what_roofs_and_bytes_are(run, text_of):
     out = text_of("roofline", run)
     assert "peak" in out
-    assert " ".join(out.split()).index("Of the time with a known bound: bound by") < out.index("limit")
+    assert " ".join(out.split()).index("Of the time with a known bound: bound by") < out.index(
+        "limit"
+    )
     assert "Kernels with unknown work take" in out
     assert max(map(len, out.splitlines())) <= 80
 
@@ -36,14 +38,20 @@ def test_a_share_above_its_roof_is_marked_where_the_rates_have_no_room(tmp_path,
 def test_json_and_csv_hold_the_same_points(run, document_of, text_of):
     document = document_of("roofline", run, "--batch", "8", "--by", "layer")
     assert (document["batch"], document["device"]) == (8, "GeForce GTX 1080")
-    rows = list(csv.DictReader(io.StringIO(text_of("roofline", run, "--batch", "8", "--by", "layer", "--csv"))))
+    rows = list(
+        csv.DictReader(
+            io.StringIO(text_of("roofline", run, "--batch", "8", "--by", "layer", "--csv"))
+        )
+    )
     points = [row for row in rows if row["row"] == "point"]
     assert [float(p["time_s"]) for p in points] == [p["time_s"] for p in document["points"]]
     assert points[0]["bytes_source"] == "measured"
 
 
 def test_a_batch_that_is_not_there_is_exit_code_2(run, refusal_of):
-    assert "Batch 5 was not profiled; the recording has 4, 8, 16" in refusal_of("roofline", run, "--batch", "5")
+    assert "Batch 5 was not profiled; the recording has 4, 8, 16" in refusal_of(
+        "roofline", run, "--batch", "5"
+    )
 
 
 def test_a_profile_has_its_roofs_without_an_import(document_of):

@@ -24,14 +24,20 @@ def status(document_of, tmp_path):
     return row["status"]
 
 
-def test_a_recording_in_progress_is_told_from_one_whose_writer_was_killed(writer, document_of, tmp_path):
+def test_a_recording_in_progress_is_told_from_one_whose_writer_was_killed(
+    writer, document_of, tmp_path
+):
     assert status(document_of, tmp_path) == "recording"
     writer._locks.close()  # as the system does at the end of a process
     assert status(document_of, tmp_path) == "interrupted"
-    assert json.loads((tmp_path / "r" / META_FILE).read_text())["status"] == "recording"  # nothing is written
+    assert (
+        json.loads((tmp_path / "r" / META_FILE).read_text())["status"] == "recording"
+    )  # nothing is written
 
 
-def test_a_new_recording_is_in_progress_although_nobody_has_locked_it_yet(writer, document_of, tmp_path):
+def test_a_new_recording_is_in_progress_although_nobody_has_locked_it_yet(
+    writer, document_of, tmp_path
+):
     writer._locks.close()
     os.utime(tmp_path / "r" / META_FILE)
     assert status(document_of, tmp_path) == "recording"

@@ -33,8 +33,19 @@ def measured(tmp_path_factory, command):
     """Two processes, weak and strong; the folder and the document."""
 
     def make(folder):
-        options = ["--devices", "1,2", "--batch", "8", "--total-batch", "16", "--input", "scale_models:load"]
-        done = command("scale", *NETWORK, *options, *SHORT, "-o", folder / "run", "--json", cwd=HERE, code=0)
+        options = [
+            "--devices",
+            "1,2",
+            "--batch",
+            "8",
+            "--total-batch",
+            "16",
+            "--input",
+            "scale_models:load",
+        ]
+        done = command(
+            "scale", *NETWORK, *options, *SHORT, "-o", folder / "run", "--json", cwd=HERE, code=0
+        )
         (folder / "document.json").write_text(done.stdout)
 
     folder = shared_folder(tmp_path_factory, "scale", make)
@@ -67,7 +78,9 @@ def test_split_of_two_processes_adds_up_to_the_loss(measured, kind):
 def test_ranks_reads_the_recordings_and_names_the_slow_one_too(measured, document_of):
     # Both say whom the ranks wait for, `scale` as it measures and `ranks` from what it recorded.
     document = document_of("ranks", measured[0] / "devices2")
-    assert [(one["rank"], one["terms"][0]["layer"]) for one in document["stragglers"]] == [(1, "slow")]
+    assert [(one["rank"], one["terms"][0]["layer"]) for one in document["stragglers"]] == [
+        (1, "slow")
+    ]
     assert document["unmatched"] == {"point_to_point": 0, "collectives_that_differ": 0}
     wait = document["waits"][0]
     assert (wait["operation"], wait["ranks"], wait["last"][0][0]) == ("AllReduce", 2, 1)
@@ -83,8 +96,12 @@ def test_planted_slow_rank_and_its_layer_are_named(measured):
     assert (first["layer"], first["phase"], first["kind"]) == ("slow", "forward", "slower kernels")
     assert first["ms"]["value"] > 0.9e3 * planted.SLOW_RANK_S
     # One of two ranks is longer, the other waits as long for it: half of the delay each, in the mean of the ranks.
-    assert parts_of(point_of(measured[1], "weak", 2))["load imbalance"] > 0.3e3 * planted.SLOW_RANK_S
-    slow = next(part for part in loss["kernels"] if (part["layer"], part["phase"]) == ("slow", "forward"))
+    assert (
+        parts_of(point_of(measured[1], "weak", 2))["load imbalance"] > 0.3e3 * planted.SLOW_RANK_S
+    )
+    slow = next(
+        part for part in loss["kernels"] if (part["layer"], part["phase"]) == ("slow", "forward")
+    )
     assert slow["ms"]["value"] > 0.3e3 * planted.SLOW_RANK_S
 
 
@@ -107,9 +124,13 @@ def test_clock_of_the_other_node_is_found_to_its_stated_error(measured):
 @pytest.mark.slow
 def test_a_recording_per_rank_says_whose_it_is(measured):
     folder = measured[0]
-    found = {path.parent.relative_to(folder).as_posix() for path in folder.glob("*/*/recording.json")}
+    found = {
+        path.parent.relative_to(folder).as_posix() for path in folder.glob("*/*/recording.json")
+    }
     assert found == {"devices1/rank0", "devices2/rank0", "devices2/rank1"}
-    assert rank_info_of(open_recording(folder / "devices2" / "rank1").meta) == RankInfo(1, 2, 1, node=1)
+    assert rank_info_of(open_recording(folder / "devices2" / "rank1").meta) == RankInfo(
+        1, 2, 1, node=1
+    )
 
 
 @pytest.mark.slow
@@ -138,7 +159,10 @@ def test_a_complete_run_is_printed_again_without_measuring(measured, document_of
     [
         ((), "Name the network"),
         (("alexnet", "--devices", "1,two"), "numbers from 1"),
-        (("alexnet", "--devices", "1,3", "--total-batch", "16"), "cannot be divided equally among 3 devices"),
+        (
+            ("alexnet", "--devices", "1,3", "--total-batch", "16"),
+            "cannot be divided equally among 3 devices",
+        ),
         (("alexnet", "--batch", "0"), "--batch 0: must be at least 1"),
         (("alexnet", "--nodes", "1,2"), "torchrun and srun"),
         (("alexnet", "--input-shape", "8"), "does not take text"),
@@ -164,7 +188,9 @@ def test_the_rank_that_took_the_others_with_it_is_named(tmp_path):
     """Rank 0 lost the connection to rank 2, which the system killed."""
     (tmp_path / "rank2.log").write_text("first\nlast words\n")
     text = describe_failure({0: 1, 2: -9}, tmp_path, Path("runs/x"))
-    assert text.startswith("Rank 2 was killed by SIGKILL, which the system sends when memory runs out")
+    assert text.startswith(
+        "Rank 2 was killed by SIGKILL, which the system sends when memory runs out"
+    )
     assert "last words" in text
     assert "curvescope scale --resume runs/x" in text
 
@@ -181,7 +207,14 @@ def test_what_a_rank_refuses_is_told_in_its_words(tmp_path):
 def test_three_processes_of_an_existing_launch(tmp_path):
     """As a user's own torchrun starts it: rank 0 prints the document, alone."""
     options = ["--devices", "1,2,3", "--batch", "4", *SHORT, "-o", str(tmp_path / "run"), "--json"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", "-m"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=3",
+        "-m",
+    ]
     done = subprocess.run(
         [*torchrun, "curvescope", "scale", *NETWORK, *options],
         cwd=HERE,
@@ -223,7 +256,17 @@ def test_a_dying_rank_ends_the_run_and_resume_continues_it(tmp_path, command, mo
 @pytest.mark.slow
 def test_ctrl_c_leaves_no_process(tmp_path):
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "curvescope", "scale", *NETWORK, "--devices", "1,2", "-o", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "curvescope",
+        "scale",
+        *NETWORK,
+        "--devices",
+        "1,2",
+        "-o",
+        str(folder),
+    ]
     process = subprocess.Popen(command, cwd=HERE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 600
     while (
@@ -245,7 +288,10 @@ def ranks_alive(folder):
     alive = []
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if str(folder).encode() in cmdline.read_bytes() and int(cmdline.parent.name) != os.getpid():
+            if (
+                str(folder).encode() in cmdline.read_bytes()
+                and int(cmdline.parent.name) != os.getpid()
+            ):
                 alive.append(cmdline.parent.name)
         except OSError:
             continue

@@ -24,14 +24,18 @@ def test_one_trace_of_a_server_is_a_sweep_whose_bend_has_its_layer(tmp_path, doc
 
 
 def test_a_smooth_server_has_no_anomaly(tmp_path, document_of):
-    found = document_of("explain", served_trace(tmp_path / "trace.json", lambda batch: 100.0 + 20 * batch))
+    found = document_of(
+        "explain", served_trace(tmp_path / "trace.json", lambda batch: 100.0 + 20 * batch)
+    )
     assert found["anomalies"] == []
 
 
 def test_a_context_that_moves_with_the_batch_size_is_named(tmp_path, document_of):
     trace = served_trace(tmp_path / "trace.json", jump_at_8, context=lambda batch: 8192 // batch)
     note = document_of("explain", trace)["notes"][-1]
-    assert "The context per request moves with the batch: median 8192 tokens at 1, 512 at 16" in note
+    assert (
+        "The context per request moves with the batch: median 8192 tokens at 1, 512 at 16" in note
+    )
 
 
 def test_prefill_is_a_curve_over_tokens_of_its_own(tmp_path, document_of, refusal_of):
@@ -48,9 +52,17 @@ def test_a_mode_is_refused_where_no_server_ran(mode, tmp_path, refusal_of):
     kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 1}
     kernel["args"] = {"correlation": 1, "device": 0, "stream": 7}
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": [kernel]}))
-    assert "not those of an inference server" in refusal_of("explain", tmp_path / "trace.json", "--mode", mode)
+    assert "not those of an inference server" in refusal_of(
+        "explain", tmp_path / "trace.json", "--mode", mode
+    )
 
 
 def test_a_profile_of_one_step_is_read_in_the_mode_that_it_has():
-    columns = {"mode": ["mixed"], "batch": [2.0], "tokens": [96.0], "context_tokens": [100.0], "graph_batch": [None]}
+    columns = {
+        "mode": ["mixed"],
+        "batch": [2.0],
+        "tokens": [96.0],
+        "context_tokens": [100.0],
+        "graph_batch": [None],
+    }
     assert select_served(pd.DataFrame(columns)).axis.name == "tokens"

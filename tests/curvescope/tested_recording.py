@@ -40,7 +40,9 @@ def step_ms(batch):
 def write_tested(path, **meta):
     """Write the recording; `meta` changes entries of `recording.json`."""
     random = np.random.default_rng(1)
-    steps, kernels = sweep(step_ms, layers, random, batches=BATCHES, noise=0.003, drift=0.004, spikes=0.0)
+    steps, kernels = sweep(
+        step_ms, layers, random, batches=BATCHES, noise=0.003, drift=0.004, spikes=0.0
+    )
     steps = steps.assign(
         cpu_time_ns=steps["duration_ns"] * 2,
         system_time_ns=int(2e6 * FAULTS_MS),
@@ -74,13 +76,20 @@ def _experiments():
     yield grid, (), rows_of(grid, {None: GRID_MS}, seed=1)
     names = ("onednn", "one_thread", "padded_batch", "channels_last")
     untested = {"channels_last": "no operand is an image"}
-    changed = experiment(2, Stage.CONFIRM, names, untested=untested, notes=("1 of 3 operators was not rebuilt.",))
+    changed = experiment(
+        2, Stage.CONFIRM, names, untested=untested, notes=("1 of 3 operators was not rebuilt.",)
+    )
     yield changed, [call[name] for name in names], rows_of(changed, FC6_MS, seed=2, noise=0.012)
     on_step = {"scope": Scope.STEP, "layer": None, "phase": None, "batches": BATCHES}
     whole = {None: step_ms, "kept_memory": lambda batch: step_ms(batch) - FAULTS_MS}
     fixed = fixed_cost(1, 2)
     kept = experiment(
-        3, Stage.REMEDY, ("kept_memory",), functional=fixed.coefficients, functional_kind=fixed.kind, **on_step
+        3,
+        Stage.REMEDY,
+        ("kept_memory",),
+        functional=fixed.coefficients,
+        functional_kind=fixed.kind,
+        **on_step,
     )
     yield kept, [whole_step["kept_memory"]], rows_of(kept, whole, seed=3, noise=0.004)
     times = {None: step_ms, "no_onednn": step_ms}

@@ -22,7 +22,11 @@ from . import short_quick
 DOCS = ROOT / "docs"
 run_blocks = load_script("docs/run_blocks.py")
 PAGES = sorted(DOCS.rglob("*.md"))
-RUN = [p for p in PAGES if any(b.kind in ("console", "sh") for b in run_blocks.blocks_of(p.read_text()))]
+RUN = [
+    p
+    for p in PAGES
+    if any(b.kind in ("console", "sh") for b in run_blocks.blocks_of(p.read_text()))
+]
 GENERATED = load_script("docs/generate_reference.py").pages()
 
 
@@ -37,7 +41,9 @@ def test_commands_run_and_print_what_the_page_shows(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [p for p in RUN if "<!-- slow -->" in p.read_text()], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "page", [p for p in RUN if "<!-- slow -->" in p.read_text()], ids=lambda p: p.stem
+)
 def test_slow_commands_run(page, monkeypatch):
     """With the least rounds and processes, no experiments and a small AlexNet: what is asked is whether they run."""
     narrow(monkeypatch)
@@ -57,7 +63,9 @@ def test_every_command_line_is_one_that_the_commands_take(page):
         assert command in COMMANDS, line
         names = [command]
         if command == "bench":
-            names, arguments = (BENCHES, []) if arguments[1:2] == ["|"] else ([arguments[0]], arguments[1:])
+            names, arguments = (
+                (BENCHES, []) if arguments[1:2] == ["|"] else ([arguments[0]], arguments[1:])
+            )
         if not {"--help", "--version"} & set(arguments):
             for name in names:
                 check((BENCHES if command == "bench" else COMMANDS)[name], arguments, line)
@@ -95,7 +103,9 @@ NOT_RUN = {
 }
 
 
-def test_commands_by_task_run_where_they_need_neither_time_nor_strangers(tmp_path, monkeypatch, capsys):
+def test_commands_by_task_run_where_they_need_neither_time_nor_strangers(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     lines = run_blocks.command_lines((DOCS / "tasks.md").read_text())
     modelled = [line for line in lines if line.startswith("curvescope model ")]
@@ -121,10 +131,13 @@ def test_python_of_the_pages_is_python(page):
             ast.parse(block.body)
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name
+)
 def test_files_that_the_pages_name_exist(page):
     named = re.findall(
-        r"`(?:python )?((?:benchmarks|tests|docs|examples)/[\w/]+\.(?:py|toml|jsonl?))", page.read_text()
+        r"`(?:python )?((?:benchmarks|tests|docs|examples)/[\w/]+\.(?:py|toml|jsonl?))",
+        page.read_text(),
     )
     assert [path for path in named if not (ROOT / path).exists()] == []
 
@@ -139,7 +152,10 @@ def test_the_readme_says_how_often_planted_causes_were_confirmed():
     figures = load_script("docs/evidence_page.py").figures_of(DOCS / "planted-causes.md")[1]
     measured = [re.search(r"\*\*(\d+ of \d+)", figure)[1] for figure in figures]
     readme = " ".join((ROOT / "README.md").read_text().split())
-    said = re.search(r"right cause .*? (\d+ of \d+) .*?, a wrong one in (\d+ of \d+), .*? (\d+ of \d+) sweeps", readme)
+    said = re.search(
+        r"right cause .*? (\d+ of \d+) .*?, a wrong one in (\d+ of \d+), .*? (\d+ of \d+) sweeps",
+        readme,
+    )
     assert [*(said.groups() if said else ())] == measured, (
         f"README.md's sentence on planted causes has to say {', '.join(measured)}, as docs/planted-causes.md does"
     )
@@ -157,7 +173,9 @@ def test_the_notebook_has_the_outputs_of_its_cells():
 
 def texts(cell):
     """What a cell of a notebook prints, without its page."""
-    return ["".join(one.get("text") or one["data"]["text/plain"]) for one in cell.get("outputs", ())]
+    return [
+        "".join(one.get("text") or one["data"]["text/plain"]) for one in cell.get("outputs", ())
+    ]
 
 
 LINK = re.compile(r"(?<!`)\[[^\]\n]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -172,7 +190,9 @@ def test_links_of_pages_outside_the_site_lead_somewhere(page):
 
 def test_a_wrong_link_of_the_site_fails_its_build():
     """Found by use: with --quiet, mkdocs drops its warnings before --strict counts them, and every link passed."""
-    (build,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "mkdocs build" in line]
+    (build,) = [
+        line for line in (ROOT / "Makefile").read_text().splitlines() if "mkdocs build" in line
+    ]
     assert "--strict" in build
     assert "--quiet" not in build
 
@@ -188,7 +208,14 @@ two
 
 @pytest.mark.parametrize(
     ("shown", "right"),
-    [("one\ntwo", True), ("...\ntwo", True), ("one\n...", True), ("one\nthree", False), ("one", False), ("...", True)],
+    [
+        ("one\ntwo", True),
+        ("...\ntwo", True),
+        ("one\n...", True),
+        ("one\nthree", False),
+        ("one", False),
+        ("...", True),
+    ],
 )
 def test_output_is_compared(tmp_path, shown, right):
     page = tmp_path / "page.md"
@@ -229,8 +256,14 @@ def test_marks_are_obeyed(tmp_path):
 
 
 def test_every_table_of_causes_has_a_row_for_every_cause():
-    head, _, planted = (DOCS / "causes.md").read_text().partition("## Does the verdict name the planted cause?")
-    experiments = (DOCS / "reference" / "factors.md").read_text().partition("## Which factors test a cause")[2]
+    head, _, planted = (
+        (DOCS / "causes.md").read_text().partition("## Does the verdict name the planted cause?")
+    )
+    experiments = (
+        (DOCS / "reference" / "factors.md")
+        .read_text()
+        .partition("## Which factors test a cause")[2]
+    )
     for table, left_out in (
         (head, set()),
         (experiments, {NOT_SIGNIFICANT, UNEXPLAINED}),

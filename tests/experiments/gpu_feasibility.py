@@ -75,13 +75,27 @@ line, doubled, switched = map(from_16_on, (3.0, 6.0, 7.0))
 
 
 def _switch(batch: int) -> Any:
-    kernels = ("cudnn::winograd_nonfused::winogradForwardData4x4<float, float>", "implicit_convolve_sgemm")
+    kernels = (
+        "cudnn::winograd_nonfused::winogradForwardData4x4<float, float>",
+        "implicit_convolve_sgemm",
+    )
     return kernels[batch >= 16], switched(batch), {}
 
 
 def _waves(batch: int) -> Any:
-    grid = {"grid_x": 16 * batch, "grid_y": 1, "grid_z": 1, "block_x": 256, "block_y": 1, "block_z": 1}
-    return "sgemm_128x64_nn", in_waves(batch), {**grid, "registers_per_thread": 255, "shared_memory_bytes": 0}
+    grid = {
+        "grid_x": 16 * batch,
+        "grid_y": 1,
+        "grid_z": 1,
+        "block_x": 256,
+        "block_y": 1,
+        "block_z": 1,
+    }
+    return (
+        "sgemm_128x64_nn",
+        in_waves(batch),
+        {**grid, "registers_per_thread": 255, "shared_memory_bytes": 0},
+    )
 
 
 def in_waves(batch: int) -> float:
@@ -102,7 +116,11 @@ def full(batch: int) -> float:
 
 SCENARIOS = (
     Scenario(
-        "algorithm switch", "another kernel from batch 16 on", _plan(kernel=_switch), switched, {"before_switch": line}
+        "algorithm switch",
+        "another kernel from batch 16 on",
+        _plan(kernel=_switch),
+        switched,
+        {"before_switch": line},
     ),
     Scenario(
         "wave and tile quantisation",
@@ -135,7 +153,13 @@ SCENARIOS = (
     Scenario(
         "cache capacity",
         "40 and 80 MB of 50 MB of L2",
-        _plan(kernel=lambda b: ("vectorized_elementwise_kernel", doubled(b), {"bytes_compulsory": 5_000_000 * b})),
+        _plan(
+            kernel=lambda b: (
+                "vectorized_elementwise_kernel",
+                doubled(b),
+                {"bytes_compulsory": 5_000_000 * b},
+            )
+        ),
         doubled,
         {"cold_caches": lambda b: 6.0 * b},
     ),
@@ -211,7 +235,10 @@ def decide(scenario: Scenario, path: Path, *, right: bool) -> Decided:
     write_planted(path, scenario.plan, device=DEVICE)
     with RecordingWriter.extend(path) as writer:
         operands = {b: [TensorArgument((b, 8), scenario.dtype(b))] for b in (4, 8, 16)}
-        rows = [operator(b, "aten::mm", of_b, layer="conv3", phase="backward") for b, of_b in operands.items()]
+        rows = [
+            operator(b, "aten::mm", of_b, layer="conv3", phase="backward")
+            for b, of_b in operands.items()
+        ]
         writer.write("operators", columns_of(rows))
     wanted = Verdict.CONFIRMED if right else Verdict.REFUTED
     diagnosis, used_s = explain(open_recording(path)), 0.0
@@ -245,10 +272,18 @@ def _decisive(diagnosis: Any, functional: Any, cause: str, wanted: Verdict) -> A
     (target,) = (one for one in _targets(diagnosis) if one.functional == functional)
     verdicts = {total.cause: total.verdict for total in target.attribution.causes}
     said = verdicts.get(cause, Verdict.REFUTED)  # a refuted cause is none of them
-    of_cause = (*interventions()[cause].term, *interventions()[cause].step, *interventions()[cause].shared)
+    of_cause = (
+        *interventions()[cause].term,
+        *interventions()[cause].step,
+        *interventions()[cause].shared,
+    )
     tested = [one for one in diagnosis.outcomes if one.experiment.functional == functional.weights]
     found = [one for one in tested if one.factor in of_cause and one.verdict == wanted]
-    return min(found, key=lambda one: of_cause.index(one.factor), default=None) if said == wanted else None
+    return (
+        min(found, key=lambda one: of_cause.index(one.factor), default=None)
+        if said == wanted
+        else None
+    )
 
 
 def _run(path: Path, scenario: Scenario, experiment: Any, *, right: bool) -> None:
@@ -270,7 +305,11 @@ def _run(path: Path, scenario: Scenario, experiment: Any, *, right: bool) -> Non
     done = replace(experiment, untested=untested, done=True)
     changed = scenario.removing if right else {}
     times = {name: changed.get(name, usual) for name in (None, *experiment.factors)}
-    facts = [factor_of(name).facts(experiment.scope, "cuda:0") for name in experiment.factors if name not in untested]
+    facts = [
+        factor_of(name).facts(experiment.scope, "cuda:0")
+        for name in experiment.factors
+        if name not in untested
+    ]
     with RecordingWriter.extend(path) as writer:
         rounds = experiment.rounds[0] * experiment.starts
         writer.write("experiments", rows_of(done, times, rounds, 0.01).assign(start_ns=0))

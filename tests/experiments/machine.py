@@ -15,8 +15,16 @@ FACTS = {
         "remedy": "run {where} through oneDNN",
         "how": "so",
     },
-    "kept_memory": {"what": "freed memory stays with the process", "remedy": "keep freed memory", "how": "MALLOC_…"},
-    "one_thread": {"what": "the work runs on one thread", "remedy": "run {where} on one thread", "how": "OMP_…"},
+    "kept_memory": {
+        "what": "freed memory stays with the process",
+        "remedy": "keep freed memory",
+        "how": "MALLOC_…",
+    },
+    "one_thread": {
+        "what": "the work runs on one thread",
+        "remedy": "run {where} on one thread",
+        "how": "OMP_…",
+    },
     "cold_caches": {"what": "operands are evicted before each run", "brings_about": True},
     "replayed_operators": {"what": "operators run without the code between them", "partial": True},
 }
@@ -35,7 +43,11 @@ class Machine:
 
     def label(self, experiment):
         """Label of what an experiment runs."""
-        return "the step" if experiment.scope == Scope.STEP else f"{experiment.layer} {experiment.phase}"
+        return (
+            "the step"
+            if experiment.scope == Scope.STEP
+            else f"{experiment.layer} {experiment.phase}"
+        )
 
     def run(self, seconds=60.0, most=30):
         """Run planned experiments, each as if it took a second, until the plan ends."""
@@ -53,7 +65,9 @@ class Machine:
         """Run one experiment and record it."""
         label = self.label(experiment)
         times = {name: self.costs.get((label, name)) for name in (None, *experiment.factors)}
-        untested = {name: "it does not apply" for name, cost in times.items() if cost is None and name}
+        untested = {
+            name: "it does not apply" for name, cost in times.items() if cost is None and name
+        }
         done = replace(experiment, untested=untested, done=True)
         self.made.append(done)
         with RecordingWriter.extend(self.path) as writer:
@@ -61,11 +75,19 @@ class Machine:
                 rounds = experiment.rounds[0] * experiment.starts
                 rows = rows_of(done, times, rounds, self.noise, seed=experiment.number)
                 writer.write("experiments", rows.assign(start_ns=0))
-            record_experiment(writer, done, [FACTS[n] for n in experiment.factors if n in FACTS and n not in untested])
+            record_experiment(
+                writer,
+                done,
+                [FACTS[n] for n in experiment.factors if n in FACTS and n not in untested],
+            )
 
     def stages(self):
         """What ran: (label, stage, factors that could be changed)."""
         return [
-            (self.label(one), one.stage, tuple(name for name in one.factors if name not in one.untested))
+            (
+                self.label(one),
+                one.stage,
+                tuple(name for name in one.factors if name not in one.untested),
+            )
             for one in self.made
         ]

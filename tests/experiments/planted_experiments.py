@@ -40,14 +40,34 @@ def experiment(number=0, stage=Stage.CONFIRM, factors=("onednn",), **changed):
 
 def experiment_on_steps(stage, factors, batches):
     """An experiment on the time of complete steps."""
-    of_steps = {"scope": Scope.STEP, "functional": (), "functional_kind": "time", "layer": None, "phase": None}
+    of_steps = {
+        "scope": Scope.STEP,
+        "functional": (),
+        "functional_kind": "time",
+        "layer": None,
+        "phase": None,
+    }
     return experiment(stage=stage, factors=factors, batches=batches, done=False, **of_steps)
 
 
 def operator(batch, op, arguments=(), **others):
     """A row of the table `operators`."""
-    entry = {"batch": batch, "layer": "fc", "phase": "forward", "op": op, "arguments": encode_arguments(arguments)}
-    return {**entry, "calls": 1, "duration_ns": 1000, "kernels": None, "position": 0, "source": "torch", **others}
+    entry = {
+        "batch": batch,
+        "layer": "fc",
+        "phase": "forward",
+        "op": op,
+        "arguments": encode_arguments(arguments),
+    }
+    return {
+        **entry,
+        "calls": 1,
+        "duration_ns": 1000,
+        "kernels": None,
+        "position": 0,
+        "source": "torch",
+        **others,
+    }
 
 
 def outcomes_of(one, rows, facts, earlier=(), claims=None):
@@ -75,5 +95,11 @@ def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0, slow=0.0)
                 for index in range(per_visit):
                     duration_ns = round(time_ms * 1e6 * np.exp(noise * random.standard_normal()))
                     rows.append((one.number, factor, batch, round_, index, duration_ns))
-    table = pd.DataFrame(rows, columns=["experiment", "factor", "batch", "round", "index", "duration_ns"])
-    return table.assign(process=table["round"] // min(one.rounds[0], 2)) if one.scope == Scope.STEP else table
+    table = pd.DataFrame(
+        rows, columns=["experiment", "factor", "batch", "round", "index", "duration_ns"]
+    )
+    return (
+        table.assign(process=table["round"] // min(one.rounds[0], 2))
+        if one.scope == Scope.STEP
+        else table
+    )

@@ -28,7 +28,11 @@ EXPERIMENT_ONLY |= {"smaller_memory", "replayed_operators", "filled_wave", "no_u
 
 def test_every_file_describes_factors_and_no_two_have_one_name():
     described = {
-        module.name: [one.name for one in vars(getattr(factors, module.name)).values() if isinstance(one, Factor)]
+        module.name: [
+            one.name
+            for one in vars(getattr(factors, module.name)).values()
+            if isinstance(one, Factor)
+        ]
         for module in pkgutil.iter_modules(factors.__path__)
     }
     assert all(described.values())
@@ -67,7 +71,9 @@ BUDGET = Budget(_Anything(), "cpu", 60.0)
 
 
 @pytest.mark.parametrize(("name", "device"), EVERY)
-def test_steps_can_be_changed_on_every_device_that_the_plan_keeps_time_for(name, device, monkeypatch):
+def test_steps_can_be_changed_on_every_device_that_the_plan_keeps_time_for(
+    name, device, monkeypatch
+):
     monkeypatch.setattr(heap, "can_change", lambda: True)
     monkeypatch.setattr("torch.get_num_threads", lambda: 8)
     monkeypatch.setattr("curvescope.experiments.factors.threads.physical_cores", lambda: 4)
@@ -76,14 +82,21 @@ def test_steps_can_be_changed_on_every_device_that_the_plan_keeps_time_for(name,
     if factor.step is not None and factor.refusal(device) is None:
         steps = Configuration.of_step("steps.py:make_step", device)
         with clocks_may_be_locked():
-            assert factor.step.reason_against(Target(steps, (3,), {3: 1.0}, lowest_clock_hz=10**9)) is None
+            assert (
+                factor.step.reason_against(Target(steps, (3,), {3: 1.0}, lowest_clock_hz=10**9))
+                is None
+            )
     assert set(factor.refuses) < {"cpu", "cuda"}
 
 
 @pytest.mark.parametrize(("device", "tried"), [("cpu", 7), ("cuda", 9)])
 def test_a_screen_tries_only_what_the_device_has_and_no_two_at_one_place(device, tried):
-    screened = [f for f in FACTORS.values() if f.step and f.step.screen and device in f.step.screen_on]
+    screened = [
+        f for f in FACTORS.values() if f.step and f.step.screen and device in f.step.screen_on
+    ]
     for changes in ([f.term for f in FACTORS.values()], [f.step for f in screened]):
-        places = [change.screen for change in changes if change is not None and change.screen is not None]
+        places = [
+            change.screen for change in changes if change is not None and change.screen is not None
+        ]
         assert len(places) == len(set(places))
     assert len([f for f in screened if f.refusal(device) is None]) == tried

@@ -77,7 +77,9 @@ def test_without_updates_the_parameters_keep_their_values_and_all_else_of_the_st
     plain.load(2)
     steps = steps_of("no_update", changed)
     assert torch.equal(plain.submit(), steps.submit())
-    for one, other, old in zip(plain.model.parameters(), changed.model.parameters(), before, strict=True):
+    for one, other, old in zip(
+        plain.model.parameters(), changed.model.parameters(), before, strict=True
+    ):
         torch.testing.assert_close(one.grad, other.grad)
         assert torch.equal(other, old)
         assert not torch.equal(one, old)
@@ -88,14 +90,19 @@ def test_without_updates_the_parameters_keep_their_values_and_all_else_of_the_st
 
 def test_an_optimizer_that_cannot_be_changed_says_so():
     with pytest.raises(CurvescopeError, match="_Lbfgs has no option fused"):
-        steps_of("fused_optimizer", Training(lambda parameters, lr: _Lbfgs(parameters, lr=lr))).submit()
+        steps_of(
+            "fused_optimizer", Training(lambda parameters, lr: _Lbfgs(parameters, lr=lr))
+        ).submit()
     fused = Training(lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr, fused=True))
     with pytest.raises(CurvescopeError, match="AdamW has fused=True already"):
         steps_of("fused_optimizer", fused).submit()
     with pytest.raises(CurvescopeError, match="the steps run no optimizer of torch"):
         steps_of("fused_optimizer", Training(gradients=False)).submit()
     known = Target(OWN, (2,), phases=frozenset({"forward"}))
-    assert step_change("fused_optimizer").reason_against(known) == "the steps run no optimizer of torch"
+    assert (
+        step_change("fused_optimizer").reason_against(known)
+        == "the steps run no optimizer of torch"
+    )
 
 
 class _Lbfgs(torch.optim.LBFGS):
@@ -122,7 +129,11 @@ def test_inference_mode_is_for_steps_without_gradients():
         again.submit()
     trains = Target(OWN, (2,), phases=frozenset({"forward", "backward"}))
     assert step_change("inference_mode").reason_against(trains) == "the steps compute gradients"
-    assert step_change("prepacked_linear").reason_against(trains).startswith("the steps compute gradients")
+    assert (
+        step_change("prepacked_linear")
+        .reason_against(trains)
+        .startswith("the steps compute gradients")
+    )
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
@@ -164,8 +175,13 @@ def test_the_weights_that_recorded_products_multiply_by_are_stored_in_the_other_
 
 def test_instructions_name_the_parameters():
     how = step_change("other_layout").how
-    one, ends = naming(how, ["decoder.token_embedding.weight"]), naming(how, [f"h.{i}.fc.weight" for i in range(12)])
-    assert one.startswith("for name in ['decoder.token_embedding.weight']:\n    weight = model.get_parameter(name)")
+    one, ends = (
+        naming(how, ["decoder.token_embedding.weight"]),
+        naming(how, [f"h.{i}.fc.weight" for i in range(12)]),
+    )
+    assert one.startswith(
+        "for name in ['decoder.token_embedding.weight']:\n    weight = model.get_parameter(name)"
+    )
     assert "[name for name, _ in model.named_parameters() if name.endswith(('fc.weight',))]" in ends
     assert "that of the embedding" in naming(how, ())
     assert naming("fused=True", ["a"]) == "fused=True"
@@ -192,9 +208,14 @@ def test_changes_are_made_together_in_their_order():
     assert flags(workload) == {(True, False)}
     assert workload.model[0].weight.stride() == (1, 5)
     assert workload.output_dtype == torch.bfloat16
-    assert step_change(name).changed_results(Target(OWN, (2,))) == "products and convolutions have 8 significant bits"
+    assert (
+        step_change(name).changed_results(Target(OWN, (2,)))
+        == "products and convolutions have 8 significant bits"
+    )
     facts = factor_of(name).facts(Scope.STEP, "cpu")
-    assert facts.what.startswith("the optimizer is fused and weights of matrix products are stored in the other order")
+    assert facts.what.startswith(
+        "the optimizer is fused and weights of matrix products are stored in the other order"
+    )
     assert (facts.remedy, facts.how) == (None, None)
     refusals = Target(Configuration("alexnet", precision="fp16"), (2,))
     assert step_change(name).reason_against(refusals) == "the steps run in fp16 already"

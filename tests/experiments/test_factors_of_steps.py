@@ -21,7 +21,14 @@ OWN = Configuration.of_step("steps.py:make_step", "cpu")
 class Counting:
     """A workload whose step takes a microsecond per sample; `log` has what it was asked for."""
 
-    device, mode, precision, compiled, is_users, errors_are_results = "cpu", "training", "fp32", False, False, False
+    device, mode, precision, compiled, is_users, errors_are_results = (
+        "cpu",
+        "training",
+        "fp32",
+        False,
+        False,
+        False,
+    )
 
     def __init__(self, model=None):
         self.model, self.log, self.now_ns, self._batch = model, [], 0, None
@@ -79,7 +86,11 @@ def test_a_network_that_is_split_computes_the_gradients_of_the_complete_batch(sa
 
 def test_the_outputs_of_a_split_forward_pass_are_those_of_the_batch():
     whole, split = (
-        Workload(Network("net", "a test's", (6,), lambda: nn.Linear(6, 3), classes=3), mode="forward", halved=halved)
+        Workload(
+            Network("net", "a test's", (6,), lambda: nn.Linear(6, 3), classes=3),
+            mode="forward",
+            halved=halved,
+        )
         for halved in (False, True)
     )
     whole.load(5)
@@ -97,7 +108,9 @@ def test_steps_of_the_next_multiple_run_for_a_padded_batch():
 def test_factors_of_the_batch_refuse_what_they_cannot_change():
     tokens = replace(OWN, axis="tokens")
     why = {
-        (name, configuration.axis, batches): step_change(name).reason_against(Target(configuration, batches))
+        (name, configuration.axis, batches): step_change(name).reason_against(
+            Target(configuration, batches)
+        )
         for name in ("padded_batch", "split_batch")
         for configuration, batches in ((OWN, (32, 64)), (OWN, (1,)), (tokens, (3, 5)))
     }
@@ -122,9 +135,15 @@ def test_a_pause_is_as_long_as_the_step_before_it(monkeypatch):
     assert slept == [0.0, 2e-6, 2e-6, 1.0]
 
 
-@pytest.mark.parametrize(("allocator", "takes_effect"), [("cudaMallocAsync", True), ("native", False)])
-def test_another_allocator_counts_only_where_torch_took_it_from_the_environment(monkeypatch, allocator, takes_effect):
-    assert step_change("malloc_async").environment == {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+@pytest.mark.parametrize(
+    ("allocator", "takes_effect"), [("cudaMallocAsync", True), ("native", False)]
+)
+def test_another_allocator_counts_only_where_torch_took_it_from_the_environment(
+    monkeypatch, allocator, takes_effect
+):
+    assert step_change("malloc_async").environment == {
+        "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"
+    }
     monkeypatch.setattr(torch.cuda.memory, "get_allocator_backend", lambda: allocator)
     workload = Counting()
     if takes_effect:
@@ -167,7 +186,9 @@ def test_a_module_is_changed_once_and_needs_convolutions_to_lie_channels_last():
 def test_each_batch_size_gets_the_memory_that_makes_it_as_full_as_the_largest(monkeypatch):
     """Of 80 bytes, contexts take 8; the process has 12 of the rest and can get 60. Half of the peak gets half of 72."""
     limits, emptied = [], []
-    monkeypatch.setattr(smaller_memory, "limit_memory", lambda device, size: limits.append((device, size)))
+    monkeypatch.setattr(
+        smaller_memory, "limit_memory", lambda device, size: limits.append((device, size))
+    )
     monkeypatch.setattr(smaller_memory, "empty_cache", lambda device: emptied.append(len(limits)))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60, 80))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 12)
@@ -177,7 +198,11 @@ def test_each_batch_size_gets_the_memory_that_makes_it_as_full_as_the_largest(mo
     steps = change.change(workload := Counting(), target)
     for batch in (2, 1):
         steps.load(batch)
-    assert (limits, emptied, workload.log) == ([("cpu", 72), ("cpu", 36)], [0, 1], ["load 2", "load 1"])
+    assert (limits, emptied, workload.log) == (
+        [("cpu", 72), ("cpu", 36)],
+        [0, 1],
+        ["load 2", "load 1"],
+    )
     limited = replace(target, configuration=replace(target.configuration, memory_limit_bytes=40))
     change.change(workload, limited).load(1)
     assert limits[-1] == ("cpu", 20)
@@ -214,7 +239,10 @@ def test_a_graph_is_captured_for_each_batch_size_and_replayed_for_each_step(monk
     steps = changed("cuda_graph", workload)
     for batch in (2, 2, 3):
         steps.load(batch)
-    assert workload.log == [*("load 2", "run", "run", "run", "submit"), *("load 3", "run", "run", "run", "submit")]
+    assert workload.log == [
+        *("load 2", "run", "run", "run", "submit"),
+        *("load 3", "run", "run", "run", "submit"),
+    ]
     workload.log.clear()
     assert [steps.time_step(), steps.time_step()] == [(0, 30), (30, 30)]
     assert workload.log == ["replay", "replay"]
@@ -318,7 +346,11 @@ def test_replayed_operators_are_those_of_the_loaded_batch_size():
         ((0, 300), (0, 0), None),  # every step takes some
         ((0, 2_000), (0, 30), "it takes 30 page faults a step, and the unmodified step 2,000"),
         ((50, 0), (45, 0), None),
-        ((50, 0), (1, 0), "its threads wait for a core in 1% of their time, and those of the unmodified step in 50%"),
+        (
+            (50, 0),
+            (1, 0),
+            "its threads wait for a core in 1% of their time, and those of the unmodified step in 50%",
+        ),
     ],
 )
 def test_a_replay_counts_only_if_no_more_than_the_hosts_work_goes_away(unchanged, replayed, why):

@@ -34,9 +34,15 @@ def family(op, arguments):
 _GEOMETRY = (Value((1, 1)), Value((1, 1)), Value((1, 1)), Value(False), Value((0, 0)), Value(1))
 LINEAR = family("aten::linear", lambda b: (tensor(b, 8), tensor(16, 8), tensor(16)))
 MM = family("aten::mm", lambda b: (tensor(b, 16), tensor(16, 8)))
-MM_OF_BATCH = family("aten::mm", lambda b: (TensorArgument((16, b), "float", (1, 16)), tensor(b, 8)))
-ADDMM = family("aten::addmm", lambda b: (tensor(16), tensor(b, 8), tensor(8, 16), Value(1), Value(1)))
-CONV = family("aten::convolution", lambda b: (tensor(b, 3, 8, 8), tensor(4, 3, 3, 3), tensor(4), *_GEOMETRY))
+MM_OF_BATCH = family(
+    "aten::mm", lambda b: (TensorArgument((16, b), "float", (1, 16)), tensor(b, 8))
+)
+ADDMM = family(
+    "aten::addmm", lambda b: (tensor(16), tensor(b, 8), tensor(8, 16), Value(1), Value(1))
+)
+CONV = family(
+    "aten::convolution", lambda b: (tensor(b, 3, 8, 8), tensor(4, 3, 3, 3), tensor(4), *_GEOMETRY)
+)
 CONV_BACKWARD = family(
     "aten::convolution_backward",
     lambda b: (
@@ -56,7 +62,8 @@ RELU = family("aten::relu", lambda b: (tensor(b, 8),))
 RELU_IN_PLACE = family("aten::relu_", lambda b: (tensor(b, 8),))
 DROPOUT = family("aten::native_dropout", lambda b: (tensor(b, 64), Value(0.5), Value(True)))
 OPTIMIZER = family(
-    "aten::_foreach_add_", lambda _: (TensorList((tensor(4, 4),)), TensorList((tensor(4, 4),)), Value(1))
+    "aten::_foreach_add_",
+    lambda _: (TensorList((tensor(4, 4),)), TensorList((tensor(4, 4),)), Value(1)),
 )
 FULL = family("aten::ones", lambda b: (Value((b, 8)),))
 CALLS = "LINEAR MM MM_OF_BATCH ADDMM CONV CONV_BACKWARD BATCH_NORM POOL RELU RELU_IN_PLACE DROPOUT OPTIMIZER FULL"
@@ -92,12 +99,16 @@ def test_the_factors_that_apply_to_an_operator(device, call, applicable, monkeyp
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     of_calls = [name for name in names_of("term") if term_change(name).piece is None]
     fitting = {name for name in of_calls if FACTORS[name].refusal(device) is None}
-    assert {name for name in fitting if term_change(name).reason_against(call) is None} == set(applicable.split())
+    assert {name for name in fitting if term_change(name).reason_against(call) is None} == set(
+        applicable.split()
+    )
 
 
 def test_recorded_kernels_decide_whether_a_call_runs_through_onednn():
     def with_kernels(plain, *kernels):
-        return replace(plain, calls={b: replace(call, kernels=kernels) for b, call in plain.calls.items()})
+        return replace(
+            plain, calls={b: replace(call, kernels=kernels) for b, call in plain.calls.items()}
+        )
 
     reason = term_change("no_onednn").reason_against
     assert reason(with_kernels(RELU, "eltwise.forward jit:avx2", "aten::relu")) is None
@@ -130,7 +141,9 @@ def test_a_result_that_differs_beyond_rounding_is_said():
     expected = try_call(plain, "cpu")
     wrong = replace(plain, run=lambda: plain.run() * 1.0001)
     assert difference(expected, try_call(plain, "cpu"), tf32=False) is None
-    assert "of its root mean square" in str(difference(expected, try_call(wrong, "cpu"), tf32=False))
+    assert "of its root mean square" in str(
+        difference(expected, try_call(wrong, "cpu"), tf32=False)
+    )
     assert difference(expected, try_call(wrong, "cpu"), tf32=True) is None
 
 
@@ -141,7 +154,10 @@ def test_infinite_results_are_equal_only_to_infinite_ones():
     expected = try_call(plain, "cpu")
     assert difference(expected, try_call(plain, "cpu"), tf32=False) is None
     finite = replace(plain, run=lambda: plain.run().nan_to_num(0.0, 0.0, 0.0))
-    assert difference(expected, try_call(finite, "cpu"), tf32=False) == "other results are infinite or no numbers"
+    assert (
+        difference(expected, try_call(finite, "cpu"), tf32=False)
+        == "other results are infinite or no numbers"
+    )
 
 
 def test_trying_a_call_leaves_its_operands_and_the_random_numbers_as_they_were():
@@ -157,7 +173,8 @@ def test_trying_a_call_leaves_its_operands_and_the_random_numbers_as_they_were()
 
 
 @pytest.mark.parametrize(
-    ("batches", "padded"), [((1, 2, 4, 8), [8, 8, 8, 8]), ((8, 16, 24), [16, 16, 32]), ((16, 48), [32, 64])]
+    ("batches", "padded"),
+    [((1, 2, 4, 8), [8, 8, 8, 8]), ((8, 16, 24), [16, 16, 32]), ((16, 48), [32, 64])],
 )
 def test_a_batch_is_padded_to_the_smallest_multiple_that_not_all_batch_sizes_are(batches, padded):
     found = [changed("padded_batch", RELU, batch, batches).arguments[0] for batch in batches]
@@ -290,7 +307,9 @@ class _FakeGlibc:
 def test_freed_memory_is_kept_inside_and_given_back_after(monkeypatch):
     library = _FakeGlibc()
     monkeypatch.setattr(heap, "_library", lambda: library)
-    monkeypatch.setattr(heap, "_occupied", [])  # what real runs of other tests have taken stays theirs
+    monkeypatch.setattr(
+        heap, "_occupied", []
+    )  # what real runs of other tests have taken stays theirs
     monkeypatch.setattr(heap, "_threshold_bytes", 32 << 20)
     heap.hold_thresholds([1 << 20, 5 << 20, 151 << 20])
     with term_change("reused_memory").around():
@@ -322,7 +341,12 @@ def test_a_heap_whose_thresholds_are_set_from_outside_is_left_alone(monkeypatch)
 def exponentials(**numbers):
     order = Numbers(8, "float", order=(-90.0,), **numbers)
     calls = [
-        RecordedCall("aten::exp", (tensor(b, 8),), batch=b, numbers=CallNumbers({0: order}, denormal_results=1.0))
+        RecordedCall(
+            "aten::exp",
+            (tensor(b, 8),),
+            batch=b,
+            numbers=CallNumbers({0: order}, denormal_results=1.0),
+        )
         for b in BATCHES
     ]
     return families(calls)[0]
@@ -354,10 +378,17 @@ def test_denormal_numbers_are_flushed_on_one_thread_only(monkeypatch):
 
 def copying(found):
     """The family with a copy among its kernels."""
-    return replace(found, calls={b: replace(call, kernels=("gemm", "aten::copy_")) for b, call in found.calls.items()})
+    return replace(
+        found,
+        calls={
+            b: replace(call, kernels=("gemm", "aten::copy_")) for b, call in found.calls.items()
+        },
+    )
 
 
-SHARED = copying(family("aten::bmm", lambda b: (tensor(b, 4, 8), TensorArgument((b, 8, 6), "float", (0, 6, 1)))))
+SHARED = copying(
+    family("aten::bmm", lambda b: (tensor(b, 4, 8), TensorArgument((b, 8, 6), "float", (0, 6, 1))))
+)
 
 
 def test_a_shared_matrix_is_multiplied_once_with_all_rows():
@@ -370,7 +401,9 @@ def test_a_shared_matrix_is_multiplied_once_with_all_rows():
 
 
 def test_operands_are_stored_where_a_copy_was_recorded():
-    strided = family("aten::bmm", lambda b: (TensorArgument((b, 4, 8), "float", (32, 1, 4)), tensor(b, 8, 6)))
+    strided = family(
+        "aten::bmm", lambda b: (TensorArgument((b, 4, 8), "float", (32, 1, 4)), tensor(b, 8, 6))
+    )
     change = term_change("stored_operands")
     assert changed("stored_operands", strided).arguments[0].is_contiguous()
     assert change.reason_against(copying(strided)) is None

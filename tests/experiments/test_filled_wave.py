@@ -22,7 +22,16 @@ BEND = bend(4, 8, 16)
 def case_of(blocks, functional=BEND):
     """A kernel of 256 threads with 255 registers, so that each of the 132 SMs has one block at a time."""
     uses = [
-        Use(batch=b, name="gemm", time_ms=1, share=w, calls=1, blocks=blocks(b), threads=256, registers_per_thread=255)
+        Use(
+            batch=b,
+            name="gemm",
+            time_ms=1,
+            share=w,
+            calls=1,
+            blocks=blocks(b),
+            threads=256,
+            registers_per_thread=255,
+        )
         for b, w in functional.weights
     ]
     return Case(
@@ -42,7 +51,10 @@ def case_of(blocks, functional=BEND):
         # 0.48, 0.97 and 1.94 waves. 64 blocks for 4 samples, or 16 for one: 8 fit a wave, 11 do not, 16 fit two.
         (lambda b: 16 * b, [Wave(4, 8, 11, 16, 1 - 64 / 132)]),
         # 40, 80 and 160 blocks, which are tiles of 4 samples, or of less: 12 samples fit 132 blocks, 17 do not.
-        (lambda b: 20 * math.ceil(b / 2), [Wave(4, 12, 17, 24, 1 - 40 / 132), Wave(8, 12, 17, 24, 1 - 80 / 132)]),
+        (
+            lambda b: 20 * math.ceil(b / 2),
+            [Wave(4, 12, 17, 24, 1 - 40 / 132), Wave(8, 12, 17, 24, 1 - 80 / 132)],
+        ),
         (lambda b: 132, []),  # persistent: the blocks take tiles in turn
         (lambda b: 40, []),  # nothing says from where on it takes more
         (lambda b: {4: 40, 8: 80, 16: 164}[b], []),  # nor here: it does not grow by rows of samples
@@ -56,7 +68,10 @@ def test_a_size_just_past_a_wave_is_told_by_what_still_fits_the_memory():
     """160 of 264 blocks at 64, which fill at 104 samples; the wave behind would end at 158, too far."""
     blocks = lambda b: math.ceil(2.5 * b)  # noqa: E731
     found = fillings(case_of(blocks, excess(50, 64)))
-    assert list(found) == [Wave(50, 52, 54, 104, 1 - 125 / 132), Wave(64, 104, 108, 128, 2 - 160 / 132)]
+    assert list(found) == [
+        Wave(50, 52, 54, 104, 1 - 125 / 132),
+        Wave(64, 104, 108, 128, 2 - 160 / 132),
+    ]
 
 
 def test_without_the_larger_part_of_what_is_empty_no_wave_is_tested():
@@ -75,12 +90,19 @@ IN_WAVES = lambda b: 5.0 * math.ceil(16 * b / 132)  # noqa: E731
         (lambda b: 5.0 * max(1, b / 8), Verdict.REFUTED),  # flat, then in proportion: another roof
         (lambda b: 5.0 + b if b <= 8 else 5.0 + b + 5.0, Verdict.REFUTED),  # a switch beyond 8
         (lambda b: 5.0 + b + b**2 / 8, Verdict.REFUTED),
-        (lambda b: IN_WAVES(b) / 4 + 5.0 * max(1, b / 8), Verdict.UNDECIDED),  # a fifth of the bend is waves
+        (
+            lambda b: IN_WAVES(b) / 4 + 5.0 * max(1, b / 8),
+            Verdict.UNDECIDED,
+        ),  # a fifth of the bend is waves
     ],
     ids=["waves", "roof", "switch", "quadratic", "both"],
 )
-def test_a_bend_is_of_waves_if_the_time_stays_until_the_wave_is_full_and_jumps_then(time_ms, verdict):
-    one = experiment(factors=["filled_wave"], functional=BEND.weights, batches=(4, 8, 16), waves=(WAVE,))
+def test_a_bend_is_of_waves_if_the_time_stays_until_the_wave_is_full_and_jumps_then(
+    time_ms, verdict
+):
+    one = experiment(
+        factors=["filled_wave"], functional=BEND.weights, batches=(4, 8, 16), waves=(WAVE,)
+    )
     rows = rows_of(one, {None: time_ms})
     unmodified, filled = outcomes_of(one, rows, all_facts(Scope.TERM, "cuda:0"))
     assert unmodified.batches == filled.batches == (4, 8, 16)

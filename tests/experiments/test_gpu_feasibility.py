@@ -8,7 +8,13 @@ from curvescope.analysis.causes import interventions
 
 from .gpu_feasibility import DEFAULT_S, RESULT, SCENARIOS, table
 
-ON_A_CPU = {"page faults", "CPU contention", "idle threads", "start of threads", "values of the operands"}
+ON_A_CPU = {
+    "page faults",
+    "CPU contention",
+    "idle threads",
+    "start of threads",
+    "values of the operands",
+}
 ONLY_BY_EXPERIMENT = {"size of one call"}  # it claims nothing
 
 

@@ -37,7 +37,12 @@ def line(batch):
 
 
 def faults(_, duration_ns):
-    return {"cpu_time_ns": duration_ns, "run_queue_wait_ns": 0, "system_time_ns": 40_000_000, "page_faults": 53_250}
+    return {
+        "cpu_time_ns": duration_ns,
+        "run_queue_wait_ns": 0,
+        "system_time_ns": 40_000_000,
+        "page_faults": 53_250,
+    }
 
 
 JUMP = Plan(kernel=lambda b: ("mkl_sgemm", jump(b), {}), hardware=CPU)
@@ -65,16 +70,26 @@ def record(tmp_path):
 
 def test_a_bend_goes_through_all_stages_to_a_confirmed_cause_and_a_remedy(record):
     path = record(JUMP)
-    alone = {("conv3 backward", None): jump, ("conv3 backward", "onednn"): line, ("conv3 backward", "one_thread"): jump}
+    alone = {
+        ("conv3 backward", None): jump,
+        ("conv3 backward", "onednn"): line,
+        ("conv3 backward", "one_thread"): jump,
+    }
     machine = Machine(path, alone).run()
     of_term = [stage for label, stage, _ in machine.stages() if label == "conv3 backward"]
     assert of_term[:3] == [Stage.ALONE, Stage.SCREEN, Stage.CONFIRM]
     assert Stage.GRID in of_term
-    confirm = next(one for one in machine.stages() if one[1] == Stage.CONFIRM and one[0] == "conv3 backward")
+    confirm = next(
+        one for one in machine.stages() if one[1] == Stage.CONFIRM and one[0] == "conv3 backward"
+    )
     assert confirm[2] == ("onednn",)
     diagnosis = explain(open_recording(path))
     answer = diagnosis.answers[0]
-    assert (answer.where, answer.cause, answer.verdict) == ("conv3 backward", "slow library call", Verdict.CONFIRMED)
+    assert (answer.where, answer.cause, answer.verdict) == (
+        "conv3 backward",
+        "slow library call",
+        Verdict.CONFIRMED,
+    )
     assert answer.remedy.what == "run conv3 backward through oneDNN"
     assert answer.remedy.term_gain.value == pytest.approx(0.5, abs=0.02)
     assert answer.remedy.step_gain is None
@@ -87,7 +102,9 @@ def test_a_bend_goes_through_all_stages_to_a_confirmed_cause_and_a_remedy(record
         "is mostly conv3 backward: slow library call; when products run through oneDNN instead of MKL, it is gone ("
         in answer.sentence
     )
-    assert "Run conv3 backward through oneDNN: -50 % of conv3 backward at batch 16." in answer.sentence
+    assert (
+        "Run conv3 backward through oneDNN: -50 % of conv3 backward at batch 16." in answer.sentence
+    )
 
 
 def test_what_helped_a_term_is_measured_on_the_complete_step(record):
@@ -98,9 +115,15 @@ def test_what_helped_a_term_is_measured_on_the_complete_step(record):
         ("the step", "one_thread"): lambda b: 7.0 + 5.0 * b,
     }
     machine = Machine(path, costs).run()
-    stages = [(label, stage) for label, stage, factors in machine.stages() if "one_thread" in factors]
+    stages = [
+        (label, stage) for label, stage, factors in machine.stages() if "one_thread" in factors
+    ]
     of_term, of_step = "conv3 backward", "the step"
-    assert stages[:3] == [(of_term, Stage.SCREEN), (of_term, Stage.CONFIRM), (of_step, Stage.REMEDY)]
+    assert stages[:3] == [
+        (of_term, Stage.SCREEN),
+        (of_term, Stage.CONFIRM),
+        (of_step, Stage.REMEDY),
+    ]
     answer = explain(open_recording(path)).answers[0]
     assert (answer.cause, answer.where) == ("start of threads", "conv3 backward")
     # 135 → 87 ms
@@ -124,7 +147,9 @@ def test_one_experiment_on_a_term_tests_all_that_it_makes(record):
         return 60.0 + (3.0 if batch < 16 else 12.0) * batch
 
     path = record(Plan(kernel=lambda b: ("mkl_sgemm", cost(b), {}), hardware=CPU))
-    machine = Machine(path, {("conv3 backward", None): cost, ("conv3 backward", "onednn"): line}).run()
+    machine = Machine(
+        path, {("conv3 backward", None): cost, ("conv3 backward", "onednn"): line}
+    ).run()
     of_term = [one for one in machine.made if one.scope == Scope.TERM]
     assert [one.stage for one in of_term][:3] == [Stage.ALONE, Stage.SCREEN, Stage.CONFIRM]
     assert [one.stage for one in of_term].count(Stage.ALONE) == 1
@@ -133,7 +158,10 @@ def test_one_experiment_on_a_term_tests_all_that_it_makes(record):
     assert {"excess", "fixed cost"} <= kinds
     answers = {answer.functional.kind: answer for answer in explain(open_recording(path)).answers}
     for kind in ("excess", "fixed cost"):
-        assert (answers[kind].cause, answers[kind].verdict) == ("slow library call", Verdict.CONFIRMED)
+        assert (answers[kind].cause, answers[kind].verdict) == (
+            "slow library call",
+            Verdict.CONFIRMED,
+        )
         assert answers[kind].evidence[0].reproduction == Reproduction.REPRODUCES
     # 252 → 48 ms at 16, 72 → 12 ms at 4
     assert answers["excess"].remedy.term_gain.value == pytest.approx(204 / 252, abs=0.02)
@@ -148,9 +176,14 @@ def test_what_a_term_does_not_show_alone_suggests_no_factor(record):
 
     path = record(Plan(kernel=lambda b: ("mkl_sgemm", in_step(b), {}), hardware=CPU))
     alone = lambda b: in_step(b) - 60.0  # noqa: E731
-    costs = {("conv3 backward", name): alone for name in (None, "one_thread", "cold_caches", "other_layout")}
+    costs = {
+        ("conv3 backward", name): alone
+        for name in (None, "one_thread", "cold_caches", "other_layout")
+    }
     machine = Machine(path, costs | {("conv3 backward", "onednn"): line}).run()
-    confirms = [one for one in machine.made if one.scope == Scope.TERM and one.stage == Stage.CONFIRM]
+    confirms = [
+        one for one in machine.made if one.scope == Scope.TERM and one.stage == Stage.CONFIRM
+    ]
     assert [one.factors for one in confirms] == [("onednn",)]
 
 
@@ -168,16 +201,25 @@ def test_page_faults_of_the_fixed_cost_are_found_without_being_told(record):
     assert answer.evidence[-1].factors[0].verdict == Verdict.CONFIRMED
     assert answer.remedy.batch == 4
     assert answer.remedy.step_gain.value == pytest.approx(36 / 107, abs=0.02)
-    assert re.search(r"Keep freed memory: -3[34] % of the step at batch 4\.", answer.sentence)  # 33.6 %
+    assert re.search(
+        r"Keep freed memory: -3[34] % of the step at batch 4\.", answer.sentence
+    )  # 33.6 %
 
 
 def test_a_term_that_shows_nothing_alone_leads_to_complete_steps(record):
     path = record(JUMP)
     step = lambda b: 2.0 + 5.0 + 2.0 * b + jump(b)  # noqa: E731
-    costs = {("conv3 backward", None): line, ("the step", None): step, ("the step", "kept_memory"): step}
+    costs = {
+        ("conv3 backward", None): line,
+        ("the step", None): step,
+        ("the step", "kept_memory"): step,
+    }
     machine = Machine(path, costs).run(seconds=200.0)
     of_excess = [one for one in machine.made if one.functional_kind == "excess"]
-    assert [(one.scope, one.stage) for one in of_excess][:2] == [(Scope.TERM, Stage.ALONE), (Scope.STEP, Stage.SCREEN)]
+    assert [(one.scope, one.stage) for one in of_excess][:2] == [
+        (Scope.TERM, Stage.ALONE),
+        (Scope.STEP, Stage.SCREEN),
+    ]
     answer = explain(open_recording(path)).answers[0]
     assert answer.evidence[0].reproduction == Reproduction.NOT
     assert answer.cause is None
@@ -193,8 +235,12 @@ def test_without_operators_no_term_runs_alone(tmp_path):
 def test_an_undecided_factor_gets_more_rounds_once(record):
     path = record(JUMP)
     half = lambda b: line(b) if b < 16 else 3.0 * b + 24.0  # noqa: E731
-    machine = Machine(path, {("conv3 backward", None): jump, ("conv3 backward", "onednn"): half}, noise=0.1).run()
-    confirms = [one for one in machine.made if one.stage == Stage.CONFIRM and one.scope == Scope.TERM]
+    machine = Machine(
+        path, {("conv3 backward", None): jump, ("conv3 backward", "onednn"): half}, noise=0.1
+    ).run()
+    confirms = [
+        one for one in machine.made if one.stage == Stage.CONFIRM and one.scope == Scope.TERM
+    ]
     assert len(confirms) == 2
     assert confirms[1].rounds[0] == 2 * confirms[0].rounds[0]
 
@@ -231,21 +277,33 @@ def test_open_terms_are_those_that_more_rounds_would_tell(tmp_path):
 def test_a_screen_in_little_time_leaves_out_first_what_the_device_does_not_have(record):
     """On a CPU cuDNN's factors only say why they do not apply; a short screen once had no other factor left."""
     path = record(JUMP)
-    Machine(path, {("conv3 backward", None): jump}).run_one(next_experiment(open_recording(path), 60.0))
+    Machine(path, {("conv3 backward", None): jump}).run_one(
+        next_experiment(open_recording(path), 60.0)
+    )
     recording = open_recording(path)
     diagnosis = explain(recording)
-    screens = [next_experiment(recording, seconds, diagnosis) for seconds in (60.0, 10.0, 5.0, 4.0, 3.0)]
-    whole, *shorter = [one.factors for one in screens if one is not None and one.stage == Stage.SCREEN]
+    screens = [
+        next_experiment(recording, seconds, diagnosis) for seconds in (60.0, 10.0, 5.0, 4.0, 3.0)
+    ]
+    whole, *shorter = [
+        one.factors for one in screens if one is not None and one.stage == Stage.SCREEN
+    ]
     idle = {"cudnn_benchmark", "no_cudnn", "cublaslt", "small_workspace", "deterministic"}
     assert idle == set(whole[-len(idle) :])
     assert all(chosen == whole[: len(chosen)] for chosen in shorter)
     assert 0 < len(shorter[-1]) <= len(whole) - len(idle)
 
 
-@pytest.mark.parametrize(("left_ms", "verdict"), [(12.0, Verdict.CONFIRMED), (66.0, Verdict.UNDECIDED)])
-def test_the_step_without_the_code_between_its_operators_confirms_that_it_waits_for_the_host(record, left_ms, verdict):
+@pytest.mark.parametrize(
+    ("left_ms", "verdict"), [(12.0, Verdict.CONFIRMED), (66.0, Verdict.UNDECIDED)]
+)
+def test_the_step_without_the_code_between_its_operators_confirms_that_it_waits_for_the_host(
+    record, left_ms, verdict
+):
     """What stays of the host's work in a replay refutes nothing; compiling takes longer than the time that is left."""
-    path = record(Plan(kernel=lambda b: ("mkl_sgemm", 3.0 * b, {}), idle_ms=lambda b: 60.0, hardware=CPU))
+    path = record(
+        Plan(kernel=lambda b: ("mkl_sgemm", 3.0 * b, {}), idle_ms=lambda b: 60.0, hardware=CPU)
+    )
     costs = {
         ("the step", None): lambda b: 67.0 + 5.0 * b,
         ("the step", "replayed_operators"): lambda b: left_ms + 5.0 * b,
@@ -261,7 +319,9 @@ def test_an_undecided_factor_gets_more_rounds_though_another_one_does_not_fit_th
     half = lambda b: 102.0 + 5.0 * b  # noqa: E731  # the faults claim 32 ms of it
     costs = {("the step", None): lambda b: 117.0 + 5.0 * b, ("the step", "kept_memory"): half}
     machine = Machine(path, costs, noise=0.03).run(seconds=120.0)
-    of_faults = [one.starts for one in machine.made if "kept_memory" in one.factors and one.functional]
+    of_faults = [
+        one.starts for one in machine.made if "kept_memory" in one.factors and one.functional
+    ]
     assert of_faults[1] > of_faults[0]
     assert not any("compiled" in one.factors for one in machine.made if one.functional)
 
@@ -278,14 +338,20 @@ def test_the_diagnosis_after_an_experiment_is_that_of_the_recording(record):
 
 
 def faults_at_16(batch, duration_ns):
-    return {**faults(batch, duration_ns), **({} if batch == 16 else {"page_faults": 100, "system_time_ns": 0})}
+    return {
+        **faults(batch, duration_ns),
+        **({} if batch == 16 else {"page_faults": 100, "system_time_ns": 0}),
+    }
 
 
 def test_a_cause_that_another_one_outbids_is_tested_too(record):
     """Another kernel runs at 16, in fresh memory; the memory makes the jump."""
     kernel = lambda b: ("mkl_sgemm" if b < 16 else "jit_gemm", jump(b), {})  # noqa: E731
     path = record(Plan(kernel=kernel, host_use=faults_at_16, hardware=CPU))
-    causes = {total.cause: total.amount for total in explain(open_recording(path)).explanations[0].attribution.causes}
+    causes = {
+        total.cause: total.amount
+        for total in explain(open_recording(path)).explanations[0].attribution.causes
+    }
     assert causes["algorithm switch"] > 40
     assert "page faults" not in causes
     costs = {
@@ -312,7 +378,10 @@ def test_a_large_part_of_the_step_is_tested_before_a_bend(record):
 def test_a_long_screen_tries_some_factors_now_and_the_others_last(record):
     long = lambda b: 40.0 * jump(b)  # noqa: E731
     path = record(replace(JUMP, kernel=lambda b: ("mkl_sgemm", long(b), {})))
-    alone = {("conv3 backward", name): long for name in (None, "onednn", "other_layout", "one_thread", "reused_memory")}
+    alone = {
+        ("conv3 backward", name): long
+        for name in (None, "onednn", "other_layout", "one_thread", "reused_memory")
+    }
     machine = Machine(path, alone).run(seconds=600.0)
     screens = [one for one in machine.made if one.stage == Stage.SCREEN and one.scope == Scope.TERM]
     assert len(screens) > 1
@@ -322,14 +391,23 @@ def test_a_long_screen_tries_some_factors_now_and_the_others_last(record):
 
 
 @pytest.mark.parametrize("of_others", ["aten::mm", "aten::threshold"])
-def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the_same_operators(record, of_others):
+def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the_same_operators(
+    record, of_others
+):
     def product(scale):
-        return lambda b: ("mkl_sgemm", scale * jump(b), {"flops": 10**9 * b, "bytes_compulsory": 10**6 * b})
+        return lambda b: (
+            "mkl_sgemm",
+            scale * jump(b),
+            {"flops": 10**9 * b, "bytes_compulsory": 10**6 * b},
+        )
 
     plan = replace(JUMP, kernel=product(1.0), first=product(0.7))
     path = record(plan, ("conv1", "forward"), of_others=of_others)
     costs = {("conv3 backward", None): jump, ("conv3 backward", "onednn"): line}
-    costs |= {("conv1 forward", None): lambda b: 0.7 * jump(b), ("conv1 forward", "onednn"): lambda b: 0.7 * line(b)}
+    costs |= {
+        ("conv1 forward", None): lambda b: 0.7 * jump(b),
+        ("conv1 forward", "onednn"): lambda b: 0.7 * line(b),
+    }
     stages = Machine(path, costs).run().stages()
     assert ("conv3 backward", Stage.CONFIRM, ("onednn",)) in stages
     first = next(one for one in stages if one[0] == "conv1 forward")
@@ -339,14 +417,21 @@ def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the
     assert first[1:] == (Stage.CONFIRM, ("onednn",))
     assert ("conv1 forward", Stage.SCREEN) not in {one[:2] for one in stages}
     diagnosis = explain(open_recording(path))
-    assert "low library call in conv3 backward and 1 more makes 109 % of the excess" in headline({}, diagnosis)
+    assert "low library call in conv3 backward and 1 more makes 109 % of the excess" in headline(
+        {}, diagnosis
+    )
     totals = {total.cause: total for total in diagnosis.explanations[0].attribution.causes}
     slow = totals["slow library call"]
-    assert (slow.verdict, {one.label for one in slow.terms}) == (Verdict.CONFIRMED, {"conv3 backward", "conv1 forward"})
+    assert (slow.verdict, {one.label for one in slow.terms}) == (
+        Verdict.CONFIRMED,
+        {"conv3 backward", "conv1 forward"},
+    )
 
 
 @pytest.mark.parametrize("best_holds", [True, False])
-def test_a_factor_that_takes_much_less_away_than_the_best_one_comes_only_if_that_one_fails(record, best_holds):
+def test_a_factor_that_takes_much_less_away_than_the_best_one_comes_only_if_that_one_fails(
+    record, best_holds
+):
     """One thread takes half of the jump away, and is slower; oneDNN takes all of it, or does so in the screen only."""
 
     class Fickle(Machine):
@@ -357,8 +442,14 @@ def test_a_factor_that_takes_much_less_away_than_the_best_one_comes_only_if_that
 
     half = lambda b: jump(b) + line(b)  # noqa: E731
     path = record(JUMP)
-    machine = Fickle(path, {("conv3 backward", None): jump, ("conv3 backward", "one_thread"): half}).run()
-    confirms = [factors for label, stage, factors in machine.stages() if (label, stage) == (TERM, Stage.CONFIRM)]
+    machine = Fickle(
+        path, {("conv3 backward", None): jump, ("conv3 backward", "one_thread"): half}
+    ).run()
+    confirms = [
+        factors
+        for label, stage, factors in machine.stages()
+        if (label, stage) == (TERM, Stage.CONFIRM)
+    ]
     assert confirms[0] == ("onednn",)
     assert (("one_thread",) in confirms) != best_holds
 
@@ -392,13 +483,20 @@ class Steps:
         return self.now_ns - self.step_ns, self.step_ns
 
 
-FACTS = {"functional": ((16, 1.0), (8, -2.0)), "functional_kind": "excess", "batches": (8, 16), "layer": None}
+FACTS = {
+    "functional": ((16, 1.0), (8, -2.0)),
+    "functional_kind": "excess",
+    "batches": (8, 16),
+    "layer": None,
+}
 EXCESS = experiment(scope=Scope.STEP, phase=None, **FACTS)
 
 
 def budget_of_steps(step_ms, **facts):
     """The default time on a GPU, for steps of one duration at batch 8 and 16."""
-    curve = SimpleNamespace(conditions=(8, 16), points=[SimpleNamespace(time_ms=SimpleNamespace(value=step_ms))] * 2)
+    curve = SimpleNamespace(
+        conditions=(8, 16), points=[SimpleNamespace(time_ms=SimpleNamespace(value=step_ms))] * 2
+    )
     return Budget(SimpleNamespace(curve=curve, terms=None), "cuda", 180.0, **facts)
 
 

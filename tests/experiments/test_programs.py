@@ -11,7 +11,12 @@ from torch import nn
 from curvescope.experiments.budget import Budget
 from curvescope.experiments.factor import Target
 from curvescope.experiments.factors import COMMON, FACTORS
-from curvescope.experiments.program_worker import ProgramWorker, changes_of, fits_programs, variables_of
+from curvescope.experiments.program_worker import (
+    ProgramWorker,
+    changes_of,
+    fits_programs,
+    variables_of,
+)
 from curvescope.profiling.collect.startup import program_changes
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Empty
@@ -39,7 +44,9 @@ def target_of(tmp_path, source):
 
 def test_a_factor_of_the_environment_runs_on_the_program(tmp_path):
     target = target_of(tmp_path, KEPT)
-    runs = {name: ProgramWorker(target, name).visit(2, EXPERIMENT) for name in (None, "kept_memory")}
+    runs = {
+        name: ProgramWorker(target, name).visit(2, EXPERIMENT) for name in (None, "kept_memory")
+    }
     assert {name: {row["duration_ns"] for row in rows} for name, rows in runs.items()} == {
         None: {14_000_000},
         "kept_memory": {6_000_000},
@@ -50,7 +57,9 @@ def test_a_factor_of_the_environment_runs_on_the_program(tmp_path):
 
 
 def test_a_run_that_fails_is_a_result(tmp_path):
-    found = ProgramWorker(target_of(tmp_path, "raise SystemExit('no data')"), None).visit(2, EXPERIMENT)
+    found = ProgramWorker(target_of(tmp_path, "raise SystemExit('no data')"), None).visit(
+        2, EXPERIMENT
+    )
     assert isinstance(found, Empty)
     assert "no data" in found.detail
 
@@ -63,12 +72,20 @@ def test_every_change_in_a_programs_process_is_one_of_a_factor_and_the_other_way
 def test_only_what_the_environment_or_a_hook_can_change_is_tried_on_a_program():
     budget = Budget(None, "cpu", 60.0, run_s=8.0)
     able = {name for name in COMMON if budget.fits(Scope.STEP, name)}
-    assert able >= {"kept_memory", "fused_optimizer", "channels_last", "one_thread", "flush_denormal"}
+    assert able >= {
+        "kept_memory",
+        "fused_optimizer",
+        "channels_last",
+        "one_thread",
+        "flush_denormal",
+    }
     assert not able & {"inference_mode", "prepacked_linear", "other_layout", "cuda_graph"}
     assert not budget.fits(Scope.TERM, "kept_memory")
     assert not fits_programs(FACTORS["split_batch"])
     assert [
-        name for name in COMMON if Budget(None, "cpu", 60.0, run_s=8.0, framework="jax").fits(Scope.STEP, name)
+        name
+        for name in COMMON
+        if Budget(None, "cpu", 60.0, run_s=8.0, framework="jax").fits(Scope.STEP, name)
     ] == ["kept_memory"]
 
 
@@ -81,7 +98,9 @@ def test_factors_that_are_changed_together_set_what_each_sets():
 
 def test_a_round_of_an_experiment_on_a_program_takes_a_run_for_each_variant_and_size():
     wanted = experiment_on_steps(Stage.CONFIRM, ["kept_memory"], (2, 4))
-    curve = SimpleNamespace(conditions=(2, 4), points=[SimpleNamespace(time_ms=SimpleNamespace(value=1.0))] * 2)
+    curve = SimpleNamespace(
+        conditions=(2, 4), points=[SimpleNamespace(time_ms=SimpleNamespace(value=1.0))] * 2
+    )
     diagnosis = SimpleNamespace(curve=curve, terms=None, recorded=None)
     setup_s, round_s = Budget(diagnosis, "cpu", 600.0, run_s=8.0)._times_s(wanted)
     assert setup_s == 0.0

@@ -18,7 +18,14 @@ from curvescope.experiments.factors import FACTORS, factor_of
 from curvescope.experiments.known import Known
 from curvescope.experiments.remedies import RemedyPlan
 from curvescope.profiling.recording.axis import Axis
-from curvescope.profiling.recording.experiments import TIME, TIME_IS_UP, Scope, Stage, members, name_together
+from curvescope.profiling.recording.experiments import (
+    TIME,
+    TIME_IS_UP,
+    Scope,
+    Stage,
+    members,
+    name_together,
+)
 
 from .planted_experiments import outcomes_of, rows_of
 
@@ -71,12 +78,20 @@ class Machine:
 
     def run_one(self, experiment, **changed):
         """Run one experiment with the fewest rounds."""
-        untested = {name: FACTORS[name].refusal("cpu") or "no" for name in experiment.factors if self.cannot(name)}
+        untested = {
+            name: FACTORS[name].refusal("cpu") or "no"
+            for name in experiment.factors
+            if self.cannot(name)
+        }
         done = replace(experiment, untested=untested, done=True, setup_s={"": 1.0}, **changed)
         changes = {name: CHANGES_RESULTS[name] for name in done.factors if name in CHANGES_RESULTS}
         done = replace(done, changed_results=changes)
         rows = pd.concat([self.started(done, start) for start in range(done.starts)])
-        facts = {name: factor_of(name).facts(Scope.STEP, "cpu") for name in done.factors if name not in untested}
+        facts = {
+            name: factor_of(name).facts(Scope.STEP, "cpu")
+            for name in done.factors
+            if name not in untested
+        }
         self.made.append(done)
         self.outcomes += outcomes_of(done, rows, facts, self.outcomes)
 
@@ -84,7 +99,10 @@ class Machine:
         """Rows of the rounds after one start of the processes."""
         names, rounds = (None, *experiment.factors), experiment.rounds[0]
         speed = {name: np.exp(self.between * self.random.standard_normal()) for name in names}
-        times = {name: {b: speed[name] * self.time_ms(name, b) for b in experiment.batches} for name in names}
+        times = {
+            name: {b: speed[name] * self.time_ms(name, b) for b in experiment.batches}
+            for name in names
+        }
         seed = int(self.random.integers(1 << 30))
         rows = rows_of(experiment, times, rounds, self.noise, seed=seed, slow=self.slow)
         return rows.assign(round=rows["round"] + start * rounds, process=start)
@@ -100,7 +118,10 @@ class Machine:
 
     def stages(self):
         """What ran: (stage, factors that could be changed)."""
-        return [(one.stage, tuple(name for name in one.factors if name not in one.untested)) for one in self.made]
+        return [
+            (one.stage, tuple(name for name in one.factors if name not in one.untested))
+            for one in self.made
+        ]
 
 
 HELPFUL = {
@@ -141,7 +162,11 @@ def test_what_helps_is_screened_confirmed_and_combined():
 
 
 def test_a_change_that_sets_what_a_better_one_sets_does_not_join_it():
-    helpful = {"fused_optimizer": lambda _: 0.3, "foreach_optimizer": lambda _: 0.2, "kept_memory": lambda _: 0.1}
+    helpful = {
+        "fused_optimizer": lambda _: 0.3,
+        "foreach_optimizer": lambda _: 0.2,
+        "kept_memory": lambda _: 0.1,
+    }
     machine = Machine(helpful, noise=0.01).run(seconds=200.0)
     sets = {name for one in machine.made for name in one.factors if len(members(name)) > 1}
     assert {name_together(("fused_optimizer", "kept_memory"))} <= sets
@@ -186,7 +211,9 @@ def test_where_nothing_helps_it_says_so_with_an_interval():
     assert remedies.best is None
     assert {one.verdict for one in remedies.tried} == {Verdict.REFUTED}
     said = remedy_table(remedies, Axis()).sentence
-    assert said.startswith(f"None of {len(remedies.tried)} changes tried saves 2 % at batch 1, 32: at most ")
+    assert said.startswith(
+        f"None of {len(remedies.tried)} changes tried saves 2 % at batch 1, 32: at most "
+    )
 
 
 def test_what_stays_possible_is_named():
@@ -198,7 +225,10 @@ def test_what_stays_possible_is_named():
 
 
 def test_torch_compile_waits_for_its_time():
-    short, long = Machine({}, noise=0.01).run(seconds=60.0), Machine({}, noise=0.01).run(seconds=300.0)
+    short, long = (
+        Machine({}, noise=0.01).run(seconds=60.0),
+        Machine({}, noise=0.01).run(seconds=300.0),
+    )
     assert not any("compiled" in factors for _, factors in short.stages())
     assert (Stage.CONFIRM, ("compiled",)) in long.stages()
 
@@ -206,10 +236,14 @@ def test_torch_compile_waits_for_its_time():
 def test_what_the_time_did_not_reach_is_tried_once_more():
     machine = Machine({}, noise=0.01)
     first = machine.next(300.0)
-    machine.made.append(replace(first, done=False, untested=dict.fromkeys(first.factors, TIME_IS_UP)))
+    machine.made.append(
+        replace(first, done=False, untested=dict.fromkeys(first.factors, TIME_IS_UP))
+    )
     second = machine.next(300.0)
     assert (second.stage, second.factors) == (Stage.SCREEN, first.factors)
-    machine.made.append(replace(second, done=False, untested=dict.fromkeys(first.factors, TIME_IS_UP)))
+    machine.made.append(
+        replace(second, done=False, untested=dict.fromkeys(first.factors, TIME_IS_UP))
+    )
     assert machine.next(30.0) is None
 
 
@@ -242,9 +276,17 @@ def test_a_start_of_processes_counts_once_and_a_group_that_varies_more_has_its_o
     )
     beside, own = (share_estimate(one, pooled) for one in (steady, wild))
     assert own.high - own.low > beside.high - beside.low > alone.high - alone.low
-    for others in ((0.0, 0.0), pooled):  # one start says nothing of its process, whatever others vary
+    for others in (
+        (0.0, 0.0),
+        pooled,
+    ):  # one start says nothing of its process, whatever others vary
         one = share_estimate(steady[:1], others)
-        assert (one.value, one.low, one.high, one.p) == (pytest.approx(0.1), -math.inf, math.inf, 1.0)
+        assert (one.value, one.low, one.high, one.p) == (
+            pytest.approx(0.1),
+            -math.inf,
+            math.inf,
+            1.0,
+        )
 
 
 def false_claims(sweeps, **machine):
@@ -257,7 +299,9 @@ def false_claims(sweeps, **machine):
     return claims
 
 
-@pytest.mark.parametrize("machine", [{"noise": 0.02, "slow": 0.3}, {"noise": 0.01, "between": 0.03}])
+@pytest.mark.parametrize(
+    "machine", [{"noise": 0.02, "slow": 0.3}, {"noise": 0.01, "between": 0.03}]
+)
 def test_null_sweeps_claim_nothing(machine):
     """2 of 100 at most: of 30 sweeps, 4 or more would come with a chance of under 1 %."""
     assert false_claims(30, **machine) <= 3
@@ -271,5 +315,8 @@ def test_nothing_is_claimed_before_fresh_rounds():
 
 
 def test_a_saving_of_a_single_start_is_printed_without_an_interval():
-    assert SavedAt(8, Estimate(0.3, -math.inf, math.inf, 1.0), proven=False).text == "30 % (no interval)"
+    assert (
+        SavedAt(8, Estimate(0.3, -math.inf, math.inf, 1.0), proven=False).text
+        == "30 % (no interval)"
+    )
     assert SavedAt(8, Estimate(0.3, 0.24, 0.35, 0.01), proven=True).text == "30 % (24 to 35)"

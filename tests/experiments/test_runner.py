@@ -83,7 +83,12 @@ def visits(on):
 
 
 def every(on, rounds):
-    return {(name, batch, round_) for name in (None, on.changes) for batch in BATCHES for round_ in range(rounds)}
+    return {
+        (name, batch, round_)
+        for name in (None, on.changes)
+        for batch in BATCHES
+        for round_ in range(rounds)
+    }
 
 
 def test_every_round_visits_every_factor_and_none_at_every_batch_size(on):

@@ -32,8 +32,18 @@ GB = 10**9
 
 
 def experiment(*factors, batches=(1, 2), rounds=(3, 3), limit_s=None):
-    facts = {"functional": tuple((batch, 1.0) for batch in batches), "functional_kind": "excess", "batches": batches}
-    facts |= {"scope": Scope.STEP, "layer": None, "phase": None, "rounds": rounds, "time_limit_s": limit_s}
+    facts = {
+        "functional": tuple((batch, 1.0) for batch in batches),
+        "functional_kind": "excess",
+        "batches": batches,
+    }
+    facts |= {
+        "scope": Scope.STEP,
+        "layer": None,
+        "phase": None,
+        "rounds": rounds,
+        "time_limit_s": limit_s,
+    }
     return planted(4, Stage.REMEDY, factors, done=False, **facts)
 
 
@@ -42,7 +52,14 @@ def sweep_of(path, configuration=ALEXNET, step_ms=10, **columns):
     with RecordingWriter(path, configuration.entry) as writer:
         keys = [(batch, round_) for round_ in range(3) for batch in (1, 2)]
         rows = [
-            {"step": n, "batch": b, "round": r, "index": 0, "duration_ns": b * step_ms * 10**6 + r, "profiled": False}
+            {
+                "step": n,
+                "batch": b,
+                "round": r,
+                "index": 0,
+                "duration_ns": b * step_ms * 10**6 + r,
+                "profiled": False,
+            }
             | {name: values[b - 1] for name, values in columns.items()}
             for n, (b, r) in enumerate(keys)
         ]
@@ -88,12 +105,24 @@ class Workers:
                     if isinstance(workers.fails[factor], BaseException):
                         raise workers.fails[factor]
                     return workers.fails[factor]
-                ns = int(batch * workers.speed.get(factor, 1.0) * workers.ms_per_sample * 10**6) or 10**7
+                ns = (
+                    int(batch * workers.speed.get(factor, 1.0) * workers.ms_per_sample * 10**6)
+                    or 10**7
+                )
                 workers.clock.now_ns += ns
-                return [{"start_ns": workers.clock.now_ns - ns, "duration_ns": ns, "page_faults": 7, "process": 1}]
+                return [
+                    {
+                        "start_ns": workers.clock.now_ns - ns,
+                        "duration_ns": ns,
+                        "page_faults": 7,
+                        "process": 1,
+                    }
+                ]
 
             def available_bytes(self):
-                return workers.available - sum(workers.memory.get(name, GB) for name in workers.running)
+                return workers.available - sum(
+                    workers.memory.get(name, GB) for name in workers.running
+                )
 
             def end(self):
                 workers.running.remove(factor)
@@ -107,7 +136,13 @@ def run(path, workers, wanted, recording=None, reports=None):
     recording = recording or sweep_of(path)
     with RecordingWriter.extend(recording.path) as writer:
         report = (lambda _: None) if reports is None else reports.append
-        done = run_step(recording, wanted, writer, Watch(report=report, clock_s=workers.clock.seconds), workers.start)
+        done = run_step(
+            recording,
+            wanted,
+            writer,
+            Watch(report=report, clock_s=workers.clock.seconds),
+            workers.start,
+        )
     after = open_recording(path)
     assert experiments_of(after.meta) == (done,)
     assert not workers.running
@@ -127,13 +162,18 @@ def test_each_start_visits_in_an_order_of_its_own(tmp_path):
 def test_no_round_starts_that_would_end_after_the_deadline(tmp_path):
     """A worker that starts late."""
     wanted = replace(experiment("one_thread", rounds=(9, 9)), deadline_s=5.0)
-    done, rows = run(tmp_path / "late", Workers(FakeClock(), never_ready={"one_thread": "slow"}), wanted)
+    done, rows = run(
+        tmp_path / "late", Workers(FakeClock(), never_ready={"one_thread": "slow"}), wanted
+    )
     assert (done.done, rows) == (False, [])
     assert done.untested["one_thread"].startswith("its first steps took more than")
 
 
 def test_a_change_without_effect_is_untested_and_its_rows_stay(tmp_path, monkeypatch):
-    change = replace(step_change("priority"), without_effect=lambda *rows: f"{len(rows[0])} and {len(rows[1])} rows")
+    change = replace(
+        step_change("priority"),
+        without_effect=lambda *rows: f"{len(rows[0])} and {len(rows[1])} rows",
+    )
     monkeypatch.setitem(FACTORS, "priority", replace(FACTORS["priority"], step=change))
     done, rows = run(tmp_path / "r", Workers(FakeClock()), experiment("priority", "one_thread"))
     assert done.untested == {"priority": "6 and 6 rows"}
@@ -151,13 +191,17 @@ def test_rows_have_what_the_workers_timed(tmp_path):
         ("one_thread", 1, 30_000_000),
         ("one_thread", 2, 60_000_000),
     }
-    assert {(row["experiment"], row["index"], row["page_faults"], row["process"]) for row in rows} == {(4, 0, 7, 1)}
+    assert {
+        (row["experiment"], row["index"], row["page_faults"], row["process"]) for row in rows
+    } == {(4, 0, 7, 1)}
     facts = factors_of(open_recording(tmp_path / "r").meta, Scope.STEP)
     assert facts["one_thread"].how.startswith("torch.set_num_threads(1)")
 
 
 def test_a_factor_that_cannot_be_changed_is_untested_with_its_reason(tmp_path):
-    done, rows = run(tmp_path / "r", Workers(FakeClock()), experiment("cuda_graph", "no_such", "one_thread"))
+    done, rows = run(
+        tmp_path / "r", Workers(FakeClock()), experiment("cuda_graph", "no_such", "one_thread")
+    )
     assert done.untested == {
         "cuda_graph": "only steps on a CUDA device can be captured",
         "no_such": "there is no such factor of complete steps",
@@ -174,7 +218,9 @@ def test_a_factor_that_cannot_be_changed_is_untested_with_its_reason(tmp_path):
         ("never_ready", Empty("out of memory", "8 GB"), "out of memory (8 GB)"),
     ],
 )
-def test_a_variant_that_does_not_start_dies_or_hangs_is_untested_and_the_others_continue(tmp_path, what, outcome, why):
+def test_a_variant_that_does_not_start_dies_or_hangs_is_untested_and_the_others_continue(
+    tmp_path, what, outcome, why
+):
     workers = Workers(FakeClock(), **{what: {"compiled": outcome}})
     done, rows = run(tmp_path / "r", workers, experiment("compiled", "one_thread"))
     assert set(done.untested) == {"compiled"}
@@ -191,7 +237,9 @@ def test_first_steps_that_take_half_of_the_time_are_given_up(tmp_path):
 
 
 @pytest.mark.parametrize(("start_s", "untested"), [(23, set()), (25, {"cudnn_benchmark"})])
-def test_first_steps_may_take_three_times_as_long_as_the_unmodified_ones(tmp_path, start_s, untested):
+def test_first_steps_may_take_three_times_as_long_as_the_unmodified_ones(
+    tmp_path, start_s, untested
+):
     """The unmodified steps start in 8 s: of a limit of 20 s half of the rest would be 6 s."""
     workers = Workers(FakeClock(), starts_s={None: 8, "cudnn_benchmark": start_s})
     recording = sweep_of(tmp_path / "r", replace(ALEXNET, device="cuda:0"))
@@ -228,16 +276,22 @@ def test_the_clock_is_locked_below_that_of_all_sizes_during_the_visits_of_its_fa
     clocks = {"sm_clock_hz": [1_980_000_000, 1_700_000_000]}
     recording = sweep_of(tmp_path / "r", replace(ALEXNET, device="cuda:0"), **clocks)
     with locked_clocks.clocks_may_be_locked(asked):
-        done, rows = run(tmp_path / "r", workers, experiment("locked_clock", rounds=(2, 2)), recording)
+        done, rows = run(
+            tmp_path / "r", workers, experiment("locked_clock", rounds=(2, 2)), recording
+        )
     if not asked:
         assert "needs --lock-clocks" in done.untested["locked_clock"]
         assert told == []
         return
     if not allowed:
-        assert "1615 MHz (Insufficient Permissions): this takes root" in done.untested["locked_clock"]
+        assert (
+            "1615 MHz (Insufficient Permissions): this takes root" in done.untested["locked_clock"]
+        )
         assert {row["factor"] for row in rows} == {None}
         return
-    visits = [number for number, (factor, _) in enumerate(workers.visits) if factor == "locked_clock"]
+    visits = [
+        number for number, (factor, _) in enumerate(workers.visits) if factor == "locked_clock"
+    ]
     assert told == [entry for number in visits for entry in ((1615, 1615, number), number + 1)]
     assert len(visits) == 2 * 2
 
@@ -250,23 +304,32 @@ def test_variants_that_do_not_fit_the_memory_together_take_turns(tmp_path):
     assert done.done
     assert not done.untested
     assert workers.most == 3
-    rounds = {factor: {row["round"] for row in rows if row["factor"] == factor} for factor in (None, *factors)}
+    rounds = {
+        factor: {row["round"] for row in rows if row["factor"] == factor}
+        for factor in (None, *factors)
+    }
     assert rounds["one_thread"] == rounds["no_onednn"] == {0, 1, 2}
     assert rounds["channels_last"] == {3, 4, 5}
     assert rounds[None] == set(range(6))
 
 
 def test_variants_that_did_not_get_their_turn_are_untested(tmp_path):
-    workers = Workers(FakeClock(), fails={None: Empty("killed", "SIGKILL")}, available=int(2.5 * GB))
+    workers = Workers(
+        FakeClock(), fails={None: Empty("killed", "SIGKILL")}, available=int(2.5 * GB)
+    )
     done, _ = run(tmp_path / "r", workers, experiment("one_thread", "no_onednn"))
     assert "killed (SIGKILL)" in done.untested["one_thread"]
     assert done.untested["no_onednn"] == "the unmodified steps failed"
 
 
 def test_a_variant_that_takes_more_memory_is_noted(tmp_path):
-    workers = Workers(FakeClock(), memory={"kept_memory": int(1.5 * GB), "one_thread": int(1.05 * GB)})
+    workers = Workers(
+        FakeClock(), memory={"kept_memory": int(1.5 * GB), "one_thread": int(1.05 * GB)}
+    )
     done, _ = run(tmp_path / "r", workers, experiment("kept_memory", "one_thread"))
-    assert done.notes == ("The first steps took 1.50 GB of memory with kept_memory, 1.00 GB unmodified.",)
+    assert done.notes == (
+        "The first steps took 1.50 GB of memory with kept_memory, 1.00 GB unmodified.",
+    )
 
 
 def test_processes_take_turns_with_a_memory_that_holds_one(tmp_path, monkeypatch):
@@ -286,7 +349,11 @@ def test_processes_take_turns_with_a_memory_that_holds_one(tmp_path, monkeypatch
     visited = [factor for factor, batch in workers.visits if batch == 1]
     assert workers.visits == [(factor, batch) for factor in visited for batch in (1, 2)]
     assert len(visited) == 3 * 3
-    assert {(r["factor"], r["batch"], r["duration_ns"]) for r in rows if r["factor"] != "cudnn_workspace"} == {
+    assert {
+        (r["factor"], r["batch"], r["duration_ns"])
+        for r in rows
+        if r["factor"] != "cudnn_workspace"
+    } == {
         (None, 1, 10_000_000),
         (None, 2, 20_000_000),
         ("smaller_memory", 1, 20_000_000),
@@ -317,13 +384,19 @@ def test_a_process_that_fails_in_its_turn_ends_the_others_only_if_it_is_unmodifi
     workers = Workers(FakeClock(), fails={lost: Empty("killed", "SIGKILL")}, available=2 * GB)
     done, rows = run(tmp_path / "r", workers, experiment("one_thread", "channels_last"))
     assert workers.most == 1
-    assert set(done.untested) == ({"one_thread", "channels_last"} if lost is None else {"channels_last"})
+    assert set(done.untested) == (
+        {"one_thread", "channels_last"} if lost is None else {"channels_last"}
+    )
     assert max(row["round"] for row in rows if row["factor"] is None) == (1 if lost is None else 2)
 
 
 def test_at_most_a_few_variants_run_at_a_time(tmp_path):
     fitting = [name for name in names_of(Scope.STEP) if FACTORS[name].refusal("cpu") is None]
-    on_a_cpu = [name for name in fitting if step_change(name).reason_against(Target(ALEXNET, (1, 2))) is None]
+    on_a_cpu = [
+        name
+        for name in fitting
+        if step_change(name).reason_against(Target(ALEXNET, (1, 2))) is None
+    ]
     assert len(on_a_cpu) > MOST_AT_ONCE
     workers = Workers(FakeClock())
     done, rows = run(tmp_path / "r", workers, experiment(*on_a_cpu))
@@ -336,25 +409,41 @@ def test_changed_results_are_said_unless_chance_explains_them(tmp_path):
     wanted = experiment("no_onednn", "channels_last", "padded_batch")
     results = {"no_onednn": 5.001, "channels_last": 5.2, "padded_batch": 9.0}
     done, _ = run(tmp_path / "fixed", Workers(FakeClock(), results=results), wanted)
-    assert done.changed_results["channels_last"] == "the result of a step of batch 1 differs by 0.04 of its size"
+    assert (
+        done.changed_results["channels_last"]
+        == "the result of a step of batch 1 differs by 0.04 of its size"
+    )
     assert done.changed_results["padded_batch"].startswith("the samples that pad the batch")
     assert set(done.changed_results) == {"channels_last", "padded_batch"}
     done, _ = run(tmp_path / "random", Workers(FakeClock(), results=results, draws=True), wanted)
     assert set(done.changed_results) == {"padded_batch"}
-    assert done.notes == ("The steps draw random numbers, and channels_last draws others: results were not compared.",)
+    assert done.notes == (
+        "The steps draw random numbers, and channels_last draws others: results were not compared.",
+    )
 
 
 def test_a_machine_that_became_slower_is_noted(tmp_path):
-    done, _ = run(tmp_path / "r", Workers(FakeClock()), experiment("one_thread"), sweep_of(tmp_path / "r", step_ms=8))
+    done, _ = run(
+        tmp_path / "r",
+        Workers(FakeClock()),
+        experiment("one_thread"),
+        sweep_of(tmp_path / "r", step_ms=8),
+    )
     assert done.notes == tuple(
-        f"Batch {batch}: the unmodified steps take 25% more time than when the sweep ran." for batch in (1, 2)
+        f"Batch {batch}: the unmodified steps take 25% more time than when the sweep ran."
+        for batch in (1, 2)
     )
 
 
 def test_a_recording_without_steps_that_can_be_built_is_untested(tmp_path):
     with RecordingWriter(tmp_path / "r", {"network": None}):
         pass
-    done, _ = run(tmp_path / "r", Workers(FakeClock()), experiment("one_thread"), open_recording(tmp_path / "r"))
+    done, _ = run(
+        tmp_path / "r",
+        Workers(FakeClock()),
+        experiment("one_thread"),
+        open_recording(tmp_path / "r"),
+    )
     assert done.done
     assert "Measure it again" in done.untested["one_thread"]
 
@@ -382,12 +471,15 @@ def test_steps_that_keep_their_memory_take_no_page_faults(own_steps):
     wanted = experiment("kept_memory", "channels_last", rounds=(2, 2))
     with RecordingWriter.extend(own_steps.path) as writer:
         done = run_step(own_steps, wanted, writer)
-    assert done.untested == {"channels_last": "the step names no module: give it the attribute `module`"}
+    assert done.untested == {
+        "channels_last": "the step names no module: give it the attribute `module`"
+    }
     assert not done.changed_results
     rows = open_recording(own_steps.path).arrow("experiments").to_pylist()
     assert len({row["process"] for row in rows}) == 2
     faults = {
-        factor: [row["page_faults"] for row in rows if row["factor"] == factor] for factor in (None, "kept_memory")
+        factor: [row["page_faults"] for row in rows if row["factor"] == factor]
+        for factor in (None, "kept_memory")
     }
     # 16,384 for each sample; fewer with huge pages.
     assert min(faults[None]) >= 32
@@ -412,7 +504,9 @@ input()
 @pytest.mark.usefixtures("own_steps")
 def test_workers_of_a_script_without_a_guard_start_once_and_end_with_it(tmp_path):
     (tmp_path / "parent.py").write_text(PARENT)
-    parent = subprocess.Popen([sys.executable, "parent.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "parent.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     worker = os.pidfd_open(int(parent.stdout.readline()))
     parent.send_signal(signal.SIGKILL)
     parent.wait()

@@ -51,7 +51,10 @@ class SlowWorkers:
                 steps = protocol.steps_of_visit(batch, ns)
                 workers.wait((protocol.discarded_steps + steps) * ns / 1e9, while_waiting)
                 start_ns = workers.clock.now_ns - steps * ns
-                return [{"start_ns": start_ns + n * ns, "duration_ns": ns, "process": 1} for n in range(steps)]
+                return [
+                    {"start_ns": start_ns + n * ns, "duration_ns": ns, "process": 1}
+                    for n in range(steps)
+                ]
 
             def available_bytes(self):
                 return 64 * 10**9
@@ -86,7 +89,13 @@ def experiments(tmp_path, here, monkeypatch):
             times_ns = [round(1e9 * workers.swept_s(batch)) for batch, _ in keys]
             columns = {"index": 0, "start_ns": 0, "mode": "training", "profiled": False}
             rows = [
-                {"step": n, "batch": batch, "round": round_, "duration_ns": times_ns[n] + 1000 * n, **columns}
+                {
+                    "step": n,
+                    "batch": batch,
+                    "round": round_,
+                    "duration_ns": times_ns[n] + 1000 * n,
+                    **columns,
+                }
                 for n, (batch, round_) in enumerate(keys)
             ]
             writer.write("steps", columns_of(rows))
@@ -102,7 +111,9 @@ def experiments(tmp_path, here, monkeypatch):
 
 @pytest.mark.parametrize(("slower", "busy"), [(1.0, 1.0), (3.0, 1.0), (1.0, 4.0)])
 @pytest.mark.parametrize("largest_s", [0.001, 0.02, 0.1, 0.5, 1.3, 2.7, 5.0, 9.0, 20.0])
-def test_experiments_end_within_their_limit_whatever_a_step_takes(experiments, largest_s, slower, busy):
+def test_experiments_end_within_their_limit_whatever_a_step_takes(
+    experiments, largest_s, slower, busy
+):
     """A change may make steps far slower, and the machine too: the sweep says only what a step took then."""
     _, took_s = experiments(SlowWorkers(largest_s, slower, busy), 74.0)
     assert took_s <= 1.1 * 74.0

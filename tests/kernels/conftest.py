@@ -16,7 +16,9 @@ def build(tmp_path_factory):
 
     @cache
     def get(source):
-        return Emulated(source, shared_folder(tmp_path_factory, f"{source}.so", partial(compile_source, source)))
+        return Emulated(
+            source, shared_folder(tmp_path_factory, f"{source}.so", partial(compile_source, source))
+        )
 
     return get
 

@@ -20,14 +20,18 @@ def compile_source(source: str, folder: Path, names=None, edit=lambda text: text
     """Build SOURCE.so from kernels/cuda/SOURCE.cu in a folder; `edit` plants an error in the texts first."""
     for path in SOURCE_FOLDER.glob("*.cu*"):
         (folder / path.name).write_text(edit(path.read_text()))
-    names = names or [kernel.name for kernel in KERNELS if kernel.source == source and kernel.since == 35]
+    names = names or [
+        kernel.name for kernel in KERNELS if kernel.source == source and kernel.since == 35
+    ]
     assert all(re.search(rf"\b{name}\(", (folder / f"{source}.cu").read_text()) for name in names)
     entries = "\n".join(
         f'extern "C" bool emulate_{name}(const unsigned* grid, unsigned threads, bool falling, void** arguments) {{'
         f" return emulation::launch<{name}>(grid, threads, falling, arguments); }}"
         for name in names
     )
-    (folder / "entries.cpp").write_text(f'#include "cuda_shim.h"\n#include "{source}.cu"\n{entries}\n')
+    (folder / "entries.cpp").write_text(
+        f'#include "cuda_shim.h"\n#include "{source}.cu"\n{entries}\n'
+    )
     command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
     command += ["-shared", "-fPIC", f"-I{SHIM_FOLDER}", str(folder / "entries.cpp")]
     subprocess.run([*command, "-o", str(folder / f"{source}.so")], check=True, timeout=600)
@@ -48,10 +52,14 @@ class Emulated:
                 pointers.append(ctypes.pointer(ctypes.c_void_p(argument.array.ctypes.data)))
             else:
                 array = np.ascontiguousarray(argument)
-                pointers.append(ctypes.cast(ctypes.create_string_buffer(array.tobytes()), ctypes.c_void_p))
+                pointers.append(
+                    ctypes.cast(ctypes.create_string_buffer(array.tobytes()), ctypes.c_void_p)
+                )
         call = getattr(self._library, f"emulate_{name}")
         call.restype = ctypes.c_bool
-        table = (ctypes.c_void_p * len(pointers))(*(ctypes.cast(p, ctypes.c_void_p) for p in pointers))
+        table = (ctypes.c_void_p * len(pointers))(
+            *(ctypes.cast(p, ctypes.c_void_p) for p in pointers)
+        )
         whole = call((ctypes.c_uint * 3)(*grid), self._threads[name], ctypes.c_bool(falling), table)
         for argument in arguments:
             if isinstance(argument, Guarded):
@@ -64,7 +72,9 @@ class Guarded:
 
     def __init__(self, values):
         values = np.asarray(values)
-        self._whole = np.frombuffer(bytearray(b"\xff" * (2 * PAD * 8 + values.nbytes + 16)), np.uint8)
+        self._whole = np.frombuffer(
+            bytearray(b"\xff" * (2 * PAD * 8 + values.nbytes + 16)), np.uint8
+        )
         start = PAD * 8 + (-self._whole.ctypes.data) % 16
         self._inside = slice(start, start + values.nbytes)
         self.array = self._whole[self._inside].view(values.dtype).reshape(values.shape)

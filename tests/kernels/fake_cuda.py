@@ -27,18 +27,24 @@ def run_kernel(memory, name, grid, block, arguments):
     if name == "sgemm_nn":
         a, b, c, m, n, k, alpha, _ = arguments
         assert grid == (-(-int(n) // 128), -(-int(m) // 128), 1)
-        memory.at(c).reshape(m, n)[:] = alpha * (memory.at(a).reshape(m, k) @ memory.at(b).reshape(k, n))
+        memory.at(c).reshape(m, n)[:] = alpha * (
+            memory.at(a).reshape(m, k) @ memory.at(b).reshape(k, n)
+        )
     elif name == "convolution_forward":  # by filters of 1 x 1
         image, weights, out, structure = arguments
         n, c, h, w, k, *_ = map(int, np.frombuffer(bytes(structure), np.int32))
-        result = np.tensordot(memory.at(image).reshape(n, c, h, w), memory.at(weights).reshape(k, c), ([1], [1]))
+        result = np.tensordot(
+            memory.at(image).reshape(n, c, h, w), memory.at(weights).reshape(k, c), ([1], [1])
+        )
         memory.at(out).reshape(n, k, h, w)[:] = np.moveaxis(result, 3, 1)
     elif name == "memory_copy":
         a, c, count4, _ = arguments
         memory.at(c)[: 4 * count4] = memory.at(a)[: 4 * count4]
     elif name == "chase_link":
         chain, following, count = arguments
-        memory.at(chain)[:count] = np.uint64(chain) + 8 * memory.at(following)[:count].astype(np.uint64)
+        memory.at(chain)[:count] = np.uint64(chain) + 8 * memory.at(following)[:count].astype(
+            np.uint64
+        )
     elif name == "chase":
         start, steps, _, end, goes_on = arguments
         at = int(memory.at(end)[0]) if goes_on else int(start)

@@ -39,7 +39,12 @@ class FakeTimer:
 class FakeWatch:
     def __init__(self, timer, **conditions):
         self._timer = timer
-        self.conditions = {"waiting_share": 0.0, "others_share": 0.0, "clock_hz": 10**9, **conditions}
+        self.conditions = {
+            "waiting_share": 0.0,
+            "others_share": 0.0,
+            "clock_hz": 10**9,
+            **conditions,
+        }
 
     def begin(self):
         self._began = self._timer.now_ns
@@ -51,7 +56,9 @@ class FakeWatch:
 class FakeBackend:
     name, peak_precisions = "fake", ()
 
-    def __init__(self, kernel, durations_ns=(1_000_000,), flush_ns=10_000, resolution_ns=1.0, **conditions):
+    def __init__(
+        self, kernel, durations_ns=(1_000_000,), flush_ns=10_000, resolution_ns=1.0, **conditions
+    ):
         self.timer = FakeTimer(durations_ns, resolution_ns)
         self.watch = FakeWatch(self.timer, **conditions)
         self.flush_ns = flush_ns
@@ -82,7 +89,9 @@ def exact(problem, operands):
 class VirtualStream:
     """Work runs in order, from the call that queues it on; a call waits while 1,024 others are queued."""
 
-    def __init__(self, call_ns: int = 7_000, cycles_per_ns: float = 1.98, queue: int = 1024) -> None:
+    def __init__(
+        self, call_ns: int = 7_000, cycles_per_ns: float = 1.98, queue: int = 1024
+    ) -> None:
         self.host_ns, self._free_ns = 0, 0.0
         self._call_ns, self._cycles_per_ns, self._queue = call_ns, cycles_per_ns, queue
         self._ends_ns: deque[float] = deque()

@@ -21,11 +21,15 @@ def test_attention_is_checked_against_torch_in_float64(monkeypatch, causal, chec
     problem = Attention(2, 3, 16, 8, "math", causal, "fp64")
     operands = problem.operands(np.random.default_rng(0))
     tensors = [torch.from_numpy(x) for x in operands]
-    right = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=bool(causal)).numpy()
+    right = torch.nn.functional.scaled_dot_product_attention(
+        *tensors, is_causal=bool(causal)
+    ).numpy()
     error = problem.error(operands, right)
     assert (error.acceptable, error.projected) == (True, not checked)
     assert not problem.error(operands, right * 1.01).acceptable
-    assert not problem.error(operands, np.where(np.arange(16)[:, None] > -1, np.nan, right)).acceptable
+    assert not problem.error(
+        operands, np.where(np.arange(16)[:, None] > -1, np.nan, right)
+    ).acceptable
     other = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=not causal).numpy()
     assert not problem.error(operands, other).acceptable
 
@@ -37,7 +41,9 @@ def test_a_wrong_gradient_is_found_in_any_of_the_three(monkeypatch, wrong, check
     monkeypatch.setattr(attention, "_QUERIES_AT_ONCE", 5)
     problem = Attention(1, 2, 12, 8, "math", 1, "fp64", "bwd")
     operands = problem.operands(np.random.default_rng(0))
-    result = prepare_attention(torch, problem, [torch.from_numpy(x) for x in operands], "cpu").result()
+    result = prepare_attention(
+        torch, problem, [torch.from_numpy(x) for x in operands], "cpu"
+    ).result()
     assert problem.error(operands, result).acceptable
     result[wrong] *= 1.01
     assert not problem.error(operands, result).acceptable
@@ -47,8 +53,12 @@ def test_a_wrong_gradient_is_found_in_any_of_the_three(monkeypatch, wrong, check
 
 def test_operators_over_rows_by_hand():
     x = np.array([[1.0, 3.0], [2.0, 2.0]])
-    np.testing.assert_allclose(RowOperator(2, 2, "layer_norm", "fp64").reference((x,)), [[-1, 1], [0, 0]], atol=1e-4)
-    np.testing.assert_allclose(RowOperator(2, 2, "rms_norm", "fp64").reference((x,)), x / [[5**0.5], [2]], rtol=1e-4)
+    np.testing.assert_allclose(
+        RowOperator(2, 2, "layer_norm", "fp64").reference((x,)), [[-1, 1], [0, 0]], atol=1e-4
+    )
+    np.testing.assert_allclose(
+        RowOperator(2, 2, "rms_norm", "fp64").reference((x,)), x / [[5**0.5], [2]], rtol=1e-4
+    )
     np.testing.assert_allclose(RowOperator(2, 2, "softmax", "fp64").reference((x,))[1], [0.5, 0.5])
     looked_up = RowOperator(3, 2, "embedding", "fp64")
     (table,) = looked_up.operands(np.random.default_rng(0))
@@ -73,7 +83,11 @@ def test_each_implementation_is_called_itself_with_the_arguments_of_its_schema(a
     fake = Torch((9, 0))
     prepare_attention(fake, Attention(1, 1, 8, 8, algorithm, 1), ["q", "k", "v"], "cuda:0").run()
     ((name, arguments),) = fake.called
-    schema = next(s for s in torch._C._jit_get_all_schemas() if s.name == f"aten::{name}" and not s.overload_name)
+    schema = next(
+        s
+        for s in torch._C._jit_get_all_schemas()
+        if s.name == f"aten::{name}" and not s.overload_name
+    )
     given = dict(zip([argument.name for argument in schema.arguments][3:], arguments, strict=False))
     assert algorithm in name
     assert given["is_causal"] is True
@@ -81,7 +95,12 @@ def test_each_implementation_is_called_itself_with_the_arguments_of_its_schema(a
 
 
 # Names of results that the backward operator takes under another name.
-TAKEN_AS = {"output": "out", "log_sumexp": "logsumexp", "rng_state": "philox_seed", "unused": "philox_offset"}
+TAKEN_AS = {
+    "output": "out",
+    "log_sumexp": "logsumexp",
+    "rng_state": "philox_seed",
+    "unused": "philox_offset",
+}
 
 
 @pytest.mark.parametrize("algorithm", ["flash", "efficient", "cudnn"])
@@ -111,16 +130,28 @@ def test_each_gradient_is_called_itself_with_the_results_of_the_forward_pass(alg
     assert given.pop("dropout_p") == 0.0
     assert given.pop("attn_bias", None) is None
     assert given.pop("grad_input_mask", [True, True, True, False]) == [True, True, True, False]
-    assert {argument: TAKEN_AS.get(value, value) for argument, value in given.items()} == {a: a for a in given}
-    assert {"query", "key", "value", "out", "logsumexp", "philox_seed", "philox_offset"} <= set(given)
+    assert {argument: TAKEN_AS.get(value, value) for argument, value in given.items()} == {
+        a: a for a in given
+    }
+    assert {"query", "key", "value", "out", "logsumexp", "philox_seed", "philox_offset"} <= set(
+        given
+    )
 
 
 @pytest.mark.parametrize(
     ("capability", "problem", "message"),
     [
         ((7, 5), Attention(1, 1, 8, 8, "flash", precision="fp16"), "needs compute capability 8.0"),
-        ((3, 7), Attention(1, 1, 8, 8, "efficient", precision="fp32"), "needs compute capability 5.0"),
-        ((9, 0), Attention(1, 1, 8, 8, "flash", precision="fp32"), "computes in fp16, bf16, not fp32"),
+        (
+            (3, 7),
+            Attention(1, 1, 8, 8, "efficient", precision="fp32"),
+            "needs compute capability 5.0",
+        ),
+        (
+            (9, 0),
+            Attention(1, 1, 8, 8, "flash", precision="fp32"),
+            "computes in fp16, bf16, not fp32",
+        ),
     ],
 )
 def test_a_gpu_without_an_implementation_says_so(capability, problem, message):

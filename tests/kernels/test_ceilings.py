@@ -16,12 +16,21 @@ METHOD = Method(visit_s=0.0, profile=False)
 
 
 def result(tmp_path, problem, durations_ns):
-    (one,) = run_sweep(single(problem), FakeBackend(exact, durations_ns), METHOD, tmp_path / problem.label)
+    (one,) = run_sweep(
+        single(problem), FakeBackend(exact, durations_ns), METHOD, tmp_path / problem.label
+    )
     return one
 
 
 def test_the_fastest_visit_of_the_fastest_problem_is_the_ceiling(tmp_path):
-    durations = [9e6, 3e6, 9e6, 1e6, 9e6, 2e6]  # visits of 3, 1 and 2 ms after a discarded sample each, and again
+    durations = [
+        9e6,
+        3e6,
+        9e6,
+        1e6,
+        9e6,
+        2e6,
+    ]  # visits of 3, 1 and 2 ms after a discarded sample each, and again
     gemm = result(tmp_path, Gemm(10, 10, 10), durations)
     peak = result(tmp_path, Gemm(10, 10, 5), durations)
     copy = result(tmp_path, Memory("copy", 8000), durations)
@@ -29,7 +38,13 @@ def test_the_fastest_visit_of_the_fastest_problem_is_the_ceiling(tmp_path):
     assert gemm.fastest_visit_ns == 1e6
     found = find_ceilings(
         {"name": "device"},
-        [("a", "fp32", gemm), ("b", "fp32", peak), ("a", "L1", copy), ("b", "L1", triad), ("b", "DRAM", copy)],
+        [
+            ("a", "fp32", gemm),
+            ("b", "fp32", peak),
+            ("a", "L1", copy),
+            ("b", "L1", triad),
+            ("b", "DRAM", copy),
+        ],
     )
     assert found.compute["fp32"].per_s == 2000 / 1e-3
     assert found.compute["fp32"].how == "gemm 10x10x10 NN fp32, a"
@@ -41,11 +56,22 @@ def test_the_fastest_visit_of_the_fastest_problem_is_the_ceiling(tmp_path):
 def test_constants_give_the_peak_of_the_units_and_no_ceiling(tmp_path):
     """A card runs products at 788 TFLOP/s on random numbers and chains of ones at 894: no data reaches the second."""
     streams = FakeBackend(exact)
-    streams.peak_precisions, streams.peak = ("bf16",), lambda _: PeakRounds("peak_bf16_tensor", 256, 4, "bf16")
-    names = [name for _, name, _ in ceiling_problems(streams, FakeBackend(exact)) if name.endswith("bf16")]
+    streams.peak_precisions, streams.peak = (
+        ("bf16",),
+        lambda _: PeakRounds("peak_bf16_tensor", 256, 4, "bf16"),
+    )
+    names = [
+        name
+        for _, name, _ in ceiling_problems(streams, FakeBackend(exact))
+        if name.endswith("bf16")
+    ]
     assert names == ["bf16", "units bf16"]
-    product, ones = (result(tmp_path, Gemm(10, 10, n), [ns] * 6) for n, ns in ((10, 1e6), (11, 0.9e6)))
-    found = find_ceilings({"name": "device"}, [("torch", names[0], product), ("cupy", names[1], ones)])
+    product, ones = (
+        result(tmp_path, Gemm(10, 10, n), [ns] * 6) for n, ns in ((10, 1e6), (11, 0.9e6))
+    )
+    found = find_ceilings(
+        {"name": "device"}, [("torch", names[0], product), ("cupy", names[1], ones)]
+    )
     assert found.compute["bf16"].per_s == 2000 / 1e-3
     assert found.units["bf16"].per_s == pytest.approx(2200 / 0.9e-3)
     assert found.entry()["units"]["bf16"]["how"].endswith("cupy")
@@ -53,7 +79,10 @@ def test_constants_give_the_peak_of_the_units_and_no_ceiling(tmp_path):
 
 def test_what_was_not_timed_is_no_ceiling(tmp_path):
     (wrong,) = run_sweep(
-        single(Gemm(4, 4, 4)), FakeBackend(lambda p, o: exact(p, o) + 1), Method(visit_s=0.0), tmp_path / "wrong"
+        single(Gemm(4, 4, 4)),
+        FakeBackend(lambda p, o: exact(p, o) + 1),
+        Method(visit_s=0.0),
+        tmp_path / "wrong",
     )
     found = find_ceilings({"name": "device"}, [("a", "fp16", wrong)])
     assert found.compute == {}
@@ -74,5 +103,17 @@ def test_every_precision_and_every_level_is_asked_for():
     assert {"fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "DRAM"} <= set(names)
     assert names.count("fp32") == 2  # a product and chains
     assert names.count("DRAM") == 4
-    kinds = {type(next(iter(sweep.problems.values()))).__name__ for _, sweep in every_problem(streams, library)}
-    assert kinds == {"Gemm", "Conv", "Attention", "RowOperator", "Memory", "Latency", "Launch", "Peak"}
+    kinds = {
+        type(next(iter(sweep.problems.values()))).__name__
+        for _, sweep in every_problem(streams, library)
+    }
+    assert kinds == {
+        "Gemm",
+        "Conv",
+        "Attention",
+        "RowOperator",
+        "Memory",
+        "Latency",
+        "Launch",
+        "Peak",
+    }

@@ -62,7 +62,9 @@ def test_compiling_leaves_the_encoding_of_files_as_it_was():
 
 
 def test_every_kernel_of_the_catalog_is_in_its_cubin_from_its_first_architecture_on(kept_cubins):
-    sources = [source for source in nvrtc.own_sources() if source.name not in ("gemm", "convolution")]
+    sources = [
+        source for source in nvrtc.own_sources() if source.name not in ("gemm", "convolution")
+    ]
     assert {source.name for source in nvrtc.own_sources()} == {kernel.source for kernel in KERNELS}
     pairs = [(source, architecture) for architecture in (35, 52, 60, 70, 80) for source in sources]
     for compiled in nvrtc.compile_many(pairs):
@@ -99,7 +101,10 @@ def test_an_nvrtc_that_cannot_be_loaded_is_named_and_passed_over(tmp_path, monke
     monkeypatch.setattr(nvrtc, "_library_paths", lambda: [broken, good.path])
     assert nvrtc.compiler_for(80).path == good.path
     assert [compiler.path for compiler in nvrtc.compilers()] == [good.path]
-    for paths, message in (([broken], r"libnvrtc\.so\.11\.2 cannot be used"), ([], "install nvidia-cuda-nvrtc-cu11")):
+    for paths, message in (
+        ([broken], r"libnvrtc\.so\.11\.2 cannot be used"),
+        ([], "install nvidia-cuda-nvrtc-cu11"),
+    ):
         monkeypatch.setattr(nvrtc, "_library_paths", lambda paths=paths: paths)
         with pytest.raises(BackendMissingError, match=message):
             nvrtc.compiler_for(80)
@@ -135,7 +140,10 @@ def test_a_source_is_read_with_the_headers_beside_it(tmp_path):
 
 
 def test_hoppers_own_source_is_compiled_for_its_target_by_a_compiler_that_knows_it(monkeypatch):
-    older, newer = (SimpleNamespace(version=v, architectures=(80, 90), version_text="") for v in ((11, 8), (12, 4)))
+    older, newer = (
+        SimpleNamespace(version=v, architectures=(80, 90), version_text="")
+        for v in ((11, 8), (12, 4))
+    )
     monkeypatch.setattr(nvrtc, "_library_paths", lambda: [older, newer])
     monkeypatch.setattr(nvrtc, "_open", lambda path: path)
     source = nvrtc.hopper_source("peak_wgmma")
@@ -151,12 +159,24 @@ def test_the_peaks_of_hopper_compile_without_spills(tmp_path):
     if (compiler := shutil.which("nvcc")) is None:
         pytest.skip("no nvcc on PATH")
     path = nvrtc.SOURCE_FOLDER / nvrtc.HOPPER / "peak_wgmma.cu"
-    options = ("-std=c++17", "-arch=sm_90a", "-Xptxas", "-v", "-cubin", "-o", str(tmp_path / "peak.cubin"))
-    done = subprocess.run([compiler, *options, str(path)], capture_output=True, text=True, check=False)
+    options = (
+        "-std=c++17",
+        "-arch=sm_90a",
+        "-Xptxas",
+        "-v",
+        "-cubin",
+        "-o",
+        str(tmp_path / "peak.cubin"),
+    )
+    done = subprocess.run(
+        [compiler, *options, str(path)], capture_output=True, text=True, check=False
+    )
     if "Unsupported gpu architecture" in done.stderr:
         pytest.skip("this nvcc does not know sm_90a")
     assert done.returncode == 0, done.stderr
-    assert "serialized" not in done.stderr  # ptxas' warning C7510: the products would wait for each other
+    assert (
+        "serialized" not in done.stderr
+    )  # ptxas' warning C7510: the products would wait for each other
     kernels = {kernel.name for kernel in read_cubin((tmp_path / "peak.cubin").read_bytes())}
     assert kernels == {kernel.name for kernel in HOPPER_KERNELS}
     assert done.stderr.count("0 bytes spill stores, 0 bytes spill loads") == len(kernels)

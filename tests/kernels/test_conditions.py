@@ -3,12 +3,24 @@
 import os
 
 from curvescope.kernels import conditions as module
-from curvescope.kernels.conditions import Conditions, CpuWatch, Snapshot, describe_disturbance, read_snapshot
+from curvescope.kernels.conditions import (
+    Conditions,
+    CpuWatch,
+    Snapshot,
+    describe_disturbance,
+    read_snapshot,
+)
 from curvescope.profiling.hardware import host_usage
 
 
 def conditions(**changes):
-    quiet = {"start_ns": 0, "wall_ns": 10**9, "waiting_share": 0.0, "others_share": 0.0, "clock_hz": 2 * 10**9}
+    quiet = {
+        "start_ns": 0,
+        "wall_ns": 10**9,
+        "waiting_share": 0.0,
+        "others_share": 0.0,
+        "clock_hz": 2 * 10**9,
+    }
     return Conditions(**{**quiet, **changes})
 
 

@@ -12,7 +12,9 @@ from curvescope.kernels.conv import DIRECTIONS, Conv
 def torch_result(problem, operands):
     """The same by torch's own convolution and autograd."""
     first, second = (torch.from_numpy(array).double() for array in operands)
-    geometry = {name: getattr(problem, name) for name in ("stride", "padding", "dilation", "groups")}
+    geometry = {
+        name: getattr(problem, name) for name in ("stride", "padding", "dilation", "groups")
+    }
     if problem.direction == "fwd":
         return torch.nn.functional.conv2d(first, second, **geometry).numpy()
     if problem.direction == "bwd_data":
@@ -44,7 +46,9 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 @settings(max_examples=60)
 def test_the_reference_is_torchs_for_every_geometry(problem):
     operands = problem.operands(np.random.default_rng(0))
-    np.testing.assert_allclose(problem.reference(operands), torch_result(problem, operands), atol=1e-10)
+    np.testing.assert_allclose(
+        problem.reference(operands), torch_result(problem, operands), atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("groups", [1, 2])

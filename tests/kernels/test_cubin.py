@@ -67,8 +67,12 @@ def assert_as_ptxas_says(result):
         report = said[kernel.name]
         assert f"{kernel.local_bytes} bytes stack frame" in report
         assert f"Used {kernel.registers_per_thread} registers" in report
-        assert re.findall(r"(\d+) bytes smem", report) == [str(size) for size in (kernel.shared_bytes,) if size]
-        banks = {int(bank): int(size) for size, bank in re.findall(r"(\d+) bytes cmem\[(\d+)\]", report)}
+        assert re.findall(r"(\d+) bytes smem", report) == [
+            str(size) for size in (kernel.shared_bytes,) if size
+        ]
+        banks = {
+            int(bank): int(size) for size, bank in re.findall(r"(\d+) bytes cmem\[(\d+)\]", report)
+        }
         if banks:  # not said from sm_90 on
             assert {bank: size for bank, size in kernel.constant_bytes.items() if size} == banks
     stored = {name: spilled[0] for name, spilled in _spills(result.log).items()}
@@ -77,9 +81,16 @@ def assert_as_ptxas_says(result):
 
 @pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES + BEYOND)
 def test_every_figure_is_what_ptxas_says(architecture):
-    kernels, stored = assert_as_ptxas_says(compiled(nvrtc.CudaSource("resources", RESOURCES), architecture))
+    kernels, stored = assert_as_ptxas_says(
+        compiled(nvrtc.CudaSource("resources", RESOURCES), architecture)
+    )
     much = kernels["much"]
-    assert (much.shared_bytes, much.local_bytes, much.max_threads, much.parameter_bytes) == (1008, 320, 96, 28)
+    assert (much.shared_bytes, much.local_bytes, much.max_threads, much.parameter_bytes) == (
+        1008,
+        320,
+        96,
+        28,
+    )
     assert kernels["nothing"].max_threads is None
     assert (kernels["nothing"].shared_bytes, kernels["nothing"].local_bytes) == (0, 0)
     assert kernels["dynamic"].shared_bytes == 0  # what a launch adds is not in the file
@@ -99,7 +110,10 @@ def assert_as_designed(kernels, architecture):
     # Two operands, two stages, 8 deep, 128 + 4 lines, 4 bytes; two blocks of 256 threads leave 128 registers, on an SM
     # of sm_37, which has twice as many, 255.
     assert {kernel.shared_bytes for kernel in kernels.values()} == {2 * 2 * 8 * 132 * 4}
-    assert all(kernel.registers_per_thread <= (255 if architecture == 37 else 128) for kernel in kernels.values())
+    assert all(
+        kernel.registers_per_thread <= (255 if architecture == 37 else 128)
+        for kernel in kernels.values()
+    )
 
 
 @pytest.mark.slow

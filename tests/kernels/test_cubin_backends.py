@@ -29,13 +29,24 @@ from .fake_cuda import FakeLibrary, run_kernel
 from .fake_cuda import Memory as DeviceMemory
 
 # What the other kernels make of their arguments is run by test_cuda_sources.py.
-CHECKED = [Gemm(65, 33, 130), Conv(2, 4, 9, 7, 6, 1, 1), Memory("copy", 4800), Latency(64 * 100, loads=16 * 20)]
-UNCHECKED = [Memory("read", 4800), Memory("read", 4800, 4), *(Launch(k) for k in ("call", "synchronize", "throughput"))]
+CHECKED = [
+    Gemm(65, 33, 130),
+    Conv(2, 4, 9, 7, 6, 1, 1),
+    Memory("copy", 4800),
+    Latency(64 * 100, loads=16 * 20),
+]
+UNCHECKED = [
+    Memory("read", 4800),
+    Memory("read", 4800, 4),
+    *(Launch(k) for k in ("call", "synchronize", "throughput")),
+]
 
 
 @pytest.fixture(autouse=True)
 def compiled(monkeypatch):
-    monkeypatch.setattr(cubins, "compile_source", lambda source, sm: SimpleNamespace(cubin=f"{source.name} {sm}"))
+    monkeypatch.setattr(
+        cubins, "compile_source", lambda source, sm: SimpleNamespace(cubin=f"{source.name} {sm}")
+    )
 
 
 @pytest.fixture
@@ -56,7 +67,9 @@ def test_a_problem_is_uploaded_set_up_checked_and_timed(backend, problem):
     # One launch, and nothing else, between the events.
     assert measurement.durations_ns() == [1e6 / measurement.inner]
     repeated = isinstance(problem, Memory)
-    assert measurement.inner == (-(-BYTES_PER_LAUNCH // problem.work.bytes_compulsory) if repeated else 1)
+    assert measurement.inner == (
+        -(-BYTES_PER_LAUNCH // problem.work.bytes_compulsory) if repeated else 1
+    )
 
 
 def test_a_problem_that_a_launch_repeats_runs_once_with_cold_caches(backend):
@@ -106,7 +119,8 @@ def test_a_source_is_compiled_for_the_device_and_loaded_once(backend, library):
 
 
 @pytest.mark.parametrize(
-    ("capability", "architecture"), [((3, 5), 35), ((7, 2), 70), ((8, 7), 86), ((9, 0), 90), ((12, 1), 121)]
+    ("capability", "architecture"),
+    [((3, 5), 35), ((7, 2), 70), ((8, 7), 86), ((9, 0), 90), ((12, 1), 121)],
 )
 def test_the_nearest_older_cubin_of_the_same_major_version_is_taken(capability, architecture):
     assert on_device(capability)._architecture == architecture
@@ -127,7 +141,10 @@ def test_a_hoppers_tensor_peaks_are_those_of_wgmma(monkeypatch):
     backend = hopper(monkeypatch, wgmma=True)
     assert set(backend.peak_precisions) == {"fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"}
     problem = backend.peak("fp16")
-    assert (problem.kernel, problem.flops_per_thread_round) == ("peak_fp16_wgmma", 2 * 64 * 128 * 16 * 128 // 128)
+    assert (problem.kernel, problem.flops_per_thread_round) == (
+        "peak_fp16_wgmma",
+        2 * 64 * 128 * 16 * 128 // 128,
+    )
     assert problem.threads == 132 * 8 * 256
     assert backend.peak("fp8").flops_per_thread_round == 2 * problem.flops_per_thread_round
     backend.prepare(problem, ())
@@ -147,7 +164,10 @@ def test_a_kepler_has_no_half_precision_peak():
 
 def test_a_flush_goes_through_twice_the_cache(backend, library):
     backend.flush()
-    assert library.launches[:2] == ["memory_scale", "memory_read"]  # nothing is left to be written back
+    assert library.launches[:2] == [
+        "memory_scale",
+        "memory_read",
+    ]  # nothing is left to be written back
     assert max(array.nbytes for array in library.memory.arrays.values()) == 2 * 4096
 
 
@@ -156,7 +176,10 @@ def test_a_flush_goes_through_twice_the_cache(backend, library):
     [
         (Gemm(2, 2, 2, "NN", "bf16"), "are fp32"),
         (Conv(1, 2, 4, 4, 2, 3, 3, layout="nhwc"), "needs the NCHW layout"),
-        (Memory("copy", 4800, 2), "only the read kernel of Curvescope's CUDA kernels supports a stride"),
+        (
+            Memory("copy", 4800, 2),
+            "only the read kernel of Curvescope's CUDA kernels supports a stride",
+        ),
         (Memory("copy", 40), "four elements"),
         (Latency(6400, loads=17), "needs a multiple of 16 loads"),
         (Launch("graph"), "torch backend does"),
@@ -174,7 +197,12 @@ def test_the_arguments_take_as_many_bytes_as_the_cubin_says():
         pytest.skip(str(error))
     source_of = {kernel.name: kernel.source for kernel in KERNELS}
     peaks = [
-        PeakRounds(kernel.name, 256, kernel.flops_per_thread_round, re.search("(?:tf|bf|fp|int)\\d+", kernel.name)[0])
+        PeakRounds(
+            kernel.name,
+            256,
+            kernel.flops_per_thread_round,
+            re.search("(?:tf|bf|fp|int)\\d+", kernel.name)[0],
+        )
         for kernel in KERNELS
         if kernel.flops_per_thread_round
     ]
@@ -186,7 +214,10 @@ def test_the_arguments_take_as_many_bytes_as_the_cubin_says():
     seen = set()
     problems = [*CHECKED, *UNCHECKED, *peaks, *others]
     plans = [plan(problem, problem.operands(np.random.default_rng(0)), 4) for problem in problems]
-    for launch in [hold_launch(1), *(launch for planned in plans for launch in (*planned.setup, planned.launch))]:
+    for launch in [
+        hold_launch(1),
+        *(launch for planned in plans for launch in (*planned.setup, planned.launch)),
+    ]:
         size = 0
         for argument in launch.arguments:
             item = 8 if isinstance(argument, Buffer) else argument.nbytes
@@ -205,7 +236,12 @@ def fake_cupy():
 
     def launch(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra):
         pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_uint64))
-        readers = {"P": ctypes.c_uint64, "i": ctypes.c_int32, "f": ctypes.c_float, "q": ctypes.c_int64}
+        readers = {
+            "P": ctypes.c_uint64,
+            "i": ctypes.c_int32,
+            "f": ctypes.c_float,
+            "q": ctypes.c_int64,
+        }
         readers["s"] = ctypes.c_byte * 64  # struct Convolution
         values = [readers[t].from_address(pointers[i]) for i, t in enumerate(types[function])]
         values = [getattr(value, "value", value) for value in values]
@@ -219,17 +255,25 @@ def fake_cupy():
     properties = {"name": b"Fake", "major": 8, "minor": 6, "multiProcessorCount": 2}
     properties |= {"totalGlobalMem": 10, "l2CacheSize": 5}
     driver = SimpleNamespace(
-        moduleLoadData=lambda cubin: 7, moduleGetFunction=lambda module, name: name, launchKernel=launch
+        moduleLoadData=lambda cubin: 7,
+        moduleGetFunction=lambda module, name: name,
+        launchKernel=launch,
     )
     cuda = SimpleNamespace(
         driver=driver,
         runtime=SimpleNamespace(getDeviceProperties=lambda index: properties),
         Stream=SimpleNamespace(null="null stream"),
-        Event=lambda: SimpleNamespace(record=lambda stream: log.append(("event", stream)), done=False),
-        Device=lambda index: SimpleNamespace(synchronize=lambda: log.append(("synchronize", index))),
+        Event=lambda: SimpleNamespace(
+            record=lambda stream: log.append(("event", stream)), done=False
+        ),
+        Device=lambda index: SimpleNamespace(
+            synchronize=lambda: log.append(("synchronize", index))
+        ),
         get_elapsed_time=lambda start, end: 0.25,
     )
-    cupy = SimpleNamespace(cuda=cuda, asarray=upload, asnumpy=lambda buffer: memory.at(buffer.data.ptr))
+    cupy = SimpleNamespace(
+        cuda=cuda, asarray=upload, asnumpy=lambda buffer: memory.at(buffer.data.ptr)
+    )
     return cupy, log
 
 
@@ -267,7 +311,9 @@ def test_cupy_has_a_context_before_a_module_is_loaded(monkeypatch):
     """Before CUDA 12 the choice of a device makes none."""
     log = []
     cupy, _ = fake_cupy()
-    cupy.cuda.Device = lambda index: SimpleNamespace(use=lambda: log.append("use"), synchronize=None)
+    cupy.cuda.Device = lambda index: SimpleNamespace(
+        use=lambda: log.append("use"), synchronize=None
+    )
     cupy.cuda.runtime.free = lambda address: log.append(("free", address))
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     open_backend("cupy", "cuda")
@@ -283,7 +329,8 @@ def test_cupy_without_a_device_is_said(monkeypatch):
 
     cupy = ModuleType("cupy")
     cupy.cuda = SimpleNamespace(
-        Device=lambda index: SimpleNamespace(use=use), runtime=SimpleNamespace(CUDARuntimeError=CUDARuntimeError)
+        Device=lambda index: SimpleNamespace(use=use),
+        runtime=SimpleNamespace(CUDARuntimeError=CUDARuntimeError),
     )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     with pytest.raises(BackendMissingError, match="doctor"):

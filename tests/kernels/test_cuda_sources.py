@@ -18,7 +18,9 @@ from curvescope.kernels.peak import PeakRounds
 
 from .emulation import Emulated, Guarded, compile_source
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++: apt-get install g++")
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="needs g++: apt-get install g++"
+)
 
 
 def integers(*shape, seed=0):
@@ -29,17 +31,24 @@ def integers(*shape, seed=0):
 SIZES = [(1, 1, 1), (128, 128, 8), (129, 3, 17), (5, 300, 9), (200, 140, 64)]
 
 
-@pytest.mark.parametrize(("transposes", "size"), list(itertools.product(["nn", "nt", "tn", "tt"], SIZES)), ids=str)
+@pytest.mark.parametrize(
+    ("transposes", "size"), list(itertools.product(["nn", "nt", "tn", "tt"], SIZES)), ids=str
+)
 def test_sgemm_is_exact_for_every_transpose(build, transposes, size):
     m, n, k = size
     a, b, c = integers(m, k, seed=1), integers(k, n, seed=2), integers(m, n, seed=3)
-    operands = (a if transposes[0] == "n" else a.T.copy(), b if transposes[1] == "n" else b.T.copy())
+    operands = (
+        a if transposes[0] == "n" else a.T.copy(),
+        b if transposes[1] == "n" else b.T.copy(),
+    )
     scalars = (np.int32(m), np.int32(n), np.int32(k), np.float32(2), np.float32(0.5))
     expected = 2 * a.astype(np.float64) @ b + 0.5 * c
     for falling in (False, True):
         result = Guarded(c)
         given = [Guarded(operand) for operand in operands]
-        assert build("gemm").launch(f"sgemm_{transposes}", tile_grid(m, n), *given, result, *scalars, falling=falling)
+        assert build("gemm").launch(
+            f"sgemm_{transposes}", tile_grid(m, n), *given, result, *scalars, falling=falling
+        )
         np.testing.assert_array_equal(result.array, expected)
 
 
@@ -69,7 +78,12 @@ def reference(conv):
     x, w = integers(*conv.image_shape, seed=1), integers(*conv.weights_shape, seed=2)
     x64 = torch.tensor(x, dtype=torch.float64, requires_grad=True)
     w64 = torch.tensor(w, dtype=torch.float64, requires_grad=True)
-    geometry = {"stride": conv.stride, "padding": conv.padding, "dilation": conv.dilation, "groups": conv.groups}
+    geometry = {
+        "stride": conv.stride,
+        "padding": conv.padding,
+        "dilation": conv.dilation,
+        "groups": conv.groups,
+    }
     y = torch.nn.functional.conv2d(x64, w64, **geometry)
     dy = integers(*y.shape, seed=3)
     dx, dw = torch.autograd.grad(y, (x64, w64), torch.tensor(dy, dtype=torch.float64))
@@ -78,14 +92,18 @@ def reference(conv):
         "bwd_data": (dy, w, dx.numpy()),
         "bwd_weights": (x, dy, dw.numpy()),
     }
-    return {d: (convolution_launch(replace(conv, direction=d)), *arrays) for d, arrays in cases.items()}
+    return {
+        d: (convolution_launch(replace(conv, direction=d)), *arrays) for d, arrays in cases.items()
+    }
 
 
 @pytest.mark.parametrize("conv", list(CONVOLUTIONS.values()), ids=list(CONVOLUTIONS))
 def test_convolutions_are_exact_in_all_directions(build, conv):
     cases = reference(conv)
     assert cases["fwd"][3].shape[2:] == conv.output
-    for (launch, left, right, expected), falling in itertools.product(cases.values(), (False, True)):
+    for (launch, left, right, expected), falling in itertools.product(
+        cases.values(), (False, True)
+    ):
         result = Guarded(np.full(expected.shape, 99, np.float32))
         given = (Guarded(left), Guarded(right), result, launch.arguments[3])
         assert build("convolution").launch(launch.kernel, launch.grid, *given, falling=falling)
@@ -103,7 +121,12 @@ def test_convolutions_are_exact_in_all_directions(build, conv):
     ids=["no barrier", "wrong width", "wrong element", "first stage left out"],
 )
 def test_a_planted_error_is_found(tmp_path, planted, replacement):
-    compile_source("convolution", tmp_path, ["convolution_forward"], lambda text: text.replace(planted, replacement))
+    compile_source(
+        "convolution",
+        tmp_path,
+        ["convolution_forward"],
+        lambda text: text.replace(planted, replacement),
+    )
     broken = Emulated("convolution", tmp_path)
     launch, left, right, expected = reference(CONVOLUTIONS["3x3 padded"])["fwd"]
     found = []
@@ -129,7 +152,10 @@ def test_memory_kernels_touch_every_element_once(build):
     }
     for name, (inputs, scalars, result) in expected.items():
         out = Guarded(np.full_like(a, 99))
-        for passes in (1, 4):  # in each pass the blocks change places; the fourth is the first again
+        for passes in (
+            1,
+            4,
+        ):  # in each pass the blocks change places; the fourth is the first again
             assert memory.launch(name, grid, *map(Guarded, inputs), out, *scalars, np.int32(passes))
             np.testing.assert_array_equal(out.array, result, err_msg=name)
 
@@ -140,7 +166,9 @@ def test_reads_see_every_element_once(build):
 
     def says(name, unlikely, *scalars, passes=1):
         seen = Guarded(np.zeros(1, np.float32))
-        memory.launch(name, (1, 1, 1), Guarded(ones), seen, np.float32(unlikely), *scalars, np.int32(passes))
+        memory.launch(
+            name, (1, 1, 1), Guarded(ones), seen, np.float32(unlikely), *scalars, np.int32(passes)
+        )
         return seen.array[0]
 
     assert says("memory_read", 12, np.int64(256 * 3)) == 12
@@ -165,7 +193,9 @@ def test_the_chase_goes_once_around(build):
     np.testing.assert_array_equal(chain.array, first + 8 * following.astype(np.uint64))
     for steps in (16, 160, 304):  # the last goes around once and four on
         start = np.uint64(first + 8 * int(order[0]))
-        assert latency.launch("chase", (1, 1, 1), start, np.int64(steps), cycles, end, np.int32(False))
+        assert latency.launch(
+            "chase", (1, 1, 1), start, np.int64(steps), cycles, end, np.int32(False)
+        )
         assert end.array[0] == first + 8 * int(order[steps % 300])
         assert cycles.array[0] > 0
         assert latency.launch("chase", (1, 1, 1), start, np.int64(32), cycles, end, np.int32(True))
@@ -184,7 +214,10 @@ PROBLEMS = [
     *(Conv(2, 4, 9, 7, 6, 3, 2, (2, 1), (1, 0), (1, 2), 2, direction) for direction in DIRECTIONS),
     *(Memory(kind, 4800) for kind in KINDS if kind != "read"),
     Latency(64 * 100, loads=16 * 20),
-    *(PeakRounds(name, 512, FLOPS_OF[name], name.removeprefix("peak_")) for name in ("peak_fp32", "peak_fp64")),
+    *(
+        PeakRounds(name, 512, FLOPS_OF[name], name.removeprefix("peak_"))
+        for name in ("peak_fp32", "peak_fp64")
+    ),
 ]
 
 
@@ -194,9 +227,16 @@ def test_a_plan_computes_its_problem_with_the_real_source(build, problem):
     made = plan(problem, operands, sm_count=1)
     buffers = [Guarded(buffer) for buffer in made.buffers]
     for launch in (*made.setup, made.checked or made.launch):
-        assert launch.block[0] <= {kernel.name: kernel.block_threads for kernel in KERNELS}[launch.kernel]
-        arguments = [buffers[each.index] if isinstance(each, Buffer) else each for each in launch.arguments]
+        assert (
+            launch.block[0]
+            <= {kernel.name: kernel.block_threads for kernel in KERNELS}[launch.kernel]
+        )
+        arguments = [
+            buffers[each.index] if isinstance(each, Buffer) else each for each in launch.arguments
+        ]
         assert build(SOURCE_OF[launch.kernel]).launch(launch.kernel, launch.grid, *arguments)
-    result = made.read(lambda index: buffers[index].array, lambda index: buffers[index].array.ctypes.data)
+    result = made.read(
+        lambda index: buffers[index].array, lambda index: buffers[index].array.ctypes.data
+    )
     error = problem.error(operands, result)
     assert error.acceptable, error

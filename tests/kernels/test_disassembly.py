@@ -57,10 +57,14 @@ def test_no_instruction_is_in_two_classes():
 def test_a_disassembler_that_refuses_is_quoted(tmp_path, monkeypatch):
     """The words of nvdisasm 13 for a cubin of Kepler; a guess from another architecture's tables would be worse."""
     tool = tmp_path / "nvdisasm"
-    tool.write_text('#!/bin/sh\necho "nvdisasm fatal   : CUDA architecture \\"SM35\\" is deprecated." >&2\nexit 1\n')
+    tool.write_text(
+        '#!/bin/sh\necho "nvdisasm fatal   : CUDA architecture \\"SM35\\" is deprecated." >&2\nexit 1\n'
+    )
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(disassembly, "find_disassemblers", lambda: (str(tool),))
-    with pytest.raises(BackendMissingError, match=r'supports sm_35; .*"SM35" is deprecated.*CUDA 11\.8'):
+    with pytest.raises(
+        BackendMissingError, match=r'supports sm_35; .*"SM35" is deprecated.*CUDA 11\.8'
+    ):
         list_instructions(b"", 35)
     monkeypatch.setattr(disassembly, "find_disassemblers", tuple)
     with pytest.raises(BackendMissingError, match="pip install nvidia-cuda-nvdisasm"):
@@ -81,11 +85,16 @@ def listed(name, architecture):
 def test_the_peak_kernels_are_chains_of_their_instruction(architecture):
     """A round is 16 steps on 8 chains: the compiler has merged none of them, and added none."""
     listed("launch", architecture)  # tells in no time whether it can be done
-    found = {name: Counter(instructions) for name, instructions in listed("peak", architecture)[1].items()}
+    found = {
+        name: Counter(instructions)
+        for name, instructions in listed("peak", architecture)[1].items()
+    }
     assert found["peak_fp32"]["FFMA"] == 128
     assert found["peak_fp64"]["DFMA"] == 128
     if architecture >= 60:
-        assert found["peak_fp16x2"]["HFMA2"] in range(128, 134)  # from sm_80 on it also moves constants
+        assert found["peak_fp16x2"]["HFMA2"] in range(
+            128, 134
+        )  # from sm_80 on it also moves constants
     # 16 x 8 x 16 is one instruction from sm_80 on, two on sm_75, and on sm_70 two of four steps on four quarters each.
     if architecture in (70, 75):
         assert found["peak_fp16_tensor"]["HMMA"] == {70: 1024, 75: 256}[architecture]

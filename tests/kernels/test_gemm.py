@@ -15,7 +15,9 @@ def test_reference_is_the_column_major_product(transpose):
     a, b = problem.operands(np.random.default_rng(0))
     # Read in Fortran order, as BLAS does: an array of shape (p, q) in C order is the matrix q × p.
     a_matrix, b_matrix = a.T, b.T
-    expected = (a_matrix if transpose[0] == "N" else a_matrix.T) @ (b_matrix if transpose[1] == "N" else b_matrix.T)
+    expected = (a_matrix if transpose[0] == "N" else a_matrix.T) @ (
+        b_matrix if transpose[1] == "N" else b_matrix.T
+    )
     assert expected.shape == (2, 3)
     np.testing.assert_allclose(problem.reference((a, b)).T, expected, rtol=1e-12)
 
@@ -34,7 +36,9 @@ def test_operands_are_held_exactly_by_their_precision(precision):
 
 
 @pytest.mark.parametrize("shape", [(65, 33, 129), (1500, 1400, 1000)])
-@pytest.mark.parametrize(("precision", "dtype"), [("fp32", np.float32), ("fp16", np.float16), ("int8", np.int32)])
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("fp32", np.float32), ("fp16", np.float16), ("int8", np.int32)]
+)
 def test_rounded_results_are_accepted_and_a_wrong_element_is_not(shape, precision, dtype):
     problem = Gemm(*shape, precision=precision)
     operands = problem.operands(np.random.default_rng(2))
@@ -42,7 +46,9 @@ def test_rounded_results_are_accepted_and_a_wrong_element_is_not(shape, precisio
     result = (b.astype(np.float32) @ a.astype(np.float32)).astype(dtype).astype(np.float64)
     error = problem.error(operands, result)
     assert error.acceptable
-    assert error.projected == (shape[0] == 1500)  # beyond the full check: sums over columns are compared
+    assert error.projected == (
+        shape[0] == 1500
+    )  # beyond the full check: sums over columns are compared
     # A tile at the edge whose last product counts wrongly: the classic mistake of a kernel's tail.
     spoiled = result.copy()
     spoiled[-8:, -8:] -= (b[-8:, -1:].astype(np.float64) * a[-1:, -8:].astype(np.float64)) * 5

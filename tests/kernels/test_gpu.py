@@ -21,7 +21,10 @@ pytestmark = pytest.mark.gpu
 PROBLEMS = [
     *(Gemm(129, 65, 257, transpose) for transpose in TRANSPOSES),
     *(Gemm(256, 128, 512, "TN", precision) for precision in ("fp64", "tf32", "fp16", "bf16")),
-    *(Conv(4, 8, 19, 17, 16, 3, 3, (2, 1), (1, 0), (1, 2), 2, direction) for direction in DIRECTIONS),
+    *(
+        Conv(4, 8, 19, 17, 16, 3, 3, (2, 1), (1, 0), (1, 2), 2, direction)
+        for direction in DIRECTIONS
+    ),
     *(Memory(kind, 48_000_000) for kind in KINDS),
     *(Launch(kind) for kind in LAUNCHES),
     Latency(1 << 20),
@@ -61,7 +64,9 @@ def is_supported(backend, problem):
 def measured_ns(backend, problem, **method):
     measurement = BenchMeasurement(problem)
     for _ in range(6):
-        measurement.visit(backend, Method(cache="hot", visit_s=0.05, verify=not ON_VIRTUAL_CARD, **method))
+        measurement.visit(
+            backend, Method(cache="hot", visit_s=0.05, verify=not ON_VIRTUAL_CARD, **method)
+        )
     assert measurement.timed, measurement.verification
     return float(np.median(measurement.durations_ns())), measurement
 
@@ -70,9 +75,14 @@ def test_the_levels_of_memory_are_told_apart(backend):
     if backend.name not in ("cupy", "pycuda"):
         pytest.skip(f"{backend.name} times whole passes or has no pointer chase")
     l2, dram = memory_levels(backend.describe())
-    rates = [size / measured_ns(backend, Memory("read", size))[0] for size in (l2.size_bytes, dram.size_bytes)]
+    rates = [
+        size / measured_ns(backend, Memory("read", size))[0]
+        for size in (l2.size_bytes, dram.size_bytes)
+    ]
     assert rates[0] > 1.2 * rates[1]
-    latencies = [measured_ns(backend, Latency(size))[0] for size in (l2.size_bytes, dram.size_bytes)]
+    latencies = [
+        measured_ns(backend, Latency(size))[0] for size in (l2.size_bytes, dram.size_bytes)
+    ]
     assert latencies[1] > 1.3 * latencies[0]
 
 
@@ -91,7 +101,10 @@ def test_the_peaks_do_the_arithmetic_they_say(backend):
     for precision in backend.peak_precisions:
         measurement = BenchMeasurement(peak_problem(backend, precision))
         measurement.visit(backend, Method(cache="hot", visit_s=0.01))
-        assert measurement.verification.outcome == BenchOutcome.OK, (precision, measurement.verification)
+        assert measurement.verification.outcome == BenchOutcome.OK, (
+            precision,
+            measurement.verification,
+        )
 
 
 def test_the_same_cubin_takes_the_same_time_through_every_library():

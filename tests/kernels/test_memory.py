@@ -69,7 +69,12 @@ def plant_caches(root, processors):
         for index, (level, kind, size, shared) in enumerate(caches):
             folder = root / f"cpu{cpu}/cache/index{index}"
             folder.mkdir(parents=True)
-            for name, text in (("level", level), ("type", kind), ("size", size), ("shared_cpu_list", shared)):
+            for name, text in (
+                ("level", level),
+                ("type", kind),
+                ("size", size),
+                ("shared_cpu_list", shared),
+            ):
                 (folder / name).write_text(text + "\n")
 
 
@@ -84,7 +89,12 @@ def test_capacities_add_up_over_processors_but_a_shared_cache_counts_once(tmp_pa
         # Half of the shared cache is not more than the L2s hold together: it cannot be distinguished from them.
         ("DRAM", 16 << 20),
     ]
-    assert [level.name for level in memory_levels(device, 1, tmp_path)] == ["L1", "L2", "L3", "DRAM"]
+    assert [level.name for level in memory_levels(device, 1, tmp_path)] == [
+        "L1",
+        "L2",
+        "L3",
+        "DRAM",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +106,9 @@ def test_capacities_add_up_over_processors_but_a_shared_cache_counts_once(tmp_pa
         (None, 10**11, [("DRAM", 10**9)]),
     ],
 )
-def test_on_a_gpu_a_working_set_outlasts_its_launch_and_exceeds_the_l2(l2_bytes, memory_bytes, expected):
+def test_on_a_gpu_a_working_set_outlasts_its_launch_and_exceeds_the_l2(
+    l2_bytes, memory_bytes, expected
+):
     device = {"kind": "cuda", "l2_cache_bytes": l2_bytes, "memory_bytes": memory_bytes}
     assert memory_levels(device) == expected
 

@@ -5,7 +5,13 @@ import pytest
 
 from curvescope.kernels.backends import UnsupportedError
 from curvescope.kernels.gemm import Gemm
-from curvescope.kernels.method import SAMPLE_RESOLUTIONS, BenchMeasurement, BenchOutcome, Method, median_interval
+from curvescope.kernels.method import (
+    SAMPLE_RESOLUTIONS,
+    BenchMeasurement,
+    BenchOutcome,
+    Method,
+    median_interval,
+)
 
 from .fakes import FakeBackend, exact
 
@@ -74,7 +80,9 @@ def test_a_missing_check_and_what_a_library_raises_are_outcomes(raised, verify, 
 
 
 def test_an_uncertain_median_takes_visits_until_the_time_is_up():
-    drift = [(9 + visit % 3) * 1_000_000 for visit in range(1000) for _ in range(3)]  # one discarded, two kept
+    drift = [
+        (9 + visit % 3) * 1_000_000 for visit in range(1000) for _ in range(3)
+    ]  # one discarded, two kept
     backend = FakeBackend(exact, durations_ns=drift)
     method = Method(time_limit_s=0.5, visit_s=0.02)
     measurement = measure(backend, method)

@@ -57,7 +57,9 @@ def test_short_passes_are_repeated_inside_a_run_but_with_cold_caches(backend):
     measurement = BenchMeasurement(Memory("copy", 16_000))
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.inner == 2000  # 32 MB in all
-    assert measurement.durations_ns()[0] < 1e6  # of one pass: microseconds, where a run takes a millisecond
+    assert (
+        measurement.durations_ns()[0] < 1e6
+    )  # of one pass: microseconds, where a run takes a millisecond
     cold = BenchMeasurement(Memory("copy", 16_000))
     cold.visit(backend, Method(cache="cold", visit_s=0.0))
     assert cold.inner == 1
@@ -76,7 +78,9 @@ def test_runs_of_a_chase_follow_one_another_through_the_complete_buffer():
 
 def test_a_flush_reads_and_writes_all_of_its_buffer(backend, monkeypatch):
     buffers, zeros = [], np.zeros
-    monkeypatch.setattr(numba_cpu.np, "zeros", lambda *of: buffers.append(zeros(*of)) or buffers[-1])
+    monkeypatch.setattr(
+        numba_cpu.np, "zeros", lambda *of: buffers.append(zeros(*of)) or buffers[-1]
+    )
     backend.flush()
     (buffer,) = buffers
     assert buffer.nbytes == 2 * (last_level_cache_bytes() or 128_000_000)

@@ -23,7 +23,10 @@ pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not
 
 def test_every_kernel_is_right_in_the_simulator_and_a_wrong_result_is_seen():
     done = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.numba_simulated"], capture_output=True, text=True, timeout=600
+        [sys.executable, "-m", "tests.kernels.numba_simulated"],
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     results = [json.loads(line) for line in done.stdout.splitlines()]

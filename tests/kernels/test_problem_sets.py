@@ -33,7 +33,9 @@ def test_reduced_problems_keep_their_geometry():
 def test_layers_of_vgg_a():
     network = get_network("vgg_a")
     sweeps = problem_sets.layer_sweeps(network, (1, 2), Conv)
-    assert len(sweeps) == 8 * 3 - 1 - 3  # eight convolutions; the first has no bwd_data; conv5_2 is like conv5_1
+    assert (
+        len(sweeps) == 8 * 3 - 1 - 3
+    )  # eight convolutions; the first has no bwd_data; conv5_2 is like conv5_1
     by_label = {sweep.label: sweep for sweep in sweeps}
     first = by_label["conv1_1 conv fwd n* c3 224x224 k64 3x3 p1 fp32"]
     assert first.problems == {n: Conv(n, 3, 224, 224, 64, 3, 3, padding=(1, 1)) for n in (1, 2)}

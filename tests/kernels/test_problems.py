@@ -21,7 +21,11 @@ GROUPED = Conv(8, 4, 9, 7, 4, 3, 2, (2, 1), (1, 1), (1, 2), 2, "bwd_data", "nhwc
     ("problem", "axis", "label"),
     [
         (Gemm(2, 3, 5, "TN", "bf16"), "n", "gemm 2x3x5 TN bf16 / gemm 2x*x5 TN bf16"),
-        (Conv(1, 3, 4, 4, 2, 3, 3), "k", "conv fwd n1 c3 4x4 k2 3x3 fp32 / conv fwd n1 c3 4x4 k* 3x3 fp32"),
+        (
+            Conv(1, 3, 4, 4, 2, 3, 3),
+            "k",
+            "conv fwd n1 c3 4x4 k2 3x3 fp32 / conv fwd n1 c3 4x4 k* 3x3 fp32",
+        ),
         (
             GROUPED,
             "groups",
@@ -34,11 +38,23 @@ GROUPED = Conv(8, 4, 9, 7, 4, 3, 2, (2, 1), (1, 1), (1, 2), 2, "bwd_data", "nhwc
             "attention bwd math 1x2x4x8 causal fp32 / attention bwd math 1x2x*x8 causal fp32",
         ),
         (RowOperator(4, 8), "rows", "layer_norm 4x8 fp32 / layer_norm *x8 fp32"),
-        (Memory("copy", 2400), "stride", "memory copy 2400 B fp32 / memory copy 2400 B stride * fp32"),
-        (Memory("add", 2400, 3), "size", "memory add 2400 B stride 3 fp32 / memory add * B stride 3 fp32"),
+        (
+            Memory("copy", 2400),
+            "stride",
+            "memory copy 2400 B fp32 / memory copy 2400 B stride * fp32",
+        ),
+        (
+            Memory("add", 2400, 3),
+            "size",
+            "memory add 2400 B stride 3 fp32 / memory add * B stride 3 fp32",
+        ),
         (Latency(3200), "size", "latency 3200 B / latency * B"),
         (Peak(16, "fp64"), "chains", "peak 16 chains fp64 / peak * chains fp64"),
-        (PeakRounds("peak_fp32", 256, 4), "rounds", "peak_fp32 256 threads / peak_fp32 256 threads"),
+        (
+            PeakRounds("peak_fp32", 256, 4),
+            "rounds",
+            "peak_fp32 256 threads / peak_fp32 256 threads",
+        ),
         (Launch("graph"), "kind", "launch graph / launch *"),
         (
             Transfer("to_host", "pageable", 4002),
@@ -66,7 +82,11 @@ def test_labels(problem, axis, label):
         (Attention(1, 2, 4, 8, "math", causal=1), 2 * 2 * 2 * 10 * 8, 2 * 4 * 2 * 4 * 8),
         # five products for the two forward; four operands and the result, and three gradients
         (Attention(1, 2, 4, 8, "flash", 1, direction="bwd"), 5 * 2 * 2 * 10 * 8, 2 * 8 * 2 * 4 * 8),
-        (RowOperator(100, 64, "embedding", "fp16"), 0, 2 * 2 * 100 * 64 + 8 * 100),  # the rows that it reads
+        (
+            RowOperator(100, 64, "embedding", "fp16"),
+            0,
+            2 * 2 * 100 * 64 + 8 * 100,
+        ),  # the rows that it reads
         # As STREAM counts: of 2400 bytes 300 elements of each of two arrays, 200 of three, 600 of one
         (Memory("copy", 2400), 0, 2400),
         (Memory("scale", 2400), 300, 2400),
@@ -94,7 +114,11 @@ ATTENTION = {"batch": 1, "heads": 1, "length": 8, "size": 8}
     ("kind", "fields", "message"),
     [
         (Gemm, {"m": 0, "n": 1, "k": 1}, "at least 1"),
-        (Gemm, {"m": 1, "n": 1, "k": 1, "transpose": "NX"}, "Unknown transpose 'NX': choose from NN, NT, TN, TT"),
+        (
+            Gemm,
+            {"m": 1, "n": 1, "k": 1, "transpose": "NX"},
+            "Unknown transpose 'NX': choose from NN, NT, TN, TT",
+        ),
         (Gemm, {"m": 1, "n": 1, "k": 1, "precision": "fp6"}, "precision"),
         (Conv, {**CONV, "groups": 2}, "groups must divide channels"),
         (Conv, {**CONV, "h": 2}, "larger than the padded image"),

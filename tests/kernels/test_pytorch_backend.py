@@ -24,14 +24,25 @@ from curvescope.profiling.hardware.host import last_level_cache_bytes
 PROBLEMS = [
     *(Gemm(33, 17, 65, transpose) for transpose in TRANSPOSES),
     *(Gemm(64, 32, 128, "TN", precision) for precision in ("fp64", "bf16", "fp16", "int8")),
-    *(Attention(2, 3, 33, 16, algorithm, causal, "fp32") for algorithm in ("flash", "math") for causal in (0, 1)),
-    *(Attention(2, 3, 16, 8, algorithm, causal, "fp32", "bwd") for algorithm in ("flash", "math") for causal in (0, 1)),
+    *(
+        Attention(2, 3, 33, 16, algorithm, causal, "fp32")
+        for algorithm in ("flash", "math")
+        for causal in (0, 1)
+    ),
+    *(
+        Attention(2, 3, 16, 8, algorithm, causal, "fp32", "bwd")
+        for algorithm in ("flash", "math")
+        for causal in (0, 1)
+    ),
     Attention(2, 3, 64, 32, "flash", precision="bf16"),
     *(Memory(kind, 12_012) for kind in STREAMS),
     Memory("triad", 120_000, 4),
     Launch("call"),
     *(RowOperator(33, 65, kind, precision) for kind in KINDS for precision in ("fp32", "bf16")),
-    *(Conv(2, 8, 9, 11, 16, 3, 2, (2, 1), (1, 0), (1, 2), 2, direction) for direction in DIRECTIONS),
+    *(
+        Conv(2, 8, 9, 11, 16, 3, 2, (2, 1), (1, 0), (1, 2), 2, direction)
+        for direction in DIRECTIONS
+    ),
     *(Conv(2, 8, 9, 11, 16, 3, 3, padding=(1, 1), direction=d, layout="nhwc") for d in DIRECTIONS),
     *(Conv(2, 8, 9, 11, 16, 3, 3, direction=d, precision="bf16") for d in DIRECTIONS),
 ]
@@ -55,7 +66,9 @@ def test_a_recorded_call_names_the_kernel_its_layer_and_phase(backend):
     problem = Conv(2, 8, 9, 11, 16, 3, 3)
     prepared = backend.prepare(problem, problem.operands(np.random.default_rng(0)))
     rows = backend.record(prepared.run, "conv1", "forward")
-    (primitive,) = [row for row in rows.kernels if row["source"] == "onednn" and "reorder" not in row["name"]]
+    (primitive,) = [
+        row for row in rows.kernels if row["source"] == "onednn" and "reorder" not in row["name"]
+    ]
     assert "convolution" in primitive["name"]
     assert (primitive["layer"], primitive["phase"]) == ("conv1", "forward")
 
@@ -78,7 +91,9 @@ def test_what_the_cpu_or_torch_lacks_says_so(backend, problem, message):
 
 def test_a_flush_reads_and_writes_all_of_its_buffer(monkeypatch):
     buffers, zeros = [], torch.zeros
-    monkeypatch.setattr(torch, "zeros", lambda *of, **how: buffers.append(zeros(*of, **how)) or buffers[-1])
+    monkeypatch.setattr(
+        torch, "zeros", lambda *of, **how: buffers.append(zeros(*of, **how)) or buffers[-1]
+    )
     backend = open_backend("torch", "cpu")
     backend.flush()
     (buffer,) = buffers
@@ -112,7 +127,9 @@ class CudaEdge:
             get_device_capability=lambda device: capability,
             get_device_properties=lambda device: SimpleNamespace(L2_cache_size=4_000),
         )
-        self.backends = SimpleNamespace(cuda=SimpleNamespace(matmul=SimpleNamespace()), cudnn=SimpleNamespace())
+        self.backends = SimpleNamespace(
+            cuda=SimpleNamespace(matmul=SimpleNamespace()), cudnn=SimpleNamespace()
+        )
         self.float32, self.bfloat16, self.mm = torch.float32, torch.bfloat16, torch.mm
 
     def from_numpy(self, array):
@@ -162,14 +179,21 @@ def test_launches_on_cuda_are_asked_for_in_four_ways(monkeypatch):
         number.fill_(before)  # what is captured is not run
 
     edge.from_numpy = lambda array: SimpleNamespace(to=lambda device, dtype: number)
-    edge.cuda.CUDAGraph, edge.cuda.graph = lambda: SimpleNamespace(replay=lambda: number.add_(500)), capture
+    edge.cuda.CUDAGraph, edge.cuda.graph = (
+        lambda: SimpleNamespace(replay=lambda: number.add_(500)),
+        capture,
+    )
     backend = TorchBackend(edge, "cuda:0")
     seen = {}
     for kind in ("call", "synchronize", "throughput", "graph"):
         problem = Launch(kind)
         prepared = backend.prepare(problem, problem.operands(np.random.default_rng(0)))
         assert problem.error((), prepared.result()).acceptable
-        seen[kind] = (prepared.inner, (prepared.timer or backend.timer).name, prepared.before is not None)
+        seen[kind] = (
+            prepared.inner,
+            (prepared.timer or backend.timer).name,
+            prepared.before is not None,
+        )
     assert seen == {
         "call": (500, "perf_counter", True),
         "synchronize": (1, "perf_counter", True),

@@ -39,7 +39,12 @@ def test_every_sample_is_a_step_and_a_profiled_call_is_a_kernel(tmp_path):
 
 
 def test_a_wrong_kernel_is_in_the_recording_by_its_verdict_alone(tmp_path):
-    results = run_sweep(SWEEP, FakeBackend(lambda problem, operands: exact(problem, operands) * 1.01), METHOD, tmp_path)
+    results = run_sweep(
+        SWEEP,
+        FakeBackend(lambda problem, operands: exact(problem, operands) * 1.01),
+        METHOD,
+        tmp_path,
+    )
     assert [r.outcome for r in results] == [BenchOutcome.INCORRECT] * 3
     assert all(r.median_ns is None and r.gflop_per_s is None and r.n == 0 for r in results)
     recording = open_recording(tmp_path)
@@ -56,7 +61,10 @@ def test_a_result_that_is_not_a_number_can_be_written(tmp_path):
     )
     assert result.outcome == BenchOutcome.INCORRECT
     assert result.error is None
-    assert "off by nan" in json.loads((tmp_path / "recording.json").read_text())["results"][0]["detail"]
+    assert (
+        "off by nan"
+        in json.loads((tmp_path / "recording.json").read_text())["results"][0]["detail"]
+    )
 
 
 def test_an_interrupted_run_keeps_what_it_has(tmp_path):
@@ -73,7 +81,9 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path):
     assert recording.meta["status"] == "interrupted"
     assert set(recording.frame("steps")["batch"]) == {1, 2, 4}
     last = {result.value: result.visits for result in visits}  # what was known last of each problem
-    assert [row["visits"] for row in recording.meta["results"]] == [last[value] for value in SWEEP.problems]
+    assert [row["visits"] for row in recording.meta["results"]] == [
+        last[value] for value in SWEEP.problems
+    ]
 
 
 def test_operands_beyond_what_is_kept_are_made_again(tmp_path, monkeypatch):
@@ -100,7 +110,9 @@ def test_deepbench_runs_from_end_to_end_at_reduced_size(tmp_path, name):
     """Every seventh problem: all transposes and directions are among them."""
     backend = open_backend("torch", "cpu")
     once = Method(cache="hot", visits=(1, 1), visit_s=0.0, profile=False)
-    problems = [problem_sets.reduce(problem, 500_000) for problem in getattr(problem_sets, name)()[::7]]
+    problems = [
+        problem_sets.reduce(problem, 500_000) for problem in getattr(problem_sets, name)()[::7]
+    ]
     for i, sweep in enumerate(sweeps.group(problems, "n")):
         for result in run_sweep(sweep, backend, once, tmp_path / str(i)):
             assert result.outcome == BenchOutcome.OK, result

@@ -44,7 +44,11 @@ def test_the_only_axis_of_several_numbers_is_the_batch_axis():
 
 @pytest.mark.parametrize(
     ("axes", "message"),
-    [(["q=1"], "the axes of gemm are m, n, k"), (["n=many"], "whole number"), (["n=2x2"], "write one whole number")],
+    [
+        (["q=1"], "the axes of gemm are m, n, k"),
+        (["n=many"], "whole number"),
+        (["n=2x2"], "write one whole number"),
+    ],
 )
 def test_axes_that_the_operator_has_not(axes, message):
     with pytest.raises(CurvescopeError, match=message):

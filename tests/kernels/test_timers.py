@@ -33,7 +33,9 @@ def test_the_performance_counter_times_calls_not_what_comes_before():
 def test_samples_start_where_the_device_began_them():
     """The clocks of the events and of the host agree at the beginning: 5 µs for a call, 20 µs and more of hold."""
     stream = VirtualStream(call_ns=5_000, cycles_per_ns=3)
-    first, second = stream.timer().take(lambda: stream.launch(500_000), 2, 2, lambda: stream.launch(7_000_000))
+    first, second = stream.timer().take(
+        lambda: stream.launch(500_000), 2, 2, lambda: stream.launch(7_000_000)
+    )
     assert first.start_ns == 5_000 + 5_000 + 7_000_000 + 20_000
     assert 1_000_000 + 7_000_000 + 20_000 <= second.start_ns - first.start_ns < 8_100_000
 
@@ -56,7 +58,9 @@ def test_a_sample_that_waited_for_the_host_says_so(stalled_us, waits):
     assert {round(sample.duration_ns) for sample in without_waiting(samples)} == {60_000}
 
 
-@pytest.mark.parametrize(("kernel_us", "waits"), [(2, True), (60, True), (900, True), (1200, False)])
+@pytest.mark.parametrize(
+    ("kernel_us", "waits"), [(2, True), (60, True), (900, True), (1200, False)]
+)
 def test_without_a_hold_only_long_kernels_do_not_wait(kernel_us, waits):
     """The host needs 21 µs for a kernel between two events: that is 2 % of 1050 µs."""
     stream = VirtualStream()

@@ -34,5 +34,10 @@ def test_on_a_cpu_there_is_no_link(tmp_path, capsys):
     torch = pytest.importorskip("torch")
     with pytest.raises(UnsupportedError, match="no link"):
         _transfer(torch, Transfer(), [torch.zeros(4)], "cpu")
-    assert main(["bench", "transfer", "--axis", "size=64", "--device", "cpu", "-o", str(tmp_path / "r")]) == 0
+    assert (
+        main(
+            ["bench", "transfer", "--axis", "size=64", "--device", "cpu", "-o", str(tmp_path / "r")]
+        )
+        == 0
+    )
     assert "no link to a device" in "".join(capsys.readouterr())

@@ -83,13 +83,19 @@ def test_a_bench_reports_the_kernel(stream: VirtualStream, cache: str, kernel_us
 
 
 @pytest.mark.parametrize("launch_ns", [1_500, 2_500])
-def test_the_throughput_of_launches_is_the_devices_at_little_cost(stream: VirtualStream, launch_ns: int) -> None:
+def test_the_throughput_of_launches_is_the_devices_at_little_cost(
+    stream: VirtualStream, launch_ns: int
+) -> None:
     """Python queues a launch in 7 µs; the device needs a fraction of that."""
-    prepared = prepare_launch("throughput", "empty", partial(stream.launch, launch_ns), stream.synchronize)
+    prepared = prepare_launch(
+        "throughput", "empty", partial(stream.launch, launch_ns), stream.synchronize
+    )
     backend, measurement = Backend(stream, prepared), BenchMeasurement(Gemm(1, 1, 1))
     measurement.visit(backend, Method(cache="hot"))
     began_ns = stream.host_ns
-    durations_ns = [sample.duration_ns for sample in measurement.visit(backend, Method(cache="hot"))]
+    durations_ns = [
+        sample.duration_ns for sample in measurement.visit(backend, Method(cache="hot"))
+    ]
     assert min(durations_ns) == close(launch_ns, QUEUED) == max(durations_ns)
     host_ns = QUEUED * 7_000
     assert stream.host_ns - began_ns < (len(durations_ns) + 1) * 3 * host_ns
@@ -143,7 +149,9 @@ def test_a_replay_reports_the_kernels_of_its_calls(
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Launches(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             stream.launch(1000 * kernel_us if func.name() == "aten::mm" else 3_000)
             return func(*args, **(kwargs or {}))
 
@@ -151,9 +159,19 @@ def test_a_replay_reports_the_kernels_of_its_calls(
     backend.cache_bytes = 1  # every run flushes
     monkeypatch.setattr(run, "read_host_use", lambda: stream.work_on_host(HOST_USE_NS))
     with RecordingWriter(tmp_path / "run", {"device": {"kind": "cpu"}}) as writer, Launches():
-        operands = {b: [TensorArgument(shape, "float") for shape in ((b, 8), (8, 8))] for b in (2, 4)}
-        writer.write("operators", columns_of([operator(b, "aten::mm", of_b, calls=3) for b, of_b in operands.items()]))
-        facts = {"functional": ((4, 1.0), (2, -2.0)), "functional_kind": "excess", "batches": (2, 4), "layer": "fc"}
+        operands = {
+            b: [TensorArgument(shape, "float") for shape in ((b, 8), (8, 8))] for b in (2, 4)
+        }
+        writer.write(
+            "operators",
+            columns_of([operator(b, "aten::mm", of_b, calls=3) for b, of_b in operands.items()]),
+        )
+        facts = {
+            "functional": ((4, 1.0), (2, -2.0)),
+            "functional_kind": "excess",
+            "batches": (2, 4),
+            "layer": "fc",
+        }
         wanted = experiment(stage=Stage.SCREEN, factors=(), rounds=(2, 2), done=False, **facts)
         run_term(open_recording(writer.path), wanted, writer, backend=backend)
     durations_ns = open_recording(tmp_path / "run").frame("experiments").duration_ns

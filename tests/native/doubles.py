@@ -24,5 +24,14 @@ def build_doubles(folder: Path, cupti: str = "libcupti.so.12") -> None:
     for sources, library in (("fake_cupti*.cpp", cupti), ("fake_cuda.cpp", "libcuda.so.1")):
         # Together: most of the time to compile goes to headers, which they then read once.
         text = "".join(f'#include "{path}"\n' for path in sorted(HERE.glob(sources)))
-        command = [*options, f"-Wl,-soname,{library}", "-x", "c++", "-", "-o", str(folder / library), "-ldl"]
+        command = [
+            *options,
+            f"-Wl,-soname,{library}",
+            "-x",
+            "c++",
+            "-",
+            "-o",
+            str(folder / library),
+            "-ldl",
+        ]
         subprocess.run(command, check=True, input=text, text=True)

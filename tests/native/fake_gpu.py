@@ -8,13 +8,39 @@ import os
 import time
 from pathlib import Path
 
-LAYOUTS = json.loads((Path(__file__).parents[1] / "data" / "cupti_layouts" / "layouts.json").read_text())
+LAYOUTS = json.loads(
+    (Path(__file__).parents[1] / "data" / "cupti_layouts" / "layouts.json").read_text()
+)
 
 # What NVIDIA's headers say of toolkits whose headers are not in a wheel: which type was current until when.
 _BEFORE_WHEELS = {
-    "11.0": (13, {"kernel": "Kernel5", "memcpy": "Memcpy3", "memcpy_peer": "MemcpyPtoP2", "memset": "Memset2"}),
-    "11.1": (14, {"kernel": "Kernel5", "memcpy": "Memcpy4", "memcpy_peer": "MemcpyPtoP3", "memset": "Memset3"}),
-    "11.4": (15, {"kernel": "Kernel6", "memcpy": "Memcpy4", "memcpy_peer": "MemcpyPtoP3", "memset": "Memset3"}),
+    "11.0": (
+        13,
+        {
+            "kernel": "Kernel5",
+            "memcpy": "Memcpy3",
+            "memcpy_peer": "MemcpyPtoP2",
+            "memset": "Memset2",
+        },
+    ),
+    "11.1": (
+        14,
+        {
+            "kernel": "Kernel5",
+            "memcpy": "Memcpy4",
+            "memcpy_peer": "MemcpyPtoP3",
+            "memset": "Memset3",
+        },
+    ),
+    "11.4": (
+        15,
+        {
+            "kernel": "Kernel6",
+            "memcpy": "Memcpy4",
+            "memcpy_peer": "MemcpyPtoP3",
+            "memset": "Memset3",
+        },
+    ),
 }
 TOOLKITS = [*_BEFORE_WHEELS, *LAYOUTS["toolkits"]]
 
@@ -39,7 +65,9 @@ def structs(toolkit: str) -> dict[str, str]:
     oldest = LAYOUTS["toolkits"]["11.7"]["records"]
     if toolkit not in _BEFORE_WHEELS:
         return LAYOUTS["toolkits"][toolkit]["records"]
-    return oldest | {kind: f"CUpti_Activity{name}" for kind, name in _BEFORE_WHEELS[toolkit][1].items()}
+    return oldest | {
+        kind: f"CUpti_Activity{name}" for kind, name in _BEFORE_WHEELS[toolkit][1].items()
+    }
 
 
 def api_version(toolkit: str) -> int:
@@ -69,8 +97,18 @@ class _Kernel(ctypes.Structure):
 
 # Arguments of the double's functions, as fake_cupti*.cpp declare them: i has 32 bits, q 64; p is a pointer, s a text.
 _TYPES = {"i": ctypes.c_uint32, "q": ctypes.c_uint64, "p": ctypes.c_void_p, "s": ctypes.c_char_p}
-ARGUMENTS = {"fake_copy": "iiqqqiiii", "fake_set": "qqqiiii", "fake_allocation": "iqqqiii", "fake_call": "iiqqiii"}
-ARGUMENTS |= {"fake_wait": "iqqii", "fake_overhead": "iqq", "fake_device": "is", "fake_environment": "iiqiii"}
+ARGUMENTS = {
+    "fake_copy": "iiqqqiiii",
+    "fake_set": "qqqiiii",
+    "fake_allocation": "iqqqiii",
+    "fake_call": "iiqqiii",
+}
+ARGUMENTS |= {
+    "fake_wait": "iqqii",
+    "fake_overhead": "iqq",
+    "fake_device": "is",
+    "fake_environment": "iiqiii",
+}
 ARGUMENTS |= {"fake_emit_many": "iqip", "fake_graph_node": "qq", "fake_finish_kernels": "q"}
 ARGUMENTS |= {"fake_set_record_bytes": "iq"}
 
@@ -107,16 +145,24 @@ class FakeGpu:
         record.grid[:], record.block[:] = grid, block
         self.cupti.fake_kernel(ctypes.byref(record))
 
-    def copy(self, kind, size, start_ns, end_ns, correlation_id, *, device=0, stream=0, graph=0, peer=0) -> None:
-        self.cupti.fake_copy(peer, kind, size, start_ns, end_ns, device, stream, correlation_id, graph)
+    def copy(
+        self, kind, size, start_ns, end_ns, correlation_id, *, device=0, stream=0, graph=0, peer=0
+    ) -> None:
+        self.cupti.fake_copy(
+            peer, kind, size, start_ns, end_ns, device, stream, correlation_id, graph
+        )
 
     def set(self, size, start_ns, end_ns, correlation_id, *, device=0, stream=0, graph=0) -> None:
         self.cupti.fake_set(size, start_ns, end_ns, device, stream, correlation_id, graph)
 
-    def allocation(self, address, size, time_ns, correlation_id, *, release=0, device=0, stream=0) -> None:
+    def allocation(
+        self, address, size, time_ns, correlation_id, *, release=0, device=0, stream=0
+    ) -> None:
         self.cupti.fake_allocation(release, address, size, time_ns, device, stream, correlation_id)
 
-    def call(self, number, start_ns, end_ns, thread, correlation_id, *, driver=0, returned=0) -> None:
+    def call(
+        self, number, start_ns, end_ns, thread, correlation_id, *, driver=0, returned=0
+    ) -> None:
         self.cupti.fake_call(driver, number, start_ns, end_ns, thread, correlation_id, returned)
 
     def wait(self, kind, start_ns, end_ns, stream, correlation_id) -> None:
@@ -141,7 +187,9 @@ class FakeGpu:
         kept = read_chunks(Path(path))
         calls, texts = kept.table("raw_calls"), kept.table("raw_names")
         if calls.rows:
-            for driver, number, name in zip(*(calls[c].tolist() for c in ("is_driver", "id", "name")), strict=True):
+            for driver, number, name in zip(
+                *(calls[c].tolist() for c in ("is_driver", "id", "name")), strict=True
+            ):
                 self.cupti.fake_name_call(driver, number, kept.names[name].encode())
         addresses = texts["address"].tolist() if texts.rows else []
         names = [kept.names[name].encode() for name in texts["name"].tolist()] if texts.rows else []
@@ -170,7 +218,9 @@ class FakeGpu:
         self.cupti.cuptiActivityFlushAll(0)
 
 
-def launch(gpu: FakeGpu, name: str, correlation_id: int, thread: int, duration_ns: int = 1000, **fields) -> None:
+def launch(
+    gpu: FakeGpu, name: str, correlation_id: int, thread: int, duration_ns: int = 1000, **fields
+) -> None:
     """A launch that takes 2 us from now on CUPTI's clock, and its kernel 3 us after its begin."""
     now = gpu.now()
     gpu.call(gpu.LAUNCH_KERNEL, now, now + 2000, thread, correlation_id)

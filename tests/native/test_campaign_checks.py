@@ -36,9 +36,13 @@ print(json.dumps({check.__name__: check(OnDouble("cuda:0", "double", 1)) for che
 
 
 def test_the_questions_to_the_collector_have_answers_on_the_double(run, on_doubles):
-    answers = json.loads(run(_PROGRAM, **on_doubles, PYTHONPATH=os.pathsep.join([str(HERE), str(GPU)])))
+    answers = json.loads(
+        run(_PROGRAM, **on_doubles, PYTHONPATH=os.pathsep.join([str(HERE), str(GPU)]))
+    )
     assert answers["device_record"].startswith("yes: ")
     assert answers["environment_records"].startswith("30 samples; refused: None")
-    assert answers["collector_overhead"].startswith("{'cupti_buffer_flush': 35000} in ")  # ns: 50 steps of 700
+    assert answers["collector_overhead"].startswith(
+        "{'cupti_buffer_flush': 35000} in "
+    )  # ns: 50 steps of 700
     assert answers["clock_error"].startswith("none do; stated error ")
     assert answers["many_threads"] == "800 of 800 kernels; lost: {}"

@@ -97,9 +97,16 @@ def test_records_of_every_generation_become_rows(record_fake, toolkit):
     }
     assert [k["graph_id"] for k in (first, second)] == [9, 9]
     copy, peer, set_, allocate, free = rows(recording, "memory")
-    graphs = toolkit != "11.0"  # transfers do not tell theirs before 11.1; the column is not in `memory`
+    graphs = (
+        toolkit != "11.0"
+    )  # transfers do not tell theirs before 11.1; the column is not in `memory`
     assert graphs or set_["kind"] == "memset"
-    assert (copy["kind"], copy["memcpy_kind"], copy["bytes"], copy["duration_ns"]) == ("memcpy", "HtoD", 4096, 1000)
+    assert (copy["kind"], copy["memcpy_kind"], copy["bytes"], copy["duration_ns"]) == (
+        "memcpy",
+        "HtoD",
+        4096,
+        1000,
+    )
     assert (peer["memcpy_kind"], peer["bytes"]) == ("PtoP", 8192)
     assert (set_["kind"], set_["bytes"], set_["duration_ns"]) == ("memset", 100, 100)
     assert (allocate["kind"], free["kind"]) == ("allocate", "free")
@@ -112,7 +119,11 @@ def test_records_of_every_generation_become_rows(record_fake, toolkit):
         "cudaMemcpyAsync",
         "cudaGraphLaunch",
     )
-    assert (synchronize["waits_for"], synchronize["stream"], synchronize["return_value"]) == ("stream", 7, 719)
+    assert (synchronize["waits_for"], synchronize["stream"], synchronize["return_value"]) == (
+        "stream",
+        7,
+        719,
+    )
     assert launch["waits_for"] is None
     speed, temperature, power = sorted(
         rows(recording, "clocks"), key=lambda r: (r["power_w"] or 0, r["temperature_c"] or 0)
@@ -135,7 +146,10 @@ def columns(recording):
     """All rows, without what differs from run to run."""
     own = ("start_ns", "process", "thread")
     return {
-        table: [{key: value for key, value in row.items() if key not in own} for row in rows(recording, table)]
+        table: [
+            {key: value for key, value in row.items() if key not in own}
+            for row in rows(recording, table)
+        ]
         for table in ("kernels", "memory", "api_calls", "clocks")
     }
 
@@ -155,7 +169,9 @@ def test_buffers_kept_as_they_came_replay_into_the_same_rows(record_fake, tmp_pa
         CURVESCOPE_RAW_BUFFERS="",
     )
     assert columns(again) == columns(first)
-    starts = [[row["start_ns"] for row in rows(recording, "kernels")] for recording in (first, again)]
+    starts = [
+        [row["start_ns"] for row in rows(recording, "kernels")] for recording in (first, again)
+    ]
     assert np.ptp(np.subtract(*starts)) == 0
     assert again.meta["device"] == first.meta["device"]
     assert file.stat().st_size < 100_000
@@ -194,7 +210,9 @@ def test_times_are_moved_to_the_monotonic_clock_and_the_error_is_said(record_fak
     assert collector["cupti_refused"] == ["timestamps: CUPTI_ERROR_UNKNOWN (27)"]
 
 
-def test_kernels_get_layer_class_and_phase_of_the_annotation_open_at_their_launch(record_fake, text_of):
+def test_kernels_get_layer_class_and_phase_of_the_annotation_open_at_their_launch(
+    record_fake, text_of
+):
     _, recording = record_fake(
         """
         import threading, torch, curvescope

@@ -82,7 +82,9 @@ def test_buffers_that_cupti_returns_late_are_waited_for(run_blocks, traced):
 
 
 def test_the_last_flush_leaves_no_buffer_with_a_record_of_itself(record_fake):
-    code, recording = record_fake(START + "    gpu.start()\n    launch_five()\n", FAKE_CUPTI_TELLS_FLUSHES="1")
+    code, recording = record_fake(
+        START + "    gpu.start()\n    launch_five()\n", FAKE_CUPTI_TELLS_FLUSHES="1"
+    )
     assert code == 0
     assert recording.count_rows("kernels") == 5
     assert lost(recording) == {}
@@ -154,7 +156,9 @@ def test_a_block_whose_buffers_went_to_another_client_says_so_at_its_end(run_blo
 
 
 @pytest.mark.parametrize("traced", [{}, {"FAKE_CUDA_TRACED": "1"}], ids=["untold", "told"])
-def test_whether_cupti_tells_of_the_collectors_own_call_or_not_it_is_no_row_and_nothing_is_claimed(run_blocks, traced):
+def test_whether_cupti_tells_of_the_collectors_own_call_or_not_it_is_no_row_and_nothing_is_claimed(
+    run_blocks, traced
+):
     folder = run_blocks(
         """
         gpu.start()
@@ -373,7 +377,9 @@ def test_a_block_after_cuda_was_initialised_has_its_devices_from_the_driver(run_
         FAKE_CUDA_DEVICES="2",
     )
     meta = open_recording(folder / "r").meta
-    assert [device["name"] for device in meta["devices"]] == [f"Test Double {i} of the driver" for i in range(2)]
+    assert [device["name"] for device in meta["devices"]] == [
+        f"Test Double {i} of the driver" for i in range(2)
+    ]
     assert meta["device"] == meta["device"] | {
         "kind": "cuda",
         "compute_capability": "9.0",
@@ -398,8 +404,12 @@ def test_the_end_of_a_block_waits_for_every_device_in_use(run_blocks):
     )
 
 
-@pytest.mark.parametrize(("toolkit", "is_right"), [("12.9", False), ("13.0", False), ("13.5", True)])
-def test_graphs_in_a_second_block_are_mislabelled_before_cuda_13_1_and_that_is_said(run_blocks, toolkit, is_right):
+@pytest.mark.parametrize(
+    ("toolkit", "is_right"), [("12.9", False), ("13.0", False), ("13.5", True)]
+)
+def test_graphs_in_a_second_block_are_mislabelled_before_cuda_13_1_and_that_is_said(
+    run_blocks, toolkit, is_right
+):
     folder = run_blocks(
         """
         gpu.start()

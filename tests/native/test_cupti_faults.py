@@ -38,7 +38,9 @@ EVERY_CALL = [
 def test_whatever_call_fails_the_program_runs_on_and_the_recording_is_whole(record_fake, call):
     code, recording = record_fake(HUNDRED_KERNELS, FAKE_CUPTI_FAIL=f"cupti{call}=999")
     assert code == 0
-    loses = {"ActivityGetNextRecord": "cupti_buffers_cut", "ActivityFlushAll": "cupti_unsaved"}.get(call)
+    loses = {"ActivityGetNextRecord": "cupti_buffers_cut", "ActivityFlushAll": "cupti_unsaved"}.get(
+        call
+    )
     assert recording.meta["status"] == ("incomplete" if loses else "complete")
     assert set(recording.meta["lost"]) == ({loses} if loses else set())
     (collector,) = recording.meta["collectors"]
@@ -68,13 +70,17 @@ def test_what_stands_against_recording_is_said_with_its_remedy(record_fake, fail
     assert words in recording.meta["collectors"][0]["cupti_status"]
 
 
-def test_libcupti_is_found_in_the_process_first_then_the_wheel_then_the_toolkit(record_fake, doubles, tmp_path):
+def test_libcupti_is_found_in_the_process_first_then_the_wheel_then_the_toolkit(
+    record_fake, doubles, tmp_path
+):
     wheel = tmp_path / "site-packages" / "nvidia" / "cuda_cupti" / "lib"
     toolkit = tmp_path / "cuda" / "extras" / "CUPTI" / "lib64"
     for folder in (wheel, toolkit):
         folder.mkdir(parents=True)
         shutil.copy(doubles / "libcupti.so.12", folder)
-    shutil.copy(doubles / "libcupti.so.12", wheel / "libcupti.so.13")  # newer than the driver: not to be taken
+    shutil.copy(
+        doubles / "libcupti.so.12", wheel / "libcupti.so.13"
+    )  # newer than the driver: not to be taken
     package = tmp_path / "site-packages" / "package.so"
     shutil.copy(doubles / "libcuda.so.1", package)
     start = """
@@ -88,8 +94,17 @@ def test_libcupti_is_found_in_the_process_first_then_the_wheel_then_the_toolkit(
     own = str(doubles / "libcupti.so.12")
     for more, expected in (
         ({"OWN": own, "PACKAGE": str(package)}, own),
-        ({"OWN": str(doubles / "libcuda.so.1"), "PACKAGE": str(package)}, str(wheel / "libcupti.so.12")),
-        ({"OWN": str(doubles / "libcuda.so.1"), "PACKAGE": own.replace("libcupti.so.12", "libcuda.so.1")}, None),
+        (
+            {"OWN": str(doubles / "libcuda.so.1"), "PACKAGE": str(package)},
+            str(wheel / "libcupti.so.12"),
+        ),
+        (
+            {
+                "OWN": str(doubles / "libcuda.so.1"),
+                "PACKAGE": own.replace("libcupti.so.12", "libcuda.so.1"),
+            },
+            None,
+        ),
     ):
         _, recording = record_fake(start, **variables, **more)
         path = recording.meta["collectors"][0]["cupti_path"]
@@ -146,7 +161,9 @@ def test_a_fork_in_the_midst_of_it_leaves_the_parents_records_whole(record_fake)
     processes = recording.frame("kernels", ["process"])["process"]
     assert len(processes) + dropped == 600_000
     assert processes.nunique() == 1
-    assert (recording.frame("ranges")["name"] == "child").sum() >= 10  # those that ended by exit flushed
+    assert (
+        recording.frame("ranges")["name"] == "child"
+    ).sum() >= 10  # those that ended by exit flushed
 
 
 @pytest.mark.parametrize("end", ["os._exit(3)", "os.abort()", "os.kill(os.getpid(), 9)"])
@@ -240,7 +257,9 @@ def test_killed_at_any_moment_every_flushed_chunk_of_kernels_is_there(tmp_path, 
         chunks.mkdir()
         environment = {**os.environ, **on_doubles, "PYTHONPATH": str(HERE)}
         environment |= {CUDA_VARIABLE: str(library_path()), FOLDER_VARIABLE: str(chunks)}
-        with subprocess.Popen([sys.executable, "-c", ENDLESS], env=environment, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", ENDLESS], env=environment, stdout=subprocess.PIPE
+        ) as process:
             process.stdout.readline()
             time.sleep(moment_s)
             before = [read_chunks(path).table("kernels") for path in chunks.glob("*.chunks")]
@@ -254,9 +273,13 @@ def test_killed_at_any_moment_every_flushed_chunk_of_kernels_is_there(tmp_path, 
         shutil.rmtree(chunks)
 
 
-def test_the_first_libcupti_that_fits_the_driver_and_starts_is_taken(record_fake, doubles, tmp_path):
+def test_the_first_libcupti_that_fits_the_driver_and_starts_is_taken(
+    record_fake, doubles, tmp_path
+):
     """An unversioned link may be of a newer CUDA, and one of the right CUDA may refuse the driver."""
-    newer, refusing, good = (tmp_path / "cuda" / name for name in ("extras/CUPTI/lib64", "lib64", "lib"))
+    newer, refusing, good = (
+        tmp_path / "cuda" / name for name in ("extras/CUPTI/lib64", "lib64", "lib")
+    )
     for folder in (newer, refusing, good):
         folder.mkdir(parents=True)
     shutil.copy(doubles / "libcupti.so.12", newer / "libcupti.so")
@@ -276,14 +299,21 @@ def test_the_first_libcupti_that_fits_the_driver_and_starts_is_taken(record_fake
     start = "import ctypes\nctypes.CDLL('libcuda.so.1').cuInit(0)"
     _, recording = record_fake(start, **environment)
     (collector,) = recording.meta["collectors"]
-    assert "cuptiSubscribe" not in collector["cupti_status"]  # this copy was told of no kinds of records
+    assert (
+        "cuptiSubscribe" not in collector["cupti_status"]
+    )  # this copy was told of no kinds of records
     assert collector["cupti_path"] == str(good / "libcupti.so.12")
 
     _, recording = record_fake(start, **environment | {"cupti": str(newer / "libcupti.so")})
-    assert "is of CUDA 13, newer than the driver's 12" in recording.meta["collectors"][0]["cupti_status"]
+    assert (
+        "is of CUDA 13, newer than the driver's 12"
+        in recording.meta["collectors"][0]["cupti_status"]
+    )
 
 
-def test_a_program_that_brings_no_libcupti_gets_the_one_of_the_recording_python(record_fake, doubles, tmp_path):
+def test_a_program_that_brings_no_libcupti_gets_the_one_of_the_recording_python(
+    record_fake, doubles, tmp_path
+):
     (tmp_path / "driver").mkdir()
     shutil.copy(doubles / "libcuda.so.1", tmp_path / "driver")
     _, recording = record_fake(

@@ -24,7 +24,11 @@ from ..shared import load_script
 
 DATA = Path(__file__).parents[1] / "data"
 _OF_DEVICE = "# Records of a real device"
-REAL = [path.parent for path in sorted(DATA.glob("*/README.md")) if path.read_text().startswith(_OF_DEVICE)]
+REAL = [
+    path.parent
+    for path in sorted(DATA.glob("*/README.md"))
+    if path.read_text().startswith(_OF_DEVICE)
+]
 CARDS = pytest.mark.parametrize("real", REAL or [DATA / "h100"], ids=lambda path: path.name)
 
 
@@ -56,7 +60,16 @@ def check_raw_buffers(folder, tmp_path, record_fake, raw="raw_buffers"):
         """,
         CURVESCOPE_RAW_BUFFERS="",
     )
-    geometry = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread"]
+    geometry = [
+        "name",
+        "grid_x",
+        "grid_y",
+        "grid_z",
+        "block_x",
+        "block_y",
+        "block_z",
+        "registers_per_thread",
+    ]
     here, there = (
         pd.concat(recording.frame("kernels") for recording in recordings)
         .sort_values(["correlation_id", "name"], ignore_index=True)
@@ -98,7 +111,9 @@ def check_trace(folder, tmp_path):
         pytest.skip("the trace was made without a GPU")
     on_device = kernels[kernels["device"].notna()]
     assert len(on_device) == len(durations_us)
-    assert on_device["duration_ns"].sum() / 1e3 == pytest.approx(sum(durations_us), abs=0.001 * len(durations_us))
+    assert on_device["duration_ns"].sum() / 1e3 == pytest.approx(
+        sum(durations_us), abs=0.001 * len(durations_us)
+    )
 
 
 def check_ncu(folder, tmp_path):
@@ -122,7 +137,9 @@ def test_real_raw_buffers_replay(tmp_path, record_fake, raw, real):
 @pytest.mark.parametrize("name", [name for names in RAW.values() for name in names])
 def test_a_real_recording_of_the_collector(name, real):
     recording = check_recording(real, name)
-    assert recording.meta["device"]["compute_capability"] == get_device(real.name).compute_capability
+    assert (
+        recording.meta["device"]["compute_capability"] == get_device(real.name).compute_capability
+    )
 
 
 @CARDS
@@ -135,7 +152,9 @@ def test_a_real_table_of_nsight_compute(tmp_path, real):
     check_ncu(real, tmp_path)
 
 
-def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(tmp_path, record_fake, monkeypatch):
+def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(
+    tmp_path, record_fake, monkeypatch
+):
     stage = tmp_path / "stage"
     stage.mkdir()
     _, recording = record_fake(
@@ -158,12 +177,16 @@ def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(tmp_path, recor
         shutil.copytree(recording.path, stage / name)
     for name in ("program", "driver", "blocks"):
         shutil.copytree(stage / "raw_buffers", stage / f"{name}_raw_buffers")
-    with RecordingWriter(stage / "block-2", {**recording.meta, "argv": []}) as writer:  # its block launched nothing
+    with RecordingWriter(
+        stage / "block-2", {**recording.meta, "argv": []}
+    ) as writer:  # its block launched nothing
         writer.write("kernels", recording.arrow("kernels").slice(0, 0))
     kineto = DATA / "profiles" / "kineto_resnet50_w0_a.pt.trace.json.gz"
     (stage / "torch_trace.json").write_bytes(gzip.decompress(kineto.read_bytes()))
     messages = "==PROF== Connected to process 7 (/home/somebody/python)\n"
-    (stage / "ncu.csv").write_text(messages + (DATA / "profiles" / "averyclapp_metrics_long.csv").read_text())
+    (stage / "ncu.csv").write_text(
+        messages + (DATA / "profiles" / "averyclapp_metrics_long.csv").read_text()
+    )
     packer = load_script("benchmarks/gpu/test_data.py")
     monkeypatch.setattr(packer, "MOST_BYTES", 4_000_000)  # the trace is of other people's making
     monkeypatch.setattr("sys.argv", ["test_data.py", "made", *os.listdir(stage)])
@@ -184,7 +207,9 @@ def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(tmp_path, recor
 
 
 def test_the_packer_leaves_out_what_is_too_large_and_says_so(tmp_path, monkeypatch, capsys):
-    (tmp_path / "torch_trace.json").write_text(json.dumps({"traceName": "/home/somebody/t.json", "traceEvents": []}))
+    (tmp_path / "torch_trace.json").write_text(
+        json.dumps({"traceName": "/home/somebody/t.json", "traceEvents": []})
+    )
     packer = load_script("benchmarks/gpu/test_data.py")
     monkeypatch.setattr(packer, "MOST_BYTES", 10)
     monkeypatch.setattr("sys.argv", ["test_data.py", "made", "torch_trace.json", "ncu.csv"])

@@ -134,16 +134,26 @@ ENDINGS = {
     "kill: SIGTERM to record alone": (lambda run: os.kill(run.recorder, signal.SIGTERM), 143),
     "kill: SIGHUP to record alone": (lambda run: os.kill(run.recorder, signal.SIGHUP), 129),
     "kill: SIGINT to record alone": (lambda run: os.kill(run.recorder, signal.SIGINT), 130),
-    "a closed terminal: SIGHUP to the group": (lambda run: os.killpg(run.process.pid, signal.SIGHUP), 129),
+    "a closed terminal: SIGHUP to the group": (
+        lambda run: os.killpg(run.process.pid, signal.SIGHUP),
+        129,
+    ),
     "Ctrl-C: SIGINT to the group": (lambda run: os.killpg(run.process.pid, signal.SIGINT), 130),
-    "Slurm: SIGCONT and SIGTERM to all": (lambda run: run.send_to_all(signal.SIGCONT, signal.SIGTERM), 143),
+    "Slurm: SIGCONT and SIGTERM to all": (
+        lambda run: run.send_to_all(signal.SIGCONT, signal.SIGTERM),
+        143,
+    ),
     "Slurm's --signal: SIGUSR1 to all": (lambda run: run.send_to_all(signal.SIGUSR1), 138),
     "kill: SIGUSR1 to record alone": (lambda run: os.kill(run.recorder, signal.SIGUSR1), 138),
 }
 
 
 # Of those that end by themselves, what the usual schedulers do; the others take seconds each and are slow tests.
-QUICK = ("kill: SIGTERM to record alone", "Slurm: SIGCONT and SIGTERM to all", "Slurm's --signal: SIGUSR1 to all")
+QUICK = (
+    "kill: SIGTERM to record alone",
+    "Slurm: SIGCONT and SIGTERM to all",
+    "Slurm's --signal: SIGUSR1 to all",
+)
 BOTH = [
     pytest.param(ending, how, marks=() if not how or ending in QUICK else pytest.mark.slow)
     for ending in ENDINGS
@@ -159,7 +169,9 @@ def test_a_program_that_is_asked_to_end_is_recorded_to_its_end(tmp_path, ending,
         assert run.end() == (7 if how else code), run.said()
     wanted = BEFORE + (AT_END if how else 0)
     asked_to_end = "SIGUSR1" not in ending
-    assert ranges_of(run.path) == (wanted, {}, "interrupted" if asked_to_end else "complete"), run.said()
+    assert ranges_of(run.path) == (wanted, {}, "interrupted" if asked_to_end else "complete"), (
+        run.said()
+    )
     assert not (run.path / CHUNKS).exists()
     assert open_recording(run.path).meta["exit_code"] == (7 if how else code)
     assert f"{wanted} ranges" in run.said()
@@ -168,7 +180,8 @@ def test_a_program_that_is_asked_to_end_is_recorded_to_its_end(tmp_path, ending,
 def test_the_program_gets_a_signal_once(tmp_path):
     """A handler that writes a checkpoint must not be entered twice: a signal to all is not passed on."""
     counting = PROGRAM.replace(
-        "def end(number, _):\n", "def end(number, _):\n    os.write(2, b'asked to end\\n')\n    time.sleep(1)\n"
+        "def end(number, _):\n",
+        "def end(number, _):\n    os.write(2, b'asked to end\\n')\n    time.sleep(1)\n",
     )
     for name, send in {
         "all": lambda run: run.send_to_all(signal.SIGTERM),
@@ -200,7 +213,9 @@ def words_of(capsys):
 def recovered(path, capsys):
     """The recording as `breakdown` finds it, then as `recover` makes it."""
     capsys.readouterr()
-    main(["breakdown", str(path)])  # there is no kernel to break down; it says before that it was cut
+    main(
+        ["breakdown", str(path)]
+    )  # there is no kernel to break down; it says before that it was cut
     said = words_of(capsys)
     assert "was cut" in said, said
     assert f"curvescope recover {path}" in said
@@ -265,7 +280,15 @@ def test_a_recording_in_progress_is_read_as_far_as_it_is(tmp_path, capsys):
 @pytest.mark.parametrize("signals", ["SIGTERM", "SIGTERM and SIGKILL"])
 def test_as_the_first_process_of_a_container(tmp_path, signals, capsys):
     """Nobody else passes a signal on there, and the kernel ignores those that the first process does not handle."""
-    apart = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
+    apart = (
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "--kill-child",
+    )
     if shutil.which("unshare") is None or subprocess.run([*apart, "true"], check=False).returncode:
         pytest.skip("no namespace of process ids can be made here")
     ignores = "" if signals == "SIGTERM" else "ignores it"
@@ -309,7 +332,9 @@ def test_kernels_recorded_before_a_kill_are_there(tmp_path, on_doubles, capsys):
     """
     environment = {**on_doubles, "PYTHONPATH": str(HERE)}
     with running(tmp_path, program=textwrap.dedent(program), environment=environment) as run:
-        wait_until(lambda: sum(read_chunks(path).table("kernels").rows for path in run.chunks()) == 100)
+        wait_until(
+            lambda: sum(read_chunks(path).table("kernels").rows for path in run.chunks()) == 100
+        )
         run.send_to_all(signal.SIGKILL)
         run.end()
     assert recovered(run.path, capsys)[0] == BEFORE
@@ -341,7 +366,9 @@ def test_a_full_disk_keeps_what_was_recorded_and_the_exit_code(tmp_path, monkeyp
     assert open_recording(path).meta["exit_code"] == 5
 
 
-def test_a_recording_of_a_remote_store_is_kept_here_until_it_is_there(tmp_path, monkeypatch, capsys):
+def test_a_recording_of_a_remote_store_is_kept_here_until_it_is_there(
+    tmp_path, monkeypatch, capsys
+):
     pytest.importorskip("fsspec")
     monkeypatch.chdir(tmp_path)
     program = f"import nvtx\nfor _ in range({BEFORE}):\n    with nvtx.annotate('r'): pass\n"
@@ -365,7 +392,9 @@ def test_a_recording_of_a_remote_store_is_kept_here_until_it_is_there(tmp_path, 
 
 def recorded(tmp_path, program):
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
-    code = main(["record", "-o", str(tmp_path / "r"), "--", sys.executable, str(tmp_path / "program.py")])
+    code = main(
+        ["record", "-o", str(tmp_path / "r"), "--", sys.executable, str(tmp_path / "program.py")]
+    )
     return code, *ranges_of(tmp_path / "r")
 
 

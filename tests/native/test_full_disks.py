@@ -30,7 +30,14 @@ FEW, MANY = 5000, 20_000  # a thread's ring holds 8,192 ranges
 
 def record(tmp_path, program, *, code=0):
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
-    words = ["record", "-o", str(tmp_path / "r"), "--", sys.executable, str(tmp_path / "program.py")]
+    words = [
+        "record",
+        "-o",
+        str(tmp_path / "r"),
+        "--",
+        sys.executable,
+        str(tmp_path / "program.py"),
+    ]
     assert main(words) == code
     return tmp_path / "r"
 
@@ -134,9 +141,12 @@ cp -r disk/r kept  # the disk goes with this shell
 """
 
 
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="mounts a small disk in a namespace of its own")
+@pytest.mark.skipif(
+    shutil.which("unshare") is None, reason="mounts a small disk in a namespace of its own"
+)
 @pytest.mark.parametrize(
-    ("before", "after", "size"), [(FEW, FEW, "3m"), (FEW, MANY, "3m"), (MANY, FEW, "3m"), (FEW, FEW, "16k")]
+    ("before", "after", "size"),
+    [(FEW, FEW, "3m"), (FEW, MANY, "3m"), (MANY, FEW, "3m"), (FEW, FEW, "16k")],
 )
 def test_on_a_disk_that_the_program_fills_no_range_is_uncounted(tmp_path, before, after, size):
     """The room that was held for the end takes the last ranges and the counts, whether or not the tables fit."""
@@ -157,6 +167,8 @@ def test_on_a_disk_that_the_program_fills_no_range_is_uncounted(tmp_path, before
     if (path / CHUNKS).is_dir():
         assert main(["recover", str(path)]) == 0
     kept, lost = kept_and_lost(path)
-    counted = sum(lost.get(f"nvtx_{name}", 0) for name in ("dropped", "unsaved", "unwritten", "unclosed"))
+    counted = sum(
+        lost.get(f"nvtx_{name}", 0) for name in ("dropped", "unsaved", "unwritten", "unclosed")
+    )
     assert kept + counted == before + after
     assert kept >= FEW or size == "16k"

@@ -118,7 +118,9 @@ def test_kernels_of_a_step_are_those_of_torchs_profiler_by_name_and_count(record
     said, _ = blocks
     ours = within(recorded, "one step")
     names, counts = np.unique([name for name, _ in said["seen"]], return_counts=True)
-    assert ours["name"].value_counts().to_dict() == dict(zip(names.tolist(), counts.tolist(), strict=True))
+    assert ours["name"].value_counts().to_dict() == dict(
+        zip(names.tolist(), counts.tolist(), strict=True)
+    )
     theirs_ns = sum(microseconds for _, microseconds in said["seen"]) * 1e3
     # Two processes at clocks of their own, of short kernels.
     assert ours["duration_ns"].sum() == pytest.approx(theirs_ns, rel=0.25)
@@ -137,11 +139,17 @@ def test_kernels_of_a_cuda_graph_carry_its_id(recorded):
     assert kernels["graph_id"].isna().any()
 
 
-def test_a_program_that_profiles_itself_runs_on_and_the_work_of_that_time_is_said_to_be_lost(recorded):
+def test_a_program_that_profiles_itself_runs_on_and_the_work_of_that_time_is_said_to_be_lost(
+    recorded,
+):
     """CUPTI serves one client: the collector makes place, and takes it again. On an H100 the launches of all kernels
     after that were missing."""
     assert recorded.meta["status"] == "incomplete"
-    assert set(lost(recorded)) <= {"cupti_paused", "device_work_outside_steps", "device_work_without_range"}
+    assert set(lost(recorded)) <= {
+        "cupti_paused",
+        "device_work_outside_steps",
+        "device_work_without_range",
+    }
     assert lost(recorded)["cupti_paused"] == 1
     (collector,) = recorded.meta["collectors"]
     assert collector["cupti_pauses"] == 1

@@ -26,7 +26,10 @@ def replay(correlation_id, *nodes, graph=5):
 
 def layers(recording):
     rows = recording.arrow("kernels").to_pylist()
-    return [(row["name"], row["step"], row["layer"]) for row in sorted(rows, key=lambda row: row["start_ns"])]
+    return [
+        (row["name"], row["step"], row["layer"])
+        for row in sorted(rows, key=lambda row: row["start_ns"])
+    ]
 
 
 def lost(recording):
@@ -44,7 +47,9 @@ replay(1, 21, 22)
 replay(2, 21, 22)
 """
     )
-    expected = [(f"k{node}", step, layer) for step in (0, 1) for node, layer in ((21, "fc1"), (22, "fc2"))]
+    expected = [
+        (f"k{node}", step, layer) for step in (0, 1) for node, layer in ((21, "fc1"), (22, "fc2"))
+    ]
     assert layers(recording) == expected
     assert lost(recording) == 0
     kernels = recording.frame("kernels")
@@ -56,8 +61,14 @@ replay(2, 21, 22)
 @pytest.mark.parametrize(
     ("before", "node"),
     [
-        ("gpu.graph_node(21, 11)\ngpu.graph_node(31, 21)", 31),  # a child graph, cloned into its parent, instantiated
-        ("gpu.graph_node(31, 11)\ngpu.graph_node(21, 11)", 31),  # two executable graphs of one capture
+        (
+            "gpu.graph_node(21, 11)\ngpu.graph_node(31, 21)",
+            31,
+        ),  # a child graph, cloned into its parent, instantiated
+        (
+            "gpu.graph_node(31, 11)\ngpu.graph_node(21, 11)",
+            31,
+        ),  # two executable graphs of one capture
         ("", 11),  # a CUPTI that names the captured node itself
     ],
 )
@@ -100,14 +111,18 @@ def test_a_capture_before_the_recording_is_said(record_fake):
     _, recording = record_fake(f"{CAPTURED}\ngpu.graph_node(21, 11)\nreplay(1, 21, 99)\n")
     assert layers(recording) == [("k21", 0, None), ("k99", 0, None)]
     assert lost(recording) == 2
-    assert "whose capture was not recorded" in recording.meta["lost"]["graph_work_without_capture"]["sentence"]
+    assert (
+        "whose capture was not recorded"
+        in recording.meta["lost"]["graph_work_without_capture"]["sentence"]
+    )
     assert set(recording.frame("kernels")["phase"]) == {"forward"}  # of the range around the launch
 
 
 @pytest.mark.parametrize("call", ["cuptiEnableCallback", "cuptiGetGraphNodeId"])
 def test_without_callbacks_everything_else_is_recorded(record_fake, call):
     _, recording = record_fake(
-        f"{CAPTURED}\ncapture(fc1=11)\ngpu.graph_node(21, 11)\nreplay(1, 21)\n", FAKE_CUPTI_FAIL=f"{call}=15"
+        f"{CAPTURED}\ncapture(fc1=11)\ngpu.graph_node(21, 11)\nreplay(1, 21)\n",
+        FAKE_CUPTI_FAIL=f"{call}=15",
     )
     assert layers(recording) == [("k21", 0, None)]
     assert lost(recording) == 1
@@ -118,7 +133,9 @@ def test_without_callbacks_everything_else_is_recorded(record_fake, call):
 
 
 def test_work_outside_graphs_has_no_node(record_fake):
-    _, recording = record_fake(f"{CAPTURED}\nwith nvtx.annotate('layer:fc1'):\n    launch(gpu, 'k', 1, thread)\n")
+    _, recording = record_fake(
+        f"{CAPTURED}\nwith nvtx.annotate('layer:fc1'):\n    launch(gpu, 'k', 1, thread)\n"
+    )
     (kernel,) = recording.arrow("kernels").to_pylist()
     assert (kernel["layer"], kernel["graph_id"], kernel["graph_node_id"]) == ("fc1", None, None)
     assert "graph_work_without_capture" not in recording.meta["lost"]

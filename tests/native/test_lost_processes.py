@@ -25,7 +25,19 @@ from curvescope.profiling.recording.store import RecordingWriter, open_recording
 def record(tmp_path, program):
     """The recording of a Python program and what it lost, by name."""
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
-    assert main(["record", "-o", str(tmp_path / "r"), "--", sys.executable, str(tmp_path / "program.py")]) == 0
+    assert (
+        main(
+            [
+                "record",
+                "-o",
+                str(tmp_path / "r"),
+                "--",
+                sys.executable,
+                str(tmp_path / "program.py"),
+            ]
+        )
+        == 0
+    )
     recording = open_recording(tmp_path / "r")
     return recording, {name: entry["count"] for name, entry in recording.meta["lost"].items()}
 
@@ -176,7 +188,17 @@ def test_a_process_that_still_runs_gives_what_it_has_and_writes_no_more(tmp_path
         f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE)\n"
         "child.stdout.readline()\n"
     )
-    command = [sys.executable, "-m", "curvescope.cli", "record", "-o", str(tmp_path / "r"), "--", sys.executable, "-c"]
+    command = [
+        sys.executable,
+        "-m",
+        "curvescope.cli",
+        "record",
+        "-o",
+        str(tmp_path / "r"),
+        "--",
+        sys.executable,
+        "-c",
+    ]
     with subprocess.Popen([*command, program], stdin=subprocess.PIPE) as process:
         assert process.wait() == 0
     recording = open_recording(tmp_path / "r")
@@ -253,7 +275,9 @@ def test_memory_that_a_crashing_process_wrote_over_is_drained_without_failing(tm
                 for _ in range(3):
                     value = draw.choice([0, 1, 5, 1 << 20, (1 << 63) + 7, (1 << 64) - 1])
                     os.pwrite(
-                        memory.fileno(), value.to_bytes(8, "little"), draw.choice(blocks) + 8 * draw.randrange(64)
+                        memory.fileno(),
+                        value.to_bytes(8, "little"),
+                        draw.choice(blocks) + 8 * draw.randrange(64),
                     )
                 for path in chunks.glob("*.chunks"):
                     path.unlink()

@@ -24,7 +24,9 @@ def record(tmp_path, program, *arguments):
     """Exit code and recording of a Python program."""
     source = tmp_path / "program.py"
     source.write_text(textwrap.dedent(program))
-    code = main(["record", "-o", str(tmp_path / "r"), "--", sys.executable, str(source), *arguments])
+    code = main(
+        ["record", "-o", str(tmp_path / "r"), "--", sys.executable, str(source), *arguments]
+    )
     return code, open_recording(tmp_path / "r")
 
 
@@ -63,11 +65,15 @@ def test_four_threads_in_four_processes_give_every_range_with_its_nesting_and_th
         assert len(workers) == 1
         (worker,) = workers
         named = {
-            kind: of_thread[of_thread["name"] == f"{kind} {worker}"] for kind in ("outer", "inner", "default", "mark")
+            kind: of_thread[of_thread["name"] == f"{kind} {worker}"]
+            for kind in ("outer", "inner", "default", "mark")
         }
         assert {kind: len(rows) for kind, rows in named.items()} == dict.fromkeys(named, 200)
         start = {kind: rows["start_ns"].to_numpy(np.int64) for kind, rows in named.items()}
-        end = {kind: start[kind] + rows["duration_ns"].to_numpy(np.int64) for kind, rows in named.items()}
+        end = {
+            kind: start[kind] + rows["duration_ns"].to_numpy(np.int64)
+            for kind, rows in named.items()
+        }
         for kind in ("inner", "default"):
             assert (start["outer"] <= start[kind]).all()
             assert (end[kind] <= end["outer"]).all()
@@ -115,7 +121,9 @@ def test_a_forked_child_records_for_itself_and_what_its_parent_opened_is_the_par
     by_process = {frozenset(names) for _, names in ranges.groupby("process")["name"]}
     assert code == 0
     assert by_process == {frozenset({"before", "open", "parent"}), frozenset({"child"})}
-    assert {name: entry["count"] for name, entry in recording.meta["lost"].items()} == {"nvtx_unopened": 1}
+    assert {name: entry["count"] for name, entry in recording.meta["lost"].items()} == {
+        "nvtx_unopened": 1
+    }
 
 
 def test_after_os_exit_what_was_flushed_is_there_and_the_exit_code_is_passed_on(tmp_path):
@@ -168,7 +176,11 @@ def test_killed_at_any_moment_no_range_is_lost(tmp_path, runs):
         chunks.mkdir()
         counted = tmp_path / "counted"
         counted.write_bytes(bytes(48))
-        environment = {**os.environ, "NVTX_INJECTION64_PATH": str(library_path()), FOLDER_VARIABLE: str(chunks)}
+        environment = {
+            **os.environ,
+            "NVTX_INJECTION64_PATH": str(library_path()),
+            FOLDER_VARIABLE: str(chunks),
+        }
         command = [sys.executable, "-c", ENDLESS, str(counted)]
         with shared_memory(chunks):
             with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
@@ -185,7 +197,10 @@ def test_killed_at_any_moment_no_range_is_lost(tmp_path, runs):
                 assert (after.threads[thread][: len(events)] == events).all()
         recording = open_recording(tmp_path / f"r{run}")
         lost = {name: entry["count"] for name, entry in recording.meta["lost"].items()}
-        unclosed, dropped = lost.pop("nvtx_unclosed", 0), lost.pop("nvtx_dropped", 0)  # the latter on a busy machine
+        unclosed, dropped = (
+            lost.pop("nvtx_unclosed", 0),
+            lost.pop("nvtx_dropped", 0),
+        )  # the latter on a busy machine
         assert lost == {}
         ranges = recording.frame("ranges")
         words = np.frombuffer(counted.read_bytes(), "<u8").tolist()
@@ -200,8 +215,16 @@ def test_killed_at_any_moment_no_range_is_lost(tmp_path, runs):
 def test_a_file_cut_anywhere_gives_the_chunks_before_the_cut(tmp_path):
     (tmp_path / "c").mkdir()
     subprocess.run(
-        [sys.executable, "-c", "import nvtx\nfor i in range(5):\n with nvtx.annotate(str(i)): pass"],
-        env={**os.environ, "NVTX_INJECTION64_PATH": str(library_path()), FOLDER_VARIABLE: str(tmp_path / "c")},
+        [
+            sys.executable,
+            "-c",
+            "import nvtx\nfor i in range(5):\n with nvtx.annotate(str(i)): pass",
+        ],
+        env={
+            **os.environ,
+            "NVTX_INJECTION64_PATH": str(library_path()),
+            FOLDER_VARIABLE: str(tmp_path / "c"),
+        },
         check=True,
     )
     (path,) = (tmp_path / "c").glob("*.chunks")
@@ -240,7 +263,12 @@ def test_start_end_ranges_cross_threads_and_carry_category_payload_and_color(tmp
     main_thread = int((tmp_path / "program.py.thread").read_text())
     first = rows["first"]
     assert {row["thread"] for row in rows.values()} == {main_thread}
-    assert (first["kind"], first["domain"], first["category"], first["payload"]) == ("start_end", "d", "io", "7")
+    assert (first["kind"], first["domain"], first["category"], first["payload"]) == (
+        "start_end",
+        "d",
+        "io",
+        "7",
+    )
     assert first["start_ns"] < rows["second"]["start_ns"] < first["start_ns"] + first["duration_ns"]
     assert (rows["second"]["category"], rows["second"]["payload"]) == (None, None)
     assert (rows["pushed"]["category"], rows["pushed"]["payload"]) == ("io", "2.5")
@@ -251,7 +279,17 @@ def test_start_end_ranges_cross_threads_and_carry_category_payload_and_color(tmp
 
 def test_matching_keeps_one_stack_per_domain_and_leaves_out_what_is_open():
     # (kind, domain): a( b[ a( b] a) a), then one open push in each.
-    steps = [(PUSH, 0), (PUSH, 7), (PUSH, 0), (MARK, 0), (POP, 7), (POP, 0), (POP, 0), (PUSH, 0), (PUSH, 7)]
+    steps = [
+        (PUSH, 0),
+        (PUSH, 7),
+        (PUSH, 0),
+        (MARK, 0),
+        (POP, 7),
+        (POP, 0),
+        (POP, 0),
+        (PUSH, 0),
+        (PUSH, 7),
+    ]
     events = np.zeros(len(steps), EVENT)
     events["kind"], events["domain"] = zip(*steps, strict=True)
     begins, ends = match_push_pop(events)
@@ -287,8 +325,11 @@ def test_ctrl_c_keeps_what_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("command", "words"), [(["--", "no-such-program"], "check its spelling"), ([], "Write the command to run")]
+    ("command", "words"),
+    [(["--", "no-such-program"], "check its spelling"), ([], "Write the command to run")],
 )
-def test_a_command_that_cannot_run_is_refused_in_words_and_leaves_nothing(tmp_path, refusal_of, command, words):
+def test_a_command_that_cannot_run_is_refused_in_words_and_leaves_nothing(
+    tmp_path, refusal_of, command, words
+):
     assert words in refusal_of("record", "-o", tmp_path / "r", *command)
     assert not (tmp_path / "r").exists()

@@ -69,7 +69,9 @@ def rows(recording, table, process):
         "hta_alexnet_trace.json.gz",
     ],
 )
-def test_the_collectors_recording_of_a_profiles_records_is_the_readers_import(record_fake, imported_profile, file):
+def test_the_collectors_recording_of_a_profiles_records_is_the_readers_import(
+    record_fake, imported_profile, file
+):
     path = imported_profile(file)
     read = open_recording(path)
     processes = read.frame("kernels")["process"].dropna().unique()
@@ -84,4 +86,6 @@ def test_the_collectors_recording_of_a_profiles_records_is_the_readers_import(re
     wanted = {row[1] for row in here}
     assert here == [row for row in there if row[1] in wanted]
     assert any("Launch" in name for name in wanted)
-    assert not any("Launch" in row[1] or "Memcpy" in row[1] for row in there if row[1] not in wanted)
+    assert not any(
+        "Launch" in row[1] or "Memcpy" in row[1] for row in there if row[1] not in wanted
+    )

@@ -14,11 +14,18 @@ from pathlib import Path
 import pytest
 
 from curvescope.base.errors import BackendMissingError, CurvescopeError
-from curvescope.profiling.collect.range_profiler import FUNCTIONS, RangeProfiler, structure, structure_bytes
+from curvescope.profiling.collect.range_profiler import (
+    FUNCTIONS,
+    RangeProfiler,
+    structure,
+    structure_bytes,
+)
 
 from .doubles import COMPILER, headers
 
-_spec = importlib.util.find_spec("nvidia.cuda_cupti") if importlib.util.find_spec("nvidia") else None
+_spec = (
+    importlib.util.find_spec("nvidia.cuda_cupti") if importlib.util.find_spec("nvidia") else None
+)
 CUPTI = None if _spec is None else Path(_spec.submodule_search_locations[0])
 METRICS = ("dram__bytes.sum", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed")
 CONTEXT = 4096
@@ -54,7 +61,9 @@ def test_without_a_gpu_nvidias_library_says_so_by_name():
 def test_the_parameters_of_every_function_lie_as_in_the_headers(doubles, tmp_path):
     names = ("target", "profiler_target", "profiler_host", "range_profiler")
     text = "".join((CUPTI / "include" / f"cupti_{name}.h").read_text() for name in names)
-    structs = {function: re.search(rf"\b{function}\s*\(\s*(\w+)", text)[1] for function in FUNCTIONS}
+    structs = {
+        function: re.search(rf"\b{function}\s*\(\s*(\w+)", text)[1] for function in FUNCTIONS
+    }
     lines = []
     for function, struct in structs.items():
         lines.append(f'std::printf("{function} %zu\\n", std::size_t({struct}_STRUCT_SIZE));')
@@ -64,19 +73,31 @@ def test_the_parameters_of_every_function_lie_as_in_the_headers(doubles, tmp_pat
         ]
     source = tmp_path / "offsets.cpp"
     includes = "".join(f"#include <cupti_{name}.h>\n" for name in names)
-    source.write_text(f"#include <cstddef>\n#include <cstdio>\n{includes}int main() {{\n" + "\n".join(lines) + "\n}\n")
-    subprocess.run([COMPILER, "-std=c++17", *headers(), source, "-o", tmp_path / "offsets"], check=True)
-    said = subprocess.run([tmp_path / "offsets"], check=True, capture_output=True, text=True).stdout.splitlines()
+    source.write_text(
+        f"#include <cstddef>\n#include <cstdio>\n{includes}int main() {{\n"
+        + "\n".join(lines)
+        + "\n}\n"
+    )
+    subprocess.run(
+        [COMPILER, "-std=c++17", *headers(), source, "-o", tmp_path / "offsets"], check=True
+    )
+    said = subprocess.run(
+        [tmp_path / "offsets"], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
     ours = []
     for function in FUNCTIONS:
         kind = structure(function)
         ours.append(f"{function} {structure_bytes(kind)}")
-        ours += [f"{function} {field} {getattr(kind, field).offset}" for field, _ in FUNCTIONS[function]]
+        ours += [
+            f"{function} {field} {getattr(kind, field).offset}" for field, _ in FUNCTIONS[function]
+        ]
     assert said == ours
 
 
 @pytest.mark.parametrize("passes", [1, 5])
-def test_a_step_runs_once_per_pass_and_each_kernel_has_its_values_in_order(step, monkeypatch, passes):
+def test_a_step_runs_once_per_pass_and_each_kernel_has_its_values_in_order(
+    step, monkeypatch, passes
+):
     monkeypatch.setenv("FAKE_CUPTI_PASSES", str(passes))
     counted = step.count()
     assert step.runs == passes
@@ -88,7 +109,13 @@ def test_a_step_runs_once_per_pass_and_each_kernel_has_its_values_in_order(step,
 def test_the_columns_of_a_recording_come_from_the_metrics_of_its_gpu(step):
     counts = step.profiler.count_kernels("9.0", 0, CONTEXT, step.run)
     assert len(counts.columns) == step.kernels
-    assert {"dram_bytes", "l2_bytes", "flops_executed", "sm_cycles", "tensor_pipe_use"} <= counts.columns[0].keys()
+    assert {
+        "dram_bytes",
+        "l2_bytes",
+        "flops_executed",
+        "sm_cycles",
+        "tensor_pipe_use",
+    } <= counts.columns[0].keys()
     assert "tensor cores" in counts.flops_counted
 
 
@@ -117,9 +144,17 @@ def test_a_refusal_says_what_would_allow_it(doubles, tmp_path):
         "from curvescope.profiling.collect.range_profiler import RangeProfiler\n"
         f"RangeProfiler({str(doubles / 'libcupti.so.12')!r}).count({METRICS}, 0, {CONTEXT}, print)\n"
     )
-    for code, words in ((35, "NVreg_RestrictProfilingToAdminUsers=0"), (15, "answered CUPTI_ERROR_NOT_INITIALIZED")):
-        environment = {"FAKE_CUPTI_FAIL": f"cuptiRangeProfilerEnable={code}", "PATH": "/usr/bin:/bin"}
-        ended = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=False)
+    for code, words in (
+        (35, "NVreg_RestrictProfilingToAdminUsers=0"),
+        (15, "answered CUPTI_ERROR_NOT_INITIALIZED"),
+    ):
+        environment = {
+            "FAKE_CUPTI_FAIL": f"cuptiRangeProfilerEnable={code}",
+            "PATH": "/usr/bin:/bin",
+        }
+        ended = subprocess.run(
+            [sys.executable, program], env=environment, capture_output=True, text=True, check=False
+        )
         assert words in ended.stderr.splitlines()[-1]
 
 

@@ -19,7 +19,9 @@ from curvescope.profiling.readers.metrics import wanted
 from .doubles import COMPILER
 
 REAL = Path(__file__).parents[2] / "build" / "real"
-INITIALIZE = "import ctypes\nassert ctypes.CDLL('libcuda.so.1').cuInit(0) == 100"  # CUDA_ERROR_NO_DEVICE
+INITIALIZE = (
+    "import ctypes\nassert ctypes.CDLL('libcuda.so.1').cuInit(0) == 100"  # CUDA_ERROR_NO_DEVICE
+)
 NO_DEVICE = "No CUDA device is visible to this process: there is no GPU work to record."
 CUPTI = {  # wheel: name of the library, what cuptiGetVersion says
     "11.8.87": ("libcupti.so.11.8", 18),
@@ -54,7 +56,9 @@ def record_real(record_fake):
 
 
 @pytest.mark.parametrize("wheel", CUPTI)
-def test_the_real_driver_injects_the_collector_which_says_that_there_is_no_device(record_real, wheel):
+def test_the_real_driver_injects_the_collector_which_says_that_there_is_no_device(
+    record_real, wheel
+):
     code, collector = record_real(cupti=str(real_cupti(wheel)))
     assert code == 0
     if wheel.startswith("13"):
@@ -132,10 +136,15 @@ def test_what_is_loaded_before_a_fork_initialises_no_cuda(tmp_path):
     source, calls = tmp_path / "driver.c", tmp_path / "calls"
     source.write_text(COUNTING_DRIVER)
     subprocess.run(
-        [COMPILER, "-x", "c", "-shared", "-fPIC", source, "-o", tmp_path / "libcuda.so.1", "-ldl"], check=True
+        [COMPILER, "-x", "c", "-shared", "-fPIC", source, "-o", tmp_path / "libcuda.so.1", "-ldl"],
+        check=True,
     )
     program = f"import importlib\nfor name in {PRELOADED}: importlib.import_module(name)"
-    environment = {"LD_LIBRARY_PATH": str(tmp_path), "CU_INIT_CALLS": str(calls), "PATH": "/usr/bin:/bin"}
+    environment = {
+        "LD_LIBRARY_PATH": str(tmp_path),
+        "CU_INIT_CALLS": str(calls),
+        "PATH": "/usr/bin:/bin",
+    }
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
     assert not calls.exists()
     # The double is the one that torch would call.

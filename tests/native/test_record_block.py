@@ -50,7 +50,9 @@ def test_blocks_one_after_the_other_hold_their_own(run, tmp_path, on_doubles):
         recording = open_recording(tmp_path / f"r{number}")
         assert list(recording.frame("kernels")["name"]) == [f"kernel {number}"]
         assert list(recording.frame("ranges")["name"]) == [f"range {number}"]
-        assert {name: e["count"] for name, e in recording.meta["lost"].items()} == {"nvtx_unclosed": 1}
+        assert {name: e["count"] for name, e in recording.meta["lost"].items()} == {
+            "nvtx_unclosed": 1
+        }
 
 
 def test_another_profiler_in_the_process_is_said_and_left_alone(run, on_doubles):
@@ -69,7 +71,9 @@ def test_another_profiler_in_the_process_is_said_and_left_alone(run, on_doubles)
     )
 
 
-def test_torchs_profiler_inside_a_block_gets_cupti_and_the_block_goes_on_beside_it(run, tmp_path, on_doubles):
+def test_torchs_profiler_inside_a_block_gets_cupti_and_the_block_goes_on_beside_it(
+    run, tmp_path, on_doubles
+):
     """Like Kineto, the profiler subscribes at its first use and stays subscribed."""
     run(
         """

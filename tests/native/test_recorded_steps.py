@@ -66,7 +66,9 @@ def test_ranges_of_a_plain_program_give_steps_layers_phases_and_batch(record_fak
 
 
 def test_without_marks_steps_come_from_the_repetition_of_the_kernels(record_fake):
-    _, recording = record_fake(TRAINING.replace("MARK", "'batchnorm {}'").replace("train(6)", "train(8)"))
+    _, recording = record_fake(
+        TRAINING.replace("MARK", "'batchnorm {}'").replace("train(6)", "train(8)")
+    )
     assert "repetition" in recording.meta["steps_from"]
     assert len(recording.frame("steps")) in (7, 8)
 
@@ -74,11 +76,17 @@ def test_without_marks_steps_come_from_the_repetition_of_the_kernels(record_fake
 def test_a_pattern_says_what_names_mean_and_a_wrong_one_is_refused_before_anything_runs(
     record_fake, tmp_path, refusal_of
 ):
-    program = TRAINING.replace("MARK", "'Durchgang {}'").replace("annotate(layer)", 'annotate("L_" + layer)')
-    _, recording = record_fake(program, options=["--range-pattern", r"L_(?P<layer>.+)|(?P<step>Durchgang)"])
+    program = TRAINING.replace("MARK", "'Durchgang {}'").replace(
+        "annotate(layer)", 'annotate("L_" + layer)'
+    )
+    _, recording = record_fake(
+        program, options=["--range-pattern", r"L_(?P<layer>.+)|(?P<step>Durchgang)"]
+    )
     assert recording.meta["steps_from"] == "marks"
     assert set(recording.frame("kernels")["layer"].dropna()) == {"conv1", "fc"}
-    assert "no regular expression" in refusal_of("record", "-o", tmp_path / "x", "--range-pattern", "(", "--", "true")
+    assert "no regular expression" in refusal_of(
+        "record", "-o", tmp_path / "x", "--range-pattern", "(", "--", "true"
+    )
     assert not (tmp_path / "x").exists()
 
 
@@ -89,7 +97,9 @@ def test_every_command_works_on_recordings_of_the_collector(record_fake, tmp_pat
         for batch, factor in ((16, 1), (32, 2), (64, 5))
     )
     # The first step waits for its first launch. It has no batch size, so no command counts it.
-    program = TRAINING.replace("    train(6)\n", "    MARK, factor = 'step {}', 1\n    train(1)\n" + sweep)
+    program = TRAINING.replace(
+        "    train(6)\n", "    MARK, factor = 'step {}', 1\n    train(1)\n" + sweep
+    )
     _, recording = record_fake(program)
     path = str(recording.path)
 
@@ -103,15 +113,24 @@ def test_every_command_works_on_recordings_of_the_collector(record_fake, tmp_pat
     told = document_of("explain", path)
     # The host launches in real time, so a step may wait for it: kernels take what they take, idle the rest.
     times = [point["time_ms"]["value"] for point in told["curve"]]
-    kernels = [sum(time for label, time in rows_of(b).items() if label != "idle" and time) for b in (16, 32, 64)]
+    kernels = [
+        sum(time for label, time in rows_of(b).items() if label != "idle" and time)
+        for b in (16, 32, 64)
+    ]
     assert kernels == pytest.approx([1.25, 2.5, 6.25])
     assert [time - busy for time, busy in zip(times, kernels, strict=True)] == pytest.approx(
         [rows_of(batch)["idle"] for batch in (16, 32, 64)]
     )
-    excess = next(f for f in told["findings"] if f["verdict"] == "anomaly" and f["shown"]["kind"] == "excess")
+    excess = next(
+        f for f in told["findings"] if f["verdict"] == "anomaly" and f["shown"]["kind"] == "excess"
+    )
     assert (excess["shown"]["at"], excess["shown"]["to"]) == (32, 64)
     assert excess["value"]["value"] == pytest.approx(times[2] - 2 * times[1])
-    assert [row["times_ms"][0] for row in document_of("compare", path, path)["steps"]] == pytest.approx(times)
-    assert document_of("roofline", path, "--batch", "32")["time_without_work_s"] == pytest.approx(2.5e-3)
+    assert [
+        row["times_ms"][0] for row in document_of("compare", path, path)["steps"]
+    ] == pytest.approx(times)
+    assert document_of("roofline", path, "--batch", "32")["time_without_work_s"] == pytest.approx(
+        2.5e-3
+    )
     assert main(["report", path, "-o", str(tmp_path / "report.html")]) == 0
     assert "gemm_conv1" in (tmp_path / "report.html").read_text()

@@ -52,7 +52,9 @@ def test_ten_kernels_are_counted_in_the_process_itself(answer):
 
 def test_counters_that_are_kept_for_root_are_said_with_the_remedy(answer):
     said = answer(_COUNTING, FAKE_CUPTI_FAIL="cuptiRangeProfilerEnable=35")
-    assert said.startswith("cuptiRangeProfilerEnable: only administrators may read performance counters")
+    assert said.startswith(
+        "cuptiRangeProfilerEnable: only administrators may read performance counters"
+    )
 
 
 @pytest.mark.parametrize(("index", "passes"), [(0, True), (1, False)])

@@ -65,7 +65,9 @@ torch.nn.Sequential(torch.nn.Linear(4, 4))(torch.randn(8, 4))
 @pytest.fixture
 def recorded(tmp_path, capfd, monkeypatch):
     """The recording of a program as on a GPU; what it printed is `trained` or nothing."""
-    monkeypatch.setenv("CURVESCOPE_TORCH", "off")  # the CPU's recorder; the program starts the GPU's
+    monkeypatch.setenv(
+        "CURVESCOPE_TORCH", "off"
+    )  # the CPU's recorder; the program starts the GPU's
 
     def record(program):
         source = tmp_path / "program.py"
@@ -93,14 +95,20 @@ def test_layers_phases_and_steps_are_ranges(recorded):
     # Per backward pass: a node of each product and of tanh, sin and its product with 2, and pow and sum of the loss.
     backward = {layer: counts[f"curvescope.layer:{layer} backward"] / 6 for layer in layers}
     assert (backward["0"], backward["1"]) == (2, 1)
-    assert counts["curvescope.layer:0.first backward"] == counts["curvescope.layer:0.second backward"] >= 6
+    assert (
+        counts["curvescope.layer:0.first backward"]
+        == counts["curvescope.layer:0.second backward"]
+        >= 6
+    )
     assert counts["curvescope.phase:backward"] == 12
     assert recording.meta["lost"] == {}
 
 
 def test_layers_that_the_program_annotates_get_one_range_each(recorded):
     """On an H100, 45 ranges of a step of AlexNet crossed those of `curvescope step`, and were cut."""
-    annotated = TRAINING.replace("for _ in range(3):\n", "import curvescope\nfor _ in range(3):\n", 1)
+    annotated = TRAINING.replace(
+        "for _ in range(3):\n", "import curvescope\nfor _ in range(3):\n", 1
+    )
     annotated = annotated.replace(
         "        net(torch.randn(8, 4)).pow(2).sum().backward()\n",
         "        with curvescope.annotate(net):\n            net(torch.randn(8, 4)).pow(2).sum().backward()\n",
@@ -144,7 +152,10 @@ for _ in range(3):
 def test_an_exception_in_a_layer_leaves_no_range_open(recorded):
     recording = recorded(FAILING)
     assert recording.meta["lost"] == {}
-    assert recording.frame("ranges")["name"].str.fullmatch(r"curvescope.layer:(Sequential\.)?0").sum() == 3
+    assert (
+        recording.frame("ranges")["name"].str.fullmatch(r"curvescope.layer:(Sequential\.)?0").sum()
+        == 3
+    )
 
 
 def test_a_layer_backward_has_that_phase():

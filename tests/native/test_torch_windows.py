@@ -27,7 +27,19 @@ def record(tmp_path, capfd, monkeypatch):
     def record(program, *options):
         source = tmp_path / "program.py"
         source.write_text(textwrap.dedent(program))
-        code = main(["record", "-o", str(tmp_path / "r"), *options, "--", sys.executable, "-W", "error", str(source)])
+        code = main(
+            [
+                "record",
+                "-o",
+                str(tmp_path / "r"),
+                *options,
+                "--",
+                sys.executable,
+                "-W",
+                "error",
+                str(source),
+            ]
+        )
         out, err = capfd.readouterr()
         return code, open_recording(tmp_path / "r"), out, own_errors(err)
 
@@ -96,7 +108,12 @@ def test_a_training_program_gives_kernels_by_step_layer_and_phase(record, capfd)
     assert collector["torch_status"] == "recorded"
     assert main(["breakdown", str(recording.path), "--by", "layer", "--json"]) == 0
     labels = {row["label"] for row in json.loads(capfd.readouterr().out)["rows"]}
-    assert {"conv (Conv2d) forward", "conv (Conv2d) backward", "head forward", "head backward"} <= labels
+    assert {
+        "conv (Conv2d) forward",
+        "conv (Conv2d) backward",
+        "head forward",
+        "head backward",
+    } <= labels
 
 
 OWN_AFFAIRS = """
@@ -143,7 +160,9 @@ OWN_AFFAIRS = """
 
 
 @pytest.mark.slow
-def test_threads_processes_forks_and_compiled_modules_are_unharmed_and_recorded(record, tmp_path, monkeypatch):
+def test_threads_processes_forks_and_compiled_modules_are_unharmed_and_recorded(
+    record, tmp_path, monkeypatch
+):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "sitecustomize.py").write_text('mine = "the program\'s own"\n')
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "own"))
@@ -151,7 +170,9 @@ def test_threads_processes_forks_and_compiled_modules_are_unharmed_and_recorded(
     assert (code, out, err) == (3, "", "")
     kernels = recording.frame("kernels")
     assert kernels["process"].nunique() == 4
-    products = kernels[(kernels["op"] == "aten::linear") & (kernels["flops"] > 0)]  # a call's work is on one row of it
+    products = kernels[
+        (kernels["op"] == "aten::linear") & (kernels["flops"] > 0)
+    ]  # a call's work is on one row of it
     calls = products.groupby("process").size()
     # The main one: 3 calls in one of its 4 threads, and one beside the compiled one, which counts or is compiled away.
     assert sorted(calls)[:3] == [3, 3, 3]
@@ -160,7 +181,9 @@ def test_threads_processes_forks_and_compiled_modules_are_unharmed_and_recorded(
     assert "0" in set(products["layer"])
     assert "in the child" in set(recording.frame("ranges")["name"])
     of_one_thread = "recorded on one thread only; other threads called modules too"
-    assert sorted(c["torch_status"] for c in recording.meta["collectors"]) == ["recorded"] * 3 + [of_one_thread]
+    assert sorted(c["torch_status"] for c in recording.meta["collectors"]) == ["recorded"] * 3 + [
+        of_one_thread
+    ]
 
 
 # Windows as short as can be, in memory that is overwritten when it is freed. Each program runs in a fork of the process
@@ -248,7 +271,10 @@ def windows_of(folder):
 def test_windows_come_and_go_while_other_threads_compute(folders):
     windows = windows_of(folders[0])
     assert len(windows) == 40
-    assert {kind for window in windows for _, kind, _ in window["boundaries"]} == {"training", "optimizer"}
+    assert {kind for window in windows for _, kind, _ in window["boundaries"]} == {
+        "training",
+        "optimizer",
+    }
 
 
 def test_no_window_begins_in_a_range_that_began_under_another(folders):
@@ -278,7 +304,9 @@ EVALUATING = """
 """
 
 
-def test_evaluations_are_no_training_steps_and_a_program_that_profiles_itself_has_the_profiler(record):
+def test_evaluations_are_no_training_steps_and_a_program_that_profiles_itself_has_the_profiler(
+    record,
+):
     code, recording, out, err = record(EVALUATING)
     assert (code, err) == (0, "")
     steps = recording.frame("steps").sort_values("start_ns")
@@ -296,7 +324,9 @@ def test_evaluations_are_no_training_steps_and_a_program_that_profiles_itself_ha
 
 def test_the_clocks_are_held_against_each_other_where_nothing_came_between(monkeypatch):
     """A machine that runs something else for 50 ms between two readings had moved a window's operators by as much."""
-    specification = importlib.util.spec_from_file_location("torch_windows", STARTUP / "torch_windows.py")
+    specification = importlib.util.spec_from_file_location(
+        "torch_windows", STARTUP / "torch_windows.py"
+    )
     torch_windows = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(torch_windows)
     moments = itertools.accumulate(itertools.chain([50_000_000] * 4, itertools.repeat(100)))

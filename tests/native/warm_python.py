@@ -52,7 +52,10 @@ class WarmPython:
     """
 
     def __init__(
-        self, libraries: str, imports: Sequence[str] = _USUAL, environment: Mapping[str, str] | None = None
+        self,
+        libraries: str,
+        imports: Sequence[str] = _USUAL,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._server = subprocess.Popen(
@@ -60,15 +63,23 @@ class WarmPython:
             env={**os.environ, **(environment or {}), "LD_LIBRARY_PATH": libraries},
         )  # fmt: skip
 
-    def run(self, program: str, cwd: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, program: str, cwd: Path, environment: dict[str, str]
+    ) -> subprocess.CompletedProcess[str]:
         """Run a program to its end, in a folder and with these variables alone."""
         out, err = (Path(self._folder.name, name) for name in ("out", "err"))
         for path in (out, err):
             path.write_text("")
         asked = {"program": textwrap.dedent(program), "cwd": str(cwd), "environment": environment}
         assert self._server.stdin is not None and self._server.stdout is not None  # noqa: PT018
-        print(json.dumps({**asked, "out": str(out), "err": str(err)}), file=self._server.stdin, flush=True)
-        assert select.select([self._server.stdout], [], [], _LONGEST_S)[0], f"the program hangs: {err.read_text()}"
+        print(
+            json.dumps({**asked, "out": str(out), "err": str(err)}),
+            file=self._server.stdin,
+            flush=True,
+        )
+        assert select.select([self._server.stdout], [], [], _LONGEST_S)[0], (
+            f"the program hangs: {err.read_text()}"
+        )
         code = int(self._server.stdout.readline())
         return subprocess.CompletedProcess(program, code, out.read_text(), err.read_text())
 

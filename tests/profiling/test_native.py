@@ -29,7 +29,10 @@ def test_the_library_lies_beside_the_package():
     [
         ("_ZN2at6kernelIfLi4EEEvPT_", "void at::kernel<float, 4>(float*)"),
         ("_ZN2at6kernelIfLi4EEEvPT_.kd", "void at::kernel<float, 4>(float*)"),  # ROCm
-        ("_ZN5aiter4normIDF16bEEvPT_", "void aiter::norm<__bf16>(__bf16*)"),  # a type that libraries learnt in 2023
+        (
+            "_ZN5aiter4normIDF16bEEvPT_",
+            "void aiter::norm<__bf16>(__bf16*)",
+        ),  # a type that libraries learnt in 2023
         ("_Zno name", "_Zno name"),
         ("gemm", "gemm"),
     ],
@@ -40,7 +43,12 @@ def test_names_of_the_linker_are_demangled(name, demangled):
 
 HEADERS = Path(__file__).parents[2] / "native" / "include" / "curvescope"
 FUNCTION = re.compile(r"CURVESCOPE_API ([\w:<>* ]+?[ *])(curvescope_\w+)\(([^)]*)\)")
-WHOLE = {"int": ctypes.c_int, "std::uint8_t": ctypes.c_uint8, "std::int32_t": ctypes.c_int32, "void": None}
+WHOLE = {
+    "int": ctypes.c_int,
+    "std::uint8_t": ctypes.c_uint8,
+    "std::int32_t": ctypes.c_int32,
+    "void": None,
+}
 WHOLE["std::int64_t"] = ctypes.c_int64
 POINTERS = {ctypes.c_void_p, ctypes.c_char_p}
 
@@ -60,4 +68,6 @@ def test_the_boundary_is_declared_as_the_header_has_it():
         assert agrees(result, declared.restype), name
         types = [re.sub(r"\w+$", "", part.strip()) for part in arguments.split(",") if part.strip()]
         assert len(types) == len(declared.argtypes), name
-        assert all(agrees(c_type, one) for c_type, one in zip(types, declared.argtypes, strict=True)), name
+        assert all(
+            agrees(c_type, one) for c_type, one in zip(types, declared.argtypes, strict=True)
+        ), name

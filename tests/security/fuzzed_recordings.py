@@ -35,19 +35,92 @@ from ..shared import ROOT
 SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None  # in memory
 MOST_BYTES = 2 << 30
 MOST_CPU_S = 10
-JUNK = [None, "x", "", -1, 0, 1, 1.5, True, [], {}, [1], [[1, 2]], {"a": 1}, "../../x", 1e308, 2**70]
+JUNK = [
+    None,
+    "x",
+    "",
+    -1,
+    0,
+    1,
+    1.5,
+    True,
+    [],
+    {},
+    [1],
+    [[1, 2]],
+    {"a": 1},
+    "../../x",
+    1e308,
+    2**70,
+]
 JUNK += ["x" * 70_000, ["x"], [None], "\x1b[2J", 2**62, "=1+1", -(2**63), 1e-300]
-JUNK_TEXT = ["[" * 100_000, "NaN", "-Infinity", '"\\ud800"', "1e999", "9" * 5000, "", "{", '{"a":1,"a":2}', "\x00"]
-JUNK_CELLS = [None, -1, 0, 1, 2**31, 2**53, 2**62, 2**63 - 1, -(2**63), 1.5, float("nan"), float("inf"), "x", ""]
+JUNK_TEXT = [
+    "[" * 100_000,
+    "NaN",
+    "-Infinity",
+    '"\\ud800"',
+    "1e999",
+    "9" * 5000,
+    "",
+    "{",
+    '{"a":1,"a":2}',
+    "\x00",
+]
+JUNK_CELLS = [
+    None,
+    -1,
+    0,
+    1,
+    2**31,
+    2**53,
+    2**62,
+    2**63 - 1,
+    -(2**63),
+    1.5,
+    float("nan"),
+    float("inf"),
+    "x",
+    "",
+]
 JUNK_CELLS += ["x" * 70_000, "[" * 5000, "<" * 5000, "a." * 3000, "\x00\x1b[2J", True, [1], b"\xff"]
 
 COMMANDS = [
-    *("explain R", "explain R --json", "explain R --of memory", "explain R --pair 4,8", "breakdown R"),
-    *("breakdown R --by kernel", "breakdown R --by op --json", "breakdown R --by phase", "report R -o new.html"),
-    *("report R other -o new.html", "export R -o new.json", "export R --csv -o new", "export R --parquet -o new"),
-    *("ranks .", "ranks . --json", "runs .", "runs . --json", "table R", "table R other --json", "compare R other"),
+    *(
+        "explain R",
+        "explain R --json",
+        "explain R --of memory",
+        "explain R --pair 4,8",
+        "breakdown R",
+    ),
+    *(
+        "breakdown R --by kernel",
+        "breakdown R --by op --json",
+        "breakdown R --by phase",
+        "report R -o new.html",
+    ),
+    *(
+        "report R other -o new.html",
+        "export R -o new.json",
+        "export R --csv -o new",
+        "export R --parquet -o new",
+    ),
+    *(
+        "ranks .",
+        "ranks . --json",
+        "runs .",
+        "runs . --json",
+        "table R",
+        "table R other --json",
+        "compare R other",
+    ),
     *("compare other R --by kernel", "roofline R", "roofline R --by layer --json", "apply R"),
-    *("mcp list_recordings .", "mcp verdict R", "mcp breakdown R", "mcp compare R", "mcp roofline R"),
+    *(
+        "mcp list_recordings .",
+        "mcp verdict R",
+        "mcp breakdown R",
+        "mcp compare R",
+        "mcp roofline R",
+    ),
 ]
 
 
@@ -62,7 +135,9 @@ def seeds():
     write_planted(folder / "planted")
     for path in ("tests/data/causes/Convolution", "examples/recordings/alexnet-cpu"):
         shutil.copytree(ROOT / path, folder / Path(path).name)
-    assert _quietly("model alexnet --device gtx1080 --batch 4..16 -o", str(folder / "modelled")) == 0
+    assert (
+        _quietly("model alexnet --device gtx1080 --batch 4..16 -o", str(folder / "modelled")) == 0
+    )
     return sorted(folder.iterdir())
 
 
@@ -105,7 +180,10 @@ def _damage_values(path, random):
 def _damage_text(path, random):
     text = path.read_text(errors="replace")
     at = random.randrange(len(text) + 1)
-    path.write_text(text[:at] + random.choice(JUNK_TEXT) + text[at + random.choice((0, 1, 40)) :], errors="replace")
+    path.write_text(
+        text[:at] + random.choice(JUNK_TEXT) + text[at + random.choice((0, 1, 40)) :],
+        errors="replace",
+    )
 
 
 def _damage_part(part, random):
@@ -134,7 +212,9 @@ def _damage_part(part, random):
         try:
             column = pa.array(values, rows.schema.field(place).type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            column = pa.array([junk if index % every == 0 else None for index in range(len(values))])
+            column = pa.array(
+                [junk if index % every == 0 else None for index in range(len(values))]
+            )
         rows = rows.set_column(place, name, column)
     pq.write_table(rows, part)
 
@@ -158,7 +238,10 @@ def _damage_file(part, random):
 
 def _quietly(words, *more):
     """Run a command without its output; whatever it raises passes."""
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as said:
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as said,
+    ):
         try:
             code = _main([*words.split(), *more])
         except SystemExit as exited:
@@ -178,7 +261,11 @@ def answer(words):
         return json.loads(_quietly.out)
 
     tool, path = words
-    names = ("base", "other") if tool == "compare" else ("folder" if tool == "list_recordings" else "recording",)
+    names = (
+        ("base", "other")
+        if tool == "compare"
+        else ("folder" if tool == "list_recordings" else "recording",)
+    )
     arguments = dict(zip(names, (path, "other"), strict=False))
     with contextlib.suppress(CurvescopeError, ToolError):
         return anyio.run(agents.make_server(ask=here).call_tool, tool, arguments)
@@ -195,7 +282,9 @@ def read(number, folder):
         return command
     code = _quietly(command)
     assert code in (0, 1, 2), f"{command}: exit code {code}"
-    assert code == 0 or 20 < len(_quietly.said) < 4000 or words[0] in ("compare",), f"{command}: {_quietly.said[:500]}"
+    assert code == 0 or 20 < len(_quietly.said) < 4000 or words[0] in ("compare",), (
+        f"{command}: {_quietly.said[:500]}"
+    )
     return command
 
 
@@ -234,7 +323,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--keep-going", action="store_true", help="list every input that went wrong")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="list every input that went wrong"
+    )
     args = parser.parse_args()
     seeds()
     began, slowest, largest, wrong = time.monotonic(), (0.0, 0), (0, 0), {}

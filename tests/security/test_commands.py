@@ -33,7 +33,15 @@ HOSTILE = (
 RECORDING = str(ROOT / "examples" / "recordings" / "alexnet-cpu")
 TRACE = str(PROFILES / "kineto_resnet50_w0_a.pt.trace.json.gz")
 SHORT = ["--quick", "--time-limit", "5", "--batch", "1,2"]
-LIVE = {"diagnose", "sweep", "scale", "confirm", "memory", "bench", "step"}  # they measure: tests of them are slow
+LIVE = {
+    "diagnose",
+    "sweep",
+    "scale",
+    "confirm",
+    "memory",
+    "bench",
+    "step",
+}  # they measure: tests of them are slow
 # Each with exit codes: 2 where there is nothing of the kind here, e.g. no GPU.
 LINES = {
     "diagnose": ["alexnet", *SHORT, "--experiments", "5s", "-o", "new"],
@@ -78,7 +86,9 @@ def hostile(tmp_path):
     folder = tmp_path / "hostile"
     folder.mkdir()
     for module in HOSTILE:
-        (folder / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({module!r})\n")
+        (folder / f"{module}.py").write_text(
+            f"open({str(tmp_path / 'ran')!r}, 'a').write({module!r})\n"
+        )
     return folder
 
 
@@ -130,6 +140,10 @@ def test_an_address_at_which_a_process_listens_is_found(address):
             opened.bind((address, 0))
         except OSError:
             pytest.skip("no IPv6 here")
-        assert (address, opened.getsockname()[1]) not in {(str(a), p) for a, p in listening_at([os.getpid()])}
+        assert (address, opened.getsockname()[1]) not in {
+            (str(a), p) for a, p in listening_at([os.getpid()])
+        }
         opened.listen()
-        assert (address, opened.getsockname()[1]) in {(str(a), p) for a, p in listening_at([os.getpid()])}
+        assert (address, opened.getsockname()[1]) in {
+            (str(a), p) for a, p in listening_at([os.getpid()])
+        }

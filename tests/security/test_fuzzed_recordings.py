@@ -12,7 +12,9 @@ FOUND = (209, 236, 39)
 QUICK, SLOW = range(12), range(12, int(os.environ.get("CURVESCOPE_FUZZED", "72")))
 
 
-@pytest.mark.parametrize("numbers", [(*FOUND, *QUICK), pytest.param(SLOW, marks=pytest.mark.slow)], ids=["few", "all"])
+@pytest.mark.parametrize(
+    "numbers", [(*FOUND, *QUICK), pytest.param(SLOW, marks=pytest.mark.slow)], ids=["few", "all"]
+)
 def test_damaged_recordings_are_read_or_refused(numbers):
     """Whoever changes what reads recordings feeds it thousands by `fuzzed_recordings`."""
     wrong = {number: failed for number in numbers if (failed := read_apart(number)[2]) is not None}

@@ -46,7 +46,9 @@ def computed_column(path):
 def long_default(path):
     write_export(path, kernels=[kernel(1, 5, 6)])
     with sqlite3.connect(path) as database:
-        database.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN note TEXT DEFAULT '{'x' * 500_000}'")
+        database.execute(
+            f"ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN note TEXT DEFAULT '{'x' * 500_000}'"
+        )
 
 
 def view_of_kernels(path):
@@ -58,16 +60,30 @@ def view_of_kernels(path):
 
 HOSTILE = {
     "pipe": (os.mkfifo, "it is no regular file but a pipe"),
-    "device": (lambda path: path.symlink_to("/dev/zero"), "it is no regular file but a pipe, device"),
+    "device": (
+        lambda path: path.symlink_to("/dev/zero"),
+        "it is no regular file but a pipe, device",
+    ),
     "computed column": (computed_column, "column value of table StringIds is computed"),
-    "long default": (long_default, "column note of table CUPTI_ACTIVITY_KIND_KERNEL is computed, or has a default"),
+    "long default": (
+        long_default,
+        "column note of table CUPTI_ACTIVITY_KIND_KERNEL is computed, or has a default",
+    ),
     "view": (view_of_kernels, "CUPTI_ACTIVITY_KIND_KERNEL is a view"),
     "two lists": (
-        lambda path: path.write_text('{"traceEvents": [{"ph": "X", "name": "x"}], "traceEvents": []}'),
+        lambda path: path.write_text(
+            '{"traceEvents": [{"ph": "X", "name": "x"}], "traceEvents": []}'
+        ),
         "it has two lists `traceEvents`",
     ),
-    "empty events": (lambda path: path.write_bytes(xspace(b"", 2_000_000)), "2,000,000 messages without a field"),
-    "short events": (lambda path: path.write_bytes(xspace(b"\x10\x01", 600_000)), "600,000 events in 2,400,"),
+    "empty events": (
+        lambda path: path.write_bytes(xspace(b"", 2_000_000)),
+        "2,000,000 messages without a field",
+    ),
+    "short events": (
+        lambda path: path.write_bytes(xspace(b"\x10\x01", 600_000)),
+        "600,000 events in 2,400,",
+    ),
 }
 
 

@@ -43,12 +43,24 @@ def tamper(store, name="b", **entries):
         ({"batches": [0]}, "`batches[0]`: expected a whole number >= 1"),
         ({"batches": [2**70]}, "`batches[0]`: expected a whole number <= 1099511627776"),
         ({"device": "x"}, "`device`: expected an object or null, got text"),
-        ({"device": {"sm_count": "x"}}, "`device.sm_count`: expected a whole number or null, got text"),
-        ({"lost": {"x": {"count": -1, "sentence": ""}}}, "`lost[...].count`: expected a whole number >= 0"),
+        (
+            {"device": {"sm_count": "x"}},
+            "`device.sm_count`: expected a whole number or null, got text",
+        ),
+        (
+            {"lost": {"x": {"count": -1, "sentence": ""}}},
+            "`lost[...].count`: expected a whole number >= 0",
+        ),
         ({"lost": {"x": {}}}, "`lost[...]`: object missing required field count"),
         ({"protocol": [1]}, "`protocol`: expected an object or null, got a list"),
-        ({"protocol": {"statistic": "x" * 70_000}}, "`protocol.statistic`: expected text matching regex"),
-        ({"ceilings": {"flops_per_s": 1e308}}, "`ceilings.flops_per_s`: expected a number <= 1e+30"),
+        (
+            {"protocol": {"statistic": "x" * 70_000}},
+            "`protocol.statistic`: expected text matching regex",
+        ),
+        (
+            {"ceilings": {"flops_per_s": 1e308}},
+            "`ceilings.flops_per_s`: expected a number <= 1e+30",
+        ),
         ({"layer_classes": {"fc6": None}}, "`layer_classes[...]`: expected text, got null"),
         ({"unmeasured": [{}]}, "`unmeasured[0]`: object missing required field batch"),
         ({"axis": {"name": "../x"}}, "`axis.name`: expected text matching regex"),
@@ -67,7 +79,9 @@ def test_an_entry_of_another_type_is_refused_by_name(entries, said, store, refus
 
 
 BROKEN = {
-    "deep": lambda file: file.write_text('{"format": "curvescope recording", "x": ' + "[" * 100_000 + "]" * 100_000),
+    "deep": lambda file: file.write_text(
+        '{"format": "curvescope recording", "x": ' + "[" * 100_000 + "]" * 100_000
+    ),
     "brackets": lambda file: file.write_text("[" * 99_999),
     "no number": lambda file: file.write_text('{"rounds": NaN}'),
     "digits": lambda file: file.write_text('{"rounds": ' + "9" * 5000 + "}"),
@@ -78,7 +92,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN)
-def test_a_broken_recording_is_listed_beside_the_whole_ones(damage, store, document_of, refusal_of, text_of):
+def test_a_broken_recording_is_listed_beside_the_whole_ones(
+    damage, store, document_of, refusal_of, text_of
+):
     (store / "b").mkdir()
     damage(store / "b" / "recording.json")
     whole, broken = document_of("runs", store)["recordings"]
@@ -106,7 +122,9 @@ def test_a_limit_is_raised_by_the_environment(store, monkeypatch):
     monkeypatch.setenv(VARIABLE, "2")
     assert open_recording(store / "b").complete
     monkeypatch.setenv(VARIABLE, "much")
-    with pytest.raises(CurvescopeError, match="CURVESCOPE_LIMITS is 'much': set it to a whole number"):
+    with pytest.raises(
+        CurvescopeError, match="CURVESCOPE_LIMITS is 'much': set it to a whole number"
+    ):
         open_recording(store / "b")
 
 
@@ -121,7 +139,12 @@ def change(recording, table, column, values):
 @pytest.mark.parametrize(
     ("table", "column", "value", "said"),
     [
-        ("steps", "duration_ns", -1, "steps.duration_ns is -1 in row 3, and can be 1 to 1,125,899,906,842,624"),
+        (
+            "steps",
+            "duration_ns",
+            -1,
+            "steps.duration_ns is -1 in row 3, and can be 1 to 1,125,899,906,842,624",
+        ),
         ("steps", "duration_ns", 0, "steps.duration_ns is 0 in row 3"),
         ("steps", "duration_ns", 2**63 - 1, "steps.duration_ns is 9223372036854775807 in row 3"),
         ("steps", "batch", 0, "steps.batch is 0 in row 3, and can be 1 to"),
@@ -134,7 +157,9 @@ def change(recording, table, column, values):
         ("kernels", "tensor_pipe_use", float("inf"), "kernels.tensor_pipe_use is inf in row 3"),
     ],
 )
-def test_a_number_that_nothing_reaches_is_refused_by_row(table, column, value, said, store, refusal_of):
+def test_a_number_that_nothing_reaches_is_refused_by_row(
+    table, column, value, said, store, refusal_of
+):
     change(store / "a", table, column, lambda row, old: value if row == 3 else old)
     with pytest.raises(CurvescopeError) as refused:
         open_recording(store / "a").frame(table)
@@ -146,7 +171,9 @@ def test_a_number_that_nothing_reaches_is_refused_by_row(table, column, value, s
 
 def test_times_whose_sum_nothing_reaches_are_refused(store):
     change(store / "a", "kernels", "duration_ns", lambda *_: 2**49)
-    with pytest.raises(CurvescopeError, match=r"kernels\.duration_ns adds up to .* ns, which nothing reaches"):
+    with pytest.raises(
+        CurvescopeError, match=r"kernels\.duration_ns adds up to .* ns, which nothing reaches"
+    ):
         open_recording(store / "a").frame("kernels")
 
 
@@ -212,9 +239,15 @@ def test_a_value_of_a_part_is_not_repeated_in_full(command, store, refusal_of):
 def bomb(path, rows, name):
     """A part of so many equal kernels, in little memory."""
     count = min(rows, 1 << 20)
-    columns = {"name": pa.array([name]).dictionary_encode().take(pa.array(np.zeros(count, np.int64)))}
-    columns |= {"source": pa.array(["cupti"]).dictionary_encode().take(pa.array(np.zeros(count, np.int64)))}
-    columns |= {column: pa.array(np.ones(count, np.int64)) for column in ("duration_ns", "step", "start_ns")}
+    columns = {
+        "name": pa.array([name]).dictionary_encode().take(pa.array(np.zeros(count, np.int64)))
+    }
+    columns |= {
+        "source": pa.array(["cupti"]).dictionary_encode().take(pa.array(np.zeros(count, np.int64)))
+    }
+    columns |= {
+        column: pa.array(np.ones(count, np.int64)) for column in ("duration_ns", "step", "start_ns")
+    }
     table = pa.table(columns)
     with pq.ParquetWriter(path, table.schema, compression="zstd") as writer:
         for _ in range(rows // count):
@@ -223,7 +256,10 @@ def bomb(path, rows, name):
 
 @pytest.mark.parametrize(
     ("rows", "name", "said"),
-    [(4 << 20, "k", r"4,194,304 rows in [\d,]+ bytes"), (1 << 17, "k" * 65_536, r"[\d,]+ bytes of text in [\d,]+;")],
+    [
+        (4 << 20, "k", r"4,194,304 rows in [\d,]+ bytes"),
+        (1 << 17, "k" * 65_536, r"[\d,]+ bytes of text in [\d,]+;"),
+    ],
 )
 def test_a_part_out_of_proportion_is_refused(rows, name, said, store, refusal_of):
     bomb(store / "a" / "kernels" / "00001.parquet", rows, name)

@@ -74,9 +74,13 @@ def test_a_plans_code_is_not_run(shared, named, refusal_of):
     if named == "source":
         planned(SCALE, ScalingPlan(BUILT_IN, (1,), 1, None, QUICK, 1, spec, 60.0))
     elif named == "network":
-        planned(SCALE, ScalingPlan(Configuration(spec, (8,)), (1,), 1, None, QUICK, 1, "resident", 60.0))
+        planned(
+            SCALE, ScalingPlan(Configuration(spec, (8,)), (1,), 1, None, QUICK, 1, "resident", 60.0)
+        )
     else:
-        planned(SWEEP, SweepPlan((BUILT_IN, Configuration.of_step(spec, "cpu")), (1,), False, QUICK))
+        planned(
+            SWEEP, SweepPlan((BUILT_IN, Configuration.of_step(spec, "cpu")), (1,), False, QUICK)
+        )
     command = "sweep" if named == "step" else "scale"
     message = refusal_of(command, "--resume", "shared/plan", "--device", "cpu")
     assert spec in message
@@ -85,7 +89,10 @@ def test_a_plans_code_is_not_run(shared, named, refusal_of):
 
 
 def test_with_leave_it_runs(shared):
-    planned(SWEEP, SweepPlan((Configuration.of_step("shared/x.py:make_step", "cpu"),), (1,), False, QUICK))
+    planned(
+        SWEEP,
+        SweepPlan((Configuration.of_step("shared/x.py:make_step", "cpu"),), (1,), False, QUICK),
+    )
     plan = SWEEP.read_to_run(Path("shared/plan"), run_its_code=True)
     plan.configurations[0].check()
     assert (shared.parent / "ran").exists()
@@ -94,8 +101,20 @@ def test_with_leave_it_runs(shared):
 @pytest.mark.slow
 def test_a_users_own_step_is_confirmed_without_a_question(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "x.py").write_text(HARMFUL.replace("lambda: None", "lambda: sum(range(20_000 * batch))"))
-    options = ["--batch", "1,2,4", "--quick", "--time-limit", "5", "--experiments", "0", "-o", "run"]
+    (tmp_path / "x.py").write_text(
+        HARMFUL.replace("lambda: None", "lambda: sum(range(20_000 * batch))")
+    )
+    options = [
+        "--batch",
+        "1,2,4",
+        "--quick",
+        "--time-limit",
+        "5",
+        "--experiments",
+        "0",
+        "-o",
+        "run",
+    ]
     assert main(["diagnose", "--step", "x.py:make_step", *options]) == 0
     named_code._signed_here.clear()  # as in another process
     assert main(["confirm", "run", "--experiments", "5s"]) == 0

@@ -88,7 +88,9 @@ def test_json_holds_the_names_as_they_are_and_prints_none_raw(runs, command, cap
     assert main([*command.split(), "--json"]) == 0
     out = capsys.readouterr().out
     assert not OBEYED & set(out)
-    assert ESCAPE in json.dumps(json.loads(out), ensure_ascii=False).encode().decode("unicode_escape", "replace")
+    assert ESCAPE in json.dumps(json.loads(out), ensure_ascii=False).encode().decode(
+        "unicode_escape", "replace"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +106,9 @@ def job(tmp_path_factory):
         return 1.4 if (rank, layer) == (2, "conv2") else 1.0
 
     name = "rank{}" + f"{ESCAPE}{TURNED}".replace("/", "")
-    root = write_ranks(tmp_path_factory.mktemp("job"), 4, name=name, slow=slow, change=rename, network=HOSTILE)
+    root = write_ranks(
+        tmp_path_factory.mktemp("job"), 4, name=name, slow=slow, change=rename, network=HOSTILE
+    )
     (root / f"rank9{ESCAPE}").mkdir()
     (root / f"rank9{ESCAPE}" / "recording.json").write_text(ESCAPE)
     return root
@@ -123,7 +127,11 @@ def test_ranks_print_nothing_that_a_terminal_obeys(job, capsys):
 
 def test_every_command_prints_by_the_console_that_lets_nothing_through():
     """`ranks` had one of rich's own."""
-    for path in (p for room in ("curvescope", "analysis", "profiling", "kernels") for p in (ROOT / room).rglob("*.py")):
+    for path in (
+        p
+        for room in ("curvescope", "analysis", "profiling", "kernels")
+        for p in (ROOT / room).rglob("*.py")
+    ):
         if path.name != "terminal.py":
             assert "Console(" not in path.read_text().replace("_TextConsole(", ""), path
 
@@ -176,5 +184,8 @@ def test_no_cell_of_csv_is_a_formula(tmp_path):
 
 
 def test_a_table_of_times_has_no_formula_either():
-    assert csv_text(["a", "b"], [{"a": "=1", "b": None}, {"a": -3.5, "b": "-x"}]) == "a,b\n'=1,\n-3.5,'-x\n"
+    assert (
+        csv_text(["a", "b"], [{"a": "=1", "b": None}, {"a": -3.5, "b": "-x"}])
+        == "a,b\n'=1,\n-3.5,'-x\n"
+    )
     assert [harmless(text) for text in HARMLESS] == [*HARMLESS]

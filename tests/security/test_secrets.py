@@ -52,7 +52,10 @@ SHAPES = [
     (["t", "ghp_16C7e42F292c6912E7710c838347Ae178B4a"], "16C7e42F292c6912E7710c838347Ae178B4a"),
     (["t", "hf_abcdEFGHijklMNOPqrst"], "abcdEFGHijklMNOPqrst"),
     (["t", "AKIAIOSFODNN7EXAMPLE"], "IOSFODNN7EXAMPLE"),
-    (["t", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N"], "dozjgNryP4J3jVmNHl0w5N"),
+    (
+        ["t", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N"],
+        "dozjgNryP4J3jVmNHl0w5N",
+    ),
     (["curl", "-H", "Authorization: Bearer hunter2"], "hunter2"),
     (["t", '{"password": "hunter2", "lr": 0.1}'], "hunter2"),
     (["t", "host=db user=bob password=hunter2"], "hunter2"),
@@ -85,7 +88,13 @@ def test_no_shape_of_a_secret_is_kept(command, secret):
 
 
 # Those that a message shows as a plain word behind no name are not recognised there.
-_PLAIN = {"t hunter2", "mysql -phunter2", "curl -b session=hunter2", "curl -u bob:hunter2", "t --auth bob:hunter2"}
+_PLAIN = {
+    "t hunter2",
+    "mysql -phunter2",
+    "curl -b session=hunter2",
+    "curl -u bob:hunter2",
+    "t --auth bob:hunter2",
+}
 _PLAIN |= {f"t --{name} {value}" for name, value in (("pass", "hunter2"), ("private-key", "/keys/hunter2.pem"),
            ("client-secret", "hunter2"), ("passphrase", "hunter2"), ("credentials", "hunter2"))}  # fmt: skip
 _PLAIN |= {"train.py --password -hunter2"}
@@ -127,9 +136,27 @@ def test_the_folder_that_the_shell_is_in_is_no_password():
 
 
 def test_kept_values_are_still_masked_where_they_are_named_like_a_secret():
-    command = ["t", "--model", "mine", "--hf-token", "-abc", "s3://me:abc@host/x", "API_KEY=abc", PLANTED]
+    command = [
+        "t",
+        "--model",
+        "mine",
+        "--hf-token",
+        "-abc",
+        "s3://me:abc@host/x",
+        "API_KEY=abc",
+        PLANTED,
+    ]
     kept = with_secrets_masked(command, {"A_TOKEN": PLANTED})
-    assert kept == ["t", "--model", "mine", "--hf-token", "***", "s3://***@host/x", "API_KEY=***", "***"]
+    assert kept == [
+        "t",
+        "--model",
+        "mine",
+        "--hf-token",
+        "***",
+        "s3://***@host/x",
+        "API_KEY=***",
+        "***",
+    ]
 
 
 def whole(folder):
@@ -140,7 +167,10 @@ def whole(folder):
         if path.is_file():
             yield str(path).encode() + path.read_bytes()
             if path.suffix == ".parquet":
-                yield str(pq.read_table(path).to_pylist()).encode() + str(pq.read_schema(path)).encode()
+                yield (
+                    str(pq.read_table(path).to_pylist()).encode()
+                    + str(pq.read_schema(path)).encode()
+                )
 
 
 STEP = f"""
@@ -161,7 +191,17 @@ QUICK = ["--quick", "--time-limit", "0.5"]
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["record", "-o", "r", "--", sys.executable, "-c", "import nvtx; nvtx.mark('x')", "--api-key", PLANTED],
+        [
+            "record",
+            "-o",
+            "r",
+            "--",
+            sys.executable,
+            "-c",
+            "import nvtx; nvtx.mark('x')",
+            "--api-key",
+            PLANTED,
+        ],
         ["record", "-o", "r", "--", "env", f"TOKEN={PLANTED}", "true", PLANTED],
         ["model", "vgg_a", "--device", "gtx1080", "--batch", "1..4", "-o", "r"],
         pytest.param(
@@ -196,7 +236,9 @@ def test_recordings_have_nothing_of_the_environment(tmp_path, monkeypatch, argum
     for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "SOME_VARIABLE"):
         monkeypatch.setenv(name, PLANTED)
     words = [argument.replace("HOME", str(home)) for argument in arguments]
-    if "--step" in arguments:  # a program of its own: the server of processes here may have begun with another home
+    if (
+        "--step" in arguments
+    ):  # a program of its own: the server of processes here may have begun with another home
         subprocess.run([sys.executable, "-m", "curvescope.cli", *words], check=True)
     else:
         assert main(words) == 0
@@ -238,7 +280,11 @@ def test_names_that_are_no_text_are_recorded(tmp_path, capfd):
     assert open_recording(tmp_path / "r").meta["argv"] == ["true", "***"]
 
 
-SOURCES = [p for room in ("curvescope", "kernels", "profiling", "analysis") for p in (ROOT / room).rglob("*.py")]
+SOURCES = [
+    p
+    for room in ("curvescope", "kernels", "profiling", "analysis")
+    for p in (ROOT / room).rglob("*.py")
+]
 
 
 def dotted(function):
@@ -250,7 +296,10 @@ def dotted(function):
 
 def test_nothing_goes_through_a_shell():
     calls = [
-        (path, node) for path in SOURCES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+        (path, node)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
     ]
     assert len(calls) > 1000
     for path, call in calls:
@@ -271,9 +320,17 @@ def test_no_file_is_unpickled():
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
-            names += [keyword.arg for keyword in node.keywords] if isinstance(node, ast.Call) else []
+            names += (
+                [node.value]
+                if isinstance(node, ast.Constant) and isinstance(node.value, str)
+                else []
+            )
+            names += (
+                [keyword.arg for keyword in node.keywords] if isinstance(node, ast.Call) else []
+            )
             for name in names:
-                if name is not None and (name.split(".")[0] in UNPICKLING or name == "allow_pickle"):
+                if name is not None and (
+                    name.split(".")[0] in UNPICKLING or name == "allow_pickle"
+                ):
                     found.append(f"{path}: {name}")
     assert found == []

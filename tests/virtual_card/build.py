@@ -39,7 +39,9 @@ def list_calls(cupti_headers: Path) -> str:
     for api, title in (("runtime", "Runtime"), ("driver", "Driver")):
         text = (cupti_headers / f"cupti_{api}_cbid.h").read_text()
         found = re.findall(rf"CUPTI_{api.upper()}_TRACE_CBID_(\w+)\s*=\s*(\d+)", text)
-        calls = [f'{{{number}, "{name}"}},' for name, number in found if name not in ("INVALID", "SIZE")]
+        calls = [
+            f'{{{number}, "{name}"}},' for name, number in found if name not in ("INVALID", "SIZE")
+        ]
         lines += [f"constexpr NamedCall k{title}Calls[] = {{", *calls, "};"]
     return "\n".join(lines) + "\n"
 
@@ -54,8 +56,17 @@ def build(folder: Path, site: Path | None = None) -> Path:
     sources = [*sorted(DOUBLES.glob("fake_cupti*.cpp")), *sorted(SOURCES.glob("*.cpp"))]
     text = "".join(f'#include "{path}"\n' for path in sources)
     command = [COMPILER, *_OPTIONS, f"-I{folder}", *(f"-isystem{path}" for path in headers(site))]
-    command += ["-static-libstdc++", "-static-libgcc", f"-Wl,--version-script={folder / 'public.map'}"]
-    subprocess.run([*command, "-x", "c++", "-", "-o", str(folder / LIBRARY), "-ldl"], check=True, input=text, text=True)
+    command += [
+        "-static-libstdc++",
+        "-static-libgcc",
+        f"-Wl,--version-script={folder / 'public.map'}",
+    ]
+    subprocess.run(
+        [*command, "-x", "c++", "-", "-o", str(folder / LIBRARY), "-ldl"],
+        check=True,
+        input=text,
+        text=True,
+    )
     for name in NAMES:
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(LIBRARY)

@@ -81,7 +81,13 @@ class Card:
         (folder / "shared").write_bytes(times.ljust(1 << 16, b"\0"))
         # Threads of OpenBLAS that have nothing to do read the clock all the time, which moves a virtual one.
         alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        return {**os.environ, **alone, **AS_ON_A_CARD, "VIRTUAL_CARD": str(file), **loading(libraries)}
+        return {
+            **os.environ,
+            **alone,
+            **AS_ON_A_CARD,
+            "VIRTUAL_CARD": str(file),
+            **loading(libraries),
+        }
 
 
 def loading(libraries: Path) -> dict[str, str]:
@@ -139,9 +145,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("devices", help="names of devices, with commas between them")
     parser.add_argument("--virtual-time", action="store_true", help="the host's work takes no time")
-    parser.add_argument("--cost", action="append", default=[], metavar="NAME=VALUE", help="a cost of src/card.h")
-    parser.add_argument("--fact", action="append", default=[], metavar="NAME=VALUE", help="a fact of src/card.h")
-    parser.add_argument("--plant", action="append", default=[], metavar="NAME=VALUE,...", help="a planted cause")
+    parser.add_argument(
+        "--cost", action="append", default=[], metavar="NAME=VALUE", help="a cost of src/card.h"
+    )
+    parser.add_argument(
+        "--fact", action="append", default=[], metavar="NAME=VALUE", help="a fact of src/card.h"
+    )
+    parser.add_argument(
+        "--plant", action="append", default=[], metavar="NAME=VALUE,...", help="a planted cause"
+    )
     parser.add_argument("command", nargs="+")
     chosen = parser.parse_args()
     card = Card(
@@ -153,7 +165,9 @@ def main() -> int:
     )
     build(LIBRARIES)
     with tempfile.TemporaryDirectory() as folder:
-        return subprocess.run(chosen.command, env=card.environment(Path(folder)), check=False).returncode
+        return subprocess.run(
+            chosen.command, env=card.environment(Path(folder)), check=False
+        ).returncode
 
 
 if __name__ == "__main__":

@@ -19,7 +19,13 @@ _SITE = Path(sysconfig.get_paths()["purelib"])
 collect_ignore_glob = [] if all(folder.exists() for folder in headers(_SITE)) else ["test_*.py"]
 
 # What nearly every program here imports, once for all of them.
-_IMPORTS = ("torch", "pandas", "pyarrow.parquet", "curvescope.cli", "curvescope.profiling.workload.any_workload")
+_IMPORTS = (
+    "torch",
+    "pandas",
+    "pyarrow.parquet",
+    "curvescope.cli",
+    "curvescope.profiling.workload.any_workload",
+)
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,12 @@ def small(batch: int) -> Callable[[], None]:
 def convolutions(batch: int) -> Callable[[], None]:
     """Convolutions, batch normalisation and a product: something for each factor to change."""
     net = nn.Sequential(
-        *(nn.Conv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1)),
+        *(
+            nn.Conv2d(3, 64, 3, padding=1),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, 3, padding=1),
+        ),
         *(nn.MaxPool2d(4), nn.Flatten(), nn.Linear(64 * 16 * 16, 256)),
     ).cuda()
     return train(net, torch.randn(batch, 3, 64, 64, device="cuda"), momentum=0.9)

@@ -40,7 +40,13 @@ def test_torchs_profiler_gets_the_kernels_of_a_step_with_their_names_and_operato
         """,
     )
     operators = {operator for _, operator, _, _ in found}
-    assert {"aten::addmm", "aten::clamp_min", "aten::sum", "aten::threshold_backward", "aten::mm"} <= operators
+    assert {
+        "aten::addmm",
+        "aten::clamp_min",
+        "aten::sum",
+        "aten::threshold_backward",
+        "aten::mm",
+    } <= operators
     names = " ".join(name for name, _, _, _ in found)
     for family in ("xmma_gemm_f32f32", "vectorized_elementwise_kernel", "reduce_kernel"):
         assert family in names
@@ -136,7 +142,9 @@ def test_the_host_waits_while_a_stream_holds_a_thousand_launches(answer_of):
         print(json.dumps([queued - began, time.perf_counter_ns() - queued]))
         """,
     )
-    assert launches_ns == pytest.approx(476 * 100_700, rel=0.05)  # the gap between two kernels is 700 ns
+    assert launches_ns == pytest.approx(
+        476 * 100_700, rel=0.05
+    )  # the gap between two kernels is 700 ns
     assert synchronize_ns == pytest.approx(1024 * 100_700, rel=0.05)
 
 
@@ -204,7 +212,10 @@ def test_a_graph_launches_what_two_streams_captured(answer_of):
 
 @pytest.mark.parametrize(
     ("name", "forward", "filter_gradient"),
-    [("h100", "sm90_xmma_fprop_implicit_gemm", "xmma_wgrad"), ("gtx1080", "maxwell_scudnn", "stridedB_splitK")],
+    [
+        ("h100", "sm90_xmma_fprop_implicit_gemm", "xmma_wgrad"),
+        ("gtx1080", "maxwell_scudnn", "stridedB_splitK"),
+    ],
 )
 def test_convolutions_run_by_cudnns_backend(answer_of, name, forward, filter_gradient):
     kernels = answer_of(
@@ -221,7 +232,12 @@ def test_convolutions_run_by_cudnns_backend(answer_of, name, forward, filter_gra
         """,
     )
     text = " ".join(kernels)
-    for family in (forward, filter_gradient, "cudnn::bn_fw_tr_1C11_kernel_NCHW", "cudnn::bn_bw_1C11_kernel_new"):
+    for family in (
+        forward,
+        filter_gradient,
+        "cudnn::bn_fw_tr_1C11_kernel_NCHW",
+        "cudnn::bn_bw_1C11_kernel_new",
+    ):
         assert family in text
 
 

@@ -48,8 +48,12 @@ def test_launches_take_what_the_card_says(bench):
 
 def test_a_copy_in_memory_takes_its_bytes_over_the_bandwidth(bench):
     text = bench("memory", "--backend", "torch")
-    read_and_written = 1e9 / (0.85 * get_device("h100").memory_bytes_per_s) * 1e6  # a card reaches 85 %
-    assert microseconds(text, "memory scale 1000000000 B fp32") == pytest.approx(read_and_written, rel=0.02)
+    read_and_written = (
+        1e9 / (0.85 * get_device("h100").memory_bytes_per_s) * 1e6
+    )  # a card reaches 85 %
+    assert microseconds(text, "memory scale 1000000000 B fp32") == pytest.approx(
+        read_and_written, rel=0.02
+    )
 
 
 def test_convolutions_of_a_network_are_timed_in_every_direction(bench):
@@ -61,7 +65,16 @@ def test_convolutions_of_a_network_are_timed_in_every_direction(bench):
 def test_kernels_get_counters_by_cuptis_range_profiler(curvescope_on, tmp_path):
     """The double counts each kernel by its position in the step; the values mean nothing."""
     folder = tmp_path / "recording"
-    step = ("--step", f"{STEPS}:linear", "--batch", "4096,8192", "--time-limit", 1, "--experiments", 0)
+    step = (
+        "--step",
+        f"{STEPS}:linear",
+        "--batch",
+        "4096,8192",
+        "--time-limit",
+        1,
+        "--experiments",
+        0,
+    )
     curvescope_on(H100, "diagnose", *step, "-o", folder)
     assert open_recording(folder).frame("kernels")["dram_bytes"].isna().all()
     curvescope_on(H100, "counters", folder, "--run-its-code")
@@ -71,12 +84,25 @@ def test_kernels_get_counters_by_cuptis_range_profiler(curvescope_on, tmp_path):
 
 def test_the_memory_of_a_step_is_told_by_layers(curvescope_on):
     text = curvescope_on(H100, "memory", "alexnet", "--batch", "8,16", "-o", "run")
-    assert re.search(r"fc6 \(Linear\) parameters +151", text)  # 9216 x 4096 numbers of 4 bytes, in MB
+    assert re.search(
+        r"fc6 \(Linear\) parameters +151", text
+    )  # 9216 x 4096 numbers of 4 bytes, in MB
 
 
 def test_two_cards_lose_time_to_communication(libraries, tmp_path):
     """Each rank is a process of its own; NCCL's collectives take the time of their bytes."""
-    words = ("scale", "alexnet", "--batch", "8", "--devices", "1,2", "--time-limit", "1", "-o", "run")
+    words = (
+        "scale",
+        "alexnet",
+        "--batch",
+        "8",
+        "--devices",
+        "1,2",
+        "--time-limit",
+        "1",
+        "-o",
+        "run",
+    )
     done = subprocess.run(
         [sys.executable, "-m", "curvescope", *words],
         env=Card(["h100", "h100"]).environment(tmp_path / "card", libraries),

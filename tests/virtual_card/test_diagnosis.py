@@ -21,7 +21,17 @@ def diagnosed(curvescope_on, tmp_path):
 
     def run(card, name, batches, *options, **environment):
         folder = tmp_path / "recording"
-        step = ("--step", f"{STEPS}:{name}", "--batch", batches, "-o", folder, "--time-limit", 1, *options)
+        step = (
+            "--step",
+            f"{STEPS}:{name}",
+            "--batch",
+            batches,
+            "-o",
+            folder,
+            "--time-limit",
+            1,
+            *options,
+        )
         text = curvescope_on(card, "diagnose", *step, "--json", **environment)
         return json.loads(text), open_recording(folder)
 
@@ -72,12 +82,26 @@ def test_a_recorded_program_has_kernels_with_layers_through_the_collector(librar
         "    optimizer.zero_grad(); net(x).sum().backward(); optimizer.step()\n"
         "torch.cuda.synchronize()\n"
     )
-    command = [sys.executable, "-m", "curvescope", "record", "-o", tmp_path / "r", "--", sys.executable, program]
+    command = [
+        sys.executable,
+        "-m",
+        "curvescope",
+        "record",
+        "-o",
+        tmp_path / "r",
+        "--",
+        sys.executable,
+        program,
+    ]
     chosen = H100.environment(tmp_path / "card", libraries)
-    done = subprocess.run(command, env=chosen, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(
+        command, env=chosen, cwd=tmp_path, capture_output=True, text=True, timeout=900
+    )
     assert done.returncode == 0, done.stderr
     recording = open_recording(tmp_path / "r")
-    (collector,) = (one for one in recording.meta["collectors"] if one.get("cupti_status") == "recording")
+    (collector,) = (
+        one for one in recording.meta["collectors"] if one.get("cupti_status") == "recording"
+    )
     assert "libcupti" in collector["cupti_path"]
     kernels = recording.frame("kernels")
     assert kernels["name"].str.contains("xmma_fprop_implicit_gemm").any()

@@ -83,7 +83,10 @@ KERNELS = {
     "channels_last": ("nhwckrsc", "nchwkcrs"),
     "cudnn_benchmark": ("implicit_gemm_indexed", "fprop_implicit_gemm_f32"),
     "fused_optimizer": ("Fused", "BinaryOpListAlphaFunctor"),
-    "tf32": ("xmma_gemm_f32f32_tf32f32", "xmma_gemm_f32f32_f32f32"),  # PyTorch's convolutions have it anyway
+    "tf32": (
+        "xmma_gemm_f32f32_tf32f32",
+        "xmma_gemm_f32f32_f32f32",
+    ),  # PyTorch's convolutions have it anyway
 }
 
 
@@ -124,8 +127,13 @@ def test_a_factor_runs(step_with, factor):
 def test_cudas_pool_takes_the_place_of_torchs_allocator(tmp_path, libraries):
     card = Card(virtual_time=True)
     program = textwrap.dedent(_PROGRAM.format(step=f"{STEPS}:convolutions", factor="malloc_async"))
-    chosen = {**card.environment(tmp_path / "card", libraries), **FACTORS["malloc_async"].step.environment}
+    chosen = {
+        **card.environment(tmp_path / "card", libraries),
+        **FACTORS["malloc_async"].step.environment,
+    }
     words = [sys.executable, "-c", program]
-    done = subprocess.run(words, env=chosen, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        words, env=chosen, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     _, _, calls = json.loads(done.stdout.splitlines()[-1])
     assert count(calls, "cudaMallocAsync") > 0

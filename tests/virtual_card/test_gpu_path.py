@@ -48,7 +48,12 @@ def test_a_profiled_step_has_each_kernel_with_its_time_stream_operator_and_launc
     print(json.dumps({{**columns, "run": [began_ns, time.monotonic_ns()]}}, default=str))
     """,
     )
-    kernels = {name: row for row in found["kernels"] for name in ("spin", "clamp", "gemm") if name in row["name"]}
+    kernels = {
+        name: row
+        for row in found["kernels"]
+        for name in ("spin", "clamp", "gemm")
+        if name in row["name"]
+    }
     assert set(kernels) == {"spin", "clamp", "gemm"}
     spin, relu, product = kernels["spin"], kernels["clamp"], kernels["gemm"]
     assert spin["duration_ns"] == pytest.approx(SPIN_NS, rel=1e-3)
@@ -61,8 +66,12 @@ def test_a_profiled_step_has_each_kernel_with_its_time_stream_operator_and_launc
     assert found["run"][0] < start_ns < found["run"][1]  # on the clock of recordings
     assert duration_ns >= SPIN_NS
     assert all(start_ns <= row["start_ns"] <= start_ns + duration_ns for row in found["kernels"])
-    launches = {row["correlation_id"]: row for row in found["calls"] if "LaunchKernel" in row["name"]}
-    assert all(launches[row["correlation_id"]]["start_ns"] < row["start_ns"] for row in kernels.values())
+    launches = {
+        row["correlation_id"]: row for row in found["calls"] if "LaunchKernel" in row["name"]
+    }
+    assert all(
+        launches[row["correlation_id"]]["start_ns"] < row["start_ns"] for row in kernels.values()
+    )
 
 
 def test_a_profiled_step_has_its_copies_with_their_bytes(answer_of):
@@ -81,7 +90,9 @@ def test_a_profiled_step_has_its_copies_with_their_bytes(answer_of):
     )
     (copy,) = [row for row in rows if row["name"].startswith("Memcpy HtoD")]
     assert "Pageable" in copy["name"]
-    assert copy["duration_ns"] == pytest.approx(1000 + (1 << 20) / 6e9 * 1e9, rel=0.01)  # `Costs` in src/card.h
+    assert copy["duration_ns"] == pytest.approx(
+        1000 + (1 << 20) / 6e9 * 1e9, rel=0.01
+    )  # `Costs` in src/card.h
 
 
 SPIN = f"""

@@ -27,8 +27,12 @@ class Bench(NamedTuple):
 
     name: str
     help: str  # line in `curvescope bench --help`
-    make_problems: Callable[[argparse.Namespace, Backend], list[Sweep]]  # its docstring is the description
-    add_options: Callable[[argparse.ArgumentParser], None] | None = None  # declares the options that choose problems
+    make_problems: Callable[
+        [argparse.Namespace, Backend], list[Sweep]
+    ]  # its docstring is the description
+    add_options: Callable[[argparse.ArgumentParser], None] | None = (
+        None  # declares the options that choose problems
+    )
     defaults: Mapping[str, Any] = {}  # of other options, by name
 
     def build(self) -> tuple[CommandParser, Run]:
@@ -49,8 +53,18 @@ class Bench(NamedTuple):
 
 
 _ALL = (
-    Bench("gemm", "matrix products, at any shapes or over a batch axis", problems.gemm, problems.add_problems),
-    Bench("conv", "convolutions: forward, and backward to data or weights", problems.conv, problems.add_problems),
+    Bench(
+        "gemm",
+        "matrix products, at any shapes or over a batch axis",
+        problems.gemm,
+        problems.add_problems,
+    ),
+    Bench(
+        "conv",
+        "convolutions: forward, and backward to data or weights",
+        problems.conv,
+        problems.add_problems,
+    ),
     Bench(
         "attention",
         "scaled dot-product attention by implementation, over batch, heads and length",
@@ -95,7 +109,10 @@ _ALL = (
     Command("bench replay", "operator calls of a recorded step, rebuilt and run in isolation"),
     Command("bench all", "each of the above once, without replay"),
     Command("bench ceilings", "limits of this device, stored for all later utilisations"),
-    Command("bench compile", "resources of our CUDA kernels on each GPU generation, from cubins, without a GPU"),
+    Command(
+        "bench compile",
+        "resources of our CUDA kernels on each GPU generation, from cubins, without a GPU",
+    ),
 )
 BENCHES = {bench.name.removeprefix("bench "): bench for bench in _ALL}
 
@@ -104,8 +121,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     width = max(map(len, BENCHES))
     lines = [f"  {name:<{width}}  {bench.help}" for name, bench in BENCHES.items()]
     parser.epilog = "\n".join(["benchmarks:", *lines])
-    parser.add_argument("bench", choices=BENCHES, metavar="WHAT", help="one of the benchmarks below")
-    parser.add_argument("options", nargs=argparse.REMAINDER, metavar="...", help="options of the benchmark")
+    parser.add_argument(
+        "bench", choices=BENCHES, metavar="WHAT", help="one of the benchmarks below"
+    )
+    parser.add_argument(
+        "options", nargs=argparse.REMAINDER, metavar="...", help="options of the benchmark"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

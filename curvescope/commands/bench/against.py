@@ -27,7 +27,9 @@ class LayerCost:
     alone_ms: float
 
 
-def compare_with_step(recording_path: Path, measured: Sequence[tuple[Sweep, Sequence[Result]]]) -> list[LayerCost]:
+def compare_with_step(
+    recording_path: Path, measured: Sequence[tuple[Sweep, Sequence[Result]]]
+) -> list[LayerCost]:
     """The cost of layers in a recorded step and alone; layers with a problem that was not timed are omitted.
 
     Raises:
@@ -43,7 +45,9 @@ def compare_with_step(recording_path: Path, measured: Sequence[tuple[Sweep, Sequ
     recorded = {int(b) for b in steps.loc[steps["profiled"].astype(bool), "batch"].dropna()}
     costs = []
     for batch in sorted(recorded & {batch for _, _, batch in alone}):
-        rows = {row.label: row.time_ms for row in recorded_breakdown(recording, "layer", batch).rows}
+        rows = {
+            row.label: row.time_ms for row in recorded_breakdown(recording, "layer", batch).rows
+        }
         costs += [
             LayerCost(layer, phase, batch, rows[label], alone_ms)
             for (layer, phase, at), alone_ms in alone.items()
@@ -58,7 +62,9 @@ def compare_with_step(recording_path: Path, measured: Sequence[tuple[Sweep, Sequ
     return costs
 
 
-def _alone_ms(measured: Sequence[tuple[Sweep, Sequence[Result]]]) -> dict[tuple[str, str, int], float]:
+def _alone_ms(
+    measured: Sequence[tuple[Sweep, Sequence[Result]]],
+) -> dict[tuple[str, str, int], float]:
     """Sum of the medians by layer, phase and batch size; incomplete sums are omitted."""
     alone: dict[tuple[str, str, int], float] = {}
     missing = set()
@@ -77,6 +83,10 @@ def render(costs: Sequence[LayerCost]) -> TextTable:
     """One row per layer, phase and batch size."""
     rows = table("layer", "phase", "batch", "in the step ms", "alone ms", "ratio", left=("phase",))
     for cost in costs:
-        times = (f"{cost.in_step_ms:.4g}", f"{cost.alone_ms:.4g}", f"{cost.in_step_ms / cost.alone_ms:.2f}")
+        times = (
+            f"{cost.in_step_ms:.4g}",
+            f"{cost.alone_ms:.4g}",
+            f"{cost.in_step_ms / cost.alone_ms:.2f}",
+        )
         rows.add_row(cost.layer, cost.phase, str(cost.batch), *times)
     return rows

@@ -32,8 +32,14 @@ def run(args: argparse.Namespace) -> int:
 
     library = open_backend(args.backend, args.device)
     problems = ceiling_problems(measuring.own_kernels(library, args.device), library)
-    measured = measuring.collect(args, "ceilings", [(backend, sweep) for backend, _, sweep in problems])
-    results = [(m.backend, name, r) for (_, name, _), m in zip(problems, measured, strict=True) for r in m.results]
+    measured = measuring.collect(
+        args, "ceilings", [(backend, sweep) for backend, _, sweep in problems]
+    )
+    results = [
+        (m.backend, name, r)
+        for (_, name, _), m in zip(problems, measured, strict=True)
+        for r in m.results
+    ]
     found = find_ceilings(library.describe(), results)
     path = save(found)
     if args.json:
@@ -58,6 +64,9 @@ def _print(found: Ceilings) -> None:
     ):
         for name, ceiling in ceilings.items():
             rows.add_row(
-                of + name, quantity(ceiling.per_s, unit, 4), measuring.percent(ceiling.uncertainty), ceiling.how
+                of + name,
+                quantity(ceiling.per_s, unit, 4),
+                measuring.percent(ceiling.uncertainty),
+                ceiling.how,
             )
     terminal.console().print(rows)

@@ -38,12 +38,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a Curvescope source (gemm, peak, ...) or a .cu file; default: all of Curvescope's",
     )
     parser.add_argument(
-        "--arch", metavar="LIST", help="architectures, e.g. sm_35,sm_80 (default: sm_35 to sm_90, all twelve)"
+        "--arch",
+        metavar="LIST",
+        help="architectures, e.g. sm_35,sm_80 (default: sm_35 to sm_90, all twelve)",
     )
     parser.add_argument(
-        "--block", type=int, metavar="THREADS", help="threads per block (default: the kernel's launch bounds)"
+        "--block",
+        type=int,
+        metavar="THREADS",
+        help="threads per block (default: the kernel's launch bounds)",
     )
-    parser.add_argument("--mix", action="store_true", help="count instructions, if nvdisasm supports the architecture")
+    parser.add_argument(
+        "--mix",
+        action="store_true",
+        help="count instructions, if nvdisasm supports the architecture",
+    )
     add(parser, "--json")
 
 
@@ -77,7 +86,9 @@ def _known_architectures() -> tuple[int, ...]:
     """The default architectures that an installed NVRTC supports. Prints those left out; raises if none remains."""
     from ...kernels.compile import ARCHITECTURES, compiler_for, compilers
 
-    supported = {architecture for compiler in compilers() for architecture in compiler.architectures}
+    supported = {
+        architecture for compiler in compilers() for architecture in compiler.architectures
+    }
     known = tuple(architecture for architecture in ARCHITECTURES if architecture in supported)
     missing = [architecture for architecture in ARCHITECTURES if architecture not in supported]
     if missing:
@@ -86,7 +97,10 @@ def _known_architectures() -> tuple[int, ...]:
         except BackendMissingError as error:
             if not known:
                 raise
-            print(f"curvescope: {', '.join(f'sm_{each}' for each in missing)} skipped. {error}", file=sys.stderr)
+            print(
+                f"curvescope: {', '.join(f'sm_{each}' for each in missing)} skipped. {error}",
+                file=sys.stderr,
+            )
     return known
 
 
@@ -112,7 +126,9 @@ def _compile(sources: Sequence[CudaSource], architectures: Sequence[int]) -> lis
         task = bars.add_task("compiling", total=len(pairs))
         for compiled in compile_many(pairs):
             cubins.append(compiled)
-            bars.update(task, advance=1, description=f"{compiled.source} for sm_{compiled.architecture}")
+            bars.update(
+                task, advance=1, description=f"{compiled.source} for sm_{compiled.architecture}"
+            )
     return sorted(cubins, key=lambda compiled: (compiled.source, compiled.architecture))
 
 
@@ -149,9 +165,13 @@ def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: boo
     def kernel(build: KernelBuild) -> tuple[str, str]:
         return build.source, build.resources.name
 
-    for (source, name), of_kernel in ((key, list(group)) for key, group in groupby(sorted(builds, key=kernel), kernel)):
+    for (source, name), of_kernel in (
+        (key, list(group)) for key, group in groupby(sorted(builds, key=kernel), kernel)
+    ):
         blocks = sorted({build.block_threads for build in of_kernel})
-        console.print(Text.assemble((name, "bold"), f"  {source}.cu, blocks of {'/'.join(map(str, blocks))}"))
+        console.print(
+            Text.assemble((name, "bold"), f"  {source}.cu, blocks of {'/'.join(map(str, blocks))}")
+        )
         console.print(_resource_table(of_kernel))
         if mix:
             console.print(_mix_table(of_kernel))
@@ -164,7 +184,9 @@ def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: boo
         "theoretical. `more with` is computed: the code may depend on its block size.",
         style="dim",
     )
-    for reason in dict.fromkeys(build.instructions_missing for build in builds if build.instructions_missing):
+    for reason in dict.fromkeys(
+        build.instructions_missing for build in builds if build.instructions_missing
+    ):
         console.print(reason, style="yellow")
 
 
@@ -181,7 +203,9 @@ def _resource_table(builds: Sequence[KernelBuild]) -> TextTable:
         whole=("sm_",),
         words=("limited by", "more with"),
     )
-    for columns, architectures in _merge_rows({build.architecture: _columns(build) for build in builds}):
+    for columns, architectures in _merge_rows(
+        {build.architecture: _columns(build) for build in builds}
+    ):
         rows.add_row(architectures, *columns)
     return rows
 
@@ -216,12 +240,16 @@ def _mix_table(builds: Sequence[KernelBuild]) -> TextTable:
     """Instructions in the code per class (not executed instructions)."""
     from ...kernels.disassembly import instruction_mix
 
-    rows = table("sm_", "instructions in the code", whole=("sm_",), words=("instructions in the code",))
+    rows = table(
+        "sm_", "instructions in the code", whole=("sm_",), words=("instructions in the code",)
+    )
     mixes = {}
     for build in builds:
         if build.instructions is not None:
             mix = instruction_mix(build.instructions)
-            mixes[build.architecture] = (", ".join(f"{kind} {count}" for kind, count in mix.items()),)
+            mixes[build.architecture] = (
+                ", ".join(f"{kind} {count}" for kind, count in mix.items()),
+            )
     for columns, architectures in _merge_rows(mixes):
         rows.add_row(architectures, *columns)
     return rows

@@ -51,7 +51,10 @@ def add_method(
         "kernel in a sample (default: %(default)s)",
     )
     how.add_argument(
-        "--until", default="1%", metavar="SHARE", help="precision of the median at which to stop (default: 1%%)"
+        "--until",
+        default="1%",
+        metavar="SHARE",
+        help="precision of the median at which to stop (default: 1%%)",
     )
     how.add_argument(
         "--time-limit",
@@ -78,13 +81,20 @@ def own_kernels(library: Backend, device: str | None) -> Backend:
     """The backend with Curvescope's own kernels if one is installed; else the library, which has fewer benchmarks."""
     from ...kernels.backends import open_backend
 
-    backends = [("numba", "cpu")] if library.describe()["kind"] == "cpu" else [("cupy", device), ("pycuda", device)]
+    backends = (
+        [("numba", "cpu")]
+        if library.describe()["kind"] == "cpu"
+        else [("cupy", device), ("pycuda", device)]
+    )
     for name, on in backends:
         try:
             return open_backend(name, on)
         except BackendMissingError as error:
             print(f"curvescope: {error}", file=sys.stderr)
-    print(f"curvescope: {library.name} measures memory instead; no latency, no arithmetic peak.", file=sys.stderr)
+    print(
+        f"curvescope: {library.name} measures memory instead; no latency, no arithmetic peak.",
+        file=sys.stderr,
+    )
     return library
 
 
@@ -150,7 +160,9 @@ def collect(
                 measured.append(MeasuredSweep(folder, backend.name, sweep, results))
                 ended(len(measured) - 1, measured[-1])
         except KeyboardInterrupt:
-            view.console.print("Interrupted. The recordings so far can be read, and this lists them:")
+            view.console.print(
+                "Interrupted. The recordings so far can be read, and this lists them:"
+            )
             terminal.print_commands(view.console, f"curvescope runs {path}")
             raise
     return measured
@@ -163,7 +175,9 @@ def _device(args: argparse.Namespace, backend: Backend) -> str:
     return args.device if args.device and ":" in args.device else "cuda:0"
 
 
-def measure_and_show(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, Sweep]]) -> int:
+def measure_and_show(
+    args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, Sweep]]
+) -> int:
     """Measure and print the results, also of what was measured before an interrupt; returns the exit code of `show`."""
     measured: list[MeasuredSweep] = []
     with answered_if_interrupted(lambda: show(args, measured) if measured else None):
@@ -176,7 +190,11 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
     from ...kernels.method import BenchOutcome
 
     recording = getattr(args, "against", None)
-    costs = compare_with_step(recording, [(one.sweep, one.results) for one in measured]) if recording else []
+    costs = (
+        compare_with_step(recording, [(one.sweep, one.results) for one in measured])
+        if recording
+        else []
+    )
     if args.json:
         from ...analysis.render.documents import print_document
         from ...documents import BenchDocument, BenchSweep
@@ -200,7 +218,9 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
 
 
 def _folder(sweep: Sweep) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in sweep.label.replace("*", sweep.axis))
+    return "".join(
+        c if c.isalnum() or c in "-_." else "_" for c in sweep.label.replace("*", sweep.axis)
+    )
 
 
 def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
@@ -210,11 +230,15 @@ def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
     for _, _, sweep, results in measured:
         for result in results:
             alike = f" (and {len(sweep.layers) - 1} alike)" if len(sweep.layers) > 1 else ""
-            rows.add_row(" ".join(filter(None, (sweep.layer, result.problem))) + alike, *columns(result))
+            rows.add_row(
+                " ".join(filter(None, (sweep.layer, result.problem))) + alike, *columns(result)
+            )
     console.print(rows)
     print_notes(measured)
     path = measured[0].path if len(measured) == 1 else measured[0].path.parent
-    console.print(f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in {path}.")
+    console.print(
+        f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in {path}."
+    )
     if curve := next((one for one in measured if len(one.sweep.problems) > 1), None):
         console.print("Next:")
         terminal.print_commands(console, f"curvescope explain {curve.path}")
@@ -223,7 +247,9 @@ def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
 def print_notes(measured: Sequence[MeasuredSweep]) -> None:
     """Print why results are missing, and the worst note of each kind."""
     missing: dict[tuple[str, str], list[str]] = {}
-    for result in (result for one in measured for result in one.results if result.median_ns is None):
+    for result in (
+        result for one in measured for result in one.results if result.median_ns is None
+    ):
         outcome = str(result.outcome).replace("_", " ").capitalize()
         missing.setdefault((outcome, result.detail or "no reason given"), []).append(result.problem)
     for (outcome, detail), problems in missing.items():

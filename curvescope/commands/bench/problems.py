@@ -71,7 +71,9 @@ def operators(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
     from ...kernels.row_operators import KINDS, RowOperator
     from ...kernels.sweeps import span
 
-    return span(RowOperator(8192, 1024), _with_all(args.axis, "kind", KINDS), args.precision, "rows")
+    return span(
+        RowOperator(8192, 1024), _with_all(args.axis, "kind", KINDS), args.precision, "rows"
+    )
 
 
 def memory(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
@@ -140,7 +142,9 @@ def add_precision(parser: argparse.ArgumentParser, default: str, choices: str) -
     group(parser, WHAT).add_argument("--precision", default=default, help=words)
 
 
-def add_axes(parser: argparse.ArgumentParser, precision: str = "fp32", choices: str = "fp32 or fp64") -> None:
+def add_axes(
+    parser: argparse.ArgumentParser, precision: str = "fp32", choices: str = "fp32 or fp64"
+) -> None:
     """Declare --axis, and --precision as `add_precision`."""
     group(parser, WHAT).add_argument(
         "--axis",
@@ -170,17 +174,24 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
         help="values of an axis, e.g. n=1,2,4..256; once for each axis",
     )
     which.add_argument(
-        "--from", dest="network", metavar="NETWORK", help="network whose layers are measured, e.g. vgg_a"
+        "--from",
+        dest="network",
+        metavar="NETWORK",
+        help="network whose layers are measured, e.g. vgg_a",
     )
     which.add_argument("--set", choices=("deepbench",), help="published set of problems")
-    what.add_argument("--batch", default="64", help="batch sizes for --from: 64, or 1,2,4 or 1..64 (default: 64)")
+    what.add_argument(
+        "--batch", default="64", help="batch sizes for --from: 64, or 1,2,4 or 1..64 (default: 64)"
+    )
     what.add_argument(
         "--against",
         type=Path,
         metavar="RECORDING",
         help="with --from: recording of a step, to compare each layer alone with its cost there",
     )
-    what.add_argument("--reduced", action="store_true", help="shrink every problem, to try that all of them run")
+    what.add_argument(
+        "--reduced", action="store_true", help="shrink every problem, to try that all of them run"
+    )
     what.add_argument(
         "--precision",
         default="fp32",
@@ -201,12 +212,22 @@ def _problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
     precisions = list(dict.fromkeys(args.precision.split(",")))
     if args.network is not None:
         network, batches = get_network(args.network), parse_batches(args.batch)
-        chosen = [s for p in precisions for s in problem_sets.layer_sweeps(network, batches, type(base), p)]
+        chosen = [
+            s
+            for p in precisions
+            for s in problem_sets.layer_sweeps(network, batches, type(base), p)
+        ]
         if not chosen:
-            raise CurvescopeError(f"{args.network} has no such layer: try `bench gemm` for `bench conv` or back.")
+            raise CurvescopeError(
+                f"{args.network} has no such layer: try `bench gemm` for `bench conv` or back."
+            )
     elif args.set is not None:
-        read_set = problem_sets.deepbench_gemm if isinstance(base, Gemm) else problem_sets.deepbench_conv
-        chosen = sweeps.group([problem for precision in precisions for problem in read_set(precision)], "n")
+        read_set = (
+            problem_sets.deepbench_gemm if isinstance(base, Gemm) else problem_sets.deepbench_conv
+        )
+        chosen = sweeps.group(
+            [problem for precision in precisions for problem in read_set(precision)], "n"
+        )
     else:
         chosen = sweeps.span(base, args.axis, args.precision)
     if not args.reduced:

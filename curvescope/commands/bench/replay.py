@@ -33,19 +33,29 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recording", type=Path, metavar="RECORDING", help="recording with operators")
+    parser.add_argument(
+        "recording", type=Path, metavar="RECORDING", help="recording with operators"
+    )
     what = group(parser, WHAT)
-    what.add_argument("--layer", help="layer whose calls to replay, with those of layers inside it (default: all)")
+    what.add_argument(
+        "--layer", help="layer whose calls to replay, with those of layers inside it (default: all)"
+    )
     what.add_argument("--op", help="operator to replay, e.g. linear or aten::linear (default: all)")
-    what.add_argument("--phase", help="phase whose calls to replay: forward, backward or optimizer (default: all)")
-    what.add_argument("--batch", help="batch sizes, e.g. 1..64; any size will do (default: the recorded ones)")
+    what.add_argument(
+        "--phase", help="phase whose calls to replay: forward, backward or optimizer (default: all)"
+    )
+    what.add_argument(
+        "--batch", help="batch sizes, e.g. 1..64; any size will do (default: the recorded ones)"
+    )
     what.add_argument(
         "--share",
         default="99%",
         metavar="SHARE",
         help="share of the time of all calls to replay, the calls with most time first (default: 99%%)",
     )
-    what.add_argument("--all", action="store_true", help="replay all calls, those with little time, too")
+    what.add_argument(
+        "--all", action="store_true", help="replay all calls, those with little time, too"
+    )
     measuring.add_method(parser, time_limit_s=1.0, device="that of the recording")
     parser.set_defaults(backend="torch", no_verify=True)
 
@@ -67,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
 
     def ended(position: int, one: measuring.MeasuredSweep) -> None:
         kernels = replayed_kernels(open_recording(one.path))
-        made = [_row(plan.sweeps[position], result, kernels.get(result.value)) for result in one.results]
+        made = [
+            _row(plan.sweeps[position], result, kernels.get(result.value)) for result in one.results
+        ]
         rows.extend(made)
         if not args.json:
             _print_rows(made)
@@ -110,9 +122,15 @@ def _plan(args: argparse.Namespace, recording: Recording) -> ReplayPlan:
     found = families(read_calls(recording, layer=args.layer, phase=args.phase, op=args.op))
     if not found:
         known = sorted({call.layer or "" for call in read_calls(recording)})
-        raise CurvescopeError(f"No recorded operator is of that layer, phase and name; layers: {', '.join(known)}.")
+        raise CurvescopeError(
+            f"No recorded operator is of that layer, phase and name; layers: {', '.join(known)}."
+        )
     batches = None if args.batch is None else parse_batches(args.batch)
-    share = 1.0 if args.all else parse_share("--share", args.share, "a share of the time, e.g. 95% or 0.95")
+    share = (
+        1.0
+        if args.all
+        else parse_share("--share", args.share, "a share of the time, e.g. 95% or 0.95")
+    )
     return plan_replay(found, batches, share, recording.meta.get("precision") or "fp32")
 
 
@@ -136,7 +154,9 @@ def _row(replayed: ReplaySweep, result: Result, kernels: Sequence[str] | None) -
         "low_ns": result.low_ns,
         "high_ns": result.high_ns,
         "in_step_ns": in_step_ns,
-        "ratio": None if in_step_ns is None or not result.median_ns else in_step_ns / result.median_ns,
+        "ratio": None
+        if in_step_ns is None or not result.median_ns
+        else in_step_ns / result.median_ns,
         "kernels": compare_kernels(replayed.kernels(result.value), kernels),
         "notes": result.notes,
     }
@@ -145,7 +165,13 @@ def _row(replayed: ReplaySweep, result: Result, kernels: Sequence[str] | None) -
 def _left_out(one: LeftOut) -> dict[str, Any]:
     call = one.call
     layers = [] if call.layer is None else [call.layer]
-    return {"op": call.op, "layers": layers, "phase": call.phase, "batch": one.batch, "reason": one.reason}
+    return {
+        "op": call.op,
+        "layers": layers,
+        "phase": call.phase,
+        "batch": one.batch,
+        "reason": one.reason,
+    }
 
 
 def _print_rows(rows: list[dict[str, Any]]) -> None:
@@ -153,9 +179,17 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if row["alone_ns"] is None:
             continue
-        where = " ".join(filter(None, (_where(row), row["phase"], row["op"].removeprefix("aten::"))))
-        spread = None if row["low_ns"] is None else (row["high_ns"] - row["low_ns"]) / 2 / row["alone_ns"]
-        parts = [f"batch {row['batch']}: alone {duration(row['alone_ns'])} ± {measuring.percent(spread)}"]
+        where = " ".join(
+            filter(None, (_where(row), row["phase"], row["op"].removeprefix("aten::")))
+        )
+        spread = (
+            None
+            if row["low_ns"] is None
+            else (row["high_ns"] - row["low_ns"]) / 2 / row["alone_ns"]
+        )
+        parts = [
+            f"batch {row['batch']}: alone {duration(row['alone_ns'])} ± {measuring.percent(spread)}"
+        ]
         if row["in_step_ns"] is not None:
             parts += [f"in step {duration(row['in_step_ns'])}", f"ratio {row['ratio']:.2f}"]
         parts += [f"kernels {row['kernels']}"]
@@ -163,13 +197,18 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def _print_totals(
-    plan: ReplayPlan, rows: list[dict[str, Any]], left_out: list[dict[str, Any]], measured: list[Any]
+    plan: ReplayPlan,
+    rows: list[dict[str, Any]],
+    left_out: list[dict[str, Any]],
+    measured: list[Any],
 ) -> None:
 
     console = terminal.console()
     for batch in sorted({row["batch"] for row in rows}):
         both = [r for r in rows if r["batch"] == batch and r["ratio"] is not None]
-        alone_ns, in_step_ns = (sum(r["calls"] * r[name] for r in both) for name in ("alone_ns", "in_step_ns"))
+        alone_ns, in_step_ns = (
+            sum(r["calls"] * r[name] for r in both) for name in ("alone_ns", "in_step_ns")
+        )
         if both:
             line = f"Batch {batch}: alone {duration(alone_ns)}, in the step {duration(in_step_ns)} in all"
             console.print(f"{line}, ratio {in_step_ns / alone_ns:.2f}.")
@@ -179,10 +218,15 @@ def _print_totals(
     for reason, ones in reasons.items():
         batches = sorted({one["batch"] for one in ones if one["batch"] is not None})
         at = f", batch {', '.join(map(str, batches))}" if batches else ""
-        console.print(f"Not replayed: {reason} ({', '.join(dict.fromkeys(map(_where, ones)))}{at}).", style="yellow")
+        console.print(
+            f"Not replayed: {reason} ({', '.join(dict.fromkeys(map(_where, ones)))}{at}).",
+            style="yellow",
+        )
     if plan.minor:
         console.print(
-            Text(f"Left out: {counted(plan.minor, 'call')} with {plan.minor_share:.1%} of the time; --all replays all.")
+            Text(
+                f"Left out: {counted(plan.minor, 'call')} with {plan.minor_share:.1%} of the time; --all replays all."
+            )
         )
     measuring.print_notes(measured)
     path = measured[0].path if len(measured) == 1 else measured[0].path.parent

@@ -103,7 +103,13 @@ class Steps:
                 self._end_profile()
                 self.write()
             return
-        self._rows.append({"start_ns": before[0], "duration_ns": now[0] - before[0], **self._used(before[1], now[1])})
+        self._rows.append(
+            {
+                "start_ns": before[0],
+                "duration_ns": now[0] - before[0],
+                **self._used(before[1], now[1]),
+            }
+        )
         self._note_event()
         if len(self._rows) >= self._most():
             self._begin_profile()
@@ -227,7 +233,9 @@ class Steps:
                 "refused": self._refused,
                 "rows": self._rows,
                 "first_step_ns": self._first_ns,
-                "device": f"cuda:{cuda.current_device()}" if cuda and cuda.max_memory_allocated() else "cpu",
+                "device": f"cuda:{cuda.current_device()}"
+                if cuda and cuda.max_memory_allocated()
+                else "cpu",
                 "threads": torch.get_num_threads() if torch is not None else None,
                 "torch": str(torch.__version__) if torch is not None else None,
                 "frameworks": self._frameworks.framework_versions(),
@@ -260,7 +268,9 @@ class Steps:
 
         kind.__init__ = built
         if self._wanted.get("changes"):
-            changes = self._load("_curvescope_program_changes", "collect/startup/program_changes.py")
+            changes = self._load(
+                "_curvescope_program_changes", "collect/startup/program_changes.py"
+            )
             changes.apply(torch, self._wanted["changes"], self._refuse)
         self._follow_calls(torch, trains)
         profiled = sys.modules.get("torch.profiler.profiler")
@@ -272,7 +282,9 @@ class Steps:
                 self.ended(PROFILER)
 
             profiled.profile.step = stepped
-        self._follow_contexts(torch.autograd.profiler, "record_function", lambda context: context.name)
+        self._follow_contexts(
+            torch.autograd.profiler, "record_function", lambda context: context.name
+        )
         self._follow_push_pop(torch.cuda.nvtx, "range_push", "range_pop")
 
     def _refuse(self, why: Any) -> None:
@@ -293,7 +305,9 @@ class Steps:
         def called(module: Any, _: Any) -> None:
             if not trains and not torch.compiler.is_compiling():
                 handle.remove()  # the first module is the model: no other call costs anything from now on
-                module.register_forward_pre_hook(lambda module, _: None if trains else self.ended(CALL, type(module)))
+                module.register_forward_pre_hook(
+                    lambda module, _: None if trains else self.ended(CALL, type(module))
+                )
             elif trains:
                 handle.remove()
 
@@ -320,7 +334,11 @@ class Steps:
                 return getattr(self.__dict__["__wrapped__"], name)
 
             def __get__(self, instance: Any, owner: Any = None) -> Any:
-                return self if instance is None else lambda *args, **named: self(instance, *args, **named)
+                return (
+                    self
+                    if instance is None
+                    else lambda *args, **named: self(instance, *args, **named)
+                )
 
             def __call__(self, *arguments: Any, **named: Any) -> Any:
                 result = self.__wrapped__(*arguments, **named)
@@ -342,7 +360,11 @@ class Steps:
         chosen = self._mark if self._source == JITTED else None
         if chosen is None and seen[function] < _JIT_CALLS:
             return
-        if chosen is None or chosen is function or (seen[function] == most and most > 2 * seen[chosen]):
+        if (
+            chosen is None
+            or chosen is function
+            or (seen[function] == most and most > 2 * seen[chosen])
+        ):
             if chosen is not None and chosen is not function:
                 self._source = None  # another function is called far more often: it is the step
             self.ended(JITTED, function)
@@ -368,7 +390,9 @@ class Steps:
             return RANGE if str(name) == self._wanted["range"] else None
         return STEP_NAME if names_steps or _NAMED.fullmatch(str(name)) else None
 
-    def _follow_contexts(self, module: Any, attribute: str, name_of: Any, names_steps: bool = False) -> None:
+    def _follow_contexts(
+        self, module: Any, attribute: str, name_of: Any, names_steps: bool = False
+    ) -> None:
         """Follow the ranges of a class of contexts; with `names_steps` each is a step, whatever its name."""
         kind, steps, opened = getattr(module, attribute), self, {}
 
@@ -389,7 +413,12 @@ class Steps:
                 steps.ended(found[0], None, found[1] if found[0] is RANGE else None)
             return result
 
-        own = {"__init__": made, "__enter__": entered, "__exit__": left, "__module__": kind.__module__}
+        own = {
+            "__init__": made,
+            "__enter__": entered,
+            "__exit__": left,
+            "__module__": kind.__module__,
+        }
         with suppress(TypeError):  # a class that cannot have others below it
             setattr(module, attribute, type(kind.__name__, (kind,), own))
 
@@ -398,7 +427,9 @@ class Steps:
 
         def pushed(message: Any = "", *arguments: Any, **named: Any) -> Any:
             source = self._range_source(message)
-            opened.__dict__.setdefault("stack", []).append((source, self.snapshot() if source else None))
+            opened.__dict__.setdefault("stack", []).append(
+                (source, self.snapshot() if source else None)
+            )
             return push(message, *arguments, **named)
 
         def popped(*arguments: Any, **named: Any) -> Any:

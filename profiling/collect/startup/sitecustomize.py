@@ -54,7 +54,9 @@ class _Finder:
             sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            with suppress(AttributeError):  # the loader takes no attributes: the module is not followed
+            with suppress(
+                AttributeError
+            ):  # the loader takes no attributes: the module is not followed
                 self._follow_load(spec.loader, loaded)
         return spec
 
@@ -76,12 +78,19 @@ def _torch_loaded(module: Any) -> None:
         return
     with suppress(Exception):  # the program continues
         if module.version.cuda is not None:
-            turns = _load("_curvescope_cupti_turns", os.path.join(os.path.dirname(_HERE), "cupti_turns.py"))
+            turns = _load(
+                "_curvescope_cupti_turns", os.path.join(os.path.dirname(_HERE), "cupti_turns.py")
+            )
             turns.take_turns(module.autograd.profiler)
     with suppress(Exception):  # torch_windows reports its own errors
-        windows, kind = _load("_curvescope_torch_windows", os.path.join(_HERE, "torch_windows.py")), None
+        windows, kind = (
+            _load("_curvescope_torch_windows", os.path.join(_HERE, "torch_windows.py")),
+            None,
+        )
         if windows.runs_on_gpu(module):
-            kind = _load("_curvescope_torch_ranges", os.path.join(_HERE, "torch_ranges.py")).GpuRecorder
+            kind = _load(
+                "_curvescope_torch_ranges", os.path.join(_HERE, "torch_ranges.py")
+            ).GpuRecorder
         windows.start(module, os.environ[_FOLDER_VARIABLE], kind)
 
 

@@ -46,8 +46,13 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
         self._nvtx = self._torch._C._nvtx
         self._optimizing = threading.local()
         self._follow_calls()
-        self._handles.append(register_optimizer_step_pre_hook(self._hook(self._steps, "an optimizer's step")))
-        run, mark = getattr(autograd, _BACKWARD), self._hook(self._differentiated, "a backward pass")
+        self._handles.append(
+            register_optimizer_step_pre_hook(self._hook(self._steps, "an optimizer's step"))
+        )
+        run, mark = (
+            getattr(autograd, _BACKWARD),
+            self._hook(self._differentiated, "a backward pass"),
+        )
 
         def marked(tensors: Any, *arguments: Any, **named: Any) -> Any:
             mark(tensors)

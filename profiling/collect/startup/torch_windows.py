@@ -33,7 +33,9 @@ _GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # drivers of NVIDIA, WSL 2, 
 
 def runs_on_gpu(torch: Any) -> bool:
     """Whether torch's work goes to a GPU."""
-    built_for_gpus = torch.version.cuda is not None or getattr(torch.version, "hip", None) is not None
+    built_for_gpus = (
+        torch.version.cuda is not None or getattr(torch.version, "hip", None) is not None
+    )
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return built_for_gpus and not hidden and any(map(os.path.exists, _GPUS))
 
@@ -82,7 +84,9 @@ class Recorder:
         self._ranges: Any = weakref.WeakSet()  # the leader's open ranges that began in a window
         self._model: Any = None  # the first module that the leader calls
         self._optimizer: Any = None  # the first optimizer that steps; it marks the ends of steps
-        self._is_training = False  # whether the model was called for training since the optimizer's last step
+        self._is_training = (
+            False  # whether the model was called for training since the optimizer's last step
+        )
         self._boundaries: list[tuple[int, str, int | None]] = []
         self._begin_ns = 0
         self._windows = self._events = 0
@@ -118,7 +122,9 @@ class Recorder:
 
         self._handles = [
             modules.register_module_forward_pre_hook(self._hook(self._enter, "a module's call")),
-            modules.register_module_forward_hook(self._hook(self._leave, "a module's call"), always_call=True),
+            modules.register_module_forward_hook(
+                self._hook(self._leave, "a module's call"), always_call=True
+            ),
             register_optimizer_step_post_hook(self._hook(self._stepped, "an optimizer's step")),
         ]
 
@@ -177,17 +183,25 @@ class Recorder:
             if self._handles and self._profile is None and not self._ranges:
                 self._boundaries = []
                 profile = self._begun()
-                self._begin_ns, self._profile, self._has_profiled = time.monotonic_ns(), profile, True
+                self._begin_ns, self._profile, self._has_profiled = (
+                    time.monotonic_ns(),
+                    profile,
+                    True,
+                )
         if is_model:
             self._is_training |= trains
-            self._boundaries.append((time.monotonic_ns(), "training" if trains else "call", self._batch(arguments)))
+            self._boundaries.append(
+                (time.monotonic_ns(), "training" if trains else "call", self._batch(arguments))
+            )
 
     def _leads(self, module: Any) -> bool:
         """Whether this thread is the leader: the first that calls a module, or the next if that one ended."""
         me = threading.current_thread()
         with self._lock:
             if self._leader is not me:
-                if self._leader is not None and (self._profile is not None or self._leader.is_alive()):
+                if self._leader is not None and (
+                    self._profile is not None or self._leader.is_alive()
+                ):
                     if not self._has_followers:
                         self._has_followers = True
                         self._say("recorded on one thread only; other threads called modules too")
@@ -230,7 +244,10 @@ class Recorder:
                 self._cut()
 
     def _is_long(self) -> bool:
-        return self._profile is not None and time.monotonic_ns() - self._begin_ns >= self._least_window_ns
+        return (
+            self._profile is not None
+            and time.monotonic_ns() - self._begin_ns >= self._least_window_ns
+        )
 
     def _batch(self, arguments: Any) -> int | None:
         """Samples in a call of the model: the first extent of the first tensor with two dimensions or more."""
@@ -241,7 +258,10 @@ class Recorder:
         """Paths of the modules in a module, by identity; outside the model they begin with the type of the module."""
         if module not in self._modules:
             root = "" if self._model is None or self._model() is module else type(module).__name__
-            parts = [(".".join(filter(None, (root, path))), part) for path, part in module.named_modules()]
+            parts = [
+                (".".join(filter(None, (root, path))), part)
+                for path, part in module.named_modules()
+            ]
             self._modules[module] = {id(part): path for path, part in parts}
             self._classes.update((path, type(part).__name__) for path, part in parts if path)
         return self._modules[module]
@@ -285,7 +305,10 @@ class Recorder:
     def _window(self) -> dict[str, Any]:
         """What a file has of a window that ends now, but its events."""
         about = {"version": VERSION, "process": os.getpid(), "thread": self._leader_id}
-        times = {"window_ns": (self._begin_ns, time.monotonic_ns()), "clock_offset_ns": _clock_offset_ns()}
+        times = {
+            "window_ns": (self._begin_ns, time.monotonic_ns()),
+            "clock_offset_ns": _clock_offset_ns(),
+        }
         seen = {"boundaries": self._boundaries, "layer_classes": self._classes}
         return {**about, **times, **seen, "cpu_threads": self._torch.get_num_threads()}
 
@@ -293,7 +316,11 @@ class Recorder:
         self._call_profiler(profile.__exit__, None, None, None)
 
     def _columns_of(self, profile: Any) -> Any:
-        return [columns(event) for event in profile.kineto_results.events() if event.device_type().name == "CPU"]
+        return [
+            columns(event)
+            for event in profile.kineto_results.events()
+            if event.device_type().name == "CPU"
+        ]
 
     def _write(self, name: Any, document: Any) -> None:
         path = os.path.join(self._folder, f"{os.getpid()}-{name}.json")
@@ -302,14 +329,18 @@ class Recorder:
                 json.dump(document, file, default=str)
         except OSError:
             with suppress(OSError):
-                os.truncate(path + ".part", 0)  # room on a full disk; who reads the folder counts the file
+                os.truncate(
+                    path + ".part", 0
+                )  # room on a full disk; who reads the folder counts the file
             raise
         os.replace(path + ".part", path)
 
     def end(self) -> None:
         """Write the last window before the process ends."""
         if self._profile is not None and not self._may_end():
-            self.give_up("the last window is lost: it belongs to another thread than the one that ended the process")
+            self.give_up(
+                "the last window is lost: it belongs to another thread than the one that ended the process"
+            )
         self._cut_or_give_up("the last window")
 
     def _cut_or_give_up(self, what: str) -> None:
@@ -419,7 +450,12 @@ def _clock_offset_ns() -> int:
 
 def columns(event: Any) -> tuple[Any, ...]:
     """What a file has of an event."""
-    where = event.name(), event.start_ns(), event.duration_ns(), event.device_resource_id()  # the system's thread id
+    where = (
+        event.name(),
+        event.start_ns(),
+        event.duration_ns(),
+        event.device_resource_id(),
+    )  # the system's thread id
     autograd = event.scope(), event.fwd_thread_id(), event.sequence_nr()
     if hasattr(event, "structured_input_strides"):  # not in old versions of torch
         shapes, strides = event.structured_input_shapes(), event.structured_input_strides()

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 _MODULES = {  # by name, where it is an entry of NETWORKS
     **dict.fromkeys(("alexnet", "overfeat", "vgg_a", "vgg16", "vgg19"), ".plain"),
     **dict.fromkeys(("googlenet", "inception_bn", "inception_v3"), ".inception"),
-    **dict.fromkeys((f"resnet{depth}{suffix}" for depth in (50, 101, 152) for suffix in ("", "_v1.5")), ".resnet"),
+    **dict.fromkeys(
+        (f"resnet{depth}{suffix}" for depth in (50, 101, 152) for suffix in ("", "_v1.5")),
+        ".resnet",
+    ),
     **dict.fromkeys(("bert_base", "bert_base_encoder"), ".bert"),
 }
 
@@ -41,7 +44,9 @@ class Network:
     classes: int | None = 1000  # None where the loss needs no target
     reads_text: ClassVar[bool] = False  # whether a sample is a sequence of tokens
 
-    def sample(self, batch: int, device: str, generator: torch.Generator) -> tuple[tuple[torch.Tensor, ...], Any]:
+    def sample(
+        self, batch: int, device: str, generator: torch.Generator
+    ) -> tuple[tuple[torch.Tensor, ...], Any]:
         """Random inputs, shape (batch, *input_shape), and targets, shape (batch,) or None."""
         import torch
 
@@ -60,7 +65,9 @@ class Network:
 
         if targets is not None:
             return torch.nn.functional.cross_entropy(output, targets)
-        squares = [tensor.square().mean() for tensor in tensors_in(output) if tensor.is_floating_point()]
+        squares = [
+            tensor.square().mean() for tensor in tensors_in(output) if tensor.is_floating_point()
+        ]
         if not squares:
             raise CurvescopeError(
                 f"{self.name} returned no floating-point tensor ({type(output).__name__}), which training needs. "
@@ -134,10 +141,23 @@ def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
     try:
         with prints_to_stderr():
             is_file = module_name.endswith(".py")
-            module = _import_file(Path(module_name).expanduser()) if is_file else importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # any error in the user's module is reported to the user
-        missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
-        where = " It is searched in the working directory and among the installed packages." if missing else ""
+            module = (
+                _import_file(Path(module_name).expanduser())
+                if is_file
+                else importlib.import_module(module_name)
+            )
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # any error in the user's module is reported to the user
+        missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(
+            f"{error.name}."
+        )
+        where = (
+            " It is searched in the working directory and among the installed packages."
+            if missing
+            else ""
+        )
         raise CurvescopeError(
             f"{option} {spec}: importing {module_name} failed with {type(error).__name__}: {error}.{where}"
         ) from error

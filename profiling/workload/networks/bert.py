@@ -35,7 +35,11 @@ def _build(heads: bool) -> torch.nn.Module:
 
         def forward(self, tokens: Tensor) -> Tensor:
             positions = torch.arange(tokens.shape[1], device=tokens.device)
-            summed = self.word(tokens) + self.position(positions) + self.segment(torch.zeros_like(tokens))
+            summed = (
+                self.word(tokens)
+                + self.position(positions)
+                + self.segment(torch.zeros_like(tokens))
+            )
             embedded: Tensor = self.dropout(self.norm(summed))
             return embedded
 
@@ -54,7 +58,9 @@ def _build(heads: bool) -> torch.nn.Module:
             )
             dropout = _DROPOUT if self.training else 0.0
             mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
-            added: Tensor = self.norm(x + self.dropout(self.output(mixed.transpose(1, 2).flatten(2))))
+            added: Tensor = self.norm(
+                x + self.dropout(self.output(mixed.transpose(1, 2).flatten(2)))
+            )
             return added
 
     class Layer(nn.Module):
@@ -69,7 +75,9 @@ def _build(heads: bool) -> torch.nn.Module:
 
         def forward(self, x: Tensor) -> Tensor:
             x = self.attention(x)
-            added: Tensor = self.norm(x + self.dropout(self.output(self.activation(self.intermediate(x)))))
+            added: Tensor = self.norm(
+                x + self.dropout(self.output(self.activation(self.intermediate(x))))
+            )
             return added
 
     class Encoder(nn.Sequential):
@@ -122,7 +130,9 @@ class Bert(Network):
             raise CurvescopeError(f"--input-shape {length}: BERT takes 1 to {_POSITIONS} tokens.")
         return replace(self, input_shape=(length,))
 
-    def sample(self, batch: int, device: str, generator: torch.Generator) -> tuple[tuple[torch.Tensor, ...], Any]:
+    def sample(
+        self, batch: int, device: str, generator: torch.Generator
+    ) -> tuple[tuple[torch.Tensor, ...], Any]:
         """Token ids, shape (batch, sequence); targets: words, shape (batch, sequence), and next, shape (batch,)."""
         import torch
 
@@ -142,14 +152,23 @@ class Bert(Network):
         if not self.heads:
             return super().loss(output, None)
         (words, following), (true_words, true_following) = output, targets
-        lost_words = F.cross_entropy(words.flatten(0, 1), true_words.flatten(), ignore_index=_IGNORED)
+        lost_words = F.cross_entropy(
+            words.flatten(0, 1), true_words.flatten(), ignore_index=_IGNORED
+        )
         return lost_words + F.cross_entropy(following, true_following)
 
 
 _PAPER = "Devlin et al., BERT, arXiv:1810.04805 (2018), BERT-Base uncased"
 
 NETWORKS = {
-    name: Bert(name, f"{_PAPER}, {note}, 128 tokens by default", (128,), partial(_build, heads), None, heads)
+    name: Bert(
+        name,
+        f"{_PAPER}, {note}, 128 tokens by default",
+        (128,),
+        partial(_build, heads),
+        None,
+        heads,
+    )
     for name, heads, note in (
         ("bert_base", True, "with the pre-training heads"),
         ("bert_base_encoder", False, "embeddings, encoder and pooler alone"),

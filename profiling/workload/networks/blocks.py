@@ -26,7 +26,14 @@ class ConvolutionUnit(nn.Sequential):
     """Convolution, batch normalisation (if given an epsilon), ReLU; sizes are a number or (height, width)."""
 
     def __init__(
-        self, channels: int, width: int, size: Any, stride: int = 1, padding: Any = 0, *, epsilon: float | None
+        self,
+        channels: int,
+        width: int,
+        size: Any,
+        stride: int = 1,
+        padding: Any = 0,
+        *,
+        epsilon: float | None,
     ) -> None:
         super().__init__()
         self.conv = nn.Conv2d(channels, width, size, stride, padding, bias=epsilon is None)
@@ -53,7 +60,9 @@ def chain(parts: Parts) -> nn.Sequential:
     return nn.Sequential(OrderedDict(parts))
 
 
-def layers(channels: int, rows: Sequence[tuple[Any, ...]], epsilon: float | None) -> tuple[Parts, int]:
+def layers(
+    channels: int, rows: Sequence[tuple[Any, ...]], epsilon: float | None
+) -> tuple[Parts, int]:
     """Named modules from rows of a table, over `channels` input channels, and the number of output channels.
 
     A row is a name, and the width, size, stride and padding of a convolution unit; or one of the modules above with its

@@ -75,7 +75,9 @@ def _flop_counter() -> Any:
     def batch_norm(x: torch.Tensor, *_: Any) -> tuple[torch.Tensor, ...]:
         return torch.empty_like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
 
-    def batch_norm_backward(_: Any, x: torch.Tensor, weights: torch.Tensor, *__: Any) -> tuple[torch.Tensor, ...]:
+    def batch_norm_backward(
+        _: Any, x: torch.Tensor, weights: torch.Tensor, *__: Any
+    ) -> tuple[torch.Tensor, ...]:
         return torch.empty_like(x), torch.empty_like(weights), torch.empty_like(weights)
 
     aten = torch.ops.aten
@@ -88,7 +90,9 @@ def _flop_counter() -> Any:
     class FlopCounter(TorchDispatchMode):
         flops = 0
 
-        def __torch_dispatch__(self, operator: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, operator: Any, _: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             result = instead.get(operator, operator)(*args, **(kwargs or {}))
             if formula := flop_registry.get(getattr(operator, "_overloadpacket", operator)):
                 self.flops += formula(*args, **(kwargs or {}), out_val=result)
@@ -97,7 +101,9 @@ def _flop_counter() -> Any:
     return FlopCounter()  # type: ignore[no-untyped-call]
 
 
-def build_on_meta(network: Network, batch: int) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], Any]:
+def build_on_meta(
+    network: Network, batch: int
+) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], Any]:
     """The module in training mode, inputs and targets, all with tensors without data."""
     import torch
     from torch.utils._pytree import tree_map_only

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 Block = dict[str, Any]  # branches: rows of `blocks.layers`, or one unit without a name
 
 
-def _v1(one: int, three_reduce: int, three: int, five_reduce: int, five: int, projection: int) -> Block:
+def _v1(
+    one: int, three_reduce: int, three: int, five_reduce: int, five: int, projection: int
+) -> Block:
     return {
         "1x1": (one, 1),
         "3x3": [("reduce", three_reduce, 1), ("3x3", three, 3, 1, 1)],
@@ -23,13 +25,25 @@ def _v1(one: int, three_reduce: int, three: int, five_reduce: int, five: int, pr
     }
 
 
-def _bn(one: int, three_reduce: int, three: int, double_reduce: int, double: int, pool: str, projection: int) -> Block:
+def _bn(
+    one: int,
+    three_reduce: int,
+    three: int,
+    double_reduce: int,
+    double: int,
+    pool: str,
+    projection: int,
+) -> Block:
     """Without a projection there is no 1×1 branch, and the stride is 2."""
     stride = 1 if projection else 2
     block = {
         "1x1": (one, 1),
         "3x3": [("reduce", three_reduce, 1), ("3x3", three, 3, stride, 1)],
-        "double_3x3": [("reduce", double_reduce, 1), ("3x3_1", double, 3, 1, 1), ("3x3_2", double, 3, stride, 1)],
+        "double_3x3": [
+            ("reduce", double_reduce, 1),
+            ("3x3_1", double, 3, 1, 1),
+            ("3x3_2", double, 3, stride, 1),
+        ],
         "pool": [("pool", pool, 3, stride, 1), *([("proj", projection, 1)] if projection else [])],
     }
     return {name: branch for name, branch in block.items() if one or name != "1x1"}
@@ -39,7 +53,10 @@ def _units(*shapes: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     return [(f"unit{number}", *shape) for number, shape in enumerate(shapes, start=1)]
 
 
-_ROW, _COLUMN = ((1, 7), 1, (0, 3)), ((7, 1), 1, (3, 0))  # size, stride, padding, as (height, width)
+_ROW, _COLUMN = (
+    ((1, 7), 1, (0, 3)),
+    ((7, 1), 1, (3, 0)),
+)  # size, stride, padding, as (height, width)
 _MAX = [("pool", "max", 3, 2)]
 
 
@@ -128,7 +145,14 @@ _INCEPTION_V3 = (
     ("mixed_5b", _v3_5(32)),
     ("mixed_5c", _v3_5(64)),
     ("mixed_5d", _v3_5(64)),
-    ("mixed_6a", {"3x3": _units((384, 3, 2)), "double_3x3": _units((64, 1), (96, 3, 1, 1), (96, 3, 2)), "pool": _MAX}),
+    (
+        "mixed_6a",
+        {
+            "3x3": _units((384, 3, 2)),
+            "double_3x3": _units((64, 1), (96, 3, 1, 1), (96, 3, 2)),
+            "pool": _MAX,
+        },
+    ),
     ("mixed_6b", _v3_6(128)),
     ("mixed_6c", _v3_6(160)),
     ("mixed_6d", _v3_6(160)),

@@ -45,7 +45,9 @@ def operations(network: Network) -> Row:
             row["settings"] = at_small["settings"]
         rows.append(row)
     cost = asdict(facts(network))
-    return {name: cost[name] for name in ("parameters", "parameter_tensors", "activation_bytes")} | {"operations": rows}
+    return {
+        name: cost[name] for name in ("parameters", "parameter_tensors", "activation_bytes")
+    } | {"operations": rows}
 
 
 def _linear(network: Network, at_two: int, at_four: int) -> list[int]:
@@ -69,11 +71,17 @@ def _trace(network: Network, batch: int) -> list[Row]:
     model, inputs, targets = build_on_meta(network, batch)
 
     class Recorder(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             result = func(*args, **(kwargs or {}))
             name = func.overloadpacket.__name__
             if name not in _VIEWS:
-                row = {"layer": _deepest(tracker.parents), "op": name, "settings": _settings(name, args)}
+                row = {
+                    "layer": _deepest(tracker.parents),
+                    "op": name,
+                    "settings": _settings(name, args),
+                }
                 rows.append({**row, "inputs": shapes(args), "outputs": shapes(result)})
             return result
 

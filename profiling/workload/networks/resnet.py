@@ -65,11 +65,19 @@ def _build(depth: int, stride_on_3x3: bool) -> torch.nn.Module:
         width = 16 << stage
         for index in range(count):
             # a, b, c, …; in the long stages of deeper networks a, b1, b2, …
-            letter = f"b{index}" if depth > 50 and stage in (3, 4) and index else chr(ord("a") + index)
+            letter = (
+                f"b{index}" if depth > 50 and stage in (3, 4) and index else chr(ord("a") + index)
+            )
             stride = 2 if index == 0 and stage > 2 else 1
-            parts.append((f"res{stage}{letter}", Bottleneck(f"res{stage}{letter}", channels, width, stride)))
+            parts.append(
+                (f"res{stage}{letter}", Bottleneck(f"res{stage}{letter}", channels, width, stride))
+            )
             channels = width * _EXPANSION
-    parts += [("pool5", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten()), ("fc1000", nn.Linear(channels, 1000))]
+    parts += [
+        ("pool5", nn.AdaptiveAvgPool2d(1)),
+        ("flatten", nn.Flatten()),
+        ("fc1000", nn.Linear(channels, 1000)),
+    ]
     return chain(parts)
 
 
@@ -77,7 +85,10 @@ _PAPER = "He et al., Deep Residual Learning for Image Recognition, arXiv:1512.03
 
 NETWORKS = {
     f"resnet{depth}{suffix}": Network(
-        f"resnet{depth}{suffix}", f"{_PAPER}; {note}", (3, 224, 224), partial(_build, depth, stride_on_3x3)
+        f"resnet{depth}{suffix}",
+        f"{_PAPER}; {note}",
+        (3, 224, 224),
+        partial(_build, depth, stride_on_3x3),
     )
     for depth in _STAGES
     for suffix, stride_on_3x3, note in (

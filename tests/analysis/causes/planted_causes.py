@@ -35,21 +35,33 @@ class Plan:
     """What a planted sweep does; functions are of the batch size."""
 
     # Layer conv3 backward, and conv1 forward: name, time in ms, further columns.
-    kernel: object = field(default=lambda b: ("maxwell_scudnn_128x64_relu_small_nn_v1", 3.0 * b, {}))
+    kernel: object = field(
+        default=lambda b: ("maxwell_scudnn_128x64_relu_small_nn_v1", 3.0 * b, {})
+    )
     first: object = field(default=lambda b: ("maxwell_scudnn_128x32_relu_small_nn_v1", 2.0 * b, {}))
     idle_ms: object = field(default=lambda b: 2.0)
-    unseen_ms: object = field(default=lambda b: 0.0)  # of unprofiled steps, beyond that of profiled ones
+    unseen_ms: object = field(
+        default=lambda b: 0.0
+    )  # of unprofiled steps, beyond that of profiled ones
     jitter: float = 0.01  # standard deviation of a kernel's time
-    allocation_ms: object = field(default=lambda b: 0.0)  # cudaMalloc and cudaFree inside a profiled step
+    allocation_ms: object = field(
+        default=lambda b: 0.0
+    )  # cudaMalloc and cudaFree inside a profiled step
     clock_hz: object = None
     slow: object = field(default=lambda b: 1.0)  # factor on every kernel
     peak_memory_bytes: object = None
     host_use: object = None  # by batch size and duration in ns of a timed step: columns of `steps`
     hardware: Hardware = GTX_1080
-    two_paces: bool = False  # whether every other step of the last batch size takes 1.3 times as long
+    two_paces: bool = (
+        False  # whether every other step of the last batch size takes 1.3 times as long
+    )
     optimizer_ms: float = 5.0
-    calls: object = field(default=lambda b: 1)  # equal calls into which the kernel's time is divided
-    beside: int = 0  # of these, the last ones: beside an all-reduce, and at the last batch size twice as long
+    calls: object = field(
+        default=lambda b: 1
+    )  # equal calls into which the kernel's time is divided
+    beside: int = (
+        0  # of these, the last ones: beside an all-reduce, and at the last batch size twice as long
+    )
     graph_batch: object = None  # that the replayed CUDA graph was captured for
     operands: object = None  # of conv3 backward, as are the copies
     copies_ms: object = None
@@ -68,7 +80,13 @@ def _switch(batch):
 
 def _waves(batch):
     # 256 threads and 64 registers: 4 blocks per SM, 80 in a wave. 40, 80, then 164 blocks: 1, 1 and 3 waves.
-    geometry = {"block_x": 256, "block_y": 1, "block_z": 1, "registers_per_thread": 64, "shared_memory_bytes": 16_384}
+    geometry = {
+        "block_x": 256,
+        "block_y": 1,
+        "block_z": 1,
+        "registers_per_thread": 64,
+        "shared_memory_bytes": 16_384,
+    }
     blocks = {4: 40, 8: 80, 16: 164}[batch]
     grid = {"grid_x": blocks, "grid_y": 1, "grid_z": 1}
     return "maxwell_sgemm_128x64_nn", 30.0 * -(-blocks // 80), {**grid, **geometry}
@@ -77,7 +95,11 @@ def _waves(batch):
 def _outgrown(batch):
     # One launch moves 100 kB per sample: 1.6 MB at 16 would fit 2 MiB of L2, so 200 kB: 1.6 MB at 8, 3.2 MB at 16.
     size = 200_000 * batch
-    return "vectorized_elementwise_kernel", (3.0 if batch < _LAST else 6.0) * batch, {"bytes_compulsory": size}
+    return (
+        "vectorized_elementwise_kernel",
+        (3.0 if batch < _LAST else 6.0) * batch,
+        {"bytes_compulsory": size},
+    )
 
 
 def _below_the_ridge(batch):
@@ -91,12 +113,20 @@ def _below_the_ridge(batch):
 def _half_a_core(batch, duration_ns):
     waited_ns = duration_ns // 2 if batch == _LAST else 0
     cpu_ns = duration_ns - waited_ns
-    return {"cpu_time_ns": cpu_ns, "run_queue_wait_ns": waited_ns, "system_time_ns": 0, "page_faults": 100}
+    return {
+        "cpu_time_ns": cpu_ns,
+        "run_queue_wait_ns": waited_ns,
+        "system_time_ns": 0,
+        "page_faults": 100,
+    }
 
 
 def _third_in_the_system(batch, duration_ns):
     last = batch == _LAST
-    faults = {"system_time_ns": duration_ns // 3 if last else 0, "page_faults": 20_000 if last else 100}
+    faults = {
+        "system_time_ns": duration_ns // 3 if last else 0,
+        "page_faults": 20_000 if last else 100,
+    }
     return {"cpu_time_ns": duration_ns, "run_queue_wait_ns": 0, **faults}
 
 
@@ -191,11 +221,18 @@ def planted(cause, seed, jitter=None, rounds=8):
             ("conv1", "forward", *plan.first(batch)),
             *[call] * (plan.calls(batch) - plan.beside),
             *[slow] * plan.beside,
-            *([(*call[:2], "aten::copy_", plan.copies_ms(batch), {"op": "aten::bmm"})] if plan.copies_ms else []),
+            *(
+                [(*call[:2], "aten::copy_", plan.copies_ms(batch), {"op": "aten::bmm"})]
+                if plan.copies_ms
+                else []
+            ),
             (None, "optimizer", "at::native::multi_tensor_apply_kernel<4>", plan.optimizer_ms, {}),
         ]
         noise = np.exp(jitter * random.standard_normal(len(rows)))
-        return [(la, ph, na, t * plan.slow(batch) * n, fu) for (la, ph, na, t, fu), n in zip(rows, noise, strict=True)]
+        return [
+            (la, ph, na, t * plan.slow(batch) * n, fu)
+            for (la, ph, na, t, fu), n in zip(rows, noise, strict=True)
+        ]
 
     for round_ in range(rounds):
         for batch in BATCHES:
@@ -214,7 +251,9 @@ def planted(cause, seed, jitter=None, rounds=8):
                     launches += _allocations(step, row, plan.allocation_ms(batch))
                 else:
                     pace = 1.3 if plan.two_paces and batch == _LAST and index % 2 else 1.0
-                    row["duration_ns"] = round(row["duration_ns"] * pace + plan.unseen_ms(batch) * 1e6)
+                    row["duration_ns"] = round(
+                        row["duration_ns"] * pace + plan.unseen_ms(batch) * 1e6
+                    )
                 if plan.host_use:
                     row.update(plan.host_use(batch, row["duration_ns"]))
                 steps.append(row)
@@ -226,7 +265,9 @@ def planted(cause, seed, jitter=None, rounds=8):
     recorded = Recorded(
         of_steps,
         pd.DataFrame(launches) if launches else None,
-        pd.DataFrame(clocks, columns=["start_ns", "sm_clock_hz", "throttle_reasons"]) if clocks else None,
+        pd.DataFrame(clocks, columns=["start_ns", "sm_clock_hz", "throttle_reasons"])
+        if clocks
+        else None,
         plan.hardware,
         slow_downs=slow_downs(work_of(work), of_steps) if plan.beside else None,
         operands={b: {_CONV3: plan.operands(b)} for b in BATCHES} if plan.operands else {},
@@ -240,7 +281,15 @@ def _all_reduce(beside):
         return []
     end = beside[-1]["start_ns"] + beside[-1]["duration_ns"]
     times = {"start_ns": beside[0]["start_ns"], "duration_ns": end - beside[0]["start_ns"]}
-    return [{**beside[0], **times, "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "layer": None, "phase": None}]
+    return [
+        {
+            **beside[0],
+            **times,
+            "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+            "layer": None,
+            "phase": None,
+        }
+    ]
 
 
 def _allocations(step, row, time_ms):

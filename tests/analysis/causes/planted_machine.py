@@ -63,9 +63,21 @@ CASES = {
 
 def record(case: Planted, path: Path, rounds: int = 10) -> Recording:
     """Run the sweep of a case, with nothing of the tests' own in its process."""
-    words = (case.model, case.mode, case.shape, ",".join(map(str, case.pair)), str(rounds), str(path))
+    words = (
+        case.model,
+        case.mode,
+        case.shape,
+        ",".join(map(str, case.pair)),
+        str(rounds),
+        str(path),
+    )
     done = subprocess.run(
-        [sys.executable, "-c", _RECORD, *words], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, "-c", _RECORD, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return open_recording(path)
@@ -75,7 +87,9 @@ def name_cause(case: Planted, recording: Recording) -> Explanation:
     """The excess between the case's two batch sizes, split."""
     found = explain(recording)
     assert found.terms is not None
-    return split(excess(*case.pair), found.curve, found.terms, found.kernel_times, recorded(recording))
+    return split(
+        excess(*case.pair), found.curve, found.terms, found.kernel_times, recorded(recording)
+    )
 
 
 def keep(recording: Recording, path: Path) -> None:

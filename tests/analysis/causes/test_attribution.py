@@ -6,7 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, TermCause, factors, interventions
+from curvescope.analysis.causes import (
+    NOT_SIGNIFICANT,
+    UNEXPLAINED,
+    TermCause,
+    factors,
+    interventions,
+)
 from curvescope.analysis.causes.attribution import _claims_of_steps
 from curvescope.analysis.causes.totals import totals
 from curvescope.analysis.decompose.functionals import excess, fixed_cost
@@ -26,12 +32,18 @@ PROPORTIONAL = {4: 12.0, 8: 24.0, 16: 48.0}
 
 def totals_of(cause, experiments=(), functional=None, **others):
     """The causes of a planted sweep with experiments, (experiment, times) of each; of two totals the confirmed one."""
-    measured = [o for one, times in experiments for o in outcomes_of(one, rows_of(one, times, noise=0.01), FACTS)]
+    measured = [
+        o
+        for one, times in experiments
+        for o in outcomes_of(one, rows_of(one, times, noise=0.01), FACTS)
+    ]
     explanation = explained(cause, functional, measured=tuple(measured), **others)
     scale = sum(abs(share.value.value) for share in explanation.shares)
     total = math.fsum(cause.amount for cause in explanation.attribution.causes)
     assert total == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-12 * scale)
-    confirmed_last = sorted(explanation.attribution.causes, key=lambda total: total.verdict == Verdict.CONFIRMED)
+    confirmed_last = sorted(
+        explanation.attribution.causes, key=lambda total: total.verdict == Verdict.CONFIRMED
+    )
     return {total.cause: total for total in confirmed_last}
 
 
@@ -44,7 +56,12 @@ def on_conv3(factor, stage=Stage.CONFIRM, **changed):
 
 def on_the_step(factor, functional=None):
     return on_conv3(
-        factor, scope=Scope.STEP, layer=None, phase=None, functional=functional or fixed_cost(4, 8), batches=(4, 8)
+        factor,
+        scope=Scope.STEP,
+        layer=None,
+        phase=None,
+        functional=functional or fixed_cost(4, 8),
+        batches=(4, 8),
     )
 
 
@@ -69,7 +86,10 @@ def test_a_cause_without_evidence_is_confirmed_by_its_experiment():
     # 96 - 2 * 24 = 48, all of it taken away
     assert slow.amount == pytest.approx(48, rel=0.05)
     evidence = slow.terms[0].claim.evidence[0]
-    assert (evidence.before, evidence.after) == (pytest.approx(48, rel=0.1), pytest.approx(0, abs=2))
+    assert (evidence.before, evidence.after) == (
+        pytest.approx(48, rel=0.1),
+        pytest.approx(0, abs=2),
+    )
     assert abs(causes.get(UNEXPLAINED, slow).amount) < 50
 
 
@@ -117,7 +137,8 @@ def test_splitting_takes_what_a_more_telling_experiment_leaves():
 
 
 @pytest.mark.parametrize(
-    ("planted_cause", "owner"), [("algorithm switch", "algorithm switch"), ("unexplained", "slow library call")]
+    ("planted_cause", "owner"),
+    [("algorithm switch", "algorithm switch"), ("unexplained", "slow library call")],
 )
 def test_a_library_at_all_sizes_tests_the_switch_where_kernels_differ(planted_cause, owner):
     """As it is 14 ms per sample from 16 on, and 3 before; through another library 3 at all."""
@@ -133,14 +154,21 @@ def test_a_switch_is_confirmed_where_pieces_of_the_size_before_it_are_faster():
     assert switch.terms[0].claim.detail.startswith("from winogradForwardData4x4")
     # A larger algorithm that is the faster one bends the curve down, and pieces only make the larger batch slower.
     slower = {None: {8: 48.0, 16: 56.0}, "before_switch": {8: 48.0, 16: 96.0}}
-    faster_after = Plan(kernel=lambda b: ("small", 6.0 * b, {}) if b < 16 else ("large", 3.5 * b, {}))
+    faster_after = Plan(
+        kernel=lambda b: ("small", 6.0 * b, {}) if b < 16 else ("large", 3.5 * b, {})
+    )
     total = totals_of(faster_after, [(on_conv3("before_switch"), slower)])["algorithm switch"]
     assert (total.verdict, total.reason) == (Verdict.UNDECIDED, LEVELLED)
 
 
 def faulty(_, duration_ns):
     """The same 20,000 page faults at every batch size, which take 40 ms in the system."""
-    return {"cpu_time_ns": duration_ns, "run_queue_wait_ns": 0, "system_time_ns": 40_000_000, "page_faults": 20_000}
+    return {
+        "cpu_time_ns": duration_ns,
+        "run_queue_wait_ns": 0,
+        "system_time_ns": 40_000_000,
+        "page_faults": 20_000,
+    }
 
 
 FAULTY = Plan(kernel=lambda b: ("mkl_sgemm", 80.0, {}), host_use=faulty, hardware=CPU)
@@ -155,10 +183,17 @@ def test_page_faults_that_do_not_grow_are_a_share_of_the_fixed_cost():
 
 def test_counted_page_faults_are_of_the_terms_that_cause_them():
     """Three quarters of those inside operators are of conv1; a tenth of the step's is outside all operators."""
-    of_terms = {Key("conv1", "forward", KERNELS): 13_500.0, Key("conv3", "backward", KERNELS): 4_500.0}
-    plan = replace(FAULTY, kernel=lambda b: ("mkl_sgemm", 80.0, {}), first=lambda b: ("mkl_sgemm", 40.0, {}))
+    of_terms = {
+        Key("conv1", "forward", KERNELS): 13_500.0,
+        Key("conv3", "backward", KERNELS): 4_500.0,
+    }
+    plan = replace(
+        FAULTY, kernel=lambda b: ("mkl_sgemm", 80.0, {}), first=lambda b: ("mkl_sgemm", 40.0, {})
+    )
     shared = totals_of(plan, functional=fixed_cost(4, 8))["page faults"]
-    counted = totals_of(plan, functional=fixed_cost(4, 8), term_faults=dict.fromkeys((4, 8), of_terms))["page faults"]
+    counted = totals_of(
+        plan, functional=fixed_cost(4, 8), term_faults=dict.fromkeys((4, 8), of_terms)
+    )["page faults"]
     first, then = sorted(counted.terms, key=lambda term: -term.amount)
     assert (first.label, then.label) == ("conv1 forward", "conv3 backward")
     assert first.amount == pytest.approx(40 * 0.675, rel=0.1)
@@ -170,9 +205,17 @@ def test_counted_page_faults_are_of_the_terms_that_cause_them():
 
 def test_page_faults_that_were_counted_at_the_larger_size_only_are_none_at_the_other():
     def few_at_first(batch, duration_ns):
-        return faulty(batch, duration_ns) if batch == 16 else faulty(batch, duration_ns) | {"page_faults": 100}
+        return (
+            faulty(batch, duration_ns)
+            if batch == 16
+            else faulty(batch, duration_ns) | {"page_faults": 100}
+        )
 
-    plan = replace(FAULTY, kernel=lambda b: ("mkl_sgemm", 5.0 * b + 40.0 * (b == 16), {}), host_use=few_at_first)
+    plan = replace(
+        FAULTY,
+        kernel=lambda b: ("mkl_sgemm", 5.0 * b + 40.0 * (b == 16), {}),
+        host_use=few_at_first,
+    )
     of_terms = {16: {Key("conv3", "backward", KERNELS): 20_000.0}}
     assert totals_of(plan, term_faults=of_terms)["page faults"].amount == pytest.approx(40, rel=0.1)
 
@@ -185,17 +228,23 @@ ALONE = (
 STEP = (on_the_step("kept_memory"), {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 25.0, 8: 33.0}})
 
 
-@pytest.mark.parametrize(("made", "too_few"), [(ALONE, 0), (STEP, 90)], ids=["alone", "on the step"])
+@pytest.mark.parametrize(
+    ("made", "too_few"), [(ALONE, 0), (STEP, 90)], ids=["alone", "on the step"]
+)
 def test_steps_that_count_too_few_page_faults_have_another_cause(made, too_few):
     """A factor may look good by luck, also where steps count 20,000 faults; fewer than a hundred cost no 70 ms."""
-    few = replace(FAULTY, host_use=lambda _, duration_ns: {**faulty(_, duration_ns), "page_faults": too_few})
+    few = replace(
+        FAULTY, host_use=lambda _, duration_ns: {**faulty(_, duration_ns), "page_faults": too_few}
+    )
     assert totals_of(FAULTY, [made], fixed_cost(4, 8))["page faults"].verdict == Verdict.CONFIRMED
     assert "page faults" not in totals_of(few, [made], fixed_cost(4, 8))
 
 
 def test_weights_make_a_fixed_cost_and_no_excess():
     excess_goes = {None: SLOW_FROM_16, "warm_caches": PROPORTIONAL}
-    assert "weights read every step" not in totals_of("unexplained", [(on_conv3("warm_caches"), excess_goes)])
+    assert "weights read every step" not in totals_of(
+        "unexplained", [(on_conv3("warm_caches"), excess_goes)]
+    )
 
 
 def test_a_cause_confirmed_alone_and_on_the_step_takes_its_amount_once():
@@ -213,14 +262,25 @@ def test_a_cause_that_some_terms_confirm_and_others_do_not_has_twototals():
     assert (rest.amount, rest.verdict, rest.reason) == (30, Verdict.UNTESTED, "the time was up")
     undecided = TermCause("fc7", 1.0, None, (), Verdict.UNDECIDED, "the interval is too wide")
     _, rest = totals("weights read every step", [*terms, fc6, undecided], None, None)
-    assert (rest.amount, rest.verdict, rest.reason) == (31, Verdict.UNDECIDED, "the interval is too wide")
-    assert [one.verdict for one in totals("weights read every step", [fc6], None, None)] == [Verdict.CONFIRMED]
+    assert (rest.amount, rest.verdict, rest.reason) == (
+        31,
+        Verdict.UNDECIDED,
+        "the interval is too wide",
+    )
+    assert [one.verdict for one in totals("weights read every step", [fc6], None, None)] == [
+        Verdict.CONFIRMED
+    ]
 
 
 def half_a_core(_, duration_ns):
     """A neighbour that has half of every core at every batch size."""
     half_ns = duration_ns // 2
-    return {"cpu_time_ns": half_ns, "run_queue_wait_ns": half_ns, "system_time_ns": 0, "page_faults": 100}
+    return {
+        "cpu_time_ns": half_ns,
+        "run_queue_wait_ns": half_ns,
+        "system_time_ns": 0,
+        "page_faults": 100,
+    }
 
 
 SHARED = Plan(kernel=lambda b: ("mkl_sgemm", 80.0, {}), host_use=half_a_core, hardware=CPU)
@@ -229,7 +289,9 @@ SHARED = Plan(kernel=lambda b: ("mkl_sgemm", 80.0, {}), host_use=half_a_core, ha
 def test_contention_is_what_a_raised_priority_takes_away():
     one = on_conv3("priority", scope=Scope.STEP, layer=None, phase=None)
     as_it_is, raised = {8: 31.0, 16: 110.0}, {8: 31.0, 16: 57.0}
-    of_step = totals_of("CPU contention", [(one, {None: as_it_is, "priority": raised})])["CPU contention"]
+    of_step = totals_of("CPU contention", [(one, {None: as_it_is, "priority": raised})])[
+        "CPU contention"
+    ]
     assert of_step.verdict == Verdict.CONFIRMED
     assert of_step.measured.value == pytest.approx(53, abs=4)
     same = totals_of("CPU contention", [(one, {None: as_it_is, "priority": as_it_is})])
@@ -244,7 +306,9 @@ def test_what_makes_every_batch_size_faster_alike_is_no_cause_of_the_fixed_cost(
 
 
 def test_a_narrow_measurement_alone_ends_what_was_not_significant():
-    unclear = {term.label: term.amount for term in totals_of("not significant")[NOT_SIGNIFICANT].terms}
+    unclear = {
+        term.label: term.amount for term in totals_of("not significant")[NOT_SIGNIFICANT].terms
+    }
     one = replace(on_conv3("onednn", Stage.ALONE), factors=())
     times = {None: {8: 24.0, 16: 48.0 + unclear["conv3 backward"]}}
     after = totals_of("not significant", [(one, times)])
@@ -253,7 +317,12 @@ def test_a_narrow_measurement_alone_ends_what_was_not_significant():
 
 def test_a_claim_beyond_the_anomaly_counts_as_all_of_it():
     """Terms claim 80 ms of page faults and 15 of contention, of a fixed cost of 50 ms: others take 45 ms off it."""
-    amounts = {"page faults": 80.0, "CPU contention": 15.0, "launch- or host-bound": 90.0, "optimizer work": -3.0}
+    amounts = {
+        "page faults": 80.0,
+        "CPU contention": 15.0,
+        "launch- or host-bound": 90.0,
+        "optimizer work": -3.0,
+    }
     term = SimpleNamespace(claimed=lambda cause: amounts.get(cause, 0.0))
     _, claims = _claims_of_steps([term], 50.0, [])
     assert (claims["kept_memory"], claims["priority"]) == (50.0, 15.0)

@@ -58,7 +58,9 @@ def test_amounts_add_up_to_the_anomaly_and_to_every_term(cause, functional):
     explanation = explained(cause, functional)
     causes = explanation.attribution.causes
     scale = sum(abs(p.value.value) for p in explanation.shares)
-    assert math.fsum(c.amount for c in causes) == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-12 * scale)
+    assert math.fsum(c.amount for c in causes) == pytest.approx(
+        explanation.value.value, rel=1e-9, abs=1e-12 * scale
+    )
     by_term = {}
     for total in causes:
         for term in total.terms:
@@ -71,14 +73,20 @@ def test_amounts_add_up_to_the_anomaly_and_to_every_term(cause, functional):
 
 def names_of_input_copies():
     """The names in every profile of torch's that is kept here."""
-    texts = (gzip.decompress(path.read_bytes()).decode() for path in sorted(PROFILES.glob("*.json.gz")))
-    return sorted({name for text in texts for name in re.findall(r'"name": ?"(Memcpy HtoD[^"]*)"', text)})
+    texts = (
+        gzip.decompress(path.read_bytes()).decode() for path in sorted(PROFILES.glob("*.json.gz"))
+    )
+    return sorted(
+        {name for text in texts for name in re.findall(r'"name": ?"(Memcpy HtoD[^"]*)"', text)}
+    )
 
 
 @pytest.mark.parametrize("name", ["Memcpy HtoD", *names_of_input_copies()])
 def test_copies_of_the_input_are_known_by_the_beginnings_of_their_names(name):
     """Of conv3's 96 ms at 16 twice those at 8 are 48; the names are those of NVIDIA's and AMD's profilers."""
-    verdict = explained(Plan(kernel=lambda b: (name, (3.0 if b < 16 else 6.0) * b, {}))).attribution.verdict
+    verdict = explained(
+        Plan(kernel=lambda b: (name, (3.0 if b < 16 else 6.0) * b, {}))
+    ).attribution.verdict
     assert verdict.cause == "launch- or host-bound"
     assert verdict.amount == pytest.approx(48, rel=0.1)
     evidence = [evidence for term in verdict.terms for evidence in term.claim.evidence]
@@ -95,11 +103,15 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize(("call", "kind"), [(call, kind) for kind, of in CALLS.items() for call in of.split()])
+@pytest.mark.parametrize(
+    ("call", "kind"), [(call, kind) for kind, of in CALLS.items() for call in of.split()]
+)
 def test_calls_that_allocate_are_known_with_those_of_growing_segments_and_of_pools(call, kind):
     steps = pd.DataFrame({"start_ns": [0], "duration_ns": [10**6]})
     calls = pd.DataFrame({"name": [call], "start_ns": [10], "duration_ns": [2000]})
-    found = {one: counted.time_ms for one, counted in _host_calls(steps, calls).items() if counted.calls}
+    found = {
+        one: counted.time_ms for one, counted in _host_calls(steps, calls).items() if counted.calls
+    }
     assert found == ({kind: 0.002} if kind else {})
 
 
@@ -110,11 +122,17 @@ def test_a_batch_size_that_runs_another_kernel_from_some_round_on_is_named(tmp_p
     def change(steps, kernels):
         rounds = kernels["step"].map(steps.set_index("step")["round"])
         batches = kernels["step"].map(steps.set_index("step")["batch"])
-        kernels.loc[(rounds >= first) & (batches == 16) & (kernels["layer"] == "conv3"), "name"] = "implicit_gemm"
+        kernels.loc[(rounds >= first) & (batches == 16) & (kernels["layer"] == "conv3"), "name"] = (
+            "implicit_gemm"
+        )
 
     assert not explain_recording(open_recording(write_planted(tmp_path / "same"))).notes
-    (note,) = explain_recording(open_recording(write_planted(tmp_path / "changed", change=change))).notes
-    assert note.startswith(f"Batch 16: from round {first + 1} on implicit_gemm runs in place of dgrad_engine<")
+    (note,) = explain_recording(
+        open_recording(write_planted(tmp_path / "changed", change=change))
+    ).notes
+    assert note.startswith(
+        f"Batch 16: from round {first + 1} on implicit_gemm runs in place of dgrad_engine<"
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +143,11 @@ def test_a_batch_size_that_runs_another_kernel_from_some_round_on_is_named(tmp_p
         # Four calls of 48 ms at 16, one of 24 ms at 8: three of the four are beyond.
         ("more calls", 144, {"calls of": (1, 4), "time of calls beyond the fewest": (0, 144)}),
         # Batch 16 replays the graph of 32, 96 ms; the line from 24 ms at 8 to 96 ms at 32 has 48 ms at 16.
-        ("graph padding", 48, {"batch size that the": (8, 32), "share of it": (0, 0.5), "time on the line": (24, 48)}),
+        (
+            "graph padding",
+            48,
+            {"batch size that the": (8, 32), "share of it": (0, 0.5), "time on the line": (24, 48)},
+        ),
         # 1 and 3 waves of 30 ms: 90 - 2 * 30
         ("wave and tile quantisation", 30, {"waves of": (1.0, 2.05)}),
     ],
@@ -147,14 +169,34 @@ def test_equal_kernels_in_equal_grids_replay_one_graph(call):
         row
         for batch, graph in ((6, 8), (8, 8), (12, 16), (16, 16))
         for row in (
-            {"batch": batch, "step": batch, "name": "gemm", "grid_x": graph, "exclusive_ms": 9.0, "calls": 2},
-            {"batch": batch, "step": batch, "name": "sample", "grid_x": batch, "exclusive_ms": 1.0, "calls": 1},
+            {
+                "batch": batch,
+                "step": batch,
+                "name": "gemm",
+                "grid_x": graph,
+                "exclusive_ms": 9.0,
+                "calls": 2,
+            },
+            {
+                "batch": batch,
+                "step": batch,
+                "name": "sample",
+                "grid_x": batch,
+                "exclusive_ms": 1.0,
+                "calls": 1,
+            },
         )
     ]
-    times = pd.DataFrame(rows).assign(**dict.fromkeys(("grid_y", "grid_z", "block_x", "block_y", "block_z"), 1))
+    times = pd.DataFrame(rows).assign(
+        **dict.fromkeys(("grid_y", "grid_z", "block_x", "block_y", "block_z"), 1)
+    )
     found = graph_batches(times, pd.DataFrame({"batch": [6]}), pd.DataFrame({"name": [call]}))
     sizes = {6: 8, 8: 8, 12: 16, 16: 16}
-    assert found == ({} if call == "cudaLaunchKernel" else {batch: (size, False) for batch, size in sizes.items()})
+    assert found == (
+        {}
+        if call == "cudaLaunchKernel"
+        else {batch: (size, False) for batch, size in sizes.items()}
+    )
 
 
 def test_the_slow_down_beside_communication_is_shared_between_the_kernels_and_the_communication():
@@ -162,7 +204,10 @@ def test_the_slow_down_beside_communication_is_shared_between_the_kernels_and_th
     (beside,) = [c for c in causes if c.cause == "kernels beside communication"]
     # At 16 four calls of 6 ms take 12 ms each: 24 ms, half of them in the time of the all-reduce beside them.
     amounts = {term.label: term.amount for term in beside.terms}
-    assert amounts == {"conv3 backward": pytest.approx(12, rel=0.1), "communication": pytest.approx(12, rel=0.1)}
+    assert amounts == {
+        "conv3 backward": pytest.approx(12, rel=0.1),
+        "communication": pytest.approx(12, rel=0.1),
+    }
 
 
 def test_a_persistent_kernel_claims_no_waves():
@@ -170,7 +215,9 @@ def test_a_persistent_kernel_claims_no_waves():
     name, _, geometry = PLANS["wave and tile quantisation"].kernel(8)
     sm_count = diagnosed("wave and tile quantisation")[1].hardware.sm_count
     for blocks, claims in ((2 * sm_count, False), (2 * sm_count - 1, True)):
-        plan = Plan(kernel=lambda b, n=blocks: (name, 30.0 if b < 16 else 38.0, {**geometry, "grid_x": n}))
+        plan = Plan(
+            kernel=lambda b, n=blocks: (name, 30.0 if b < 16 else 38.0, {**geometry, "grid_x": n})
+        )
         assert any("wave" in cause.cause for cause in explained(plan).attribution.causes) == claims
 
 
@@ -202,17 +249,24 @@ def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
     """
     names = ("kineto_resnet50_w0_a.pt.trace.json.gz", "josiahdavis_lm_net_17ed.sql.gz")
     files = [str(PROFILES / name) for name in names]
-    assert main(["import", "--as", "sweep", *files, "--batch", "32,64", "-o", str(tmp_path / "run")]) == 0
+    assert (
+        main(["import", "--as", "sweep", *files, "--batch", "32,64", "-o", str(tmp_path / "run")])
+        == 0
+    )
     recording = open_recording(tmp_path / "run")
     found = explain_recording(recording)
-    split = explain(excess(32, 64), found.curve, found.terms, found.kernel_times, recorded(recording))
+    split = explain(
+        excess(32, 64), found.curve, found.terms, found.kernel_times, recorded(recording)
+    )
     causes = {c.cause: c.amount for c in split.attribution.causes}
     assert math.fsum(causes.values()) == pytest.approx(split.value.value, rel=1e-9)
     assert {"launch- or host-bound", "algorithm switch", UNEXPLAINED} <= set(causes)
     assert "profiling overhead" not in causes
 
 
-@pytest.mark.parametrize(("cache_bytes", "possible"), [(2 << 20, True), (8 << 40, False), (None, True)])
+@pytest.mark.parametrize(
+    ("cache_bytes", "possible"), [(2 << 20, True), (8 << 40, False), (None, True)]
+)
 def test_no_cache_is_outgrown_by_steps_that_fit_it(cache_bytes, possible):
     explanation = explained("cache capacity")
     case = next(one.case for one in explanation.weighed if "cache capacity" in one.claims)
@@ -223,7 +277,10 @@ def test_no_cache_is_outgrown_by_steps_that_fit_it(cache_bytes, possible):
 @pytest.mark.parametrize(
     ("times_ms", "switched"),
     [
-        ({8: {"a": 2.0, "b": 1.0}, 16: {"a": 4.0, "b": 9.0}}, False),  # one of the two just takes longer
+        (
+            {8: {"a": 2.0, "b": 1.0}, 16: {"a": 4.0, "b": 9.0}},
+            False,
+        ),  # one of the two just takes longer
         ({8: {"a": 2.0, "b": 1.0}, 16: {"a": 4.0, "c": 9.0}}, True),
         ({8: {"a": 2.0, "b": 1.0}, 16: {"b": 9.0}}, True),
     ],
@@ -231,12 +288,19 @@ def test_no_cache_is_outgrown_by_steps_that_fit_it(cache_bytes, possible):
 def test_a_switch_is_a_kernel_that_runs_on_one_side_only(times_ms, switched):
     case = next(one.case for one in explained("cache capacity").weighed if one.case.uses)
     use = case.uses[0]
-    uses = [replace(use, batch=b, name=name, time_ms=ms) for b, of in times_ms.items() for name, ms in of.items()]
+    uses = [
+        replace(use, batch=b, name=name, time_ms=ms)
+        for b, of in times_ms.items()
+        for name, ms in of.items()
+    ]
     assert replace(case, uses=tuple(uses), before=8, after=16).switched == switched
 
 
 def test_a_layer_that_only_copies_has_no_operand_that_it_copies_before_it():
-    copies = Plan(kernel=lambda b: ("aten::copy_", (3.0 if b < 16 else 6.0) * b, {"op": "aten::copy_"}), hardware=CPU)
+    copies = Plan(
+        kernel=lambda b: ("aten::copy_", (3.0 if b < 16 else 6.0) * b, {"op": "aten::copy_"}),
+        hardware=CPU,
+    )
     assert explained(copies).attribution.verdict.cause == UNEXPLAINED
     in_a_product = replace(copies, kernel=lambda b: (*copies.kernel(b)[:2], {"op": "aten::bmm"}))
     assert explained(in_a_product).attribution.verdict.cause == "copies of operands"
@@ -272,12 +336,18 @@ def test_threads_begin_only_where_about_one_worked_and_not_where_one_waits():
     assert explained(replace(use(1), hardware=alone)).attribution.verdict.cause == UNEXPLAINED
 
 
-@pytest.mark.parametrize(("precision", "ridge"), [("fp32", 15.7e12 / 900e9), ("fp16", 125.3e12 / 900e9)])
+@pytest.mark.parametrize(
+    ("precision", "ridge"), [("fp32", 15.7e12 / 900e9), ("fp16", 125.3e12 / 900e9)]
+)
 def test_the_ridge_is_that_of_the_recordings_precision(precision, ridge):
     """55 FLOP/B fall to 6.9: past a V100's ridge of 17 in fp32, below its 139 in fp16 at both sizes."""
-    v100 = hardware_of({"device": {"name": "Tesla V100-SXM2-16GB", "kind": "cuda"}, "precision": precision})
+    v100 = hardware_of(
+        {"device": {"name": "Tesla V100-SXM2-16GB", "kind": "cuda"}, "precision": precision}
+    )
     assert v100.roof("compute").per_s / v100.roof("DRAM").per_s == pytest.approx(ridge, rel=0.01)
-    claims = {cause for term in explained("roof change", hardware=v100).weighed for cause in term.claims}
+    claims = {
+        cause for term in explained("roof change", hardware=v100).weighed for cause in term.claims
+    }
     assert ("roof change" in claims) == (precision == "fp32")
 
 
@@ -320,8 +390,12 @@ def cycles(hertz):
 
     def counted(samples):
         def change(kernels, recorded):
-            amount = (kernels["duration_ns"] / 1e9 * kernels["batch"].map(hertz)).round().astype("Int64")
-            return kernels.assign(sm_cycles=amount), recorded if samples else replace(recorded, clocks=None)
+            amount = (
+                (kernels["duration_ns"] / 1e9 * kernels["batch"].map(hertz)).round().astype("Int64")
+            )
+            return kernels.assign(sm_cycles=amount), recorded if samples else replace(
+                recorded, clocks=None
+            )
 
         return change
 
@@ -332,11 +406,21 @@ def test_cycles_stand_in_for_missing_samples_of_the_clock():
     fallen = cycles({4: 1.7e9, 8: 1.7e9, 16: 1.2e9})(samples=False)
     claim = claim_of(throttling, "throttling", fallen)
     (evidence,) = claim.evidence
-    assert (evidence.table, round(evidence.before), round(evidence.after)) == ("kernels.sm_cycles", 1700, 1200)
+    assert (evidence.table, round(evidence.before), round(evidence.after)) == (
+        "kernels.sm_cycles",
+        1700,
+        1200,
+    )
     assert claim_of(throttling, "throttling", lambda k, r: (k, replace(r, clocks=None))) is None
 
 
 def test_a_term_whose_own_clock_did_not_fall_is_not_throttled():
     """The step's samples fell to 1.2 GHz; the term's cycles take as long as before."""
-    assert claim_of(throttling, "throttling", lambda kernels, recorded: (kernels, recorded)) is not None
-    assert claim_of(throttling, "throttling", cycles(dict.fromkeys((4, 8, 16), 1.7e9))(samples=True)) is None
+    assert (
+        claim_of(throttling, "throttling", lambda kernels, recorded: (kernels, recorded))
+        is not None
+    )
+    assert (
+        claim_of(throttling, "throttling", cycles(dict.fromkeys((4, 8, 16), 1.7e9))(samples=True))
+        is None
+    )

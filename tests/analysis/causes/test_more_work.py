@@ -16,11 +16,25 @@ def more(functional, *uses):
     """The part of the functional in ms that is more work, all of it, and the share of the time whose work is known."""
     share = Share(Key("a", "forward", "kernels"), Estimate(0.0, 0.0, 0.0, 1.0))
     rows = [
-        Use(batch=b, op=op, name=name, time_ms=ms, share=ms, calls=1, flops=flops, bytes_compulsory=size)
+        Use(
+            batch=b,
+            op=op,
+            name=name,
+            time_ms=ms,
+            share=ms,
+            calls=1,
+            flops=flops,
+            bytes_compulsory=size,
+        )
         for op, name, times in uses
         for b, (ms, flops, size) in times.items()
     ]
-    what = {"functional": functional, "before": functional.at, "after": functional.last, "share": share}
+    what = {
+        "functional": functional,
+        "before": functional.at,
+        "after": functional.last,
+        "share": share,
+    }
     case = Case(**what, uses=tuple(rows), facts={}, hardware=Hardware(None, None))
     times = {b: case.time_ms(b) for b in functional.conditions}
     whole = sum(case.coefficient(b) * times[b] for b in times)
@@ -45,7 +59,9 @@ PROPORTIONAL, SQUARE = {4: 4, 8: 8, 16: 16}, {4: 16, 8: 64, 16: 256}
         ({4: 16, 8: 16, 16: 16}, {4: 3.0, 8: 3.0, 16: 3.0}, 1.0),  # padded to 16
     ],
 )
-def test_work_at_a_constant_rate_is_all_work_and_proportional_work_none(functional, flops, ms, part):
+def test_work_at_a_constant_rate_is_all_work_and_proportional_work_none(
+    functional, flops, ms, part
+):
     work, whole, known = more(functional, product(flops, ms))
     assert work == pytest.approx(part * whole, abs=1e-12)
     assert known == 1.0
@@ -72,7 +88,10 @@ def test_another_algorithm_of_an_operator_and_other_products_of_the_same_work_ar
         ("aten::conv2d", "gemm", {16: (4.0, 16, None)}),
     ]
     assert more(excess(8, 16), *switched)[0] == pytest.approx(0.0)
-    unlike = [product({8: 8}, {8: 2.0}, "aten::conv2d"), product({16: 16}, {16: 7.0}, "aten::matmul")]
+    unlike = [
+        product({8: 8}, {8: 2.0}, "aten::conv2d"),
+        product({16: 16}, {16: 7.0}, "aten::matmul"),
+    ]
     assert more(excess(8, 16), *unlike)[0] == pytest.approx(0.0)
 
 

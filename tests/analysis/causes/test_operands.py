@@ -12,7 +12,9 @@ from curvescope.profiling.recording.operators import TensorArgument, encode_argu
 def row(op, shapes, duration_ns, operands=None, dtype="float", layer="fc", **numbers):
     arguments = encode_arguments([TensorArgument(shape, dtype) for shape in shapes])
     text = None if operands is None else encode_numbers(CallNumbers(operands, **numbers))
-    return dict(zip(OPERAND_COLUMNS, (8, layer, "forward", op, arguments, duration_ns, text), strict=True))
+    return dict(
+        zip(OPERAND_COLUMNS, (8, layer, "forward", op, arguments, duration_ns, text), strict=True)
+    )
 
 
 def operands_of(*rows, names=None):
@@ -32,12 +34,18 @@ def test_shares_are_means_by_time():
     )[FC]
     # (0.5 * 300 + 0.9 * 100 + 0 * 600) / 1000
     assert (round(found.denormals, 9), found.distinct) == (0.24, 0.25)
-    assert operands_of(row("aten::add", [(8, 8)], 10))[FC] == TermOperands({"aten::add": frozenset({"float32"})})
+    assert operands_of(row("aten::add", [(8, 8)], 10))[FC] == TermOperands(
+        {"aten::add": frozenset({"float32"})}
+    )
 
 
 def test_weights_are_the_parameters_that_products_multiply_by():
     def numbers(name):
-        return {0: Numbers(32, "float"), 1: Numbers(64, "float", parameter=name), 2: Numbers(8, "float", parameter="b")}
+        return {
+            0: Numbers(32, "float"),
+            1: Numbers(64, "float", parameter=name),
+            2: Numbers(8, "float", parameter="b"),
+        }
 
     found = operands_of(
         row("aten::linear", [(4, 8), (8, 8), (8,)], 100, numbers("small.weight")),

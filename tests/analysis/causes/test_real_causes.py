@@ -47,14 +47,18 @@ def test_causes_account_for_all_that_a_network_does(network):
     recording = open_recording(NETWORKS / network)
     found = diagnose(recording)
     for functional in (excess(1, 2), excess(2, 4), curvature(1, 2, 4)):
-        split = explain(functional, found.curve, found.terms, found.kernel_times, recorded(recording))
+        split = explain(
+            functional, found.curve, found.terms, found.kernel_times, recorded(recording)
+        )
         check_amounts_add_up(split)
         shares = [cause.amount / split.value.value for cause in split.attribution.causes]
         assert math.fsum(shares) == pytest.approx(1, abs=1e-9)
         assert {cause.cause for cause in split.attribution.causes} <= set(CAUSES)
         # Of every layer, of idle and of the profiling overhead each has its causes, and they make up its part.
         for part in split.shares:
-            claimed = [t.amount for c in split.attribution.causes for t in c.terms if t.label == part.label]
+            claimed = [
+                t.amount for c in split.attribution.causes for t in c.terms if t.label == part.label
+            ]
             assert math.fsum(claimed) == pytest.approx(part.value.value, rel=1e-9, abs=1e-9)
 
 
@@ -62,7 +66,9 @@ def evidence(name, term, live=None):
     recording = live or open_recording(KEPT / name)
     case = CASES[name]
     named = [
-        what for cause, label, what in claims_of(name_cause(case, recording)) if (cause, label) == (case.cause, term)
+        what
+        for cause, label, what in claims_of(name_cause(case, recording))
+        if (cause, label) == (case.cause, term)
     ]
     assert named, f"{case.cause} is not claimed of {term}"
     return named[0]
@@ -71,11 +77,31 @@ def evidence(name, term, live=None):
 @pytest.mark.parametrize(
     ("name", "term", "what", "holds"),
     [
-        ("OutgrowsTheCache", "scale forward", "bytes of one launch of aten::mul", lambda *b: b == (18 << 20, 36 << 20)),
+        (
+            "OutgrowsTheCache",
+            "scale forward",
+            "bytes of one launch of aten::mul",
+            lambda *b: b == (18 << 20, 36 << 20),
+        ),
         ("OutgrowsTheCache", "scale forward", "the cache", lambda before, _: before == 32 << 20),
-        ("OutgrowsTheCache", "scale forward", "its bandwidth", lambda before, after: after < 0.9 * before),
-        ("BusyNeighbour", "product forward", "share of runnable time with a core", lambda b, a: a < 0.7 * b),
-        ("Convolution", "conv forward", "kernel with the most time", lambda b, a: b and a and b != a),
+        (
+            "OutgrowsTheCache",
+            "scale forward",
+            "its bandwidth",
+            lambda before, after: after < 0.9 * before,
+        ),
+        (
+            "BusyNeighbour",
+            "product forward",
+            "share of runnable time with a core",
+            lambda b, a: a < 0.7 * b,
+        ),
+        (
+            "Convolution",
+            "conv forward",
+            "kernel with the most time",
+            lambda b, a: b and a and b != a,
+        ),
     ],
 )
 def test_the_evidence_of_what_was_kept(name, term, what, holds):
@@ -96,7 +122,9 @@ def test_pages_given_back_are_faulted_in_anew(tmp_path):
 @pytest.mark.alone
 def test_a_neighbour_on_the_core_takes_about_half_of_it(tmp_path):
     live = record(CASES["BusyNeighbour"], tmp_path / "run", ROUNDS)
-    before, after = evidence("BusyNeighbour", "product (Linear) forward", live)["share of runnable time with a core"]
+    before, after = evidence("BusyNeighbour", "product (Linear) forward", live)[
+        "share of runnable time with a core"
+    ]
     # 1/share processes want the core, with the neighbour one more.
     assert after < 1.3 / (1 / before + 1)
 
@@ -104,7 +132,9 @@ def test_a_neighbour_on_the_core_takes_about_half_of_it(tmp_path):
 @pytest.mark.slow
 @pytest.mark.alone
 def test_a_step_that_waits_for_its_input_is_host_bound(tmp_path):
-    found = name_cause(CASES["WaitsForItsInput"], record(CASES["WaitsForItsInput"], tmp_path / "run", ROUNDS))
+    found = name_cause(
+        CASES["WaitsForItsInput"], record(CASES["WaitsForItsInput"], tmp_path / "run", ROUNDS)
+    )
     assert found.attribution.verdict.cause == "launch- or host-bound"
     # 100 ms at 4, none at 2; a loaded machine wakes late, never early.
     assert found.attribution.verdict.amount > 80
@@ -125,11 +155,15 @@ def test_less_than_half_is_not_called_most():
     found = name_cause(CASES["FreshMemory"], open_recording(KEPT / "FreshMemory")).attribution
     portion = found.verdict.amount / sum(c.amount for c in found.causes if c.amount > 0)
     sentence = verdict_sentence(found)
-    assert sentence.startswith("Mostly" if portion > 0.5 else "Several causes, the largest page faults")
+    assert sentence.startswith(
+        "Mostly" if portion > 0.5 else "Several causes, the largest page faults"
+    )
 
 
 def facts(wall_ms, use):
-    return BatchFacts(timed_ms=np.array([wall_ms]), idle_ms=0.0, kernel_ms=wall_ms, kernel_calls=1.0, host_use=use)
+    return BatchFacts(
+        timed_ms=np.array([wall_ms]), idle_ms=0.0, kernel_ms=wall_ms, kernel_calls=1.0, host_use=use
+    )
 
 
 def test_time_in_the_system_as_wall_time_by_hand():
@@ -140,4 +174,6 @@ def test_time_in_the_system_as_wall_time_by_hand():
     sleeps_too = facts(140.0, MeanHostUse(40.0, 10.0, 0, 40.0))
     wait_unknown = facts(80.0, MeanHostUse(40.0, 10.0, 0, None))
     steps = (alone, four_threads, half_a_core, sleeps_too, wait_unknown)
-    assert [page_faults.system_wall_ms(step) for step in steps] == pytest.approx([10, 2.5, 20, 20, 10])
+    assert [page_faults.system_wall_ms(step) for step in steps] == pytest.approx(
+        [10, 2.5, 20, 20, 10]
+    )

@@ -71,7 +71,9 @@ def advice(imported_profile):
 
     def get(name):
         if name not in found:
-            found[name] = advise(open_recording(imported_profile(name)), all_facts(Scope.STEP, "cuda"))
+            found[name] = advise(
+                open_recording(imported_profile(name)), all_facts(Scope.STEP, "cuda")
+            )
         return found[name]
 
     return get
@@ -91,7 +93,10 @@ def test_a_profile_suggests_a_cause_with_its_bound(cause, name, at_most_ms, not_
     ("name", "said"),
     [
         (NO_TIMELINE, "the profile has no timeline"),
-        (REPLAY, "98% of the time launched work waits for an event, or for work that is not recorded"),
+        (
+            REPLAY,
+            "98% of the time launched work waits for an event, or for work that is not recorded",
+        ),
         (DECODE, "41% of the time launched work waits"),
     ],
 )
@@ -163,7 +168,8 @@ def step_of(gaps, calls=(), code=None):
     """A step of 100 ms with some gaps, each a begin and an end in ms, and waiting calls alike."""
     million = 1_000_000
     rows = [
-        {"step": 0, "begin_ns": a * million, "end_ns": b * million, "reason": None, "before": None} for a, b in gaps
+        {"step": 0, "begin_ns": a * million, "end_ns": b * million, "reason": None, "before": None}
+        for a, b in gaps
     ]
     made = [
         {
@@ -175,7 +181,9 @@ def step_of(gaps, calls=(), code=None):
         }
         for a, b in calls
     ]
-    groups = pd.DataFrame({c: [] for c in ("layer", "op", "name", "phase", "ms", "own_ms", "calls")})
+    groups = pd.DataFrame(
+        {c: [] for c in ("layer", "op", "name", "phase", "ms", "own_ms", "calls")}
+    )
     return ProfiledStep(
         time_ms=100.0,
         batch=None,

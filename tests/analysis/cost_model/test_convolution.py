@@ -1,11 +1,22 @@
 import numpy as np
 import pytest
 
-from curvescope.analysis.cost_model.choice import LIBRARIES, choose_algorithm, get_library, known_choice
+from curvescope.analysis.cost_model.choice import (
+    LIBRARIES,
+    choose_algorithm,
+    get_library,
+    known_choice,
+)
 from curvescope.analysis.cost_model.constants import starting_constants
 from curvescope.analysis.cost_model.convolution import estimate_algorithms
 from curvescope.analysis.cost_model.launches import ModelledGpu
-from curvescope.analysis.cost_model.learned import Branch, LearnedChoice, classify, describe, load_learned
+from curvescope.analysis.cost_model.learned import (
+    Branch,
+    LearnedChoice,
+    classify,
+    describe,
+    load_learned,
+)
 from curvescope.analysis.cost_model.problems import PHASES, Convolutions
 from curvescope.analysis.cost_model.recording import machine_for
 from curvescope.base.errors import CurvescopeError
@@ -25,7 +36,10 @@ def chosen(problems, phase, library, machine=MACHINE, **kwargs):
 # Grids of NeuSight's rows (P100-PCIe and V100-PCIe, cuDNN 8.9.2), whose kernels are named in the ids.
 @pytest.mark.parametrize(
     ("device", "shape", "grid"),
-    [("p100_pcie", (3, 213, 14, 14, 829), 78 * 2), ("v100_pcie", (5, 119, 24, 24, 758), 120 * 3 * 2)],
+    [
+        ("p100_pcie", (3, 213, 14, 14, 829), 78 * 2),
+        ("v100_pcie", (5, 119, 24, 24, 758), 120 * 3 * 2),
+    ],
     ids=["winograd_128x128_tile148n", "winograd_128x128_tile148t"],
 )
 def test_the_grid_of_fused_winograd_is_the_published_one(device, shape, grid):
@@ -48,7 +62,8 @@ def test_winograd_does_less_work_than_the_direct_algorithm():
     problem = Convolutions(32, 256, 28, 28, 256, 3, 3, 1, 1, 1, 1)
     estimates = estimate_algorithms("forward", problem, MACHINE)
     work = {
-        name: sum(launch.flops_executed[0] for launch in estimates[name].launches) / problem.flops[0]
+        name: sum(launch.flops_executed[0] for launch in estimates[name].launches)
+        / problem.flops[0]
         for name in ("IMPLICIT_GEMM", "WINOGRAD", "WINOGRAD_NONFUSED")
     }
     assert work["IMPLICIT_GEMM"] >= 1
@@ -94,7 +109,9 @@ def test_a_depthwise_convolution_takes_the_time_of_its_bytes(phase):
     assert [name for name, one in estimates.items() if one.possible.all()] == ["DEPTHWISE"]
     moved = 4 * (32 * 96 * 56 * 56 + 32 * 96 * 28 * 28 + 96 * 3 * 3)
     assert estimates["DEPTHWISE"].launches[0].dram_bytes == moved
-    assert estimates["DEPTHWISE"].time_s == pytest.approx(1.32 * machine.streaming("", np.array([moved])).time_s)
+    assert estimates["DEPTHWISE"].time_s == pytest.approx(
+        1.32 * machine.streaming("", np.array([moved])).time_s
+    )
     assert estimates["DEPTHWISE"].workspace_bytes == 0
 
 
@@ -110,10 +127,14 @@ def test_groups_are_one_launch_with_the_blocks_of_each():
 @pytest.mark.parametrize("phase", PHASES)
 def test_groups_take_implicit_products_and_no_longer_than_one_after_the_other(phase):
     machine = machine_for(get_device("v100"))
-    grouped = estimate_algorithms(phase, Convolutions(32, 256, 28, 28, 256, 3, 3, 1, 1, 1, 1, 4), machine)
+    grouped = estimate_algorithms(
+        phase, Convolutions(32, 256, 28, 28, 256, 3, 3, 1, 1, 1, 1, 4), machine
+    )
     single = estimate_algorithms(phase, Convolutions(32, 64, 28, 28, 64, 3, 3, 1, 1, 1, 1), machine)
     possible = {name for name, one in grouped.items() if one.possible.all()}
-    assert possible == ({"IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM"} if phase == "forward" else {"ALGO_1"})
+    assert possible == (
+        {"IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM"} if phase == "forward" else {"ALGO_1"}
+    )
     for name in possible:
         assert single[name].time_s < grouped[name].time_s <= 4 * single[name].time_s
 
@@ -124,9 +145,15 @@ V100 = get_device("v100")
 
 
 def test_a_tree_asks_its_questions_in_order():
-    tree = Branch("fill", 0.5, "IMPLICIT_GEMM", Branch("kernel", 2, "IMPLICIT_PRECOMP_GEMM", "WINOGRAD"))
+    tree = Branch(
+        "fill", 0.5, "IMPLICIT_GEMM", Branch("kernel", 2, "IMPLICIT_PRECOMP_GEMM", "WINOGRAD")
+    )
     features = {"fill": np.array([0.5, 2.0, 2.0]), "kernel": np.array([3.0, 1.0, 3.0])}
-    assert classify(tree, features).tolist() == ["IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM", "WINOGRAD"]
+    assert classify(tree, features).tolist() == [
+        "IMPLICIT_GEMM",
+        "IMPLICIT_PRECOMP_GEMM",
+        "WINOGRAD",
+    ]
 
 
 def test_fill_counts_blocks_of_128_pixels_and_64_channels_per_sm():

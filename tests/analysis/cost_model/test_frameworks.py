@@ -29,20 +29,24 @@ def test_a_framework_that_waits_for_every_operator_idles_for_each():
     assert waiting_s(resnet, FRAMEWORKS["mxnet0.9"], "training", {}) == pytest.approx(
         (CHAINED_S * 2 * OPERATORS + WAIT_S * 7 * TENSORS) / 2
     )
-    assert waiting_s(resnet, FRAMEWORKS["mxnet0.9"], "forward+backward", {}) == pytest.approx(CHAINED_S * 2 * OPERATORS)
+    assert waiting_s(resnet, FRAMEWORKS["mxnet0.9"], "forward+backward", {}) == pytest.approx(
+        CHAINED_S * 2 * OPERATORS
+    )
 
 
 def test_what_lies_between_two_gradients_of_parameters_is_waited_for_once():
     # Backward: the product and the 106 operators of the trunk alone, and between them what comes before each in the
     # table: the mean, the sums with their ReLUs, the ReLUs between, the pool with the first ReLU; the loss comes first.
     runs = 1 + 16 + 32 + 1
-    assert waiting_s(load_operations("resnet50"), FRAMEWORKS["mxnet"], "forward+backward", {}) == pytest.approx(
-        CHAINED_S * (WITH_PARAMETERS + WITH_PARAMETERS + runs)
-    )
+    assert waiting_s(
+        load_operations("resnet50"), FRAMEWORKS["mxnet"], "forward+backward", {}
+    ) == pytest.approx(CHAINED_S * (WITH_PARAMETERS + WITH_PARAMETERS + runs))
 
 
 def test_what_is_waited_for_hides_its_launches_behind_its_own_kernels_only():
-    two = {"operations": [{"op": "convolution", "inputs": [[], [], []]}, {"op": "relu_", "inputs": []}]}
+    two = {
+        "operations": [{"op": "convolution", "inputs": [[], [], []]}, {"op": "relu_", "inputs": []}]
+    }
     apart = {("forward", 0): (2, np.array([0.0, 1.0])), ("forward", 1): (1, np.array([0.0, 1.0]))}
     # Forward both are one segment of three launches; backward each is its own.
     assert waiting_s(two, FRAMEWORKS["mxnet"], "forward+backward", apart) == pytest.approx(
@@ -100,7 +104,12 @@ def test_the_kernels_of_an_update_that_runs_beside_lie_in_their_step():
     )  # fmt: skip
     kernels, steps = _tables(step, "training")
     ends = dict(zip(steps["step"], np.add(steps["start_ns"], steps["duration_ns"]), strict=True))
-    rows = list(zip(*(kernels[name] for name in ("step", "phase", "stream", "start_ns", "duration_ns")), strict=True))
+    rows = list(
+        zip(
+            *(kernels[name] for name in ("step", "phase", "stream", "start_ns", "duration_ns")),
+            strict=True,
+        )
+    )
     assert all(start + duration <= ends[number] + 1 for number, _, _, start, duration in rows)
     assert {stream for _, phase, stream, *_ in rows if phase == "optimizer"} == {1}
     assert {stream for _, phase, stream, *_ in rows if phase != "optimizer"} == {0}
@@ -111,7 +120,9 @@ def test_an_update_moves_its_passes_over_the_parameters():
     alexnet = load_operations("alexnet")
 
     def update_s(framework):
-        step = estimate_step(alexnet, [1], machine, get_library("cudnn6"), framework=FRAMEWORKS[framework])
+        step = estimate_step(
+            alexnet, [1], machine, get_library("cudnn6"), framework=FRAMEWORKS[framework]
+        )
         return step.terms[-1].time_s[0]
 
     bandwidth = machine.device.memory_bytes_per_s * machine.constants["stream"]

@@ -2,7 +2,12 @@ import numpy as np
 import pytest
 
 from curvescope.analysis.cost_model.choice import get_library
-from curvescope.analysis.cost_model.constants import PEAK_SHARES, Constants, constants_for, starting_constants
+from curvescope.analysis.cost_model.constants import (
+    PEAK_SHARES,
+    Constants,
+    constants_for,
+    starting_constants,
+)
 from curvescope.analysis.cost_model.launches import TILES, ModelledGpu
 from curvescope.analysis.cost_model.networks import estimate_step, load_operations
 from curvescope.analysis.cost_model.problems import PHASES, Convolutions, Products
@@ -29,7 +34,9 @@ def with_constants(machine, **values):
 
 def test_a_large_product_runs_at_its_share_of_the_peak(machine):
     exact = with_constants(machine, product=0.8, small_tile=1e-9)
-    time_s = estimate_products(Products(16384, 16384, 8192, False, 1), exact, tiles=TILES[:1]).time_s[0]
+    time_s = estimate_products(
+        Products(16384, 16384, 8192, False, 1), exact, tiles=TILES[:1]
+    ).time_s[0]
     rate = 2 * 16384 * 16384 * 8192 / time_s
     # 16,384 blocks of 128 × 128 over 56 SMs: 293 each, of 292.57 on average.
     assert rate == pytest.approx(0.8 * exact.device.peak_flops_per_s() * 292.571 / 293, rel=0.01)
@@ -38,7 +45,8 @@ def test_a_large_product_runs_at_its_share_of_the_peak(machine):
 def test_a_wave_that_is_not_full_costs_as_much_as_a_full_one(machine):
     depth, sms = np.array([4096.0]), machine.device.sm_count
     full, one_more, twice = (
-        machine.blocks_s(0.8, TILES[0], np.array([float(n)]), depth)[0] for n in (2 * sms, 2 * sms + 1, 4 * sms)
+        machine.blocks_s(0.8, TILES[0], np.array([float(n)]), depth)[0]
+        for n in (2 * sms, 2 * sms + 1, 4 * sms)
     )
     assert twice == pytest.approx(2 * full)
     assert full * 1.4 < one_more < twice
@@ -54,14 +62,19 @@ def test_a_stream_runs_at_its_share_of_the_bandwidth_and_costs_a_launch(machine)
     constants = machine.constants
     launch = machine.streaming("copy", np.array([0.0, 1e9]))
     assert launch.time_s[0] == pytest.approx(constants["start_us"] * 1e-6)
-    assert launch.time_s[1] - launch.time_s[0] == pytest.approx(1e9 / (732.2e9 * constants["stream"]))
+    assert launch.time_s[1] - launch.time_s[0] == pytest.approx(
+        1e9 / (732.2e9 * constants["stream"])
+    )
 
 
 def test_the_slowest_limit_decides():
     machine = ModelledGpu(get_device("v100"), starting_constants())
     start = machine.start_s
     alone = machine.combine(np.array([1e-3]), np.array([0.0]), np.array([0.0]))[0] - start
-    tied = machine.combine(np.array([1e-3]), np.array([0.0]), np.array([1e-3 * 898e9 * 0.75]))[0] - start
+    tied = (
+        machine.combine(np.array([1e-3]), np.array([0.0]), np.array([1e-3 * 898e9 * 0.75]))[0]
+        - start
+    )
     assert alone == pytest.approx(1e-3)
     assert 1e-3 < tied < 1.26e-3
 
@@ -88,7 +101,9 @@ def test_a_board_of_75_watts_runs_below_its_boost_clock(device, megahertz):
 
 
 def constants(share):
-    return Constants({**starting_constants().values, **dict.fromkeys(PEAK_SHARES, share), "start_us": 10 * share})
+    return Constants(
+        {**starting_constants().values, **dict.fromkeys(PEAK_SHARES, share), "start_us": 10 * share}
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,15 +111,23 @@ def constants(share):
     [
         ({"maxwell": 0.6, "volta": 0.8}, "pascal", 0.6),  # the newest before it
         ({"maxwell": 0.6}, "kepler", 0.6),  # nothing is older: the next one
-        ({"kepler": 0.2, "maxwell": 0.6, "pascal": 0.8}, "volta", 0.9),  # unused: 0.8, 0.4, 0.2, so 0.1 next
+        (
+            {"kepler": 0.2, "maxwell": 0.6, "pascal": 0.8},
+            "volta",
+            0.9,
+        ),  # unused: 0.8, 0.4, 0.2, so 0.1 next
         ({"maxwell": 0.8, "pascal": 0.6}, "volta", 0.6),  # a share that fell is not carried on
     ],
 )
-def test_an_architecture_that_was_not_fitted_carries_on_what_those_before_it_did(fitted, name, share):
+def test_an_architecture_that_was_not_fitted_carries_on_what_those_before_it_did(
+    fitted, name, share
+):
     known = {architecture: constants(of) for architecture, of in fitted.items()}
     found = constants_for(name, known)
     assert [found[of] for of in PEAK_SHARES] == pytest.approx([share] * len(PEAK_SHARES))
-    assert found["start_us"] in {10 * of for of in fitted.values()}  # what is not a share of the peak stays
+    assert found["start_us"] in {
+        10 * of for of in fitted.values()
+    }  # what is not a share of the peak stays
     with pytest.raises(ValueError, match="no architecture"):
         constants_for(name, {})
 
@@ -136,17 +159,23 @@ def test_extents_are_padded_to_multiples_of_8():
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "k", "published_ms"), [(4096, 7133, 4096, 2.199), (1760, 128, 1760, 0.031)], ids=["wide", "narrow"]
+    ("m", "n", "k", "published_ms"),
+    [(4096, 7133, 4096, 2.199), (1760, 128, 1760, 0.031)],
+    ids=["wide", "narrow"],
 )
 def test_products_take_about_what_deepbench_publishes_for_fp16_on_v100(m, n, k, published_ms):
     problem = Products(np.array([float(m)]), n, k, False, 1)
-    assert 1e3 * estimate_tensor_products(problem, V100).time_s[0] == pytest.approx(published_ms, rel=0.3)
+    assert 1e3 * estimate_tensor_products(problem, V100).time_s[0] == pytest.approx(
+        published_ms, rel=0.3
+    )
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_convolution_of_three_channels_costs_no_less_than_one_of_eight(phase):
     three, eight = (
-        estimate_tensor_convolutions(phase, Convolutions(16, c, 224, 224, 64, 3, 3, 1, 1, 1, 1), V100).time_s[0]
+        estimate_tensor_convolutions(
+            phase, Convolutions(16, c, 224, 224, 64, 3, 3, 1, 1, 1, 1), V100
+        ).time_s[0]
         for c in (3, 8)
     )
     assert three >= eight
@@ -160,7 +189,10 @@ def test_a_card_without_tensor_cores_is_refused_with_the_choices():
 
 def test_a_step_in_fp16_is_faster_and_needs_less_memory():
     machine, library = machine_for(get_device("a100")), get_library("cudnn8")
-    steps = [estimate_step(load_operations("resnet50"), [64], machine, library, precision=p) for p in ("fp32", "bf16")]
+    steps = [
+        estimate_step(load_operations("resnet50"), [64], machine, library, precision=p)
+        for p in ("fp32", "bf16")
+    ]
     assert steps[1].device_s[0] < 0.6 * steps[0].device_s[0]
     assert steps[1].memory_bytes[0] < 0.7 * steps[0].memory_bytes[0]
     assert [term.layer for term in steps[0].terms] == [term.layer for term in steps[1].terms]

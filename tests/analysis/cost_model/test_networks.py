@@ -50,7 +50,9 @@ def test_the_flops_of_a_step_are_the_networks_own():
 
 
 def test_the_first_convolution_has_no_data_gradient():
-    kernels = [(t.layer, t.kernel[0]) for t in step("vgg_a", [4]).terms if t.kind == "backward_data"]
+    kernels = [
+        (t.layer, t.kernel[0]) for t in step("vgg_a", [4]).terms if t.kind == "backward_data"
+    ]
     assert "conv1_1" not in dict(kernels)
     assert "conv2_1" in dict(kernels)
 
@@ -58,8 +60,15 @@ def test_the_first_convolution_has_no_data_gradient():
 def test_a_convolution_behind_parameters_has_a_data_gradient():
     vgg = load_operations("vgg_a")
     images = vgg["operations"][0]["inputs"][0]
-    normalise = {"layer": "images", "op": "native_batch_norm", "inputs": [images], "outputs": [images]}
-    modelled = estimate_step({**vgg, "operations": [normalise, *vgg["operations"]]}, [4], machine_for(GTX1080), LIBRARY)
+    normalise = {
+        "layer": "images",
+        "op": "native_batch_norm",
+        "inputs": [images],
+        "outputs": [images],
+    }
+    modelled = estimate_step(
+        {**vgg, "operations": [normalise, *vgg["operations"]]}, [4], machine_for(GTX1080), LIBRARY
+    )
     assert "conv1_1" in {t.layer for t in modelled.terms if t.kind == "backward_data"}
 
 
@@ -96,7 +105,9 @@ def test_memory_pressure_takes_the_workspace_then_the_step():
     assert roomy.fits.all()
     assert tight.device_s[0] == roomy.device_s[0]
     assert tight.device_s[1] > roomy.device_s[1]
-    assert max(t.workspace_bytes[1] for t in tight.terms) < max(t.workspace_bytes[1] for t in roomy.terms)
+    assert max(t.workspace_bytes[1] for t in tight.terms) < max(
+        t.workspace_bytes[1] for t in roomy.terms
+    )
 
 
 def test_the_memory_of_a_step_holds_its_weights_and_what_the_backward_pass_needs():
@@ -111,7 +122,10 @@ def test_the_memory_of_a_step_holds_its_weights_and_what_the_backward_pass_needs
 def test_twice_the_sms_and_the_bandwidth_nearly_halve_a_large_step():
     machine = machine_for(GTX1080)
     double = machine_for(GTX1080.with_facts({"sm_count": 40, "memory_bytes_per_s": 640.6e9}))
-    one, other = (estimate_step(load_operations("resnet50"), [32], m, LIBRARY).device_s[0] for m in (machine, double))
+    one, other = (
+        estimate_step(load_operations("resnet50"), [32], m, LIBRARY).device_s[0]
+        for m in (machine, double)
+    )
     assert 1.6 < one / other < 2.0
     with pytest.raises(CurvescopeError, match="no fact 'cores'"):
         GTX1080.with_facts({"cores": 1})
@@ -133,7 +147,9 @@ def test_a_convolution_that_the_model_does_not_know_is_refused(make):
     from curvescope.profiling.workload.networks import Network
     from curvescope.profiling.workload.networks.operations import operations
 
-    network = Network("own", "user's own", (4, 16, 16), lambda: torch.nn.Sequential(make(torch.nn)), classes=None)
+    network = Network(
+        "own", "user's own", (4, 16, 16), lambda: torch.nn.Sequential(make(torch.nn)), classes=None
+    )
     with pytest.raises(CurvescopeError, match="only plain 2-d convolutions; 0 is"):
         estimate_step(operations(network), [4], machine_for(GTX1080), LIBRARY)
 
@@ -149,24 +165,38 @@ def separable():
         return {"layer": layer, "op": "convolution", **shapes, "settings": settings}
 
     rows = [row("depthwise", 64, 1, 64), row("grouped", 64, 16, 4)]
-    common = {"parameters": 64 * 9 + 64 * 16 * 9, "parameter_tensors": 2, "activation_bytes": 2 * 200704}
+    common = {
+        "parameters": 64 * 9 + 64 * 16 * 9,
+        "parameter_tensors": 2,
+        "activation_bytes": 2 * 200704,
+    }
     return {**common, "input_bytes": 200704, "operations": rows}
 
 
 def test_grouped_and_depthwise_convolutions_are_modelled_from_volta_on():
-    modelled = estimate_step(separable(), [4, 8], machine_for(get_device("v100")), get_library("cudnn8"))
+    modelled = estimate_step(
+        separable(), [4, 8], machine_for(get_device("v100")), get_library("cudnn8")
+    )
     kernels = [(term.layer, term.kernel[0]) for term in modelled.terms if term.op == "convolution"]
     assert kernels[0] == ("depthwise", "forward_DEPTHWISE")
-    assert kernels[1] in [("grouped", f"forward_IMPLICIT_{name}") for name in ("GEMM", "PRECOMP_GEMM")]
-    assert {("grouped", "backward_data_ALGO_1"), ("depthwise", "backward_weights_DEPTHWISE")} < set(kernels)
+    assert kernels[1] in [
+        ("grouped", f"forward_IMPLICIT_{name}") for name in ("GEMM", "PRECOMP_GEMM")
+    ]
+    assert {("grouped", "backward_data_ALGO_1"), ("depthwise", "backward_weights_DEPTHWISE")} < set(
+        kernels
+    )
     assert modelled.terms[0].flops.tolist() == [2 * n * 64 * 9 * 28 * 28 for n in (4, 8)]
-    assert modelled.terms[0].bytes_compulsory.tolist() == [4 * (2 * n * 64 * 28 * 28 + 64 * 9) for n in (4, 8)]
+    assert modelled.terms[0].bytes_compulsory.tolist() == [
+        4 * (2 * n * 64 * 28 * 28 + 64 * 9) for n in (4, 8)
+    ]
 
 
 @pytest.mark.parametrize(("device", "precision"), [("gtx1080", "fp32"), ("v100", "fp16")])
 def test_groups_are_refused_where_their_kernels_are_not_known(device, precision):
     with pytest.raises(CurvescopeError, match="only in fp32 and from Volta on"):
-        estimate_step(separable(), [4], machine_for(get_device(device)), LIBRARY, precision=precision)
+        estimate_step(
+            separable(), [4], machine_for(get_device(device)), LIBRARY, precision=precision
+        )
 
 
 def test_a_network_of_the_users_is_modelled():
@@ -176,11 +206,16 @@ def test_a_network_of_the_users_is_modelled():
 
     def build():
         nn = torch.nn
-        return nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 10))
+        return nn.Sequential(
+            nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 10)
+        )
 
     network = Network("own", "user's own", (4, 16, 16), build, classes=None)
     modelled = estimate_step(operations(network), [4, 8], machine_for(GTX1080), LIBRARY)
-    assert [t.layer for t in modelled.terms if t.flops is not None and t.phase == "forward"] == ["0", "3"]
+    assert [t.layer for t in modelled.terms if t.flops is not None and t.phase == "forward"] == [
+        "0",
+        "3",
+    ]
 
 
 def test_a_curve_over_128_batch_sizes_takes_about_a_second_at_most():
@@ -193,7 +228,11 @@ def test_a_curve_over_128_batch_sizes_takes_about_a_second_at_most():
 
 def test_a_max_pool_forward_is_slower_than_a_stream_on_old_cards():
     # cudnn_scope: 1.8 times as long as a ReLU of as many bytes on K80.
-    (pool,) = (t for t in step("alexnet", [32], get_device("k40")).terms if t.layer == "pool1" and t.phase == "forward")
+    (pool,) = (
+        t
+        for t in step("alexnet", [32], get_device("k40")).terms
+        if t.layer == "pool1" and t.phase == "forward"
+    )
     machine = machine_for(get_device("k40"))
     stream_s = machine.streaming("stream", pool.bytes_compulsory).time_s
     assert pool.time_s == pytest.approx(1.8 * stream_s)
@@ -202,7 +241,11 @@ def test_a_max_pool_forward_is_slower_than_a_stream_on_old_cards():
 def test_linear_layers_are_refused_where_their_kernels_are_not_known():
     def model(device, library):
         return estimate_step(
-            load_operations("alexnet"), [8], machine_for(get_device(device)), get_library(library), "forward"
+            load_operations("alexnet"),
+            [8],
+            machine_for(get_device(device)),
+            get_library(library),
+            "forward",
         )
 
     with pytest.raises(CurvescopeError, match="does not know linear layers with cuDNN 8"):

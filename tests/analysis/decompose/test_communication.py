@@ -8,14 +8,22 @@ from curvescope.analysis.decompose.communication import bus_factor, communicatio
 from curvescope.profiling.recording.schema import KERNELS, conform
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgsStorage<4096ul>)"
-STEPS = pd.DataFrame({"step": [0], "batch": [8], "profiled": [True], "start_ns": [0], "duration_ns": [10_000_000]})
+STEPS = pd.DataFrame(
+    {"step": [0], "batch": [8], "profiled": [True], "start_ns": [0], "duration_ns": [10_000_000]}
+)
 
 
 def work_of(rows):
     """Kernels of one step: name, start and duration in µs, and further columns."""
     table = pa.Table.from_pylist(
         [
-            {"name": name, "start_ns": 1000 * start, "duration_ns": 1000 * duration, "step": 0, "source": "torch"}
+            {
+                "name": name,
+                "start_ns": 1000 * start,
+                "duration_ns": 1000 * duration,
+                "step": 0,
+                "source": "torch",
+            }
             | {"device": 0, **more}
             for name, start, duration, more in rows
         ]
@@ -24,7 +32,12 @@ def work_of(rows):
 
 
 def all_reduce(start, duration, **more):
-    return (ALL_REDUCE, start, duration, {"group_size": 4, "message_bytes": 3_000_000, "stream": 20, **more})
+    return (
+        ALL_REDUCE,
+        start,
+        duration,
+        {"group_size": 4, "message_bytes": 3_000_000, "stream": 20, **more},
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +58,13 @@ def test_factors_are_those_of_nccl_tests(name, ranks, factor):
 def test_rates_of_the_mean_and_of_the_fastest_call():
     found = communication(work_of([all_reduce(0, 100), all_reduce(1000, 300)]), STEPS, 8)
     (one,) = found.collectives
-    assert (one.name, one.ranks, one.algorithm, one.calls, one.time_ms) == ("AllReduce", 4, "tree", 2, 0.4)
+    assert (one.name, one.ranks, one.algorithm, one.calls, one.time_ms) == (
+        "AllReduce",
+        4,
+        "tree",
+        2,
+        0.4,
+    )
     # 3 MB in 200 µs on average, in 100 µs at best; 1.5 times as much on the bus.
     assert one.algorithm_gb_per_s == pytest.approx(15)
     assert (one.bus_gb_per_s, one.fastest_bus_gb_per_s) == pytest.approx((22.5, 45))

@@ -25,11 +25,15 @@ def test_parts_and_idle_add_up_to_the_window(drawn):
     shares, idle = exclusive_ns(np.array(starts, np.int64) + EPOCH, durations, EPOCH, 1000)
     assert shares.sum() + idle == pytest.approx(1000, rel=1e-12)
     assert (shares >= 0).all()
-    assert all(share <= max(duration, 0) + 1e-9 for share, duration in zip(shares, durations, strict=True))
+    assert all(
+        share <= max(duration, 0) + 1e-9 for share, duration in zip(shares, durations, strict=True)
+    )
 
 
 @given(intervals, st.data())
-def test_matches_counting_every_nanosecond_where_a_lower_level_hides_what_runs_behind_it(drawn, data):
+def test_matches_counting_every_nanosecond_where_a_lower_level_hides_what_runs_behind_it(
+    drawn, data
+):
     levels = data.draw(st.lists(st.integers(0, 3), min_size=len(drawn), max_size=len(drawn)))
     starts, durations = [s for s, _ in drawn], [d for _, d in drawn]
     shares, idle = layered_exclusive_ns(starts, durations, levels, 0, 1000)

@@ -27,10 +27,14 @@ def test_a_fixed_cost_is_real_and_no_anomaly():
     assert pairs[0].value.value == pytest.approx(-100, rel=0.15)
 
 
-@pytest.mark.parametrize(("extra", "verdict"), [(0.019, FindingVerdict.SMALL), (0.021, FindingVerdict.ANOMALY)])
+@pytest.mark.parametrize(
+    ("extra", "verdict"), [(0.019, FindingVerdict.SMALL), (0.021, FindingVerdict.ANOMALY)]
+)
 def test_an_excess_under_2_percent_of_the_step_is_no_anomaly_however_sure(extra, verdict):
     times_ms = {1: 100.0, 2: 200.0 / (1 - extra)}  # the excess is `extra` of the larger step
-    steps = timed_steps(times_ms.get, np.random.default_rng(0), batches=(1, 2), noise=0, drift=0, spikes=0)
+    steps = timed_steps(
+        times_ms.get, np.random.default_rng(0), batches=(1, 2), noise=0, drift=0, spikes=0
+    )
     (finding,) = find(cost_curve(steps))
     assert finding.p_adjusted < 1e-6
     assert finding.verdict == verdict
@@ -39,9 +43,15 @@ def test_an_excess_under_2_percent_of_the_step_is_no_anomaly_however_sure(extra,
 def test_the_sign_of_a_curvature_is_named():
     # time per sample 10, 10, 7, 7: down at 2, up at 4
     curve = cost_curve(
-        timed_steps({1: 10.0, 2: 20.0, 4: 28.0, 8: 56.0}.get, np.random.default_rng(5), batches=(1, 2, 4, 8))
+        timed_steps(
+            {1: 10.0, 2: 20.0, 4: 28.0, 8: 56.0}.get, np.random.default_rng(5), batches=(1, 2, 4, 8)
+        )
     )
-    shapes = {finding.shown.at: finding.shape for finding in find(curve) if finding.shown.kind == "curvature"}
+    shapes = {
+        finding.shown.at: finding.shape
+        for finding in find(curve)
+        if finding.shown.kind == "curvature"
+    }
     assert shapes == {2: "concave-down", 4: "concave-up"}
 
 

@@ -68,4 +68,8 @@ def test_the_curvature_of_throughput_by_hand():
 def test_a_fixed_cost_bends_throughput_down_only_where_it_is_amortised():
     small, large = (curvature(b // 2, b, 2 * b, "throughput") for b in (2, 512))
     rate = {b: 1e3 / (50 + b) for b in (1, 2, 4, 256, 512, 1024)}  # steps per second
-    assert sum(w * rate[b] for b, w in small.coefficients) > 0 > sum(w * rate[b] for b, w in large.coefficients)
+    assert (
+        sum(w * rate[b] for b, w in small.coefficients)
+        > 0
+        > sum(w * rate[b] for b, w in large.coefficients)
+    )

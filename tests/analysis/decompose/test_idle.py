@@ -20,9 +20,13 @@ def host(*rows, process=7):
 
 @pytest.mark.parametrize("at_once", [1 << 17, 0])
 def test_idle_time_has_the_reason_of_its_gap_and_the_layer_that_follows(monkeypatch, at_once):
-    monkeypatch.setattr(idle, "_GAPS_AT_ONCE", at_once)  # 0: each step is summed up with those before it
+    monkeypatch.setattr(
+        idle, "_GAPS_AT_ONCE", at_once
+    )  # 0: each step is summed up with those before it
     steps = pd.DataFrame({"step": [3, 4], "start_ns": [0, 1000], "duration_ns": [400, 400]})
-    work = pd.DataFrame({"step": [3, 3, 4], "start_ns": [100, 300, 1200], "duration_ns": [100, 100, 100]})
+    work = pd.DataFrame(
+        {"step": [3, 3, 4], "start_ns": [100, 300, 1200], "duration_ns": [100, 100, 100]}
+    )
     work = work.assign(process=7, layer=["conv", None, "conv"])
     calls = host(("cudaFree", 30, 95), ("cudaLaunchKernel", 1310, 1330))
     ranges = host(("ProfilerStep#3", 0, 400), ("ProfilerStep#4", 1000, 1290), ("load", 1010, 1190))
@@ -35,7 +39,9 @@ def test_idle_time_has_the_reason_of_its_gap_and_the_layer_that_follows(monkeypa
     ]
 
 
-spans = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.integers(0, 30)), max_size=12)
+spans = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.integers(0, 30)), max_size=12
+)
 
 
 @given(spans, spans, spans)
@@ -44,9 +50,15 @@ def test_reasons_are_those_of_a_plain_search(busy, called, around):
     end = begin + np.array([length for _, _, length in busy], np.int64)
     gaps = find_gaps(begin, end, 5, 70)
     idle = [t for t in range(5, 70) if not any(b <= t < e for b, e in zip(begin, end, strict=True))]
-    inside = [t for a, b in zip(gaps.begin_ns.tolist(), gaps.end_ns.tolist(), strict=True) for t in range(a, b)]
+    inside = [
+        t
+        for a, b in zip(gaps.begin_ns.tolist(), gaps.end_ns.tolist(), strict=True)
+        for t in range(a, b)
+    ]
     assert inside == idle
-    calls, ranges = ([(name, start, start + length) for name, start, length in one] for one in (called, around))
+    calls, ranges = (
+        [(name, start, start + length) for name, start, length in one] for one in (called, around)
+    )
     found = reasons(gaps, [7], host(*calls), lambda: host(*ranges))
     if not idle:
         return
@@ -57,9 +69,13 @@ def test_reasons_are_those_of_a_plain_search(busy, called, around):
         taken = {name: sum(o for o, own, _ in overlap if own == name) for _, name, _ in overlap}
         near = [(e - s, name) for name, s, e in ranges if 2 * (min(e, b) - max(s, a)) >= b - a]
         if taken and 2 * max(taken.values()) >= b - a:
-            assert reason in {f"host in {name}" for name, time in taken.items() if time == max(taken.values())}
+            assert reason in {
+                f"host in {name}" for name, time in taken.items() if time == max(taken.values())
+            }
         elif near:
-            assert reason in {f"host in range {name}" for length, name in near if length == min(near)[0]}
+            assert reason in {
+                f"host in range {name}" for length, name in near if length == min(near)[0]
+            }
         else:
             assert reason == ("host outside API calls" if any_call else None)
 

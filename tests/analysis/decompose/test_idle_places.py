@@ -16,12 +16,25 @@ SLEEPS = "layer50"
 
 
 def step_of(number, batch, round_, duration_ns):
-    row = {"step": number, "batch": batch, "round": round_, "index": 99, "mode": "training", "profiled": True}
+    row = {
+        "step": number,
+        "batch": batch,
+        "round": round_,
+        "index": 99,
+        "mode": "training",
+        "profiled": True,
+    }
     return row | {"start_ns": number * 10**12, "duration_ns": duration_ns, "process": pd.NA}
 
 
 def kernel_of(step, layer, start_ns, duration_ns):
-    row = {"name": f"k{layer}", "step": step, "start_ns": start_ns, "duration_ns": duration_ns, "layer": layer}
+    row = {
+        "name": f"k{layer}",
+        "step": step,
+        "start_ns": start_ns,
+        "duration_ns": duration_ns,
+        "layer": layer,
+    }
     return row | {"phase": "forward", "op": "aten::mm"}
 
 
@@ -41,7 +54,10 @@ def test_gaps_by_place_add_up_to_the_idle_time_whatever_overlaps(seed):
             begin, end = np.clip([start, start + duration], 0, window).tolist()
             expected[number, layer] = expected.get((number, layer), 0) + max(begin - until, 0)
             until = max(until, end)
-    table, work = pd.DataFrame(steps), work_of(pd.DataFrame(kernels).sample(frac=1, random_state=seed))
+    table, work = (
+        pd.DataFrame(steps),
+        work_of(pd.DataFrame(kernels).sample(frac=1, random_state=seed)),
+    )
     placed, whole = (kernel_times(work, table, place_idle=place) for place in (True, False))
     idle = placed[placed["name"] == IDLE]
     found = idle.dropna(subset="layer").set_index(["step", "layer"])["exclusive_ns"].to_dict()
@@ -64,7 +80,9 @@ def test_a_sleep_of_50_us_in_one_of_100_layers_is_that_layers():
                 at += 20 * US
             rows.append(step_of(number, batch, round_, at + 3 * US - origin))
     steps = pd.DataFrame(rows)
-    times = with_averaged(kernel_times(work_of(pd.DataFrame(kernels)), steps, place_idle=True), None)
+    times = with_averaged(
+        kernel_times(work_of(pd.DataFrame(kernels)), steps, place_idle=True), None
+    )
     terms = estimate_terms(_without_small_places(times), steps)
     place = Key(SLEEPS, "forward", IDLE)
     assert {key for key in terms.keys if key.kind == IDLE} == {Key(None, None, IDLE), place}

@@ -31,11 +31,17 @@ def tables():
             for index in range(4):
                 conv = slow * (20 + 5 * batch) * np.exp(0.02 * random.standard_normal())
                 row, launched = profiled_step(
-                    len(rows), batch, round_, [("conv", "forward", "gemm", conv)], idle_ms=2.0 * slow
+                    len(rows),
+                    batch,
+                    round_,
+                    [("conv", "forward", "gemm", conv)],
+                    idle_ms=2.0 * slow,
                 )
                 profiled = index > 1
                 waits_ns = None if profiled else row["duration_ns"] * (slow - 1) // slow
-                rows.append({**row, "index": index, "profiled": profiled, "run_queue_wait_ns": waits_ns})
+                rows.append(
+                    {**row, "index": index, "profiled": profiled, "run_queue_wait_ns": waits_ns}
+                )
                 kernels += launched if profiled else []
     steps = pd.DataFrame(rows)
     return steps, pd.DataFrame(kernels)
@@ -55,13 +61,17 @@ def test_times_and_terms_are_those_of_the_other_visits(tables):
             np.sort(of_batch["duration_ns"])[: -(-len(of_batch) // 2)].mean() / 1e6
         )
         assert point.n == 2 * point.rounds == len(of_batch)
-        assert point.time_ms.low < point.time_ms.value < point.time_ms.high < 1.1 * point.time_ms.value
+        assert (
+            point.time_ms.low < point.time_ms.value < point.time_ms.high < 1.1 * point.time_ms.value
+        )
     assert found.terms.rounds == {1: 9, 2: 8, 4: 9, 8: 7}
     assert found.curve.rounds == ROUNDS
     value = found.curve.evaluate(excess(4, 8))
     shares = found.terms.decompose(excess(4, 8), found.curve)
     assert math.fsum(share.value.value for share in shares) == pytest.approx(value.value, abs=1e-9)
-    assert max(abs(share.value.value) for share in shares) < 40  # ms; one disturbed step of batch 8 takes 3,000
+    assert (
+        max(abs(share.value.value) for share in shares) < 40
+    )  # ms; one disturbed step of batch 8 takes 3,000
 
 
 def test_a_round_counts_for_the_conditions_that_it_still_has(tables):
@@ -88,9 +98,16 @@ def test_marked_steps_of_the_same_visits_are_left_out(tables):
         for batch in BATCHES
         for round_ in range(ROUNDS)
     ]
-    marks = pd.DataFrame(rows, columns=["batch", "round", "index", "layer", "phase", "duration_ns", "marks"])
+    marks = pd.DataFrame(
+        rows, columns=["batch", "round", "index", "layer", "phase", "duration_ns", "marks"]
+    )
     marked = marked_steps(marks, steps, FASTER_HALF)
-    assert {batch: len(samples.rounds) for batch, samples in marked.steps.items()} == {1: 9, 2: 8, 4: 9, 8: 7}
+    assert {batch: len(samples.rounds) for batch, samples in marked.steps.items()} == {
+        1: 9,
+        2: 8,
+        4: 9,
+        8: 7,
+    }
     assert max(samples.times_ms.max() for samples in marked.steps.values()) <= 10
 
 
@@ -102,7 +119,9 @@ def test_a_curve_of_steps_whose_counters_are_unknown_uses_all(tables):
 
 
 @pytest.mark.parametrize("protocol", ["default, least", "default"])
-def test_with_three_in_ten_visits_disturbed_the_intervals_hold_and_nothing_is_found(protocol, monkeypatch):
+def test_with_three_in_ten_visits_disturbed_the_intervals_hold_and_nothing_is_found(
+    protocol, monkeypatch
+):
     """1,000 sweeps: docs/statistics.md. Of 40 sweeps of a line, at most 8 % may alarm, and 90 % of intervals hold."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[3]))
     sys.modules.pop("benchmarks", None)
@@ -126,7 +145,9 @@ def focused():
         for batch in (1, 2, 4, 8) if number < COMPLETE else (4, 8):
             for profiled in (False, True):
                 conv, jump = (
-                    pace * np.exp(0.05 * random.standard_normal(2)) * (20 + 5 * batch, batch + 30 * (batch > 4))
+                    pace
+                    * np.exp(0.05 * random.standard_normal(2))
+                    * (20 + 5 * batch, batch + 30 * (batch > 4))
                 )
                 layers = [("conv", "forward", "gemm", conv), ("jump", "forward", "gemm", jump)]
                 row, launched = profiled_step(len(rows), batch, number, layers)
@@ -147,7 +168,9 @@ def test_the_curve_and_other_functionals_are_of_complete_rounds_alone(focused):
     assert found.curve.points == before.curve.points
     for pair in ((1, 2), (2, 4)):
         assert found.curve.evaluate(excess(*pair)) == before.curve.evaluate(excess(*pair))
-        assert found.terms.decompose(excess(*pair), found.curve) == before.terms.decompose(excess(*pair), before.curve)
+        assert found.terms.decompose(excess(*pair), found.curve) == before.terms.decompose(
+            excess(*pair), before.curve
+        )
 
 
 def test_the_functional_of_focused_rounds_uses_every_round_that_visited_its_batch_sizes(focused):
@@ -162,7 +185,9 @@ def test_the_functional_of_focused_rounds_uses_every_round_that_visited_its_batc
     old = {share.label: share.value for share in before.terms.decompose(pair, before.curve)}
     for share in shares:
         if share.label == "conv forward":
-            assert share.value.high - share.value.low < 0.8 * (old[share.label].high - old[share.label].low)
+            assert share.value.high - share.value.low < 0.8 * (
+                old[share.label].high - old[share.label].low
+            )
 
 
 def test_causes_see_the_rounds_of_the_anomaly_and_add_up(focused):
@@ -190,7 +215,8 @@ def test_causes_see_the_rounds_of_the_anomaly_and_add_up(focused):
 )
 def test_sets_of_batch_sizes_that_more_rounds_visited(visited, expected):
     steps = pd.DataFrame(
-        [(b, number) for number, batches in enumerate(visited) for b in batches], columns=["batch", "round"]
+        [(b, number) for number, batches in enumerate(visited) for b in batches],
+        columns=["batch", "round"],
     )
     assert focused_rounds(steps) == expected
 
@@ -211,10 +237,20 @@ def test_a_batch_size_that_stopped_fitting_costs_the_others_nothing():
 def test_all_samples_of_a_benchmark_count_though_its_problems_end_at_different_times():
     rounds = {4: 2, 8: 4, 16: 4}  # the problem at 4 is known after two rounds
     steps = pd.DataFrame(
-        {"batch": b, "round": r, "duration_ns": (b + r) * 10**6, "profiled": False, "mode": "operator"}
+        {
+            "batch": b,
+            "round": r,
+            "duration_ns": (b + r) * 10**6,
+            "profiled": False,
+            "mode": "operator",
+        }
         for b, count in rounds.items()
         for r in range(count)
     )
     assert focused_rounds(steps) == []
-    assert [(p.n, p.time_ms.value) for p in cost_curve(steps).points] == [(2, 4.5), (4, 9.5), (4, 17.5)]
+    assert [(p.n, p.time_ms.value) for p in cost_curve(steps).points] == [
+        (2, 4.5),
+        (4, 9.5),
+        (4, 17.5),
+    ]
     assert [p.n for p in cost_curve(steps.assign(mode="training")).points] == [2, 2, 2]

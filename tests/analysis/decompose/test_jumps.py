@@ -14,7 +14,11 @@ def test_the_size_behind_a_jump_is_none():
     """A step padded to multiples of 32 was said to jump from 33 to 34 samples, beside 5.27 and 5.20 ms."""
     sizes = (32, 33, 34)
     steps = timed_steps(
-        lambda batch: 2.6 * np.ceil(batch / 32), np.random.default_rng(5), batches=sizes, noise=0.005, spikes=0
+        lambda batch: 2.6 * np.ceil(batch / 32),
+        np.random.default_rng(5),
+        batches=sizes,
+        noise=0.005,
+        spikes=0,
     )
     curve = replace(cost_curve(steps), jumps=((33, 34),))
     assert found_jumps(curve, find(curve)) == []
@@ -24,7 +28,11 @@ def test_the_size_behind_a_jump_is_none():
 def test_a_jump_is_one():
     sizes = (16, 31, 32, 33)
     steps = timed_steps(
-        lambda batch: batch * 0.08 + 2.6 * (batch > 32), np.random.default_rng(5), batches=sizes, noise=0.005, spikes=0
+        lambda batch: batch * 0.08 + 2.6 * (batch > 32),
+        np.random.default_rng(5),
+        batches=sizes,
+        noise=0.005,
+        spikes=0,
     )
     curve = replace(cost_curve(steps), jumps=((32, 33),))
     assert found_jumps(curve, find(curve)) == [(32, 33)]

@@ -10,7 +10,12 @@ import pytest
 from curvescope.analysis.decompose.averaged_steps import Samples
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.decompose.marked import Marked, marked_steps, with_averaged, without_profiler
+from curvescope.analysis.decompose.marked import (
+    Marked,
+    marked_steps,
+    with_averaged,
+    without_profiler,
+)
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.decompose.terms import OVERHEAD, Key, estimate_terms
 
@@ -20,7 +25,9 @@ LAYERS = [f"l{number:03d}" for number in range(100)]
 SLEEP_MS = 0.05
 
 
-def small_operators(mark_ms=0.0005, event_ms=0.004, sleeps=("l042",), rounds=10, noise=0.01, seed=0):
+def small_operators(
+    mark_ms=0.0005, event_ms=0.004, sleeps=("l042",), rounds=10, noise=0.01, seed=0
+):
     """A step of a hundred layers of 20 µs and 5 µs of Python each; from batch 2 on some layers sleep for 50 µs.
 
     A mark costs `mark_ms`; the profiler makes each operator longer by `event_ms`, and as much time before it.
@@ -29,21 +36,35 @@ def small_operators(mark_ms=0.0005, event_ms=0.004, sleeps=("l042",), rounds=10,
     steps, kernels, marks = [], [], []
     for number in range(rounds):
         for batch in (1, 2):
-            python = np.array([0.005 + (SLEEP_MS if batch == 2 and layer in sleeps else 0) for layer in LAYERS])
+            python = np.array(
+                [0.005 + (SLEEP_MS if batch == 2 and layer in sleeps else 0) for layer in LAYERS]
+            )
             work = np.full(len(LAYERS), 0.020 * batch)
             for index in range(2):
                 key = {"batch": batch, "round": number, "index": index}
                 factor = np.exp(noise * random.standard_normal())
                 duration_ns = float((work + python).sum() * factor * 1e6)
-                steps.append({**key, "step": len(steps), "profiled": False, "duration_ns": duration_ns})
+                steps.append(
+                    {**key, "step": len(steps), "profiled": False, "duration_ns": duration_ns}
+                )
                 times = (work + python) * np.exp(noise * random.standard_normal()) + mark_ms
                 marks += [
-                    {**key, "layer": layer, "phase": "forward", "duration_ns": time * 1e6, "marks": 1}
+                    {
+                        **key,
+                        "layer": layer,
+                        "phase": "forward",
+                        "duration_ns": time * 1e6,
+                        "marks": 1,
+                    }
                     for layer, time in zip(LAYERS, times, strict=True)
                 ]
             slowed = (work + event_ms) * np.exp(noise * random.standard_normal())
-            ran = [(layer, "forward", "gemm", time) for layer, time in zip(LAYERS, slowed, strict=True)]
-            row, launched = profiled_step(len(steps), batch, number, ran, idle_ms=float(python.sum() + 100 * event_ms))
+            ran = [
+                (layer, "forward", "gemm", time) for layer, time in zip(LAYERS, slowed, strict=True)
+            ]
+            row, launched = profiled_step(
+                len(steps), batch, number, ran, idle_ms=float(python.sum() + 100 * event_ms)
+            )
             steps.append({**row, "index": 2, "profiled": True})
             kernels += launched
     steps = pd.DataFrame(steps)
@@ -60,12 +81,16 @@ def test_a_sleep_is_idle_of_its_layer(event_ms):
     curve, terms, _ = small_operators(event_ms=event_ms)
     functional = excess(1, 2)
     shares = terms.decompose(functional, curve)
-    assert math.fsum(share.value.value for share in shares) == pytest.approx(curve.evaluate(functional).value, abs=1e-9)
+    assert math.fsum(share.value.value for share in shares) == pytest.approx(
+        curve.evaluate(functional).value, abs=1e-9
+    )
     of_layer = [share.value.value for share in shares if share.key.layer == "l042"]
     assert sum(of_layer) == pytest.approx(SLEEP_MS - 0.005, rel=0.1)
     assert max(shares, key=lambda share: share.value.value).key.layer == "l042"
     if event_ms < 0.01:  # with more the operators fill their layers, and what is idle is not known
-        assert max(shares, key=lambda share: share.value.value).key == Key("l042", "forward", "idle")
+        assert max(shares, key=lambda share: share.value.value).key == Key(
+            "l042", "forward", "idle"
+        )
 
 
 def test_kernels_of_the_first_rounds_are_counted_at_the_pace_of_all():
@@ -93,7 +118,9 @@ def test_kernels_of_the_first_rounds_are_counted_at_the_pace_of_all():
         of_kind = table.groupby("kind")["exclusive_ms"].sum()
         shares.append(of_kind["idle"] / of_kind.sum())
     assert shares[0] == pytest.approx(0.2)
-    assert shares[1] == pytest.approx(1 - 20 / 29)  # at their own pace, idle would have all of the slowdown
+    assert shares[1] == pytest.approx(
+        1 - 20 / 29
+    )  # at their own pace, idle would have all of the slowdown
 
 
 @pytest.mark.parametrize("mark_ms", [0.0, 0.0005, 0.005])
@@ -109,7 +136,9 @@ def test_what_marks_cost_is_no_term_and_no_overhead(mark_ms):
 def test_settled_times_add_up_to_the_unprofiled_step(event_ms):
     curve, _, settled = small_operators(event_ms=event_ms)
     of_steps = settled.groupby(["batch", "step"])["exclusive_ms"].sum().groupby("batch").mean()
-    assert of_steps.tolist() == pytest.approx([point.time_ms.value for point in curve.points], rel=0.02)
+    assert of_steps.tolist() == pytest.approx(
+        [point.time_ms.value for point in curve.points], rel=0.02
+    )
 
 
 def test_idle_time_has_the_layer_that_sleeps_as_its_place():
@@ -119,9 +148,19 @@ def test_idle_time_has_the_layer_that_sleeps_as_its_place():
 
 
 def test_a_batch_size_without_marks_leaves_the_profilers_times():
-    steps = pd.DataFrame({"batch": [1, 2, 2], "profiled": [True, True, False], "duration_ns": [1, 2, 2], "round": 0})
+    steps = pd.DataFrame(
+        {"batch": [1, 2, 2], "profiled": [True, True, False], "duration_ns": [1, 2, 2], "round": 0}
+    )
     marks = pd.DataFrame(
-        {"batch": [2], "round": 0, "index": 0, "layer": None, "phase": "forward", "duration_ns": 2, "marks": 1}
+        {
+            "batch": [2],
+            "round": 0,
+            "index": 0,
+            "layer": None,
+            "phase": "forward",
+            "duration_ns": 2,
+            "marks": 1,
+        }
     )
     assert marked_steps(marks, steps, FASTER_HALF) is None
     assert marked_steps(marks[:0], steps, FASTER_HALF) is None
@@ -129,16 +168,30 @@ def test_a_batch_size_without_marks_leaves_the_profilers_times():
 
 @pytest.mark.parametrize(
     ("work_ms", "profiled_idle_ms", "whole_ms", "idle_ms"),
-    [(7.0, 3.0, 10, 3.0), (7.0, 5.0, 10, 3.0), (7.0, 8.0, 10, 3.0), (7.0, 2.0, 10, 2.0), (9.0, 2.0, 8, 0.0)],
+    [
+        (7.0, 3.0, 10, 3.0),
+        (7.0, 5.0, 10, 3.0),
+        (7.0, 8.0, 10, 3.0),
+        (7.0, 2.0, 10, 2.0),
+        (9.0, 2.0, 8, 0.0),
+    ],
 )
 def test_on_a_gpu_the_profiler_costs_time_between_kernels_and_more_stays_overhead(
     work_ms, profiled_idle_ms, whole_ms, idle_ms
 ):
-    row, kernels = profiled_step(0, 1, 0, [("conv", "forward", "gemm", work_ms)], idle_ms=profiled_idle_ms)
+    row, kernels = profiled_step(
+        0, 1, 0, [("conv", "forward", "gemm", work_ms)], idle_ms=profiled_idle_ms
+    )
     timed = {**row, "step": 1, "profiled": False, "duration_ns": whole_ms * 1_000_000}
     steps = pd.DataFrame([{**row, "profiled": True}, timed])
     times = with_averaged(times_of(steps, pd.DataFrame(kernels)), FASTER_HALF)
-    found = without_profiler(times, steps, SimpleNamespace(meta={"torch_device": "cuda:0"}, statistic=FASTER_HALF))
-    assert found.groupby("kind")["exclusive_ms"].sum().to_dict() == pytest.approx({"kernels": work_ms, "idle": idle_ms})
-    on_cpu = without_profiler(times, steps, SimpleNamespace(meta={"torch_device": "cpu"}, statistic=FASTER_HALF))
+    found = without_profiler(
+        times, steps, SimpleNamespace(meta={"torch_device": "cuda:0"}, statistic=FASTER_HALF)
+    )
+    assert found.groupby("kind")["exclusive_ms"].sum().to_dict() == pytest.approx(
+        {"kernels": work_ms, "idle": idle_ms}
+    )
+    on_cpu = without_profiler(
+        times, steps, SimpleNamespace(meta={"torch_device": "cpu"}, statistic=FASTER_HALF)
+    )
     assert on_cpu["exclusive_ms"].sum() == pytest.approx(work_ms + profiled_idle_ms)

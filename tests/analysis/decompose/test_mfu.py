@@ -28,7 +28,9 @@ def test_the_peak_is_that_of_the_precision_with_the_most_flops(bert):
     # 132 SMs x 2048 FMAs x 2 x 1830 MHz; the trace has a single step.
     assert mfu.peak_flops_per_s == 132 * 2048 * 2 * 1830e6
     (step,) = bert.frame("steps")["duration_ns"]
-    assert mfu.share == pytest.approx(bert.frame("kernels")["flops"].sum() / (step / 1e9) / mfu.peak_flops_per_s)
+    assert mfu.share == pytest.approx(
+        bert.frame("kernels")["flops"].sum() / (step / 1e9) / mfu.peak_flops_per_s
+    )
     assert mfu_note(mfu) == (
         "MFU 0.19% of 989.4 TFLOP/s (peak: bf16, dense, tensor cores of NVIDIA H100 SXM at 1830 MHz)."
     )
@@ -61,7 +63,12 @@ def test_a_cpu_without_measured_ceilings_has_none_in_the_table():
 def test_the_table_has_it_of_a_modelled_step(tmp_path):
     from curvescope.cli import main
 
-    assert main(["model", "alexnet", "--device", "gtx1080", "--batch", "64", "-o", str(tmp_path / "m")]) == 0
+    assert (
+        main(
+            ["model", "alexnet", "--device", "gtx1080", "--batch", "64", "-o", str(tmp_path / "m")]
+        )
+        == 0
+    )
     (cell,) = cells_of(open_recording(tmp_path / "m"))
     assert 0.1 < cell.mfu < 1
     assert cell.mfu_peak.startswith("8.873 TFLOP/s, fp32")  # 2560 lanes x 2 x 1733 MHz

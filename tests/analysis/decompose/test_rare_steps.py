@@ -22,7 +22,9 @@ def recording(inputs_ns=()):
 def steps_of(times_ms, **columns):
     """Steps of one round, as of a recorded program."""
     frame = pd.DataFrame({"duration_ns": (np.asarray(times_ms) * 1e6).astype(np.int64), **columns})
-    return frame.assign(step=range(len(frame)), index=range(len(frame)), round=0, batch=8, profiled=False)
+    return frame.assign(
+        step=range(len(frame)), index=range(len(frame)), round=0, batch=8, profiled=False
+    )
 
 
 def quiet(seed=0):
@@ -108,7 +110,9 @@ def test_what_is_not_rare_or_not_slow_is_not_said(unlike):
 
 
 def drifting(random):
-    return np.exp(0.02 * random.standard_normal(STEPS)) * np.linspace(1, random.uniform(0.5, 2.5), STEPS)
+    return np.exp(0.02 * random.standard_normal(STEPS)) * np.linspace(
+        1, random.uniform(0.5, 2.5), STEPS
+    )
 
 
 def persistent(random):
@@ -127,7 +131,8 @@ NOISE = {
         np.where(random.random(STEPS) < 0.25, 1.3, 1) * np.exp(0.01 * random.standard_normal(STEPS))
     ),
     "a slower machine for a while": lambda random: (
-        np.where(np.arange(STEPS) // 60 == 2, 1.4, 1.0) * np.exp(0.02 * random.standard_normal(STEPS))
+        np.where(np.arange(STEPS) // 60 == 2, 1.4, 1.0)
+        * np.exp(0.02 * random.standard_normal(STEPS))
     ),
     "drifting": drifting,
     "persistent": persistent,
@@ -137,7 +142,8 @@ NOISE = {
 @pytest.mark.parametrize("noise", NOISE)
 def test_noise_has_rare_slow_steps_in_at_most_two_of_a_hundred_recordings(noise):
     claims = sum(
-        bool(rare_steps(recording(), steps_of(10 * NOISE[noise](np.random.default_rng(seed))))) for seed in range(100)
+        bool(rare_steps(recording(), steps_of(10 * NOISE[noise](np.random.default_rng(seed)))))
+        for seed in range(100)
     )
     assert claims <= 2
 

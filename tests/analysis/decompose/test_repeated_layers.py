@@ -15,8 +15,18 @@ def times_of(layers, rounds=9, slow=(), factor=1.5, noise=0.02):
     """Times of layers of 1 ms each, in steps that vary by 2 %."""
     random = np.random.default_rng(1)
     rows = [
-        {"batch": batch, "step": step + 100 * batch, "layer": layer, "phase": "forward", "name": "gemm", "calls": 1}
-        | {"exclusive_ms": (factor if layer in slow and batch == 2 else 1.0) * np.exp(random.normal(0, noise))}
+        {
+            "batch": batch,
+            "step": step + 100 * batch,
+            "layer": layer,
+            "phase": "forward",
+            "name": "gemm",
+            "calls": 1,
+        }
+        | {
+            "exclusive_ms": (factor if layer in slow and batch == 2 else 1.0)
+            * np.exp(random.normal(0, noise))
+        }
         for batch in (1, 2)
         for step in range(rounds)
         for layer in layers
@@ -40,8 +50,13 @@ def groups_of(shapes, classes=None, **options):
 
 
 def test_equal_blocks_are_one_and_named_by_their_pattern():
-    found = groups_of({f"h.{i}.mlp.c_fc": 4 for i in range(12)} | {f"h.{i}.attn": 8 for i in range(12)})
-    assert {name: len(layers) for name, layers in found.items()} == {"h.*.mlp.c_fc": 12, "h.*.attn": 12}
+    found = groups_of(
+        {f"h.{i}.mlp.c_fc": 4 for i in range(12)} | {f"h.{i}.attn": 8 for i in range(12)}
+    )
+    assert {name: len(layers) for name, layers in found.items()} == {
+        "h.*.mlp.c_fc": 12,
+        "h.*.attn": 12,
+    }
     assert group_of(found)["h.7.attn"] == "h.*.attn"
     classes = classes_with({"h.0.attn": "Attention"}, found)
     assert (classes["h.*.attn"], classes["h.*.mlp.c_fc"]) == ("Attention, 12 times", "12 times")
@@ -50,11 +65,17 @@ def test_equal_blocks_are_one_and_named_by_their_pattern():
 @pytest.mark.parametrize(
     ("shapes", "groups"),
     [
-        ({"features.0": 3, "features.2": 64, "features.4": 128}, []),  # as of VGG: each does other work
+        (
+            {"features.0": 3, "features.2": 64, "features.4": 128},
+            [],
+        ),  # as of VGG: each does other work
         ({"l1.0.conv": 64, "l1.1.conv": 256, "l1.2.conv": 256, "l1.3.conv": 256}, ["l1.1-3.conv"]),
         ({"0": 1, "1": 2, "2": 1, "3": 2, "4": 1}, ["0,2,4", "1,3"]),
         ({str(i): i % 2 for i in range(20)}, ["0,2,…,18", "1,3,…,19"]),
-        ({f"block.{i}.layer.{j}": 4 for i in range(3) for j in range(2)}, ["block.*.layer.0", "block.*.layer.1"]),
+        (
+            {f"block.{i}.layer.{j}": 4 for i in range(3) for j in range(2)},
+            ["block.*.layer.0", "block.*.layer.1"],
+        ),
         ({"conv1": 4, "conv2": 4}, []),  # names without a number of their own
     ],
 )
@@ -69,9 +90,15 @@ def test_layers_of_other_classes_stay_apart():
 
 def test_a_member_that_deviates_is_a_term_of_its_own():
     shapes = {f"h.{i}": 4 for i in range(12)}
-    assert groups_of(shapes, slow=("h.5",)) == {"h.0-4,6-11": tuple(f"h.{i}" for i in range(12) if i != 5)}
-    assert list(groups_of(shapes, slow=("h.5",), factor=1.1)) == ["h.*"]  # a tenth more is no finding
-    assert list(groups_of(shapes, slow=("h.5",), noise=1.0)) == ["h.*"]  # nor is a half that is noise
+    assert groups_of(shapes, slow=("h.5",)) == {
+        "h.0-4,6-11": tuple(f"h.{i}" for i in range(12) if i != 5)
+    }
+    assert list(groups_of(shapes, slow=("h.5",), factor=1.1)) == [
+        "h.*"
+    ]  # a tenth more is no finding
+    assert list(groups_of(shapes, slow=("h.5",), noise=1.0)) == [
+        "h.*"
+    ]  # nor is a half that is noise
 
 
 def test_without_operators_the_kernels_tell_which_layers_are_equal():
@@ -83,5 +110,7 @@ def test_without_operators_the_kernels_tell_which_layers_are_equal():
 def test_a_marked_layer_that_sleeps_deviates_though_its_kernels_do_not():
     shapes = {f"h.{i}": 4 for i in range(4)}
     steps = {2: pd.DataFrame({f"h.{i}": np.full(9, 4.0 if i == 2 else 2.0) for i in range(4)})}
-    found = repeated_layers(times_of(shapes), operators_of(shapes), dict.fromkeys(shapes, "Linear"), steps)
+    found = repeated_layers(
+        times_of(shapes), operators_of(shapes), dict.fromkeys(shapes, "Linear"), steps
+    )
     assert found == {"h.0-1,3": ("h.0", "h.1", "h.3")}

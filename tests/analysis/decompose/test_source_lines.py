@@ -49,6 +49,12 @@ def test_the_time_by_line_adds_up_to_the_step_and_is_shared_as_the_times_of_its_
     ).assign(step=7)
     spread = by_line(times, lines[lines["batch"] == 4])
     sums = spread.groupby("line")["exclusive_ms"].sum().to_dict()
-    assert sums == {A: 6.0, B: 8.0, f"{IDLE} at {B}": 3.0, "no line": 2.0, f"{IDLE} at no line": 1.0}
+    assert sums == {
+        A: 6.0,
+        B: 8.0,
+        f"{IDLE} at {B}": 3.0,
+        "no line": 2.0,
+        f"{IDLE} at no line": 1.0,
+    }
     assert spread["calls"].sum() == pytest.approx(4)
     assert set(spread["step"]) == {7}

@@ -52,7 +52,9 @@ def test_slow_visits_move_the_faster_half_less_than_the_median():
     random = np.random.default_rng(0)
     slow = np.where(random.random((400, 8, 1)) < 0.3, 1.33, 1.0)
     steps = (10.0 * slow * np.exp(0.01 * random.standard_normal((400, 8, 3)))).reshape(400, 24)
-    spread = {name: float(np.std(STATISTICS[name](steps, axis=1))) for name in ("median", FASTER_HALF)}
+    spread = {
+        name: float(np.std(STATISTICS[name](steps, axis=1))) for name in ("median", FASTER_HALF)
+    }
     assert spread[FASTER_HALF] < spread["median"] / 3
 
 
@@ -71,7 +73,10 @@ def test_intervals_of_a_mean_difference_cover_the_truth(rounds):
     covered = 0
     for _ in range(400):
         drift = 1 + 0.03 * random.standard_normal(rounds)
-        times = {b: [b * drift[r] * (1 + 0.01 * random.standard_normal(4)) for r in range(rounds)] for b in (1, 2)}
+        times = {
+            b: [b * drift[r] * (1 + 0.01 * random.standard_normal(4)) for r in range(rounds)]
+            for b in (1, 2)
+        }
         replicates = {b: replicate(values, drawn) for b, values in times.items()}
         value = np.median(np.concatenate(times[2])) - 2 * np.median(np.concatenate(times[1]))
         result = estimate(float(value), replicates[2] - 2 * replicates[1], rounds, 2.0)
@@ -86,13 +91,17 @@ def test_the_noise_of_steps_counts_once():
     for _ in range(100):
         rounds = [1 + 0.02 * random.standard_normal(4) for _ in range(6)]
         spreads.append(np.std(replicate(rounds, resample_rounds(6, 400), "mean")))
-    assert np.sqrt(np.mean(np.square(spreads))) == pytest.approx(0.02 / 24**0.5 * (5 / 6) ** 0.5, rel=0.08)
+    assert np.sqrt(np.mean(np.square(spreads))) == pytest.approx(
+        0.02 / 24**0.5 * (5 / 6) ** 0.5, rel=0.08
+    )
 
 
 def test_a_mean_where_a_protocol_asks_for_it():
     rounds = [np.array([1.0, 3.0]), np.array([8.0])]
     assert replicate(rounds, np.array([[1, 1]]), "mean").tolist() == [8.0]
-    steps = timed_steps({1: 1.0, 2: 2.0}.get, np.random.default_rng(0), batches=(1, 2), noise=0, drift=0, spikes=0.3)
+    steps = timed_steps(
+        {1: 1.0, 2: 2.0}.get, np.random.default_rng(0), batches=(1, 2), noise=0, drift=0, spikes=0.3
+    )
     times = steps[steps["batch"] == 1]["duration_ns"]
     assert cost_curve(steps, "mean").points[0].time_ms.value == pytest.approx(times.mean() / 1e6)
     assert cost_curve(steps).points[0].time_ms.value == pytest.approx(times.median() / 1e6)
@@ -112,7 +121,9 @@ def test_the_interval_of_a_time_stays_above_0():
 
 def test_rounds_that_are_alike_count_as_fewer():
     draws = np.exp(0.01 * np.random.default_rng(0).standard_normal(4000))
-    widths = [np.log((e := time_estimate(1.0, draws, 6, alike)).high / e.low) for alike in (0.0, 0.2, 1.0)]
+    widths = [
+        np.log((e := time_estimate(1.0, draws, 6, alike)).high / e.low) for alike in (0.0, 0.2, 1.0)
+    ]
     # 6 rounds alike by 0.2 are worth 1 + 5 · 0.8 / 2 = 3 of them: t(2) √(6/2) for t(5) √(6/5).
     assert widths[1] / widths[0] == pytest.approx(4.3027 / 2.5706 * (3 / 1.2) ** 0.5, rel=1e-4)
     assert widths[2] / widths[0] == pytest.approx(12.7062 / 2.5706 * (6 / 1.2) ** 0.5, rel=1e-4)
@@ -132,7 +143,10 @@ def test_likeness_of_a_series_that_resembles_its_neighbours():
 def test_visits_that_resemble_their_neighbours_widen_the_intervals_where_their_order_is_known():
     def steps(order):
         wave = np.repeat([1.0, 1.1], 12)  # the second half of the sweep is slower
-        rows = [(batch, n // 2, int(order(n)), round(wave[n] * batch * 1e6)) for n, batch in enumerate([1, 2] * 12)]
+        rows = [
+            (batch, n // 2, int(order(n)), round(wave[n] * batch * 1e6))
+            for n, batch in enumerate([1, 2] * 12)
+        ]
         frame = pd.DataFrame(rows, columns=["batch", "round", "start_ns", "duration_ns"])
         return cost_curve(frame.assign(profiled=False))
 
@@ -144,7 +158,9 @@ def test_visits_that_resemble_their_neighbours_widen_the_intervals_where_their_o
 
 def test_few_rounds_widen_the_interval_by_hand():
     """Replicates whose central 80 % are those of a normal deviate of 2 ms: t(R−1) · 2 ms · √(R/(R−1)) on each side."""
-    deviates = 2 * 1.2815515655446004 / 4 * np.arange(-5, 6)  # the second of 11 is at 10 %, the tenth at 90 %
+    deviates = (
+        2 * 1.2815515655446004 / 4 * np.arange(-5, 6)
+    )  # the second of 11 is at 10 %, the tenth at 90 %
     for rounds, t in ((2, 12.7062), (5, 2.7764), (10, 2.2622)):
         found = estimate(7.0, deviates, rounds, 7.0)
         assert found.high - 7.0 == pytest.approx(t * 2.0 * (rounds / (rounds - 1)) ** 0.5, rel=1e-4)
@@ -163,5 +179,8 @@ def test_the_ratio_of_two_statistics_by_hand():
 
     ratio = fieller((6.0, 12.0), drawn, spread)
     assert ratio.value == 0.5
-    assert (ratio.low, ratio.high) == (pytest.approx(0.328, abs=0.003), pytest.approx(0.699, abs=0.003))
+    assert (ratio.low, ratio.high) == (
+        pytest.approx(0.328, abs=0.003),
+        pytest.approx(0.699, abs=0.003),
+    )
     assert fieller((6.0, 1.5), drawn, spread).low == -np.inf

@@ -39,13 +39,26 @@ def test_terms_by_hand_over_a_condition_that_is_no_batch_size():
 
 def test_all_profiled_steps_are_used_but_a_disturbed_one():
     assert undisturbed(np.array([10.0, 10.1, 9.9, 10.2, 15.0, 10.3])).tolist() == [0, 1, 2, 3, 5]
-    assert undisturbed(np.array([10.0, 10.0, 10.0, 10.4])).tolist() == [0, 1, 2, 3]  # 4 % is within what steps do
+    assert undisturbed(np.array([10.0, 10.0, 10.0, 10.4])).tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]  # 4 % is within what steps do
     assert undisturbed(np.array([10.0, 20.0])).tolist() == [0, 1]
     assert undisturbed(np.array([10.0, 12.0, 14.0, 16.0])).tolist() == [0, 1, 2, 3]
 
 
 def test_steps_that_recur_are_the_program():
-    assert undisturbed(np.array([50.0, 10.0, 10.1, 30.0, 9.9, 10.0, 31.0, 10.2])).tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert undisturbed(np.array([50.0, 10.0, 10.1, 30.0, 9.9, 10.0, 31.0, 10.2])).tolist() == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+    ]
     # The first step is as slow as a later one: no warm-up, and the later one does not stand alone.
     assert undisturbed(np.array([30.0, 10.0, 10.1, 31.0, 9.9, 10.0])).tolist() == [0, 1, 2, 3, 4, 5]
     assert undisturbed(np.array([90.0, 10.0, 10.1, 30.0, 9.9, 10.0])).tolist() == [1, 2, 4, 5]
@@ -75,8 +88,14 @@ def overheads(found):
         whole = Functional("time", batch, None, ((batch, 1.0),))
         shares = {share.label: share.value for share in found.terms.decompose(whole, found.curve)}
         time_ms = found.curve.at(batch).time_ms.value
-        assert math.fsum(value.value for value in shares.values()) == pytest.approx(time_ms, abs=1e-12)
-        yield shares[OVERHEAD].value / time_ms, shares[OVERHEAD].low / time_ms, shares[OVERHEAD].high / time_ms
+        assert math.fsum(value.value for value in shares.values()) == pytest.approx(
+            time_ms, abs=1e-12
+        )
+        yield (
+            shares[OVERHEAD].value / time_ms,
+            shares[OVERHEAD].low / time_ms,
+            shares[OVERHEAD].high / time_ms,
+        )
 
 
 @pytest.mark.parametrize(("cost", "within"), [(0.0, 0.01), (0.05, 0.0125)])
@@ -87,21 +106,28 @@ def test_what_a_profiler_costs_is_measured_on_a_machine_that_slows_down(cost, wi
 
 
 @pytest.mark.parametrize(
-    ("statistic", "taken"), [(FASTER_HALF, [0, 1, 2]), ("median", [1, 2, 3]), ("mean", [0, 1, 2, 3, 4])]
+    ("statistic", "taken"),
+    [(FASTER_HALF, [0, 1, 2]), ("median", [1, 2, 3]), ("mean", [0, 1, 2, 3, 4])],
 )
 def test_parts_are_means_over_the_steps_that_the_statistic_takes(statistic, taken):
     times = np.array([[9.0, 1.0], [1.0, 1.0], [4.0, 0.0], [2.0, 5.0], [3.0, 0.0]])
     fastest_first = times[np.argsort(times.sum(axis=1))]
     sample = Samples(times, np.arange(5))
     assert mean_parts(sample, statistic) == pytest.approx(fastest_first[taken].mean(axis=0))
-    assert averaged(times.sum(axis=1), statistic).tolist() == sorted(np.argsort(times.sum(axis=1))[taken])
+    assert averaged(times.sum(axis=1), statistic).tolist() == sorted(
+        np.argsort(times.sum(axis=1))[taken]
+    )
 
 
 def test_terms_add_up_to_the_same_statistic_of_the_whole():
     times = np.random.default_rng(0).random((40, 7))
     samples = {batch: Samples(times * batch, np.repeat(np.arange(8), 5)) for batch in (1, 2)}
-    terms = terms_of([Key(str(i), None, "kernels") for i in range(7)], samples, range(8), FASTER_HALF)
-    assert terms.values_ms.sum(axis=1) == pytest.approx([faster_half(times.sum(axis=1)) * batch for batch in (1, 2)])
+    terms = terms_of(
+        [Key(str(i), None, "kernels") for i in range(7)], samples, range(8), FASTER_HALF
+    )
+    assert terms.values_ms.sum(axis=1) == pytest.approx(
+        [faster_half(times.sum(axis=1)) * batch for batch in (1, 2)]
+    )
 
 
 def slow_layer(rounds, profiled_rounds, seed):
@@ -114,8 +140,14 @@ def slow_layer(rounds, profiled_rounds, seed):
             for index in range(3):
                 if index == 2 and number >= profiled_rounds:
                     continue
-                noise = np.exp(0.03 * random.standard_normal(3)) * (1.5 if random.random() < 0.1 else 1.0)
-                times = zip(("first", "slow", "last"), batch * np.array([0.3, 0.475, 0.2]) * noise, strict=True)
+                noise = np.exp(0.03 * random.standard_normal(3)) * (
+                    1.5 if random.random() < 0.1 else 1.0
+                )
+                times = zip(
+                    ("first", "slow", "last"),
+                    batch * np.array([0.3, 0.475, 0.2]) * noise,
+                    strict=True,
+                )
                 layers = [
                     (name, "forward", "gemm", time * (5 if (name, batch) == ("slow", 12) else 1))
                     for name, time in times
@@ -126,8 +158,12 @@ def slow_layer(rounds, profiled_rounds, seed):
     return diagnose(steps := pd.DataFrame(rows), times_of(steps, pd.DataFrame(kernels)))
 
 
-@pytest.mark.parametrize(("rounds", "profiled_rounds", "stars"), [(12, 3, 6), (4, 4, 9), (12, 12, 10)])
-def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(rounds, profiled_rounds, stars):
+@pytest.mark.parametrize(
+    ("rounds", "profiled_rounds", "stars"), [(12, 3, 6), (4, 4, 9), (12, 12, 10)]
+)
+def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(
+    rounds, profiled_rounds, stars
+):
     """In ten sweeps; with three profiled rounds a disturbed step in one of them may leave too few to be sure."""
     found = [slow_layer(rounds, profiled_rounds, seed).explanations[0] for seed in range(10)]
     for first in found:
@@ -139,7 +175,8 @@ def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(ro
 
 
 @pytest.mark.parametrize(
-    "shape", ["independent", "shared inside a round", "a tenth of the steps disturbed", "busy neighbour"]
+    "shape",
+    ["independent", "shared inside a round", "a tenth of the steps disturbed", "busy neighbour"],
 )
 @pytest.mark.parametrize("rounds", [4, 12])
 def test_intervals_hold_what_they_promise(shape, rounds, monkeypatch):

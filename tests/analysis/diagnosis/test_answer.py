@@ -17,7 +17,10 @@ from curvescope.analysis.verdicts.words import Verdict
 def explained(terms):
     """An excess of 10 ms, by term."""
     value = Estimate(10.0, 9.0, 11.0, 0.0)
-    shares = [SimpleNamespace(label=name, value=replace(value, value=ms), line=None) for name, ms in terms.items()]
+    shares = [
+        SimpleNamespace(label=name, value=replace(value, value=ms), line=None)
+        for name, ms in terms.items()
+    ]
     return Explanation(excess(4, 8), value, tuple(shares), None)
 
 
@@ -40,7 +43,9 @@ def test_a_confirmed_cause_leads_then_the_largest_if_it_makes_a_tenth(amounts, l
         for verdict in [Verdict.CONFIRMED if name.endswith("confirmed") else Verdict.UNTESTED]
     )
     value = Estimate(10.0, 9.0, 11.0, 0.0)
-    found = _leading(SimpleNamespace(value=value, attribution=Attribution(excess(4, 8), 10.0, False, totals)))
+    found = _leading(
+        SimpleNamespace(value=value, attribution=Attribution(excess(4, 8), 10.0, False, totals))
+    )
     assert (found and found.cause) == leading
 
 
@@ -70,7 +75,9 @@ def test_an_answer_calls_a_term_the_largest_only_if_it_is(terms, said):
     ],
 )
 def test_of_a_term_that_is_a_smaller_part_only_its_share_is_said_to_be_gone(portion, taken, gone):
-    outcome = SimpleNamespace(taken=Estimate(taken, 0.6, 1.0, 0.0), facts=SimpleNamespace(what="memory is kept"))
+    outcome = SimpleNamespace(
+        taken=Estimate(taken, 0.6, 1.0, 0.0), facts=SimpleNamespace(what="memory is kept")
+    )
     total = CauseTotal("page faults", 4.0, (), verdict=Verdict.CONFIRMED)
     said = cause(explained({"fc6": 10 * portion}), total, outcome, "fc6")
     assert said == f"page faults; when memory is kept, {gone}"

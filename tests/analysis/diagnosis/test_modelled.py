@@ -10,7 +10,9 @@ from curvescope.analysis.diagnosis.modelled import HOST, draw_errors
 
 def spread_of_sum(*columns, batches=1, library="cudnn5"):
     """Half the width of the central 68 % of the logarithm of a sum of equal kernels: each (kind, algorithm, shape)."""
-    factors = draw_errors(*zip(*columns, strict=True), batches, load_fitted().spreads_for("maxwell", library))
+    factors = draw_errors(
+        *zip(*columns, strict=True), batches, load_fitted().spreads_for("maxwell", library)
+    )
     low, high = np.percentile(np.log(factors[:, 0].sum(axis=1)), [15.87, 84.13])
     return (high - low) / 2
 
@@ -34,12 +36,18 @@ def test_the_host_is_wrong_by_one_factor_at_every_batch_size():
     factors = draw_errors([HOST, HOST], ["", ""], ["", ""], 3, {})
     assert np.ptp(factors, axis=(1, 2)).max() == 0
     # Student's t with two degrees of freedom: 2.920 for 5 %.
-    assert np.percentile(np.log(factors), [5, 95]) == pytest.approx([-0.28 * 2.920, 0.28 * 2.920], rel=0.1)
+    assert np.percentile(np.log(factors), [5, 95]) == pytest.approx(
+        [-0.28 * 2.920, 0.28 * 2.920], rel=0.1
+    )
 
 
 def test_a_spread_known_from_few_gpus_has_long_tails():
-    spread = Spread(gpu=0.1, gpus=4, algorithm=0.0, size=0.0, rest=(0.0,) * len(LEVELS), lasting=1.0)
-    low, high = np.percentile(np.log(draw_errors(["product"], [""], [""], 1, {"product": spread})), [5, 95])
+    spread = Spread(
+        gpu=0.1, gpus=4, algorithm=0.0, size=0.0, rest=(0.0,) * len(LEVELS), lasting=1.0
+    )
+    low, high = np.percentile(
+        np.log(draw_errors(["product"], [""], [""], 1, {"product": spread})), [5, 95]
+    )
     # Student's t with four degrees of freedom: 2.132 for 5 %.
     assert high == pytest.approx(0.2132, rel=0.1)
     assert low == pytest.approx(-0.2132, rel=0.1)
@@ -57,7 +65,10 @@ def test_the_rest_is_as_skew_as_the_residuals_and_the_same_for_a_shape_at_every_
 
 def test_a_product_with_a_narrow_side_is_told_by_its_work_per_byte():
     m, n, k = 4096.0, np.array([64.0, 512.0]), 4096.0
-    assert product_kinds(2 * m * n * k, 4 * (m * k + k * n + m * n)).tolist() == ["narrow_product", "product"]
+    assert product_kinds(2 * m * n * k, 4 * (m * k + k * n + m * n)).tolist() == [
+        "narrow_product",
+        "product",
+    ]
 
 
 def test_a_modelled_diagnosis_says_which_algorithm_changes_and_what_it_costs():
@@ -67,6 +78,8 @@ def test_a_modelled_diagnosis_says_which_algorithm_changes_and_what_it_costs():
         (64, "conv2", "forward_WINOGRAD", 10.0), (128, "conv2", "forward_FFT", 15.0),
         (64, "pool1", "max_pool2d", 1.0), (128, "pool1", "max_pool2d_other", 9.0),
     ]  # fmt: skip
-    (sentence,) = uncertainty._switches(pd.DataFrame(rows, columns=["batch", "layer", "name", "exclusive_ms"]))
+    (sentence,) = uncertainty._switches(
+        pd.DataFrame(rows, columns=["batch", "layer", "name", "exclusive_ms"])
+    )
     what = "conv1 backward weights changes from WINOGRAD_NONFUSED to ALGO_1, +30 ms"
     assert sentence.startswith(f"Modelled from batch 64 to 128: {what} over its share")

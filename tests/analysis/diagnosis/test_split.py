@@ -71,15 +71,44 @@ def test_terms_add_up_to_every_functional(step_traces, seed):
         row, _ = profiled_step(step, (1, 2, 4)[place % 3], place // 3, [], idle_ms=1.0)
         rows.append(row)
         kernels += [
-            {"name": "k", "start_ns": row["start_ns"] + start, "duration_ns": duration, "stream": stream, "step": step}
-            | {"layer": layer, "phase": phase, "op": None, "source": "cupti", "flops": None, "bytes_compulsory": None}
+            {
+                "name": "k",
+                "start_ns": row["start_ns"] + start,
+                "duration_ns": duration,
+                "stream": stream,
+                "step": step,
+            }
+            | {
+                "layer": layer,
+                "phase": phase,
+                "op": None,
+                "source": "cupti",
+                "flops": None,
+                "bytes_compulsory": None,
+            }
             for layer, phase, stream, start, duration in trace
         ]
     steps = pd.concat([steps, pd.DataFrame(rows)], ignore_index=True)
-    columns = ["name", "start_ns", "duration_ns", "stream", "step", "layer", "phase", "op", "source", "flops"]
+    columns = [
+        "name",
+        "start_ns",
+        "duration_ns",
+        "stream",
+        "step",
+        "layer",
+        "phase",
+        "op",
+        "source",
+        "flops",
+    ]
     parts = times_of(steps, pd.DataFrame(kernels, columns=[*columns, "bytes_compulsory"]))
     curve, terms = cost_curve(steps), estimate_terms(parts, steps)
-    for functional in (excess(1, 2), excess(2, 4), curvature(1, 2, 4), curvature(1, 2, 4, "linear")):
+    for functional in (
+        excess(1, 2),
+        excess(2, 4),
+        curvature(1, 2, 4),
+        curvature(1, 2, 4, "linear"),
+    ):
         explanation = explain(functional, curve, terms, parts, Recorded(steps))
         total = math.fsum(part.value.value for part in explanation.shares)
         caused = math.fsum(cause.amount for cause in explanation.attribution.causes)
@@ -94,7 +123,9 @@ def test_profiling_overhead_is_a_term_of_its_own():
         return [("conv1", "forward", "gemm", 10.0 * batch)]
 
     # Profiled steps take 1 ms idle and 10 ms per sample; without the profiler each is 2 ms shorter.
-    steps, kernels = sweep(lambda b: 10.0 * b - 1.0, layers, np.random.default_rng(2), noise=0, drift=0, spikes=0)
+    steps, kernels = sweep(
+        lambda b: 10.0 * b - 1.0, layers, np.random.default_rng(2), noise=0, drift=0, spikes=0
+    )
     diagnosis = diagnose(steps, times_of(steps, kernels))
     parts = times_of(steps, kernels)
     explanation = explain(excess(4, 8), diagnosis.curve, diagnosis.terms, parts, Recorded(steps))
@@ -109,9 +140,13 @@ def test_terms_of_equal_time_are_in_the_order_of_their_labels():
         rows = (("z", "forward"), (None, "optimizer"), ("a", "forward"))
         return [(layer, phase, "gemm", 10.0 + batch) for layer, phase in rows]
 
-    steps, kernels = sweep(lambda b: 31.0 + 3 * b, layers, np.random.default_rng(2), noise=0, drift=0, spikes=0)
+    steps, kernels = sweep(
+        lambda b: 31.0 + 3 * b, layers, np.random.default_rng(2), noise=0, drift=0, spikes=0
+    )
     parts = times_of(steps, kernels)
-    split = explain(excess(4, 8), cost_curve(steps), estimate_terms(parts, steps), parts, Recorded(steps))
+    split = explain(
+        excess(4, 8), cost_curve(steps), estimate_terms(parts, steps), parts, Recorded(steps)
+    )
     assert [share.label for share in split.shares[:3]] == ["a forward", "optimizer", "z forward"]
 
 
@@ -119,7 +154,9 @@ def test_a_batch_without_profiled_step_cannot_be_split():
     steps, kernels = sweep(lambda b: 10.0 * b, jump, np.random.default_rng(2), batches=(1, 2, 4))
     parts = times_of(steps[~((steps["batch"] == 2) & steps["profiled"])], kernels)
     with pytest.raises(CurvescopeError, match="batch 2 has no profiled step"):
-        explain(excess(1, 2), cost_curve(steps), estimate_terms(parts, steps), parts, Recorded(steps))
+        explain(
+            excess(1, 2), cost_curve(steps), estimate_terms(parts, steps), parts, Recorded(steps)
+        )
 
 
 def test_a_recording_without_timed_steps_has_no_curve():

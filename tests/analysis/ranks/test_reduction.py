@@ -26,7 +26,12 @@ def recordings(draw):
     lengths = draw(st.lists(st.integers(1, 50), min_size=1, max_size=4))
     starts = np.cumsum([0, *lengths[:-1]])
     steps = pd.DataFrame(
-        {"step": range(len(lengths)), "start_ns": starts, "duration_ns": lengths, "profiled": [True] * len(lengths)}
+        {
+            "step": range(len(lengths)),
+            "start_ns": starts,
+            "duration_ns": lengths,
+            "profiled": [True] * len(lengths),
+        }
     )
     one = st.builds(
         row,
@@ -54,7 +59,8 @@ def same(one, other):
 @given(st.lists(recordings(), min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_ranks_add_up_in_any_order_and_grouping(found, random):
     reductions = [
-        reduce_rank(RankId(i, i // 2), steps, work_of(kernels(rows))) for i, (steps, rows) in enumerate(found)
+        reduce_rank(RankId(i, i // 2), steps, work_of(kernels(rows)))
+        for i, (steps, rows) in enumerate(found)
     ]
     reductions.append(unreadable("rank9", "it is gone"))
     whole = combine(reductions)
@@ -74,7 +80,11 @@ def test_pieces_of_one_rank_add_up_to_it(found, cut):
         if inside.any():
             wanted = set(steps["step"][inside])
             halves.append(
-                reduce_rank(RankId(3), steps[inside], work_of(kernels([r for r in rows if r["step"] in wanted])))
+                reduce_rank(
+                    RankId(3),
+                    steps[inside],
+                    work_of(kernels([r for r in rows if r["step"] in wanted])),
+                )
             )
     assert same(whole, combine(halves))
 
@@ -88,9 +98,17 @@ def test_every_step_adds_up_to_its_wall_time_and_the_cut_into_tables_does_not_ma
     parts = reduction["kernel_times"].to_pandas()
     assert parts.groupby("step")["exclusive_ns"].sum().tolist() == steps["duration_ns"].tolist()
     assert (parts["exclusive_ns"] >= 0).all()
-    assert reduction.column("steps", "wall_ns").sum() == reduction.column("terms", "exclusive_ns").sum()
+    assert (
+        reduction.column("steps", "wall_ns").sum()
+        == reduction.column("terms", "exclusive_ns").sum()
+    )
     # the same exclusive times as the rest of the analysis has, to the nanosecond
-    exact = times_of(steps.assign(batch=1), kernels(rows).to_pandas()).groupby("step")["exclusive_ms"].sum() * 1e6
+    exact = (
+        times_of(steps.assign(batch=1), kernels(rows).to_pandas())
+        .groupby("step")["exclusive_ms"]
+        .sum()
+        * 1e6
+    )
     assert np.allclose(exact, steps["duration_ns"])
 
 
@@ -109,7 +127,9 @@ def test_a_collective_keeps_its_shortest_duration_and_whose_it_was():
         5: [row(ALL_REDUCE, 10, 40, 0, stream=20), row(ALL_REDUCE, 60, 30, 0, stream=20)],
         6: [row(ALL_REDUCE, 30, 20, 0, stream=22), row(ALL_REDUCE, 50, 40, 0, stream=22)],
     }
-    table = combine([reduce_rank(RankId(r), ONE_STEP, work_of(kernels(rows))) for r, rows in ranks.items()])
+    table = combine(
+        [reduce_rank(RankId(r), ONE_STEP, work_of(kernels(rows))) for r, rows in ranks.items()]
+    )
     least, last = shortest_of(table.column("collectives", "shortest"))
     # of the first, rank 6 comes last and waits for nobody; of the second, rank 5. Stream numbers are each rank's own.
     assert least.tolist() == [20, 30]
@@ -122,7 +142,9 @@ def test_the_rest_of_the_last_steps_collective_has_no_place_in_the_order():
     # Gloo's all-reduce of the step before ends inside this one on rank 0 alone: the second is the first of both ranks.
     steps = ONE_STEP.assign(start_ns=100)
     own = row("gloo:all_reduce", 150, 20, 0, stream=4)
-    first = reduce_rank(RankId(0), steps, work_of(kernels([row("gloo:all_reduce", 10, 95, 0, stream=4), own])))
+    first = reduce_rank(
+        RankId(0), steps, work_of(kernels([row("gloo:all_reduce", 10, 95, 0, stream=4), own]))
+    )
     found = combine([first, reduce_rank(RankId(1), steps, work_of(kernels([own])))])
     assert found.column("collectives", "ranks").tolist() == [2]
     assert found.column("calls", "calls").tolist() == [1, 1]
@@ -164,7 +186,10 @@ def test_tables_over_all_ranks_do_not_grow_with_ranks():
     ("name", "operation"),
     [
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", "AllReduce"),
-        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)", "AllReduce"),
+        (
+            "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",
+            "AllReduce",
+        ),
         ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", "AllReduce"),
         ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevComm*)", "ReduceScatter"),
         ("ncclDevKernel_AllGather_RING_LL(ncclDevComm*)", "AllGather"),

@@ -25,7 +25,9 @@ def test_among_equal_ranks_nobody_is_a_straggler(ranks, seed):
 
 @pytest.mark.parametrize("ranks", [2, 3, 16])
 def test_a_slow_rank_is_named_with_its_layer_node_and_what_the_others_wait(ranks):
-    found, _ = analysed(ranks=ranks, slow=lambda rank, step, layer: 1.5 if (rank, layer) == (1, "conv2") else 1.0)
+    found, _ = analysed(
+        ranks=ranks, slow=lambda rank, step, layer: 1.5 if (rank, layer) == (1, "conv2") else 1.0
+    )
     (one,) = found.stragglers
     assert (one.rank, one.node, one.local_rank, one.verdict) == (1, 0, 1, SLOW)
     assert one.slow_steps == tuple(range(12))
@@ -38,7 +40,12 @@ def test_a_slow_rank_is_named_with_its_layer_node_and_what_the_others_wait(ranks
     assert (worst.layer, worst.slowest_rank) == ("conv2", 1)
     assert worst.imbalance == pytest.approx((1.5 / (1 + 0.5 / ranks)) - 1, abs=0.05)
     (waiting,) = found.waits
-    assert (waiting.operation, waiting.ranks, waiting.calls, waiting.last[0][0]) == ("AllReduce", ranks, 1.0, 1)
+    assert (waiting.operation, waiting.ranks, waiting.calls, waiting.last[0][0]) == (
+        "AllReduce",
+        ranks,
+        1.0,
+        1,
+    )
     assert waiting.duration_ms - waiting.waiting_ms == pytest.approx(ALL_REDUCE_NS / 1e6)
     assert found.waiting_ms == pytest.approx(waiting.waiting_ms)
 
@@ -51,19 +58,25 @@ def test_a_slow_node_is_all_of_its_ranks():
 
 def test_a_rank_that_is_slow_in_single_steps_is_told_with_those_steps():
     found, reductions = analysed(
-        ranks=16, steps=40, slow=lambda rank, step, layer: 2.0 if rank == 5 and step in (7, 30) else 1.0
+        ranks=16,
+        steps=40,
+        slow=lambda rank, step, layer: 2.0 if rank == 5 and step in (7, 30) else 1.0,
     )
     (one,) = found.stragglers
     assert (one.rank, one.verdict, one.slow_steps) == (5, AT_TIMES, (7, 30))
     everything = combine(list(reductions.values()))
     rest = group_of("the others", everything, less=reductions[5])
-    difference = explain_difference(group_of("rank 5", reductions[5]), rest, everything, one.slow_steps)
+    difference = explain_difference(
+        group_of("rank 5", reductions[5]), rest, everything, one.slow_steps
+    )
     assert difference.steps == (2, 2)
     assert difference.own.value == pytest.approx(3.0, abs=0.1)
 
 
 def test_the_difference_of_a_rank_and_the_rest_adds_up_and_says_where():
-    _, reductions = analysed(slow=lambda rank, step, layer: 1.5 if (rank, layer) == (1, "fc") else 1.0)
+    _, reductions = analysed(
+        slow=lambda rank, step, layer: 1.5 if (rank, layer) == (1, "fc") else 1.0
+    )
     everything = combine(list(reductions.values()))
     rest = group_of("the others", everything, less=reductions[1])
     assert rest.ranks == 7
@@ -89,7 +102,9 @@ def test_of_20_pairs_of_like_groups_at_most_3_have_a_real_term():
     for seed in range(20):
         _, reductions = analysed(ranks=8, seed=seed)
         groups = [combine([reductions[r] for r in members]) for members in (range(4), range(4, 8))]
-        difference = explain_difference(*(group_of(str(i), g) for i, g in enumerate(groups)), combine(groups))
+        difference = explain_difference(
+            *(group_of(str(i), g) for i, g in enumerate(groups)), combine(groups)
+        )
         assert difference.ranks == (4, 4)
         real += any(part.real for part in difference.shares)
     assert real <= 3

@@ -16,17 +16,23 @@ from curvescope.profiling.recording.store import STEP
 
 def curve_of(times_ms):
     points = tuple(
-        SimpleNamespace(condition=batch, time_ms=Estimate(ms, ms, ms, 0.0)) for batch, ms in times_ms.items()
+        SimpleNamespace(condition=batch, time_ms=Estimate(ms, ms, ms, 0.0))
+        for batch, ms in times_ms.items()
     )
     return SimpleNamespace(
-        unit=STEP, points=points, at=lambda batch: next(one for one in points if one.condition == batch)
+        unit=STEP,
+        points=points,
+        at=lambda batch: next(one for one in points if one.condition == batch),
     )
 
 
 @pytest.mark.parametrize(
     ("times_ms", "said"),
     [
-        ({1: 10.0, 2: 10.0, 4: 10.0}, "Batch size: samples per second still grow at 4, the largest (400)."),
+        (
+            {1: 10.0, 2: 10.0, 4: 10.0},
+            "Batch size: samples per second still grow at 4, the largest (400).",
+        ),
         (
             {1: 10.0, 8: 20.0, 16: 39.0, 32: 79.0},
             "Batch size: beyond 8 samples per second hardly grow: 400 there, 410 at 16.",
@@ -51,7 +57,9 @@ def test_one_batch_size_or_times_that_are_hardly_known_give_no_advice():
 
 def finding(verdict, low, high, kind="bend", at=8):
     tested = SimpleNamespace(kind=kind, last=at, label=f"{kind} at {at}")
-    return SimpleNamespace(verdict=verdict, tested=tested, tested_value=Estimate((low + high) / 2, low, high, 0.5))
+    return SimpleNamespace(
+        verdict=verdict, tested=tested, tested_value=Estimate((low + high) / 2, low, high, 0.5)
+    )
 
 
 def test_a_spread_is_a_warning_only_where_it_may_hide_an_anomaly():
@@ -61,7 +69,9 @@ def test_a_spread_is_a_warning_only_where_it_may_hide_an_anomaly():
     # A negative excess is the usual fixed cost.
     assert spread_note(curve, [finding("noise", -60, 5, "excess")]) is None
     wide = [finding("noise", -40, 25), finding("not significant", 1, 30, at=4)]
-    assert spread_note(curve, wide).startswith("! The spread may hide bend at 4, up to 60% of the step, and 1 more;")
+    assert spread_note(curve, wide).startswith(
+        "! The spread may hide bend at 4, up to 60% of the step, and 1 more;"
+    )
     assert "the step's time and more" in spread_note(curve, [finding("noise", -200, 100)])
 
 
@@ -74,10 +84,16 @@ def test_the_rest_of_the_experiments_has_its_time_and_what_it_is_about():
     assert left() is None
     what = ["fc6 forward", "fc7 forward", "compiled", "conv1 forward", "conv2 forward"]
     lead, command = left(experiments_rest={"seconds": 130.0, "what": what})
-    assert lead.endswith("the rest (fc6 forward, fc7 forward, compiled, conv1 forward, …) takes about 3 min:")
+    assert lead.endswith(
+        "the rest (fc6 forward, fc7 forward, compiled, conv1 forward, …) takes about 3 min:"
+    )
     assert command == "curvescope confirm run --experiments 3m"
-    lead, _ = left(experiments_rest={"seconds": 60.0, "what": ["compiled"], "of": ["bend at 16"], "changes": 1})
-    assert lead.endswith("takes about 2 min and may decide the causes of bend at 16, and what 1 change saves:")
+    lead, _ = left(
+        experiments_rest={"seconds": 60.0, "what": ["compiled"], "of": ["bend at 16"], "changes": 1}
+    )
+    assert lead.endswith(
+        "takes about 2 min and may decide the causes of bend at 16, and what 1 change saves:"
+    )
     lead, _ = left(experiments_rest={"seconds": 60.0, "what": ["compiled"], "of": [], "changes": 2})
     assert lead.endswith("and may decide what 2 changes save:")
 
@@ -85,7 +101,10 @@ def test_the_rest_of_the_experiments_has_its_time_and_what_it_is_about():
 @pytest.mark.parametrize(
     ("meta", "said"),
     [
-        ({"device": {"kind": "cuda"}, "locked_sm_clock_hz": 1_500_000_000}, "SM clock locked at 1500 MHz"),
+        (
+            {"device": {"kind": "cuda"}, "locked_sm_clock_hz": 1_500_000_000},
+            "SM clock locked at 1500 MHz",
+        ),
         ({"device": {"kind": "cuda"}, "locked_sm_clock_hz": None}, "clocks not locked"),
         ({"device": {"kind": "cuda"}}, None),  # an import: unknown
         ({"device": {"kind": "cpu"}, "locked_sm_clock_hz": None}, None),

@@ -17,9 +17,15 @@ def comparison(speedups, rows_at, known):
         ends = (speedup * 0.99, speedup * 1.01, 0.001) if known else (0.0, math.inf, 1.0)
         return Change(speedup, *ends)
 
-    steps = tuple(ComparedLine(str(batch), (1.0, 1 / up), (change(up),)) for batch, up in speedups.items())
+    steps = tuple(
+        ComparedLine(str(batch), (1.0, 1 / up), (change(up),)) for batch, up in speedups.items()
+    )
     return SimpleNamespace(
-        unit="step", sides=(None, None), steps=steps, batch=rows_at, rows=(ComparedLine("conv", (9.0, 5.0), (None,)),)
+        unit="step",
+        sides=(None, None),
+        steps=steps,
+        batch=rows_at,
+        rows=(ComparedLine("conv", (9.0, 5.0), (None,)),),
     )
 
 

@@ -18,7 +18,13 @@ SHOW = "\x1b[?25h"  # the cursor
 def steps(rounds, batches=(1, 2, 4)):
     """Steps of 10 ms a sample, those of odd rounds 2 % longer."""
     return [
-        {"batch": b, "round": r, "index": i, "profiled": i == 3, "duration_ns": int(1e7 * b * (1 + r % 2 * 0.02))}
+        {
+            "batch": b,
+            "round": r,
+            "index": i,
+            "profiled": i == 3,
+            "duration_ns": int(1e7 * b * (1 + r % 2 * 0.02)),
+        }
         for r in range(rounds)
         for b in batches
         for i in range(4)
@@ -32,7 +38,12 @@ def progress(elapsed_s, rounds):
 @pytest.fixture
 def terminal():
     return Console(
-        file=io.StringIO(), force_terminal=True, width=80, height=30, color_system=None, legacy_windows=False
+        file=io.StringIO(),
+        force_terminal=True,
+        width=80,
+        height=30,
+        color_system=None,
+        legacy_windows=False,
     )
 
 
@@ -63,7 +74,10 @@ def test_it_says_what_the_time_allows(terminal):
 def test_it_says_which_anomaly_the_rounds_are_for(terminal):
     with view(terminal, deciding=lambda: "excess 2→4") as live:
         live.report(progress(70.0, 9))
-    assert "Deciding what makes the excess 2→4: rounds visit only its batch sizes" in terminal.file.getvalue()
+    assert (
+        "Deciding what makes the excess 2→4: rounds visit only its batch sizes"
+        in terminal.file.getvalue()
+    )
 
 
 def test_nothing_is_drawn_between_reports_and_no_curve_before_the_first_step(terminal):
@@ -78,7 +92,9 @@ def test_nothing_is_drawn_between_reports_and_no_curve_before_the_first_step(ter
 
 def test_the_curve_is_computed_at_most_every_two_seconds(terminal, monkeypatch):
     curves = []
-    monkeypatch.setattr(live_module, "cost_curve", lambda rows, by: curves.append(len(rows)) or cost_curve(rows, by))
+    monkeypatch.setattr(
+        live_module, "cost_curve", lambda rows, by: curves.append(len(rows)) or cost_curve(rows, by)
+    )
     with view(terminal) as live:
         for tenth in range(50):
             live.report(progress(10 + tenth / 10, 4))
@@ -91,7 +107,10 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds():
         for second in range(0, 31, 3):
             live.report(progress(float(second), 2 + second // 10))
     lines = shown.file.getvalue().splitlines()
-    assert [line.partition(" so far")[0] for line in lines] == ["round 3, batch 4: 12 s", "round 4, batch 4: 24 s"]
+    assert [line.partition(" so far")[0] for line in lines] == [
+        "round 3, batch 4: 12 s",
+        "round 4, batch 4: 24 s",
+    ]
     assert "step ms by batch so far: 1: 10.10, 2: 20.20, 4: 40.40" in lines[1]
     assert "\x1b" not in shown.file.getvalue()
 
@@ -112,7 +131,9 @@ def test_a_sweep_shows_which_recording_runs_and_its_curve(terminal):
 
 def test_a_sweep_without_a_terminal_prints_lines_by_the_time_of_the_whole_sweep():
     shown, now_s = Console(file=io.StringIO(), width=400), [0.0]
-    with LiveCurves(["alexnet", "vgg_a"], "median", Axis(), shown=shown, clock_s=lambda: now_s[0]) as live:
+    with LiveCurves(
+        ["alexnet", "vgg_a"], "median", Axis(), shown=shown, clock_s=lambda: now_s[0]
+    ) as live:
         for label in ("alexnet", "vgg_a"):
             for _ in range(4):
                 now_s[0] += 3

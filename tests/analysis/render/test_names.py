@@ -40,7 +40,10 @@ def test_kernels_of_one_template_keep_its_name_and_differ_in_its_arguments():
         f"void cudnn::detail::implicit_convolve_sgemm<float, float, {size}, 6, 7, 3, 3, 5, 1, false, true, true>(int)"
         for size in (1024, 128)
     ]
-    assert fit_all(names, 32) == ["implicit_…sgemm<…1024, 6,…true>", "implicit_…sgemm<…128, 6,…true>"]
+    assert fit_all(names, 32) == [
+        "implicit_…sgemm<…1024, 6,…true>",
+        "implicit_…sgemm<…128, 6,…true>",
+    ]
     assert fit_all(names[:1], 32) == ["implicit_convolve_sgemm<…>"]
 
 
@@ -74,7 +77,10 @@ def test_devices_have_short_names_where_these_differ():
         "NVIDIA H200": "H200",
         "AMD EPYC": "EPYC",
     }
-    assert short_devices(["GeForce GTX 1080 (modelled, cudnn7, torch rules) (modelled)"]).popitem()[1] == "GTX 1080"
+    assert (
+        short_devices(["GeForce GTX 1080 (modelled, cudnn7, torch rules) (modelled)"]).popitem()[1]
+        == "GTX 1080"
+    )
     both = ["Tesla K40m", "Tesla K40m (published)"]
     assert short_devices(both) == dict(zip(both, both, strict=True))
 
@@ -82,7 +88,10 @@ def test_devices_have_short_names_where_these_differ():
 @pytest.mark.parametrize(
     ("names", "parts"),
     [
-        (["train.py-make_step_own_batch1", "train.py-make_step_own_batch16"], ["batch1", "batch16"]),
+        (
+            ["train.py-make_step_own_batch1", "train.py-make_step_own_batch16"],
+            ["batch1", "batch16"],
+        ),
         (["old", "new"], ["old", "new"]),
         (["run1", "run2"], ["run1", "run2"]),
         (["runs_", "runs_b"], ["runs_", "runs_b"]),

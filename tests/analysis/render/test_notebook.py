@@ -50,11 +50,15 @@ def test_a_diagnosis_prints_its_verdict_and_its_answers():
     found = explain(open_recording(EXAMPLE))
     headline, tried, *answers = str(found).splitlines()
     assert tried.startswith("The one change tried is not shown to save anything")
-    assert headline.startswith("After batch 16 the step time deviates from its straight line by +28.4 ms")
+    assert headline.startswith(
+        "After batch 16 the step time deviates from its straight line by +28.4 ms"
+    )
     assert answers[0] == f"1. {found.answers[0].sentence}"
     assert answers[1].startswith("   How: for inference: torch.utils.mkldnn.to_mkldnn(layer)")
     steps, kernels, recorded = planted("algorithm switch", 1)
-    unexplained = diagnose(steps, times_of(steps, kernels), recorded=recorded)  # without a recording: no answers
+    unexplained = diagnose(
+        steps, times_of(steps, kernels), recorded=recorded
+    )  # without a recording: no answers
     assert len(str(unexplained).splitlines()) == 1
 
 

@@ -10,7 +10,9 @@ from curvescope.analysis.render import report_data
 from curvescope.analysis.render.report_timeline import timeline
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
-STEPS = pd.DataFrame({"step": [0], "start_ns": [1_000_000], "duration_ns": [100_000], "profiled": [True]})
+STEPS = pd.DataFrame(
+    {"step": [0], "start_ns": [1_000_000], "duration_ns": [100_000], "profiled": [True]}
+)
 
 
 def device(*rows):
@@ -26,7 +28,10 @@ def device(*rows):
 def calls(*rows):
     """Calls of the host; each row is name, start and end in µs."""
     table = pd.DataFrame(rows, columns=["name", "begin", "end"]).assign(process=7, thread=1)
-    return table.assign(start_ns=1_000_000 + table["begin"] * 1000, duration_ns=(table["end"] - table["begin"]) * 1000)
+    return table.assign(
+        start_ns=1_000_000 + table["begin"] * 1000,
+        duration_ns=(table["end"] - table["begin"]) * 1000,
+    )
 
 
 WORK = device(
@@ -39,7 +44,9 @@ WORK = device(
 
 
 def test_layers_host_streams_copies_communication_and_idle_have_lanes():
-    found = timeline(WORK, STEPS, [0], 8, calls(("cudaLaunchKernel", 1, 9), ("cudaStreamSynchronize", 44, 69)))
+    found = timeline(
+        WORK, STEPS, [0], 8, calls(("cudaLaunchKernel", 1, 9), ("cudaStreamSynchronize", 44, 69))
+    )
     assert [(lane["label"], lane["kind"], lane["busy_us"]) for lane in found["lanes"]] == [
         ("layers", "layer", 50.0),
         ("host calls", "host", 33.0),
@@ -57,13 +64,21 @@ def test_layers_host_streams_copies_communication_and_idle_have_lanes():
         (
             calls(("cudaLaunchKernel", 1, 9), ("cudaStreamSynchronize", 44, 69)),
             None,
-            ["idle: host in cudaLaunchKernel", "idle: host in cudaStreamSynchronize", "idle: host outside API calls"],
+            [
+                "idle: host in cudaLaunchKernel",
+                "idle: host in cudaStreamSynchronize",
+                "idle: host outside API calls",
+            ],
         ),
         # A range explains a gap where no call does; the innermost counts.
         (
             calls(("cudaLaunchKernel", 1, 9)),
             calls(("step", 0, 100), ("load batch", 46, 69)),
-            ["idle: host in cudaLaunchKernel", "idle: host in range load batch", "idle: host in range step"],
+            [
+                "idle: host in cudaLaunchKernel",
+                "idle: host in range load batch",
+                "idle: host in range step",
+            ],
         ),
         (None, None, ["idle"] * 3),
     ],
@@ -72,7 +87,11 @@ def test_layers_host_streams_copies_communication_and_idle_have_lanes():
 def test_an_idle_time_says_what_the_host_did_and_which_layer_follows(api, ranges, reasons):
     found = timeline(WORK, STEPS, [0], 8, api, None if ranges is None else lambda: ranges)
     idle = len(found["lanes"]) - 1
-    gaps = [(start, length, *found["names"][name]) for lane, start, length, name, _ in found["spans"] if lane == idle]
+    gaps = [
+        (start, length, *found["names"][name])
+        for lane, start, length, name, _ in found["spans"]
+        if lane == idle
+    ]
     assert [gap[:2] for gap in gaps] == [(0.0, 10.0), (45.0, 25.0), (95.0, 5.0)]
     assert [gap[2] for gap in gaps] == reasons
     assert [gap[3] for gap in gaps] == ["conv1", "fc", None]
@@ -94,19 +113,32 @@ def test_lanes_beyond_the_busiest_are_counted():
 def test_streams_of_several_devices_are_named_by_device_and_threads_of_a_cpu_by_position():
     def changed(**values):
         return lambda columns: [
-            pa.Table.from_pandas(piece.to_pandas().assign(**{k: v for k, v in values.items() if k in columns}))
+            pa.Table.from_pandas(
+                piece.to_pandas().assign(**{k: v for k, v in values.items() if k in columns})
+            )
             for piece in WORK(columns)
         ]
 
     two = timeline(changed(device=[0, 1, 0, 0, 0]), STEPS, [0], 8)
-    assert [lane["label"] for lane in two["lanes"] if lane["kind"] == "kernels"] == ["GPU 0 stream 7", "GPU 1 stream 7"]
+    assert [lane["label"] for lane in two["lanes"] if lane["kind"] == "kernels"] == [
+        "GPU 0 stream 7",
+        "GPU 1 stream 7",
+    ]
     cpu = timeline(changed(device=None, stream=140_000_000_001), STEPS, [0], 8)
     assert [lane["label"] for lane in cpu["lanes"] if lane["kind"] == "kernels"] == ["CPU thread 1"]
 
 
 def source(folder, text):
     """What a report shows of three lines, one of which the recording has with a text."""
-    row = {"batch": 8, "layer": "fc", "phase": "forward", "op": None, "line": 2, "calls": None, "duration_ns": 5}
+    row = {
+        "batch": 8,
+        "layer": "fc",
+        "phase": "forward",
+        "op": None,
+        "line": 2,
+        "calls": None,
+        "duration_ns": 5,
+    }
     with RecordingWriter(folder / "run", {}) as writer:
         rows = [{**row, "file": ".env", "text": None}, {**row, "file": "model.py", "text": text}]
         writer.write("lines", columns_of(rows))

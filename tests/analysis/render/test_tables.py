@@ -8,7 +8,19 @@ from rich.text import Text
 from curvescope.analysis.render.tables import Indented, table
 from curvescope.analysis.render.terminal import console
 
-WORDS = ["aten", "convolution", "backward", "sm80", "xmma", "gemm", "Größe", "核", "a" * 40, "3ul", "\x1b[31m"]
+WORDS = [
+    "aten",
+    "convolution",
+    "backward",
+    "sm80",
+    "xmma",
+    "gemm",
+    "Größe",
+    "核",
+    "a" * 40,
+    "3ul",
+    "\x1b[31m",
+]
 MARKS = ["_", "::", "<", ">", ", ", ".", " ", " (Linear) ", " → ", "-", "(int)"]
 
 
@@ -18,7 +30,11 @@ def random_name(draw):
 
 def random_number(draw):
     return draw.choice(
-        [f"{draw.uniform(-1e4, 1e4):+.4g}", f"{draw.random():.3f} … {draw.random():.3f}", f"{draw.random():.2f} of 33%"]
+        [
+            f"{draw.uniform(-1e4, 1e4):+.4g}",
+            f"{draw.random():.3f} … {draw.random():.3f}",
+            f"{draw.random():.2f} of 33%",
+        ]
     )
 
 
@@ -34,12 +50,24 @@ def printed(renderable, width=None):
 def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(seed, width):
     draw = random.Random(seed)
     headings = [f"{random_number(draw)} GFLOP/s"[-16:] for _ in range(draw.randint(1, 20))]
-    made = table("kernel", *headings, "remark", "terms", left=("remark",), words=("terms",), optional=headings[::3])
+    made = table(
+        "kernel",
+        *headings,
+        "remark",
+        "terms",
+        left=("remark",),
+        words=("terms",),
+        optional=headings[::3],
+    )
     numbers = []
     for _ in range(draw.randint(1, 6)):
         cells = [random_number(draw) for _ in headings]
         made.add_row(random_name(draw), *cells, random_name(draw), random_name(draw))
-        numbers += [cell for cell, heading in zip(cells, headings, strict=True) if heading not in headings[::3]]
+        numbers += [
+            cell
+            for cell, heading in zip(cells, headings, strict=True)
+            if heading not in headings[::3]
+        ]
     made.add_section()
     out = printed(Indented(made), width)
     assert max(map(cell_len, out.splitlines())) <= width
@@ -50,7 +78,10 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(seed, width)
 
 def test_without_a_terminal_nothing_is_shortened_wrapped_or_left_out(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    name, remark = "void at::native::kernel<4, at::native::add<float> >(int, float*)", "word " * 21 + "end"
+    name, remark = (
+        "void at::native::kernel<4, at::native::add<float> >(int, float*)",
+        "word " * 21 + "end",
+    )
     made = table("kernel", "± ms", "remark", words=("remark",), optional=("± ms",))
     made.add_row(name, "0.1", remark)
     heading, rule, row = printed(made).splitlines()
@@ -92,7 +123,9 @@ def test_a_column_without_any_value_is_left_out():
     made.add_row("relu", "1.5", "", "memory")
     made.add_row("gemm", "2.5", "", "")
     assert (
-        printed(made, 80).splitlines()[0].split() == printed(made).splitlines()[0].split() == ["kernel", "ms", "bound"]
+        printed(made, 80).splitlines()[0].split()
+        == printed(made).splitlines()[0].split()
+        == ["kernel", "ms", "bound"]
     )
 
 

@@ -26,7 +26,8 @@ def test_bars_are_drawn_on_a_terminal(capsys, monkeypatch):
 
 def test_a_sentence_wraps_between_words_on_a_terminal_only(capsys, monkeypatch):
     sentence = (
-        "Lost: 3 kernels, memcpy and memset whose launch was not recorded, and two more that were too long for a line"
+        "Lost: 3 kernels, memcpy and memset whose launch was not recorded, and two more that "
+        "were too long for a line"
     )
     monkeypatch.delenv("COLUMNS", raising=False)
     print_prose(sentence)
@@ -38,12 +39,18 @@ def test_a_sentence_wraps_between_words_on_a_terminal_only(capsys, monkeypatch):
     assert " ".join(line.strip() for line in lines) == sentence
 
 
-STYLE = re.compile(r'"((?:bold|dim|italic|underline|red|green|yellow|blue|cyan|magenta|white|bright_\w+)(?: \w+)*)"')
+STYLE = re.compile(
+    r'"((?:bold|dim|italic|underline|red|green|yellow|blue|cyan|magenta|white|bright_\w+)(?: \w+)*)"'
+)
 MEANINGS = {"bold", "dim", "yellow", "green", "bold green", "red", "bold red"}
 
 
 def test_every_colour_has_one_of_the_written_meanings():
-    sources = [path for folder in ("analysis/render", "curvescope") for path in (ROOT / folder).rglob("*.py")]
+    sources = [
+        path
+        for folder in ("analysis/render", "curvescope")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
     used = {style for path in sources for style in STYLE.findall(path.read_text())}
     assert used == MEANINGS
 
@@ -54,5 +61,9 @@ def test_no_colour_where_none_is_wanted(monkeypatch):
     for style in MEANINGS:
         shown.print(Text("words", style))
     shown.print(Text("heat", "black on rgb(214,69,61)"))
-    codes = {code for found in re.findall(r"\x1b\[([\d;]*)m", shown.file.getvalue()) for code in found.split(";")}
+    codes = {
+        code
+        for found in re.findall(r"\x1b\[([\d;]*)m", shown.file.getvalue())
+        for code in found.split(";")
+    }
     assert codes <= {"0", "1", "2"}  # bold and dim are no colours

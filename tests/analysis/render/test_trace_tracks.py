@@ -26,20 +26,37 @@ KERNELS = {  # two kernels of conv1, one of fc after a gap of 30 ns, which overl
 
 
 def record(path, rank=None):
-    meta = {"recording_type": "profile", **({} if rank is None else {"distributed": {"rank": rank, "world_size": 2}})}
+    meta = {
+        "recording_type": "profile",
+        **({} if rank is None else {"distributed": {"rank": rank, "world_size": 2}}),
+    }
     with RecordingWriter(path, meta) as writer:
         writer.write("kernels", KERNELS)
-        step = {"step": [0], "round": [0], "index": [0], "mode": ["forward"], "start_ns": [100], "duration_ns": [120]}
+        step = {
+            "step": [0],
+            "round": [0],
+            "index": [0],
+            "mode": ["forward"],
+            "start_ns": [100],
+            "duration_ns": [120],
+        }
         writer.write("steps", {**step, "profiled": [True], "peak_memory_bytes": [5_000_000]})
         writer.write(
-            "clocks", {"start_ns": [100, 150], "device": [0, 0], "sm_clock_hz": [10**9, None], "power_w": [None, 70.0]}
+            "clocks",
+            {
+                "start_ns": [100, 150],
+                "device": [0, 0],
+                "sm_clock_hz": [10**9, None],
+                "power_w": [None, 70.0],
+            },
         )
     return path
 
 
 def test_layers_hold_their_operators_and_idle_time_has_a_place(tmp_path):
     found = [
-        (one.track, one.name, one.start_ns, one.duration_ns) for one in tracks(open_recording(record(tmp_path / "run")))
+        (one.track, one.name, one.start_ns, one.duration_ns)
+        for one in tracks(open_recording(record(tmp_path / "run")))
     ]
     layers = [one for one in found if one[0].startswith("stream")]
     assert sorted(layers, key=lambda one: (one[0], one[2], -one[3])) == [
@@ -60,18 +77,27 @@ def test_layers_hold_their_operators_and_idle_time_has_a_place(tmp_path):
 
 def test_counters_stand_beside_them(tmp_path):
     values = {
-        one.name: one.value for one in tracks(open_recording(record(tmp_path / "run"))) if one.duration_ns is None
+        one.name: one.value
+        for one in tracks(open_recording(record(tmp_path / "run")))
+        if one.duration_ns is None
     }
-    assert values == {"clock, MHz, device 0": 1000.0, "power, W, device 0": 70.0, "peak memory, MB": 5.0}
+    assert values == {
+        "clock, MHz, device 0": 1000.0,
+        "power, W, device 0": 70.0,
+        "peak memory, MB": 5.0,
+    }
 
 
 @pytest.mark.parametrize(
-    "name", ["tl_mi300_ddp_resnet18.json.gz", "nsysai_h100_2gpu_1s.sqlite.gz", "tl_b200_eager.json.gz"]
+    "name",
+    ["tl_mi300_ddp_resnet18.json.gz", "nsysai_h100_2gpu_1s.sqlite.gz", "tl_b200_eager.json.gz"],
 )
 def test_the_idle_time_of_a_real_profile_is_that_of_its_breakdown(name, imported_profile):
     recording = open_recording(imported_profile(name))
     idle_ns = sum(one.duration_ns for one in tracks(recording) if one.process == IDLE)
-    times = kernel_times(device_work(recording), recording.frame("steps"), ["layer", "phase", "name"], [])
+    times = kernel_times(
+        device_work(recording), recording.frame("steps"), ["layer", "phase", "name"], []
+    )
     assert idle_ns == times.loc[times["name"] == IDLE, "exclusive_ns"].sum() > 0
 
 

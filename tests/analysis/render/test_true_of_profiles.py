@@ -18,12 +18,18 @@ def said(text_of):
 def events(name, category):
     """Complete events of a category in a trace of the PyTorch profiler, by time."""
     document = json.loads(gzip.decompress((PROFILES / name).read_bytes()))
-    return sorted((e for e in document["traceEvents"] if e["cat"] == category), key=lambda event: event["ts"])
+    return sorted(
+        (e for e in document["traceEvents"] if e["cat"] == category), key=lambda event: event["ts"]
+    )
 
 
 def test_steps_that_wait_for_the_loader_are_steps(imported_profile, document_of, said):
     """Five of 30 steps waited 0.7 s for the DataLoader, were called of another kind, and left the mean."""
-    optimizer = [e for e in events("param_resnet.json.gz", "user_annotation") if e["name"] == "Optimizer.step#SGD.step"]
+    optimizer = [
+        e
+        for e in events("param_resnet.json.gz", "user_annotation")
+        if e["name"] == "Optimizer.step#SGD.step"
+    ]
     ends_ms = [(event["ts"] + event["dur"]) / 1e3 for event in optimizer]
     mean_ms = (ends_ms[-1] - ends_ms[0]) / (len(ends_ms) - 1)
     assert mean_ms == pytest.approx(332.8, abs=0.05)
@@ -34,7 +40,10 @@ def test_steps_that_wait_for_the_loader_are_steps(imported_profile, document_of,
     (loader,) = (one for one in found["idle"] if "DataLoader" in (one["reason"] or ""))
     assert loader["time_ms"] == pytest.approx(175.6, rel=0.01)
     text = said("breakdown", path)
-    assert "1 of 30 profiled steps set aside, far from the median, as a warm-up at the start or alone: " in text
+    assert (
+        "1 of 30 profiled steps set aside, far from the median, as a warm-up at the start or alone: "
+        in text
+    )
     assert "another kind" not in text
 
 
@@ -50,18 +59,24 @@ def test_time_in_which_launched_work_waits_is_not_the_hosts(imported_profile, do
     idle = {one["reason"]: one["time_ms"] for one in document_of("breakdown", path)["idle"]}
     assert idle["device: launched work waits"] == pytest.approx(waited_ms, abs=0.001)
     assert idle["host in range execute"] == pytest.approx(0.545, abs=0.001)
-    assert "in 41% launched work waits, for an event or for work that is not recorded" in said("breakdown", path)
+    assert "in 41% launched work waits, for an event or for work that is not recorded" in said(
+        "breakdown", path
+    )
 
 
 def test_half_precision_has_its_own_roof(imported_profile, document_of):
     """Convolutions in bf16 were marked as above the roof of fp32, 163 TFLOP/s."""
     rows = document_of("breakdown", imported_profile("tl_mi300_ddp_resnet18.json.gz"))["rows"]
-    fast = [row for row in rows if row["label"].startswith("Conv2d") and row["gflop_per_s"] > 200_000]
+    fast = [
+        row for row in rows if row["label"].startswith("Conv2d") and row["gflop_per_s"] > 200_000
+    ]
     assert len(fast) > 10
     assert not any("compute" in row["exceeded_roofs"] for row in fast)
     (op,) = (
         row
-        for row in document_of("breakdown", imported_profile("tl_h100_timesformer.json.gz"), "--by", "op")["rows"]
+        for row in document_of(
+            "breakdown", imported_profile("tl_h100_timesformer.json.gz"), "--by", "op"
+        )["rows"]
         if row["label"] == "aten::linear"
     )
     assert op["gflop_per_s"] > 67_000  # of fp32
@@ -71,15 +86,22 @@ def test_half_precision_has_its_own_roof(imported_profile, document_of):
 
 def test_the_batch_size_is_what_the_trace_states(imported_profile, said):
     """128 frames of one video were a batch of 128, by the input of the first convolution."""
-    assert "A step of batch 1 takes 382.5 ms" in said("breakdown", imported_profile("tl_h100_timesformer.json.gz"))
+    assert "A step of batch 1 takes 382.5 ms" in said(
+        "breakdown", imported_profile("tl_h100_timesformer.json.gz")
+    )
 
 
 def test_most_is_more_than_half(imported_profile, said):
-    text = said("breakdown", imported_profile("kineto_resnet50_w0_a.pt.trace.json.gz"), "--by", "kernel")
+    text = said(
+        "breakdown", imported_profile("kineto_resnet50_w0_a.pt.trace.json.gz"), "--by", "kernel"
+    )
     assert "the largest parts of the busy time are dgrad_engine" in text
     assert "61% of the busy time" not in text
     text = said("breakdown", imported_profile("kineto_resnet50_w0_a.pt.trace.json.gz"))
-    assert "99% of the busy time is in backward outside layers (61%), forward outside layers (35%)" in text
+    assert (
+        "99% of the busy time is in backward outside layers (61%), forward outside layers (35%)"
+        in text
+    )
 
 
 def test_own_durations_stand_beside_shared_out_times(imported_profile, document_of, said, tmp_path):
@@ -93,12 +115,18 @@ def test_own_durations_stand_beside_shared_out_times(imported_profile, document_
     with sqlite3.connect(database) as connection:
         summed = {name: (time_ms, calls) for name, time_ms, calls in connection.execute(query)}
     path = imported_profile("nsysai_h100_2gpu_1s.sqlite.gz")
-    rows = [row for row in document_of("breakdown", path, "--by", "kernel")["rows"] if row["label"] in summed]
+    rows = [
+        row
+        for row in document_of("breakdown", path, "--by", "kernel")["rows"]
+        if row["label"] in summed
+    ]
     assert len(rows) == len(summed)
     for row in rows:
         assert (row["duration_ms"], row["calls"]) == pytest.approx(summed[row["label"]])
     assert any(row["duration_ms"] > 1.2 * row["time_ms"] for row in rows)
-    assert "durations: the sum of the own durations of a row's kernels" in said("breakdown", path, "--by", "kernel")
+    assert "durations: the sum of the own durations of a row's kernels" in said(
+        "breakdown", path, "--by", "kernel"
+    )
 
 
 def test_modules_that_a_profiler_numbers_are_one_row(imported_profile, document_of):
@@ -107,5 +135,7 @@ def test_modules_that_a_profiler_numbers_are_one_row(imported_profile, document_
     apart = document_of("breakdown", path, "--by-instance")["rows"]
     odd = [f"TimesformerSelfAttention_{number} forward" for number in range(1, 24, 2)]
     together = rows["TimesformerSelfAttention_1,3,…,23 (12 times) forward"]
-    assert together["time_ms"] == pytest.approx(sum(row["time_ms"] for row in apart if row["label"] in odd))
+    assert together["time_ms"] == pytest.approx(
+        sum(row["time_ms"] for row in apart if row["label"] in odd)
+    )
     assert together["calls"] == 84

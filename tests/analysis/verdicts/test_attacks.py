@@ -25,20 +25,40 @@ def size_of(cost_ms):
     return sum(weight * cost_ms[batch] for batch, weight in EXCESS.coefficients)
 
 
-def ran(random, cost_ms, *, names=NAMES, starts=5, rounds=2, between=0.0, noise=0.03, faster=1.0, scope=Scope.STEP):
+def ran(
+    random,
+    cost_ms,
+    *,
+    names=NAMES,
+    starts=5,
+    rounds=2,
+    between=0.0,
+    noise=0.03,
+    faster=1.0,
+    scope=Scope.STEP,
+):
     """An experiment whose factors make every batch size `faster` times as long, and its rows.
 
     A process takes a time of its own at each batch size: `between` is the standard deviation of its logarithm.
     """
     subject = {"layer": None, "phase": None} if scope == Scope.STEP else {}
     one = experiment(
-        factors=names, functional=EXCESS.weights, functional_kind=EXCESS.kind, batches=(8, 16), scope=scope, **subject
+        factors=names,
+        functional=EXCESS.weights,
+        functional_kind=EXCESS.kind,
+        batches=(8, 16),
+        scope=scope,
+        **subject,
     )
     rows = []
     for start in range(starts):
         for name in (None, *names):
             for batch, time_ms in cost_ms.items():
-                own_ms = time_ms * (1.0 if name is None else faster) * np.exp(between * random.standard_normal())
+                own_ms = (
+                    time_ms
+                    * (1.0 if name is None else faster)
+                    * np.exp(between * random.standard_normal())
+                )
                 for round_ in range(start * rounds, (start + 1) * rounds):
                     duration_ns = round(own_ms * 1e6 * np.exp(noise * random.standard_normal()))
                     rows.append((0, name, batch, round_, 0, duration_ns, start))
@@ -53,14 +73,19 @@ def test_processes_that_differ_are_no_cause(between):
     for _ in range(40):
         one, rows = ran(random, TENTH, between=between)
         claims = {(one.functional, name): size_of(TENTH) for name in NAMES}
-        wrong += any(outcome.verdict == Verdict.CONFIRMED for outcome in outcomes_of(one, rows, FACTS, (), claims))
+        wrong += any(
+            outcome.verdict == Verdict.CONFIRMED
+            for outcome in outcomes_of(one, rows, FACTS, (), claims)
+        )
     assert wrong <= 2
 
 
 @pytest.mark.parametrize("claimed", [1.0, None])
 def test_one_start_confirms_and_saves_nothing_however_many_rounds_it_has(claimed):
     """The process of the change is slower by 3 % at 8 and faster by 8 % at 16, in all of twenty rounds."""
-    one, rows = ran(np.random.default_rng(0), TENTH, names=("one",), starts=1, rounds=20, noise=0.005)
+    one, rows = ran(
+        np.random.default_rng(0), TENTH, names=("one",), starts=1, rounds=20, noise=0.005
+    )
     offsets = rows["batch"].map({8: 1.03, 16: 0.92}).where(rows["factor"] == "one", 1.0)
     rows = rows.assign(duration_ns=(rows["duration_ns"] * offsets).round().astype("int64"))
     claims = {(one.functional, "one"): claimed * size_of(TENTH)} if claimed else {}
@@ -76,8 +101,18 @@ def test_one_start_confirms_and_saves_nothing_however_many_rounds_it_has(claimed
 @pytest.mark.parametrize("scope", [Scope.STEP, Scope.TERM])
 @pytest.mark.parametrize("faster", [0.8, 0.5, 0.3, 2.0])
 @pytest.mark.parametrize("claimed", [None, 1.0, 0.5, 0.3])
-def test_a_change_that_makes_every_batch_size_faster_alike_confirms_no_cause(scope, faster, claimed):
-    one, rows = ran(np.random.default_rng(1), FIFTH, names=("one",), faster=faster, noise=0.01, scope=scope, starts=8)
+def test_a_change_that_makes_every_batch_size_faster_alike_confirms_no_cause(
+    scope, faster, claimed
+):
+    one, rows = ran(
+        np.random.default_rng(1),
+        FIFTH,
+        names=("one",),
+        faster=faster,
+        noise=0.01,
+        scope=scope,
+        starts=8,
+    )
     claims = {(one.functional, "one"): claimed * size_of(FIFTH)} if claimed else {}
     outcome = outcomes_of(one, rows, FACTS, (), claims)[1]
     assert outcome.verdict == (Verdict.REFUTED if claimed in (None, 1.0) else outcome.verdict)

@@ -35,7 +35,9 @@ def removal_of(functional, unmodified, changed, batches=None):
     ],
 )
 def test_what_is_left_is_counted_at_the_speed_of_the_rest(functional, unmodified, changed, removed):
-    both = ([np.array(times) * scale for scale in (0.99, 1.0, 1.01)] for times in (unmodified, changed))
+    both = (
+        [np.array(times) * scale for scale in (0.99, 1.0, 1.01)] for times in (unmodified, changed)
+    )
     found, share = removal_of(functional, *both).removed()
     assert found.value == pytest.approx(removed)
     assert share.value == pytest.approx(
@@ -48,7 +50,10 @@ def test_what_is_left_is_counted_at_the_speed_of_the_rest(functional, unmodified
 def test_what_a_sample_costs_is_taken_from_the_largest_batch_size_that_ran():
     """F is 2 * 10 - 12 = 8 ms, F' is 2 * 6 - 6.5 = 5.5; from 1 to 8 a sample costs 1 ms, then half as much."""
     unmodified, changed = (10.0, 12.0, 13.0, 17.0), (6.0, 6.5, 8.0, 9.5)
-    both = ([np.array(times) * scale for scale in (0.999, 1.0, 1.001)] for times in (unmodified, changed))
+    both = (
+        [np.array(times) * scale for scale in (0.999, 1.0, 1.001)]
+        for times in (unmodified, changed)
+    )
     removal = removal_of(fixed_cost(1, 2), *both, batches=BATCHES)
     assert removal.removed()[0].value == pytest.approx(8 - 11)
 
@@ -56,7 +61,9 @@ def test_what_a_sample_costs_is_taken_from_the_largest_batch_size_that_ran():
 def test_where_a_sample_costs_nothing_that_is_known_all_of_the_step_is_fixed_cost():
     """10 ms at both sizes, and 4 with the factor: 6 of 10 go, though every size is as much faster."""
     random = np.random.default_rng(0)
-    unmodified, changed = ([(t + 0.1 * random.standard_normal(2)) for _ in range(5)] for t in (10.0, 4.0))
+    unmodified, changed = (
+        [(t + 0.1 * random.standard_normal(2)) for _ in range(5)] for t in (10.0, 4.0)
+    )
     removal = removal_of(fixed_cost(1, 2), unmodified, changed)
     assert not removal.at_one_speed
     assert removal.removed()[1].value == pytest.approx(0.6, abs=0.03)
@@ -71,10 +78,15 @@ def test_one_start_has_no_interval():
 def test_factors_of_one_experiment_share_their_variance_where_their_own_is_smaller():
     random = np.random.default_rng(1)
     unmodified = [np.array([3.0, 8.0])] * 5
-    calm, wild = ([np.array([3.0, 7.0]) + width * random.standard_normal(2) for _ in range(5)] for width in (0.01, 0.3))
+    calm, wild = (
+        [np.array([3.0, 7.0]) + width * random.standard_normal(2) for _ in range(5)]
+        for width in (0.01, 0.3)
+    )
     alone = [removal_of(excess(1, 2), unmodified, changed) for changed in (calm, wild)]
     together = pooled(alone)
-    widths = [[one.removed()[0].high - one.removed()[0].low for one in both] for both in (alone, together)]
+    widths = [
+        [one.removed()[0].high - one.removed()[0].low for one in both] for both in (alone, together)
+    ]
     assert [one.spread.freedom for one in together] == [8, 8]
     assert widths[1][0] > 5 * widths[0][0]  # the calm one has the variance of both
     assert together[1].spread.wider == 1.0  # the wild one its own
@@ -89,11 +101,15 @@ def test_intervals_over_five_starts_hold_what_is_removed(factors, between):
     usual, less = np.array([480.0, 1200.0]), np.array([480.0, 1080.0])
 
     def ran(times):
-        return [times * np.exp(np.hypot(between, 0.02) * random.standard_normal(2)) for _ in range(5)]
+        return [
+            times * np.exp(np.hypot(between, 0.02) * random.standard_normal(2)) for _ in range(5)
+        ]
 
     for _ in range(300):
         unmodified = ran(usual)
-        removals = pooled([removal_of(excess(8, 16), unmodified, ran(less)) for _ in range(factors)])
+        removals = pooled(
+            [removal_of(excess(8, 16), unmodified, ran(less)) for _ in range(factors)]
+        )
         removed, _ = removals[0].removed()
         held += removed.low <= 120 <= removed.high
     assert held >= 0.92 * 300

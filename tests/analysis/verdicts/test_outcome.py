@@ -43,12 +43,18 @@ def test_fc6_bends_through_mkl_and_not_through_onednn():
 )
 def test_a_levelling_factor_saves_what_it_makes_faster(padded_ms, saved_ms):
     """The bend is 16 - 2·30 + 24 = -20 ms: 12 of it go as batch 20 takes 24 ms, 20 as the others take longer."""
-    padding = experiment(factors=("padded_batch",), functional=((16, 1.0), (20, -2.0), (24, 1.0)), batches=(16, 20, 24))
+    padding = experiment(
+        factors=("padded_batch",),
+        functional=((16, 1.0), (20, -2.0), (24, 1.0)),
+        batches=(16, 20, 24),
+    )
     times = {None: {16: 16.0, 20: 30.0, 24: 24.0}, "padded_batch": padded_ms}
     _, padded = outcomes(padding, times, noise=0.002)
     assert padded.saved_ms == pytest.approx(saved_ms, abs=0.2)
     assert padded.taken.value == pytest.approx(1.0, abs=0.05)
-    assert (padded.verdict, padded.reason) == ((Verdict.CONFIRMED, None) if saved_ms else (Verdict.UNDECIDED, LEVELLED))
+    assert (padded.verdict, padded.reason) == (
+        (Verdict.CONFIRMED, None) if saved_ms else (Verdict.UNDECIDED, LEVELLED)
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +66,9 @@ def test_a_levelling_factor_saves_what_it_makes_faster(padded_ms, saved_ms):
     ],
     ids=["as slow as the anomaly says", "unchanged", "far slower"],
 )
-def test_a_factor_that_brings_its_cause_about_slows_the_others_by_what_the_anomaly_is(others, verdict, reason):
+def test_a_factor_that_brings_its_cause_about_slows_the_others_by_what_the_anomaly_is(
+    others, verdict, reason
+):
     """The bend is 17 - 3·9 + 2·7 = 4; with 8.7 and 11.2 ms it is 17 - 33.6 + 17.4 = 0.8, whatever batch 8 takes."""
     one = experiment(factors=("smaller_memory",))
     times = {None: {2: 7.0, 4: 9.0, 8: 17.0}, "smaller_memory": {**others, 8: 60.0}}
@@ -73,7 +81,9 @@ def test_a_machine_that_is_slow_in_a_third_of_the_visits_hides_no_cause():
     """In 31 of 40 experiments of 20 rounds it is confirmed; by means of the central half of the rounds it was in 8."""
     one = experiment(factors=("onednn", "other_layout"))
     times = {None: FC6_MS[None], "onednn": OF_SHARE[0.9], "other_layout": OF_SHARE[0.0]}
-    found = [outcomes(one, times, rounds=20, noise=0.01, slow=0.3, seed=seed)[1:] for seed in range(20)]
+    found = [
+        outcomes(one, times, rounds=20, noise=0.01, slow=0.3, seed=seed)[1:] for seed in range(20)
+    ]
     assert [onednn.verdict for onednn, _ in found].count(Verdict.CONFIRMED) >= 14
     assert not any(other.verdict == Verdict.CONFIRMED for _, other in found)
     held = sum(onednn.taken.low <= 0.9 <= onednn.taken.high for onednn, _ in found)
@@ -83,7 +93,9 @@ def test_a_machine_that_is_slow_in_a_third_of_the_visits_hides_no_cause():
 def with_waits(rows, waited):
     """The rows with counters: visits in `waited`, by (factor, batch, round), take 100 times as long and count it."""
     visits = zip(rows["factor"], rows["batch"], rows["round"], strict=True)
-    slow = np.array([(None if pd.isna(factor) else factor, *visit) in waited for factor, *visit in visits])
+    slow = np.array(
+        [(None if pd.isna(factor) else factor, *visit) in waited for factor, *visit in visits]
+    )
     duration_ns = rows["duration_ns"].where(~slow, 100 * rows["duration_ns"])
     return rows.assign(duration_ns=duration_ns, run_queue_wait_ns=duration_ns.where(slow, 0))
 
@@ -92,7 +104,10 @@ def test_disturbed_visits_are_left_out_and_their_rounds_count_for_the_others():
     """Batch 8 was disturbed in rounds 0 to 4 unmodified, batch 4 in rounds 5 and 6 with the factor."""
     one, undisturbed = experiment(), outcomes(experiment())[1]
     rows = rows_of(one, FC6_MS)
-    waited = {*((None, 8, round_) for round_ in range(5)), *(("onednn", 4, round_) for round_ in (5, 6))}
+    waited = {
+        *((None, 8, round_) for round_ in range(5)),
+        *(("onednn", 4, round_) for round_ in (5, 6)),
+    }
     known, onednn = outcomes_of(one, with_waits(rows, waited), FACTS)
     assert (onednn.verdict, onednn.rounds) == (Verdict.CONFIRMED, undisturbed.rounds)
     assert known.value.value == pytest.approx(-3.5, abs=0.3)
@@ -107,13 +122,17 @@ def test_a_factor_that_makes_threads_wait_costs_the_others_no_visit():
     one = experiment(factors=("onednn", "one_thread"))
     times = {**FC6_MS, "one_thread": FC6_MS[None]}
     slow = {("one_thread", batch, round_) for batch in FC6_MS[None] for round_ in range(10)}
-    _, onednn, threads = outcomes_of(one, with_waits(rows_of(one, times), slow | {("onednn", 8, 3)}), FACTS)
+    _, onednn, threads = outcomes_of(
+        one, with_waits(rows_of(one, times), slow | {("onednn", 8, 3)}), FACTS
+    )
     assert threads.changed_ms[0].value > 50 * threads.times_ms[0].value
     assert onednn.gain.value == pytest.approx(1 - 8.6 / 15.1, abs=0.02)
     assert onednn.verdict == Verdict.CONFIRMED
 
 
-@pytest.mark.parametrize(("stage", "verdict"), [(Stage.CONFIRM, Verdict.UNDECIDED), (Stage.SCREEN, Verdict.CONFIRMED)])
+@pytest.mark.parametrize(
+    ("stage", "verdict"), [(Stage.CONFIRM, Verdict.UNDECIDED), (Stage.SCREEN, Verdict.CONFIRMED)]
+)
 def test_what_was_tried_before_on_fresh_rounds_counts_in_the_correction(stage, verdict):
     """A screen confirms nothing, and the rounds after it know nothing of it."""
     names = [f"factor{i}" for i in range(30)]
@@ -134,15 +153,22 @@ def test_an_interrupted_experiment_uses_its_complete_rounds():
     _, onednn = outcomes_of(one, rows, {})
     assert onednn.rounds == 9
     _, nothing = outcomes_of(one, rows[:0], {})
-    assert (nothing.verdict, nothing.reason) == (Verdict.UNTESTED, "the experiment did not reach it")
+    assert (nothing.verdict, nothing.reason) == (
+        Verdict.UNTESTED,
+        "the experiment did not reach it",
+    )
 
 
 def test_nothing_is_confirmed_where_nothing_is():
-    line = {name: {2: 7.0, 4: 11.0, 8: 19.0} for name in (None, "onednn", "one_thread", "other_layout")}
+    line = {
+        name: {2: 7.0, 4: 11.0, 8: 19.0} for name in (None, "onednn", "one_thread", "other_layout")
+    }
     verdicts = [
         outcome.verdict
         for seed in range(40)
-        for outcome in outcomes(experiment(factors=("onednn", "one_thread", "other_layout")), line, seed=seed)[1:]
+        for outcome in outcomes(
+            experiment(factors=("onednn", "one_thread", "other_layout")), line, seed=seed
+        )[1:]
     ]
     assert verdicts.count(Verdict.CONFIRMED) == 0
 
@@ -158,13 +184,20 @@ def test_nothing_is_confirmed_where_nothing_is():
 def test_an_experiment_is_settled_where_no_round_would_change_a_verdict(shares, noise, decided):
     names = ("onednn", "other_layout")[: len(shares)]
     one = experiment(factors=names)
-    times = {None: FC6_MS[None], **{name: OF_SHARE[share] for name, share in zip(names, shares, strict=True)}}
+    times = {
+        None: FC6_MS[None],
+        **{name: OF_SHARE[share] for name, share in zip(names, shares, strict=True)},
+    }
     assert settled(one, rows_of(one, times, rounds=10, noise=noise)) == decided
 
 
 def test_a_factor_that_could_not_be_changed_keeps_no_experiment_open():
-    one = experiment(factors=("onednn", "other_layout"), untested={"other_layout": "it is no product"})
-    assert settled(one, rows_of(one, {None: FC6_MS[None], "onednn": OF_SHARE[0.9]}, rounds=10, noise=0.005))
+    one = experiment(
+        factors=("onednn", "other_layout"), untested={"other_layout": "it is no product"}
+    )
+    assert settled(
+        one, rows_of(one, {None: FC6_MS[None], "onednn": OF_SHARE[0.9]}, rounds=10, noise=0.005)
+    )
     rows = rows_of(one, {None: FC6_MS[None], "onednn": OF_SHARE[0.9]}, rounds=10, noise=0.005)
     assert not settled(replace(one, factors=("other_layout",)), rows)
 
@@ -174,12 +207,16 @@ def test_looks_at_an_experiment_that_runs_confirm_no_more_half_shares_by_chance(
     one, looks = experiment(), (10, 15, 23, 35)
     early = 0
     for seed in range(8):
-        rows = rows_of(one, {None: FC6_MS[None], "onednn": OF_SHARE[0.5]}, 35, 0.05, per_visit=1, seed=seed)
+        rows = rows_of(
+            one, {None: FC6_MS[None], "onednn": OF_SHARE[0.5]}, 35, 0.05, per_visit=1, seed=seed
+        )
         early += any(settled(one, rows[rows["round"] < rounds]) for rounds in looks)
     assert early == 0
 
 
-@pytest.mark.parametrize(("claimed_ms", "decided"), [(None, False), (-1.5, True), (-2.4, False), (-20.0, True)])
+@pytest.mark.parametrize(
+    ("claimed_ms", "decided"), [(None, False), (-1.5, True), (-2.4, False), (-20.0, True)]
+)
 def test_a_factor_whose_cause_claims_a_part_is_settled_by_what_it_claims(claimed_ms, decided):
     """It takes away 0.35 of -3.5 ms, -1.2 ms: most of 1.5, about half of 2.4, and less than a fifth of 20."""
     one = experiment(factors=("onednn",), scope=Scope.STEP, layer=None, phase=None)

@@ -187,17 +187,27 @@ def test_the_test_of_a_claim_is_that_of_a_fifth_of_it():
         (1, 0.01, Stage.CONFIRM, CONFIRMED),
         (9, 0.0024, Stage.CONFIRM, CONFIRMED),
         (9, 0.0026, Stage.CONFIRM, UNDECIDED),
-        (9, 0.02, Stage.SCREEN, CONFIRMED),  # a screen confirms nothing, and costs the others nothing
+        (
+            9,
+            0.02,
+            Stage.SCREEN,
+            CONFIRMED,
+        ),  # a screen confirms nothing, and costs the others nothing
     ],
 )
 def test_every_test_of_a_recording_on_fresh_rounds_is_in_the_family(others, p, stage, verdict):
     """Whatever it tests: other factors, other anomalies, terms and complete steps."""
-    beside = [measured(0.0, 0.9, f"factor {n}", p=0.9, stage=stage, f=float(n + 1)) for n in range(others)]
+    beside = [
+        measured(0.0, 0.9, f"factor {n}", p=0.9, stage=stage, f=float(n + 1)) for n in range(others)
+    ]
     assert judged([measured(0.3, 0.9, p=p), *beside])[0].verdict == verdict
 
 
 def test_a_test_that_did_not_run_is_in_no_family():
-    missing = [replace(measured(0.0, 0.9, f"factor {n}"), removed=None, taken=None, p_little=None) for n in range(9)]
+    missing = [
+        replace(measured(0.0, 0.9, f"factor {n}"), removed=None, taken=None, p_little=None)
+        for n in range(9)
+    ]
     assert judged([measured(0.3, 0.9, p=0.02), *missing])[0].verdict == CONFIRMED
 
 
@@ -213,7 +223,9 @@ def of(measurement, verdict=UNDECIDED, reason=None):
 
 
 @pytest.mark.parametrize("factor", ["replayed_operators", "smaller_memory"])
-def test_what_removes_a_part_of_its_cause_or_brings_it_about_is_judged_by_its_share_whatever_is_claimed(factor):
+def test_what_removes_a_part_of_its_cause_or_brings_it_about_is_judged_by_its_share_whatever_is_claimed(
+    factor,
+):
     measurement = on_steps(0.2, 0.4, factor)
     claims = {(measurement.experiment.functional, factor): 4.0}
     assert judged([measurement], claims) == judged([measurement])
@@ -229,7 +241,11 @@ def gain(low, high, p=SURE):
     [
         ([gain(0.1, 0.2)], [8], CONFIRMED),
         ([gain(-0.1, 0.01), gain(-0.1, 0.019)], [], REFUTED),
-        ([gain(-0.1, 0.01), gain(-0.1, 0.03)], [], UNDECIDED),  # at the other size it may save something
+        (
+            [gain(-0.1, 0.01), gain(-0.1, 0.03)],
+            [],
+            UNDECIDED,
+        ),  # at the other size it may save something
         ([gain(float("-inf"), float("inf"))], [], UNDECIDED),
         ([], [], Verdict.UNTESTED),
     ],
@@ -299,8 +315,13 @@ def test_a_term_proves_something_if_it_shows_its_share_in_isolation(isolated, ve
 
 def test_a_measurement_of_the_other_sign_proves_nothing_of_a_term():
     term = type("Term", (), {"value": Estimate(-12.0, -13.0, -11.0, SURE)})
-    unmodified = replace(of(measured(0.6, 0.8)), factor=None, value=Estimate(-10.0, -11.0, -9.0, SURE))
-    assert prove_term([unmodified, of(measured(0.6, 0.8), CONFIRMED)], term, ("one_thread",)).verdict == UNDECIDED
+    unmodified = replace(
+        of(measured(0.6, 0.8)), factor=None, value=Estimate(-10.0, -11.0, -9.0, SURE)
+    )
+    assert (
+        prove_term([unmodified, of(measured(0.6, 0.8), CONFIRMED)], term, ("one_thread",)).verdict
+        == UNDECIDED
+    )
 
 
 def test_the_last_outcome_that_decides_on_fresh_rounds_counts():

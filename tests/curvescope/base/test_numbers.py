@@ -26,7 +26,11 @@ def test_minus_signs_stand_before_numbers_only():
 
 @pytest.mark.parametrize(
     ("count", "noun", "text"),
-    [(0, ("step",), "0 steps"), (1, ("smaller term",), "1 smaller term"), (2, ("anomaly", "anomalies"), "2 anomalies")],
+    [
+        (0, ("step",), "0 steps"),
+        (1, ("smaller term",), "1 smaller term"),
+        (2, ("anomaly", "anomalies"), "2 anomalies"),
+    ],
 )
 def test_a_count_has_its_noun_in_the_singular_for_one_thing_only(count, noun, text):
     assert counted(count, *noun) == text

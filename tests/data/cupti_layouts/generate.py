@@ -39,13 +39,21 @@ def structs_of(text: str, stem: str) -> list[str]:
 
 def fields_of(text: str, struct: str) -> list[str]:
     """Names of a type's own fields."""
-    body = re.search(rf"typedef struct[^{{;]*\{{((?:(?!typedef struct).)*?)^\}}\s*{struct};", text, re.DOTALL | re.M)
+    body = re.search(
+        rf"typedef struct[^{{;]*\{{((?:(?!typedef struct).)*?)^\}}\s*{struct};",
+        text,
+        re.DOTALL | re.M,
+    )
     assert body is not None, struct
     code = re.sub(r"/\*.*?\*/|//.*?$|^#.*?$", "", body[1], flags=re.DOTALL | re.MULTILINE)
     while "{" in code:  # what nested types hold counts as one field
         code = re.sub(r"\{[^{}]*\}", "", code)
     names = [re.search(r"(\w+)\s*(\[.*\])?$", part.strip()) for part in code.split(";")]
-    return [name[1] for name in names if name is not None and not name[1].startswith(("pad", "reserved"))]
+    return [
+        name[1]
+        for name in names
+        if name is not None and not name[1].startswith(("pad", "reserved"))
+    ]
 
 
 def measure(includes: list[str]) -> tuple[int, dict[str, dict[str, object]], dict[str, str]]:

@@ -38,7 +38,10 @@ def excerpt(source: Path, target: Path) -> None:
         copy = Path(folder) / "copy.sqlite"
         copy.write_bytes(source.read_bytes())
         database = sqlite3.connect(copy)
-        there = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        there = {
+            name
+            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
         for table in there.intersection(DROPPED):
             database.execute(f"DROP TABLE {table}")
         database.execute(
@@ -46,7 +49,10 @@ def excerpt(source: Path, target: Path) -> None:
         )
         database.execute("UPDATE TARGET_INFO_GPU SET uuid = NULL")
         used = " UNION ".join(
-            f"SELECT {column} FROM {table}" for table, columns in NAMED if table in there for column in columns
+            f"SELECT {column} FROM {table}"
+            for table, columns in NAMED
+            if table in there
+            for column in columns
         )
         database.execute(f"DELETE FROM StringIds WHERE id NOT IN ({used})")
         database.commit()

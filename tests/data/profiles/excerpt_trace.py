@@ -17,9 +17,27 @@ from typing import Any
 
 CATEGORIES = "kernel,gpu_memcpy,gpu_memset,cuda_runtime,cuda_driver,cpu_op,user_annotation,python_function,Trace"
 ARGUMENTS = {
-    *("correlation", "External id", "external id", "stream", "device", "bytes", "grid", "block", "Sequence number"),
+    *(
+        "correlation",
+        "External id",
+        "external id",
+        "stream",
+        "device",
+        "bytes",
+        "grid",
+        "block",
+        "Sequence number",
+    ),
     *("Fwd thread id", "Input Dims", "Input type", "Concrete Inputs", "graph node id", "graph id"),
-    *("Python id", "Python parent id", "Collective name", "Group size", "dtype", "In msg nelems", "Out msg nelems"),
+    *(
+        "Python id",
+        "Python parent id",
+        "Collective name",
+        "Group size",
+        "dtype",
+        "In msg nelems",
+        "Out msg nelems",
+    ),
 }
 DOCUMENT = {"schemaVersion", "deviceProperties", "baseTimeNanoseconds", "distributedInfo"}
 DEVICE = {"id", "name", "computeMajor", "computeMinor", "numSms"}
@@ -30,7 +48,11 @@ _FOLDERS = re.compile(r"^(?:\.{0,2}/)?(?:[^()/]*/)+")
 def excerpt(source: Path, target: Path, categories: str, first_us: float, last_us: float) -> None:
     kept = set(categories.lower().split(","))
     document = json.loads(gzip.decompress(source.read_bytes()))
-    events = [plain(event) for event in document["traceEvents"] if is_wanted(event, kept, first_us, last_us)]
+    events = [
+        plain(event)
+        for event in document["traceEvents"]
+        if is_wanted(event, kept, first_us, last_us)
+    ]
     facts = {name: value for name, value in document.items() if name in DOCUMENT}
     facts["deviceProperties"] = [
         {name: value for name, value in device.items() if name in DEVICE}
@@ -40,7 +62,9 @@ def excerpt(source: Path, target: Path, categories: str, first_us: float, last_u
         facts["metadata"] = {"current_task": task}
     if "distributedInfo" in facts:
         told = facts["distributedInfo"]
-        facts["distributedInfo"] = {name: told[name] for name in ("backend", "rank", "world_size") if name in told}
+        facts["distributedInfo"] = {
+            name: told[name] for name in ("backend", "rank", "world_size") if name in told
+        }
     text = json.dumps({**facts, "traceEvents": events}, separators=(",", ":"))
     target.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
@@ -53,7 +77,9 @@ def is_wanted(event: dict[str, Any], kept: set[str], first_us: float, last_us: f
 
 def plain(event: dict[str, Any]) -> dict[str, Any]:
     told = event.get("args", {})
-    arguments = {name: told[name] for name in told if name in ARGUMENTS and told[name] not in ("", [])}
+    arguments = {
+        name: told[name] for name in told if name in ARGUMENTS and told[name] not in ("", [])
+    }
     name = event["name"]
     if event["cat"] == "python_function":
         name = _FOLDERS.sub("", name)

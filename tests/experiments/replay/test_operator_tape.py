@@ -13,7 +13,9 @@ from curvescope.experiments.replay.operator_tape import OperatorTape
 def training(momentum=0.9):
     """A model and a function that makes one step of training on a fixed batch."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4)
+    )
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum)
     x, y = torch.randn(5, 3, 8, 8), torch.randint(4, (5,))
 
@@ -94,7 +96,10 @@ def test_lists_of_tensors_and_named_arguments_are_replayed():
 
     def step():
         parts = [x * 2, x + 1]
-        return {"all": torch.cat([*parts, x], dim=1), "like": torch.zeros_like(parts[0], dtype=torch.float64)}
+        return {
+            "all": torch.cat([*parts, x], dim=1),
+            "like": torch.zeros_like(parts[0], dtype=torch.float64),
+        }
 
     found = OperatorTape(step).replay()
     torch.testing.assert_close(found["all"], step()["all"])

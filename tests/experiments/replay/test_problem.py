@@ -21,7 +21,9 @@ SGEMM = "mkl SGEMM(T,N)"
 
 def linear(batch, layer="fc", duration_ns=1000, position=0):
     arguments = (T((batch, 4), "float"), T((5, 4), "float"), None)
-    return RecordedCall("aten::linear", arguments, layer, "forward", batch, 1, duration_ns, (SGEMM,), position)
+    return RecordedCall(
+        "aten::linear", arguments, layer, "forward", batch, 1, duration_ns, (SGEMM,), position
+    )
 
 
 def norm(batch, position=1):
@@ -34,7 +36,11 @@ def test_the_calls_with_most_time_are_replayed_and_equal_ones_once():
     calls = [
         call
         for b in (1, 2)
-        for call in (linear(b), replace(linear(b, "fc2", position=5), calls=2, duration_ns=4000), norm(b))
+        for call in (
+            linear(b),
+            replace(linear(b, "fc2", position=5), calls=2, duration_ns=4000),
+            norm(b),
+        )
     ]
     plan = plan_replay(families(calls), None, 0.99)
     (one,) = plan.sweeps
@@ -89,7 +95,9 @@ def test_kernels_in_the_step_and_alone(recorded, replayed, expected):
 def record(folder, calls):
     same = ("layer", "phase", "calls", "duration_ns", "position")
     rows = [
-        operator(call.batch, call.op, call.arguments, kernels=" | ".join(call.kernels or ()) or None)
+        operator(
+            call.batch, call.op, call.arguments, kernels=" | ".join(call.kernels or ()) or None
+        )
         | {name: getattr(call, name) for name in same}
         for call in calls
     ]
@@ -101,12 +109,27 @@ def record(folder, calls):
 def test_the_command_prints_and_records_each_call(tmp_path, capsys):
     pytest.importorskip("torch")
     operands = TensorList((T((2, 3), "float"),))
-    einsum = RecordedCall("aten::einsum", (None, operands, None), "mix", "forward", 2, duration_ns=500, position=7)
+    einsum = RecordedCall(
+        "aten::einsum", (None, operands, None), "mix", "forward", 2, duration_ns=500, position=7
+    )
     recorded = record(tmp_path / "r", [linear(1), linear(2), einsum])
-    options = ["--batch", "2,3", "--time-limit", "0.02", "--json", "-o", str(tmp_path / "out"), "--device", "cpu"]
+    options = [
+        "--batch",
+        "2,3",
+        "--time-limit",
+        "0.02",
+        "--json",
+        "-o",
+        str(tmp_path / "out"),
+        "--device",
+        "cpu",
+    ]
     assert main(["bench", "replay", str(recorded), *options]) == 0
     document = json.loads(capsys.readouterr().out)
-    found = [(c["op"], c["batch"], c["layers"], c["in_step_ns"], c["alone_ns"] is None) for c in document["calls"]]
+    found = [
+        (c["op"], c["batch"], c["layers"], c["in_step_ns"], c["alone_ns"] is None)
+        for c in document["calls"]
+    ]
     assert found == [
         ("aten::linear", 2, ["fc"], 1000, False),
         ("aten::linear", 3, ["fc"], None, False),
@@ -123,7 +146,17 @@ def test_the_command_prints_and_records_each_call(tmp_path, capsys):
 def test_the_command_prints_a_line_as_soon_as_a_call_is_measured(tmp_path, capsys):
     pytest.importorskip("torch")
     recorded = record(tmp_path / "r", [linear(1), linear(2)])
-    options = ["--time-limit", "0.02", "-o", str(tmp_path / "out"), "--device", "cpu", "--op", "linear", "--all"]
+    options = [
+        "--time-limit",
+        "0.02",
+        "-o",
+        str(tmp_path / "out"),
+        "--device",
+        "cpu",
+        "--op",
+        "linear",
+        "--all",
+    ]
     assert main(["bench", "replay", str(recorded), *options]) == 0
     printed = capsys.readouterr().out
     assert [line.split(": alone ")[0] for line in printed.splitlines()[:4]] == [
@@ -136,7 +169,9 @@ def test_the_command_prints_a_line_as_soon_as_a_call_is_measured(tmp_path, capsy
 
 def test_an_interrupt_keeps_the_lines_that_are_printed(tmp_path, capsys, monkeypatch):
     pytest.importorskip("torch")
-    other = replace(linear(2, "other", position=9), arguments=(T((2, 4), "float"), T((7, 4), "float"), None))
+    other = replace(
+        linear(2, "other", position=9), arguments=(T((2, 4), "float"), T((7, 4), "float"), None)
+    )
     recorded = record(tmp_path / "r", [linear(2), other])
     run_sweep, calls = runner.run_sweep, iter(range(2))
 
@@ -159,5 +194,7 @@ def test_a_recording_without_operators_says_what_has_them(tmp_path, capsys):
 
 
 def test_a_layer_that_is_not_there_lists_those_that_are(tmp_path, capsys):
-    assert main(["bench", "replay", str(record(tmp_path / "r", [linear(1)])), "--layer", "conv9"]) == 2
+    assert (
+        main(["bench", "replay", str(record(tmp_path / "r", [linear(1)])), "--layer", "conv9"]) == 2
+    )
     assert "layers: fc" in capsys.readouterr().err

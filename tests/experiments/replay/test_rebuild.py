@@ -16,7 +16,10 @@ T = TensorArgument
 
 def call(op, *arguments):
     return RecordedCall(
-        op, tuple(a if a is None or isinstance(a, (T, TensorList, Value)) else Value(a) for a in arguments)
+        op,
+        tuple(
+            a if a is None or isinstance(a, (T, TensorList, Value)) else Value(a) for a in arguments
+        ),
     )
 
 
@@ -33,17 +36,35 @@ CASES = [
     (call("aten::linear", f(2, 8), f(5, 8), f(5)), [(2, 5)]),
     (call("aten::linear", f(2, 8), f(5, 8), None), [(2, 5)]),
     (call("aten::addmm", f(5), f(2, 8), f(8, 5, strides=(1, 8)), 1, 1), [(2, 5)]),
-    (call("aten::conv2d", f(2, 3, 8, 8), f(4, 3, 3, 3), f(4), (1, 1), (1, 1), (1, 1), 1), [(2, 4, 8, 8)]),
+    (
+        call("aten::conv2d", f(2, 3, 8, 8), f(4, 3, 3, 3), f(4), (1, 1), (1, 1), (1, 1), 1),
+        [(2, 4, 8, 8)],
+    ),
     (
         call(
-            *("aten::convolution_backward", f(2, 4, 8, 8), f(2, 3, 8, 8), f(4, 3, 3, 3), (4,), (1, 1), (1, 1), (1, 1)),
+            *(
+                "aten::convolution_backward",
+                f(2, 4, 8, 8),
+                f(2, 3, 8, 8),
+                f(4, 3, 3, 3),
+                (4,),
+                (1, 1),
+                (1, 1),
+                (1, 1),
+            ),
             *(False, (0, 0), 1, (False, True, True)),
         ),
         [None, (4, 3, 3, 3), (4,)],
     ),
     (call("aten::max_pool2d_with_indices", f(2, 3, 8, 8), *POOL), [(2, 3, 4, 4), (2, 3, 4, 4)]),
     (
-        call("aten::max_pool2d_with_indices_backward", f(2, 3, 4, 4), f(2, 3, 8, 8), *POOL, long(2, 3, 4, 4)),
+        call(
+            "aten::max_pool2d_with_indices_backward",
+            f(2, 3, 4, 4),
+            f(2, 3, 8, 8),
+            *POOL,
+            long(2, 3, 4, 4),
+        ),
         [(2, 3, 8, 8)],
     ),
     (call("aten::_adaptive_avg_pool2d", f(2, 3, 8, 8), (2, 2)), [(2, 3, 2, 2)]),
@@ -58,7 +79,10 @@ CASES = [
     (call("aten::index", f(3, 90, 5), TensorList((long(7), T((7,), "")))), [(7, 5)]),
     (call("aten::index_put_", f(3, 9), TensorList((long(7),)), f(7, 9), True), [(3, 9)]),
     (call("aten::cat", TensorList((T((2, 3), ""), T((4, 3), ""))), 0), [(6, 3)]),
-    (call("aten::_foreach_add_", TensorList((f(2, 3), f(4))), TensorList((f(2, 3), f(4))), -0.1), []),
+    (
+        call("aten::_foreach_add_", TensorList((f(2, 3), f(4))), TensorList((f(2, 3), f(4))), -0.1),
+        [],
+    ),
     (call("aten::_foreach_mul_", TensorList((f(2, 3), f(4))), 0.9), []),
     (call("aten::addcdiv_", f(3), f(3), f(3), -0.1), [(3,)]),
     (call("aten::sum", f(2, 3), (1,), True, None), [(2, 1)]),
@@ -73,12 +97,25 @@ CASES = [
     ),
     (
         call(
-            *("aten::native_batch_norm_backward", f(2, 3, 4, 4), f(2, 3, 4, 4), f(3), f(3), f(3), f(3), f(3), True),
+            *(
+                "aten::native_batch_norm_backward",
+                f(2, 3, 4, 4),
+                f(2, 3, 4, 4),
+                f(3),
+                f(3),
+                f(3),
+                f(3),
+                f(3),
+                True,
+            ),
             *(1e-5, (True, True, True)),
         ),
         [(2, 3, 4, 4), (3,), (3,)],
     ),
-    (call("aten::native_layer_norm", f(2, 3, 4), (4,), f(4), f(4), 1e-5), [(2, 3, 4), (2, 3, 1), (2, 3, 1)]),
+    (
+        call("aten::native_layer_norm", f(2, 3, 4), (4,), f(4), f(4), 1e-5),
+        [(2, 3, 4), (2, 3, 1), (2, 3, 1)],
+    ),
     (call("aten::_softmax", f(2, 3), -1, False), [(2, 3)]),
     (call("aten::_softmax_backward_data", f(2, 3), f(2, 3), -1, 6), [(2, 3)]),
     (call("aten::gelu", f(2, 3), None), [(2, 3)]),
@@ -89,7 +126,18 @@ CASES = [
     (call("aten::where", T((2, 3), "bool"), f(2, 3), f(2, 3)), [(2, 3)]),
     (call("aten::threshold_backward", f(2, 3), f(2, 3), 0), [(2, 3)]),
     (call("aten::bmm", f(2, 3, 4), f(2, 4, 5, strides=(20, 1, 4))), [(2, 3, 5)]),
-    (call("aten::scaled_dot_product_attention", *[f(1, 2, 3, 4)] * 3, None, 0.0, False, None, False), [(1, 2, 3, 4)]),
+    (
+        call(
+            "aten::scaled_dot_product_attention",
+            *[f(1, 2, 3, 4)] * 3,
+            None,
+            0.0,
+            False,
+            None,
+            False,
+        ),
+        [(1, 2, 3, 4)],
+    ),
     (call("aten::add", f(2, 3, strides=(0, 1)), f(2, 3), 1), [(2, 3)]),
     (
         call(
@@ -129,7 +177,11 @@ def test_operators_in_place_stay_finite_and_normal(recorded):
     replayed = rebuild(recorded)
     for _ in range(5000):
         replayed.run()
-    (changed,) = replayed.arguments[0] if isinstance(replayed.arguments[0], list) else [replayed.arguments[0]]
+    (changed,) = (
+        replayed.arguments[0]
+        if isinstance(replayed.arguments[0], list)
+        else [replayed.arguments[0]]
+    )
     assert bool(changed.isfinite().all())
     tiny = torch.finfo(changed.dtype).tiny
     assert bool(((changed == 0) | (changed.abs() >= tiny)).all())
@@ -140,7 +192,10 @@ def test_operators_in_place_stay_finite_and_normal(recorded):
     [
         (call("aten::no_such_operator", f(2)), "no operator of torch's schemas"),
         (call("c10d::allreduce_", TensorList((f(2),))), "schemas|ranks"),
-        (call("aten::einsum", None, TensorList((f(2, 3),)), None), "text argument equation is not recorded"),
+        (
+            call("aten::einsum", None, TensorList((f(2, 3),)), None),
+            "text argument equation is not recorded",
+        ),
         (call("aten::index", f(2, 3), None), "tensors indices are not recorded"),
         (call("aten::linear", f(2, 3), f(4, 9), None), "torch refuses it"),
         (call("aten::relu", T((2,), "c10::qint8")), "element type c10::qint8 is not known"),
@@ -158,11 +213,19 @@ def test_positions_along_dimensions_are_within_them_and_said_to_be_assumed():
     rows, columns = replayed.arguments[1]
     assert (set(rows.tolist()), int(rows.max())) == ({0, 1, 2}, 2)
     assert 80 < int(columns.max()) < 90
-    assert replayed.notes == ("the values of indices are not recorded, assumed random within range",)
+    assert replayed.notes == (
+        "the values of indices are not recorded, assumed random within range",
+    )
 
 
 def test_indices_of_a_pool_are_those_of_its_forward_pass():
-    backward = call("aten::max_pool2d_with_indices_backward", f(1, 1, 2, 2), f(1, 1, 4, 4), *POOL, long(1, 1, 2, 2))
+    backward = call(
+        "aten::max_pool2d_with_indices_backward",
+        f(1, 1, 2, 2),
+        f(1, 1, 4, 4),
+        *POOL,
+        long(1, 1, 2, 2),
+    )
     replayed = rebuild(backward)
     gradient, image, *_, indices = replayed.arguments
     _, expected = torch.nn.functional.max_pool2d(image, 2, return_indices=True)
@@ -178,24 +241,38 @@ class Everything(torch.nn.Module):
         nn = torch.nn
         self.embed, self.recur = nn.Embedding(20, 8), nn.LSTM(8, 8, batch_first=True)
         self.attend = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        self.convolve, self.group, self.norm = nn.Conv1d(8, 4, 3), nn.GroupNorm(2, 4), nn.BatchNorm1d(4)
+        self.convolve, self.group, self.norm = (
+            nn.Conv1d(8, 4, 3),
+            nn.GroupNorm(2, 4),
+            nn.BatchNorm1d(4),
+        )
 
     def forward(self, tokens):
         hidden, _ = self.recur(self.embed(tokens))
         later = torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool).triu(1)
         hidden = self.attend(hidden, src_mask=later).transpose(1, 2)
-        hidden = torch.nn.functional.gelu(self.norm(self.group(self.convolve(hidden))), approximate="tanh").amax(-1)
+        hidden = torch.nn.functional.gelu(
+            self.norm(self.group(self.convolve(hidden))), approximate="tanh"
+        ).amax(-1)
         joined = torch.cat([hidden[:, :2], hidden[:, 2:].clone()], 1)
         joined = joined.gather(1, torch.zeros(len(joined), 4, dtype=torch.long)) + joined.cumsum(0)
         mixed = torch.einsum("bi,ij->bj", joined, torch.ones(4, 4))
-        return mixed + mixed[:, torch.arange(4).flip(0)] + joined.topk(2, -1).values.mean() + joined.std()
+        return (
+            mixed
+            + mixed[:, torch.arange(4).flip(0)]
+            + joined.topk(2, -1).values.mean()
+            + joined.std()
+        )
 
 
 def test_every_operator_of_a_training_step_in_mixed_precision_but_those_that_profilers_record_in_part():
     from curvescope.profiling.collect.torch_step import record_step
 
     model = Everything()
-    optimizers = torch.optim.AdamW(model.parameters(), foreach=True), torch.optim.SGD(model.parameters(), 0.1, 0.9)
+    optimizers = (
+        torch.optim.AdamW(model.parameters(), foreach=True),
+        torch.optim.SGD(model.parameters(), 0.1, 0.9),
+    )
     tokens, targets = torch.randint(0, 20, (3, 6)), torch.randint(0, 4, (3,))
 
     def step(_):
@@ -243,7 +320,9 @@ def test_operands_have_as_many_denormal_numbers_as_recorded():
 @pytest.mark.parametrize("ascending", [False, True])
 def test_indices_repeat_and_ascend_as_recorded(ascending):
     known = Numbers(100, "long int", distinct=0.1, ascending=ascending)
-    _, _, index, _ = numbers("aten::gather", (f(100, 5000), Value(1), long(10, 10), Value(False)), _2=known)
+    _, _, index, _ = numbers(
+        "aten::gather", (f(100, 5000), Value(1), long(10, 10), Value(False)), _2=known
+    )
     flat = index.flatten()
     assert len(flat.unique()) == 10
     assert bool((flat[1:] >= flat[:-1]).all()) == ascending
@@ -251,6 +330,8 @@ def test_indices_repeat_and_ascend_as_recorded(ascending):
 
 def test_a_mask_has_as_many_zeros_as_recorded():
     _, mask, _ = numbers(
-        "aten::masked_fill", (f(100, 100), T((100, 100), "bool"), f()), _1=Numbers(9, "bool", zeros=0.9)
+        "aten::masked_fill",
+        (f(100, 100), T((100, 100), "bool"), f()),
+        _1=Numbers(9, "bool", zeros=0.9),
     )
     assert float(mask.float().mean()) == pytest.approx(0.1, abs=0.02)

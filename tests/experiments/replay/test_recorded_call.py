@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from curvescope.experiments.replay.recorded_call import CannotReplay, RecordedCall, device_of, families, find_rule
+from curvescope.experiments.replay.recorded_call import (
+    CannotReplay,
+    RecordedCall,
+    device_of,
+    families,
+    find_rule,
+)
 from curvescope.profiling.recording.operators import TensorArgument, Value
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -36,12 +42,18 @@ def test_the_simplest_rule_that_gives_all_values(values, at_64):
 
 def test_extents_and_strides_that_move_with_the_batch():
     moved = [
-        RecordedCall("aten::permute", (tensor(b, 8, strides=(1, b)), Value((b * 8, 1))), "head", None, b)
+        RecordedCall(
+            "aten::permute", (tensor(b, 8, strides=(1, b)), Value((b * 8, 1))), "head", None, b
+        )
         for b in (1, 2, 4)
     ]
     (family,) = families(moved)
     expected = (tensor(3, 8, strides=(1, 3)), Value((24, 1)))
-    assert (family.at(3).arguments, family.at(3).batch, family.at(3).duration_ns) == (expected, 3, None)
+    assert (family.at(3).arguments, family.at(3).batch, family.at(3).duration_ns) == (
+        expected,
+        3,
+        None,
+    )
     assert family.batch_dimensions() == {0: (0,)}
 
 
@@ -53,7 +65,9 @@ def test_an_extent_that_is_a_multiple_of_the_batch():
 
 def test_calls_of_one_layer_are_matched_in_the_order_of_the_step():
     calls = [
-        replace(linear(b), arguments=(tensor(b, n),), position=at) for b in (2, 4) for at, n in enumerate((5, 6, 5))
+        replace(linear(b), arguments=(tensor(b, n),), position=at)
+        for b in (2, 4)
+        for at, n in enumerate((5, 6, 5))
     ]
     found = families(calls)
     assert [[call.arguments[0].shape for call in family.calls.values()] for family in found] == [
@@ -67,7 +81,10 @@ def test_a_row_of_two_calls_that_are_equal_at_one_batch_size_only():
     """Batch size 1 has one row for (b, 64) and (1, 64): both families find it there, each with one call."""
     calls = [RecordedCall("aten::mul", (tensor(1, 64),), "a", None, 1, calls=2, duration_ns=10)]
     for b in (2, 4):
-        calls += [RecordedCall("aten::mul", (tensor(n, 64),), "a", None, b, position=n == 1) for n in (b, 1)]
+        calls += [
+            RecordedCall("aten::mul", (tensor(n, 64),), "a", None, b, position=n == 1)
+            for n in (b, 1)
+        ]
     found = families(calls)
     assert [family.calls[1].duration_ns for family in found] == [5, 5]
     assert [family.at(3).arguments[0].shape for family in found] == [(3, 64), (1, 64)]
@@ -75,7 +92,9 @@ def test_a_row_of_two_calls_that_are_equal_at_one_batch_size_only():
 
 def test_a_call_of_one_batch_size_says_why_it_is_not_elsewhere():
     alone = replace(linear(4), op="aten::relu")
-    family = next(f for f in families([linear(1), linear(4), alone]) if f.largest.op == "aten::relu")
+    family = next(
+        f for f in families([linear(1), linear(4), alone]) if f.largest.op == "aten::relu"
+    )
     assert family.missing == {1: "no such call was recorded at batch size 1"}
     with pytest.raises(CannotReplay, match="only batch size 4 was recorded"):
         family.at(1)

@@ -93,7 +93,9 @@ def record(writer, rows):
 
 def experiment(*names, batches=(2, 4), **others):
     facts = {"functional_kind": "excess", "layer": "fc", "rounds": (2, 2), "done": False, **others}
-    return planted(0, Stage.SCREEN, names, functional=((4, 1.0), (2, -2.0)), batches=batches, **facts)
+    return planted(
+        0, Stage.SCREEN, names, functional=((4, 1.0), (2, -2.0)), batches=batches, **facts
+    )
 
 
 def linears(writer, **others):
@@ -113,7 +115,12 @@ def test_every_round_times_every_factor_and_none_at_every_batch_size(writer):
     watch = Watch(report=progress.append)
     run_term(recording, experiment("split_batch", "channels_last"), writer, watch, Backend())
     # 1 ms and a flush of 1 ms: five runs fit a visit of 10 ms.
-    expected = {(name, batch, round_): 5 for name in (None, "split_batch") for batch in (2, 4) for round_ in (0, 1)}
+    expected = {
+        (name, batch, round_): 5
+        for name in (None, "split_batch")
+        for batch in (2, 4)
+        for round_ in (0, 1)
+    }
     assert visits(writer.path) == expected
     found = open_recording(writer.path).frame("experiments")
     assert set(found.duration_ns) == {1_000_000}
@@ -176,7 +183,9 @@ NO_SWITCH = {"before_switch": "the kernel with the most time runs at all sizes"}
     ],
 )
 def test_a_switch_is_another_kernel_with_the_most_time(writer, kernels, untested):
-    rows = [row(b, LINEAR, linear(b), kernels=names) for b, names in zip((2, 4), kernels, strict=True)]
+    rows = [
+        row(b, LINEAR, linear(b), kernels=names) for b, names in zip((2, 4), kernels, strict=True)
+    ]
     done = run_term(record(writer, rows), experiment("before_switch"), writer, backend=Backend())
     assert done.untested == untested
 
@@ -192,7 +201,9 @@ def test_a_switch_is_another_kernel_with_the_most_time(writer, kernels, untested
         (("cold_caches",), 1000, 2 * 2 * 5),
     ],
 )
-def test_caches_are_flushed_before_each_run_unless_a_step_fits_them(writer, names, cache_bytes, flushes):
+def test_caches_are_flushed_before_each_run_unless_a_step_fits_them(
+    writer, names, cache_bytes, flushes
+):
     recording = linears(writer)
     backend = Backend(cache_bytes)
     run_term(recording, experiment(*names), writer, backend=backend)
@@ -213,13 +224,19 @@ def test_an_eviction_tests_nothing_where_equal_calls_follow_each_other(writer):
         # Two layers of 640 bytes at batch 2: a step fits neither of the first two caches.
         (("fc", "fc2"), 1000, None),
         (("fc", "fc2"), 600, "the operands of the term do not fit the last-level cache"),
-        (("fc",), 1000, "the operands of a whole step fit the cache, so they are there without a change"),
+        (
+            ("fc",),
+            1000,
+            "the operands of a whole step fit the cache, so they are there without a change",
+        ),
     ],
 )
 def test_caches_stay_warm_only_with_the_operands_of_a_term_that_fit_them_and_of_a_step_that_do_not(
     layers, cache_bytes, why, writer
 ):
-    recording = record(writer, [row(b, LINEAR, linear(b), layer=layer) for b in (2, 4) for layer in layers])
+    recording = record(
+        writer, [row(b, LINEAR, linear(b), layer=layer) for b in (2, 4) for layer in layers]
+    )
     backend = Backend(cache_bytes)
     done = run_term(recording, experiment("warm_caches"), writer, backend=backend)
     assert done.untested == ({"warm_caches": why} if why else {})
@@ -288,7 +305,9 @@ def test_a_factor_that_changes_results_is_said(writer):
         )
         for b in (2, 4)
     ]
-    done = run_term(record(writer, rows), experiment("split_batch", "one_thread"), writer, backend=Backend())
+    done = run_term(
+        record(writer, rows), experiment("split_batch", "one_thread"), writer, backend=Backend()
+    )
     assert set(done.changed_results) == {"split_batch"}
     assert done.changed_results["split_batch"].startswith("aten::native_batch_norm 2x4x8x8")
     assert visits(writer.path)["split_batch", 4, 1]
@@ -302,10 +321,14 @@ def test_a_factor_that_torch_refuses_is_untested_with_the_reason(writer, monkeyp
 
     split = FACTORS["split_batch"]
     assert split.term is not None
-    monkeypatch.setitem(FACTORS, "split_batch", replace(split, term=replace(split.term, call=refuse)))
+    monkeypatch.setitem(
+        FACTORS, "split_batch", replace(split, term=replace(split.term, call=refuse))
+    )
     done = run_term(linears(writer), experiment("split_batch"), writer, backend=Backend())
     assert done.untested == {"split_batch": "could not create a primitive"}
-    assert set(visits(writer.path)) == {(None, batch, round_) for batch in (2, 4) for round_ in (0, 1)}
+    assert set(visits(writer.path)) == {
+        (None, batch, round_) for batch in (2, 4) for round_ in (0, 1)
+    }
 
 
 @pytest.mark.parametrize("name", [None, "split_batch"])
@@ -327,7 +350,9 @@ def test_what_does_not_fit_the_memory_ends_alone(name, writer, monkeypatch):
 
 
 @pytest.mark.parametrize("refused", [None, 6])
-def test_the_sizes_of_a_wave_run_unmodified_and_one_that_cannot_costs_only_their_factor(refused, writer, monkeypatch):
+def test_the_sizes_of_a_wave_run_unmodified_and_one_that_cannot_costs_only_their_factor(
+    refused, writer, monkeypatch
+):
     built = term.ReplayedTerm.runnables
 
     def runnables(self, name, batch, batches):
@@ -343,9 +368,13 @@ def test_the_sizes_of_a_wave_run_unmodified_and_one_that_cannot_costs_only_their
     assert done.done
     assert experiments_of(writer.meta) == (done,)
     sizes = {None: {2, 3, 4, 5, 6} - {refused}, "split_batch": {2, 4}}
-    assert {key[:2] for key in visits(writer.path)} == {(name, b) for name, of_name in sizes.items() for b in of_name}
+    assert {key[:2] for key in visits(writer.path)} == {
+        (name, b) for name, of_name in sizes.items() for b in of_name
+    }
     assert done.untested == ({"filled_wave": "too large"} if refused else {})
-    verdicts = {one.factor: one.verdict for one in judged(measurements(open_recording(writer.path)))}
+    verdicts = {
+        one.factor: one.verdict for one in judged(measurements(open_recording(writer.path)))
+    }
     assert (verdicts["filled_wave"] == Verdict.UNTESTED) == bool(refused)
 
 
@@ -374,7 +403,11 @@ def on_gpu(monkeypatch):
 @pytest.mark.usefixtures("on_gpu")
 def test_on_a_gpu_the_settings_of_a_factor_hold_while_its_runs_are_timed(writer, monkeypatch):
     backend = Backend()
-    cudnn, found, take = torch.backends.cudnn, Counter[tuple[bool, bool, bool]](), backend.timer.take
+    cudnn, found, take = (
+        torch.backends.cudnn,
+        Counter[tuple[bool, bool, bool]](),
+        backend.timer.take,
+    )
 
     tf32: set[bool] = set()
 
@@ -384,7 +417,15 @@ def test_on_a_gpu_the_settings_of_a_factor_hold_while_its_runs_are_timed(writer,
         return take(*arguments)
 
     monkeypatch.setattr(backend.timer, "take", take_noted)
-    names = ("no_cudnn", "cudnn_benchmark", "deterministic", "cublaslt", "reused_memory", "one_thread", "onednn")
+    names = (
+        "no_cudnn",
+        "cudnn_benchmark",
+        "deterministic",
+        "cublaslt",
+        "reused_memory",
+        "one_thread",
+        "onednn",
+    )
     recording = record(writer, [row(b, "aten::conv2d", conv(b)) for b in (2, 4)])
     writer.update(precision="tf32")
     recording = open_recording(recording.path)
@@ -392,7 +433,9 @@ def test_on_a_gpu_the_settings_of_a_factor_hold_while_its_runs_are_timed(writer,
     assert tf32 == {True}
     assert not torch.backends.cuda.matmul.allow_tf32
     assert set(done.untested) == {"cublaslt", "reused_memory", "one_thread", "onednn"}
-    runs = 2 * 2 * (1 + 5)  # two batch sizes and two rounds, one discarded run and five timed ones each
+    runs = (
+        2 * 2 * (1 + 5)
+    )  # two batch sizes and two rounds, one discarded run and five timed ones each
     assert found == {
         (True, False, False): runs,
         (False, False, False): runs,
@@ -407,7 +450,11 @@ def test_a_factor_that_leaves_the_kernels_of_a_gpu_as_they_are_is_untested(write
     names = ("no_cudnn", "cudnn_benchmark", "deterministic", "cold_caches")
     done = run_term(recording, experiment(*names), writer, backend=PlanCache(shared=True))
     assert done.untested == {"cudnn_benchmark": "the same kernels ran"}
-    (untested,) = [one for one in judged(measurements(open_recording(writer.path))) if one.factor == "cudnn_benchmark"]
+    (untested,) = [
+        one
+        for one in judged(measurements(open_recording(writer.path)))
+        if one.factor == "cudnn_benchmark"
+    ]
     assert (untested.verdict, untested.reason) == (Verdict.UNTESTED, "the same kernels ran")
 
 
@@ -440,7 +487,9 @@ def test_every_factor_of_a_gpu_runs_there(tmp_path, op, arguments, others):
     same = {name for name, why in done.untested.items() if why == "the same kernels ran"}
     assert set(done.untested) - same - {"before_switch"} == others | of_cpu | missing
     assert done.changed_results == {} or ON_VIRTUAL_CARD  # whose results are those of nothing
-    assert {name for name, *_ in visits(writer.path)} == {None, *names_of("term")} - set(done.untested) | same
+    assert {name for name, *_ in visits(writer.path)} == {None, *names_of("term")} - set(
+        done.untested
+    ) | same
 
 
 def test_a_recording_of_a_gpu_needs_one(tmp_path):
@@ -461,7 +510,15 @@ def test_a_recording_of_a_gpu_needs_one(tmp_path):
 def test_a_replay_keeps_memory_as_the_recorded_steps_did(writer, faults, largest):
     """Steps that take few page faults run in memory that their process kept, whatever the sizes of their operands."""
     steps = [
-        {"step": b, "batch": b, "round": 0, "index": 0, "mode": "forward", "profiled": False, "page_faults": number}
+        {
+            "step": b,
+            "batch": b,
+            "round": 0,
+            "index": 0,
+            "mode": "forward",
+            "profiled": False,
+            "page_faults": number,
+        }
         | {"start_ns": b * 10**6, "duration_ns": 10**6}
         for b, number in faults.items()
     ]

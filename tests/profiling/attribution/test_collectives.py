@@ -29,13 +29,25 @@ def test_algorithms_that_names_of_kernels_tell(name, expected):
 
 
 def test_collectives_by_torchs_names():
-    names = {"_allgather_base": "AllGather", "allreduce_coalesced": "AllReduce", "all_to_allv": "AlltoAll"}
-    names |= {"reduce_scatter_tensor_coalesced": "ReduceScatter", "send": "SendRecv", "barrier": None}
+    names = {
+        "_allgather_base": "AllGather",
+        "allreduce_coalesced": "AllReduce",
+        "all_to_allv": "AlltoAll",
+    }
+    names |= {
+        "reduce_scatter_tensor_coalesced": "ReduceScatter",
+        "send": "SendRecv",
+        "barrier": None,
+    }
     assert {name: collective_of_torch(name) for name in names} == names
 
 
 def test_kernels_of_other_libraries_are_known_by_what_they_do():
-    names = ("multimem_all_reduce_kernel<bf16>", "ncclDevKernel_SendRecv(x)", "ncclDevKernel_Generic_1(x)")
+    names = (
+        "multimem_all_reduce_kernel<bf16>",
+        "ncclDevKernel_SendRecv(x)",
+        "ncclDevKernel_Generic_1(x)",
+    )
     assert [collective_of_kernel(name) for name in names] == ["AllReduce", "SendRecv", None]
 
 

@@ -29,7 +29,9 @@ def works(*spans):
     for one in calls:
         if one not in distinct:
             distinct.append(one)
-    operations, of_span = with_third_shapes(distinct, np.array([distinct.index(c) for c in calls]), np.array(parents))
+    operations, of_span = with_third_shapes(
+        distinct, np.array([distinct.index(c) for c in calls]), np.array(parents)
+    )
     return [count_work(operations[number]) for number in of_span]
 
 

@@ -18,7 +18,9 @@ def test_the_name_before_a_number_is_that_of_the_plain_pattern(name):
     assert _before_number(name) == (found and found[1])
 
 
-@pytest.mark.parametrize("name", ["a" * 65_536, "1" * 65_536 + "x", "a" + "1" * 65_536, "_" * 65_536, "a." * 32_768])
+@pytest.mark.parametrize(
+    "name", ["a" * 65_536, "1" * 65_536 + "x", "a" + "1" * 65_536, "_" * 65_536, "a." * 32_768]
+)
 def test_a_long_name_takes_little_time(name):
     began = time.process_time()
     fold_counters([RangeName(layer=name)] * 100, [1] * 100)

@@ -16,7 +16,9 @@ NODE = "autograd::engine::evaluate_function: "
 GRADIENT = "torch::autograd::AccumulateGrad"
 USER_SCOPE = 7
 OPERATOR, RANGE = False, True
-UNNUMBERED = 2**63 - 1  # what torch's profiler gives as the number of a node without one; emit_nvtx gives none
+UNNUMBERED = (
+    2**63 - 1
+)  # what torch's profiler gives as the number of a node without one; emit_nvtx gives none
 
 # What ran on the host: name, start, duration, thread, whether it is a range, sequence number, forward thread.
 EVENTS = {
@@ -76,7 +78,16 @@ def around(events, thread, moment):
 
 def in_process(events, launches, folder):
     host = [
-        HostEvent(name, start, length, thread, is_range and not name.startswith("nccl:"), sequence, forward, place + 1)
+        HostEvent(
+            name,
+            start,
+            length,
+            thread,
+            is_range and not name.startswith("nccl:"),
+            sequence,
+            forward,
+            place + 1,
+        )
         for place, (name, start, length, thread, is_range, sequence, forward) in enumerate(events)
     ]
     device = [
@@ -90,7 +101,12 @@ def pytorch_json(events, launches, folder):
     trace = []
     for name, start, length, thread, is_range, sequence, forward in events:
         numbers = {} if sequence < 0 else {"Sequence number": sequence, "Fwd thread id": forward}
-        about = {"ph": "X", "cat": "user_annotation" if is_range else "cpu_op", "pid": 1, "tid": thread}
+        about = {
+            "ph": "X",
+            "cat": "user_annotation" if is_range else "cpu_op",
+            "pid": 1,
+            "tid": thread,
+        }
         trace.append({**about, "name": name, "ts": start, "dur": length, "args": numbers})
     for i, (thread, moment) in enumerate(launches):
         about = {"ph": "X", "name": "kernel", "pid": 1, "tid": thread, "ts": moment, "dur": 1}
@@ -98,23 +114,43 @@ def pytorch_json(events, launches, folder):
         place = {"correlation": 90 + i, "device": 0, "stream": 7}
         trace.append({**about, "cat": "kernel", "ts": 1000 + 10 * i, "dur": 5, "args": place})
     (folder / "trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": trace}))
-    return open_recording(import_profile(folder / "trace.json", folder / "r").path).arrow("kernels").to_pylist()
+    return (
+        open_recording(import_profile(folder / "trace.json", folder / "r").path)
+        .arrow("kernels")
+        .to_pylist()
+    )
 
 
 def emitted_ranges(events, launches, folder):
     """Push/pop ranges of emit_nvtx as a CUDA profiler hands them over, launches joined by thread and time."""
     place, call = {"process": 1, "kind": "push_pop"}, {"name": "cudaLaunchKernel", "process": 1}
     ranges = [
-        {**place, "name": name + (f", seq = {sequence}" if 0 <= sequence < UNNUMBERED else ""), "start_ns": start}
+        {
+            **place,
+            "name": name + (f", seq = {sequence}" if 0 <= sequence < UNNUMBERED else ""),
+            "start_ns": start,
+        }
         | {"end_ns": start + length, "thread": thread, "thread_key": thread}
         for name, start, length, thread, _, sequence, _ in events
     ]
     calls = [
-        {**call, "start_ns": moment, "end_ns": moment + 1, "thread_key": thread, "correlation_id": 90 + i}
+        {
+            **call,
+            "start_ns": moment,
+            "end_ns": moment + 1,
+            "thread_key": thread,
+            "correlation_id": 90 + i,
+        }
         for i, (thread, moment) in enumerate(launches)
     ]
     kernels = [
-        {"name": "kernel", "start_ns": 1000 + 10 * i, "end_ns": 1005 + 10 * i, "process": 1, "correlation_id": 90 + i}
+        {
+            "name": "kernel",
+            "start_ns": 1000 + 10 * i,
+            "end_ns": 1005 + 10 * i,
+            "process": 1,
+            "correlation_id": 90 + i,
+        }
         | {"device": 0, "context": 1, "stream": 7}
         for i, _ in enumerate(launches)
     ]
@@ -129,13 +165,22 @@ def emitted_ranges(events, launches, folder):
 def torch_windows(events, launches, folder):
     """A recorded command's window: what operators ran themselves, at the moments of the launches."""
     scopes = [(name, USER_SCOPE if is_range else 0) for name, *_, is_range, _, _ in events]
-    window = {"version": 2, "process": 1, "thread": 1, "window_ns": (0, 2000), "cpu_threads": 1, "clock_offset_ns": 0}
+    window = {
+        "version": 2,
+        "process": 1,
+        "thread": 1,
+        "window_ns": (0, 2000),
+        "cpu_threads": 1,
+        "clock_offset_ns": 0,
+    }
     window |= {
         "boundaries": [(0, "training", 6)],
         "layer_classes": {},
         "events": [
             (name, start + 1, length, thread, scope, forward, sequence, [], [], [], [])
-            for (name, scope), (_, start, length, thread, _, sequence, forward) in zip(scopes, events, strict=True)
+            for (name, scope), (_, start, length, thread, _, sequence, forward) in zip(
+                scopes, events, strict=True
+            )
         ],
     }
     (folder / "1-000000.window.json").write_text(json.dumps(window))
@@ -145,7 +190,9 @@ def torch_windows(events, launches, folder):
     found = []
     for thread, moment in launches:
         of_thread = [row for row in rows if row["stream"] == thread]
-        found.append(next(r for r in of_thread if 0 <= moment + 1 - r["start_ns"] < r["duration_ns"]))
+        found.append(
+            next(r for r in of_thread if 0 <= moment + 1 - r["start_ns"] < r["duration_ns"])
+        )
     return found
 
 
@@ -153,5 +200,8 @@ def torch_windows(events, launches, folder):
 @pytest.mark.parametrize("what", EVENTS)
 def test_every_front_end_places_the_same_events_alike(what, front_end, tmp_path):
     rows = front_end(EVENTS[what], list(KERNELS[what]), tmp_path)
-    found = {launch: (row["layer"], row["phase"], row["op"]) for launch, row in zip(KERNELS[what], rows, strict=True)}
+    found = {
+        launch: (row["layer"], row["phase"], row["op"])
+        for launch, row in zip(KERNELS[what], rows, strict=True)
+    }
     assert found == KERNELS[what]

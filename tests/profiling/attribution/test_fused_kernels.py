@@ -15,8 +15,12 @@ from curvescope.profiling.attribution.fused_kernels import (
 
 NORM = FusedOperator("block.0.norm", "aten::native_layer_norm", 300)
 RELU = FusedOperator("block.1", "aten::relu", 100)
-ADDMM = FusedKernel("extern_kernels.addmm", (FusedOperator("block.0.fc", "aten::addmm", 9),), generated=False)
-FUSED = FusedKernel("cpp_fused_native_layer_norm_relu_0", (NORM, RELU), flops=70, bytes_compulsory=250)
+ADDMM = FusedKernel(
+    "extern_kernels.addmm", (FusedOperator("block.0.fc", "aten::addmm", 9),), generated=False
+)
+FUSED = FusedKernel(
+    "cpp_fused_native_layer_norm_relu_0", (NORM, RELU), flops=70, bytes_compulsory=250
+)
 AGAIN = FusedKernel("cpp_fused_relu_1", (FusedOperator("block.2", "aten::relu", 8),))
 
 
@@ -32,13 +36,24 @@ def test_shares_go_by_bytes_or_are_equal_where_none_are_known_and_are_read_again
     assert [one.share for one in shares_of(unknown)] == [0.5, 0.5]
     assert encode_shares([]) is None
     thirds = shares_of(FusedOperator(None, f"aten::{name}", 1) for name in ("a", "b", "c"))
-    assert sum(one.share for one in decode_shares(encode_shares(thirds))) == pytest.approx(1, abs=1e-12)
+    assert sum(one.share for one in decode_shares(encode_shares(thirds))) == pytest.approx(
+        1, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "[1]", "[[null, 3]]", '[["a", "b", "c"]]', "[]", '[[5, "a", 1]]', "[[null, 3, NaN]]", "{"),
+        *(
+            "",
+            "[1]",
+            "[[null, 3]]",
+            '[["a", "b", "c"]]',
+            "[]",
+            '[[5, "a", 1]]',
+            "[[null, 3, NaN]]",
+            "{",
+        ),
         *('[[null, "a", -1], [null, "b", 2]]', '[[null, "aten::add", 0]]'),
     ],
 )
@@ -78,7 +93,9 @@ def test_kernels_of_a_compiled_graph_have_the_layers_and_operators_they_were_fus
     assert known["aten::copy_", 120]["op"] == "aten::addmm"
     assert known["aten::addmm", 850]["layer"] is None
     assert "fused" not in known["aten::addmm", 110]
-    assert sum(row["duration_ns"] for row in rows) == 10 + 90 + 400 + 50 + 50 + 20  # own times stay a partition
+    assert (
+        sum(row["duration_ns"] for row in rows) == 10 + 90 + 400 + 50 + 50 + 20
+    )  # own times stay a partition
 
 
 def test_graphs_of_unknown_names_change_nothing():

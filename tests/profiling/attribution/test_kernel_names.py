@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.profiling.attribution.kernel_names import RULES, UNKNOWN, family, read_name, short_name
+from curvescope.profiling.attribution.kernel_names import (
+    RULES,
+    UNKNOWN,
+    family,
+    read_name,
+    short_name,
+)
 from curvescope.profiling.recording.store import open_recording
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
@@ -76,7 +82,10 @@ def test_names_of_other_generations_and_libraries(name, expected):
     [
         ("volta_sgemm_128x32_nt", (128, 32)),
         ("vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>", None),
-        ("sm80_xmma_fprop_implicit_gemm_tf32f32_nhwckrsc_nchw_tilesize128x64x16_stage4_warpsize2x2x1", (128, 64)),
+        (
+            "sm80_xmma_fprop_implicit_gemm_tf32f32_nhwckrsc_nchw_tilesize128x64x16_stage4_warpsize2x2x1",
+            (128, 64),
+        ),
         ("implicit_convolve_sgemm<float, float, 1024, 6, 7, 3, 3, 5, 1, false, true, true>", None),
     ],
 )
@@ -84,8 +93,12 @@ def test_tiles_are_read_where_the_name_has_them(name, tile):
     assert read_name(name).tile == tile
 
 
-@pytest.mark.parametrize("profile", sorted(PROFILES.glob("*.json.gz")), ids=lambda path: path.name[:30])
-def test_families_of_real_profiles_are_known_for_95_percent_of_the_device_time(profile, imported_profile):
+@pytest.mark.parametrize(
+    "profile", sorted(PROFILES.glob("*.json.gz")), ids=lambda path: path.name[:30]
+)
+def test_families_of_real_profiles_are_known_for_95_percent_of_the_device_time(
+    profile, imported_profile
+):
     kernels = open_recording(imported_profile(profile.name)).frame("kernels")
     kernels = kernels[kernels["device"].notna()]
     times_ns = kernels.groupby("name")["duration_ns"].sum()
@@ -103,7 +116,15 @@ def test_families_of_real_profiles_are_known_for_95_percent_of_the_device_time(p
             "elementwise_kernel<4, clamp_impl(TensorIterator&), Array<char*, 3> >",
         ),
         ("void gmem_coalesce<(int)32>(int, const float *)", "gmem_coalesce<32>"),
-        *((name, name) for name in ("volta_sgemm_64x64_nt", "mkl SGEMM(N,T)", "<img src=x onerror=alert(1)>", "")),
+        *(
+            (name, name)
+            for name in (
+                "volta_sgemm_64x64_nt",
+                "mkl SGEMM(N,T)",
+                "<img src=x onerror=alert(1)>",
+                "",
+            )
+        ),
         *((name, name) for name in ("aten::add_", "convolution.forward_training jit:avx512_core")),
     ],
 )

@@ -23,7 +23,10 @@ from curvescope.profiling.attribution.kernel_precision import kernel_precision
         ("sm80_xmma_fprop_implicit_gemm_tf32f32_nhwckrsc_nchw_tilesize128x64x16_stage4_wa", "tf32"),
         ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1", "bf16"),
         ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize64x128x128", "fp8"),
-        ("cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_f32_128x128x64_2x1x1_0_ntn_align8", "fp16"),
+        (
+            "cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_f32_128x128x64_2x1x1_0_ntn_align8",
+            "fp16",
+        ),
         ("cutlass_80_tensorop_i16832gemm_s8_128x256_64x3_tn_align16", "int8"),
         ("turing_int8_i8816gemm_int8_128x128_ldg16_relu_stages_64x1_tn", "int8"),
         ("nvjet_sm100_tst_64x32_64x16_2x1_2cta_h_bz_TNT", "bf16"),
@@ -32,15 +35,24 @@ from curvescope.profiling.attribution.kernel_precision import kernel_precision
         ("bmm_Bfloat16_E2m1E2m1_Fp32_t128x8x512_s6", "fp4"),
         ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x32x64_MI16x16x1", "bf16"),
         ("Cijk_Ailk_Bljk_S_B_Bias_HA_S_SAV", "fp32"),
-        ("pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, cutlass::bfloat16_t>>", "bf16"),
+        (
+            "pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, cutlass::bfloat16_t>>",
+            "bf16",
+        ),
         ("fmha_cutlassF_f16_aligned_64x64_rf_sm80", "fp16"),
-        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", "unknown"),  # in fp32 or in TF32: the name does not say
+        (
+            "fmha_cutlassF_f32_aligned_64x64_rf_sm80",
+            "unknown",
+        ),  # in fp32 or in TF32: the name does not say
         ("matmul brg:avx512_core_bf16", "bf16"),
         ("igemm_bwd_gtcx3_nhwc_bf16_bx0_ex1_bt256x64x32_wt32x32x8", "bf16"),
         ("forward_IMPLICIT_PRECOMP_GEMM", "unknown"),
         ("triton_tem_fused_addmm_3", "unknown"),
         # no products: these move data, whatever its type
-        ("at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<c10::BFloat16>>", "unknown"),
+        (
+            "at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<c10::BFloat16>>",
+            "unknown",
+        ),
         ("vllm::scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>", "unknown"),
     ],
 )

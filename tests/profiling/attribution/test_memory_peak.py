@@ -22,7 +22,14 @@ CONVOLUTION = [
     op("aten::add_", 710, 50, shapes=[[1]]),
 ]
 EVENTS = [
-    *((25, 100, 0xA), (30, 30, 0xB), (60, -30, 0xB), (330, 40, 0xB), (340, 50, 0xC), (450, -100, 0xA)),
+    *(
+        (25, 100, 0xA),
+        (30, 30, 0xB),
+        (60, -30, 0xB),
+        (330, 40, 0xB),
+        (340, 50, 0xC),
+        (450, -100, 0xA),
+    ),
     *((460, -40, 0xB), (720, 5, 0xD), (800, -5, 0xD)),
 ]
 
@@ -42,10 +49,18 @@ def test_the_peak_is_where_most_is_allocated_at_once():
     assert found == {
         ("activations", "conv", "forward"): 100,
         ("activation gradients", "conv", "backward"): 40,
-        ("gradients", "conv", None): 50,  # nothing frees it, so it is no temporary of the backward pass
+        (
+            "gradients",
+            "conv",
+            None,
+        ): 50,  # nothing frees it, so it is no temporary of the backward pass
     }
     (last,) = (row for row in rows if row["makes_peak"])
-    assert (last["kind"], last["op"], last["tensors"]) == ("gradients", "aten::convolution_backward", 1)
+    assert (last["kind"], last["op"], last["tensors"]) == (
+        "gradients",
+        "aten::convolution_backward",
+        1,
+    )
 
 
 def test_tensors_from_before_the_step_are_what_the_program_says():
@@ -86,7 +101,9 @@ def test_the_rest_of_the_allocators_own_total_is_said_as_such():
     """Before the step it had given out 64: 50 are the weight's, which it rounds up; it keeps 500 at the peak."""
     total = 64 + np.cumsum([size for _, size, _ in EVENTS])
     known = [KnownTensor(-10, 0x1, 50, "parameters", "conv")]
-    found, _ = peak(allocations(tensors=known, total_bytes=total, reserved_bytes=np.full(len(total), 500)))
+    found, _ = peak(
+        allocations(tensors=known, total_bytes=total, reserved_bytes=np.full(len(total), 500))
+    )
     assert found["other", None, None] == 14
     cached = found.pop(("cached", None, None))
     assert sum(found.values()) == max(total) == 254
@@ -94,7 +111,12 @@ def test_the_rest_of_the_allocators_own_total_is_said_as_such():
 
 
 def test_a_tensor_has_the_line_of_its_operator():
-    watched = Watched([WatchedCall(40, 0, SourceLine("model.py", 7)), WatchedCall(350, 0, SourceLine("model.py", 9))])
+    watched = Watched(
+        [
+            WatchedCall(40, 0, SourceLine("model.py", 7)),
+            WatchedCall(350, 0, SourceLine("model.py", 9)),
+        ]
+    )
     lines = {row["kind"]: (row["file"], row["line"]) for row in peak(allocations(), watched)[1]}
     backward = dict.fromkeys(("activation gradients", "gradients"), ("model.py", 9))
     assert lines == {"activations": ("model.py", 7), **backward}

@@ -13,15 +13,20 @@ from curvescope.profiling.attribution.range_names import RangeName, RangeNames, 
 from curvescope.profiling.attribution.steps import find_period, repeated_windows
 
 ranges_of = st.lists(
-    st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12), st.sampled_from("abc")), max_size=25
+    st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12), st.sampled_from("abc")),
+    max_size=25,
 )
 
 
 def columns(ranges):
     thread, start, length, name = (
-        (np.array(c, dtype=np.int64) for c in zip(*ranges, strict=True)) if ranges else [np.zeros(0, np.int64)] * 4
+        (np.array(c, dtype=np.int64) for c in zip(*ranges, strict=True))
+        if ranges
+        else [np.zeros(0, np.int64)] * 4
     )
-    return HostSpans(start, start + length, thread, thread * 0, name, [RangeName(layer=c) for c in "abc"])
+    return HostSpans(
+        start, start + length, thread, thread * 0, name, [RangeName(layer=c) for c in "abc"]
+    )
 
 
 def by_loop(ranges):
@@ -71,7 +76,13 @@ def test_work_joins_the_launch_of_its_id(spread):
 def test_ids_of_two_processes_are_kept_apart_and_may_be_missing():
     process, ids = np.array([7, 8, 7], np.int32), np.array([1, 1, 2])
     joiner = Joiner(process, ids)
-    assert joiner.find(np.array([8, 7, 7, 8, 9], np.int32), np.array([1, 1, 2, 2, 1])).tolist() == [1, 0, 2, NONE, NONE]
+    assert joiner.find(np.array([8, 7, 7, 8, 9], np.int32), np.array([1, 1, 2, 2, 1])).tolist() == [
+        1,
+        0,
+        2,
+        NONE,
+        NONE,
+    ]
     alone = Joiner(np.full(3, 7, np.int32), np.array([5, 6, 9]))
     assert alone.find(np.full(3, NONE, np.int32), np.array([9, 5, NONE])).tolist() == [2, 0, NONE]
 
@@ -123,7 +134,9 @@ SAID = {
     "curvescope.phase:backward": RangeName(None, True, "backward"),
     "curvescope.step": RangeName(None, True, None, True),
     "layer:conv1": RangeName("conv1"),
-    **dict.fromkeys(("ProfilerStep#12", "step 3", "Iteration_17", "train_step"), RangeName(step=True)),
+    **dict.fromkeys(
+        ("ProfilerStep#12", "step 3", "Iteration_17", "train_step"), RangeName(step=True)
+    ),
     "batch 4, batch_size=64": RangeName(step=True, batch=64),
     "stepper": RangeName("stepper"),
     "Backward pass": RangeName(phase="backward"),
@@ -132,7 +145,9 @@ SAID = {
     "forward_features": RangeName("forward_features"),
     "aten::linear": RangeName(op="aten::linear"),
     "mm, seq = 72": RangeName(op="mm", sequence=72),
-    "MmBackward, seq = 72": RangeName(op="MmBackward", sequence=72, backward=True, phase="backward"),
+    "MmBackward, seq = 72": RangeName(
+        op="MmBackward", sequence=72, backward=True, phase="backward"
+    ),
     "autograd::engine::evaluate_function: MulBackward0, seq = 3": RangeName(
         op="MulBackward0", sequence=3, backward=True, phase="backward"
     ),
@@ -140,7 +155,9 @@ SAID = {
         op="aten::addmm", sequence=1, batch=32, batch_source=BatchSource.MATRIX
     ),
     "{'mod': 'torch', 'op': 'matmul', 'args': []}": RangeName(op="torch.matmul"),
-    "{'traceMarker': ['net.py:3', '/usr/lib/python3/site-packages/torch/nn.py:5']}": RangeName("net.py:3", True),
+    "{'traceMarker': ['net.py:3', '/usr/lib/python3/site-packages/torch/nn.py:5']}": RangeName(
+        "net.py:3", True
+    ),
     "{'traceMarker': [": RangeName(),
     "encoder.layer.3": RangeName("encoder.layer.3"),
 }
@@ -150,11 +167,18 @@ SAID = {
 def test_known_habits_of_names(name):
     assert RangeNames().read(name) == SAID[name]
     assert RangeNames().read("features.0", "curvescope") == RangeName("features.0", True, "forward")
-    assert RangeNames().read("features.0 backward", "curvescope") == RangeName("features.0", True, "backward")
+    assert RangeNames().read("features.0 backward", "curvescope") == RangeName(
+        "features.0", True, "backward"
+    )
     assert RangeNames().read("ncclAllReduce", "NCCL") == RangeName(op="ncclAllReduce")
 
 
 def test_folders_of_people_are_cut_from_names():
     same = ["encoder/layer/attention", "void f<int>(int, char/* c */)"]
-    names = ["/home/me/deep/net.py:3", r"C:\Users\me\net.py", "['/Users/me/a.py:1', 'b.py:2']", *same]
+    names = [
+        "/home/me/deep/net.py:3",
+        r"C:\Users\me\net.py",
+        "['/Users/me/a.py:1', 'b.py:2']",
+        *same,
+    ]
     assert list(map(scrub, names)) == ["net.py:3", "net.py", "['a.py:1', 'b.py:2']", *same]

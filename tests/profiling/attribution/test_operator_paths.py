@@ -10,7 +10,15 @@ from curvescope.profiling.attribution.range_names import LONGEST_NAME
 def launched_in(*spans):
     """Row of a kernel that is launched inside these spans, the outermost first."""
     events = [
-        HostEvent(name, depth, 100 - 2 * depth, 1, correlation_id=depth + 1, shapes=shapes, is_range=is_range)
+        HostEvent(
+            name,
+            depth,
+            100 - 2 * depth,
+            1,
+            correlation_id=depth + 1,
+            shapes=shapes,
+            is_range=is_range,
+        )
         for depth, (name, shapes, is_range) in enumerate(spans)
     ]
     kernel = DeviceEvent("k", 200, 5, 0, 7, 1, len(spans))
@@ -31,7 +39,11 @@ def test_the_path_leads_from_the_outermost_operator_inwards():
 
 def test_a_new_path_begins_in_an_annotation():
     outer, mark = ("aten::linear", [[8, 4]], False), ("curvescope.layer:fc", [], True)
-    assert launched_in(outer, mark, ("aten::addmm", [[4]], False)) == ("aten::addmm", "aten::addmm", "4")
+    assert launched_in(outer, mark, ("aten::addmm", [[4]], False)) == (
+        "aten::addmm",
+        "aten::addmm",
+        "4",
+    )
     assert launched_in(outer, mark) == (None, None, None)
 
 

@@ -11,7 +11,11 @@ from curvescope.profiling.workload.networks import get_network
 F4 = ["float"] * 6
 
 
-HALF, BF16, FP8 = ["c10::Half"] * 3, ["c10::BFloat16"] * 2 + ["int"], ["c10::Float8_e4m3fn"] * 2 + ["float"] * 2
+HALF, BF16, FP8 = (
+    ["c10::Half"] * 3,
+    ["c10::BFloat16"] * 2 + ["int"],
+    ["c10::Float8_e4m3fn"] * 2 + ["float"] * 2,
+)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +80,9 @@ def test_backward_of_a_convolution_counts_only_what_is_wanted():
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_gradients_of_grouped_and_depthwise_convolutions_have_the_products_of_the_forward_pass(groups, transposed):
+def test_gradients_of_grouped_and_depthwise_convolutions_have_the_products_of_the_forward_pass(
+    groups, transposed
+):
     """4 channels and 4 filters on 5x5, 3x3, stride 2: a group has 4 / groups of each, depthwise one."""
     image, weight = [2, 4, 5, 5], [4, 4 // groups, 3, 3]
     result = [2, 4, 11, 11] if transposed else [2, 4, 2, 2]
@@ -98,9 +104,16 @@ def test_gradients_of_grouped_and_depthwise_convolutions_have_the_products_of_th
 
 def test_a_transposed_convolution_has_the_result_that_torch_computes():
     with torch.device("meta"):
-        image, layer = torch.empty(2, 6, 7, 5), torch.nn.ConvTranspose2d(6, 8, 3, (2, 3), 1, 1, groups=2, dilation=2)
+        image, layer = (
+            torch.empty(2, 6, 7, 5),
+            torch.nn.ConvTranspose2d(6, 8, 3, (2, 3), 1, 1, groups=2, dilation=2),
+        )
         result = layer(image)
-    call = [[list(image.shape), list(layer.weight.shape), [8]], F4, [*[None] * 3, [2, 3], [1, 1], [1, 1], 2, [2, 2]]]
+    call = [
+        [list(image.shape), list(layer.weight.shape), [8]],
+        F4,
+        [*[None] * 3, [2, 3], [1, 1], [1, 1], 2, [2, 2]],
+    ]
     expected = 2 * image.numel() * 4 * 9 + result.numel()
     elements = image.numel() + layer.weight.numel() + 8 + result.numel()
     assert work("aten::conv_transpose2d", *call) == Work(expected, 4 * elements)
@@ -115,16 +128,32 @@ def test_a_training_step_has_the_flops_that_torch_counts(name):
         images = torch.empty(2, *network.input_shape)
     seen = {}
     for module in model.modules():
-        module.register_forward_pre_hook(lambda module, inputs: seen.update({module: list(inputs[0].shape)}))
+        module.register_forward_pre_hook(
+            lambda module, inputs: seen.update({module: list(inputs[0].shape)})
+        )
     with FlopCounterMode(display=False) as counter:
         model(images).sum().backward()
     forward = []
     for module in seen:
         if isinstance(module, torch.nn.Conv2d):
-            settings = [None, None, None, list(module.stride), list(module.padding), list(module.dilation), 1]
-            forward.append(work("aten::conv2d", [seen[module], list(module.weight.shape), []], F4, settings).flops)
+            settings = [
+                None,
+                None,
+                None,
+                list(module.stride),
+                list(module.padding),
+                list(module.dilation),
+                1,
+            ]
+            forward.append(
+                work(
+                    "aten::conv2d", [seen[module], list(module.weight.shape), []], F4, settings
+                ).flops
+            )
         elif isinstance(module, torch.nn.Linear):
-            forward.append(work("aten::linear", [seen[module], list(module.weight.shape), []], F4).flops)
+            forward.append(
+                work("aten::linear", [seen[module], list(module.weight.shape), []], F4).flops
+            )
     assert counter.get_total_flops() == 3 * sum(forward) - forward[0]  # the images need no gradient
 
 
@@ -132,20 +161,29 @@ def test_a_training_step_has_the_flops_that_torch_counts(name):
     ("op", "further"),
     [
         *(("scaled_dot_product_attention", 5), ("_scaled_dot_product_attention_math", 3)),
-        *((f"_scaled_dot_product_{name}_attention", n) for name, n in (("flash", 3), ("efficient", 4), ("cudnn", 4))),
+        *(
+            (f"_scaled_dot_product_{name}_attention", n)
+            for name, n in (("flash", 3), ("efficient", 4), ("cudnn", 4))
+        ),
     ],
 )
 def test_attention_by_hand_in_every_backend(op, further):
     """2 samples, 3 heads, 4 queries of 8, 5 keys, values of 8: two products of 2 x 3 x 4 x 5 x 8."""
     shapes = [[2, 3, 4, 8], [2, 3, 5, 8], [2, 3, 5, 8]] + [[]] * further
-    assert work(f"aten::{op}", shapes, HALF) == Work(2 * 2 * (2 * 3 * 4 * 5 * 8), 2 * (2 * 3 * 8) * (4 + 5 + 5 + 4))
+    assert work(f"aten::{op}", shapes, HALF) == Work(
+        2 * 2 * (2 * 3 * 4 * 5 * 8), 2 * (2 * 3 * 8) * (4 + 5 + 5 + 4)
+    )
 
 
 def test_a_causal_mask_leaves_the_pairs_below_the_diagonal_and_a_shared_key_counts_once():
     shapes, unmasked = [[1, 1, 4, 8]] * 3 + [[]] * 3, 2 * 2 * 8 * 16
     op = "aten::scaled_dot_product_attention"
     # Not recorded, the mask leaves an upper bound.
-    for concrete, flops in (([None] * 5 + [True], 2 * 2 * 8 * 10), ([None] * 5 + [False], unmasked), ([], unmasked)):
+    for concrete, flops in (
+        ([None] * 5 + [True], 2 * 2 * 8 * 10),
+        ([None] * 5 + [False], unmasked),
+        ([], unmasked),
+    ):
         assert work(op, shapes, F4, concrete).flops == flops
     shared = [[1, 8, 4, 16], [1, 2, 4, 16], [1, 2, 4, 16]]
     assert work(op, shared, F4) == Work(2 * 2 * 8 * 16 * 16, 4 * 16 * 4 * (8 + 2 + 2 + 8))
@@ -154,15 +192,24 @@ def test_a_causal_mask_leaves_the_pairs_below_the_diagonal_and_a_shared_key_coun
 @pytest.mark.parametrize("op", [op for op in _RULES if "attention" in op])
 def test_the_rules_of_attention_know_the_arguments_of_torch(op):
     """Query, key, value and the mask stand where torch's own schema has them."""
-    schemas = {schema.name: schema for schema in torch._C._jit_get_all_schemas() if not schema.overload_name}
+    schemas = {
+        schema.name: schema
+        for schema in torch._C._jit_get_all_schemas()
+        if not schema.overload_name
+    }
     if f"aten::{op}" not in schemas:
         pytest.skip("this torch does not have the operator")
     names = [argument.name for argument in schemas[f"aten::{op}"].arguments]
     mask = names.index("is_causal" if "is_causal" in names else "custom_mask_type")
     query = names.index("query")
     assert names[query : query + 3] == ["query", "key", "value"]
-    shapes = [[1, 1, 4, 8] if name not in ("is_causal", "custom_mask_type") else [] for name in names]
-    if "_attention_forward" in op or op in ("_flash_attention_backward", "_efficient_attention_backward"):
+    shapes = [
+        [1, 1, 4, 8] if name not in ("is_causal", "custom_mask_type") else [] for name in names
+    ]
+    if "_attention_forward" in op or op in (
+        "_flash_attention_backward",
+        "_efficient_attention_backward",
+    ):
         shapes = [[1, 4, 1, 8] if shape else [] for shape in shapes]
     causal = [None] * mask + [True]
     assert work(op, shapes, F4, causal).flops == pytest.approx(work(op, shapes, F4).flops * 10 / 16)
@@ -172,7 +219,10 @@ def test_the_rules_of_attention_know_the_arguments_of_torch(op):
 def test_attention_has_the_flops_that_torch_counts(backward):
     with torch.device("meta"):
         q, k, v = (torch.empty(2, 3, n, 8, requires_grad=True) for n in (4, 5, 5))
-    with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+    with (
+        FlopCounterMode(display=False) as counter,
+        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+    ):
         out = torch.nn.functional.scaled_dot_product_attention(q, k, v)
         if backward:
             out.sum().backward()
@@ -189,7 +239,9 @@ def test_attention_has_the_flops_that_torch_counts(backward):
 def test_a_kernel_of_torch_compile_moves_its_buffers():
     """Its FLOPs stay unknown, and so do the bytes of kernels that read parts of a buffer."""
     shapes, dtypes = [[64, 32], [32], [64, 32], []], ["c10::Half", "float", "c10::Half", "int"]
-    assert work("triton_poi_fused_add_relu_0", shapes, dtypes) == Work(None, 2 * 2048 + 4 * 32 + 2 * 2048)
+    assert work("triton_poi_fused_add_relu_0", shapes, dtypes) == Work(
+        None, 2 * 2048 + 4 * 32 + 2 * 2048
+    )
     assert work("triton_poi_fused_embedding_0", shapes, dtypes) == UNKNOWN
     assert work("triton_poi_fused_add_0", [[4, 4]], ["Unknown"]).bytes_compulsory is None
 
@@ -198,9 +250,17 @@ def test_a_kernel_of_torch_compile_moves_its_buffers():
     ("op", "shapes", "flops"),
     [
         ("triton_tem_fused_mm_0", [[2, 3], [3, 5], [2, 5]], 60),
-        ("triton_tem_fused_addmm_relu_3", [[5], [2, 3], [3, 5], [2, 5], []], 60),  # the bias comes first
+        (
+            "triton_tem_fused_addmm_relu_3",
+            [[5], [2, 3], [3, 5], [2, 5], []],
+            60,
+        ),  # the bias comes first
         ("triton_tem_fused_bmm_1", [[4, 2, 3], [4, 3, 5], [4, 2, 5]], 240),
-        ("triton_tem_fused__unsafe_view_mm_mul_2", [[2, 3], [3, 5], [2, 5], [2, 5]], 60),  # with a factor
+        (
+            "triton_tem_fused__unsafe_view_mm_mul_2",
+            [[2, 3], [3, 5], [2, 5], [2, 5]],
+            60,
+        ),  # with a factor
         ("triton_tem_fused_mm_0", [[2, 3], [3, 5]], None),  # the result was not recorded
         ("triton_tem_fused_flex_attention_0", [[2, 3], [3, 5], [2, 5]], None),
         ("triton_poi_fused_add_0", [[3, 3], [3, 3], [3, 3]], None),

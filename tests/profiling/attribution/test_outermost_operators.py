@@ -4,7 +4,11 @@ import pytest
 
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
 from curvescope.profiling.attribution.operation import Operation
-from curvescope.profiling.attribution.outermost_operators import arguments_of, read_scalar, typed_list
+from curvescope.profiling.attribution.outermost_operators import (
+    arguments_of,
+    read_scalar,
+    typed_list,
+)
 from curvescope.profiling.attribution.source_lines import SourceLine, Watched, WatchedCall
 from curvescope.profiling.measure.loop import Visit, VisitWriter
 from curvescope.profiling.recording.operators import (
@@ -24,12 +28,16 @@ FLOAT = TensorArgument((2, 3), "float", (3, 1))
 def op(name, start, duration, dtypes=("float",), correlation=0, sequence=-1):
     shapes, strides = [[2, 3]] * len(dtypes), [[3, 1]] * len(dtypes)
     concrete = [None] * len(dtypes)
-    return HostEvent(name, start, duration, 1, False, sequence, 0, correlation, shapes, concrete, dtypes, strides)
+    return HostEvent(
+        name, start, duration, 1, False, sequence, 0, correlation, shapes, concrete, dtypes, strides
+    )
 
 
 def rows_of(*events, device=()):
     rows = kernel_rows([STEP, *events], device, host_rows=not device).operators
-    return [(r["op"], r["calls"], r["duration_ns"], r["layer"], r["phase"], r["position"]) for r in rows]
+    return [
+        (r["op"], r["calls"], r["duration_ns"], r["layer"], r["phase"], r["position"]) for r in rows
+    ]
 
 
 def test_only_the_outermost_operator_of_the_step_is_a_row_and_ranges_and_nodes_are_none():
@@ -48,9 +56,16 @@ def seen(*calls):
 
 
 def test_page_faults_belong_to_the_outermost_operator_in_which_they_were_counted():
-    events = [op("aten::linear", 30, 100), op("aten::addmm", 40, 50), op("aten::mul", 200, 10), op("aten::mul", 300, 9)]
+    events = [
+        op("aten::linear", 30, 100),
+        op("aten::addmm", 40, 50),
+        op("aten::mul", 200, 10),
+        op("aten::mul", 300, 9),
+    ]
     counts = [(30, 1), (60, 20), (130, 300), (205, 4_000), (305, 50_000), (2_000, 600_000)]
-    counted = kernel_rows([STEP, *events], watched=seen(*((*count, None) for count in counts))).operator_calls
+    counted = kernel_rows(
+        [STEP, *events], watched=seen(*((*count, None) for count in counts))
+    ).operator_calls
     assert [name for *_, name in counted.names] == ["aten::linear", "aten::mul", "aten::mul"]
     assert counted.faults == [21, 4_000, 50_000]
     assert counted.row_of == [0, 1, 1]
@@ -61,11 +76,28 @@ def test_page_faults_belong_to_the_outermost_operator_in_which_they_were_counted
 
 def test_a_line_has_the_time_of_its_operators_and_of_samples_outside_them():
     a, b = SourceLine("model.py", 3), SourceLine("train.py", 8)
-    events = [mark("layer:a", 5, 300), op("aten::linear", 30, 100), op("aten::addmm", 40, 50), op("aten::mul", 200, 10)]
+    events = [
+        mark("layer:a", 5, 300),
+        op("aten::linear", 30, 100),
+        op("aten::addmm", 40, 50),
+        op("aten::mul", 200, 10),
+    ]
     watched = seen((60, 0, a), (100, 0, b), (205, 0, a))
-    watched.samples = [(50, a, 45), (150, a, 100), (250, a, 100), (280, b, 30), (400, b, 120), (2_000, b, 1_600)]
-    rows = kernel_rows([STEP, *events, op("aten::mul", 500, 30)], watched=watched).operator_calls.lines
-    assert [(r["layer"], r["phase"], r["op"], r["file"], r["line"], r["calls"], r["duration_ns"]) for r in rows] == [
+    watched.samples = [
+        (50, a, 45),
+        (150, a, 100),
+        (250, a, 100),
+        (280, b, 30),
+        (400, b, 120),
+        (2_000, b, 1_600),
+    ]
+    rows = kernel_rows(
+        [STEP, *events, op("aten::mul", 500, 30)], watched=watched
+    ).operator_calls.lines
+    assert [
+        (r["layer"], r["phase"], r["op"], r["file"], r["line"], r["calls"], r["duration_ns"])
+        for r in rows
+    ] == [
         ("a", "forward", None, "model.py", 3, None, 200),
         (None, "forward", None, "train.py", 8, None, 120),
         ("a", None, "aten::linear", "model.py", 3, 1, 100),
@@ -74,9 +106,22 @@ def test_a_line_has_the_time_of_its_operators_and_of_samples_outside_them():
     ]
 
 
-RELU = [op("aten::relu", 10, 10), op("aten::relu", 30, 20), op("aten::relu", 60, 5, dtypes=("double",))]
-LINEAR = [op("aten::linear", 10, 100), op("aten::to", 20, 10), op("aten::linear", 40, 60, ("c10::BFloat16",))]
-EINSUM = [op("aten::einsum", 10, 100), op("aten::bmm", 20, 60), op("aten::bmm_inner", 30, 9), op("aten::sum", 85, 5)]
+RELU = [
+    op("aten::relu", 10, 10),
+    op("aten::relu", 30, 20),
+    op("aten::relu", 60, 5, dtypes=("double",)),
+]
+LINEAR = [
+    op("aten::linear", 10, 100),
+    op("aten::to", 20, 10),
+    op("aten::linear", 40, 60, ("c10::BFloat16",)),
+]
+EINSUM = [
+    op("aten::einsum", 10, 100),
+    op("aten::bmm", 20, 60),
+    op("aten::bmm_inner", 30, 9),
+    op("aten::sum", 85, 5),
+]
 
 
 @pytest.mark.parametrize(
@@ -89,18 +134,35 @@ EINSUM = [op("aten::einsum", 10, 100), op("aten::bmm", 20, 60), op("aten::bmm_in
         (LINEAR, [("to", 1, 10, None, 0), ("linear", 1, 60, None, 1)]),
         (EINSUM, [("bmm", 1, 60, None, 0), ("sum", 1, 5, None, 1)]),
         (EINSUM[:1], [("einsum", 1, 100, None, 0)]),
-        ([op("aten::abs", 10, 100), op("aten::abs", 20, 50, ("float", "float"))], [("abs", 1, 100, None, 0)]),
+        (
+            [op("aten::abs", 10, 100), op("aten::abs", 20, 50, ("float", "float"))],
+            [("abs", 1, 100, None, 0)],
+        ),
     ],
-    ids=["equal calls of a layer", "mixed precision", "without its text argument", "but alone", "with a result"],
+    ids=[
+        "equal calls of a layer",
+        "mixed precision",
+        "without its text argument",
+        "but alone",
+        "with a result",
+    ],
 )
 def test_what_is_a_row_of_its_own(events, expected):
-    rows = [(f"aten::{name}", calls, time_ns, layer, None, at) for name, calls, time_ns, layer, at in expected]
+    rows = [
+        (f"aten::{name}", calls, time_ns, layer, None, at)
+        for name, calls, time_ns, layer, at in expected
+    ]
     assert rows_of(*events) == rows
 
 
 def test_on_a_device_the_time_is_that_of_the_kernels_and_the_longest_comes_first():
     rows = kernel_rows(
-        [STEP, op("aten::linear", 10, 100), op("aten::addmm", 20, 50, correlation=7), op("aten::view", 200, 9)],
+        [
+            STEP,
+            op("aten::linear", 10, 100),
+            op("aten::addmm", 20, 50, correlation=7),
+            op("aten::view", 200, 9),
+        ],
         [DeviceEvent("bias", 300, 40, 0, 7, 1, 7), DeviceEvent("gemm", 400, 500, 0, 7, 2, 7)],
         host_rows=False,
     ).operators
@@ -135,7 +197,13 @@ def test_arguments_of_a_trace_without_strides_and_of_a_number_that_json_lacks():
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        *(("", None), ("[4, 4]", [4, 4]), ("1e-05", 1e-5), ("False", False), ("[True, False]", [True, False])),
+        *(
+            ("", None),
+            ("[4, 4]", [4, 4]),
+            ("1e-05", 1e-5),
+            ("False", False),
+            ("[True, False]", [True, False]),
+        ),
         *(("-inf", float("-inf")), ("none", "none"), (3, 3)),
     ],
 )

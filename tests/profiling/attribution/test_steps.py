@@ -13,19 +13,28 @@ def test_a_step_begins_after_work_that_was_launched_before_it(until_ns, begin_ns
     """Kernels before the first step of a trace ran on after its mark: their time was called idle time of the step."""
     two = np.array([0, 1], np.int32)
     starts, ends = np.array([100, 200]), np.array([150, 250])
-    marked = steps.MarkedSteps([steps.StepMarks(7, starts, ends, np.full(2, NONE), np.zeros(2, np.int64))])
+    marked = steps.MarkedSteps(
+        [steps.StepMarks(7, starts, ends, np.full(2, NONE), np.zeros(2, np.int64))]
+    )
     marked.reach(two, np.array([130, 260]), np.array([180, 300]))
     marked.hold(np.array([7, 8]), np.array([50, 60]), np.array([until_ns, 145]))
-    assert [(window.start_ns, window.end_ns) for window in marked.windows()] == [(begin_ns, 180), (200, 300)]
+    assert [(window.start_ns, window.end_ns) for window in marked.windows()] == [
+        (begin_ns, 180),
+        (200, 300),
+    ]
 
 
-@pytest.mark.parametrize("name", ["token_12_processing", "token 3", "decode_step_7", "generate_token_9"])
+@pytest.mark.parametrize(
+    "name", ["token_12_processing", "token 3", "decode_step_7", "generate_token_9"]
+)
 def test_a_token_is_a_step(name):
     assert RangeNames().read(name).step
     assert _family_of(name) == _family_of(name.translate(str.maketrans("0123456789", "9876543210")))
 
 
-@pytest.mark.parametrize("name", ["layer_12", "tokenizer", "decode", "token_embedding_2", "ensure_layer_3_weights"])
+@pytest.mark.parametrize(
+    "name", ["layer_12", "tokenizer", "decode", "token_embedding_2", "ensure_layer_3_weights"]
+)
 def test_other_names_are_none(name):
     assert not RangeNames().read(name).step
 

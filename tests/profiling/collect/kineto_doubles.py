@@ -18,7 +18,11 @@ class KinetoEvent:
     """One event of a trace whose times are ns, with the methods of torch's `_KinetoEvent` that Curvescope calls."""
 
     def __init__(self, event):
-        args, on_device, linked = event.get("args", {}), event["cat"] in _ON_DEVICE, event["cat"] in _LINKED
+        args, on_device, linked = (
+            event.get("args", {}),
+            event["cat"] in _ON_DEVICE,
+            event["cat"] in _LINKED,
+        )
         is_range = event["cat"] == "user_annotation"
         self.values = {
             "device_type": SimpleNamespace(name="CUDA" if on_device else "CPU"),
@@ -61,7 +65,11 @@ class KinetoResults:
     def __init__(self, path, event_type=KinetoEvent):
         self._document = json.loads(gzip.decompress(path.read_bytes()))
         kinds = (*_LINKED, "cpu_op", "user_annotation")
-        events = (event for event in self._document["traceEvents"] if event["ph"] == "X" and event["cat"] in kinds)
+        events = (
+            event
+            for event in self._document["traceEvents"]
+            if event["ph"] == "X" and event["cat"] in kinds
+        )
         self._events = [event_type(event) for event in events]
 
     def events(self):

@@ -29,7 +29,10 @@ def linear_step(optimizer=torch.optim.SGD, **options):
 
 
 def peak_of(step, model):
-    steps = [record_step(step, model.named_modules(), watch=True, samples=False, memory=True) for _ in range(2)]
+    steps = [
+        record_step(step, model.named_modules(), watch=True, samples=False, memory=True)
+        for _ in range(2)
+    ]
     rows = steps[-1].peak
     sums = Counter()
     for row in rows:
@@ -87,13 +90,21 @@ def test_a_gpus_allocator_counts_from_before_the_step():
 
     def block(at_ns, size, total, device, children=()):
         fields = SimpleNamespace(
-            device=torch.device(device), alloc_size=size, ptr=at_ns, total_allocated=total, total_reserved=2048
+            device=torch.device(device),
+            alloc_size=size,
+            ptr=at_ns,
+            total_allocated=total,
+            total_reserved=2048,
         )
         tag = SimpleNamespace(name="Allocation")
-        return SimpleNamespace(tag=tag, start_time_ns=at_ns, start_tid=1, extra_fields=fields, children=children)
+        return SimpleNamespace(
+            tag=tag, start_time_ns=at_ns, start_tid=1, extra_fields=fields, children=children
+        )
 
     inner = [block(20, 1024, 2048, "cuda:0"), block(15, 9, 9, "cpu"), block(16, 9, 9, "cuda:1")]
-    operator = SimpleNamespace(tag=SimpleNamespace(name="TorchOp"), children=[*inner, block(10, 512, 1024, "cuda:0")])
+    operator = SimpleNamespace(
+        tag=SimpleNamespace(name="TorchOp"), children=[*inner, block(10, 512, 1024, "cuda:0")]
+    )
     results = SimpleNamespace(experimental_event_tree=lambda: [operator])
     found = allocations_of(results, Tensors([], "cuda:0"), None)
     assert found.size_bytes.tolist() == [512, 1024]

@@ -63,7 +63,9 @@ def run(tmp_path):
     def run(*words):
         command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path / "runs")]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with subprocess.Popen(command, text=True, cwd=Path(__file__).parents[3], **pipes) as process:
+        with subprocess.Popen(
+            command, text=True, cwd=Path(__file__).parents[3], **pipes
+        ) as process:
             assert process.stdout.readline() == "ready\n"
             for word in words:
                 if word == "USR1":

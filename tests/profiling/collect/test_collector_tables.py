@@ -8,7 +8,9 @@ from curvescope.profiling.collect.cupti import Clock
 
 
 def process_with(table, **columns):
-    pieces = {name: Piece(len(v), np.int64(0), np.array(v, np.uint64)) for name, v in columns.items()}
+    pieces = {
+        name: Piece(len(v), np.int64(0), np.array(v, np.uint64)) for name, v in columns.items()
+    }
     return ProcessChunks(tables={table: [pieces]})
 
 
@@ -16,7 +18,9 @@ def test_times_move_by_the_offset_between_the_samples_and_keep_their_nanoseconds
     epoch = 1_760_000_000_123_456_789  # where floating point holds no nanoseconds
     clock = Clock.of(
         # The second sample is 100 ns later on the host than on CUPTI's clock: CUPTI's runs slow.
-        process_with("clock", host_ns=[1000, 2100], cupti_ns=[epoch, epoch + 1000], error_ns=[30, 20])
+        process_with(
+            "clock", host_ns=[1000, 2100], cupti_ns=[epoch, epoch + 1000], error_ns=[30, 20]
+        )
     )
     times = np.array([epoch, epoch + 500, epoch + 1000, epoch + 5001, 0])
     assert clock.to_host(times).tolist() == [1000, 1550, 2100, 6101, 0]
@@ -39,7 +43,9 @@ def test_columns_widen_over_chunks_of_different_width(dtype):
 
 
 def test_parts_hold_whole_chunks_and_no_more_rows_than_asked_for():
-    process = ProcessChunks(tables={"t": [{"x": Piece(n, np.int64(n), None)} for n in (3, 3, 3, 10, 1)]})
+    process = ProcessChunks(
+        tables={"t": [{"x": Piece(n, np.int64(n), None)} for n in (3, 3, 3, 10, 1)]}
+    )
     assert [part.rows for part in process.parts("t", 7)] == [6, 3, 10, 1]
     assert list(process.parts("absent", 7)) == []
     assert process.table("absent").rows == 0

@@ -48,7 +48,9 @@ def hooked(log):
         return lambda *_, **__: log.append(name) or name
 
     fake = SimpleNamespace(
-        _prepare_profiler=note("prepare"), _enable_profiler=note("enable"), _disable_profiler=note("disable")
+        _prepare_profiler=note("prepare"),
+        _enable_profiler=note("enable"),
+        _disable_profiler=note("disable"),
     )
     take_turns(fake, lambda: Collector(log))
     return fake
@@ -62,7 +64,9 @@ def test_the_collector_pauses_from_preparation_to_the_end_of_a_profile_of_cuda(h
     assert log == [*PAUSE, "prepare", *PAUSE, "enable", "disable", *RESUME]
 
 
-def test_a_profile_of_the_cpu_alone_leaves_the_kernels_to_the_collector_and_ranges_pause_nothing(hooked, log):
+def test_a_profile_of_the_cpu_alone_leaves_the_kernels_to_the_collector_and_ranges_pause_nothing(
+    hooked, log
+):
     hooked._prepare_profiler("config", {CPU})
     hooked._enable_profiler("config", set())  # for NVTX
     assert log == [*PAUSE, "prepare", *RESUME, "enable"]
@@ -90,14 +94,20 @@ def test_hooks_of_torchs_own_profiler_pass_on_what_it_gives_and_are_taken_away(l
     assert {"aten::add", "aten::ones"} <= {event.name for event in profile.events()}
     assert log.count("pause") >= 1
     assert log[-2:] == RESUME
-    assert before == (profiler._prepare_profiler, profiler._enable_profiler, profiler._disable_profiler)
+    assert before == (
+        profiler._prepare_profiler,
+        profiler._enable_profiler,
+        profiler._disable_profiler,
+    )
 
 
 def test_without_a_loaded_collector_nothing_changes(monkeypatch, tmp_path):
     monkeypatch.delenv("CUDA_INJECTION64_PATH", raising=False)
     assert loaded_collector() is None
     assert loaded_collector(str(tmp_path / "none.so")) is None
-    fake = SimpleNamespace(_prepare_profiler=set.union, _enable_profiler=set.union, _disable_profiler=lambda: "disable")
+    fake = SimpleNamespace(
+        _prepare_profiler=set.union, _enable_profiler=set.union, _disable_profiler=lambda: "disable"
+    )
     take_turns(fake, lambda: None)
     assert fake._prepare_profiler({CPU}, {CPU, CUDA}) == {CPU, CUDA}
     assert fake._disable_profiler() == "disable"
@@ -105,17 +115,27 @@ def test_without_a_loaded_collector_nothing_changes(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("cuda", "active", "expected"),
-    [("13.0", "KINETO", True), ("13.0", "NVTX", False), ("13.0", "NONE", False), (None, "KINETO", False)],
+    [
+        ("13.0", "KINETO", True),
+        ("13.0", "NVTX", False),
+        ("13.0", "NONE", False),
+        (None, "KINETO", False),
+    ],
 )
 def test_only_a_profile_of_a_torch_for_cuda_is_in_the_way(cuda, active, expected):
     autograd = SimpleNamespace(_profiler_type=lambda: SimpleNamespace(name=active))
-    fake = SimpleNamespace(version=SimpleNamespace(cuda=cuda), _C=SimpleNamespace(_autograd=autograd))
+    fake = SimpleNamespace(
+        version=SimpleNamespace(cuda=cuda), _C=SimpleNamespace(_autograd=autograd)
+    )
     assert profiles_now(fake) is expected
 
 
 def test_a_block_inside_a_profile_of_torch_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(inject, "profiles_now", lambda _: True)
-    with pytest.raises(CurvescopeError, match="end that profile first"), inject.record(tmp_path / "r"):
+    with (
+        pytest.raises(CurvescopeError, match="end that profile first"),
+        inject.record(tmp_path / "r"),
+    ):
         pass
     assert not (tmp_path / "r").exists()
 

@@ -26,14 +26,22 @@ def compiled_graph():
     layers = {"fc": "L['self'].block.0", "relu": "L['self']._modules['block']._modules['act']"}
 
     def call(target, *arguments, shape, layer=None, backward=False):
-        node = graph.create_node("call_function", target, arguments, name=target.name().split("::")[1].split(".")[0])
+        node = graph.create_node(
+            "call_function", target, arguments, name=target.name().split("::")[1].split(".")[0]
+        )
         node.meta = {"val": torch.empty(shape, device="meta"), "original_aten": target}
         stack = "fwd_nn_module_stack" if backward else "nn_module_stack"
-        node.meta[stack] = {"root": ("", object), **({layer: (layers[layer], object)} if layer else {})}
+        node.meta[stack] = {
+            "root": ("", object),
+            **({layer: (layers[layer], object)} if layer else {}),
+        }
         return node
 
     x, w = graph.placeholder("x"), graph.placeholder("w")
-    x.meta, w.meta = {"val": torch.empty(4, 8, device="meta")}, {"val": torch.empty(8, 16, device="meta")}
+    x.meta, w.meta = (
+        {"val": torch.empty(4, 8, device="meta")},
+        {"val": torch.empty(8, 16, device="meta")},
+    )
     product = call(aten.mm.default, x, w, shape=(4, 16), layer="fc")
     relu = call(aten.relu.default, product, shape=(4, 16), layer="relu", backward=True)
     view = call(aten.view.default, relu, [64], shape=(64,))
@@ -53,7 +61,11 @@ def test_a_kernel_has_the_layers_and_operators_of_its_nodes():
         "cpp_fused_2:4": ["w"],
     }
     product, fused, mean, copied = kernels_of(compiled_graph(), nodes)
-    assert (product.name, product.generated, product.layer) == ("extern_kernels.mm", False, "block.0")
+    assert (product.name, product.generated, product.layer) == (
+        "extern_kernels.mm",
+        False,
+        "block.0",
+    )
     assert fused.operators == (
         FusedOperator("block.act", "aten::relu", 2 * 64 * 4),
         FusedOperator(None, "aten::add", 2 * 64 * 4),
@@ -107,7 +119,9 @@ def test_what_the_user_compiles_is_kept_with_the_users_options(monkeypatch):
         """torch's, as far as it matters: it takes `compile_fx` when it compiles."""
 
         def __call__(self, graph, inputs):
-            return compiler.compile_fx(graph, inputs, config_patches={"max_autotune": True, "fx_graph_cache": True})
+            return compiler.compile_fx(
+                graph, inputs, config_patches={"max_autotune": True, "fx_graph_cache": True}
+            )
 
     def compile_fx(graph, inputs, inner_compile=None, config_patches=None):
         calls.append((inner_compile, dict(config_patches or {})))
@@ -117,12 +131,16 @@ def test_what_the_user_compiles_is_kept_with_the_users_options(monkeypatch):
     monkeypatch.setattr(torch, "_TorchCompileInductorWrapper", Wrapper)
     monkeypatch.setattr(torch, "_inductor", SimpleNamespace(compile_fx=compiler), raising=False)
     monkeypatch.setitem(sys.modules, "torch._inductor", torch._inductor)
-    monkeypatch.setattr(inductor, "_switches", lambda: contextlib.nullcontext({"fx_graph_cache": False, "trace": 2}))
+    monkeypatch.setattr(
+        inductor, "_switches", lambda: contextlib.nullcontext({"fx_graph_cache": False, "trace": 2})
+    )
     for _ in range(2):  # once is enough
         inductor.keep_kernels()
     assert Wrapper()("graph", ()) == "graph compiled"
     # What the user chose stays as it is.
-    assert calls == [(inductor._compile_part, {"max_autotune": True, "fx_graph_cache": True, "trace": 2})]
+    assert calls == [
+        (inductor._compile_part, {"max_autotune": True, "fx_graph_cache": True, "trace": 2})
+    ]
     compiler.compile_fx("graph", (), inner_compile=print)
     assert calls[1] == (print, {})
 
@@ -133,12 +151,17 @@ def test_a_users_compiled_module_has_layers(monkeypatch, tmp_path, one_compile_t
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     from torch._inductor import compile_fx
 
-    for where, name in ((torch._TorchCompileInductorWrapper, "__call__"), (compile_fx, "compile_fx")):
+    for where, name in (
+        (torch._TorchCompileInductorWrapper, "__call__"),
+        (compile_fx, "compile_fx"),
+    ):
         monkeypatch.setattr(where, name, getattr(where, name))  # put back at the end
 
     def make_step(batch):
         encoder = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.ReLU())
-        model = torch.nn.ModuleDict({"encoder": torch.compile(encoder), "head": torch.nn.Linear(8, 2)})
+        model = torch.nn.ModuleDict(
+            {"encoder": torch.compile(encoder), "head": torch.nn.Linear(8, 2)}
+        )
         inputs = torch.randn(batch, 8)
 
         def step():
@@ -161,7 +184,9 @@ def test_compiled_steps_have_layers(monkeypatch, tmp_path, one_compile_thread):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
 
     def build():
-        return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        return torch.nn.Sequential(
+            torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.ReLU(), torch.nn.Linear(8, 2)
+        )
 
     network = Network("made:build", "", (8,), build, 2)
     workload = Workload(network, mode="training", compiled=True)
@@ -172,10 +197,16 @@ def test_compiled_steps_have_layers(monkeypatch, tmp_path, one_compile_thread):
     layers = {share.layer for row in fused for share in decode_shares(row["fused"])}
     assert {"1", "2"} <= layers
     assert {row["phase"] for row in fused} == {"forward", "backward"}
-    of_products = {(r["layer"], r["phase"]) for r in rows if r["name"].startswith("mkl ") or r["op"] == "aten::addmm"}
+    of_products = {
+        (r["layer"], r["phase"])
+        for r in rows
+        if r["name"].startswith("mkl ") or r["op"] == "aten::addmm"
+    }
     assert {("0", "forward"), ("3", "forward"), ("0", "backward")} <= of_products
     # The normalisation is several nodes: mean, variance, difference, square root and more.
-    normalising = [row for row in fused if "1" in {share.layer for share in decode_shares(row["fused"])}]
+    normalising = [
+        row for row in fused if "1" in {share.layer for share in decode_shares(row["fused"])}
+    ]
     assert any(row.get("flops") for row in normalising if row["phase"] == "forward")
     assert workload.layer_classes() == {"0": "Linear", "1": "LayerNorm", "2": "ReLU", "3": "Linear"}
     assert all(name.startswith("curvescope ") for name in inductor.COMPILED)

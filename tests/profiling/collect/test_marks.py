@@ -59,13 +59,17 @@ def times_of(rows):
 
 
 def run(clock, model, step):
-    with Marks(clock).installed([(name, module) for name, module in model.named_modules() if name]) as marks:
+    with Marks(clock).installed(
+        [(name, module) for name, module in model.named_modules() if name]
+    ) as marks:
         return marks.run(step)
 
 
 def test_a_training_step_by_layer_and_phase():
     clock = Clock()
-    model = torch.nn.Sequential(Layer(clock, 100, 200), Block(clock, Layer(clock, 1000, 2000)), Layer(clock, 10, 20))
+    model = torch.nn.Sequential(
+        Layer(clock, 100, 200), Block(clock, Layer(clock, 1000, 2000)), Layer(clock, 10, 20)
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     optimizer.register_step_pre_hook(lambda *_: setattr(clock, "now_ns", clock.now_ns + 40_000))
 
@@ -113,7 +117,11 @@ def test_a_recomputed_layer_counts_in_the_backward_phase():
     clock = Clock()
     model = torch.nn.Sequential(Layer(clock, 100, 200))
     with set_checkpoint_early_stop(False):
-        rows = run(clock, model, lambda _: checkpoint(model, torch.ones(1), use_reentrant=False).sum().backward())
+        rows = run(
+            clock,
+            model,
+            lambda _: checkpoint(model, torch.ones(1), use_reentrant=False).sum().backward(),
+        )
     assert times_of(rows)[("0", "backward")] == 300
 
 
@@ -126,7 +134,11 @@ def test_ranges_name_phases_and_layers_that_are_no_modules():
         with ranges(f"{PHASE_RANGE}forward"), ranges(f"{LAYER_RANGE}loss"):
             clock.now_ns += 7
 
-    assert times_of(Marks(clock).run(step)) == {(None, "forward"): 0, (None, "input"): 5, ("loss", "forward"): 7}
+    assert times_of(Marks(clock).run(step)) == {
+        (None, "forward"): 0,
+        (None, "input"): 5,
+        ("loss", "forward"): 7,
+    }
 
 
 def test_layers_that_run_in_another_thread_are_not_marked():

@@ -57,7 +57,13 @@ def fake(tmp_path, monkeypatch):
     def install(name, option, ready, suffix=""):
         log = tmp_path / f"{name}.log"
         program = folder / name
-        text = FAKE.format(python=sys.executable, log=str(log), option=option, ready=str(ready or ""), suffix=suffix)
+        text = FAKE.format(
+            python=sys.executable,
+            log=str(log),
+            option=option,
+            ready=str(ready or ""),
+            suffix=suffix,
+        )
         program.write_text(text)
         program.chmod(0o755)
         return lambda: [json.loads(line) for line in log.read_text().splitlines()]
@@ -68,7 +74,9 @@ def fake(tmp_path, monkeypatch):
 @pytest.fixture
 def export(tmp_path):
     ranges, launches = [push_pop("step 1", 0, 90), push_pop("layer:fc1", 10, 50)], [launch(1, 20)]
-    return write_export(tmp_path / "ready.sqlite", ranges=ranges, launches=launches, kernels=[kernel(1, 30, 60)])
+    return write_export(
+        tmp_path / "ready.sqlite", ranges=ranges, launches=launches, kernels=[kernel(1, 30, 60)]
+    )
 
 
 COMMAND = [sys.executable, "-c", "print('ran'); raise SystemExit(3)"]
@@ -77,10 +85,17 @@ COMMAND = [sys.executable, "-c", "print('ran'); raise SystemExit(3)"]
 def test_nsys_traces_cuda_and_nvtx_and_is_imported(fake, export, tmp_path, capfd):
     calls = fake("nsys", "--output=", export, ".sqlite")
     target = tmp_path / "r"
-    assert main(["record", "--with", "nsys", "--batch", "8", "-o", str(target), "--", *COMMAND]) == 3
+    assert (
+        main(["record", "--with", "nsys", "--batch", "8", "-o", str(target), "--", *COMMAND]) == 3
+    )
     *_, arguments = calls()
     assert arguments[0] == "profile"
-    assert {"--trace=cuda,nvtx", "--export=sqlite", "--cuda-graph-trace=node", "--cpuctxsw=none"} <= set(arguments)
+    assert {
+        "--trace=cuda,nvtx",
+        "--export=sqlite",
+        "--cuda-graph-trace=node",
+        "--cpuctxsw=none",
+    } <= set(arguments)
     assert arguments[-3:] == COMMAND
     recording = open_recording(target)
     assert recording.frame("kernels")["layer"].tolist() == ["fc1"]
@@ -90,7 +105,9 @@ def test_nsys_traces_cuda_and_nvtx_and_is_imported(fake, export, tmp_path, capfd
     captured = capfd.readouterr()
     assert captured.out == "ran\n"
     said = " ".join(captured.err.split())  # sentences wrap between words
-    assert re.match(r"curvescope: A step of batch 8 takes [^:]* ms; .*fc1[^:]*\. .*\b1 kernel, ", said)
+    assert re.match(
+        r"curvescope: A step of batch 8 takes [^:]* ms; .*fc1[^:]*\. .*\b1 kernel, ", said
+    )
 
 
 def test_ncu_measures_what_the_columns_need(fake, tmp_path):
@@ -98,8 +115,15 @@ def test_ncu_measures_what_the_columns_need(fake, tmp_path):
     calls = fake("ncu", "--log-file=", tmp_path / "ready.csv")
     assert main(["record", "--with", "ncu", "-o", str(tmp_path / "r"), "--", *COMMAND]) == 3
     ((*options, _, _, _),) = calls()
-    asked = next(o for o in options if o.startswith("--metrics=")).removeprefix("--metrics=").split(",")
-    assert {"dram__bytes.sum", "lts__t_bytes.sum", "l1tex__t_bytes.sum", "gpu__time_duration.sum"} <= set(asked)
+    asked = (
+        next(o for o in options if o.startswith("--metrics=")).removeprefix("--metrics=").split(",")
+    )
+    assert {
+        "dram__bytes.sum",
+        "lts__t_bytes.sum",
+        "l1tex__t_bytes.sum",
+        "gpu__time_duration.sum",
+    } <= set(asked)
     recording = open_recording(tmp_path / "r")
     assert recording.frame("kernels")["dram_bytes"].iloc[0] == 2_001_500
     # As in normal steps: by default ncu locks the clocks, and flushes the caches before each kernel.
@@ -109,14 +133,35 @@ def test_ncu_measures_what_the_columns_need(fake, tmp_path):
 
 def test_nvprof_records_a_timeline_or_metrics(fake, tmp_path):
     calls = fake("nvprof", "--export-profile=", write_nvprof(tmp_path / "ready", 12))
-    assert main(["record", "--with", "nvprof", "-o", str(tmp_path / "timeline"), "--", *COMMAND]) == 3
-    assert open_recording(tmp_path / "timeline").frame("kernels")["layer"].tolist() == ["fc1", "fc1"]
+    assert (
+        main(["record", "--with", "nvprof", "-o", str(tmp_path / "timeline"), "--", *COMMAND]) == 3
+    )
+    assert open_recording(tmp_path / "timeline").frame("kernels")["layer"].tolist() == [
+        "fc1",
+        "fc1",
+    ]
     assert not any("--metrics" in argument for argument in calls()[0])
     (tmp_path / "ready.txt").write_text(TEXT_METRICS)
     calls = fake("nvprof", "--log-file=", tmp_path / "ready.txt")
-    assert main(["record", "--with", "nvprof", "--metrics", "-o", str(tmp_path / "metrics"), "--", *COMMAND]) == 3
+    assert (
+        main(
+            [
+                "record",
+                "--with",
+                "nvprof",
+                "--metrics",
+                "-o",
+                str(tmp_path / "metrics"),
+                "--",
+                *COMMAND,
+            ]
+        )
+        == 3
+    )
     assert any(a.startswith("--metrics=dram_read_bytes,dram_write_bytes") for a in calls()[-1])
-    assert open_recording(tmp_path / "metrics").frame("kernels")["dram_bytes"].tolist() == [32320] * 3
+    assert (
+        open_recording(tmp_path / "metrics").frame("kernels")["dram_bytes"].tolist() == [32320] * 3
+    )
 
 
 @pytest.mark.parametrize("tool", ["nsys", "ncu", "nvprof"])
@@ -131,7 +176,10 @@ def test_an_absent_tool_is_said_with_how_to_get_it(tool, tmp_path, refusal_of, m
 @pytest.mark.parametrize(
     ("printed", "words"),
     [
-        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", "NVreg_RestrictProfilingToAdminUsers"),
+        (
+            "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n",
+            "NVreg_RestrictProfilingToAdminUsers",
+        ),
         ("", "ncu wrote no profile"),
     ],
 )
@@ -163,7 +211,17 @@ except KeyboardInterrupt:
     pass
 """
     target = tmp_path / "r"
-    words = [sys.executable, "-m", "curvescope.cli", "record", "--with", "nsys", "-o", str(target), "--"]
+    words = [
+        sys.executable,
+        "-m",
+        "curvescope.cli",
+        "record",
+        "--with",
+        "nsys",
+        "-o",
+        str(target),
+        "--",
+    ]
     with subprocess.Popen(
         [*words, sys.executable, "-c", waiting],
         start_new_session=True,
@@ -187,7 +245,9 @@ def test_a_report_is_exported_by_the_tool_that_can_read_it(fake, export, tmp_pat
     assert given == str(report)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("ncu_report"), reason="ncu-report is not installed")
+@pytest.mark.skipif(
+    not importlib.util.find_spec("ncu_report"), reason="ncu-report is not installed"
+)
 def test_a_report_is_read_by_the_module_of_nsight_compute(monkeypatch, tmp_path):
     """Products of two 1024 x 1024 matrices on an A10G; the report has rates, so work is rate x time."""
     monkeypatch.setenv("PATH", "/nowhere")
@@ -195,10 +255,17 @@ def test_a_report_is_read_by_the_module_of_nsight_compute(monkeypatch, tmp_path)
     kernels = recording.arrow("kernels").to_pylist()
     assert [kernel["flops_executed"] for kernel in kernels] == [2 * 1024**3] * 4
     first = kernels[0]
-    assert (first["name"], first["duration_ns"], first["start_ns"]) == ("one_blocktiling", 431_648, None)
+    assert (first["name"], first["duration_ns"], first["start_ns"]) == (
+        "one_blocktiling",
+        431_648,
+        None,
+    )
     assert first["dram_bytes"] == round(47.911631699903625 * 431_648)  # GB/s x ns
     assert (first["grid_x"], first["block_x"], first["registers_per_thread"]) == (16, 512, 51)
-    assert (recording.meta["device"]["name"], recording.meta["device"]["sm_count"]) == ("NVIDIA A10G", 80)
+    assert (recording.meta["device"]["name"], recording.meta["device"]["sm_count"]) == (
+        "NVIDIA A10G",
+        80,
+    )
     assert recording.meta["lost"] == {}
 
 
@@ -210,7 +277,9 @@ def test_a_report_is_read_by_the_module_of_nsight_compute(monkeypatch, tmp_path)
         (b"", "binary file of no known kind"),
     ],
 )
-def test_a_report_that_no_tool_reads_names_the_command_that_exports_it(begin, words, monkeypatch, tmp_path):
+def test_a_report_that_no_tool_reads_names_the_command_that_exports_it(
+    begin, words, monkeypatch, tmp_path
+):
     monkeypatch.setenv("PATH", "/nowhere")
     (tmp_path / "p").write_bytes(begin + bytes(range(256)) * 8)
     with pytest.raises(CurvescopeError, match=words):

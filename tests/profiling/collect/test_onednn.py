@@ -31,7 +31,9 @@ GEMM = (
             [BANNER, TEMPLATE, CURRENT, OLDER],
             VerboseLog(
                 [
-                    Primitive("convolution.forward_training jit:avx512_core", 1795236526763_952881, 25146),
+                    Primitive(
+                        "convolution.forward_training jit:avx512_core", 1795236526763_952881, 25146
+                    ),
                     Primitive("reorder jit:uni", 1795236526763_750000, 3906),
                 ]
             ),
@@ -48,7 +50,9 @@ def test_lines_give_primitives_with_start_calls_with_sizes_and_the_programs_own(
     assert onednn.parse("\n".join(lines)) == expected
 
 
-@pytest.mark.parametrize(("text", "ns"), [("1.23ms", 1_230_000), ("40.36us", 40_360), ("700ns", 700), ("1s", 10**9)])
+@pytest.mark.parametrize(
+    ("text", "ns"), [("1.23ms", 1_230_000), ("40.36us", 40_360), ("700ns", 700), ("1s", 10**9)]
+)
 def test_every_unit_of_mkl(text, ns):
     assert onednn.parse(GEMM.replace("157.55us", text)).mkl_calls[0].duration_ns == ns
 

@@ -7,7 +7,13 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from curvescope.profiling.collect.startup import jax_windows, program_steps
-from curvescope.profiling.collect.startup.program_steps import CALL, KERAS, OPTIMIZER, PROFILER, Steps
+from curvescope.profiling.collect.startup.program_steps import (
+    CALL,
+    KERAS,
+    OPTIMIZER,
+    PROFILER,
+    Steps,
+)
 
 from ...shared import load_script
 
@@ -21,7 +27,9 @@ class Played(Steps):
         self.now_ns = 0
         usage = SimpleNamespace(read_host_use=lambda: None, host_use_between=lambda *_: {})
         frameworks = SimpleNamespace(
-            used_frameworks=list, framework_versions=lambda: {"jax": "0.99"}, accelerator_in_use=lambda: None
+            used_frameworks=list,
+            framework_versions=lambda: {"jax": "0.99"},
+            accelerator_in_use=lambda: None,
         )
         loaded = {"_curvescope_host_usage": usage, "_curvescope_frameworks": frameworks}
         super().__init__({**WANTED, "folder": str(folder), **wanted}, lambda name, _: loaded[name])
@@ -110,7 +118,10 @@ def test_ranges_that_are_named_like_a_step_mark_steps_from_end_to_end(tmp_path, 
 
 
 def test_a_range_of_the_given_name_is_the_step_itself_and_nothing_else_is(tmp_path):
-    module, steps = SimpleNamespace(push=lambda _: None, pop=lambda: None), Played(tmp_path, range="mine")
+    module, steps = (
+        SimpleNamespace(push=lambda _: None, pop=lambda: None),
+        Played(tmp_path, range="mine"),
+    )
     steps._follow_push_pop(module, "push", "pop")
     for _ in range(5):
         steps.ended(OPTIMIZER)
@@ -169,7 +180,10 @@ def test_the_startup_file_follows_packages_only_for_a_program(monkeypatch, tmp_p
     monkeypatch.setenv("CURVESCOPE_PROGRAM", json.dumps({**WANTED, "folder": str(tmp_path)}))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr("atexit.register", lambda *_: None)
-    for name in ("sitecustomize", *sys.modules):  # the script runs the program's own, and loads files by these names
+    for name in (
+        "sitecustomize",
+        *sys.modules,
+    ):  # the script runs the program's own, and loads files by these names
         if name == "sitecustomize" or name.startswith("_curvescope_"):
             monkeypatch.delitem(sys.modules, name, raising=False)
     before = list(sys.meta_path)
@@ -193,7 +207,8 @@ def test_jax_profiles_each_step_in_a_range_of_its_own(tmp_path):
             log.append(("end", self.number))
 
     profiler = SimpleNamespace(
-        start_trace=lambda folder: log.append(("start", folder)), stop_trace=lambda: log.append(("stop", None))
+        start_trace=lambda folder: log.append(("start", folder)),
+        stop_trace=lambda: log.append(("stop", None)),
     )
     recorder = jax_windows.Recorder(profiler, Step, str(tmp_path))
     recorder.open_window()

@@ -11,7 +11,9 @@ from curvescope.profiling.collect.chunks import EVENT, POP, PUSH
 
 CAPACITY = shared_memory._RING_CAPACITY
 HEADER_BYTES = shared_memory._RING_HEADER.itemsize
-BLOCK = shared_memory._Block(shared_memory._STEP, shared_memory._RING, HEADER_BYTES + CAPACITY * EVENT.itemsize)
+BLOCK = shared_memory._Block(
+    shared_memory._STEP, shared_memory._RING, HEADER_BYTES + CAPACITY * EVENT.itemsize
+)
 STORES = 3  # of an event: the event, the count, the head
 
 
@@ -22,7 +24,11 @@ class Producer:
         self.memory = bytearray(BLOCK.bytes)
         self.header = np.frombuffer(self.memory, shared_memory._RING_HEADER, 1)[0]
         self.events = np.frombuffer(self.memory, EVENT, CAPACITY, HEADER_BYTES)
-        self.header["magic"], self.header["id"], self.header["thread"] = shared_memory._BLOCK_MAGIC, 1, 7
+        self.header["magic"], self.header["id"], self.header["thread"] = (
+            shared_memory._BLOCK_MAGIC,
+            1,
+            7,
+        )
         self.stores = 0
 
     def step(self):
@@ -62,7 +68,9 @@ def test_killed_after_any_store_the_count_is_of_the_events_that_the_head_covers(
 
 def test_a_full_ring_that_began_again_is_read_in_order():
     producer = Producer()
-    for _ in range((CAPACITY + 3) * STORES + 2):  # the event after the last is there, and its count too
+    for _ in range(
+        (CAPACITY + 3) * STORES + 2
+    ):  # the event after the last is there, and its count too
         producer.step()
     producer.header["tail"] = 5
     producer.events["time_ns"] = np.arange(CAPACITY)
@@ -100,7 +108,9 @@ def test_of_a_running_process_nothing_is_counted_that_is_not_read(running, meanw
     running.between = lambda: [running.step() for _ in range(meanwhile)]
     for _ in range(20):
         ring = shared_memory._Ring.read(-1, BLOCK)
-        assert list(ring.events["kind"]) == [POP if position % 2 else PUSH for position in range(len(ring.events))]
+        assert list(ring.events["kind"]) == [
+            POP if position % 2 else PUSH for position in range(len(ring.events))
+        ]
         assert ring.begun <= begun(len(ring.events))
 
 
@@ -109,6 +119,8 @@ def test_of_a_ring_that_its_process_frees_meanwhile_no_event_is_made_up(running)
     for _ in range(4 * STORES):
         running.step()
     assert len(shared_memory._Ring.read(-1, BLOCK).events) == 4
-    reads = iter([lambda: None, lambda: running.memory.__setitem__(slice(None), bytes(BLOCK.bytes))])
+    reads = iter(
+        [lambda: None, lambda: running.memory.__setitem__(slice(None), bytes(BLOCK.bytes))]
+    )
     running.between = lambda: next(reads, lambda: None)()
     assert len(shared_memory._Ring.read(-1, BLOCK).events) == 0

@@ -28,7 +28,10 @@ def operands_of(run, parameters=None):
         (torch.tensor([3, 3, 5, 9]), Numbers(4, "long int", distinct=0.75, ascending=True)),
         (torch.tensor([9, 3, 5, 3]), Numbers(4, "long int", distinct=0.75)),
         (torch.tensor([1.0, 2.0]).expand(50, 2), Numbers(100, "float")),
-        (torch.ones(3, dtype=torch.float16) * 1e-6, Numbers(3, "c10::Half")),  # denormal, and computed in fp32
+        (
+            torch.ones(3, dtype=torch.float16) * 1e-6,
+            Numbers(3, "c10::Half"),
+        ),  # denormal, and computed in fp32
     ],
 )
 def test_what_a_tensor_is_like(tensor, expected):
@@ -50,7 +53,9 @@ def test_of_calls_with_denormal_numbers_the_distribution_is_kept_too():
 
 
 def test_a_large_tensor_is_seen_by_a_sample():
-    (numbers,) = operands_of(lambda: torch.ops.aten.clone(torch.arange(100_000.0) - 50_000)).operands
+    (numbers,) = operands_of(
+        lambda: torch.ops.aten.clone(torch.arange(100_000.0) - 50_000)
+    ).operands
     assert numbers.elements == 100_000
     assert numbers.zeros < 0.001
 
@@ -85,12 +90,18 @@ def test_a_step_gives_its_outermost_operators_the_numbers_and_names_of_parameter
     def step(_):
         layer(table(torch.tensor([2, 2, 2, 7])))
 
-    rows = record_step(step, [("fc", layer), ("table", table)], watch=True, look_at_numbers=True).operator_calls.rows
+    rows = record_step(
+        step, [("fc", layer), ("table", table)], watch=True, look_at_numbers=True
+    ).operator_calls.rows
     found = {row["op"]: decode_numbers(row["numbers"]) for row in rows}
     looked_up, product = found["aten::embedding"], found["aten::linear"]
     assert looked_up.operands[0].parameter == "table.weight"
     assert (looked_up.operands[1].distinct, looked_up.distinct) == (0.5, 0.5)
-    assert [product.operands[index].parameter for index in (0, 1, 2)] == [None, "fc.weight", "fc.bias"]
+    assert [product.operands[index].parameter for index in (0, 1, 2)] == [
+        None,
+        "fc.weight",
+        "fc.bias",
+    ]
     assert product.denormals == pytest.approx(4 / 12, abs=1e-4)
     plain = record_step(step, [("fc", layer), ("table", table)], watch=True).operator_calls.rows
     assert {row["numbers"] for row in plain} == {None}

@@ -8,7 +8,11 @@ import torch
 from curvescope.profile_files import import_profile
 from curvescope.profiling.attribution.collectives import communicates
 from curvescope.profiling.attribution.events import HostEvent, StepRows, kernel_rows, split_copies
-from curvescope.profiling.collect.torch_step import count_without_geometry, record_step, split_events
+from curvescope.profiling.collect.torch_step import (
+    count_without_geometry,
+    record_step,
+    split_events,
+)
 from curvescope.profiling.measure.loop import Visit, VisitWriter
 from curvescope.profiling.recording.schema import OPERATOR_MODE
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
@@ -16,7 +20,10 @@ from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from .kineto_doubles import KinetoResults, OldKinetoEvent
 
 B200 = Path(__file__).parents[2] / "data" / "profiles" / "tl_b200_eager.json.gz"
-GEOMETRY = [*(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"), "registers_per_thread"]
+GEOMETRY = [
+    *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"),
+    "registers_per_thread",
+]
 GEOMETRY.append("shared_memory_bytes")
 COPIES = ("Memcpy", "Memset")
 
@@ -40,17 +47,23 @@ def rows_of(events):
     return kernel_rows(events.host, events.device, host_rows=False).kernels
 
 
-def test_kernels_have_the_geometry_and_place_that_the_readers_import_of_the_same_trace_gives_them(events, imported):
+def test_kernels_have_the_geometry_and_place_that_the_readers_import_of_the_same_trace_gives_them(
+    events, imported
+):
     ours = [row for row in rows_of(events) if not row["name"].startswith(COPIES)]
     theirs = imported.frame("kernels").sort_values("start_ns")
     assert len(ours) == len(theirs) == 768
     for name in ("name", "correlation_id", "stream", *GEOMETRY):
         assert [row[name] for row in ours] == theirs[name].tolist(), name
     # Two were launched by the driver outside every operator: the reader places them by the time of their launch.
-    placed = [(row["op"], op) for row, op in zip(ours, theirs["op"], strict=True) if row["op"] is not None]
+    placed = [
+        (row["op"], op) for row, op in zip(ours, theirs["op"], strict=True) if row["op"] is not None
+    ]
     assert len(placed) == 766
     # In the process a kernel of NCCL has the operator that torch names; the reader takes NCCL's range inside it.
-    assert {pair for pair in placed if pair[0] != pair[1]} == {("c10d::_allgather_base_", "nccl:_all_gather_base")}
+    assert {pair for pair in placed if pair[0] != pair[1]} == {
+        ("c10d::_allgather_base_", "nccl:_all_gather_base")
+    }
 
 
 def test_a_kernel_of_nccl_communicates_under_whichever_operator_it_was_launched(events):
@@ -65,7 +78,9 @@ def test_calls_of_the_runtime_and_the_driver_are_rows_of_calls(events, imported)
     ours = sorted(events.api_calls, key=lambda row: (row["start_ns"], row["correlation_id"]))
     for name in ("name", "duration_ns", "thread", "correlation_id"):
         assert [row[name] for row in ours] == theirs[name].tolist(), name
-    assert {"cudaLaunchKernel", "cuLaunchKernelEx", "cudaMemcpyAsync"} <= {row["name"] for row in ours}
+    assert {"cudaLaunchKernel", "cuLaunchKernelEx", "cudaMemcpyAsync"} <= {
+        row["name"] for row in ours
+    }
     launches = {row["correlation_id"] for row in ours}
     assert all(row["correlation_id"] in launches for row in rows_of(events))
 
@@ -92,18 +107,32 @@ def write_visit(folder, kernels, mode):
     return open_recording(folder)
 
 
-def test_a_sweep_records_copies_as_the_readers_import_does_of_the_same_trace(events, imported, tmp_path):
+def test_a_sweep_records_copies_as_the_readers_import_does_of_the_same_trace(
+    events, imported, tmp_path
+):
     recording = write_visit(tmp_path / "r", rows_of(events), "training")
     ours, theirs = (r.frame("memory").sort_values("start_ns") for r in (recording, imported))
     assert len(ours) == len(theirs) == 161
-    for name in ("kind", "memcpy_kind", "bytes", "duration_ns", "device", "stream", "correlation_id"):
+    for name in (
+        "kind",
+        "memcpy_kind",
+        "bytes",
+        "duration_ns",
+        "device",
+        "stream",
+        "correlation_id",
+    ):
         assert ours[name].tolist() == theirs[name].tolist(), name
     assert ours["memcpy_kind"].value_counts().to_dict() == {"HtoD": 15, "DtoD": 146}
     assert not recording.frame("kernels")["name"].str.startswith(COPIES).any()
 
 
 def test_a_copy_of_a_collective_is_its_communication():
-    copy = {"name": "Memcpy DtoD (Device -> Device)", "op": "nccl:_all_gather_base", "communicator": "2 devices"}
+    copy = {
+        "name": "Memcpy DtoD (Device -> Device)",
+        "op": "nccl:_all_gather_base",
+        "communicator": "2 devices",
+    }
     assert split_copies([copy, {**copy, "op": "aten::copy_"}], apart=True) == (
         [copy],
         [{"kind": "memcpy", "memcpy_kind": "DtoD"}],
@@ -122,8 +151,12 @@ def test_an_older_torch_gives_the_same_geometry_through_the_file_of_its_trace(ev
 
 
 def test_what_a_profile_lacks_is_missing(events, monkeypatch):
-    monkeypatch.setattr(OldKinetoEvent, "metadata_json", lambda _: '"blocks per SM": inf, "grid": [1, 1, 1]')
-    assert all(event.columns == {} for event in split_events(KinetoResults(B200, OldKinetoEvent)).device)
+    monkeypatch.setattr(
+        OldKinetoEvent, "metadata_json", lambda _: '"blocks per SM": inf, "grid": [1, 1, 1]'
+    )
+    assert all(
+        event.columns == {} for event in split_events(KinetoResults(B200, OldKinetoEvent)).device
+    )
     assert all(isinstance(event, HostEvent) for event in events.host)
     assert count_without_geometry(rows_of(events)) == 0
     # Copies have no grid in any torch.
@@ -170,7 +203,12 @@ def test_the_buffers_of_a_profiler_session_are_taken_before_its_step(monkeypatch
     monkeypatch.setattr(torch, "ones", kernel_of_ones)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: cuda_call("synchronize"))
     for _ in range(2):
-        rows = record_step(lambda ranges: cuda_call("step"), (), device="cuda:1", before=lambda: cuda_call("before"))
+        rows = record_step(
+            lambda ranges: cuda_call("step"),
+            (),
+            device="cuda:1",
+            before=lambda: cuda_call("before"),
+        )
         assert rows.kernels == []
     session = [("on cuda:1", 1500), ("synchronize", 0), ("before", 0), ("step", 0)]
     assert (begun, waits_us) == (["cuda", "cuda"], 2 * session)

@@ -18,8 +18,13 @@ from curvescope.profiling.collect import torch_step, watched_calls  # noqa: E402
 @pytest.fixture
 def step():
     """A training step of a small network, and its layers."""
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 5))
-    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), torch.randn(2, 3, 8, 8)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 5)
+    )
+    optimizer, x = (
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        torch.randn(2, 3, 8, 8),
+    )
 
     def run(ranges):
         optimizer.zero_grad()
@@ -31,7 +36,9 @@ def step():
             optimizer.step()
 
     torch_step.record_step(run, model.named_modules())  # the first one makes the optimizer's state
-    return lambda **options: torch_step.record_step(run, model.named_modules(), **options).operator_calls
+    return lambda **options: (
+        torch_step.record_step(run, model.named_modules(), **options).operator_calls
+    )
 
 
 def test_the_step_that_counts_calls_the_same_operators_and_shows_detach_too(step):
@@ -52,7 +59,9 @@ def test_the_step_that_counts_calls_the_same_operators_and_shows_detach_too(step
 
 
 def test_the_faults_of_a_call_are_those_that_the_process_has_more_after_it(monkeypatch):
-    monkeypatch.setattr(watched_calls, "read_page_faults", itertools.chain([10, 17, 17, 17, 30, 31]).__next__)
+    monkeypatch.setattr(
+        watched_calls, "read_page_faults", itertools.chain([10, 17, 17, 17, 30, 31]).__next__
+    )
     x, began_ns = torch.ones(3), time.time_ns()
     with watched_calls.watching_calls() as watched:
         x.relu()
@@ -62,7 +71,9 @@ def test_the_faults_of_a_call_are_those_that_the_process_has_more_after_it(monke
     x.sin()
     first, second, last = watched.calls
     assert [call.faults for call in watched.calls] == [7, 0, 1]
-    assert began_ns <= first.time_ns <= second.time_ns <= between_ns <= last.time_ns <= time.time_ns()
+    assert (
+        began_ns <= first.time_ns <= second.time_ns <= between_ns <= last.time_ns <= time.time_ns()
+    )
 
 
 def test_a_call_has_the_faults_of_all_operators_inside_it(step, monkeypatch):
@@ -89,7 +100,9 @@ def test_a_call_comes_from_the_innermost_line_outside_packages_and_its_gradient_
     lines = [source[call.line.number - 1].partition("# ")[2] for call in watched.calls]
     assert {call.line.file for call in watched.calls} == {os.path.relpath(__file__)}
     assert set(lines) == {"the product", "its sum", "what no operator of the forward pass made"}
-    assert lines.index("its sum") < len(lines) - lines[::-1].index("the product") - 1, "its gradient comes later"
+    assert lines.index("its sum") < len(lines) - lines[::-1].index("the product") - 1, (
+        "its gradient comes later"
+    )
 
 
 @pytest.mark.parametrize(

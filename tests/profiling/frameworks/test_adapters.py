@@ -73,25 +73,47 @@ def test_the_time_of_a_step_contains_the_work_that_it_did_not_wait_for(jax, monk
 def test_the_device_of_a_recording_is_the_one_that_jax_works_on(jax):
     """Else a step on a GPU would be recorded as one of the CPU."""
     workload = OwnStep(lambda batch: Array, name="mine")
-    entry = {"device": {"kind": "cpu", "name": "a CPU", "threads": 2}, "ceilings": {"cpu": 1}, "host": {}}
+    entry = {
+        "device": {"kind": "cpu", "name": "a CPU", "threads": 2},
+        "ceilings": {"cpu": 1},
+        "host": {},
+    }
     assert workload.machine_entry(entry) == entry
     jax.devices = lambda: [SimpleNamespace(platform="gpu", device_kind="NVIDIA H100 80GB HBM3")]
-    on_gpu = {"device": {"kind": "cuda", "name": "NVIDIA H100 80GB HBM3"}, "ceilings": None, "host": {}}
+    on_gpu = {
+        "device": {"kind": "cuda", "name": "NVIDIA H100 80GB HBM3"},
+        "ceilings": None,
+        "host": {},
+    }
     assert workload.machine_entry(entry) == on_gpu
 
 
 @pytest.mark.parametrize(
     ("kind", "message", "expected"),
     [
-        ("XlaRuntimeError", "RESOURCE_EXHAUSTED: Out of memory allocating 34359738368 bytes.", True),
+        (
+            "XlaRuntimeError",
+            "RESOURCE_EXHAUSTED: Out of memory allocating 34359738368 bytes.",
+            True,
+        ),
         ("XlaRuntimeError", "INVALID_ARGUMENT: Incompatible shapes", False),
         ("ResourceExhaustedError", "OOM when allocating tensor with shape[1024,1024]", True),
-        ("RuntimeException", "Failed to allocate memory for requested buffer of size 4294967296", True),
+        (
+            "RuntimeException",
+            "Failed to allocate memory for requested buffer of size 4294967296",
+            True,
+        ),
         ("ValueError", "out of memory is a phrase", False),
     ],
 )
 def test_memory_that_ran_out_is_known_in_every_framework(kind, message, expected):
-    base = ValueError if kind == "ValueError" else RuntimeError if kind == "XlaRuntimeError" else Exception
+    base = (
+        ValueError
+        if kind == "ValueError"
+        else RuntimeError
+        if kind == "XlaRuntimeError"
+        else Exception
+    )
     error = type(kind, (base,), {})(message)
     assert frameworks.memory_ran_out(error) is expected
 
@@ -114,7 +136,9 @@ def played_time(monkeypatch):
 
 def test_a_step_whose_work_goes_on_after_it_returned_is_refused(played_time):
     played_time.works_on_ms = 900
-    with pytest.raises(CurvescopeError, match=r"does not wait for its work: its process computed for 800 ms"):
+    with pytest.raises(
+        CurvescopeError, match=r"does not wait for its work: its process computed for 800 ms"
+    ):
         OwnStep(lambda batch: lambda: None, name="mine").try_step(4)
 
 
@@ -145,4 +169,6 @@ def test_a_step_may_say_that_it_waits(played_time):
 def test_a_module_of_another_framework_is_refused_with_what_names_its_layers(played_time):
     model = type("Model", (), {"__module__": "flax.linen.module"})()
     with pytest.raises(CurvescopeError, match=r"jax\.profiler\.trace"):
-        OwnStep(lambda batch: lambda: None, name="mine", module=model, errors_are_results=False).try_step(4)
+        OwnStep(
+            lambda batch: lambda: None, name="mine", module=model, errors_are_results=False
+        ).try_step(4)

@@ -13,7 +13,10 @@ CPU = {"kind": "cpu", "name": "A CPU (R) @ 2 GHz", "threads": 2}
 FOUND = Ceilings(
     CPU,
     {"fp32": Ceiling(2e11, "peak 512 chains fp32, numba", 0.01)},
-    {"L1": Ceiling(9e11, "memory read, numba", 0.02), "DRAM": Ceiling(2e10, "memory copy, numba", None)},
+    {
+        "L1": Ceiling(9e11, "memory read, numba", 0.02),
+        "DRAM": Ceiling(2e10, "memory copy, numba", None),
+    },
     (2_000_000_000, 2_100_000_000),
     {"numba": "0.68"},
     "2026-01-02T03:04:05+00:00",
@@ -63,7 +66,11 @@ def test_a_recording_with_them_has_measured_roofs():
     ceilings.save(FOUND)
     hardware = hardware_of({"device": CPU, "ceilings": ceilings.entry_for(CPU)})
     roofs = {roof.level: (roof.per_s, roof.kind) for roof in hardware.roofs}
-    assert roofs == {"compute": (2e11, "ceiling"), "DRAM": (2e10, "ceiling"), "L1": (9e11, "ceiling")}
+    assert roofs == {
+        "compute": (2e11, "ceiling"),
+        "DRAM": (2e10, "ceiling"),
+        "L1": (9e11, "ceiling"),
+    }
 
 
 def test_a_folder_that_cannot_be_written_is_said(monkeypatch):

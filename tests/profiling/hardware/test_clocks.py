@@ -22,7 +22,12 @@ def fake_nvml(**answers):
         raise NVMLError("Not Supported")
 
     asked = []
-    module.NVMLError, module.NVML_CLOCK_SM, module.NVML_CLOCK_MEM, module.NVML_TEMPERATURE_GPU = NVMLError, 1, 2, 0
+    module.NVMLError, module.NVML_CLOCK_SM, module.NVML_CLOCK_MEM, module.NVML_TEMPERATURE_GPU = (
+        NVMLError,
+        1,
+        2,
+        0,
+    )
     module.nvmlInit = lambda: None
     module.nvmlDeviceGetCount, module.nvmlDeviceGetName = lambda: 8, lambda handle: "NVIDIA H200"
     module.nvmlDeviceGetHandleByPciBusId = lambda bus_id: asked.append(bus_id) or "handle"
@@ -72,7 +77,9 @@ SLOT = "0000:01:00.0"
     ("visible", "slot", "asked"),
     [("3,5", None, 5), ("GPU-aa,GPU-bb", None, "GPU-bb"), ("", None, 1), ("3,5", SLOT, SLOT)],
 )
-def test_the_card_is_the_one_that_cuda_counts_or_found_by_its_slot_once_cuda_runs(monkeypatch, visible, slot, asked):
+def test_the_card_is_the_one_that_cuda_counts_or_found_by_its_slot_once_cuda_runs(
+    monkeypatch, visible, slot, asked
+):
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(nvml, "_cuda_bus_id", lambda index: slot if index == 1 else None)
@@ -84,7 +91,11 @@ def test_the_card_is_the_one_that_cuda_counts_or_found_by_its_slot_once_cuda_run
 
 def test_among_several_kinds_of_gpu_the_index_is_cudas_only_in_the_order_of_slots(monkeypatch):
     names = ["NVIDIA T400", "NVIDIA H200"]
-    mixed = fake_nvml(nvmlDeviceGetHandleByIndex=int, nvmlDeviceGetName=names.__getitem__, nvmlDeviceGetCount=lambda: 2)
+    mixed = fake_nvml(
+        nvmlDeviceGetHandleByIndex=int,
+        nvmlDeviceGetName=names.__getitem__,
+        nvmlDeviceGetCount=lambda: 2,
+    )
     monkeypatch.setitem(sys.modules, "pynvml", mixed)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)

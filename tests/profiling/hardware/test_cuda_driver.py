@@ -60,7 +60,9 @@ def test_a_device_is_described_by_the_driver(library):
 def test_a_block_that_began_after_cuda_has_the_device_of_its_kernels(library, monkeypatch):
     """CUPTI described no device; where it does, its description counts."""
     monkeypatch.setattr(merge, "entry_for", lambda device: {"of": device["name"]})
-    silent, telling = (SimpleNamespace(devices=lambda found=found: found) for found in ([], [{"name": "CUPTI's"}]))
+    silent, telling = (
+        SimpleNamespace(devices=lambda found=found: found) for found in ([], [{"name": "CUPTI's"}])
+    )
     expected = {"device": H200, "devices": [H200], "ceilings": {"of": "NVIDIA H200"}}
 
     def used(*devices):

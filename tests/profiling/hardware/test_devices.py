@@ -5,7 +5,14 @@ from curvescope.profiling.hardware.devices import devices, get_device
 
 
 def test_every_gpu_has_the_facts_that_the_cost_model_needs():
-    needed = {"sm_count", "fp32_lanes_per_sm", "registers_per_sm", "memory_bytes_per_s", "l2_bytes", "memory_bytes"}
+    needed = {
+        "sm_count",
+        "fp32_lanes_per_sm",
+        "registers_per_sm",
+        "memory_bytes_per_s",
+        "l2_bytes",
+        "memory_bytes",
+    }
     for device in devices():
         amd = device.board in ("instinct", "radeon")  # listed to read traces, not modelled
         assert needed - ({"registers_per_sm"} if amd else set()) <= set(device.facts), device.key
@@ -20,8 +27,14 @@ def test_peaks_are_those_that_were_published(device):
     """SMs x FMAs x clock against what a data sheet or a database prints: a typing error in any of them shows."""
     for name, fact in device.facts.items():
         if name.startswith("published_"):
-            precision, _, tensor = name.removeprefix("published_").removesuffix("_flops_per_s").partition("_")
-            peak = device.tensor_flops_per_s(precision) if tensor else device.lane_flops_per_s(precision)
+            precision, _, tensor = (
+                name.removeprefix("published_").removesuffix("_flops_per_s").partition("_")
+            )
+            peak = (
+                device.tensor_flops_per_s(precision)
+                if tensor
+                else device.lane_flops_per_s(precision)
+            )
             # Printed with two to four digits; small peaks as 0.01 TFLOP/s.
             assert peak == pytest.approx(fact.value, rel=0.02, abs=0.006e12), name
 

@@ -30,9 +30,15 @@ def test_the_counter_of_energy_is_taken_where_the_gpu_has_one(monkeypatch):
 
 @pytest.mark.parametrize(
     ("capability", "kind", "averaged"),
-    [((6, 1), "instantaneous power", False), ((8, 0), "instantaneous power", False), ((9, 0), "average", True)],
+    [
+        ((6, 1), "instantaneous power", False),
+        ((8, 0), "instantaneous power", False),
+        ((9, 0), "average", True),
+    ],
 )
-def test_without_a_counter_power_is_integrated_and_an_average_is_named_so(monkeypatch, capability, kind, averaged):
+def test_without_a_counter_power_is_integrated_and_an_average_is_named_so(
+    monkeypatch, capability, kind, averaged
+):
     """100 W, then 300 W: 200 W on average over two seconds are 400 J."""
     nvml(
         monkeypatch,
@@ -107,18 +113,29 @@ def test_a_cpu_without_rapl_or_the_right_to_read_it_says_so(monkeypatch, tmp_pat
 @pytest.mark.parametrize(
     ("joules", "least_s", "shares_j"),
     [
-        ([5.0, 30.0, 105.5], 0.2, [25, 75]),  # 100 J within 0.402 s; the gap between the steps keeps its own share
+        (
+            [5.0, 30.0, 105.5],
+            0.2,
+            [25, 75],
+        ),  # 100 J within 0.402 s; the gap between the steps keeps its own share
         ([0.0, 10.0, 20.0], 0.5, [None, None]),  # too short for the source
         ([0.0, 10.0, None], 0.01, [None, None]),  # a failed reading
         ([5.0, 5.0, 5.0], 0.01, [None, None]),  # a counter that stood still
     ],
 )
 def test_steps_share_the_energy_of_their_visit_by_duration(joules, least_s, shares_j):
-    timed = [{"start_ns": 0, "duration_ns": 100_000_000}, {"start_ns": 102_000_000, "duration_ns": 300_000_000}]
-    meter = SimpleNamespace(source=energy.EnergySource("a fake", "the fake", least_s), integrates=False)
+    timed = [
+        {"start_ns": 0, "duration_ns": 100_000_000},
+        {"start_ns": 102_000_000, "duration_ns": 300_000_000},
+    ]
+    meter = SimpleNamespace(
+        source=energy.EnergySource("a fake", "the fake", least_s), integrates=False
+    )
     meter.read = iter(joules).__next__
     visit.share_energy(None, timed, joules, meter)
-    assert [row.get("energy_uj") for row in timed] == [joule and joule * 1_000_000 for joule in shares_j]
+    assert [row.get("energy_uj") for row in timed] == [
+        joule and joule * 1_000_000 for joule in shares_j
+    ]
 
 
 class Device:
@@ -143,8 +160,12 @@ class Device:
         return self.joules
 
 
-@pytest.mark.parametrize(("step_ms", "count", "run"), [(1, 1000, 2000), (3, 333, 666), (80, 12, 24), (250, 4, 4)])
-def test_the_energy_of_a_step_is_that_of_a_device_which_does_not_wait(monkeypatch, step_ms, count, run):
+@pytest.mark.parametrize(
+    ("step_ms", "count", "run"), [(1, 1000, 2000), (3, 333, 666), (80, 12, 24), (250, 4, 4)]
+)
+def test_the_energy_of_a_step_is_that_of_a_device_which_does_not_wait(
+    monkeypatch, step_ms, count, run
+):
     """Counters of the host take 0.5 ms before and after each step; visits are those of --of energy, a second long."""
     device = Device(step_ms * 1_000_000)
     source = energy.EnergySource("a fake", "the fake", 0.2)
@@ -153,7 +174,9 @@ def test_the_energy_of_a_step_is_that_of_a_device_which_does_not_wait(monkeypatc
     monkeypatch.setattr(visit, "reset_peak", lambda _: False)
     monkeypatch.setattr(visit, "read_host_use", lambda: device.spend(500_000))
     timed = visit.time_steps(device, count, lambda: device.spend(300_000))
-    assert [row["energy_uj"] for row in timed] == pytest.approx([400_000 * step_ms] * count, rel=0.02)
+    assert [row["energy_uj"] for row in timed] == pytest.approx(
+        [400_000 * step_ms] * count, rel=0.02
+    )
     assert device.steps == run
     device.steps = 0
     timed = visit.time_steps(device, count, lambda: device.spend(300_000), exactly=True)

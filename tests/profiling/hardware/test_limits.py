@@ -43,22 +43,30 @@ def test_a_gpu_with_another_number_of_sms_is_not_the_listed_one():
     assert match_device("NVIDIA GeForce RTX 3080", "8.6", 70) is None
     assert match_device("NVIDIA GeForce RTX 3080", "8.9") is None
     assert match_device("AMD Instinct MI300X", "9.4", 304).key == "mi300x"  # ROCm's capability
-    assert match_device("Radeon RX 7900 XTX", "11.0", 48).key == "rx7900xtx"  # of 96 CUs HIP counts pairs
+    assert (
+        match_device("Radeon RX 7900 XTX", "11.0", 48).key == "rx7900xtx"
+    )  # of 96 CUs HIP counts pairs
 
 
 @pytest.mark.parametrize("device", devices(), ids=lambda device: device.key)
 def test_a_recording_from_any_listed_gpu_has_its_roofs(device):
     for name in (device.name, *device.aliases):
-        recorded = hardware_of({"device": {"name": name, "kind": "cuda", "sm_count": device.sm_count}})
+        recorded = hardware_of(
+            {"device": {"name": name, "kind": "cuda", "sm_count": device.sm_count}}
+        )
         assert recorded.roof("DRAM").per_s == device.memory_bytes_per_s
         assert recorded.roof("compute").per_s == device.peak_flops_per_s()
         for precision in ("fp16", "fp8", "int8"):
             roof = recorded.roof("compute", precision)
-            assert (roof is None) == (not (device.tensor_flops_per_s(precision) or device.lane_flops_per_s(precision)))
+            assert (roof is None) == (
+                not (device.tensor_flops_per_s(precision) or device.lane_flops_per_s(precision))
+            )
 
 
 def test_kernels_of_another_precision_have_a_roof_of_their_own():
-    recorded = hardware_of({"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}, "precision": "bf16"})
+    recorded = hardware_of(
+        {"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}, "precision": "bf16"}
+    )
     assert recorded.roof("compute").precision == "bf16"
     assert recorded.roof("compute", "fp32").per_s == pytest.approx(19.5e12, rel=1e-3)
     assert recorded.exceeded({"unknown": 100e12}, 1.0, None) == ()
@@ -71,7 +79,9 @@ def test_a_rate_of_unknown_precision_exceeds_the_highest_roof_only():
     assert silent.roof("compute").precision == "fp32"
     assert silent.exceeded({"unknown": 100e12}, 1.0, None) == ()
     assert silent.exceeded({"unknown": 2000e12}, 1.0, None) == ("compute",)
-    stated = hardware_of({"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}, "precision": "fp32"})
+    stated = hardware_of(
+        {"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}, "precision": "fp32"}
+    )
     assert stated.exceeded({"unknown": 100e12}, 1.0, None) == ("compute",)
 
 
@@ -79,9 +89,15 @@ def test_a_rate_of_unknown_precision_exceeds_the_highest_roof_only():
 def test_blocks_per_sm_are_those_of_the_one_occupancy(architecture):
     """The wave verdict once had a table of its own, without the 1 KiB that 8.0 and later keep of every block."""
     capability = f"{architecture // 10}.{architecture % 10}"
-    device = hardware_of({"device": {"name": "unlisted", "kind": "cuda", "compute_capability": capability}})
-    for launch in product((64, 96, 256, 384, 1024), (32, 48, 80, 168), (0, 4096, 20480, 32768, 49152)):
-        assert device.blocks_per_sm(*launch) == (occupancy(architecture, *launch).blocks or None), launch
+    device = hardware_of(
+        {"device": {"name": "unlisted", "kind": "cuda", "compute_capability": capability}}
+    )
+    for launch in product(
+        (64, 96, 256, 384, 1024), (32, 48, 80, 168), (0, 4096, 20480, 32768, 49152)
+    ):
+        assert device.blocks_per_sm(*launch) == (occupancy(architecture, *launch).blocks or None), (
+            launch
+        )
     assert device.blocks_per_sm(2048, 32, 0) is None
 
 
@@ -124,7 +140,9 @@ def test_an_unknown_device_has_no_limits_made_up():
     ],
 )
 def test_the_compute_roof_is_that_of_the_recordings_precision(name, precision, flops_per_s, source):
-    roof = hardware_of({"device": {"name": name, "kind": "cuda"}, "precision": precision}).roof("compute")
+    roof = hardware_of({"device": {"name": name, "kind": "cuda"}, "precision": precision}).roof(
+        "compute"
+    )
     assert (roof.per_s, roof.precision) == (pytest.approx(flops_per_s, rel=1e-3), precision)
     assert source in roof.source
 
@@ -133,19 +151,35 @@ def test_a_ceiling_of_another_precision_is_no_roof():
     ceilings = {
         "flops_per_s": 50e12,
         "dram_bytes_per_s": 4e12,
-        "compute": {"fp32": {"per_s": 50e12, "how": "gemm"}, "bf16": {"per_s": 700e12, "how": "gemm"}},
+        "compute": {
+            "fp32": {"per_s": 50e12, "how": "gemm"},
+            "bf16": {"per_s": 700e12, "how": "gemm"},
+        },
     }
     h200 = {"device": {"name": "NVIDIA H200", "kind": "cuda"}, "ceilings": ceilings}
-    fp16, bf16 = (hardware_of({**h200, "precision": precision}).roof("compute") for precision in ("fp16", "bf16"))
+    fp16, bf16 = (
+        hardware_of({**h200, "precision": precision}).roof("compute")
+        for precision in ("fp16", "bf16")
+    )
     assert (fp16.kind, bf16.kind, bf16.per_s) == (PEAK, CEILING, 700e12)
-    cpu = hardware_of({"device": {"name": "a CPU", "kind": "cpu"}, "precision": "fp16", "ceilings": ceilings})
+    cpu = hardware_of(
+        {"device": {"name": "a CPU", "kind": "cpu"}, "precision": "fp16", "ceilings": ceilings}
+    )
     assert cpu.roof("compute") is None
     assert cpu.roof("DRAM").per_s == 4e12
 
 
 def test_a_gpu_that_is_not_listed_has_the_roofs_of_its_drivers_facts():
-    facts = {"kind": "cuda", "name": "unlisted", "compute_capability": "9.0", "sm_count": 100, "l2_bytes": 40 << 20}
-    hardware = hardware_of({"device": {**facts, "clock_hz": 1_000_000_000, "memory_bytes_per_s": 2_000_000_000_000}})
+    facts = {
+        "kind": "cuda",
+        "name": "unlisted",
+        "compute_capability": "9.0",
+        "sm_count": 100,
+        "l2_bytes": 40 << 20,
+    }
+    hardware = hardware_of(
+        {"device": {**facts, "clock_hz": 1_000_000_000, "memory_bytes_per_s": 2_000_000_000_000}}
+    )
     roofs = {roof.level: roof.per_s for roof in hardware.roofs}
     assert roofs == {"compute": 2 * 128 * 100 * 1e9, "DRAM": 2e12}
     assert hardware.cache_bytes == 40 << 20
@@ -153,7 +187,13 @@ def test_a_gpu_that_is_not_listed_has_the_roofs_of_its_drivers_facts():
 
 def test_a_memory_rate_that_no_gpu_has_is_no_roof():
     """The driver of a Tegra X1 tells 0.204 GB/s; its memory has 25.6."""
-    facts = {"kind": "cuda", "name": "unlisted", "compute_capability": "5.3", "sm_count": 2, "clock_hz": 998_000_000}
+    facts = {
+        "kind": "cuda",
+        "name": "unlisted",
+        "compute_capability": "5.3",
+        "sm_count": 2,
+        "clock_hz": 998_000_000,
+    }
     hardware = hardware_of({"device": {**facts, "memory_bytes_per_s": 204_000_000}})
     assert "DRAM" not in {roof.level for roof in hardware.roofs}
 
@@ -161,8 +201,16 @@ def test_a_memory_rate_that_no_gpu_has_is_no_roof():
 @pytest.mark.parametrize("l2", [{"L2_cache_size": 62_914_560}, {}])
 def test_a_gpu_that_is_not_listed_has_the_cache_that_torch_tells(monkeypatch, l2):
     torch = pytest.importorskip("torch")
-    facts = {"name": "NVIDIA X300", "major": 13, "minor": 0, "multi_processor_count": 200, "total_memory": 10**12}
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**facts, **l2))
+    facts = {
+        "name": "NVIDIA X300",
+        "major": 13,
+        "minor": 0,
+        "multi_processor_count": 200,
+        "total_memory": 10**12,
+    }
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**facts, **l2)
+    )
     device = describe_device("cuda:0")
     assert hardware_of({"device": device}).cache_bytes == l2.get("L2_cache_size")
     assert [level.name for level in memory_levels(device)] == (["L2", "DRAM"] if l2 else ["DRAM"])
@@ -171,7 +219,13 @@ def test_a_gpu_that_is_not_listed_has_the_cache_that_torch_tells(monkeypatch, l2
 def test_a_gpu_that_torchs_cudnn_refuses_is_described_without_its_version(monkeypatch):
     """torch's own words of a GTX 1080 under cuDNN 9.24."""
     torch = pytest.importorskip("torch")
-    facts = {"name": "NVIDIA X300", "major": 6, "minor": 1, "multi_processor_count": 20, "total_memory": 10**10}
+    facts = {
+        "name": "NVIDIA X300",
+        "major": 6,
+        "minor": 1,
+        "multi_processor_count": 20,
+        "total_memory": 10**10,
+    }
 
     def refuse():
         raise RuntimeError("cuDNN version 92400 is not compatible with devices with SM < 7.5.")

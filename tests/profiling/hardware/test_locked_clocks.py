@@ -76,15 +76,22 @@ def test_a_signal_that_would_end_the_process_unlocks_first_and_keeps_its_exit_co
 
 
 def test_without_the_right_to_lock_it_says_who_has_it_and_leaves_nothing_locked(calls, monkeypatch):
-    nvml = fake_nvml(nvmlDeviceSetGpuLockedClocks=None, nvmlDeviceResetGpuLockedClocks=lambda _: calls.append("reset"))
+    nvml = fake_nvml(
+        nvmlDeviceSetGpuLockedClocks=None,
+        nvmlDeviceResetGpuLockedClocks=lambda _: calls.append("reset"),
+    )
     monkeypatch.setattr(module, "find_device", lambda device: NvmlDevice(nvml, "handle"))
     with pytest.raises(CurvescopeError, match="root"), locked_clocks("cuda:0", 1500):
         pytest.fail("the block must not run")
     assert locked_clock_hz() is None
 
 
-def test_a_clock_that_cannot_be_unlocked_is_said_with_the_command_that_does(calls, monkeypatch, capsys):
-    nvml = fake_nvml(nvmlDeviceSetGpuLockedClocks=lambda *_: None, nvmlDeviceResetGpuLockedClocks=None)
+def test_a_clock_that_cannot_be_unlocked_is_said_with_the_command_that_does(
+    calls, monkeypatch, capsys
+):
+    nvml = fake_nvml(
+        nvmlDeviceSetGpuLockedClocks=lambda *_: None, nvmlDeviceResetGpuLockedClocks=None
+    )
     monkeypatch.setattr(module, "find_device", lambda device: NvmlDevice(nvml, "handle"))
     with locked_clocks("cuda:0", 1500):
         pass
@@ -93,10 +100,16 @@ def test_a_clock_that_cannot_be_unlocked_is_said_with_the_command_that_does(call
 
 @pytest.mark.parametrize(
     "command",
-    [["diagnose", "alexnet"], ["sweep", "alexnet", "--batch", "1"], ["bench", "gemm", "--axis", "n=4"]],
+    [
+        ["diagnose", "alexnet"],
+        ["sweep", "alexnet", "--batch", "1"],
+        ["bench", "gemm", "--axis", "n=4"],
+    ],
     ids=lambda command: command[0],
 )
-def test_commands_refuse_to_lock_the_clock_of_a_cpu_before_they_measure(command, tmp_path, refusal_of):
+def test_commands_refuse_to_lock_the_clock_of_a_cpu_before_they_measure(
+    command, tmp_path, refusal_of
+):
     assert "--lock-clocks is for a GPU" in refusal_of(
         *command, "--device", "cpu", "--lock-clocks", "-o", tmp_path / "r"
     )
@@ -131,7 +144,10 @@ def test_a_kill_leaves_no_clock_locked(tmp_path, end):
     (tmp_path / "pynvml.py").write_text(PYNVML)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
     process = subprocess.Popen(
-        [sys.executable, "-c", LOCKING], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", LOCKING],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert process.stdout.readline() == b"locked\n"
     told = tmp_path / "told"
@@ -148,8 +164,18 @@ def test_a_kill_leaves_no_clock_locked(tmp_path, end):
 def test_nothing_but_the_option_changes_a_setting_of_a_gpu():
     """NVML's setters stand in two modules, which only the option and a factor enter that asks for it."""
     setters = re.compile(r"nvml\w*(?:Set|Reset|Clear|Register)[A-Z]\w*")
-    rooms = ("analysis", "benchmarks", "curvescope", "experiments", "kernels", "profiling", "examples")
-    sources = [path for room in rooms for path in (ROOT / room).rglob("*.py") if not path.is_symlink()]
+    rooms = (
+        "analysis",
+        "benchmarks",
+        "curvescope",
+        "experiments",
+        "kernels",
+        "profiling",
+        "examples",
+    )
+    sources = [
+        path for room in rooms for path in (ROOT / room).rglob("*.py") if not path.is_symlink()
+    ]
     naming = {path.name: set(setters.findall(path.read_text())) for path in sources}
     found = {name: names for name, names in naming.items() if names}
     assert found == {

@@ -33,8 +33,12 @@ def processes(tmp_path, monkeypatch):
 
 
 def on_gpu(*pids, gigabytes=2):
-    running = [SimpleNamespace(pid=pid, usedGpuMemory=gigabytes and gigabytes * 10**9) for pid in pids]
-    library = SimpleNamespace(NVMLError=OSError, nvmlDeviceGetComputeRunningProcesses=lambda _: running)
+    running = [
+        SimpleNamespace(pid=pid, usedGpuMemory=gigabytes and gigabytes * 10**9) for pid in pids
+    ]
+    library = SimpleNamespace(
+        NVMLError=OSError, nvmlDeviceGetComputeRunningProcesses=lambda _: running
+    )
     return NvmlDevice(library, "handle")
 
 
@@ -61,17 +65,29 @@ def test_a_neighbour_is_said_with_what_it_holds_and_what_to_do():
         "1 other process (process 40) with 2.0 GB used this GPU while it was measured, and what they did is in the "
         "times: stop them, and measure again."
     )
-    assert "with" not in neighbours_on(on_gpu(20, 40, gigabytes=None), 20).sentence.split(" used")[0]
+    assert (
+        "with" not in neighbours_on(on_gpu(20, 40, gigabytes=None), 20).sentence.split(" used")[0]
+    )
 
 
 def test_a_neighbour_of_one_visit_is_a_warning_of_the_recording(tmp_path, monkeypatch):
     """It is there in the second visit and, with other memory, in the third."""
     held, clock = iter((None, 2, 3)), FakeClock()
-    found = lambda _: (gigabytes := next(held)) and neighbours_on(on_gpu(20, 40, gigabytes=gigabytes), 20)  # noqa: E731
+
+    def found(_):
+        gigabytes = next(held)
+        return gigabytes and neighbours_on(on_gpu(20, 40, gigabytes=gigabytes), 20)
+
     monkeypatch.setattr(visit, "find_neighbours", found)
     monkeypatch.setattr(visit, "record_step", record_step)
     protocol = Protocol("one round", (1, 1), 1, (1, 1), 0.0, 1, None)
-    run_sweep(FakeWorkload(clock, lambda _: 1_000_000), (1, 2, 4), protocol, tmp_path / "r", clock_s=clock.seconds)
+    run_sweep(
+        FakeWorkload(clock, lambda _: 1_000_000),
+        (1, 2, 4),
+        protocol,
+        tmp_path / "r",
+        clock_s=clock.seconds,
+    )
     warnings = open_recording(tmp_path / "r").meta["warnings"]
     assert warnings == [neighbours_on(on_gpu(20, 40), 20).sentence]
 
@@ -88,7 +104,9 @@ with registered("alexnet into runs/a"):
 @contextmanager
 def another_measurement():
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", HOLDS], stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS], stdin=pipe, stdout=pipe, text=True
+    ) as process:
         assert process.stdout.readline() == "ready\n"
         yield process
         process.stdin.close()
@@ -132,6 +150,12 @@ def test_a_measurement_beside_another_says_so_in_its_recording(tmp_path, monkeyp
     clock = FakeClock()
     protocol = Protocol("one round", (1, 1), 1, (1, 1), 0.0, 1, None)
     with another_measurement() as other:
-        run_sweep(FakeWorkload(clock, lambda _: 1_000_000), (1, 2), protocol, tmp_path / "r", clock_s=clock.seconds)
+        run_sweep(
+            FakeWorkload(clock, lambda _: 1_000_000),
+            (1, 2),
+            protocol,
+            tmp_path / "r",
+            clock_s=clock.seconds,
+        )
     (warning,) = open_recording(tmp_path / "r").meta["warnings"]
     assert f"alexnet into runs/a (process {other.pid})" in warning

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.hardware.occupancy import LIMITS, block_sizes_with_more, occupancy, registers_for_more
+from curvescope.profiling.hardware.occupancy import (
+    LIMITS,
+    block_sizes_with_more,
+    occupancy,
+    registers_for_more,
+)
 
 # Worked by hand from the table of the programming guide. A warp has 32 threads and takes its registers in units of 256:
 # 32 registers are 1024 a warp, so 65536 last for 64 warps; 33 are 1280 (51 warps, but 12 in each of 4 partitions: 48).
@@ -38,10 +43,18 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("architecture", "threads", "registers", "shared", "blocks", "fraction", "limiters"), CASES)
-def test_occupancy_of_cases_worked_by_hand(architecture, threads, registers, shared, blocks, fraction, limiters):
+@pytest.mark.parametrize(
+    ("architecture", "threads", "registers", "shared", "blocks", "fraction", "limiters"), CASES
+)
+def test_occupancy_of_cases_worked_by_hand(
+    architecture, threads, registers, shared, blocks, fraction, limiters
+):
     found = occupancy(architecture, threads, registers, shared)
-    assert (found.blocks, found.fraction, found.limiters) == (blocks, pytest.approx(fraction), limiters)
+    assert (found.blocks, found.fraction, found.limiters) == (
+        blocks,
+        pytest.approx(fraction),
+        limiters,
+    )
     assert found.warps == blocks * -(-threads // 32)
 
 
@@ -49,7 +62,15 @@ def test_block_sizes_that_would_lift_the_limit():
     # 8.6, 32 registers: 64 warps by registers, 48 resident. 1024 threads leave 16 warps empty; what divides 48, and
     # what comes nearer to it than 32, is more.
     more = block_sizes_with_more(86, 1024, 32)
-    assert [size for size, fraction in more.items() if fraction == 1] == [96, 128, 192, 256, 384, 512, 768]
+    assert [size for size, fraction in more.items() if fraction == 1] == [
+        96,
+        128,
+        192,
+        256,
+        384,
+        512,
+        768,
+    ]
     assert all(2 / 3 < fraction <= 1 for fraction in more.values())
     assert 1024 not in more
     # 16 blocks hold back 64 threads on 3.5: from 96 on there is more.
@@ -86,7 +107,9 @@ def calculator(tmp_path_factory):
     headers = [
         place
         for entry in sys.path
-        if (place := Path(entry) / "nvidia" / "cuda_runtime" / "include" / "cuda_occupancy.h").is_file()
+        if (
+            place := Path(entry) / "nvidia" / "cuda_runtime" / "include" / "cuda_occupancy.h"
+        ).is_file()
     ]
     if not headers or shutil.which("g++") is None:
         pytest.skip("needs g++ and NVIDIA's calculator: pip install nvidia-cuda-runtime-cu12")
@@ -101,8 +124,19 @@ def calculator(tmp_path_factory):
 @pytest.mark.parametrize("architecture", list(LIMITS))
 def test_occupancy_is_that_of_nvidias_calculator(calculator, architecture):
     sm = LIMITS[architecture]
-    given = (sm.warps, sm.registers, sm.shared_bytes, sm.shared_block_bytes, sm.shared_reserved_bytes)
-    told = subprocess.run([calculator, str(architecture), *map(str, given)], capture_output=True, text=True, check=True)
+    given = (
+        sm.warps,
+        sm.registers,
+        sm.shared_bytes,
+        sm.shared_block_bytes,
+        sm.shared_reserved_bytes,
+    )
+    told = subprocess.run(
+        [calculator, str(architecture), *map(str, given)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     expected = list(map(int, told.stdout.split()))
     launches = list(product(*GRID.values()))
     found = [occupancy(architecture, *launch).blocks for launch in launches]

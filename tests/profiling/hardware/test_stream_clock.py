@@ -50,14 +50,19 @@ class Card:
         assert stream == 7
         place = (address - ctypes.addressof(self.memory)) // 8
         for sm in range(blocks - self.launches % 2):
-            self.memory[place + 2 * sm : place + 2 * sm + 2] = [self.cycles + 1000 * sm, self.now_ns]
+            self.memory[place + 2 * sm : place + 2 * sm + 2] = [
+                self.cycles + 1000 * sm,
+                self.now_ns,
+            ]
         self.launches += 1
 
     def synchronize(self):
         self.spend(1_000, 1_980_000_000)
 
 
-@pytest.mark.parametrize(("step_ms", "clock_hz"), [(20, 1_200_000_000), (0.5, 1_200_000_000), (0.1, None)])
+@pytest.mark.parametrize(
+    ("step_ms", "clock_hz"), [(20, 1_200_000_000), (0.5, 1_200_000_000), (0.1, None)]
+)
 def test_a_step_under_a_power_cap_has_the_clock_that_it_had_itself(step_ms, clock_hz):
     """Between steps the host reads counters for a millisecond, and the clock is back."""
     card = Card(round(step_ms * 1e6))
@@ -73,10 +78,15 @@ def test_a_driver_that_refuses_a_reading_costs_the_clock_and_not_the_step():
     clock = StreamClock("cuda:0", lambda: 7, card)
 
     def refused(*_):
-        raise BackendMissingError("cuLaunchKernel answered CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900).")
+        raise BackendMissingError(
+            "cuLaunchKernel answered CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)."
+        )
 
     card.launch = refused
-    assert [row["sm_clock_hz"] for row in time_steps(card, 2, exactly=True, clock=clock)] == [None, None]
+    assert [row["sm_clock_hz"] for row in time_steps(card, 2, exactly=True, clock=clock)] == [
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("architecture", [50, 70, 80, 90, 100, 120])
@@ -96,7 +106,9 @@ def _of_package():
         import nvidia
     except ImportError:
         return None
-    return next((tool for folder in nvidia.__path__ for tool in Path(folder).glob("*/bin/ptxas")), None)
+    return next(
+        (tool for folder in nvidia.__path__ for tool in Path(folder).glob("*/bin/ptxas")), None
+    )
 
 
 def test_a_machine_without_driver_has_no_clock():

@@ -42,7 +42,9 @@ class FakeWorkload(Workload):
                 self._run_model(len(x))
                 return x
 
-        super().__init__(Network("fake", "a test's", (1,), Model, classes=2), "cpu", "forward", clock_ns=clock)
+        super().__init__(
+            Network("fake", "a test's", (1,), Model, classes=2), "cpu", "forward", clock_ns=clock
+        )
 
     def _run_model(self, batch):
         took_ns = self.step_ns(batch) + self._cold * COLD_NS
@@ -64,7 +66,13 @@ def record_step(workload, count=None, before=lambda: None):
     clock.now_ns += OVERHEAD_NS
     duration_ns = clock() - start_ns
     clock.now_ns += SESSION_NS
-    kernel = {"name": "k", "start_ns": start_ns, "duration_ns": duration_ns, "op": "fake", "source": "torch"}
+    kernel = {
+        "name": "k",
+        "start_ns": start_ns,
+        "duration_ns": duration_ns,
+        "op": "fake",
+        "source": "torch",
+    }
     return StepRows([kernel], [(start_ns, duration_ns)], {})
 
 

@@ -8,7 +8,9 @@ CARD = {"kind": "cuda", "name": "Fake 100", "cudnn": 91002}
 
 
 def machine(identity="a", device=CARD, cpu="Some CPU", torch="2.13.0"):
-    unknown = dict.fromkeys(("device_settings", "ceilings", "cudnn_workspace_limit_mib", "clocks_missing"))
+    unknown = dict.fromkeys(
+        ("device_settings", "ceilings", "cudnn_workspace_limit_mib", "clocks_missing")
+    )
     host, versions = {"cpu": cpu, "usable_cores": 8}, {"torch": torch}
     return Machine(device=dict(device), host=host, versions=versions, identity=identity, **unknown)
 

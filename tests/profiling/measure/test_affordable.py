@@ -67,7 +67,9 @@ def test_a_sweep_ends_within_its_limit_whatever_a_step_takes(sweep, largest_s, s
     assert took_s <= 1.1 * LIMIT_S
     assert 32 in rounds
     needed = by_need(BATCHES)[:3]
-    if 3 * 2 * largest_s * sum(map(SHAPES[shape], needed)) < 0.9 * LIMIT_S:  # one discarded step in each visit
+    if (
+        3 * 2 * largest_s * sum(map(SHAPES[shape], needed)) < 0.9 * LIMIT_S
+    ):  # one discarded step in each visit
         assert min(rounds.get(size, 0) for size in needed) >= 3
     left_out = {one["batch"] for one in recording.meta["unmeasured"]}
     assert left_out == set(BATCHES) - rounds.keys()
@@ -75,7 +77,8 @@ def test_a_sweep_ends_within_its_limit_whatever_a_step_takes(sweep, largest_s, s
 
 
 @pytest.mark.parametrize(
-    ("largest_s", "limit_s"), [(1.3, 5.0), (1.3, 27.0), (9.0, 300.0), (0.001, 3.0), (0.01, 4.0), (0.1, 10.0)]
+    ("largest_s", "limit_s"),
+    [(1.3, 5.0), (1.3, 27.0), (9.0, 300.0), (0.001, 3.0), (0.01, 4.0), (0.1, 10.0)],
 )
 def test_a_limit_of_any_length_holds(sweep, largest_s, limit_s):
     _, took_s = sweep(largest_s, limit_s=limit_s, protocol="quick")
@@ -108,7 +111,11 @@ def test_the_largest_size_comes_first_then_the_smallest_and_the_middle(sweep):
 def test_sizes_of_which_no_rounds_fit_are_left_out_and_named(sweep):
     """Four rounds of 32, 1 and 8 take the time; those of 16 would not fit any more."""
     recording, _ = sweep(3.0)
-    assert [one["batch"] for one in recording.meta["unmeasured"]] == [2, 4, 16] or 16 not in rounds_of(recording)
+    assert [one["batch"] for one in recording.meta["unmeasured"]] == [
+        2,
+        4,
+        16,
+    ] or 16 not in rounds_of(recording)
     for one in recording.meta["unmeasured"]:
         assert (one["why"], one["detail"]) == (LEFT_OUT, "4 rounds of it take longer")
 

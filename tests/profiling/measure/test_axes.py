@@ -15,7 +15,11 @@ from curvescope.profiling.measure.axes import Axes, parse_axes
         (("tokens=64,96",), (8,), Axes("tokens", (64, 96), fixed=(("batch", 8),))),
         (("batch=8", "tokens=64,96"), None, Axes("tokens", (64, 96), fixed=(("batch", 8),))),
         (("tokens=64,96",), (1, 2), Axes("tokens", (64, 96), "batch", (1, 2))),
-        (("batch=1,2", "tokens=64,96", "width=5"), None, Axes("batch", (1, 2), "tokens", (64, 96), (("width", 5),))),
+        (
+            ("batch=1,2", "tokens=64,96", "width=5"),
+            None,
+            Axes("batch", (1, 2), "tokens", (64, 96), (("width", 5),)),
+        ),
         (("tokens=64", "width=5"), None, Axes("tokens", (64,), fixed=(("width", 5),))),
     ],
 )
@@ -31,7 +35,9 @@ def test_a_family_has_a_curve_for_each_value():
     assert Axes("batch", (1, 2), fixed=(("width", 5),)).curves == [(("width", 5),)]
 
 
-@pytest.mark.parametrize("text", ["tokens", "=3", "two words=3", "tokens=", "tokens=a", "tokens=8,4"])
+@pytest.mark.parametrize(
+    "text", ["tokens", "=3", "two words=3", "tokens=", "tokens=a", "tokens=8,4"]
+)
 def test_what_is_no_axis_is_refused(text):
     with pytest.raises(CurvescopeError):
         parse_axes((text,))

@@ -3,7 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curvescope.profiling.measure.clock_alignment import ClockAlignment, Reading, alignment_of, number_nodes, read_clock
+from curvescope.profiling.measure.clock_alignment import (
+    ClockAlignment,
+    Reading,
+    alignment_of,
+    number_nodes,
+    read_clock,
+)
 
 HOUR_NS = 3600 * 10**9
 

@@ -56,7 +56,9 @@ def test_layers_phases_clocks_and_memory_of_a_training_step(tmp_path):
     assert len(kernels) > 100
     assert kernels["layer"].notna().mean() > 0.5
     assert (steps["peak_memory_bytes"].dropna() > 10**8).all()
-    assert recording.meta["lost"].get("kernels_without_operator", {"count": 0})["count"] < 0.01 * len(kernels)
+    assert recording.meta["lost"].get("kernels_without_operator", {"count": 0})[
+        "count"
+    ] < 0.01 * len(kernels)
     if recording.meta["clocks_missing"] is None:
         assert (recording.frame("clocks")["sm_clock_hz"] > 10**8).any()
         assert recording.meta["device_settings"]["max_sm_clock_hz"] > 10**8

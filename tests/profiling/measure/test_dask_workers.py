@@ -88,7 +88,9 @@ def test_a_visit_that_ends_every_worker_costs_that_batch_size_alone():
     assert (found.why, len(cluster.machines)) == (KILLED, 1)
 
 
-@pytest.mark.parametrize("odd", [{"device": {**CARD, "name": "Fake 200"}}, {"cpu": "Other CPU"}, {"torch": "2.6.0"}])
+@pytest.mark.parametrize(
+    "odd", [{"device": {**CARD, "name": "Fake 200"}}, {"cpu": "Other CPU"}, {"torch": "2.6.0"}]
+)
 def test_workers_of_different_kinds_are_refused(odd):
     with pytest.raises(CurvescopeError, match=r"1 × .*; 2 × .*|2 × .*; 1 × .*"):
         fake(a={}, b={}, c=odd).measurers("cuda:0", 3)
@@ -96,7 +98,9 @@ def test_workers_of_different_kinds_are_refused(odd):
 
 def test_workers_that_share_a_gpu_are_refused():
     cluster = FakeCluster({"tcp://a": machine("same"), "tcp://b": machine("same")})
-    with pytest.raises(CurvescopeError, match="share one GPU: start each with its own CUDA_VISIBLE_DEVICES"):
+    with pytest.raises(
+        CurvescopeError, match="share one GPU: start each with its own CUDA_VISIBLE_DEVICES"
+    ):
         cluster.measurers("cuda:0", 2)
 
 
@@ -115,7 +119,10 @@ def test_a_stopped_sweep_asks_for_no_successor():
         ("--workers 2", "--workers needs --scheduler local"),
         ("--scheduler tcp://127.0.0.1:1 --workers 2", "a running scheduler has its own workers"),
         ("--scheduler local --device cpu", "give the number of workers that share its cores"),
-        ("--scheduler local --device cpu --workers 4096", "give the number of workers that share its cores"),
+        (
+            "--scheduler local --device cpu --workers 4096",
+            "give the number of workers that share its cores",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(options, said, refusal_of, tmp_path, monkeypatch):
@@ -136,8 +143,16 @@ def cluster():
         "distributed.comm.tls.client.cert": keys.tls_client_cert,
         "distributed.comm.tls.client.key": keys.tls_client_key,
     }
-    kind = {"host": "127.0.0.1", "protocol": "tls://", "security": keys, "dashboard_address": "127.0.0.1:0"}
-    with LocalCluster(n_workers=2, threads_per_worker=1, silence_logs=50, **kind) as started, dask.config.set(settings):
+    kind = {
+        "host": "127.0.0.1",
+        "protocol": "tls://",
+        "security": keys,
+        "dashboard_address": "127.0.0.1:0",
+    }
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, silence_logs=50, **kind) as started,
+        dask.config.set(settings),
+    ):
         yield started
 
 
@@ -155,7 +170,11 @@ def test_without_keys_a_cluster_refuses(cluster):
 
     none = {"distributed.comm.tls.client.cert": None, "distributed.comm.tls.client.key": None}
     workers = DaskWorkers(cluster.scheduler_address)
-    with dask.config.set(none), pytest.raises(CurvescopeError, match="no Dask scheduler answers there"), workers:
+    with (
+        dask.config.set(none),
+        pytest.raises(CurvescopeError, match="no Dask scheduler answers there"),
+        workers,
+    ):
         pass
 
 
@@ -173,7 +192,11 @@ def test_the_question_after_the_end_of_a_server_starts_another(monkeypatch):
 
     monkeypatch.setattr(worker_server, "_server", None)
     monkeypatch.setattr(worker_server, "Server", Server)
-    assert worker_server.call("pick", "cpu") == worker_server.call("pick", "cpu") == ("pick", ("cpu",), 1)
+    assert (
+        worker_server.call("pick", "cpu")
+        == worker_server.call("pick", "cpu")
+        == ("pick", ("cpu",), 1)
+    )
     with pytest.raises(worker_server.ServerEnded):
         worker_server.call("visit", "kill")
     assert worker_server.call("pick", "cpu") == ("pick", ("cpu",), 2)

@@ -26,7 +26,9 @@ class OnGpu(Counting):
 
 @contextmanager
 def refuses():
-    raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors might be reported")
+    raise RuntimeError(
+        "operation not permitted when stream is capturing\nCUDA kernel errors might be reported"
+    )
     yield
 
 
@@ -63,7 +65,9 @@ def test_a_step_that_cannot_be_captured_is_said_with_the_reason_and_what_to_do(m
 def test_a_batch_size_that_is_too_large_for_a_capture_is_one_that_does_not_fit(monkeypatch):
     workload = OnGpu()
     fake_cuda_graphs(monkeypatch, workload)
-    monkeypatch.setattr(workload, "submit", lambda: (_ for _ in ()).throw(RuntimeError("CUDA out of memory")))
+    monkeypatch.setattr(
+        workload, "submit", lambda: (_ for _ in ()).throw(RuntimeError("CUDA out of memory"))
+    )
     with pytest.raises(RuntimeError, match="out of memory"):
         GraphedSteps(workload).load(64)
 
@@ -76,9 +80,24 @@ def test_only_a_gpu_has_graphs(tmp_path, refusal_of):
 
 def test_a_sweep_measures_steps_as_they_are_and_as_graphs(tmp_path, monkeypatch):
     plans = []
-    monkeypatch.setattr("curvescope.commands.sweep.pick_device", lambda name: name)  # without a device
-    monkeypatch.setattr(sweep_plan, "run_plan", lambda folder, plan, *rest: plans.append(plan) or [])
-    main(["sweep", "alexnet", "--cuda-graph", "both", "--device", "cuda:0", "-o", str(tmp_path / "r")])
+    monkeypatch.setattr(
+        "curvescope.commands.sweep.pick_device", lambda name: name
+    )  # without a device
+    monkeypatch.setattr(
+        sweep_plan, "run_plan", lambda folder, plan, *rest: plans.append(plan) or []
+    )
+    main(
+        [
+            "sweep",
+            "alexnet",
+            "--cuda-graph",
+            "both",
+            "--device",
+            "cuda:0",
+            "-o",
+            str(tmp_path / "r"),
+        ]
+    )
     main(["sweep", "--resume", str(tmp_path / "r")])
     for plan in plans:
         labels = [one.label for one in plan.configurations]
@@ -88,7 +107,9 @@ def test_a_sweep_measures_steps_as_they_are_and_as_graphs(tmp_path, monkeypatch)
 
 def test_python_measures_replays_too(tmp_path):
     with pytest.raises(CurvescopeError, match="only steps on a CUDA device"):
-        curvescope.diagnose(lambda batch: lambda: None, (1, 2), cuda_graph=True, device="cpu", output=tmp_path / "r")
+        curvescope.diagnose(
+            lambda batch: lambda: None, (1, 2), cuda_graph=True, device="cpu", output=tmp_path / "r"
+        )
     assert not (tmp_path / "r").exists()
 
 

@@ -36,7 +36,16 @@ from curvescope.profiling.recording.rank_info import RankInfo
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ...kernels.fakes import FakeBackend, exact
-from .fake_clock import COLD_NS, OVERHEAD_NS, SESSION_NS, WARM_UP_NS, FakeClock, FakeWorkload, clock, record_step
+from .fake_clock import (
+    COLD_NS,
+    OVERHEAD_NS,
+    SESSION_NS,
+    WARM_UP_NS,
+    FakeClock,
+    FakeWorkload,
+    clock,
+    record_step,
+)
 
 __all__ = ["clock"]  # a fixture
 
@@ -59,7 +68,12 @@ def sweep(path, clock, protocol=THREE, batches=BATCHES):
 
 def visits_of(steps):
     """(round, condition) of every visit, as they were made."""
-    return [key for key, _ in itertools.groupby(steps[["round", "batch"]].itertuples(index=False, name=None))]
+    return [
+        key
+        for key, _ in itertools.groupby(
+            steps[["round", "batch"]].itertuples(index=False, name=None)
+        )
+    ]
 
 
 def loop(visit, rule, conditions=BATCHES, **more):
@@ -70,8 +84,12 @@ def test_a_sweep_records_every_step_but_the_discarded_ones(tmp_path, clock):
     workload, _, steps = sweep(tmp_path / "r", clock)
     unprofiled, profiled = steps[~steps["profiled"]], steps[steps["profiled"]]
     assert unprofiled["duration_ns"].tolist() == [step_ns(batch) for batch in unprofiled["batch"]]
-    assert profiled["duration_ns"].tolist() == [step_ns(batch) + OVERHEAD_NS for batch in profiled["batch"]]
-    assert [point.time_ms.value for point in cost_curve(steps).points] == [step_ns(batch) / 1e6 for batch in BATCHES]
+    assert profiled["duration_ns"].tolist() == [
+        step_ns(batch) + OVERHEAD_NS for batch in profiled["batch"]
+    ]
+    assert [point.time_ms.value for point in cost_curve(steps).points] == [
+        step_ns(batch) / 1e6 for batch in BATCHES
+    ]
     recorded = set(steps["start_ns"])
     trial, *ran = workload.log
     assert trial == (1, 1_000_000_000, step_ns(1) + COLD_NS)
@@ -82,8 +100,12 @@ def test_a_sweep_records_every_step_but_the_discarded_ones(tmp_path, clock):
 
 
 def test_rounds_are_interleaved_and_all_but_the_first_are_shuffled_by_the_seed(tmp_path, clock):
-    _, recording, steps = sweep(tmp_path / "r", clock, Protocol("five", (5, 5), 1, (1, 1), 0.0, 0, None))
-    assert visits_of(steps) == [(round_, batch) for round_, order in enumerate(SHUFFLED) for batch in order]
+    _, recording, steps = sweep(
+        tmp_path / "r", clock, Protocol("five", (5, 5), 1, (1, 1), 0.0, 0, None)
+    )
+    assert visits_of(steps) == [
+        (round_, batch) for round_, order in enumerate(SHUFFLED) for batch in order
+    ]
     assert recording.meta["rounds"] == 5
 
 
@@ -103,7 +125,14 @@ def focused_sweep(path, clock, time_limit_s, choose):
     """Visits of two steps of 0.5 ms a sample, of which one is discarded."""
     protocol = Protocol("focus", (2, 9), 1, (1, 1), 0.0, 0, time_limit_s)
     workload = FakeWorkload(clock, lambda batch: batch * 500_000)
-    run_sweep(workload, BATCHES, protocol, path, rule=Chosen(choose, Complete.of(protocol)), clock_s=clock.seconds)
+    run_sweep(
+        workload,
+        BATCHES,
+        protocol,
+        path,
+        rule=Chosen(choose, Complete.of(protocol)),
+        clock_s=clock.seconds,
+    )
     return open_recording(path)
 
 
@@ -133,17 +162,30 @@ def test_conditions_of_a_group_stay_together():
     visits = []
     points = [(1, "a"), (1, "b"), (2, "a"), (4, "a"), (4, "b")]
     assert (
-        loop(lambda point, _: visits.append(point), Complete((3, 3)), points, group=lambda point: point[0]).run() == 3
+        loop(
+            lambda point, _: visits.append(point),
+            Complete((3, 3)),
+            points,
+            group=lambda point: point[0],
+        ).run()
+        == 3
     )
     orders = [visits[:5], visits[5:10], visits[10:]]
-    assert orders == [[p for group in order for p in points if p[0] == group] for order in SHUFFLED[:3]]
+    assert orders == [
+        [p for group in order for p in points if p[0] == group] for order in SHUFFLED[:3]
+    ]
 
 
 @pytest.mark.parametrize(
     ("rounds", "disturbed", "limit_s", "made"),
     [
         ((2, 4), lambda batch, round_: False, None, 4),
-        ((2, 4), lambda batch, round_: batch == 2 and round_ in (0, 3), None, 6),  # both visits are replaced
+        (
+            (2, 4),
+            lambda batch, round_: batch == 2 and round_ in (0, 3),
+            None,
+            6,
+        ),  # both visits are replaced
         ((2, 4), lambda batch, round_: True, None, 8),  # twice as many at most
         ((2, 4), lambda batch, round_: True, 5.5, 5),  # and only within the time
         ((4, 4), lambda batch, round_: True, None, 4),  # a fixed number stays
@@ -155,7 +197,13 @@ def test_further_rounds_replace_disturbed_visits(rounds, disturbed, limit_s, mad
 
     def visit(batch, round_):
         waits_ns = 10**6 if disturbed(batch, round_) else 0
-        row = {"batch": batch, "round": round_, "profiled": False, "duration_ns": 10**6, "run_queue_wait_ns": waits_ns}
+        row = {
+            "batch": batch,
+            "round": round_,
+            "profiled": False,
+            "duration_ns": 10**6,
+            "run_queue_wait_ns": waits_ns,
+        }
         rows.append(row)
 
     rule = Complete(rounds, limit_s)
@@ -214,7 +262,10 @@ def test_causes_see_clocks_sampled_between_the_steps(tmp_path, clock, monkeypatc
         ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
         ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
         ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", True),
-        ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasSgemm( handle, opa, opb, m, n, k)`", False),
+        (
+            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasSgemm( handle, opa, opb, m, n, k)`",
+            False,
+        ),
         ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED", True),
         ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", True),
         ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_BAD_LAUNCH_PARAM", False),
@@ -244,13 +295,17 @@ def test_a_gpu_is_warm_before_its_steps_are_recorded():
 
 
 def test_the_number_of_steps_follows_the_time_of_a_visit(tmp_path, clock):
-    protocol = Protocol("timed", (1, 1), 2, (1, 8), visit_s=0.005, profiled_steps=0, time_limit_s=None)
+    protocol = Protocol(
+        "timed", (1, 1), 2, (1, 8), visit_s=0.005, profiled_steps=0, time_limit_s=None
+    )
     _, _, steps = sweep(tmp_path / "r", clock, protocol)
     # 1.07, 2.07 and 4.07 ms a step
     assert steps.groupby("batch").size().to_dict() == {1: 5, 2: 2, 4: 1}
 
 
-def test_profiled_steps_are_as_many_as_unprofiled_ones_in_every_visit_and_follow_them(tmp_path, clock):
+def test_profiled_steps_are_as_many_as_unprofiled_ones_in_every_visit_and_follow_them(
+    tmp_path, clock
+):
     _, recording, steps = sweep(tmp_path / "r", clock)
     for _, visit in steps.groupby(["round", "batch"]):
         assert visit["profiled"].tolist() == [False] * 4 + [True] * 4
@@ -280,7 +335,12 @@ def operator_calls(*names, faults=None):
     """Calls of operators in layer a; equal ones are one row."""
     different = list(dict.fromkeys(names))
     rows = [{"layer": "a", "phase": "forward", "op": name} for name in different]
-    return StepRows([], [(0, 9)], {}, operator_calls=OperatorCalls(rows, list(map(different.index, names)), faults))
+    return StepRows(
+        [],
+        [(0, 9)],
+        {},
+        operator_calls=OperatorCalls(rows, list(map(different.index, names)), faults),
+    )
 
 
 SAME = operator_calls("detach", "relu", "mul", "detach", "relu", faults=[3, 4_000, 7, 1, 900])
@@ -298,7 +358,9 @@ SAME = operator_calls("detach", "relu", "mul", "detach", "relu", faults=[3, 4_00
     ],
     ids=["many", "few", "unknown", "compiled", "other operators", "fails"],
 )
-def test_page_faults_are_counted_where_steps_have_many(clock, monkeypatch, counted, page_faults, compiled, expected):
+def test_page_faults_are_counted_where_steps_have_many(
+    clock, monkeypatch, counted, page_faults, compiled, expected
+):
     """Of relu and mul, in one more step, which runs the operators of a profiled one."""
 
     def record(workload, *, watch):
@@ -308,7 +370,8 @@ def test_page_faults_are_counted_where_steps_have_many(clock, monkeypatch, count
 
     monkeypatch.setattr(visit_module, "record_step", record)
     visit = Visit(
-        [{"start_ns": 0, "duration_ns": 9, "page_faults": page_faults}], [operator_calls("relu", "mul", "relu")]
+        [{"start_ns": 0, "duration_ns": 9, "page_faults": page_faults}],
+        [operator_calls("relu", "mul", "relu")],
     )
     workload = FakeWorkload(clock, step_ns)
     workload.compiled = compiled
@@ -325,31 +388,48 @@ def lasting(clock, unit_ns):
     return visit
 
 
-@pytest.mark.parametrize(("limit_s", "rounds"), [(0.001, 2), (0.0209, 2), (0.0211, 3), (0.0281, 4), (1.0, 9)])
+@pytest.mark.parametrize(
+    ("limit_s", "rounds"), [(0.001, 2), (0.0209, 2), (0.0211, 3), (0.0281, 4), (1.0, 9)]
+)
 def test_no_round_starts_that_would_end_beyond_the_time_limit(limit_s, rounds):
     """A round is one visit each of 1, 2 and 4 ms: the third ends after 21 ms."""
     clock = FakeClock()
-    assert loop(lasting(clock, 10**6), Complete((2, 9), limit_s), clock_s=clock.seconds).run() == rounds
+    assert (
+        loop(lasting(clock, 10**6), Complete((2, 9), limit_s), clock_s=clock.seconds).run()
+        == rounds
+    )
     assert clock.now_ns == 1_000_000_000 + rounds * 7_000_000
 
 
 def test_progress_adds_the_last_visit_of_each_and_the_rounds_that_are_owed():
     """A round is one visit each of 1, 2 and 4 s; the limit is 20 s, and an earlier start took 3 s."""
     clock, reports = FakeClock(), []
-    how = {"report": reports.append, "elapsed_s": 3.0, "clock_s": clock.seconds, "label": "b{}".format}
+    how = {
+        "report": reports.append,
+        "elapsed_s": 3.0,
+        "clock_s": clock.seconds,
+        "label": "b{}".format,
+    }
     loop(lasting(clock, 10**9), Complete((3, 3), 20.0), **how).run()
     assert reports[:2] == [Progress(4.0, 20.0, "round 1, b1"), Progress(6.0, 20.0, "round 1, b2")]
     # 10 s passed and two rounds of 7 s are owed; then 11 s, with 4 + 2 s of the round and 7 s of the next.
-    assert reports[2:4] == [Progress(10.0, 24.0, "round 1, b4"), Progress(11.0, 24.0, "round 2, b1")]
+    assert reports[2:4] == [
+        Progress(10.0, 24.0, "round 1, b4"),
+        Progress(11.0, 24.0, "round 2, b1"),
+    ]
     assert reports[-1] == Progress(24.0, 24.0, "round 3, b1")
 
 
 def test_a_sweep_holds_its_time_limit(tmp_path, clock):
-    protocol = Protocol("limited", (2, 9), 1, (1, 1), visit_s=0.0, profiled_steps=0, time_limit_s=0.060)
+    protocol = Protocol(
+        "limited", (2, 9), 1, (1, 1), visit_s=0.0, profiled_steps=0, time_limit_s=0.060
+    )
     _, recording, _ = sweep(tmp_path / "r", clock, protocol)
     # Two steps a visit are 14.4 ms a round.
     assert recording.meta["rounds"] == 4
-    assert recording.meta["elapsed_s"] == round(4 * (2 * sum(map(step_ns, BATCHES)) + 3 * COLD_NS) / 1e9, 3)
+    assert recording.meta["elapsed_s"] == round(
+        4 * (2 * sum(map(step_ns, BATCHES)) + 3 * COLD_NS) / 1e9, 3
+    )
 
 
 def test_what_does_not_fit_is_visited_once_and_a_run_of_which_nothing_is_left_ends():
@@ -367,7 +447,10 @@ def test_what_does_not_fit_is_visited_once_and_a_run_of_which_nothing_is_left_en
 def test_a_resumed_sweep_makes_the_visits_that_are_missing_in_their_rounds():
     visits, reports = [], []
     made = {(1, 0), (2, 0), (4, 0), (1, 1)}
-    how = {"visited": lambda *visit: visit in made, "report": lambda progress: reports.append(progress.doing)}
+    how = {
+        "visited": lambda *visit: visit in made,
+        "report": lambda progress: reports.append(progress.doing),
+    }
     loop(lambda *visit: visits.append(visit), Complete((3, 3)), **how).run()
     assert visits == [(4, 1), (2, 1), (4, 2), (2, 2), (1, 2)]
     assert reports[0] == "round 2, 4"
@@ -382,7 +465,9 @@ def test_parts_of_a_visit_that_was_cut_off_go_and_the_visit_is_made_again(tmp_pa
             1, 0, Visit([{"start_ns": 0, "duration_ns": 5}] * 2, [record_step(workload)])
         )
         torn = [{**record_step(workload).kernels[0], "step": 3}]
-        writer.write("kernels", {name: [row[name] for row in torn] for name in torn[0]}, part_of_visit(2, 0))
+        writer.write(
+            "kernels", {name: [row[name] for row in torn] for name in torn[0]}, part_of_visit(2, 0)
+        )
         writer.write("clocks", {"start_ns": [1]}, part_of_visit(2, 0))
     assert open_recording(tmp_path / "r").frame("kernels")["step"].tolist() == [2, 3]
 
@@ -406,17 +491,25 @@ def test_a_peak_that_counts_from_before_the_visit_is_not_recorded(tmp_path, cloc
         assert set(steps["peak_memory_bytes"].dropna()) == peaks
 
 
-def test_a_machine_that_slows_down_over_the_run_does_not_show_as_profiling_overhead(tmp_path, clock):
+def test_a_machine_that_slows_down_over_the_run_does_not_show_as_profiling_overhead(
+    tmp_path, clock
+):
     """Steps take 10 % more at the end of the run than at its beginning; profiling takes 40 ns a step."""
-    protocol = Protocol("drift", (20, 20), 1, (3, 3), visit_s=0.0, profiled_steps=3, time_limit_s=None)
+    protocol = Protocol(
+        "drift", (20, 20), 1, (3, 3), visit_s=0.0, profiled_steps=3, time_limit_s=None
+    )
     run_ns = 20 * 10 * sum(map(step_ns, BATCHES))
     began_ns = clock.now_ns
-    workload = FakeWorkload(clock, lambda batch: round(step_ns(batch) * (1 + 0.1 * (clock.now_ns - began_ns) / run_ns)))
+    workload = FakeWorkload(
+        clock, lambda batch: round(step_ns(batch) * (1 + 0.1 * (clock.now_ns - began_ns) / run_ns))
+    )
     run_sweep(workload, BATCHES, protocol, tmp_path / "r", clock_s=clock.seconds)
     found = explain(open_recording(tmp_path / "r"))
     for batch in BATCHES:
         whole = Functional("time", batch, None, ((batch, 1.0),))
-        overhead = next(share for share in found.terms.decompose(whole, found.curve) if share.label == OVERHEAD)
+        overhead = next(
+            share for share in found.terms.decompose(whole, found.curve) if share.label == OVERHEAD
+        )
         # Inside a visit, one of sixty, the machine slows down by 10 % / 60 = 0.17 %.
         assert abs(overhead.value.value) < 0.002 * step_ns(batch) / 1e6
 
@@ -481,11 +574,19 @@ def test_a_scaling_run_records_every_point_to_the_nanosecond_and_in_its_order(sc
         assert set(profiled[0]) == {1}
         assert {*profiled[1], *profiled[2]} <= {2, 3}
     made = sorted(
-        (row.start_ns, row.round, devices, row.batch) for devices, steps in frames.items() for row in steps.itertuples()
+        (row.start_ns, row.round, devices, row.batch)
+        for devices, steps in frames.items()
+        for row in steps.itertuples()
     )
     order = [key for key, _ in itertools.groupby(made, key=lambda row: row[1:])]
     points = [(point.devices, point.batch) for point in plan.points]
-    expected = [(r, *p) for r, devices in enumerate(SHUFFLED[:3]) for n in devices for p in points if p[0] == n]
+    expected = [
+        (r, *p)
+        for r, devices in enumerate(SHUFFLED[:3])
+        for n in devices
+        for p in points
+        if p[0] == n
+    ]
     assert order == expected
 
 
@@ -502,7 +603,9 @@ def test_a_scaling_run_holds_its_time_limit(scale):
     assert 2 < rounds < 10
 
 
-def test_a_scaling_run_names_a_batch_that_does_not_fit_in_the_recordings_of_its_devices(scale, monkeypatch):
+def test_a_scaling_run_names_a_batch_that_does_not_fit_in_the_recordings_of_its_devices(
+    scale, monkeypatch
+):
     load = FakeWorkload.load
 
     def refuse(workload, batch):
@@ -512,7 +615,9 @@ def test_a_scaling_run_names_a_batch_that_does_not_fit_in_the_recordings_of_its_
 
     monkeypatch.setattr(FakeWorkload, "load", refuse)
     recordings, _ = scale(THREE)
-    unmeasured = {n: [entry["batch"] for entry in r.meta["unmeasured"]] for n, r in recordings.items()}
+    unmeasured = {
+        n: [entry["batch"] for entry in r.meta["unmeasured"]] for n, r in recordings.items()
+    }
     assert unmeasured == {1: [8], 2: [], 4: []}
     assert set(recordings[1].frame("steps")["batch"]) == {2, 4}
 

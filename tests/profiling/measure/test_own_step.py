@@ -69,7 +69,9 @@ def test_a_second_step_is_searched_in_its_own_folder(tmp_path, monkeypatch):
         step = "import step_beside\ndef make_step(batch): return lambda: None\n"
         (tmp_path / folder / f"step_in_{folder}.py").write_text(step)
         (tmp_path / folder / "step_beside.py").touch()
-        (tmp_path / folder / "step_in_both.py").write_text(f"def make_step(batch): return {value}\n")
+        (tmp_path / folder / "step_in_both.py").write_text(
+            f"def make_step(batch): return {value}\n"
+        )
     monkeypatch.chdir(tmp_path / "first")
     load_make_step("step_in_first.py:make_step")
     monkeypatch.chdir(tmp_path / "second")
@@ -117,7 +119,9 @@ def make_forward(batch):
     return lambda: SHARED(inputs).sum()
 
 
-@pytest.mark.parametrize(("module", "name"), [(SHARED, "SHARED"), (nn.Linear(8, 4), None), (None, None)])
+@pytest.mark.parametrize(
+    ("module", "name"), [(SHARED, "SHARED"), (nn.Linear(8, 4), None), (None, None)]
+)
 def test_other_processes_know_a_given_module_by_its_variable(module, name):
     workload = OwnStep(make_forward, "cpu", module=module)
     found = configuration_of(workload.spec)
@@ -140,7 +144,10 @@ def test_a_step_that_another_process_cannot_import_is_said_to_be_one(tmp_path):
 
     meta = measure(tmp_path / "r", inner).meta
     where = "the function test_a_step_that_another_process_cannot_import_is_said_to_be_one"
-    with pytest.raises(CurvescopeError, match=f"cannot be run again by another process: it is defined inside {where}"):
+    with pytest.raises(
+        CurvescopeError,
+        match=f"cannot be run again by another process: it is defined inside {where}",
+    ):
         configuration_of(meta)
     assert spec_of(lambda batch: print) == (None, "it is a lambda")
     assert spec_of(make_step) == (f"{__name__}:make_step", None)
@@ -183,7 +190,9 @@ def test_a_batch_size_that_fails_has_a_reason_and_the_others_are_measured(tmp_pa
     recording = measure(tmp_path / "r", make, (1, 2, 4, 8))
     made, called = recording.meta["unmeasured"]
     assert (made["batch"], made["why"], called["batch"]) == (2, "failed", 4)
-    assert made["detail"].startswith("make_step raised ValueError: no such bucket (test_own_step.py, line ")
+    assert made["detail"].startswith(
+        "make_step raised ValueError: no such bucket (test_own_step.py, line "
+    )
     assert called["detail"].startswith("call 3 of the step raised KeyError: 'worn out'")
     assert recording.frame("steps").groupby("batch").size().to_dict() == {1: 6, 8: 6}
 
@@ -191,8 +200,14 @@ def test_a_batch_size_that_fails_has_a_reason_and_the_others_are_measured(tmp_pa
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda batch: lambda: undefined, r"batch 1: failed \(call 1 of the step raised NameError.*, line \d+\)"),  # noqa: F821
-        (lambda: print, r"\(batch=1\) cannot be called: too many positional arguments\. Name a function"),
+        (
+            lambda batch: lambda: undefined,  # noqa: F821
+            r"batch 1: failed \(call 1 of the step raised NameError.*, line \d+\)",
+        ),
+        (
+            lambda: print,
+            r"\(batch=1\) cannot be called: too many positional arguments\. Name a function",
+        ),
     ],
 )
 def test_a_step_that_fails_everywhere_is_an_error_that_names_its_line(tmp_path, function, message):
@@ -261,7 +276,9 @@ def test_any_axis_is_passed_by_name(tmp_path):
 
 
 def test_the_number_of_tokens_of_a_network_can_be_the_axis():
-    configuration = Configuration("bert_base_encoder", mode="forward", axis="tokens", fixed=(("batch", 3),))
+    configuration = Configuration(
+        "bert_base_encoder", mode="forward", axis="tokens", fixed=(("batch", 3),)
+    )
     workload = configuration.build()
     workload.load(16)
     assert workload._batch[1][0].shape == (3, 16)
@@ -295,7 +312,9 @@ def test_the_device_is_the_one_that_the_step_uses(monkeypatch, device, allocated
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: allocated)
     monkeypatch.setattr(torch.cuda, "synchronize", synchronised.append)
-    monkeypatch.setattr("curvescope.profiling.workload.own_step.memory_is_short", lambda device: False)
+    monkeypatch.setattr(
+        "curvescope.profiling.workload.own_step.memory_is_short", lambda device: False
+    )
     workload = OwnStep(lambda batch: lambda: None, device, module=module)
     if " " in expected:
         with pytest.raises(CurvescopeError, match=expected):

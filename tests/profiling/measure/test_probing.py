@@ -25,7 +25,9 @@ def test_a_published_anomaly_is_found_at_its_size(published):
 
 def test_nine_of_ten_published_anomalies_are_found_at_their_size_beside_slow_states():
     """A quarter of the visits run 8 % slower."""
-    assert sum(found(published, "two states", range(1)) for published in PUBLISHED) >= 0.9 * len(PUBLISHED)
+    assert sum(found(published, "two states", range(1)) for published in PUBLISHED) >= 0.9 * len(
+        PUBLISHED
+    )
 
 
 @pytest.mark.parametrize("noise", ["even", "spikes", "two states", "slow visits"])
@@ -72,7 +74,10 @@ def test_probes_end_with_their_time():
     """A probe of 40 s of 20: the first is made, the next are not."""
     probed = Probed(40.0, lambda _: 10**9)
     rule = Probing(Complete((6, 9), 1000.0), (4, 8), 20.0, probed.visit)
-    rows = [{"batch": size, "round": 0, "profiled": False, "duration_ns": size * 10**8} for size in (4, 8)]
+    rows = [
+        {"batch": size, "round": 0, "profiled": False, "duration_ns": size * 10**8}
+        for size in (4, 8)
+    ]
     look = Look(round_=1, elapsed_s=1.0, conditions=(4, 8), visit_s={}, rows=lambda: rows)
     chosen = rule.next_round(look)
     assert chosen == [4, 5, 6, 7, 8, 9]  # visited beside the sizes that they are compared with
@@ -85,7 +90,10 @@ def test_probes_end_with_their_time():
 def test_a_probe_off_the_line_without_time_for_a_second_visit_is_said():
     """An H100 took twice as long at 17 as at 16: time was up, and none was said to leave the line."""
     times_ms = {8: 8.0, 16: 16.0, 32: 32.0}
-    visits = [{"batch": size, "round": 1, "duration_ns": [ms * 10**6]} for size, ms in ((9, 9), (17, 34), (31, 28))]
+    visits = [
+        {"batch": size, "round": 1, "duration_ns": [ms * 10**6]}
+        for size, ms in ((9, 9), (17, 34), (31, 28))
+    ]
     meta = {"probes": {"least": 0.05, "seconds": 8.1, "visits": visits, "found": []}}
     said = probes_sentence(meta, Axis(), (), (), times_ms)
     assert "17 by +100 %, 31 by -10 % leave the line, in too few visits to test it" in said
@@ -98,7 +106,11 @@ def test_a_first_round_of_probes_leaves_time_for_a_second():
     probed = Probed(1.0, lambda size: size * 10**6 * (3 if size == 17 else 1))
     rule = Probing(Complete((9, 9), 100.0), (8, 16, 32), 8.0, probed.visit)
     sizes = {8, 16, 32}
-    rows = [{"batch": b, "round": r, "profiled": False, "duration_ns": b * 10**6} for b in sizes for r in (0, 1)]
+    rows = [
+        {"batch": b, "round": r, "profiled": False, "duration_ns": b * 10**6}
+        for b in sizes
+        for r in (0, 1)
+    ]
     for round_ in (1, 2):
         elapsed_s = 10.0 * round_
         look = Look(
@@ -127,16 +139,24 @@ def stairs_ns(batch):
 def test_what_is_found_is_part_of_the_recording_and_its_curve(tmp_path, clock):
     """Time rises at 7; so it does at 13, between 12 and 16."""
     workload = FakeWorkload(clock, stairs_ns)
-    run_sweep(workload, (1, 2, 4, 8, 16), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0)
+    run_sweep(
+        workload, (1, 2, 4, 8, 16), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0
+    )
     recording = open_recording(tmp_path / "r")
     found = explain(recording)
     assert recording.meta["probes"]["found"] == [[6, 7], [12, 13]]
-    assert found.curve.conditions == tuple(recording.meta["batches"]) == (1, 2, 4, 6, 7, 8, 12, 13, 16)
+    assert (
+        found.curve.conditions == tuple(recording.meta["batches"]) == (1, 2, 4, 6, 7, 8, 12, 13, 16)
+    )
     assert {"excess 6→7", "excess 12→13"} <= {finding.tested.label for finding in found.anomalies}
-    assert {(finding.tested.at, *finding.tested.conditions[:2]) for finding in found.findings} & {(7, 6, 7)} == set()
+    assert {(finding.tested.at, *finding.tested.conditions[:2]) for finding in found.findings} & {
+        (7, 6, 7)
+    } == set()
     assert "the cost jumps from 6 to 7 and from 12 to 13" in found.notes[-1]
     # The visits that chose the sizes count nowhere.
-    chosen_in = {visit["round"] for visit in recording.meta["probes"]["visits"] if visit["batch"] == 7}
+    chosen_in = {
+        visit["round"] for visit in recording.meta["probes"]["visits"] if visit["batch"] == 7
+    }
     steps = recording.frame("steps")
     assert steps[steps["batch"] == 7]["round"].min() > max(chosen_in)
 
@@ -144,7 +164,9 @@ def test_what_is_found_is_part_of_the_recording_and_its_curve(tmp_path, clock):
 def test_a_size_that_is_faster_than_a_smaller_one_is_said_to_be(tmp_path, clock):
     """Each size of the sweep is a multiple of 8, and slow; the sizes beside them are not."""
     workload = FakeWorkload(clock, lambda batch: 10_000 * batch * batch * (1 if batch % 8 else 3))
-    run_sweep(workload, (8, 16, 32, 64), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0)
+    run_sweep(
+        workload, (8, 16, 32, 64), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0
+    )
     note = explain(open_recording(tmp_path / "r")).notes[-1]
     assert "the cost falls from 8 to 9" in note or "the cost falls from 16 to 17" in note
     assert "no jump between" not in note
@@ -159,7 +181,14 @@ def test_a_size_that_does_not_run_is_left_out(tmp_path, clock, monkeypatch):
         load(workload, batch)
 
     monkeypatch.setattr(FakeWorkload, "load", refuse)
-    run_sweep(FakeWorkload(clock, stairs_ns), (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0)
+    run_sweep(
+        FakeWorkload(clock, stairs_ns),
+        (1, 2, 4, 8),
+        STAIRS,
+        tmp_path / "r",
+        clock_s=clock.seconds,
+        probe_s=10.0,
+    )
     meta = open_recording(tmp_path / "r").meta
     assert {visit["batch"] for visit in meta["probes"]["visits"]} == {6}
     assert (meta["batches"], meta["unmeasured"]) == ([1, 2, 4, 8], [])

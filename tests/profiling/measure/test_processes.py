@@ -94,7 +94,9 @@ if __name__ == "__main__":
 
 
 def test_what_a_process_prints_goes_to_standard_error():
-    ran = subprocess.run([sys.executable, "-u", "-c", PRINTS], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-u", "-c", PRINTS], capture_output=True, text=True, check=True
+    )
     assert ran.stdout == "result\n"
     assert "of C\n" in ran.stderr
 
@@ -126,14 +128,21 @@ def test_a_process_has_the_libraries_that_its_parent_loaded(tmp_path):
     (tmp_path / "timm").mkdir()
     (tmp_path / "timm" / "layers.py").write_text("print('of a library', flush=True)")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
-    ran = subprocess.run([sys.executable, "-c", PRELOADS], env=environment, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", PRELOADS],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert ran.stdout == "of a library\n(['timm', 'timm.layers'], False)\n"
     assert ran.stderr == "of a library\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
-    ("start", "leaves"), [("start_program", False), ("start_worker", False), ("start_program", True)]
+    ("start", "leaves"),
+    [("start_program", False), ("start_worker", False), ("start_program", True)],
 )
 def test_processes_of_a_step_are_its_children_and_end_with_it(start, leaves):
     """Also of a step with a session of its own: that gives it a scheduling group in which its priority counts."""
@@ -166,7 +175,9 @@ def test_a_killed_process_leaves_no_temporary_folder(tmp_path):
         "assert any(name.startswith('pymp-') for name in os.listdir(os.environ['TMPDIR']))\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False
+    )
     assert done.returncode == -signal.SIGKILL
     until = time.monotonic() + 120
     while left := list(tmp_path.glob("pymp-*")):

@@ -49,13 +49,18 @@ def test_a_program_is_measured_and_recorded_and_made_again_from_its_recording(pr
     run_sweep(configuration.build(), (2, 4), SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     steps = recording.frame("steps")
-    assert {size: set(of["duration_ns"]) for size, of in steps.groupby("batch")} == {2: {5_000_000}, 4: {10_000_000}}
+    assert {size: set(of["duration_ns"]) for size, of in steps.groupby("batch")} == {
+        2: {5_000_000},
+        4: {10_000_000},
+    }
     assert set(steps["round"]) == {0, 1}
     assert recording.meta["network"] == "train.py"
     assert recording.meta["steps_by"] == "lines of its output: step {n}: {ms} ms"
     assert set(recording.meta["startup_s"]) == {"2", "4"}
     assert configuration_of(recording.meta) == configuration
-    check_recorded_code(recording.path, recording.meta, run_its_code=False)  # this process measured it
+    check_recorded_code(
+        recording.path, recording.meta, run_its_code=False
+    )  # this process measured it
 
 
 def test_a_program_of_somebody_else_does_not_run_from_a_recording(printing, tmp_path):
@@ -87,10 +92,15 @@ while True:
     print("step", flush=True)
     time.sleep(0.001)
 """
-    found = run_program(program_of(tmp_path, source, step_line="step"), {"batch": 1}, wanted(), tmp_path)
+    found = run_program(
+        program_of(tmp_path, source, step_line="step"), {"batch": 1}, wanted(), tmp_path
+    )
     child = next(int(line.split()[1]) for _, line in found.lines if line.startswith("child"))
     until_s = time.monotonic() + 60
-    while Path(f"/proc/{child}/stat").exists() and " Z " not in Path(f"/proc/{child}/stat").read_text():
+    while (
+        Path(f"/proc/{child}/stat").exists()
+        and " Z " not in Path(f"/proc/{child}/stat").read_text()
+    ):
         assert time.monotonic() < until_s
         time.sleep(0.01)
 
@@ -111,7 +121,11 @@ def test_where_no_step_is_found_it_says_what_was_looked_for_and_the_line_that_ma
     ("source", "why", "detail"),
     [
         ("raise SystemExit('no data in ./data')", "failed", "exit code 1: no data in ./data"),
-        ("raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", "out of memory", "CUDA out of memory"),
+        (
+            "raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')",
+            "out of memory",
+            "CUDA out of memory",
+        ),
         ("import os; os.kill(os.getpid(), 9)", "killed", "signal 9"),
         ("print('step 1'); print('step 2')", "failed", "ended after 0 timed steps"),
     ],
@@ -124,17 +138,25 @@ def test_a_run_without_enough_steps_says_why(tmp_path, source, why, detail):
 
 def test_each_run_gets_a_folder_of_its_own_and_finds_its_files(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text("import os\nfor n in range(9): print('step', n, os.getcwd(), flush=True)\n")
+    Path("train.py").write_text(
+        "import os\nfor n in range(9): print('step', n, os.getcwd(), flush=True)\n"
+    )
     command = (sys.executable, "train.py", "{batch}")
     program = Program(command, step_line="step {n}", workdir="runs")
-    places = {run_program(program, {"batch": 1}, wanted(), tmp_path).lines[0][1].split()[-1] for _ in range(2)}
+    places = {
+        run_program(program, {"batch": 1}, wanted(), tmp_path).lines[0][1].split()[-1]
+        for _ in range(2)
+    }
     assert places == {str(tmp_path / "runs" / name) for name in ("run0000", "run0001")}
 
 
-@pytest.mark.parametrize("command", [("python", "train.py"), ("python", "train.py", "--bs", "{size}")])
+@pytest.mark.parametrize(
+    "command", [("python", "train.py"), ("python", "train.py", "--bs", "{size}")]
+)
 def test_a_command_that_does_not_take_the_batch_size_is_refused(command):
     with pytest.raises(
-        CurvescopeError, match=r"write \{batch\} there, e.g. `-- python train.py --batch-size \{batch\}"
+        CurvescopeError,
+        match=r"write \{batch\} there, e.g. `-- python train.py --batch-size \{batch\}",
     ):
         Configuration.of_program(Program(command), "batch", {}).check()
 
@@ -160,7 +182,13 @@ def test_a_program_is_named_by_its_script(command, name):
 
 
 def test_lines_tell_steps_by_their_own_time_or_by_the_time_between_them():
-    lines = [(0, "starts"), (10, "step 0: loss 1"), (30, "step 10: loss 1"), (50, "noise"), (70, "step 20: loss 1")]
+    lines = [
+        (0, "starts"),
+        (10, "step 0: loss 1"),
+        (30, "step 10: loss 1"),
+        (50, "noise"),
+        (70, "step 20: loss 1"),
+    ]
     assert steps_of_lines(lines, "step {n}") == [
         {"start_ns": 10, "duration_ns": 2},
         {"start_ns": 30, "duration_ns": 4},
@@ -173,7 +201,10 @@ def test_lines_tell_steps_by_their_own_time_or_by_the_time_between_them():
 
 
 def test_a_run_times_more_steps_than_a_visit_of_other_steps_unless_their_number_is_fixed():
-    assert wanted_of(PROTOCOLS["default"], 8, profile=True)["steps"][1] > PROTOCOLS["default"].steps_per_visit[1]
+    assert (
+        wanted_of(PROTOCOLS["default"], 8, profile=True)["steps"][1]
+        > PROTOCOLS["default"].steps_per_visit[1]
+    )
     assert wanted_of(PROTOCOLS["dlperf"], 8, profile=False) == {
         "discarded": 21,
         "steps": [100, 100],
@@ -208,7 +239,12 @@ def test_a_training_script_of_torch_is_measured_with_its_layers_and_its_input(tm
     assert {"duration_ns", "cpu_time_ns", "peak_memory_bytes"} <= set(found.unprofiled[0])
     assert 1 <= len(found.profiled) <= 3  # profiling at most doubles the run
     assert {row.get("layer") for row in found.profiled[0].kernels} >= {"0", "2"}
-    assert {row.get("phase") for row in found.profiled[0].kernels} >= {"forward", "backward", "optimizer", "input"}
+    assert {row.get("phase") for row in found.profiled[0].kernels} >= {
+        "forward",
+        "backward",
+        "optimizer",
+        "input",
+    }
     assert found.profiled[0].inputs
     assert found.layer_classes["0"] == "Linear"
     assert steps.facts["threads"] > 0

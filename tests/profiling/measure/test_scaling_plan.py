@@ -15,7 +15,9 @@ from curvescope.profiling.recording.rank_info import RankInfo
 
 def plan_of(device="cpu", devices=(1, 2, 4), batch=8, total_batch=None):
     setting = Configuration("m:build", (3, 8, 8), device=device)
-    return ScalingPlan(setting, devices, batch, total_batch, PROTOCOLS["quick"], 1, "resident", 60.0)
+    return ScalingPlan(
+        setting, devices, batch, total_batch, PROTOCOLS["quick"], 1, "resident", 60.0
+    )
 
 
 def test_strong_scaling_measures_one_device_at_every_batch_size():

@@ -67,9 +67,17 @@ class ProfilingMeasurer(FakeMeasurer):
 
     def visit(self, configuration, batch, protocol, count_faults):
         self.counted.append((configuration.label, batch, count_faults))
-        operator = {"op": "aten::relu", "arguments": "[]", "calls": 1, "position": 0, "source": "torch"}
+        operator = {
+            "op": "aten::relu",
+            "arguments": "[]",
+            "calls": 1,
+            "position": 0,
+            "source": "torch",
+        }
         profile = StepRows([], [(0, 9)], {}, operator_calls=OperatorCalls([operator], [0]))
-        return replace(super().visit(configuration, batch, protocol, count_faults), profiled=[profile])
+        return replace(
+            super().visit(configuration, batch, protocol, count_faults), profiled=[profile]
+        )
 
 
 def test_page_faults_are_counted_in_the_first_visit_of_a_batch_size_only(folder):
@@ -110,7 +118,9 @@ def test_a_sweep_that_is_killed_in_a_write_resumes_and_measures_nothing_twice(fo
         write(writer, table, *arguments)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads, which wait here
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # a fork of a process with threads, which wait here
         child = os.fork()
     if child == 0:
         try:
@@ -131,7 +141,9 @@ def test_another_device_does_not_go_on_with_a_recording(folder):
     with pytest.raises(CurvescopeError):
         run_plan(folder, PLAN, measurers=[FakeMeasurer(lost_at=2)])
     other = machine(device={"kind": "cuda", "name": "Fake 200"})
-    with pytest.raises(CurvescopeError, match="cudnn: 91002 there, none here; name: Fake 100 there, Fake 200 here"):
+    with pytest.raises(
+        CurvescopeError, match="cudnn: 91002 there, none here; name: Fake 100 there, Fake 200 here"
+    ):
         run_plan(folder, PLAN, measurers=[FakeMeasurer(other)])
     first = recordings(folder)[SETTINGS[0].label]
     assert len(first.frame("steps")) == 2

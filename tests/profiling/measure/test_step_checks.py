@@ -21,13 +21,21 @@ MB = 1_000_000
 
 
 def warnings(
-    monkeypatch, *, held=lambda visit: 900 * MB, ops=lambda visit: [["mm", "relu"]], ms=lambda visit: 5.0, discarded=1
+    monkeypatch,
+    *,
+    held=lambda visit: 900 * MB,
+    ops=lambda visit: [["mm", "relu"]],
+    ms=lambda visit: 5.0,
+    discarded=1,
 ):
     """Visits of two batch sizes in turn, each with discarded, one unprofiled and one profiled step per `ops`."""
     checks = StepChecks(Axis(), "cpu")
     for number in range(ROUNDS * len(BATCHES)):
         monkeypatch.setattr(step_checks, "read_current", lambda _, number=number: held(number))
-        profiled = [StepRows([{"layer": None, "op": op} for op in step], [(0, 1)], {}) for step in ops(number)]
+        profiled = [
+            StepRows([{"layer": None, "op": op} for op in step], [(0, 1)], {})
+            for step in ops(number)
+        ]
         timed = [{"start_ns": 0, "duration_ns": ms(number // 2) * 1e6}]
         checks.note(BATCHES[number % 2], Visit(timed, profiled, discarded_steps=discarded))
     return checks.warnings()
@@ -44,7 +52,10 @@ SLOWING = "Steps take longer with each round: 73% from the first third to the la
     [
         ({}, None),
         ({"held": lambda visit: 900 * MB + 3 * visit * 7 * MB}, LEAK),  # each visit has three steps
-        ({"held": lambda visit: 900 * MB + 102 * visit * 7 * MB, "discarded": 100}, LEAK),  # the warm-up, too
+        (
+            {"held": lambda visit: 900 * MB + 102 * visit * 7 * MB, "discarded": 100},
+            LEAK,
+        ),  # the warm-up, too
         ({"held": lambda visit: 900 * MB + min(visit, 6) * 30 * MB}, None),  # the allocator settles
         ({"held": lambda visit: 900 * MB + visit % 3 * 50 * MB}, None),  # memory comes and goes
         ({"held": lambda visit: 900 * MB + visit * MB}, None),  # 0.3 MB a step
@@ -74,7 +85,12 @@ def test_a_real_step_that_keeps_its_tensors_and_grows_is_reported(tmp_path):
 
         return step
 
-    run_sweep(OwnStep(make_step), (1, 2), Protocol("short", (5, 5), 1, (2, 2), 0.0, 1, None), tmp_path / "r")
+    run_sweep(
+        OwnStep(make_step),
+        (1, 2),
+        Protocol("short", (5, 5), 1, (2, 2), 0.0, 1, None),
+        tmp_path / "r",
+    )
     leak, drift, *_ = open_recording(tmp_path / "r").meta["warnings"]
     assert float(re.search(r"leaks memory: about ([0-9.]+) MB", leak)[1]) == pytest.approx(8, abs=2)
     assert drift.startswith("The step changes what it does between calls")

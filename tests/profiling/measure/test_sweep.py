@@ -17,7 +17,13 @@ from curvescope.analysis.diagnosis.explain import explain
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.attribution.operation import UNKNOWN
 from curvescope.profiling.measure import visit
-from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol, parse_batches, parse_bytes
+from curvescope.profiling.measure.protocol import (
+    PROTOCOLS,
+    Protocol,
+    get_protocol,
+    parse_batches,
+    parse_bytes,
+)
 from curvescope.profiling.measure.stopping import Complete, Until
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.visit import record_step
@@ -34,7 +40,9 @@ BATCHES = (2, 4, 8, 16)
 
 
 def workload_of(build=planted.build_plain, mode="training", precision="fp32"):
-    return Workload(Network("planted", "a test's", (3, 16, 16), build, classes=10), "cpu", mode, precision)
+    return Workload(
+        Network("planted", "a test's", (3, 16, 16), build, classes=10), "cpu", mode, precision
+    )
 
 
 def sweep(path, build, batches=BATCHES, protocol=SHORT, mode="training"):
@@ -64,7 +72,9 @@ def test_the_breakdown_of_every_batch_adds_up_to_the_measured_step(recorded, by)
         breakdown = break_down(recorded.frame("steps"), device_work(recorded), by, batch)
         steps = recorded.frame("steps")
         assert breakdown.time_ms == pytest.approx(cost_curve(steps).at(batch).time_ms.value)
-        assert sum(row.time_ms for row in breakdown.rows) == pytest.approx(breakdown.time_ms, rel=1e-9)
+        assert sum(row.time_ms for row in breakdown.rows) == pytest.approx(
+            breakdown.time_ms, rel=1e-9
+        )
         assert [row.label for row in breakdown.rows[-2:]] == ["idle", "profiling overhead"]
 
 
@@ -84,7 +94,11 @@ def test_backward_work_lands_on_its_layer(recorded):
     backward = kernels[kernels["phase"] == "backward"].groupby("layer")["duration_ns"].sum()
     assert {"stem", "middle.conv", "middle", "pool", "head"} <= set(backward.index)
     mm = kernels[(kernels["layer"] == "middle") & (kernels["phase"] == "backward")]
-    by_batch = mm.merge(recorded.frame("steps")[["step", "batch"]], on="step").groupby("batch")["flops"].sum()
+    by_batch = (
+        mm.merge(recorded.frame("steps")[["step", "batch"]], on="step")
+        .groupby("batch")["flops"]
+        .sum()
+    )
     assert by_batch[4] == 0
     assert by_batch[8] == by_batch[16] == 4 * planted.WASTED_FLOPS  # in each of four profiled steps
 
@@ -111,7 +125,11 @@ def test_a_planted_slow_path_is_found_in_8_of_8_runs(tmp_path):
     for run in range(8):
         recording = sweep(tmp_path / str(run), planted.build, BATCHES[:3], protocol)
         first = explain(recording).explanations[0]
-        assert (first.functional.kind, first.functional.at, first.functional.to) == ("excess", 4, 8), run
+        assert (first.functional.kind, first.functional.at, first.functional.to) == (
+            "excess",
+            4,
+            8,
+        ), run
         assert (first.shares[0].key.layer, first.shares[0].key.phase) == ("middle", "backward"), run
 
 
@@ -122,7 +140,9 @@ def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
     assert recording.meta["status"] == Status.INTERRUPTED
     diagnosis = explain(recording)
     assert diagnosis.curve.conditions == (2, 16)
-    assert [finding.verdict for finding in diagnosis.findings] == [FindingVerdict.UNKNOWN]  # one round tells no spread
+    assert [finding.verdict for finding in diagnosis.findings] == [
+        FindingVerdict.UNKNOWN
+    ]  # one round tells no spread
 
 
 def failing_at(smallest, error, largest=math.inf):
@@ -140,7 +160,9 @@ def failing_at(smallest, error, largest=math.inf):
 
 
 def test_a_batch_size_that_does_not_fit_the_memory_leaves_the_others_measured(tmp_path):
-    full = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate ...")
+    full = RuntimeError(
+        "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate ..."
+    )
     run_sweep(failing_at(8, full), BATCHES, SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert recording.frame("steps").groupby("batch")["round"].nunique().to_dict() == {2: 4, 4: 4}
@@ -162,11 +184,15 @@ def test_a_sweep_of_which_nothing_fits_says_so(tmp_path):
         raise MemoryError
 
     workload.time_step = exhausted
-    with pytest.raises(CurvescopeError, match="No batch size could be measured; batch 2: out of memory"):
+    with pytest.raises(
+        CurvescopeError, match="No batch size could be measured; batch 2: out of memory"
+    ):
         run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
 
 
-def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_counted(tmp_path, monkeypatch):
+def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_counted(
+    tmp_path, monkeypatch
+):
     def refuse(workload, *arguments):
         if workload._batch[0] == 16:
             raise MemoryError
@@ -190,7 +216,11 @@ def test_an_error_of_the_model_is_passed_on(tmp_path):
 
 def test_the_recording_says_what_ran_and_where_but_not_who(recorded):
     meta = recorded.meta
-    assert (meta["network"], meta["batches"], meta["protocol"]["name"]) == ("planted", list(BATCHES), "short")
+    assert (meta["network"], meta["batches"], meta["protocol"]["name"]) == (
+        "planted",
+        list(BATCHES),
+        "short",
+    )
     assert meta["device"]["kind"] == "cpu"
     assert meta["device"]["threads"] >= 1
     text = json.dumps({key: value for key, value in meta.items() if key != "argv"})
@@ -213,7 +243,9 @@ def test_batch_sizes(text, expected):
     assert parse_batches(text) == expected
 
 
-@pytest.mark.parametrize("text", ["0", "0..8", "4,2", "2,2", "-1", "8..4", "a", "", "1..8:0", "1.5", "1,,2"])
+@pytest.mark.parametrize(
+    "text", ["0", "0..8", "4,2", "2,2", "-1", "8..4", "a", "", "1..8:0", "1.5", "1,,2"]
+)
 def test_bad_batch_sizes_are_refused(text):
     with pytest.raises(CurvescopeError, match="--batch"):
         parse_batches(text)
@@ -236,7 +268,9 @@ def test_bad_factories_are_refused(tmp_path, monkeypatch, source, spec, message)
         from_factory(spec, (5,)).build()
 
 
-@pytest.mark.parametrize(("mode", "phases"), [("forward", {"forward"}), ("forward+backward", {"forward", "backward"})])
+@pytest.mark.parametrize(
+    ("mode", "phases"), [("forward", {"forward"}), ("forward+backward", {"forward", "backward"})]
+)
 def test_a_step_has_the_phases_of_its_mode(tmp_path, mode, phases):
     recording = sweep(tmp_path / "r", planted.build_plain, batches=(1, 2), mode=mode)
     assert set(recording.frame("kernels")["phase"].dropna()) == phases
@@ -244,14 +278,22 @@ def test_a_step_has_the_phases_of_its_mode(tmp_path, mode, phases):
 
 
 def test_a_sweep_ends_when_it_is_precise_enough(tmp_path):
-    protocol = Protocol("until", (2, 50), 1, (1, 1), visit_s=0.0, profiled_steps=0, time_limit_s=None)
+    protocol = Protocol(
+        "until", (2, 50), 1, (1, 1), visit_s=0.0, profiled_steps=0, time_limit_s=None
+    )
     seen = []
 
     def after_four_rounds(steps):
         seen.append(len(steps))
         return len(steps) >= 8
 
-    run_sweep(workload_of(), (1, 2), protocol, tmp_path / "r", rule=Until(Complete.of(protocol), after_four_rounds))
+    run_sweep(
+        workload_of(),
+        (1, 2),
+        protocol,
+        tmp_path / "r",
+        rule=Until(Complete.of(protocol), after_four_rounds),
+    )
     assert seen == [4, 6, 8]
     assert open_recording(tmp_path / "r").meta["rounds"] == 4
 
@@ -268,7 +310,8 @@ def test_dell_counts_iterations_by_images():
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("8GB", 8 * 10**9), ("8 GiB", 8 << 30), ("500mb", 5 * 10**8), ("12e9", 12 * 10**9)]
+    ("text", "expected"),
+    [("8GB", 8 * 10**9), ("8 GiB", 8 << 30), ("500mb", 5 * 10**8), ("12e9", 12 * 10**9)],
 )
 def test_sizes_of_memory(text, expected):
     assert parse_bytes(text, "--memory-limit") == expected
@@ -281,7 +324,8 @@ def test_bad_sizes_are_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("precision", "product", "scales"), [("fp32", "float", 0), ("bf16", "c10::BFloat16", 0), ("fp16", "c10::Half", 1)]
+    ("precision", "product", "scales"),
+    [("fp32", "float", 0), ("bf16", "c10::BFloat16", 0), ("fp16", "c10::Half", 1)],
 )
 def test_products_run_in_the_precision_and_weights_stay_in_fp32(precision, product, scales):
     workload = workload_of(precision=precision)

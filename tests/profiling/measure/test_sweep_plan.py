@@ -22,7 +22,13 @@ from curvescope.profiling.measure.processes import PRELOADED
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.scaling_plan import PLAN_FILE as SCALE_FILE
 from curvescope.profiling.measure.scaling_plan import ScalingPlan
-from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, find_largest, run_plan, sweep_recordings
+from curvescope.profiling.measure.sweep_plan import (
+    PLAN_FILE,
+    SweepPlan,
+    find_largest,
+    run_plan,
+    sweep_recordings,
+)
 from curvescope.profiling.measure.visit_processes import LocalMeasurer
 from curvescope.profiling.recording.store import Status, open_recording
 
@@ -79,7 +85,9 @@ def visited_steps(recordings):
     return {
         (recording.path.name, *step)
         for recording in recordings
-        for step in recording.frame("steps")[["batch", "round", "index", "profiled"]].itertuples(index=False)
+        for step in recording.frame("steps")[["batch", "round", "index", "profiled"]].itertuples(
+            index=False
+        )
     }
 
 
@@ -119,7 +127,9 @@ def test_a_killed_sweep_resumes_and_ends_with_the_steps_of_an_undisturbed_one(wo
     undisturbed = visited_steps(sweep(workplace / "whole", UNDISTURBED, (1, 2), TWO_ROUNDS)[0])
     (workplace / "run.py").write_text(RUN)
     PLAN_FILE.write(workplace / "cut", PLAN_FILE.read(workplace / "whole"))
-    killed = subprocess.run([sys.executable, "run.py", "cut", "steps", "4"], stdout=subprocess.PIPE, text=True)
+    killed = subprocess.run(
+        [sys.executable, "run.py", "cut", "steps", "4"], stdout=subprocess.PIPE, text=True
+    )
     assert killed.returncode == -signal.SIGKILL
     kept = visited_steps(open_recording(path) for path in sweep_recordings(workplace / "cut"))
     assert len(killed.stdout.splitlines()) == len({step[:3] for step in kept}) == 3
@@ -137,7 +147,9 @@ def test_a_killed_sweep_resumes_and_ends_with_the_steps_of_an_undisturbed_one(wo
     # What was whole before the kill is the same file still: nothing that is done is run again.
     written = {path: path.stat().st_mtime_ns for path in (workplace / "cut").rglob("*.parquet")}
     assert run_plan(workplace / "cut", PLAN_FILE.read(workplace / "cut")) == []
-    assert {path: path.stat().st_mtime_ns for path in (workplace / "cut").rglob("*.parquet")} == written
+    assert {
+        path: path.stat().st_mtime_ns for path in (workplace / "cut").rglob("*.parquet")
+    } == written
 
 
 @pytest.mark.slow
@@ -198,7 +210,9 @@ def test_the_largest_batch_that_fits_is_found_and_measured(workplace):
     # 8 MiB a sample: 25 fill the limit, and what the process had and no longer uses holds a few more
     assert 12 <= largest < too_large <= 30
     assert too_large - largest == 1
-    assert recording.meta["batches"] == sorted({4, 8, 16, largest} - ({16} if largest < 16 else set()))
+    assert recording.meta["batches"] == sorted(
+        {4, 8, 16, largest} - ({16} if largest < 16 else set())
+    )
     # A visit records more than the trial of two steps: if 1 MiB is missing for it, the recording says so.
     unmeasured = {(one["batch"], one["why"]) for one in recording.meta.get("unmeasured", [])}
     assert unmeasured <= {(largest, "out of memory")}
@@ -219,9 +233,14 @@ def test_the_search_is_right_to_a_32nd(limit, first):
 
 
 def test_every_configuration_has_a_recording_that_says_what_it_is(workplace):
-    configurations = [configuration("linear", "forward", precision=precision) for precision in ("fp32", "bf16")]
+    configurations = [
+        configuration("linear", "forward", precision=precision) for precision in ("fp32", "bf16")
+    ]
     recordings, _ = sweep(workplace / "r", configurations, (1,))
-    assert [r.path.name for r in recordings] == ["sweep_models-linear_forward_fp32", "sweep_models-linear_forward_bf16"]
+    assert [r.path.name for r in recordings] == [
+        "sweep_models-linear_forward_fp32",
+        "sweep_models-linear_forward_bf16",
+    ]
     assert [r.meta["precision"] for r in recordings] == ["fp32", "bf16"]
     assert all(r.meta["device"]["kind"] == "cpu" for r in recordings)
     assert all(len(r.frame("clocks")) >= 2 for r in recordings)
@@ -230,7 +249,9 @@ def test_every_configuration_has_a_recording_that_says_what_it_is(workplace):
 @pytest.mark.slow
 def test_a_compiled_step_has_phases_and_layers(workplace):
     profiled = replace(ONE_ROUND, profiled_steps=1)
-    (recording,), failed = sweep(workplace / "r", [configuration("deep", compiled=True)], (2,), profiled)
+    (recording,), failed = sweep(
+        workplace / "r", [configuration("deep", compiled=True)], (2,), profiled
+    )
     assert failed == []
     assert recording.meta["compiled"] is True
     assert recording.path.name.endswith("_compiled")
@@ -244,8 +265,14 @@ def test_a_compiled_step_has_phases_and_layers(workplace):
 @pytest.mark.parametrize(
     ("file", "plan"),
     [
-        (PLAN_FILE, SweepPlan((configuration("linear", fixed=(("n", 8),)),), (1, 2), True, TWO_ROUNDS)),
-        (SCALE_FILE, ScalingPlan(configuration("deep"), (1, 2, 4), 4, 16, TWO_ROUNDS, 1, "resident", 60.0)),
+        (
+            PLAN_FILE,
+            SweepPlan((configuration("linear", fixed=(("n", 8),)),), (1, 2), True, TWO_ROUNDS),
+        ),
+        (
+            SCALE_FILE,
+            ScalingPlan(configuration("deep"), (1, 2, 4), 4, 16, TWO_ROUNDS, 1, "resident", 60.0),
+        ),
     ],
     ids=["sweep", "scale"],
 )
@@ -292,7 +319,9 @@ def test_an_interrupt_ends_the_visit_and_keeps_what_is_whole(workplace):
     PLAN_FILE.write(workplace / "r", LONG)
     (workplace / "run.py").write_text(RUN)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "run.py", "r"], **pipes, start_new_session=True, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "run.py", "r"], **pipes, start_new_session=True, text=True
+    ) as process:
         for _ in range(3):
             process.stdout.readline()
         os.killpg(process.pid, signal.SIGINT)

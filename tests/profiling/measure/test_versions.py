@@ -13,7 +13,13 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Empty, Visit
 from curvescope.profiling.measure.processes import InterpreterOfVersion
-from curvescope.profiling.measure.versions import PROGRAMS, PROTOCOL, Version, checked_out, measure_versions
+from curvescope.profiling.measure.versions import (
+    PROGRAMS,
+    PROTOCOL,
+    Version,
+    checked_out,
+    measure_versions,
+)
 from curvescope.profiling.recording.store import TOGETHER, open_recording
 
 from .fake_measurers import machine
@@ -28,7 +34,10 @@ STEP = Configuration.of_step("step.py:make_step", "cpu")
         ("base=main", Version("base", "main")),
         ("base=HEAD@{1}", Version("base", "HEAD@{1}")),
         (f"new=.@{sys.executable}", Version("new", ".", sys.executable)),
-        ("one=.,OMP_NUM_THREADS=1,A=", Version("one", ".", variables=(("OMP_NUM_THREADS", "1"), ("A", "")))),
+        (
+            "one=.,OMP_NUM_THREADS=1,A=",
+            Version("one", ".", variables=(("OMP_NUM_THREADS", "1"), ("A", ""))),
+        ),
     ],
 )
 def test_a_version_is_a_folder_or_revision_with_its_interpreter_and_variables(text, version):
@@ -56,11 +65,19 @@ def test_a_revision_is_checked_out_beside_the_working_tree_and_removed(tmp_path,
     Path("step.py").write_text("second")
     with checked_out([Version("base", "HEAD"), Version("head", ".")]) as versions:
         base, head = (version.folder for version in versions)
-        assert ((base / "step.py").read_text(), (head / "step.py").read_text()) == ("first", "second")
+        assert ((base / "step.py").read_text(), (head / "step.py").read_text()) == (
+            "first",
+            "second",
+        )
     assert not base.exists()
-    listed = subprocess.run(["git", "worktree", "list"], check=True, capture_output=True, text=True).stdout
+    listed = subprocess.run(
+        ["git", "worktree", "list"], check=True, capture_output=True, text=True
+    ).stdout
     assert len(listed.splitlines()) == 1
-    with pytest.raises(CurvescopeError, match="no such folder, and no such revision"), checked_out([Version("a", "b")]):
+    with (
+        pytest.raises(CurvescopeError, match="no such folder, and no such revision"),
+        checked_out([Version("a", "b")]),
+    ):
         pass
 
 
@@ -120,14 +137,21 @@ def test_each_version_is_visited_in_every_round_and_gets_fresh_processes_after_f
 
 def test_the_run_ends_between_processes_once_the_answer_is_known(tmp_path):
     start = Started()
-    measured(tmp_path, start, (1, 40), decided=lambda rows: {row["factor"] for row in rows} == {"base", "slow"})
+    measured(
+        tmp_path,
+        start,
+        (1, 40),
+        decided=lambda rows: {row["factor"] for row in rows} == {"base", "slow"},
+    )
     assert [call for call in start.calls if call[1] == "start"] == [(0, "start"), (1, "start")]
     assert sum(call[1] in ("timed", "profiled") for call in start.calls) == 8
 
 
 def test_a_step_that_fails_ends_the_run_and_its_processes(tmp_path):
     start = Started(fails=Empty("failed", "make_step raised KeyError"))
-    with pytest.raises(CurvescopeError, match=r"--measure base at batch 1: failed \(make_step raised KeyError\)"):
+    with pytest.raises(
+        CurvescopeError, match=r"--measure base at batch 1: failed \(make_step raised KeyError\)"
+    ):
         measured(tmp_path, start)
     assert sorted(start.calls[-2:]) == [(0, "end"), (1, "end")]
 
@@ -139,7 +163,9 @@ def test_a_version_that_imports_code_of_another_is_refused(tmp_path):
 
 
 def test_an_interpreter_runs_in_its_folder_with_its_variables_and_ends(tmp_path):
-    text = InterpreterOfVersion(sys.executable, tmp_path, {"OF_A_VERSION": "value"}, os.getenv, "OF_A_VERSION")
+    text = InterpreterOfVersion(
+        sys.executable, tmp_path, {"OF_A_VERSION": "value"}, os.getenv, "OF_A_VERSION"
+    )
     folder = InterpreterOfVersion(sys.executable, tmp_path, {}, Path, ".")
     assert text.call("upper") == "VALUE"
     assert folder.call("resolve") == tmp_path.resolve()
@@ -149,7 +175,9 @@ def test_an_interpreter_runs_in_its_folder_with_its_variables_and_ends(tmp_path)
 
 
 def test_an_interpreter_that_cannot_start_is_an_empty_result(tmp_path):
-    (tmp_path / "msgspec.py").write_text("raise SystemExit(3)")  # of the folder, which is searched first
+    (tmp_path / "msgspec.py").write_text(
+        "raise SystemExit(3)"
+    )  # of the folder, which is searched first
     (tmp_path / "numpy.py").write_text("raise SystemExit(3)")
     process = InterpreterOfVersion(sys.executable, tmp_path, {}, Path, ".")
     assert process.call("resolve") == Empty("killed", "its process ended with exit code 3")
@@ -167,13 +195,21 @@ for n in range(100_000):
 def test_programs_are_compared_as_they_are_each_run_a_process(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(PRINTING)
-    commands = {name: f"{sys.executable} {script} {ms} {{batch}}" for name, ms in (("base", 2), ("head", 3))}
-    found = [replace(Version.parse(f"{name}={text}"), step_line="step {n}: {ms} ms") for name, text in commands.items()]
+    commands = {
+        name: f"{sys.executable} {script} {ms} {{batch}}" for name, ms in (("base", 2), ("head", 3))
+    }
+    found = [
+        replace(Version.parse(f"{name}={text}"), step_line="step {n}: {ms} ms")
+        for name, text in commands.items()
+    ]
     assert [version.program[0] for version in found] == [sys.executable] * 2
     protocol = replace(PROGRAMS, rounds=(2, 2), profiled_steps=0)
     paths = measure_versions(found, None, (4,), protocol, tmp_path / "r")
     recordings = [open_recording(path) for path in paths]
-    assert [set(one.frame("steps")["duration_ns"]) for one in recordings] == [{8_000_000}, {12_000_000}]
+    assert [set(one.frame("steps")["duration_ns"]) for one in recordings] == [
+        {8_000_000},
+        {12_000_000},
+    ]
     assert {one.meta[TOGETHER]["rounds_of_process"] for one in recordings} == {1}
     assert all("lines of its output" in one.meta["steps_by"] for one in recordings)
 

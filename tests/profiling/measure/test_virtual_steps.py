@@ -37,7 +37,11 @@ class Steps(AnyWorkload):
 
     def step_ns(self):
         """What it takes: the host is ahead of long kernels, and short ones wait for their calls."""
-        return CALL_NS + self.kernels * self.kernel_ns + (self.kernels - 1) * max(CALL_NS - self.kernel_ns, 0)
+        return (
+            CALL_NS
+            + self.kernels * self.kernel_ns
+            + (self.kernels - 1) * max(CALL_NS - self.kernel_ns, 0)
+        )
 
 
 class Clock:
@@ -78,7 +82,9 @@ STEPS = [(1, 5), (10, 20), (300, 3), (300, 50), (3_000, 10)]  # kernels, µs of 
 def test_a_visit_reports_the_step_and_nothing_that_is_read_around_it(stream, kernels, kernel_us):
     steps = Steps(stream, kernels, 1000 * kernel_us)
     warm_up = visit.discard_steps(steps, 8, 1)
-    assert warm_up.steps * steps.step_ns() == pytest.approx(max(100_000_000, steps.step_ns()), abs=steps.step_ns())
+    assert warm_up.steps * steps.step_ns() == pytest.approx(
+        max(100_000_000, steps.step_ns()), abs=steps.step_ns()
+    )
 
     def sample_nvml():
         stream.work_on_host(500_000)

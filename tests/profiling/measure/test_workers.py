@@ -82,7 +82,10 @@ def test_gpus_of_different_kinds_are_refused(monkeypatch, start):
         return machine(torch=self.variables["CUDA_VISIBLE_DEVICES"])
 
     monkeypatch.setattr(start, "call", call)
-    with LocalWorkers(None, ["0", "1"], start=start) as workers, pytest.raises(CurvescopeError, match="different"):
+    with (
+        LocalWorkers(None, ["0", "1"], start=start) as workers,
+        pytest.raises(CurvescopeError, match="different"),
+    ):
         workers.measurers("cuda:0", 2)
 
 
@@ -90,5 +93,8 @@ def test_gpus_of_different_kinds_are_refused(monkeypatch, start):
 def test_a_worker_killed_in_a_visit_costs_no_visit_and_doubles_none(spread_models):
     with LocalWorkers(2, threads=1) as workers:
         check_killed_worker(
-            spread_models, workers, lambda: [worker.server.process.pid for worker in workers.workers], moves=0
+            spread_models,
+            workers,
+            lambda: [worker.server.process.pid for worker in workers.workers],
+            moves=0,
         )

@@ -42,11 +42,57 @@ from .test_rocprof import VERSIONS, trace
 from .test_tensorflow_json import JAX, TF1, TF2
 
 SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None  # in memory
-JUNK_TEXT = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\n", b"\x00", b"\xff\xfe", b"NaN", b"-", b"1e999"]
-JUNK_TEXT += [b"99999999999999999999", b"-1", b"null", b"[[[[", b"==1== ", b"x" * 70_000, b"\xf0\x9f\x98\x80", b"0.0.0"]
-JUNK_VALUES = [None, -1, 0, 1, 2**31, 2**63 - 1, -(2**63), 1.5, float("inf"), "", "x", "x" * 70_000, b"\x00\xff", b""]
+JUNK_TEXT = [
+    b'"',
+    b"\\",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b"\n",
+    b"\x00",
+    b"\xff\xfe",
+    b"NaN",
+    b"-",
+    b"1e999",
+]
+JUNK_TEXT += [
+    b"99999999999999999999",
+    b"-1",
+    b"null",
+    b"[[[[",
+    b"==1== ",
+    b"x" * 70_000,
+    b"\xf0\x9f\x98\x80",
+    b"0.0.0",
+]
+JUNK_VALUES = [
+    None,
+    -1,
+    0,
+    1,
+    2**31,
+    2**63 - 1,
+    -(2**63),
+    1.5,
+    float("inf"),
+    "",
+    "x",
+    "x" * 70_000,
+    b"\x00\xff",
+    b"",
+]
 JUNK_VALUES += ["step 1", "{'op': [}", "a, seq = 99999999999999999999", 2**62, "/home/x/y"]
-JUNK_JSON = [*(value for value in JUNK_VALUES if not isinstance(value, bytes)), [], [[1]], {}, {"a": 1}, True]
+JUNK_JSON = [
+    *(value for value in JUNK_VALUES if not isinstance(value, bytes)),
+    [],
+    [[1]],
+    {},
+    {"a": 1},
+    True,
+]
 JUNK_JSON += [1e300, 2**70, float("nan")]
 
 
@@ -75,28 +121,39 @@ def first_rows(name, keep):
         file.write(unpacked(name))
         file.flush()
         database = sqlite3.connect(file.name)
-        tables = [t for (t,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        tables = [
+            t for (t,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
         for table in tables:
             if table.startswith("ENUM"):
                 database.execute(f"DROP TABLE {table}")
             elif table not in ("StringIds", "StringTable", "sqlite_sequence"):
-                database.execute(f"DELETE FROM {table} WHERE rowid NOT IN (SELECT rowid FROM {table} LIMIT {keep})")
+                database.execute(
+                    f"DELETE FROM {table} WHERE rowid NOT IN (SELECT rowid FROM {table} LIMIT {keep})"
+                )
         strings = next(t for t in ("StringIds", "StringTable") if t in tables)
         others = [t for t in tables if t != strings and not t.startswith("ENUM")]
         rows = [row for table in others for row in database.execute(f"SELECT * FROM {table}")]
         database.execute("CREATE TEMP TABLE named (id INTEGER PRIMARY KEY)")
         numbers = {(value,) for row in rows for value in row if isinstance(value, int)}
         database.executemany("INSERT INTO named VALUES (?)", numbers)
-        database.execute(f"DELETE FROM {strings} WHERE rowid > {keep} AND rowid NOT IN (SELECT id FROM named)")
+        database.execute(
+            f"DELETE FROM {strings} WHERE rowid > {keep} AND rowid NOT IN (SELECT id FROM named)"
+        )
         database.commit()
-        database.execute("PRAGMA page_size = 1024")  # a hundred tables take a page each: what is damaged should matter
+        database.execute(
+            "PRAGMA page_size = 1024"
+        )  # a hundred tables take a page each: what is damaged should matter
         database.execute("VACUUM")
         database.close()
         return Path(file.name).read_bytes()
 
 
 SEEDS = {
-    "nsys_sqlite": lambda: [first_rows("pipit_cloverleaf.sqlite.gz", 12), _written(_export_with_ranges)],
+    "nsys_sqlite": lambda: [
+        first_rows("pipit_cloverleaf.sqlite.gz", 12),
+        _written(_export_with_ranges),
+    ],
     "nvprof_sqlite": lambda: [
         first_rows("josiahdavis_lm_net_17ed.sql.gz", 24),
         first_rows("syed-ahmed_tf_out.nvvp.gz", 8),
@@ -112,10 +169,14 @@ SEEDS = {
         sglang_log([9, 9, 9], lambda _: 9, 32, prompts=[(1, 400)]).encode(),
     ],
     "llama_bench": lambda: [BATCHED.read_bytes(), EXPERTS.encode()],
-    "rocprof_csv": lambda: [trace(v, [(4, "gemm", 10, 20), (8, "relu<float>", 30, 40)] * 3).encode() for v in VERSIONS],
+    "rocprof_csv": lambda: [
+        trace(v, [(4, "gemm", 10, 20), (8, "relu<float>", 30, 40)] * 3).encode() for v in VERSIONS
+    ],
     "nsys_csv": lambda: [text.encode() for text in TRACES.values()],
     "autograd_json": lambda: [json.dumps(events).encode() for events in (ON_HOST, ON_DEVICE)],
-    "proton_json": lambda: [(PROFILES / f"proton_{kind}.json").read_bytes() for kind in ("triton", "hip")],
+    "proton_json": lambda: [
+        (PROFILES / f"proton_{kind}.json").read_bytes() for kind in ("triton", "hip")
+    ],
     "rocprof_json": lambda: [_written(write_json)],
     "rocpd_sqlite": lambda: [_written(write_database, version=version) for version in (3, 4)],
     "tensorflow_json": lambda: [
@@ -137,7 +198,10 @@ def _written(write, **options):
 
 def _export_with_ranges(path):
     """Has what the shared one lacks: NVTX, named by text and by id, in two threads and with its domain."""
-    ranges = [*TWO_STEPS["ranges"], push_pop(None, 1100, 1500, AUTOGRAD, textId=4, domainId=5, color=0xFF00FF00)]
+    ranges = [
+        *TWO_STEPS["ranges"],
+        push_pop(None, 1100, 1500, AUTOGRAD, textId=4, domainId=5, color=0xFF00FF00),
+    ]
     return write_export(path, **{**TWO_STEPS, "ranges": ranges}, waits=[wait(2, 3, 7), wait(4, 1)])
 
 
@@ -176,7 +240,9 @@ class Sink:
     def write(self, table, data, part=None):
         import pyarrow as pa
 
-        checked = conform(TABLES[table], data if isinstance(data, pa.Table) else pa.table(dict(data)))
+        checked = conform(
+            TABLES[table], data if isinstance(data, pa.Table) else pa.table(dict(data))
+        )
         self.rows += checked.num_rows
         if table == "kernels":
             durations = [d for d in checked["duration_ns"].to_pylist() if d is not None]
@@ -221,7 +287,11 @@ def damage(reader, number):
         elif kind < 0.8:
             data = data[:at] + data[max(0, at - length) :]
         else:
-            data = data[:at] + bytes(random.randrange(256) for _ in range(length)) + data[at + length :]
+            data = (
+                data[:at]
+                + bytes(random.randrange(256) for _ in range(length))
+                + data[at + length :]
+            )
     return gzip.compress(data, 1)[: random.choice((None, -9))] if random.random() < 0.03 else data
 
 
@@ -232,16 +302,22 @@ def _damage_rows(data, random):
         database = sqlite3.connect(file.name)
         database.execute("PRAGMA synchronous = OFF")
         database.execute("PRAGMA journal_mode = MEMORY")
-        tables = [t for (t,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        tables = [
+            t for (t,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
         for _ in range(random.choice((1, 2, 6))):
             table = random.choice([t for t in tables if t != "sqlite_sequence"])
             columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
             rows = [r for (r,) in database.execute(f"SELECT rowid FROM {table} LIMIT 50")]
             what = f'"{random.choice(columns)}"'
-            where = f" WHERE rowid = {random.choice(rows)}" if rows and random.random() < 0.8 else ""
+            where = (
+                f" WHERE rowid = {random.choice(rows)}" if rows and random.random() < 0.8 else ""
+            )
             try:
                 if random.random() < 0.85:
-                    database.execute(f"UPDATE {table} SET {what} = ?{where}", (random.choice(JUNK_VALUES),))
+                    database.execute(
+                        f"UPDATE {table} SET {what} = ?{where}", (random.choice(JUNK_VALUES),)
+                    )
                 elif random.random() < 0.5:
                     database.execute(f"ALTER TABLE {table} DROP COLUMN {what}")
                 else:
@@ -281,7 +357,9 @@ def _damage_messages(data, random):
         message = space
         while True:
             inner = [value for field, value in message.ListFields() if field.message_type]
-            inner = [one for value in inner for one in (value if hasattr(value, "add") else [value])]
+            inner = [
+                one for value in inner for one in (value if hasattr(value, "add") else [value])
+            ]
             if not inner or (message is not space and random.random() < 0.3):
                 break
             message = random.choice(inner)
@@ -290,7 +368,10 @@ def _damage_messages(data, random):
             message.Clear()
             continue
         field = random.choice(fields)
-        junk = {"string": "x" * random.choice((0, 1, 5000)), "bytes": random.choice((b"", b"\xff\x00", b"Stream #9"))}
+        junk = {
+            "string": "x" * random.choice((0, 1, 5000)),
+            "bytes": random.choice((b"", b"\xff\x00", b"Stream #9")),
+        }
         number = random.choice((0, 1, 7, 2**31, 2**63 - 1))
         signed = number * random.choice((1, -1))
         kinds = {1: float(number), 3: signed, 4: number, 9: junk["string"], 12: junk["bytes"]}
@@ -302,7 +383,10 @@ def feed(reader, number, path):
     """Import one damaged input; returns whether it was read. Anything but a refusal escapes."""
     path.write_bytes(damage(reader, number))
     try:
-        with patch.object(readers, "RecordingWriter", Sink), patch.object(readers, "describe_import", lambda _: None):
+        with (
+            patch.object(readers, "RecordingWriter", Sink),
+            patch.object(readers, "describe_import", lambda _: None),
+        ):
             readers.import_profile(path, path.with_name("target"))
     except CurvescopeError as error:
         refusal = str(error)

@@ -16,7 +16,11 @@ KERNELS = {GEMM: "gemm(float*, int)", RELU: "relu<float>"}
 COPY, LAUNCH = "hipMemcpyAsync", "hipLaunchKernel"
 HOST_TO_DEVICE = "MEMORY_COPY_HOST_TO_DEVICE"
 # Name, begin and end of the call after the step's start, correlation id within the step, begin and end of its work.
-CALLS = [(COPY, 100, 200, 1, 250, 300), (LAUNCH, 300, 400, 2, 500, 900), (LAUNCH, 500, 600, 3, 900, 1000)]
+CALLS = [
+    (COPY, 100, 200, 1, 250, 300),
+    (LAUNCH, 300, 400, 2, 500, 900),
+    (LAUNCH, 500, 600, 3, 900, 1000),
+]
 STEP_NS = 2000
 
 
@@ -38,40 +42,82 @@ def document():
         {"kind": "HIP_RUNTIME_API", "operations": ["hipFree", COPY, LAUNCH]},
         {"kind": "MEMORY_COPY", "operations": ["MEMORY_COPY_NONE", HOST_TO_DEVICE]},
         {"kind": "MARKER_CORE_RANGE_API", "operations": ["roctxThreadRangeA"]},
-        {"kind": "KERNEL_DISPATCH", "operations": ["KERNEL_DISPATCH_NONE", "KERNEL_DISPATCH_COMPLETE"]},
+        {
+            "kind": "KERNEL_DISPATCH",
+            "operations": ["KERNEL_DISPATCH_NONE", "KERNEL_DISPATCH_COMPLETE"],
+        },
     ]
-    buffers = {"kernel_dispatch": [], "memory_copy": [], "hip_api": [], "hsa_api": [], "marker_api": []}
+    buffers = {
+        "kernel_dispatch": [],
+        "memory_copy": [],
+        "hip_api": [],
+        "hsa_api": [],
+        "marker_api": [],
+    }
     messages = []
     for step, begin, calls in steps():
         mark = 1000 + step
         messages.append({"key": mark, "value": f"step {step}"})
         buffers["marker_api"].append(record(3, 0, begin, begin + STEP_NS - 100, mark))
-        buffers["marker_api"].append(record(3, 0, begin + 50, begin + 50, mark + 500))  # a mark without a message
+        buffers["marker_api"].append(
+            record(3, 0, begin + 50, begin + 50, mark + 500)
+        )  # a mark without a message
         for index, (name, start, end, number, work, done) in enumerate(calls):
             operation = names[1]["operations"].index(name)
             buffers["hip_api"].append(record(1, operation, start, end, number))
             if name == COPY:
-                moved = {"dst_agent_id": {"handle": 77}, "src_agent_id": {"handle": 70}, "bytes": 4096}
+                moved = {
+                    "dst_agent_id": {"handle": 77},
+                    "src_agent_id": {"handle": 70},
+                    "bytes": 4096,
+                }
                 buffers["memory_copy"].append({**record(2, 1, work, done, number), **moved})
             else:
-                buffers["kernel_dispatch"].append(dispatch(work, done, number, GEMM if index == 1 else RELU))
+                buffers["kernel_dispatch"].append(
+                    dispatch(work, done, number, GEMM if index == 1 else RELU)
+                )
     agents = [
-        {"id": {"handle": 70}, "type": 1, "name": "AMD EPYC", "product_name": "AMD EPYC", "cu_count": 0},
-        {"id": {"handle": 77}, "type": 2, "name": "gfx942", "product_name": "AMD Instinct MI300X OAM", "cu_count": 304},
+        {
+            "id": {"handle": 70},
+            "type": 1,
+            "name": "AMD EPYC",
+            "product_name": "AMD EPYC",
+            "cu_count": 0,
+        },
+        {
+            "id": {"handle": 77},
+            "type": 2,
+            "name": "gfx942",
+            "product_name": "AMD Instinct MI300X OAM",
+            "cu_count": 304,
+        },
     ]
     symbols = [
-        {"kernel_id": number, "kernel_name": "_Z4gemm.kd", "formatted_kernel_name": name, "arch_vgpr_count": 12}
+        {
+            "kernel_id": number,
+            "kernel_name": "_Z4gemm.kd",
+            "formatted_kernel_name": name,
+            "arch_vgpr_count": 12,
+        }
         for number, name in KERNELS.items()
     ]
     metadata = {"pid": PID, "node": {"hostname": "secret-host"}, "command": ["secret-command"]}
     strings = {"buffer_records": names, "marker_api": messages}
-    process = {"metadata": metadata, "agents": agents, "strings": strings, "kernel_symbols": symbols}
+    process = {
+        "metadata": metadata,
+        "agents": agents,
+        "strings": strings,
+        "kernel_symbols": symbols,
+    }
     return {"rocprofiler-sdk-tool": [{**process, "buffer_records": buffers}]}
 
 
 def record(kind, operation, start, end, correlation):
     times = {"start_timestamp": start, "end_timestamp": end}
-    ids = {"thread_id": TID, "correlation_id": {"internal": correlation, "external": 0, "ancestor": 0}}
+    ids = {
+        "thread_id": TID,
+        "correlation_id": {"internal": correlation, "external": 0, "ancestor": 0},
+    }
     return {"size": 64, "kind": kind, "operation": operation, **times, **ids}
 
 
@@ -79,7 +125,11 @@ def dispatch(start, end, correlation, kernel):
     place = {"agent_id": {"handle": 77}, "queue_id": {"handle": 2}}
     sizes = {"workgroup_size": {"x": 256, "y": 1, "z": 1}, "grid_size": {"x": 1000, "y": 2, "z": 1}}
     info = {"kernel_id": kernel, "group_segment_size": 1024, **place, **sizes}
-    return {**record(4, 1, start, end, correlation), "dispatch_info": info, "stream_id": {"handle": 3}}
+    return {
+        **record(4, 1, start, end, correlation),
+        "dispatch_info": info,
+        "stream_id": {"handle": 3},
+    }
 
 
 def write_json(path):
@@ -100,8 +150,20 @@ def write_database(path, version=3, suffix=SUFFIX):
         "info_thread": [{"id": TID, "pid": PID, "tid": TID}],
         "info_node": [{"id": 1, "hostname": "secret-host"}],
         "info_agent": [
-            {"id": 0, "type": "CPU", "type_index": 0, "name": "AMD EPYC", "product_name": "AMD EPYC"},
-            {"id": GPU, "type": "GPU", "type_index": 0, "name": "gfx942", "product_name": "AMD Instinct MI300X OAM"},
+            {
+                "id": 0,
+                "type": "CPU",
+                "type_index": 0,
+                "name": "AMD EPYC",
+                "product_name": "AMD EPYC",
+            },
+            {
+                "id": GPU,
+                "type": "GPU",
+                "type_index": 0,
+                "name": "gfx942",
+                "product_name": "AMD Instinct MI300X OAM",
+            },
         ],
         "info_kernel_symbol": [
             {"id": kernel, "kernel_name": "_Z4gemm.kd", "display_name": name, "arch_vgpr_count": 12}
@@ -113,7 +175,12 @@ def write_database(path, version=3, suffix=SUFFIX):
         tables["info_category"] = [{"id": kinds[kind], "name": kind} for kind in strings]
 
     def event(kind, correlation, extdata="{}"):
-        row = {"id": len(tables["event"]) + 1, "category_id": kinds[kind], "stack_id": correlation, "extdata": extdata}
+        row = {
+            "id": len(tables["event"]) + 1,
+            "category_id": kinds[kind],
+            "stack_id": correlation,
+            "extdata": extdata,
+        }
         tables["event"].append(row)
         return row["id"]
 
@@ -125,20 +192,38 @@ def write_database(path, version=3, suffix=SUFFIX):
         return {"track_id": len(tables["track"])}
 
     for step, begin, calls in steps():
-        marked = event("MARKER_CORE_RANGE_API", 1000 + step, json.dumps({"message": f"step {step}"}))
+        marked = event(
+            "MARKER_CORE_RANGE_API", 1000 + step, json.dumps({"message": f"step {step}"})
+        )
         times = {"start": begin, "end": begin + STEP_NS - 100}
-        tables["region"].append({**place(), **times, "name_id": number["roctxThreadRangeA"], "event_id": marked})
+        tables["region"].append(
+            {**place(), **times, "name_id": number["roctxThreadRangeA"], "event_id": marked}
+        )
         for index, (name, start, end, correlation, work, done) in enumerate(calls):
             called = event("HIP_RUNTIME_API", correlation)
             times = {"start": start, "end": end}
-            tables["region"].append({**place(), **times, "name_id": number[name], "event_id": called})
+            tables["region"].append(
+                {**place(), **times, "name_id": number[name], "event_id": called}
+            )
             times = {"start": work, "end": done}
             if name == COPY:
-                moved = {"dst_agent_id": GPU, "src_agent_id": 0, "size": 4096, "name_id": number[HOST_TO_DEVICE]}
-                row = {**place(stream_id=3), **times, **moved, "event_id": event("MEMORY_COPY", correlation)}
+                moved = {
+                    "dst_agent_id": GPU,
+                    "src_agent_id": 0,
+                    "size": 4096,
+                    "name_id": number[HOST_TO_DEVICE],
+                }
+                row = {
+                    **place(stream_id=3),
+                    **times,
+                    **moved,
+                    "event_id": event("MEMORY_COPY", correlation),
+                }
                 tables["memory_copy"].append(row)
                 continue
-            sizes = dict(zip((f"workgroup_size_{axis}" for axis in "xyz"), (256, 1, 1), strict=True))
+            sizes = dict(
+                zip((f"workgroup_size_{axis}" for axis in "xyz"), (256, 1, 1), strict=True)
+            )
             sizes |= dict(zip((f"grid_size_{axis}" for axis in "xyz"), (1000, 2, 1), strict=True))
             ran = {"kernel_id": GEMM if index == 1 else RELU, "group_segment_size": 1024, **sizes}
             on = place(agent_id=GPU, stream_id=3)
@@ -147,9 +232,14 @@ def write_database(path, version=3, suffix=SUFFIX):
     for table, rows in tables.items():
         if rows:
             write_table(
-                database, f"rocpd_{table}{suffix}", dict.fromkeys(column for row in rows for column in row), rows
+                database,
+                f"rocpd_{table}{suffix}",
+                dict.fromkeys(column for row in rows for column in row),
+                rows,
             )
-            database.execute(f'CREATE VIEW "rocpd_{table}" AS SELECT * FROM "rocpd_{table}{suffix}"')
+            database.execute(
+                f'CREATE VIEW "rocpd_{table}" AS SELECT * FROM "rocpd_{table}{suffix}"'
+            )
     database.commit()
     database.close()
     return path

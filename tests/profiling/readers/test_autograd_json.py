@@ -10,17 +10,43 @@ from .made_profiles import lost, of_text
 
 
 def event(name, start_us, end_us, lane=1, pid="CPU functions"):
-    return {"name": name, "ph": "X", "ts": start_us, "dur": end_us - start_us, "tid": lane, "pid": pid, "args": {}}
+    return {
+        "name": name,
+        "ph": "X",
+        "ts": start_us,
+        "dur": end_us - start_us,
+        "tid": lane,
+        "pid": pid,
+        "args": {},
+    }
 
 
 def arrow(name, number, call_us, work_us, thread=1, device=0):
     """The two ends of an arrow from an operator to its work."""
-    begin = {"name": name, "ph": "s", "ts": call_us, "tid": thread, "pid": "CPU functions", "id": number}
-    end = {"name": name, "ph": "f", "ts": work_us, "tid": device, "pid": "CUDA functions", "id": number}
+    begin = {
+        "name": name,
+        "ph": "s",
+        "ts": call_us,
+        "tid": thread,
+        "pid": "CPU functions",
+        "id": number,
+    }
+    end = {
+        "name": name,
+        "ph": "f",
+        "ts": work_us,
+        "tid": device,
+        "pid": "CUDA functions",
+        "id": number,
+    }
     return [{**one, "cat": "cpu_to_cuda", "args": {}} for one in (begin, end)]
 
 
-ON_HOST = [event("aten::linear", 10, 50.5), event("aten::addmm", 20, 40.25), event("aten::relu", 60, 70)]
+ON_HOST = [
+    event("aten::linear", 10, 50.5),
+    event("aten::addmm", 20, 40.25),
+    event("aten::relu", 60, 70),
+]
 # Every operator has work on the device, within that of the operator which calls it.
 ON_DEVICE = [
     *ON_HOST,

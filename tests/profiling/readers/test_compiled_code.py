@@ -39,21 +39,33 @@ def test_a_real_trace_tells_operators_warps_stages_grid_and_bytes(tmp_path):
     assert decode_shares(silu["fused"]) == [(None, "aten::mul", 0.5), (None, "aten::silu", 0.5)]
     assert silu["bytes_compulsory"] == 2 * 8 * 4096 * 8192 * 2
     assert kernels["fused"].notna().sum() == 4
-    assert kernels["flops"][kernels["fused"].notna()].isna().all()  # a name lists each operator once, however many
+    assert (
+        kernels["flops"][kernels["fused"].notna()].isna().all()
+    )  # a name lists each operator once, however many
     assert kernels["compiled_warps"].dropna().tolist() == [8, 8, 4, 4]
-    rows = {r.label: r for r in break_down(recording.frame("steps"), device_work(recording), "op").rows}
+    rows = {
+        r.label: r for r in break_down(recording.frame("steps"), device_work(recording), "op").rows
+    }
     assert rows["aten::silu"].time_ms == pytest.approx(0.527382 / 2, abs=1e-6)
     assert rows["aten::silu"].shared_time_share == 1
     assert not any("triton" in label for label in rows)
 
 
-def test_generated_kernels_in_nsys_exports_have_their_operators_in_the_layer_of_their_launch(tmp_path):
+def test_generated_kernels_in_nsys_exports_have_their_operators_in_the_layer_of_their_launch(
+    tmp_path,
+):
     columns = {"ranges": [push_pop("fc1", 0, 90)], "launches": [launch(1, 50)]}
     path = write_export(
-        tmp_path / "p", **columns, kernels=[kernel(1, 100, 200)], strings={1: FUSED, 3: "cudaLaunchKernel"}
+        tmp_path / "p",
+        **columns,
+        kernels=[kernel(1, 100, 200)],
+        strings={1: FUSED, 3: "cudaLaunchKernel"},
     )
     recording = imported(path, tmp_path)
-    assert [s.op for s in decode_shares(recording.frame("kernels")["fused"][0])] == ["aten::add", "aten::relu"]
+    assert [s.op for s in decode_shares(recording.frame("kernels")["fused"][0])] == [
+        "aten::add",
+        "aten::relu",
+    ]
     rows = break_down(recording.frame("steps"), device_work(recording), "layer").rows
     assert rows[0].label.startswith("fc1")
 
@@ -61,6 +73,8 @@ def test_generated_kernels_in_nsys_exports_have_their_operators_in_the_layer_of_
 def test_the_work_of_a_product_under_autocast_is_on_its_kernel_and_not_on_a_cast(imported_profile):
     recording = open_recording(imported_profile("parttrans_bs128.pt.trace.json.gz"))
     kernels = recording.frame("kernels").dropna(subset=["flops"])
-    products = kernels[kernels["op"].isin(["aten::linear", "aten::matmul", "aten::bmm", "aten::addmm", "aten::mm"])]
+    products = kernels[
+        kernels["op"].isin(["aten::linear", "aten::matmul", "aten::bmm", "aten::addmm", "aten::mm"])
+    ]
     families = products.groupby(products["name"].map(family))["flops"].sum()
     assert families[families.index.isin(ALGORITHMS)].sum() > 0.97 * families.sum()

@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curvescope.profiling.readers import trace_events
-from curvescope.profiling.readers.event_columns import COMPLETE, JSON, NUMBER, TEXT, TIME, EventColumns, Field
+from curvescope.profiling.readers.event_columns import (
+    COMPLETE,
+    JSON,
+    NUMBER,
+    TEXT,
+    TIME,
+    EventColumns,
+    Field,
+)
 from curvescope.profiling.readers.source import Source
 from curvescope.profiling.readers.trace_events import TraceEvents
 from curvescope.profiling.readers.values import nanoseconds, signed
@@ -43,7 +51,9 @@ def read(path, piece_bytes=1 << 18):
 
 def one_by_one(listed):
     """The same rows by the plainest rules."""
-    return [tuple(taken(event, field) for field in FIELDS) for event in listed if event["ph"] == "X"]
+    return [
+        tuple(taken(event, field) for field in FIELDS) for event in listed if event["ph"] == "X"
+    ]
 
 
 def taken(event, field):
@@ -80,7 +90,12 @@ events = st.lists(
             "ts": times | junk,
             "tid": junk,
             "args": st.fixed_dictionaries(
-                {}, optional={"count": st.integers() | junk, "Input Dims": shapes | junk, "other": junk}
+                {},
+                optional={
+                    "count": st.integers() | junk,
+                    "Input Dims": shapes | junk,
+                    "other": junk,
+                },
             )
             | st.none(),
         },
@@ -92,7 +107,9 @@ events = st.lists(
 @given(events, st.integers(1, 200), st.sampled_from([None, 1]))
 def test_columns_hold_what_each_event_holds(tmp_path_factory, listed, piece_bytes, indent):
     path = tmp_path_factory.getbasetemp() / f"{next(counter)}.json"
-    path.write_text(json.dumps({"traceEvents": listed, "after": [1]}, indent=indent, ensure_ascii=bool(indent)))
+    path.write_text(
+        json.dumps({"traceEvents": listed, "after": [1]}, indent=indent, ensure_ascii=bool(indent))
+    )
     try:
         found, trace = read(path, piece_bytes)
     finally:
@@ -124,7 +141,10 @@ def test_an_event_that_is_no_strict_json_leaves_its_neighbours_exact(event, expe
 @pytest.mark.parametrize(
     ("text", "expected_ns"),
     [
-        ("1623142623460111.1235", 1623142623460111_124),  # a float ends at a quarter of a microsecond there
+        (
+            "1623142623460111.1235",
+            1623142623460111_124,
+        ),  # a float ends at a quarter of a microsecond there
         ("1623142623460111.1225", 1623142623460111_122),  # half to even
         ("1623142623460111.12250001", 1623142623460111_123),
         ("0.0005", 0),
@@ -135,18 +155,25 @@ def test_an_event_that_is_no_strict_json_leaves_its_neighbours_exact(event, expe
     ],
 )
 def test_times_are_exact_to_the_last_digit(text, expected_ns, tmp_path):
-    (tmp_path / "p").write_text(f'{{"traceEvents": [{{"ph": "X", "ts": {text}}}, {{"ph": "X", "ts": 7}}]}}')
+    (tmp_path / "p").write_text(
+        f'{{"traceEvents": [{{"ph": "X", "ts": {text}}}, {{"ph": "X", "ts": 7}}]}}'
+    )
     ((_, found, *_), (_, second, *_)), _ = read(tmp_path / "p")
     assert found == expected_ns == nanoseconds(text) == round(Decimal(text) * 1000)
     assert second == 7000
 
 
 def test_the_values_of_a_usual_trace_are_converted_at_once(tmp_path, monkeypatch):
-    listed = [{"ph": "X", "name": f"name {i % 7}", "ts": i, "tid": "x", "args": {"count": -i}} for i in range(50_000)]
+    listed = [
+        {"ph": "X", "name": f"name {i % 7}", "ts": i, "tid": "x", "args": {"count": -i}}
+        for i in range(50_000)
+    ]
     (tmp_path / "p").write_text(json.dumps({"traceEvents": listed}))
     monkeypatch.setattr(EventColumns, "_one", None)  # one value at a time would fail
     whole, pieces = TraceEvents._decode_whole, []
-    monkeypatch.setattr(TraceEvents, "_decode_whole", lambda self, *args: pieces.append(1) or whole(self, *args))
+    monkeypatch.setattr(
+        TraceEvents, "_decode_whole", lambda self, *args: pieces.append(1) or whole(self, *args)
+    )
     found, _ = read(tmp_path / "p", 1 << 16)
     assert found == one_by_one(listed)
     assert len(pieces) == 1  # the end of the list

@@ -7,7 +7,9 @@ from curvescope.profiling.readers import READERS
 from .fuzzing import feed
 
 
-@pytest.mark.parametrize("numbers", [range(40), pytest.param(range(40, 110), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "numbers", [range(40), pytest.param(range(40, 110), marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("reader", READERS)
 def test_damaged_profiles_are_read_or_refused(reader, numbers, tmp_path):
     """A sample: whoever changes a reader feeds it a hundred thousand by `fuzzing`."""

@@ -35,7 +35,9 @@ def test_a_decode_step_has_the_layers_of_its_capture(tmp_path):
 
 def test_only_a_capture_decodes_the_kernels_that_calls_name():
     for is_capture in (False, True):
-        found = msgspec.json.decode(b'{"args": {"kernel": "gemm"}}', type=Events(is_capture).columns.event_type)
+        found = msgspec.json.decode(
+            b'{"args": {"kernel": "gemm"}}', type=Events(is_capture).columns.event_type
+        )
         assert hasattr(found.args, "of_kernel") == is_capture
 
 
@@ -48,15 +50,21 @@ def captured(path, graphs, named=True, start=5000):
     """Captures of graphs; each is a module's name and the names of its kernels."""
     events, now, correlation = [], start, 900
     for module, kernels in graphs:
-        events.append(event("cuda_runtime", "cudaStreamBeginCapture", now, 1, correlation=correlation))
+        events.append(
+            event("cuda_runtime", "cudaStreamBeginCapture", now, 1, correlation=correlation)
+        )
         events.append(event("python_function", f"nn.Module: {module}", now + 2, 10 * len(kernels)))
         for index, kernel in enumerate(kernels):
             correlation += 1
             args = {"correlation": correlation} | ({"kernel": kernel} if named else {})
             events.append(event("cpu_op", f"aten::{kernel}", now + 2.5 + 10 * index, 2))
-            events.append(event("cuda_runtime", "cudaLaunchKernelExC", now + 3 + 10 * index, 1, **args))
+            events.append(
+                event("cuda_runtime", "cudaLaunchKernelExC", now + 3 + 10 * index, 1, **args)
+            )
         now += 10 * len(kernels) + 10
-        events.append(event("cuda_runtime", "cudaStreamEndCapture", now - 5, 1, correlation=correlation + 1))
+        events.append(
+            event("cuda_runtime", "cudaStreamEndCapture", now - 5, 1, correlation=correlation + 1)
+        )
     return write(path, events)
 
 
@@ -68,12 +76,24 @@ def replayed(path, graphs):
         now = 1000 * number
         events.append(event("cuda_runtime", "cudaGraphLaunch", now, 1, correlation=number))
         for index, kernel in enumerate(kernels):
-            events.append(event("kernel", kernel, now + 10 + 10 * index, 5, correlation=number, device=0, stream=7))
+            events.append(
+                event(
+                    "kernel",
+                    kernel,
+                    now + 10 + 10 * index,
+                    5,
+                    correlation=number,
+                    device=0,
+                    stream=7,
+                )
+            )
     return write(path, events)
 
 
 def test_equal_graphs_take_their_captures_in_turn(tmp_path):
-    capture = captured(tmp_path / "c.json", [("block_0", "ab"), ("block_1", "ab"), ("head_0", "abc")])
+    capture = captured(
+        tmp_path / "c.json", [("block_0", "ab"), ("block_1", "ab"), ("head_0", "abc")]
+    )
     execution = replayed(tmp_path / "e.json", ["ab", "ab", "abc", "ab", "ab", "abc"])
     kernels, _ = kernels_of(execution, capture, tmp_path)
     layers = kernels.sort_values("start_ns")["layer"].tolist()
@@ -86,13 +106,19 @@ def test_launches_without_a_kernel_name_are_joined_in_order_and_the_recording_sa
     capture = captured(tmp_path / "c.json", [("block_0", "abc")], named=False)
     kernels, meta = kernels_of(replayed(tmp_path / "e.json", ["abc"]), capture, tmp_path)
     assert kernels.sort_values("start_ns")["layer"].tolist()[1:] == ["block_0"] * 3
-    assert meta["graph_capture"]["joined_by"] == "order of the kernels; the capture does not name them"
+    assert (
+        meta["graph_capture"]["joined_by"] == "order of the kernels; the capture does not name them"
+    )
 
 
 @pytest.mark.parametrize(
     ("graphs", "replays", "message"),
     [
-        ([("block_0", "ab")], ["abc"], "a replay of 3 kernels fits no captured graph (1 graph of 2 launches)"),
+        (
+            [("block_0", "ab")],
+            ["abc"],
+            "a replay of 3 kernels fits no captured graph (1 graph of 2 launches)",
+        ),
         ([("block_0", "ab")], ["ba"], "a replay of 2 kernels fits no captured graph"),
         ([], ["ab"], "no stream capture with kernel launches"),
         ([("block_0", "ab")], [], "replays no graph"),
@@ -100,7 +126,9 @@ def test_launches_without_a_kernel_name_are_joined_in_order_and_the_recording_sa
 )
 def test_a_capture_that_does_not_fit_is_refused(graphs, replays, message, tmp_path, refusal_of):
     events = [event("cpu_op", "aten::add", 1, 1)]
-    capture = captured(tmp_path / "c.json", graphs) if graphs else write(tmp_path / "c.json", events)
+    capture = (
+        captured(tmp_path / "c.json", graphs) if graphs else write(tmp_path / "c.json", events)
+    )
     execution = replayed(tmp_path / "e.json", replays)
     words = ["import", str(execution), "--capture", str(capture), "-o", str(tmp_path / "run")]
     assert message in refusal_of(*words)
@@ -119,13 +147,22 @@ def numbered(path, graphs):
     for launch, (graph, nodes) in enumerate(graphs, 1):
         events.append(event("cuda_runtime", "hipGraphLaunch", 1000 * launch, 1, correlation=launch))
         for index, node in enumerate(nodes):
-            args = {"correlation": launch, "device": 0, "stream": 7, "graph id": graph, "graph node id": node}
+            args = {
+                "correlation": launch,
+                "device": 0,
+                "stream": 7,
+                "graph id": graph,
+                "graph node id": node,
+            }
             events.append(event("kernel", f"k{index}", 1000 * launch + 10 + 10 * index, 5, **args))
     return write(path, events)
 
 
 def places_of(kernels, column="layer"):
-    return ["".join(of_replay[column]) for _, of_replay in kernels.sort_values("start_ns").groupby("correlation_id")]
+    return [
+        "".join(of_replay[column])
+        for _, of_replay in kernels.sort_values("start_ns").groupby("correlation_id")
+    ]
 
 
 def test_nodes_are_numbered_from_0_and_a_graph_keeps_its_capture(tmp_path):
@@ -141,7 +178,10 @@ def graph_data(path, graphs):
     """As torch 2.13 returns it, of each graph the number and kind of its nodes."""
     node = {"graph_id": 0, "kernel_name": None, "dependencies": [], "dependents": []}
     found = [
-        {"exec_graph_id": graph, "nodes": [{**node, "node_type": kind, "node_id": number} for number, kind in nodes]}
+        {
+            "exec_graph_id": graph,
+            "nodes": [{**node, "node_type": kind, "node_id": number} for number, kind in nodes],
+        }
         for graph, nodes in graphs.items()
     ]
     path.write_text(json.dumps(found))
@@ -153,7 +193,10 @@ def test_kernels_are_joined_by_the_nodes_of_torchs_graph_data(tmp_path):
     capture = captured(tmp_path / "c.json", [("x", "ab"), ("y", "a"), ("z", "abc")], named=False)
     packed = [9 << 32 | number for number in (3, 0, 1)]
     execution = numbered(tmp_path / "e.json", [(9, packed), (7, [0, 1]), (9, [3, 0])])
-    kinds = {7: [(0, "kernel"), (1, "kernel")], 9: [(0, "kernel"), (1, "kernel"), (2, "memcpy"), (3, "kernel")]}
+    kinds = {
+        7: [(0, "kernel"), (1, "kernel")],
+        9: [(0, "kernel"), (1, "kernel"), (2, "memcpy"), (3, "kernel")],
+    }
     data = graph_data(tmp_path / "g.json", kinds)
     kernels, meta = kernels_of(execution, capture, tmp_path, graph_data=data)
     assert places_of(kernels) == ["zzz", "xx", "zz"]
@@ -164,7 +207,10 @@ def test_kernels_are_joined_by_the_nodes_of_torchs_graph_data(tmp_path):
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [({5: [(0, "kernel")]}, "replays none of its graphs"), ({9: [(0, "kernel")] * 4}, "fits no captured graph")],
+    [
+        ({5: [(0, "kernel")]}, "replays none of its graphs"),
+        ({9: [(0, "kernel")] * 4}, "fits no captured graph"),
+    ],
 )
 def test_graph_data_of_other_graphs_are_refused(data, message, tmp_path, refusal_of):
     capture = captured(tmp_path / "c.json", [("x", "a")], named=False)
@@ -176,7 +222,9 @@ def test_graph_data_of_other_graphs_are_refused(data, message, tmp_path, refusal
 
 def both(tmp_path, graphs, replays):
     """One trace of captures and of replays, whose kernels have numbers of nodes; nodes run in the opposite order."""
-    events = json.loads(captured(tmp_path / "c.json", graphs, named=False, start=100).read_text())["traceEvents"]
+    events = json.loads(captured(tmp_path / "c.json", graphs, named=False, start=100).read_text())[
+        "traceEvents"
+    ]
     for one in json.loads(replayed(tmp_path / "e.json", replays).read_text())["traceEvents"]:
         if one["cat"] == "kernel" and one["name"] != "alone":
             one["args"] |= {"graph id": 5, "graph node id": 100 - one["ts"] % 1000}
@@ -184,7 +232,9 @@ def both(tmp_path, graphs, replays):
     return write(tmp_path / "both.json", events)
 
 
-def test_kernels_of_a_graph_have_the_layers_of_its_capture_in_the_same_trace_by_the_order_of_nodes(tmp_path):
+def test_kernels_of_a_graph_have_the_layers_of_its_capture_in_the_same_trace_by_the_order_of_nodes(
+    tmp_path,
+):
     trace = both(tmp_path, [("block_0", "ab"), ("head_0", "abc")], ["cba", "ba", "cba"])
     kernels, meta = kernels_of(trace, None, tmp_path)
     rows = kernels[kernels["graph_id"] == 5].sort_values("start_ns")

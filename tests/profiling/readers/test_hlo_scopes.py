@@ -19,7 +19,12 @@ def test_every_operator_of_jax_on_a_cpu_has_its_layer_and_phase(tmp_path):
         kernels = recording.frame("kernels")
         assert recording.meta["missing"].keys() == {"device"}
     found = set(kernels[["layer", "phase"]].dropna().itertuples(index=False, name=None))
-    assert found >= {("hidden", "forward"), ("hidden", "backward"), ("out", "forward"), ("out", "backward")}
+    assert found >= {
+        ("hidden", "forward"),
+        ("hidden", "backward"),
+        ("out", "forward"),
+        ("out", "backward"),
+    }
     assert {"sgd"} <= set(kernels["layer"].dropna())
     named = kernels["layer"].notna() | kernels["phase"].notna()
     assert kernels.loc[named, "duration_ns"].sum() > 0.9 * kernels["duration_ns"].sum()
@@ -33,7 +38,11 @@ def instruction(number, name, path="", operands=(), called=()):
 @pytest.fixture
 def module():
     """A fusion without a path of its own, and a copy of its result, which the last instruction takes."""
-    fused = [instruction(1, "mul", "jit(f)/a/mul"), instruction(2, "add", "jit(f)/a/mul"), instruction(3, "b", "x/b")]
+    fused = [
+        instruction(1, "mul", "jit(f)/a/mul"),
+        instruction(2, "add", "jit(f)/a/mul"),
+        instruction(3, "b", "x/b"),
+    ]
     entry = [
         instruction(4, "fusion", called=[7]),
         instruction(5, "copy", operands=[4]),

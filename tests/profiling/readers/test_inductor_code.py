@@ -31,7 +31,9 @@ triton_per_fused_0 = async_compile.triton('triton_per_fused_0', '''
 import triton
 ''', device_str='cuda')
 """  # noqa: E501
-OLD = CODE.replace('Tensor "f32[8, 8][8, 1]cuda:0"', "").replace("triton_per_fused_0", "triton_poi_fused_1")
+OLD = CODE.replace('Tensor "f32[8, 8][8, 1]cuda:0"', "").replace(
+    "triton_per_fused_0", "triton_poi_fused_1"
+)
 
 
 def written(folder, *codes):
@@ -42,16 +44,22 @@ def written(folder, *codes):
 
 
 @pytest.mark.parametrize(("code", "parts"), [(CODE, (0.6, 0.4)), (OLD, (0.5, 0.5))])
-def test_parts_follow_the_bytes_that_each_operator_moves_and_are_equal_without_shapes(code, parts, tmp_path):
+def test_parts_follow_the_bytes_that_each_operator_moves_and_are_equal_without_shapes(
+    code, parts, tmp_path
+):
     """The sum reads two tensors and gives one, the normalisation reads one and gives one; a view moves nothing."""
     (fused,) = read_generated(written(tmp_path, code)).fused.values()
     operators = ("aten::add", "aten::native_layer_norm")
     assert json.loads(fused) == [[None, *each] for each in zip(operators, parts, strict=True)]
 
 
-def test_a_name_with_two_contents_is_left_to_its_words_and_one_with_two_sizes_has_no_flops(tmp_path):
+def test_a_name_with_two_contents_is_left_to_its_words_and_one_with_two_sizes_has_no_flops(
+    tmp_path,
+):
     other = CODE.replace("aten.add, ", "aten.sub, ")
-    assert read_generated(written(tmp_path / "a", CODE, other, OLD)).fused.keys() == {"triton_poi_fused_1"}
+    assert read_generated(written(tmp_path / "a", CODE, other, OLD)).fused.keys() == {
+        "triton_poi_fused_1"
+    }
     larger = CODE.replace("8, 8", "16, 8").replace("[64]", "[128]")
     assert read_generated(written(tmp_path / "b", CODE, larger)).flops == {}
 
@@ -80,16 +88,26 @@ def test_an_import_takes_the_operators_of_a_kernel_whose_name_tells_none(tmp_pat
     assert [op for _, op, _ in json.loads(fused)] == ["aten::add", "aten::native_layer_norm"]
     assert open_recording(tmp_path / "run").frame("kernels")["flops"].tolist() == [4 * 64]
     assert main(["import", str(path), "-o", str(tmp_path / "plain")]) == 0
-    assert open_recording(tmp_path / "plain").frame("kernels")[["fused", "flops"]].isna().all(axis=None)
+    assert (
+        open_recording(tmp_path / "plain")
+        .frame("kernels")[["fused", "flops"]]
+        .isna()
+        .all(axis=None)
+    )
 
 
 def test_a_folder_without_code_of_inductor_is_refused(tmp_path):
     (tmp_path / "other.py").write_text("print()")
-    for folder, message in ((tmp_path, "no Triton kernel of Inductor"), (tmp_path / "none", "no folder")):
+    for folder, message in (
+        (tmp_path, "no Triton kernel of Inductor"),
+        (tmp_path / "none", "no folder"),
+    ):
         with pytest.raises(CurvescopeError, match=message):
             read_generated(folder)
 
 
 @pytest.mark.parametrize("cut", range(0, len(CODE), 97))
 def test_code_that_is_cut_or_mixed_up_breaks_nothing(cut, tmp_path):
-    read_generated(written(tmp_path, OLD, CODE[cut:] + CODE[:cut], CODE[:cut].replace("8, 8", "s0, -1")))
+    read_generated(
+        written(tmp_path, OLD, CODE[cut:] + CODE[:cut], CODE[:cut].replace("8, 8", "s0, -1"))
+    )

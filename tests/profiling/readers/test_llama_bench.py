@@ -16,7 +16,10 @@ HEAD = "| model | size | params | backend | ngl | test | t/s |\n| --- | ---: | -
 
 def bench(*tests):
     """A table of `llama-bench`: tests with their tokens per second."""
-    rows = (f"| moe 30B Q4_K | 17 GiB | 30 B | CUDA | 99 | {test} | {rate:.2f} ± 1.00 |\n" for test, rate in tests)
+    rows = (
+        f"| moe 30B Q4_K | 17 GiB | 30 B | CUDA | 99 | {test} | {rate:.2f} ± 1.00 |\n"
+        for test, rate in tests
+    )
     return HEAD + "".join(rows) + "\nbuild: 1234 (abc)\n"
 
 
@@ -46,7 +49,9 @@ def test_prompts_lie_on_an_axis_of_tokens_and_single_tokens_do_not(tmp_path):
     assert set(steps["problem"]) == {"moe 30B Q4_K, CUDA, 99, prompt"}
 
 
-def test_the_fall_from_one_token_to_two_is_an_anomaly_and_the_command_names_the_file(tmp_path, capsys):
+def test_the_fall_from_one_token_to_two_is_an_anomaly_and_the_command_names_the_file(
+    tmp_path, capsys
+):
     path = tmp_path / "table.md"
     path.write_text(EXPERTS)
     assert main(["explain", str(path), "--json"]) == 0

@@ -20,12 +20,22 @@ def frame(filename, name, line=1):
 
 
 MODEL = [frame("/home/user/model.py", "forward", 41), frame("/usr/lib/python3.11/runpy.py", "call")]
-OPTIMIZER = [frame("/v/site-packages/torch/optim/adam.py", "step"), frame("/home/user/train.py", "f", 9)]
+OPTIMIZER = [
+    frame("/v/site-packages/torch/optim/adam.py", "step"),
+    frame("/home/user/train.py", "f", 9),
+]
 BACKWARD = [frame("??", "torch::autograd::Engine::evaluate_function")]
 
 
 def event(action, size, addr, time_us, frames=()):
-    return {"action": action, "size": size, "addr": addr, "stream": 0, "time_us": time_us, "frames": list(frames)}
+    return {
+        "action": action,
+        "size": size,
+        "addr": addr,
+        "stream": 0,
+        "time_us": time_us,
+        "frames": list(frames),
+    }
 
 
 def snapshot(scale=1):
@@ -44,12 +54,22 @@ def snapshot(scale=1):
         event("snapshot", 0, 0, 50),
     ]
     blocks = [
-        {"size": 60 * mb, "state": "active_allocated", "frames": [frame("/home/user/train.py", "__init__", 3)]},
+        {
+            "size": 60 * mb,
+            "state": "active_allocated",
+            "frames": [frame("/home/user/train.py", "__init__", 3)],
+        },
         {"size": 20 * mb, "state": "active_allocated", "address": 0xB000, "frames": BACKWARD},
         {"size": 40 * mb, "state": "active_allocated", "address": 0xA000, "frames": OPTIMIZER},
         {"size": 80 * mb, "state": "inactive", "address": 0xC000, "frames": []},
     ]
-    segment = {"device": 0, "address": 0x1000, "total_size": 200 * mb, "stream": 0, "blocks": blocks}
+    segment = {
+        "device": 0,
+        "address": 0x1000,
+        "total_size": 200 * mb,
+        "stream": 0,
+        "blocks": blocks,
+    }
     return {"segments": [segment], "device_traces": [trace, []], "allocator_settings": {}}
 
 
@@ -72,7 +92,10 @@ def test_the_peak_is_led_back_to_from_the_blocks_at_the_end(tmp_path):
 
 def test_snapshots_of_several_batch_sizes_are_a_curve(tmp_path):
     files = [str(write(tmp_path / f"{scale}.pickle", snapshot(scale))) for scale in (1, 2)]
-    assert main(["import", "--as", "sweep", "--batch", "8,16", *files, "-o", str(tmp_path / "run")]) == 0
+    assert (
+        main(["import", "--as", "sweep", "--batch", "8,16", *files, "-o", str(tmp_path / "run")])
+        == 0
+    )
     found = explain_memory(open_recording(tmp_path / "run"))
     assert [point.time_ms.value for point in found.curve.points] == pytest.approx([120, 240])
 
@@ -98,7 +121,11 @@ def test_a_pickle_with_an_object_is_refused_and_runs_nothing(tmp_path, monkeypat
             None,
             "no events of GPU 0: call torch.cuda.memory._record_memory_his",
         ),
-        ({"segments": [{"device": 0}], "device_traces": [[{"action": "alloc"}]]}, None, "damaged memory snapshot"),
+        (
+            {"segments": [{"device": 0}], "device_traces": [[{"action": "alloc"}]]},
+            None,
+            "damaged memory snapshot",
+        ),
         ({"segments": [], "device_traces": 3}, None, "values that fit no column"),
         (snapshot(), -20, "it is a damaged pickle"),
     ],
@@ -127,9 +154,16 @@ def test_what_events_share_is_looked_at_once(tmp_path):
     assert import_in_seconds(tmp_path, content) < 10  # 10^8 of each took minutes
 
 
-@pytest.mark.parametrize(("size", "said"), [(2**62, "more than 2\\^60 bytes"), (-100, "less than 0 bytes")])
+@pytest.mark.parametrize(
+    ("size", "said"), [(2**62, "more than 2\\^60 bytes"), (-100, "less than 0 bytes")]
+)
 def test_sizes_that_no_device_has_are_refused(tmp_path, size, said):
-    events = [{"action": "alloc", "size": size, "addr": at, "stream": 0, "time_us": 1} for at in (1, 2, 3)]
-    content = {"segments": [{"device": 0, "address": 1, "total_size": 1, "blocks": []}], "device_traces": [events]}
+    events = [
+        {"action": "alloc", "size": size, "addr": at, "stream": 0, "time_us": 1} for at in (1, 2, 3)
+    ]
+    content = {
+        "segments": [{"device": 0, "address": 1, "total_size": 1, "blocks": []}],
+        "device_traces": [events],
+    }
     with pytest.raises(CurvescopeError, match=said):
         import_profile(write(tmp_path / "snapshot.pickle", content), tmp_path / "run")

@@ -8,7 +8,16 @@ from .made_profiles import PROFILES
 PROFILE = PROFILES / "hta_alexnet_trace.json.gz"
 
 
-UNUSED = {"torch", "scipy", "duckdb", "nvtx", "pynvml", "distributed", "adbc_driver_sqlite", "google"}
+UNUSED = {
+    "torch",
+    "scipy",
+    "duckdb",
+    "nvtx",
+    "pynvml",
+    "distributed",
+    "adbc_driver_sqlite",
+    "google",
+}
 
 
 COMMAND = "from curvescope.cli import main; main(sys.argv[1:])"
@@ -28,7 +37,9 @@ def loaded(*arguments, code=COMMAND):
 
 def test_an_import_and_a_breakdown_load_no_package_that_they_do_not_use(tmp_path):
     """A profile is read and recorded without pandas; the advice that `import` prints then needs it."""
-    readers = {f"curvescope.profiling.readers.{name}" for name in ("nsight_reports", "inductor_code")}
+    readers = {
+        f"curvescope.profiling.readers.{name}" for name in ("nsight_reports", "inductor_code")
+    }
     modules = loaded(PROFILE, tmp_path / "read", code=READING)
     assert "msgspec" in modules
     assert not modules & (UNUSED | {"pandas", *readers})

@@ -31,16 +31,25 @@ def payload(schema, layout, *values):
 
 def export(path, declared="BLOB", ranks=8):
     calls = [("ncclAllReduce", 100, 1), ("ncclAllGather", 200, 4), ("ncclReduceScatter", 300, 5)]
-    ranges = [push_pop("ncclCommInitRank", 10, 20), *(push_pop(name, at, at + 50) for name, at, _ in calls)]
+    ranges = [
+        push_pop("ncclCommInitRank", 10, 20),
+        *(push_pop(name, at, at + 50) for name, at, _ in calls),
+    ]
     launches = [launch(at, at + 10) for _, at, _ in calls]
     kernels = [kernel(at, at + 20, at + 90, demangledName=name) for _, at, name in calls]
     launches.append(launch(7, 115))
-    kernels.append(kernel(7, 500, 510, demangledName=2))  # inside ncclAllReduce, but no kernel of NCCL
+    kernels.append(
+        kernel(7, 500, 510, demangledName=2)
+    )  # inside ncclAllReduce, but no kernel of NCCL
     write_export(path, ranges=ranges, launches=launches, kernels=kernels, strings=NAMES)
     with sqlite3.connect(path) as database:
         database.execute(f"ALTER TABLE NVTX_EVENTS ADD COLUMN binaryData {declared}")
-        database.execute("CREATE TABLE NVTX_PAYLOAD_SCHEMA_ENTRIES (domainId, schemaId, type, name, offset)")
-        database.executemany("INSERT INTO NVTX_PAYLOAD_SCHEMA_ENTRIES VALUES (?, ?, ?, ?, ?)", ENTRIES)
+        database.execute(
+            "CREATE TABLE NVTX_PAYLOAD_SCHEMA_ENTRIES (domainId, schemaId, type, name, offset)"
+        )
+        database.executemany(
+            "INSERT INTO NVTX_PAYLOAD_SCHEMA_ENTRIES VALUES (?, ?, ?, ?, ?)", ENTRIES
+        )
         made = payload(CREATED, "<Qii", ID, ranks, 3)
         sized = payload(REDUCED, "<QQ", ID, 1 << 20)
         for name, data in [("ncclCommInitRank", made), *((name, sized) for name, *_ in calls)]:
@@ -50,7 +59,11 @@ def export(path, declared="BLOB", ranks=8):
 
 @pytest.mark.parametrize("declared", ["BLOB", "TEXT"])
 def test_collectives_have_the_message_that_nccl_tests_counts(declared, tmp_path):
-    kernels = imported(export(tmp_path / "p", declared), tmp_path).frame("kernels").sort_values("start_ns")
+    kernels = (
+        imported(export(tmp_path / "p", declared), tmp_path)
+        .frame("kernels")
+        .sort_values("start_ns")
+    )
     columns = ["collective", "message_bytes", "group_size", "communicator"]
     of_ranks = 8, f"{ID:016x}"
     assert kernels[columns].iloc[:3].values.tolist() == [
@@ -62,14 +75,24 @@ def test_collectives_have_the_message_that_nccl_tests_counts(declared, tmp_path)
 
 
 def test_a_message_per_rank_is_unknown_without_the_number_of_ranks(tmp_path):
-    kernels = imported(export(tmp_path / "p", ranks=0), tmp_path).frame("kernels").sort_values("start_ns")
+    kernels = (
+        imported(export(tmp_path / "p", ranks=0), tmp_path).frame("kernels").sort_values("start_ns")
+    )
     assert kernels["message_bytes"].iloc[0] == 1 << 20
     assert kernels[["message_bytes", "group_size"]].iloc[1:].isna().all(axis=None)
 
 
 @pytest.mark.parametrize(
     "damaged",
-    [None, 5, b"", b"x" * 31, payload(REDUCED, "<Q", ID)[:36], payload(99, "<QQ", 1, 2), "text, no bytes…" * 3],
+    [
+        None,
+        5,
+        b"",
+        b"x" * 31,
+        payload(REDUCED, "<Q", ID)[:36],
+        payload(99, "<QQ", 1, 2),
+        "text, no bytes…" * 3,
+    ],
 )
 def test_a_damaged_payload_tells_nothing(damaged):
     fields = {(1, REDUCED): {"Message size [bytes]": (8, "<Q"), "x": (-40, "<Q")}}

@@ -19,13 +19,20 @@ def test_the_long_form_is_a_row_per_kernel(tmp_path):
         rows = list(csv.DictReader(file))
 
     def values(name):
-        return [int(row["Metric Value"].replace(",", "")) for row in rows if row["Metric Name"] == name]
+        return [
+            int(row["Metric Value"].replace(",", "")) for row in rows if row["Metric Name"] == name
+        ]
 
     kernels = recording.frame("kernels")
     assert kernels["duration_ns"].tolist() == values("gpu__time_duration.sum")
     assert kernels["dram_bytes"].tolist() == values("dram__bytes.sum")
-    counted = [values(f"sm__sass_thread_inst_executed_op_{op}_pred_on.sum") for op in ("fadd", "fmul", "ffma")]
-    assert kernels["flops_executed"].tolist() == [add + mul + 2 * fma for add, mul, fma in zip(*counted, strict=True)]
+    counted = [
+        values(f"sm__sass_thread_inst_executed_op_{op}_pred_on.sum")
+        for op in ("fadd", "fmul", "ffma")
+    ]
+    assert kernels["flops_executed"].tolist() == [
+        add + mul + 2 * fma for add, mul, fma in zip(*counted, strict=True)
+    ]
     assert kernels["name"].tolist() == [row["Kernel Name"] for row in rows[::5]]
     assert kernels[["block_x", "block_y", "block_z"]].iloc[0].tolist() == [32, 32, 1]
     assert kernels["start_ns"].isna().all()
@@ -55,11 +62,18 @@ RAW = (
 def test_the_raw_page_has_units_of_its_own(tmp_path):
     recording = of_text(RAW, tmp_path)
     first, second = recording.arrow("kernels").to_pylist()
-    assert (first["name"], first["grid_y"], first["registers_per_thread"]) == ("void f<1, 2>(int)", 2, 40)
+    assert (first["name"], first["grid_y"], first["registers_per_thread"]) == (
+        "void f<1, 2>(int)",
+        2,
+        40,
+    )
     assert (first["dram_bytes"], first["l2_bytes"], first["duration_ns"]) == (2_001_500, 320, 3250)
     assert first["achieved_occupancy"] == pytest.approx(0.625)
     assert first["flops_executed"] == 1 + 2 + 2 * 3 + 512 * 3  # tensor cores of a V100
-    assert (second["dram_bytes"], second["flops_executed"]) == (None, 9)  # other tensor cores: not known
+    assert (second["dram_bytes"], second["flops_executed"]) == (
+        None,
+        9,
+    )  # other tensor cores: not known
     assert lost(recording)["metrics_unreadable"] == 1
 
 
@@ -82,7 +96,10 @@ def test_the_device_is_the_one_that_its_attributes_describe(form, tmp_path):
         columns = zip((head, [""] * 4, kernel), zip(*measured, strict=True), strict=True)
         rows = [[*cells, *column] for cells, column in columns]
     else:
-        rows = [[*head, "Metric Name", "Metric Unit", "Metric Value"], *([*kernel, *metric] for metric in measured)]
+        rows = [
+            [*head, "Metric Name", "Metric Unit", "Metric Value"],
+            *([*kernel, *metric] for metric in measured),
+        ]
     with (tmp_path / "p").open("w", newline="") as file:
         csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
     recording = imported(tmp_path / "p", tmp_path)
@@ -96,14 +113,19 @@ def test_the_device_is_the_one_that_its_attributes_describe(form, tmp_path):
     assert recording.frame("kernels")["duration_ns"].tolist() == [5]
 
 
-ERROR = "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
+ERROR = (
+    "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
+)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (RAW[: RAW.index('"",""')], "no kernel"),
-        (f"==PROF== Connected to process 7\n==ERROR== {ERROR}\n", f"no kernel; Nsight Compute says: {ERROR}"),
+        (
+            f"==PROF== Connected to process 7\n==ERROR== {ERROR}\n",
+            f"no kernel; Nsight Compute says: {ERROR}",
+        ),
     ],
 )
 def test_a_table_of_no_kernel_is_refused_with_the_error_of_the_tool(text, message, tmp_path):
@@ -123,16 +145,24 @@ def test_every_entry_of_the_metrics_table_has_a_column_and_a_source():
 
 def test_of_two_ways_to_a_column_one_is_taken_and_parts_add_up():
     values = {"dram_read_bytes": 10.0, "dram_write_bytes": 5.0, "dram_read_transactions": 99.0}
-    values |= {"dram_write_transactions": 99.0, "flop_count_sp": 7.0, "flop_count_sp_add": 1.0, "flop_count_hp": 2.0}
+    values |= {
+        "dram_write_transactions": 99.0,
+        "flop_count_sp": 7.0,
+        "flop_count_sp_add": 1.0,
+        "flop_count_hp": 2.0,
+    }
     assert metrics.to_columns("nvprof", values) == {"dram_bytes": 15.0, "flops_executed": 9.0}
     assert metrics.to_columns("nvprof", {"dram_read_bytes": 10.0}) == {}
 
 
 def test_the_products_of_tensor_cores_are_counted_under_the_names_of_each_generation():
     paths = {
-        f"sm__ops_path_tensor_src_{path}.sum": 100.0 for path in ("bf16_dst_fp32", "fp16", "tf32_dst_fp32", "fp64")
+        f"sm__ops_path_tensor_src_{path}.sum": 100.0
+        for path in ("bf16_dst_fp32", "fp16", "tf32_dst_fp32", "fp64")
     }
     hopper = {**dict.fromkeys(SINGLE, 1.0), **paths, "sm__ops_path_tensor_src_fp8.sum": 0.0}
     assert metrics.to_columns("ncu", hopper, "9.0")["flops_executed"] == 4 + 400
     assert metrics.parts("ncu", hopper, "9.0") == ["single precision", "tensor cores"]
-    assert metrics.to_columns("ncu", hopper, "8.0")["flops_executed"] == 4  # other names there: not known
+    assert (
+        metrics.to_columns("ncu", hopper, "8.0")["flops_executed"] == 4
+    )  # other names there: not known

@@ -12,18 +12,33 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.collect.range_profiler import RangeProfiler
 from curvescope.profiling.readers.metrics import wanted
 
-_spec = importlib.util.find_spec("nvidia.cuda_cupti") if importlib.util.find_spec("nvidia") else None
-LIBRARY = None if _spec is None else next(Path(_spec.submodule_search_locations[0]).glob("lib/libcupti.so.*"), None)
+_spec = (
+    importlib.util.find_spec("nvidia.cuda_cupti") if importlib.util.find_spec("nvidia") else None
+)
+LIBRARY = (
+    None
+    if _spec is None
+    else next(Path(_spec.submodule_search_locations[0]).glob("lib/libcupti.so.*"), None)
+)
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="nvidia-cuda-cupti-cu12 is not installed")
 
-CHIPS = [("GV100", "7.0"), ("TU102", "7.5"), ("TU116", "7.5"), ("GA100", "8.0"), ("GA102", "8.6"), ("AD102", "8.9")]
+CHIPS = [
+    ("GV100", "7.0"),
+    ("TU102", "7.5"),
+    ("TU116", "7.5"),
+    ("GA100", "8.0"),
+    ("GA102", "8.6"),
+    ("AD102", "8.9"),
+]
 CHIPS += [("GH100", "9.0"), ("GB100", "10.0"), ("GB202", "12.0")]
 
 
 @pytest.mark.parametrize(("chip", "capability"), CHIPS)
 def test_every_wanted_metric_exists_on_the_chip(chip, capability):
     profiler = RangeProfiler(str(LIBRARY))
-    counters = [name for name in wanted("ncu", capability) if not name.startswith("launch__")]  # ncu's own
+    counters = [
+        name for name in wanted("ncu", capability) if not name.startswith("launch__")
+    ]  # ncu's own
     assert any("tensor" in name for name in counters)
     configuration, passes = profiler.configure(profiler.host(chip), counters)
     assert len(configuration) > 1000

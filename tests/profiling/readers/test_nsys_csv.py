@@ -33,9 +33,21 @@ def test_kernels_and_copies_of_every_version(version, tmp_path):
     recording = of_text(TRACES[version], tmp_path)
     (kernel,) = recording.arrow("kernels").to_pylist()
     assert (kernel["name"], kernel["start_ns"]) == ("saxpy(float, const float *)", 1136125733)
-    shape = ("duration_ns", "grid_x", "grid_y", "block_x", "registers_per_thread", "device", "stream", "correlation_id")
+    shape = (
+        "duration_ns",
+        "grid_x",
+        "grid_y",
+        "block_x",
+        "registers_per_thread",
+        "device",
+        "stream",
+        "correlation_id",
+    )
     assert [kernel[column] for column in shape] == [7072, 4096, 2, 256, 16, 0, 13, 128]
-    copies = [("memcpy", "HtoD", 661398, None), ("memset", None, 1000, None)]  # sizes are rounded in the table
+    copies = [
+        ("memcpy", "HtoD", 661398, None),
+        ("memset", None, 1000, None),
+    ]  # sizes are rounded in the table
     assert rows(recording, "memory", "kind", "memcpy_kind", "duration_ns", "bytes") == copies
     assert kernel["shared_memory_bytes"] is None
     assert recording.meta["device"]["name"] == GPU
@@ -50,7 +62,11 @@ def test_unreadable_rows_are_counted(tmp_path):
 
 
 def test_a_summary_and_a_trace_without_kernels_say_what_to_do(tmp_path):
-    with pytest.raises(CurvescopeError, match="summary, without the times of single kernels; `nsys stats --report"):
-        of_text("Time (%),Total Time (ns),Instances,Avg (ns),Name\n90.1,100,4,25.0,gemm\n", tmp_path)
+    with pytest.raises(
+        CurvescopeError, match="summary, without the times of single kernels; `nsys stats --report"
+    ):
+        of_text(
+            "Time (%),Total Time (ns),Instances,Avg (ns),Name\n90.1,100,4,25.0,gemm\n", tmp_path
+        )
     with pytest.raises(CurvescopeError, match="no kernel"):
         of_text(TRACES["2022"].splitlines()[0] + "\n", tmp_path)

@@ -35,18 +35,27 @@ def test_cloverleaf_is_what_sql_says_it_is(tmp_path):
     recording = imported(CLOVERLEAF, tmp_path)
     kernels, launches = recording.frame("kernels"), recording.frame("api_calls")
     sql = "SELECT s.value, count(*), sum(k.end - k.start), sum(k.gridX * k.blockX) FROM CUPTI_ACTIVITY_KIND_KERNEL k "
-    by_name = query(CLOVERLEAF, tmp_path, sql + "JOIN StringIds s ON s.id = k.demangledName GROUP BY 1")
+    by_name = query(
+        CLOVERLEAF, tmp_path, sql + "JOIN StringIds s ON s.id = k.demangledName GROUP BY 1"
+    )
     assert len(by_name) == 102
-    found = kernels.assign(threads=kernels["grid_x"].astype("int64") * kernels["block_x"]).groupby("name")
+    found = kernels.assign(threads=kernels["grid_x"].astype("int64") * kernels["block_x"]).groupby(
+        "name"
+    )
     assert by_name == [
-        (name, len(rows), rows["duration_ns"].sum(), rows["threads"].sum()) for name, rows in sorted(found)
+        (name, len(rows), rows["duration_ns"].sum(), rows["threads"].sum())
+        for name, rows in sorted(found)
     ]
     sql = "SELECT count(*), sum(bytes), sum(end - start) FROM CUPTI_ACTIVITY_KIND_MEMCPY"
     memory = recording.frame("memory")
-    assert [(len(memory), memory["bytes"].sum(), memory["duration_ns"].sum())] == query(CLOVERLEAF, tmp_path, sql)
+    assert [(len(memory), memory["bytes"].sum(), memory["duration_ns"].sum())] == query(
+        CLOVERLEAF, tmp_path, sql
+    )
     sql = "SELECT s.value, count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds s ON s.id = nameId GROUP BY 1"
     calls = query(CLOVERLEAF, tmp_path, sql)
-    assert sorted(launches.groupby("name").size().items()) == [(re.sub(r"_v\d+$", "", name), n) for name, n in calls]
+    assert sorted(launches.groupby("name").size().items()) == [
+        (re.sub(r"_v\d+$", "", name), n) for name, n in calls
+    ]
     assert set(recording.meta["missing"]) == {"ranges"}
     assert recording.meta["device"]["name"] == "NVIDIA A100-SXM4-80GB"
     assert recording.meta["profiler"]["version"] == "2024.5.1.113"
@@ -61,11 +70,16 @@ def test_cloverleaf_has_its_time_steps_by_repetition(tmp_path):
     assert inside.groupby("step")["name"].agg(tuple).nunique() == 1
     rows = break_down(steps, partial(recording.pieces, "kernels"), "kernel").rows
     seen_ms = sum(row.time_ms for row in rows if row.label != "idle")
-    first, last = int(steps["start_ns"].min()), int((steps["start_ns"] + steps["duration_ns"]).max())
+    first, last = (
+        int(steps["start_ns"].min()),
+        int((steps["start_ns"] + steps["duration_ns"]).max()),
+    )
     sql = f"SELECT sum(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start >= {first} AND end <= {last}"
     ((busy,),) = query(CLOVERLEAF, tmp_path, sql)
     assert inside["duration_ns"].sum() == busy
-    assert seen_ms == pytest.approx(busy / len(steps) / 1e6, rel=0.02)  # the mean of the central half of the steps
+    assert seen_ms == pytest.approx(
+        busy / len(steps) / 1e6, rel=0.02
+    )  # the mean of the central half of the steps
 
 
 def test_an_export_without_kernels_is_not_an_export_of_no_time(tmp_path):
@@ -73,7 +87,9 @@ def test_an_export_without_kernels_is_not_an_export_of_no_time(tmp_path):
     assert recording.parts("kernels") == []
     assert "GPU activity was not recorded" in recording.meta["missing"]["kernels"]
     assert recording.frame("steps").empty
-    assert recording.frame("memory")[["kind", "bytes", "duration_ns"]].values.tolist() == [["memset", 4608, 1472]]
+    assert recording.frame("memory")[["kind", "bytes", "duration_ns"]].values.tolist() == [
+        ["memset", 4608, 1472]
+    ]
 
 
 TWO_STEPS = {
@@ -83,12 +99,28 @@ TWO_STEPS = {
         *[push_pop("forward", 1000 * i + 20, 1000 * i + 400) for i in (0, 1)],
         *[push_pop("encoder", 1000 * i + 30, 1000 * i + 300) for i in (0, 1)],
         *[push_pop("fc1", 1000 * i + 40, 1000 * i + 200) for i in (0, 1)],
-        *[push_pop(f"aten::addmm, seq = {7 + i}, op_id = 3", 1000 * i + 50, 1000 * i + 100) for i in (0, 1)],
-        *[push_pop(f"AddmmBackward0, seq = {7 + i}", 1000 * i + 500, 1000 * i + 600, AUTOGRAD) for i in (0, 1)],
-        *[push_pop("torch::autograd::AccumulateGrad", 1000 * i + 610, 1000 * i + 650, AUTOGRAD) for i in (0, 1)],
+        *[
+            push_pop(f"aten::addmm, seq = {7 + i}, op_id = 3", 1000 * i + 50, 1000 * i + 100)
+            for i in (0, 1)
+        ],
+        *[
+            push_pop(f"AddmmBackward0, seq = {7 + i}", 1000 * i + 500, 1000 * i + 600, AUTOGRAD)
+            for i in (0, 1)
+        ],
+        *[
+            push_pop("torch::autograd::AccumulateGrad", 1000 * i + 610, 1000 * i + 650, AUTOGRAD)
+            for i in (0, 1)
+        ],
         *[push_pop("optimizer.step", 1000 * i + 700, 1000 * i + 800) for i in (0, 1)],
         {"eventType": 34, "text": "checkpoint", "start": 1950, "globalTid": tid(1)},
-        {"eventType": 60, "text": "epoch", "start": 0, "end": 2000, "globalTid": tid(1), "endGlobalTid": tid(2)},
+        {
+            "eventType": 60,
+            "text": "epoch",
+            "start": 0,
+            "end": 2000,
+            "globalTid": tid(1),
+            "endGlobalTid": tid(2),
+        },
         {"eventType": 75, "text": "NCCL", "domainId": 5, "globalTid": tid(1)},
         push_pop("ncclAllReduce", 1720, 1760, domainId=5),
         push_pop("left open", 1990, None),
@@ -108,7 +140,15 @@ TWO_STEPS = {
         *[kernel(10 * i + 5, 1000 * i + 740, 1000 * i + 950, demangledName=4) for i in (0, 1)],
     ],
     "copies": [
-        {"start": 15, "end": 18, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 99, "bytes": 64}
+        {
+            "start": 15,
+            "end": 18,
+            "deviceId": 0,
+            "contextId": 1,
+            "streamId": 7,
+            "correlationId": 99,
+            "bytes": 64,
+        }
         | {"copyKind": 1, "globalPid": GLOBAL_PID}
     ],
 }
@@ -128,7 +168,10 @@ def test_work_that_was_not_recorded_is_not_idle_time(tmp_path, refusal_of, text_
 def test_kernels_join_launches_ranges_and_backward_in_every_schema(version, tmp_path):
     recording = imported(write_export(tmp_path / "p", version, **TWO_STEPS), tmp_path)
     placements = {row["start_ns"]: row for row in recording.arrow("kernels").to_pylist()}
-    placed = {start: (row["layer"], row["phase"], row["op"], row["step"]) for start, row in placements.items()}
+    placed = {
+        start: (row["layer"], row["phase"], row["op"], row["step"])
+        for start, row in placements.items()
+    }
     assert placed == {
         70: ("encoder/fc1", "forward", "aten::addmm", 0),
         260: ("encoder", "forward", None, 0),
@@ -142,8 +185,18 @@ def test_kernels_join_launches_ranges_and_backward_in_every_schema(version, tmp_
         1740: (None, "optimizer", "ncclAllReduce", 1),
     }
     first = placements[70]
-    assert (first["name"], first["duration_ns"], first["grid_y"], first["block_x"]) == ("sgemm<128>", 170, 3, 64)
-    assert (first["shared_memory_bytes"], first["process"], first["device"], first["stream"]) == (1040, 4321, 0, 7)
+    assert (first["name"], first["duration_ns"], first["grid_y"], first["block_x"]) == (
+        "sgemm<128>",
+        170,
+        3,
+        64,
+    )
+    assert (first["shared_memory_bytes"], first["process"], first["device"], first["stream"]) == (
+        1040,
+        4321,
+        0,
+        7,
+    )
     steps = rows(recording, "steps", "start_ns", "duration_ns", "mode")
     # A step reaches to the end of the work launched in it, not of its range on the host.
     assert steps == [(10, 940, "training"), (1010, 940, "training")]
@@ -159,7 +212,9 @@ def test_kernels_join_launches_ranges_and_backward_in_every_schema(version, tmp_
 
 def test_a_range_pattern_replaces_the_habits(tmp_path):
     path = write_export(tmp_path / "p", **TWO_STEPS)
-    recording = imported(path, tmp_path, batch=4, range_pattern=r"^(?P<layer>fc\d+)|(?P<step>epoch)")
+    recording = imported(
+        path, tmp_path, batch=4, range_pattern=r"^(?P<layer>fc\d+)|(?P<step>epoch)"
+    )
     assert recording.meta["batches"] == [4]
     assert set(recording.frame("kernels")["layer"].dropna()) == {"fc1"}
     assert recording.frame("kernels")["phase"].isna().all()
@@ -172,9 +227,15 @@ def test_a_range_pattern_replaces_the_habits(tmp_path):
 def test_batch_size_comes_from_shapes_or_names(tmp_path):
     conv = "aten::conv2d, seq = 1, sizes = [[24, 3, 8, 8], [4, 3, 3, 3]]"
     shaped = [push_pop("step 1", 0, 900), push_pop(conv, 10, 100)]
-    recording = imported(write_export(tmp_path / "p", ranges=shaped, kernels=[kernel(1, 20, 90)]), tmp_path)
+    recording = imported(
+        write_export(tmp_path / "p", ranges=shaped, kernels=[kernel(1, 20, 90)]), tmp_path
+    )
     assert recording.meta["batches"] == [24]
-    named = [push_pop("step 1", 0, 900), push_pop("batch size: 8", 10, 20), push_pop("step 2", 900, 1000)]
+    named = [
+        push_pop("step 1", 0, 900),
+        push_pop("batch size: 8", 10, 20),
+        push_pop("step 2", 900, 1000),
+    ]
     write_export(tmp_path / "q", ranges=named, kernels=[kernel(1, 20, 90)])
     recording = imported(tmp_path / "q", tmp_path)
     assert recording.meta["batches"] == [8]
@@ -186,7 +247,10 @@ def test_text_by_id_and_unknown_ids(tmp_path):
     kernels = [kernel(1, 50, 60), kernel(2, 250, 260, demangledName=12345)]
     work = {"ranges": ranges, "kernels": kernels, "launches": [launch(1, 10), launch(2, 210)]}
     path = write_export(tmp_path / "p", **work, strings=STRINGS | {20: "layer:conv1"})
-    assert rows(imported(path, tmp_path), "kernels", "layer", "name") == [("conv1", "sgemm<128>"), ("", "?")]
+    assert rows(imported(path, tmp_path), "kernels", "layer", "name") == [
+        ("conv1", "sgemm<128>"),
+        ("", "?"),
+    ]
 
 
 def test_processes_are_kept_apart(tmp_path):
@@ -194,7 +258,9 @@ def test_processes_are_kept_apart(tmp_path):
     ranges = [push_pop("a", 0, 100), push_pop("b", 0, 100) | {"globalTid": other | 778}]
     launches = [launch(1, 10), launch(1, 10) | {"globalTid": other | 778}]
     kernels = [kernel(1, 20, 30), kernel(1, 20, 40, globalPid=other)]
-    recording = imported(write_export(tmp_path / "p", ranges=ranges, launches=launches, kernels=kernels), tmp_path)
+    recording = imported(
+        write_export(tmp_path / "p", ranges=ranges, launches=launches, kernels=kernels), tmp_path
+    )
     assert rows(recording, "kernels", "process", "layer") == [(4321, "a"), (777, "b")]
 
 
@@ -204,9 +270,12 @@ def test_rows_before_a_second_process_say_theirs_too(tmp_path, monkeypatch, mark
     other = {"globalPid": (1 << 48) | 777 << 24}
     kernels = [kernel(i, 10 * i, 10 * i + 5, **(other if i == 3 else {})) for i in (1, 2, 3)]
     launches, ranges = [launch(1, 5), launch(2, 6)], [push_pop("step 1", 0, 100)] if marked else []
-    recording = imported(write_export(tmp_path / "p", ranges=ranges, launches=launches, kernels=kernels), tmp_path)
+    recording = imported(
+        write_export(tmp_path / "p", ranges=ranges, launches=launches, kernels=kernels), tmp_path
+    )
     found = [
-        [process for (process,) in rows(recording, name, "process")] for name in ("kernels", "api_calls", "ranges")
+        [process for (process,) in rows(recording, name, "process")]
+        for name in ("kernels", "api_calls", "ranges")
     ]
     assert found == [[4321, 4321, 777], [4321, 4321], [4321] * marked]
     assert lost(recording)["device_work_without_launch"] == 1
@@ -215,7 +284,16 @@ def test_rows_before_a_second_process_say_theirs_too(tmp_path, monkeypatch, mark
 def test_times_that_are_none_are_no_times(tmp_path):
     """Found by fuzzing: the least number of all, made positive, is negative still, and passed for a time."""
     far = (1 << 63) - 1
-    times = [(0, 0), (500, 400), (-far, far), (None, 7), (-far - 1, 500), (100, far), (100, 100), (100, 130)]
+    times = [
+        (0, 0),
+        (500, 400),
+        (-far, far),
+        (None, 7),
+        (-far - 1, 500),
+        (100, far),
+        (100, 100),
+        (100, 130),
+    ]
     kernels = [kernel(number, *time) for number, time in enumerate(times)]
     recording = imported(write_export(tmp_path / "p", kernels=kernels), tmp_path)
     assert rows(recording, "kernels", "duration_ns") == [(None,)] * 6 + [(0,), (30,)]
@@ -235,8 +313,13 @@ def test_ids_of_all_64_bits_join(tmp_path):
 
 
 def test_names_lose_homes_and_their_excess(tmp_path):
-    ranges = [push_pop("/home/somebody/project/net.py:12 forward", 0, 10), push_pop("x" * (1 << 20), 20, 30)]
-    recording = imported(write_export(tmp_path / "p", ranges=ranges, kernels=[kernel(1, 5, 6)]), tmp_path)
+    ranges = [
+        push_pop("/home/somebody/project/net.py:12 forward", 0, 10),
+        push_pop("x" * (1 << 20), 20, 30),
+    ]
+    recording = imported(
+        write_export(tmp_path / "p", ranges=ranges, kernels=[kernel(1, 5, 6)]), tmp_path
+    )
     short, long = sorted(recording.frame("ranges")["name"], key=len)
     assert short == "net.py:12 forward"
     assert len(long) == 4096
@@ -245,7 +328,9 @@ def test_names_lose_homes_and_their_excess(tmp_path):
 def make_view(path):
     database = sqlite3.connect(path)
     database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
-    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS start FROM n"
+    endless = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS start FROM n"
+    )
     database.execute(f"CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS {endless}")
 
 
@@ -257,10 +342,16 @@ def make_written(path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda path: sqlite3.connect(path).execute("CREATE TABLE people (name TEXT)"), "none of Nsight Systems"),
+        (
+            lambda path: sqlite3.connect(path).execute("CREATE TABLE people (name TEXT)"),
+            "none of Nsight Systems",
+        ),
         (make_view, "none of Nsight Systems"),
         (lambda path: write_export(path, kernels=[kernel(1, "yesterday", 7)]), "wrong type"),
-        (lambda path: path.write_bytes(gzip.decompress(CLOVERLEAF.read_bytes())[:200_000]), "damaged SQLite database"),
+        (
+            lambda path: path.write_bytes(gzip.decompress(CLOVERLEAF.read_bytes())[:200_000]),
+            "damaged SQLite database",
+        ),
         (lambda path: path.write_bytes(CLOVERLEAF.read_bytes()[:5000]), "cut off"),
         (make_written, "still writing"),
     ],
@@ -284,10 +375,17 @@ def test_a_locked_database_is_read_all_the_same(tmp_path):
 
 def test_kernels_of_a_graph_have_the_layers_under_which_their_nodes_were_captured(tmp_path):
     """Nodes 11 and 12 are captured in two threads, 21 and 22 are their clones; nobody saw the capture of 31."""
-    ranges = [push_pop("layer:fc1", 10, 20), push_pop("layer:fc2", 10, 20, AUTOGRAD), push_pop("layer:all", 40, 50)]
+    ranges = [
+        push_pop("layer:fc1", 10, 20),
+        push_pop("layer:fc2", 10, 20, AUTOGRAD),
+        push_pop("layer:all", 40, 50),
+    ]
     nodes = [graph_node(11, 12), graph_node(12, 12, AUTOGRAD), graph_node(21, 30, original=11)]
     nodes += [graph_node(22, 30, original=12), graph_node(32, 30, original=31)]
-    replayed = [kernel(1, 60 + i, 61 + i, graphId=5, graphNodeId=node) for i, node in enumerate((21, 22, 32))]
+    replayed = [
+        kernel(1, 60 + i, 61 + i, graphId=5, graphNodeId=node)
+        for i, node in enumerate((21, 22, 32))
+    ]
     work = {"launches": [launch(1, 42)], "kernels": [*replayed, kernel(1, 70, 71)], "nodes": nodes}
     recording = imported(write_export(tmp_path / "p.sqlite", ranges=ranges, **work), tmp_path)
     placed = [("fc1", 21), ("fc2", 22), ("all", 32), ("all", None)]
@@ -295,15 +393,21 @@ def test_kernels_of_a_graph_have_the_layers_under_which_their_nodes_were_capture
     assert lost(recording)["graph_work_without_capture"] == 1
 
 
-@pytest.mark.parametrize(("count", "layers"), [(250, {"Compute"}), (100, {f"Compute {i}" for i in range(100)})])
-def test_a_number_that_counts_calls_is_no_part_of_a_layer_and_one_of_layers_is(count, layers, tmp_path):
+@pytest.mark.parametrize(
+    ("count", "layers"), [(250, {"Compute"}), (100, {f"Compute {i}" for i in range(100)})]
+)
+def test_a_number_that_counts_calls_is_no_part_of_a_layer_and_one_of_layers_is(
+    count, layers, tmp_path
+):
     """A model has a hundred layers at most, so that of hundreds of numbers, each seen once, each counts a call."""
     ranges = [push_pop(f"Compute {i}", 100 * i, 100 * i + 90) for i in range(count)]
     work = {
         "launches": [launch(i + 1, 100 * i + 10) for i in range(count)],
         "kernels": [kernel(i + 1, 100 * i + 20, 100 * i + 80) for i in range(count)],
     }
-    recording = imported(write_export(tmp_path / "p", ranges=ranges, **work), tmp_path, steps="whole")
+    recording = imported(
+        write_export(tmp_path / "p", ranges=ranges, **work), tmp_path, steps="whole"
+    )
     assert set(recording.frame("kernels")["layer"]) == layers
     assert recording.frame("ranges")["name"].nunique() == count  # the ranges keep their names
 
@@ -312,18 +416,35 @@ def test_a_name_of_the_linker_is_demangled_and_a_long_one_kept(tmp_path):
     """PyTorch's kernels have names of 5,000 characters, which differ at their ends."""
     long = [f"void f<{'std::integral_constant<int, 1>, ' * 150}{end}>()" for end in "ab"]
     strings = {1: "_ZN2at6kernelIfLi4EEEvPT_", 2: long[0], 4: long[1], 3: "cudaLaunchKernel"}
-    kernels = [kernel(i, 10 * i, 10 * i + 5, demangledName=name) for i, name in enumerate((1, 2, 4))]
-    names = imported(write_export(tmp_path / "p", kernels=kernels, strings=strings), tmp_path).frame("kernels")["name"]
+    kernels = [
+        kernel(i, 10 * i, 10 * i + 5, demangledName=name) for i, name in enumerate((1, 2, 4))
+    ]
+    names = imported(
+        write_export(tmp_path / "p", kernels=kernels, strings=strings), tmp_path
+    ).frame("kernels")["name"]
     assert set(names) == {"void at::kernel<float, 4>(float*)", *long}
 
 
 def test_each_kind_of_wait_joins_its_call_in_its_process(tmp_path):
     calls = [launch(number, 100 * number) for number in range(1, 7)]
-    waits = [wait(1, 1, event=5), wait(2, 2, stream=13), wait(3, 3, stream=7), wait(4, 4), wait(5, 99)]
+    waits = [
+        wait(1, 1, event=5),
+        wait(2, 2, stream=13),
+        wait(3, 3, stream=7),
+        wait(4, 4),
+        wait(5, 99),
+    ]
     waits.append(wait(6, 3, process=GLOBAL_PID + (1 << 24)))  # of another process
     path = write_export(tmp_path / "e", kernels=[kernel(1, 120, 150)], launches=calls, waits=waits)
     recording = imported(path, tmp_path)
-    expected = [("event", None), ("stream_event", 13), ("stream", 7), ("context", None), (None, None), (None, None)]
+    expected = [
+        ("event", None),
+        ("stream_event", 13),
+        ("stream", 7),
+        ("context", None),
+        (None, None),
+        (None, None),
+    ]
     assert rows(recording, "api_calls", "waits_for", "stream") == expected
 
 
@@ -331,4 +452,7 @@ def test_a_device_synchronisation_of_a_real_export_waits_for_the_context(tmp_pat
     """Nsight Systems 2024.5 writes the type of an event for cudaDeviceSynchronize, without an event."""
     recording = imported(CLOVERLEAF, tmp_path)
     calls = rows(recording, "api_calls", "name", "waits_for")
-    assert {(name == "cudaDeviceSynchronize", waits) for name, waits in calls} == {(True, "context"), (False, None)}
+    assert {(name == "cudaDeviceSynchronize", waits) for name, waits in calls} == {
+        (True, "context"),
+        (False, None),
+    }

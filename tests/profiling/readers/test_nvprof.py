@@ -23,14 +23,21 @@ METRICS = PROFILES / "magus_gtx950_convolutionFFT2D_metrics.csv.gz"
 @pytest.mark.parametrize("path", [TITAN, LANGUAGE_MODEL], ids=lambda p: p.name[:12])
 def test_counts_and_times_are_what_sql_says(path, tmp_path):
     recording = imported(path, tmp_path)
-    kernels, memory, launches = (recording.frame(name) for name in ("kernels", "memory", "api_calls"))
+    kernels, memory, launches = (
+        recording.frame(name) for name in ("kernels", "memory", "api_calls")
+    )
 
     def select(what, table):
         return query(path, tmp_path, f"SELECT {what} FROM CUPTI_ACTIVITY_KIND_{table}")[0]
 
     sums = "count(*), sum(end - start), sum(gridX * gridY * gridZ), sum(registersPerThread)"
     grid = kernels["grid_x"].astype("int64") * kernels["grid_y"] * kernels["grid_z"]
-    found = (len(kernels), kernels["duration_ns"].sum(), grid.sum(), kernels["registers_per_thread"].sum())
+    found = (
+        len(kernels),
+        kernels["duration_ns"].sum(),
+        grid.sum(),
+        kernels["registers_per_thread"].sum(),
+    )
     assert found == select(sums, "CONCURRENT_KERNEL")
     for kind in ("memcpy", "memset"):
         of_kind = memory[memory["kind"] == kind]
@@ -44,20 +51,29 @@ def test_counts_and_times_are_what_sql_says(path, tmp_path):
 def test_maxwell_device_and_demangled_names(tmp_path):
     recording = imported(TITAN, tmp_path)
     device = recording.meta["device"]
-    assert (device["name"], device["compute_capability"], device["sm_count"]) == ("GeForce GTX TITAN X", "5.2", 24)
+    assert (device["name"], device["compute_capability"], device["sm_count"]) == (
+        "GeForce GTX TITAN X",
+        "5.2",
+        24,
+    )
     assert device["memory_bytes_per_s"] == 336_480_000_000
     assert recording.meta["profiler"] == {"name": "nvprof", "schema": "8"}
     names = set(recording.frame("kernels")["name"])
     assert "maxwell_scudnn_128x32_small_nn" in names
     assert not [name for name in names if name.startswith("_Z")]
-    assert any(name.startswith("void cudnn::detail::implicit_convolve_sgemm<float, 1024, 5, 5, 3") for name in names)
+    assert any(
+        name.startswith("void cudnn::detail::implicit_convolve_sgemm<float, 1024, 5, 5, 3")
+        for name in names
+    )
 
 
 def test_markers_of_every_call_give_layer_phase_and_operator(tmp_path):
     recording = imported(LANGUAGE_MODEL, tmp_path)
     kernels = recording.frame("kernels")
     attention = kernels[kernels["layer"] == "language-model.py:110"]
-    assert {"torch.nn.functional.multi_head_attention_forward", "BmmBackward"} <= set(attention["op"])
+    assert {"torch.nn.functional.multi_head_attention_forward", "BmmBackward"} <= set(
+        attention["op"]
+    )
     phases = kernels.groupby("op")["phase"].agg(lambda found: set(found.dropna()))
     assert phases["torch.nn.functional.embedding"] == {"forward"}
     assert phases["MmBackward"] == {"backward"}
@@ -83,8 +99,26 @@ def test_nothing_of_the_machine_is_copied(tmp_path):
 
 def write_nvprof(path, version, kernel_table="CONCURRENT_KERNEL", extra=(), metric=False):
     """Two kernels under one marker range, launched through the driver; the table's columns are the version's."""
-    columns = ["start", "end", "deviceId", "contextId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY"]
-    columns += ["blockZ", "staticSharedMemory", "dynamicSharedMemory", "registersPerThread", "correlationId", "name"]
+    columns = [
+        "start",
+        "end",
+        "deviceId",
+        "contextId",
+        "streamId",
+        "gridX",
+        "gridY",
+        "gridZ",
+        "blockX",
+        "blockY",
+    ]
+    columns += [
+        "blockZ",
+        "staticSharedMemory",
+        "dynamicSharedMemory",
+        "registersPerThread",
+        "correlationId",
+        "name",
+    ]
     of_kernels = [
         [100, 130, 0, 1, 7, 8, 1, 1, 32, 1, 1, 16, 0, 24, 5, 2],
         [140, 190, 0, 1, 7, 8, 1, 1, 32, 1, 1, 16, 0, 24, 6, 3],
@@ -97,22 +131,42 @@ def write_nvprof(path, version, kernel_table="CONCURRENT_KERNEL", extra=(), metr
     strings = ["-- null --", "Tesla K40", "_Z4gemmIfEvPT_", "relu", "fc1"]
     table("StringTable", ["_id_", "value"], enumerate(strings))
     table("Version", ["version"], [(version,)])
-    table(f"CUPTI_ACTIVITY_KIND_{kernel_table}", [*columns, *extra], [[*row, *[9] * len(extra)] for row in of_kernels])
+    table(
+        f"CUPTI_ACTIVITY_KIND_{kernel_table}",
+        [*columns, *extra],
+        [[*row, *[9] * len(extra)] for row in of_kernels],
+    )
     calls = ["cbid", "start", "end", "processId", "threadId", "correlationId", "returnValue"]
-    table("CUPTI_ACTIVITY_KIND_DRIVER", calls, [(307, 90, 95, 7, -2, 5, 0), (99999, 96, 98, 7, -2, 6, 0)])
+    table(
+        "CUPTI_ACTIVITY_KIND_DRIVER",
+        calls,
+        [(307, 90, 95, 7, -2, 5, 0), (99999, 96, 98, 7, -2, 6, 0)],
+    )
     thread = (7).to_bytes(4, "little") + (0xFFFFFFFE).to_bytes(4, "little") + bytes(4)
-    marker = ["flags", "timestamp", "id", "objectKind", "objectId", "name"] + (["domain"] if version > 8 else [])
+    marker = ["flags", "timestamp", "id", "objectKind", "objectId", "name"] + (
+        ["domain"] if version > 8 else []
+    )
     rest = [0] if version > 8 else []
-    markers = [(2, 80, 1, 2, thread, 4, *rest), (4, 99, 1, 2, thread, 0, *rest), (2, 300, 2, 2, thread, 4, *rest)]
+    markers = [
+        (2, 80, 1, 2, thread, 4, *rest),
+        (4, 99, 1, 2, thread, 0, *rest),
+        (2, 300, 2, 2, thread, 4, *rest),
+    ]
     table("CUPTI_ACTIVITY_KIND_MARKER", marker, [*markers, (1, 85, 3, 1, thread, 4, *rest)])
     data = [
         (2, 1, 1, (1 << 63).to_bytes(8, "little"), -16711936, 0),  # ARGB, an unsigned payload
         (1, 2, 0, bytes(8), 255, 0),  # no colour, no payload
         (2, 3, 0, struct.pack("<d", 0.5), 255, 0),
     ]
-    table("CUPTI_ACTIVITY_KIND_MARKER_DATA", ["flags", "id", "payloadKind", "payload", "color", "category"], data)
+    table(
+        "CUPTI_ACTIVITY_KIND_MARKER_DATA",
+        ["flags", "id", "payloadKind", "payload", "color", "category"],
+        data,
+    )
     if metric:
-        table("CUPTI_ACTIVITY_KIND_METRIC", ["id", "value", "correlationId"], [(1, bytes(8), 5)] * 3)
+        table(
+            "CUPTI_ACTIVITY_KIND_METRIC", ["id", "value", "correlationId"], [(1, bytes(8), 5)] * 3
+        )
     database.commit()
     database.close()
     return path
@@ -124,13 +178,27 @@ def write_nvprof(path, version, kernel_table="CONCURRENT_KERNEL", extra=(), metr
         (8, ()),
         (11, ("queued", "submitted", "launchType")),
         (16, ("graphNodeId", "graphId", "pAccessPolicyWindow")),
-        (22, ("graphNodeId", "graphId", "channelID", "clusterX", "localMemoryTotal_v2", "maxActiveClusters")),
+        (
+            22,
+            (
+                "graphNodeId",
+                "graphId",
+                "channelID",
+                "clusterX",
+                "localMemoryTotal_v2",
+                "maxActiveClusters",
+            ),
+        ),
     ],
 )
 def test_every_schema_version_joins(version, extra, tmp_path):
     recording = imported(write_nvprof(tmp_path / "p", version, extra=extra), tmp_path)
     first, second = recording.arrow("kernels").to_pylist()
-    assert (first["name"], first["layer"], first["duration_ns"]) == ("void gemm<float>(float*)", "fc1", 30)
+    assert (first["name"], first["layer"], first["duration_ns"]) == (
+        "void gemm<float>(float*)",
+        "fc1",
+        30,
+    )
     assert (second["layer"], second["shared_memory_bytes"]) == ("fc1", 16)
     assert first["graph_id"] == (9 if "graphId" in extra else None)
     assert rows(recording, "api_calls", "name") == [("cuLaunchKernel",), ("driver call 99999",)]
@@ -140,14 +208,24 @@ def test_every_schema_version_joins(version, extra, tmp_path):
 
 def test_markers_have_their_colour_and_payload(tmp_path):
     recording = imported(write_nvprof(tmp_path / "p", 12), tmp_path)
-    assert rows(recording, "ranges", "color_argb", "payload") == [(0xFF00FF00, str(1 << 63)), (255, "0.5")]
+    assert rows(recording, "ranges", "color_argb", "payload") == [
+        (0xFF00FF00, str(1 << 63)),
+        (255, "0.5"),
+    ]
 
 
 def test_migrations_of_unified_memory_are_copies_with_bytes(tmp_path):
     path = write_nvprof(tmp_path / "p", 11)
     columns = ["counterKind", "value", "start", "end", "address", "srcId", "dstId"]
-    host, fault = 2**32 - 1, 4  # the host's number, and a group of page faults of the GPU, which is no copy
-    moved = [(1, 65536, 100, 110, 4096, host, 0), (2, 4096, 150, 155, 4096, 1, host), (fault, 3, 100, 190, 0, 0, 0)]
+    host, fault = (
+        2**32 - 1,
+        4,
+    )  # the host's number, and a group of page faults of the GPU, which is no copy
+    moved = [
+        (1, 65536, 100, 110, 4096, host, 0),
+        (2, 4096, 150, 155, 4096, 1, host),
+        (fault, 3, 100, 190, 0, 0, 0),
+    ]
     moved = [dict(zip(columns, row, strict=True)) for row in moved]
     with sqlite3.connect(path) as database:
         write_table(database, "CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER", columns, moved)
@@ -167,7 +245,9 @@ def test_markers_of_odd_data_have_none(row, tmp_path):
     path = write_nvprof(tmp_path / "p", 12)
     with sqlite3.connect(path) as database:
         database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_MARKER_DATA")
-        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER_DATA VALUES (?, ?, ?, ?, ?, ?)", row)
+        database.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_MARKER_DATA VALUES (?, ?, ?, ?, ?, ?)", row
+        )
     (_, first), second = rows(imported(path, tmp_path), "ranges", "color_argb", "payload")
     assert (first, *second) == (None, None, None)
 
@@ -183,8 +263,12 @@ def test_replayed_kernels_have_no_place_in_time(tmp_path):
 
 
 def table_rows(path):
-    text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode()
-    return list(csv.reader(line for line in text.splitlines() if line and not line.startswith("==")))
+    text = (
+        gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    ).decode()
+    return list(
+        csv.reader(line for line in text.splitlines() if line and not line.startswith("=="))
+    )
 
 
 def test_a_printed_trace_is_read_in_its_own_units(tmp_path):
@@ -196,13 +280,23 @@ def test_a_printed_trace_is_read_in_its_own_units(tmp_path):
     launched = [row for row in on_device if row["Grid X"]]
     assert len(kernels) == len(launched)
     assert len(memory) == len(on_device) - len(launched)
-    assert kernels["duration_ns"].sum() == sum(round(float(row["Duration"]) * 1e6) for row in launched)
-    assert memory["duration_ns"].sum() == sum(round(float(r["Duration"]) * 1e6) for r in on_device if not r["Grid X"])
+    assert kernels["duration_ns"].sum() == sum(
+        round(float(row["Duration"]) * 1e6) for row in launched
+    )
+    assert memory["duration_ns"].sum() == sum(
+        round(float(r["Duration"]) * 1e6) for r in on_device if not r["Grid X"]
+    )
     first = recording.arrow("kernels").to_pylist()[2]
     assert first["name"].startswith("void spRadix0032B::kernel1Tex<unsigned int, float")
-    assert (first["correlation_id"], first["shared_memory_bytes"], first["grid_x"]) == (2455, 8192, 1024)
+    assert (first["correlation_id"], first["shared_memory_bytes"], first["grid_x"]) == (
+        2455,
+        8192,
+        1024,
+    )
     # The tool's MB are MiB: 16.000000MB are 2^24 bytes.
-    assert (memory["bytes"] == 1 << 24).sum() == sum(row["Size"] == "16.000000" for row in on_device)
+    assert (memory["bytes"] == 1 << 24).sum() == sum(
+        row["Size"] == "16.000000" for row in on_device
+    )
     copies = Counter(row["Name"][-5:-1] for row in on_device if "memcpy" in row["Name"])
     assert memory["memcpy_kind"].value_counts().to_dict() == copies
     assert recording.meta["device"] == {"name": "GeForce GTX 1080 Ti"}
@@ -214,16 +308,28 @@ def test_printed_metrics_are_bytes_and_flops(tmp_path):
     table = [dict(zip(header, row, strict=True)) for row in rows]
 
     def total(name, factor=1):
-        return sum(factor * int(row["Invocations"]) * float(row["Avg"]) for row in table if row["Metric Name"] == name)
+        return sum(
+            factor * int(row["Invocations"]) * float(row["Avg"])
+            for row in table
+            if row["Metric Name"] == name
+        )
 
     kernels = recording.frame("kernels")
-    assert kernels["dram_bytes"].sum() == total("dram_read_transactions", 32) + total("dram_write_transactions", 32)
-    assert kernels["l2_bytes"].sum() == total("l2_read_transactions", 32) + total("l2_write_transactions", 32)
+    assert kernels["dram_bytes"].sum() == total("dram_read_transactions", 32) + total(
+        "dram_write_transactions", 32
+    )
+    assert kernels["l2_bytes"].sum() == total("l2_read_transactions", 32) + total(
+        "l2_write_transactions", 32
+    )
     assert kernels["flops_executed"].sum() == total("flop_count_sp") + total("flop_count_dp")
-    by_kind = total("flop_count_sp_add") + total("flop_count_sp_mul") + total("flop_count_sp_fma", 2)
+    by_kind = (
+        total("flop_count_sp_add") + total("flop_count_sp_mul") + total("flop_count_sp_fma", 2)
+    )
     assert total("flop_count_sp") == by_kind  # one FMA is two FLOPs
     assert kernels["achieved_occupancy"].between(0, 1).all()
-    assert len(kernels) == sum(int(row["Invocations"]) for row in table if row["Metric Name"] == "ipc")
+    assert len(kernels) == sum(
+        int(row["Invocations"]) for row in table if row["Metric Name"] == "ipc"
+    )
     assert kernels[["start_ns", "duration_ns"]].isna().all().all()
     assert recording.frame("steps").empty
 
@@ -263,7 +369,12 @@ def test_text_of_a_trace(tmp_path):
     (kernel,) = recording.arrow("kernels").to_pylist()
     name = "vecAdd(float const *, int)"
     assert (kernel["name"], kernel["start_ns"], kernel["duration_ns"]) == (name, 236_100_000, 2500)
-    assert (kernel["grid_x"], kernel["grid_y"], kernel["block_x"], kernel["shared_memory_bytes"]) == (160, 2, 256, 1536)
+    assert (
+        kernel["grid_x"],
+        kernel["grid_y"],
+        kernel["block_x"],
+        kernel["shared_memory_bytes"],
+    ) == (160, 2, 256, 1536)
     (copy,) = recording.arrow("memory").to_pylist()
     assert (copy["bytes"], copy["memcpy_kind"]) == (112, "HtoD")
     assert lost(recording) == {"rows_of_other_kinds": 1}
@@ -278,7 +389,12 @@ def test_text_of_metrics(tmp_path):
 
 def test_metrics_by_launch(tmp_path):
     (row,) = of_text(LAUNCH_METRICS, tmp_path).arrow("kernels").to_pylist()
-    assert (row["name"], row["device"], row["flops_executed"], row["dram_bytes"]) == ("f(int)", 1, 1024, None)
+    assert (row["name"], row["device"], row["flops_executed"], row["dram_bytes"]) == (
+        "f(int)",
+        1,
+        1024,
+        None,
+    )
 
 
 BANNER = "==1== NVPROF is profiling process 1, command: ./a\n"
@@ -288,9 +404,15 @@ NOT_RECORDED = "Some profiling data are not recorded. Make sure cudaProfilerStop
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (f'{BANNER}==1== Profiling result:\n"Type","Time(%)","Time","Calls"\n', "--print-gpu-trace"),
+        (
+            f'{BANNER}==1== Profiling result:\n"Type","Time(%)","Time","Calls"\n',
+            "--print-gpu-trace",
+        ),
         (BANNER, "no table"),
-        (f"{BANNER}No kernels were profiled.\n==9== Warning: {NOT_RECORDED}\n", f"nvprof says: {NOT_RECORDED}"),
+        (
+            f"{BANNER}No kernels were profiled.\n==9== Warning: {NOT_RECORDED}\n",
+            f"nvprof says: {NOT_RECORDED}",
+        ),
         ('<?xml version="1.0"?><session/>', "XML"),
         ("hello", "no profile"),
         ("\0" * 99, "binary file of no known kind"),

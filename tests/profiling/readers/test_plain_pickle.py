@@ -13,9 +13,13 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers.plain_pickle import load
 
 TEXT = st.text(st.characters(codec="utf-16", categories=None, exclude_categories=()), max_size=300)
-LEAVES = st.none() | st.booleans() | st.integers(-(2**100), 2**100) | st.floats(allow_nan=False) | TEXT
+LEAVES = (
+    st.none() | st.booleans() | st.integers(-(2**100), 2**100) | st.floats(allow_nan=False) | TEXT
+)
 VALUES = st.recursive(
-    LEAVES, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner) | st.lists(inner).map(tuple), max_leaves=30
+    LEAVES,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner) | st.lists(inner).map(tuple),
+    max_leaves=30,
 )
 
 
@@ -49,12 +53,21 @@ class Harmful:
 HOSTILE = {
     "object": (pickle.dumps([Harmful()]), "object of Python"),
     "old object": (pickle.dumps([Harmful()], 2), r"object of Python \(__builtin__\.print\)"),
-    "memo": (b"\x80\x04}X\x08\0\0\0segments]r\xff\xff\xff\x3fs.", "value 1073741823 follows value 0"),
+    "memo": (
+        b"\x80\x04}X\x08\0\0\0segments]r\xff\xff\xff\x3fs.",
+        "value 1073741823 follows value 0",
+    ),
     "long text": (b"\x80\x04}\x8d" + struct.pack("<Q", 1 << 33) + b"x", "it is cut off"),
     "frame": (b"\x80\x04\x95" + struct.pack("<Q", 1 << 40) + b"}", "damaged pickle"),
     "number": (pickle.dumps(1 << 1000), "a number of 126 bytes"),
-    "collisions": (pickle.dumps({k * (2**61 - 1): 0 for k in range(1, 2001)}, 4), "keys that are no texts; at most"),
-    "lists": (b"\x80\x04]" + b"]" * 2_000_000 + b".", "lists and dictionaries, .* at most 1,048,576"),
+    "collisions": (
+        pickle.dumps({k * (2**61 - 1): 0 for k in range(1, 2001)}, 4),
+        "keys that are no texts; at most",
+    ),
+    "lists": (
+        b"\x80\x04]" + b"]" * 2_000_000 + b".",
+        "lists and dictionaries, .* at most 1,048,576",
+    ),
 }
 
 

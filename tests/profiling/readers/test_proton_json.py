@@ -10,11 +10,24 @@ from .made_profiles import PROFILES, imported, of_text, rows
 
 
 def node(name, *children, **metrics):
-    return {"frame": {"name": name, "type": "function"}, "metrics": metrics, "children": list(children)}
+    return {
+        "frame": {"name": name, "type": "function"},
+        "metrics": metrics,
+        "children": list(children),
+    }
 
 
 def kernel(name, total_ns, count=1, **metrics):
-    return node(name, **{"time (ns)": total_ns, "count": count, "device_id": "0", "device_type": "CUDA", **metrics})
+    return node(
+        name,
+        **{
+            "time (ns)": total_ns,
+            "count": count,
+            "device_id": "0",
+            "device_type": "CUDA",
+            **metrics,
+        },
+    )
 
 
 def read(tree, folder):
@@ -33,7 +46,11 @@ def test_a_file_of_tritons_tests_is_read(tmp_path):
     ]
     assert recording.arrow("kernels")["bytes_compulsory"].to_pylist() == [None, 2]
     device = recording.meta["device"]
-    assert (device["compute_capability"], device["sm_count"], device["clock_hz"]) == ("8.6", 16, 1_140_000_000)
+    assert (device["compute_capability"], device["sm_count"], device["clock_hz"]) == (
+        "8.6",
+        16,
+        1_140_000_000,
+    )
     assert device["memory_bytes_per_s"] == 2 * 5_501_000_000 * 128 // 8
     assert set(recording.meta["missing"]) == {"timeline", "steps"}
 
@@ -60,13 +77,21 @@ def test_launches_have_the_mean_and_add_up_to_the_sum(tmp_path):
 
 
 def test_a_python_frame_is_an_operator_without_folders(tmp_path):
-    tree = node("ROOT", node("/home/me/code/train.py:main@9", node("/home/me/code/m.py:block@41", kernel("k", 10))))
+    tree = node(
+        "ROOT",
+        node("/home/me/code/train.py:main@9", node("/home/me/code/m.py:block@41", kernel("k", 10))),
+    )
     assert places(read(tree, tmp_path)) == [("k", None, None, "block (m.py:41)", 10)]
 
 
 def test_what_cannot_be_read_is_counted_or_refused(tmp_path):
-    recording = read(node("ROOT", kernel("a", 10), kernel("b", "many"), kernel("c", 10, 0)), tmp_path)
+    recording = read(
+        node("ROOT", kernel("a", 10), kernel("b", "many"), kernel("c", 10, 0)), tmp_path
+    )
     assert recording.meta["lost"]["rows_unreadable"]["count"] == 2
-    for tree, words in ((node("ROOT", node("s")), "no kernel"), (node("ROOT", kernel("k", 9, 1 << 40)), "launches")):
+    for tree, words in (
+        (node("ROOT", node("s")), "no kernel"),
+        (node("ROOT", kernel("k", 9, 1 << 40)), "launches"),
+    ):
         with pytest.raises(CurvescopeError, match=words):
             read(tree, tmp_path)

@@ -24,7 +24,9 @@ COUNTERS = PROFILES / "hta_cupti_profiler_trace.json.gz"
 
 
 def events_of(path):
-    return [e for e in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if e["ph"] == "X"]
+    return [
+        e for e in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if e["ph"] == "X"
+    ]
 
 
 @pytest.fixture
@@ -53,18 +55,25 @@ def test_counts_and_times_are_those_of_the_file(path, imported_profile):
     assert (memory["kind"] == "memcpy").sum() == category["memcpy"] + category["gpu_memcpy"]
     assert (memory["kind"] == "memset").sum() == category["memset"] + category["gpu_memset"]
     assert len(recording.frame("api_calls")) == category["runtime"] + category["cuda_runtime"]
-    assert recording.meta["lost"].get("counter_ranges", {}).get("count", 0) == category["cuda_profiler_range"]
+    assert (
+        recording.meta["lost"].get("counter_ranges", {}).get("count", 0)
+        == category["cuda_profiler_range"]
+    )
     if len(kernels):
         blocks = sum(e["args"]["grid"][0] * e["args"]["block"][0] for e in device_kernels)
         assert (kernels["grid_x"].astype("int64") * kernels["block_x"]).sum() == blocks
-        assert kernels["registers_per_thread"].sum() == sum(e["args"]["registers per thread"] for e in device_kernels)
+        assert kernels["registers_per_thread"].sum() == sum(
+            e["args"]["registers per thread"] for e in device_kernels
+        )
 
 
 def test_convolutions_without_strides_have_the_work_of_resnet50(resnet):
     """torch 1.9 wrote no strides; the first layer needs no gradient of its image."""
     kernels = resnet.frame("kernels")
     flops = kernels["flops"].groupby([kernels["step"], kernels["op"]]).sum()
-    forward, backward = (flops.xs(op, level="op") for op in ("aten::conv2d", "CudnnConvolutionBackward"))
+    forward, backward = (
+        flops.xs(op, level="op") for op in ("aten::conv2d", "CudnnConvolutionBackward")
+    )
     first = 2 * 32 * 64 * 112 * 112 * 3 * 7 * 7
     assert len(forward) == 6
     # 4.09 GFLOP of products per image, by the paper's table (He et al. 2016, 3.8 with other strides in v1).
@@ -75,7 +84,9 @@ def test_convolutions_without_strides_have_the_work_of_resnet50(resnet):
 def test_breakdown_is_the_device_time_of_the_file(resnet):
     events = events_of(RESNET)
     launched = {e["args"]["correlation"]: e["ts"] for e in events if e["cat"] == "Runtime"}
-    marks = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["name"].startswith("ProfilerStep#"))
+    marks = sorted(
+        (e["ts"], e["ts"] + e["dur"]) for e in events if e["name"].startswith("ProfilerStep#")
+    )
     busy_us = []
     for start, end in marks:
         work = [e for e in events if e["cat"] in ("Kernel", "Memcpy", "Memset")]
@@ -115,17 +126,34 @@ def test_nothing_of_the_machine_is_copied(resnet):
     assert b"/home/yangu" in gzip.decompress(RESNET.read_bytes())
     for table in ("steps", "kernels", "memory", "api_calls", "ranges"):
         frame = resnet.frame(table)
-        text = " ".join(str(v) for c in frame.select_dtypes(exclude="number") for v in frame[c].unique()).encode()
+        text = " ".join(
+            str(v) for c in frame.select_dtypes(exclude="number") for v in frame[c].unique()
+        ).encode()
         assert not [word for word in private if word in text]
-    assert not [word for word in [*private, RESNET.name.encode()] if word in json.dumps(resnet.meta).encode()]
+    assert not [
+        word
+        for word in [*private, RESNET.name.encode()]
+        if word in json.dumps(resnet.meta).encode()
+    ]
 
 
 def event(cat, name, ts, dur, tid=7, **args):
-    return {"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, "pid": 1, "tid": tid, "args": args}
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "ts": ts,
+        "dur": dur,
+        "pid": 1,
+        "tid": tid,
+        "args": args,
+    }
 
 
 def on_gpu(cat, name, ts, dur, correlation, **args):
-    return event(cat, name, ts, dur, "stream 9", device=0, stream=9, correlation=correlation, **args)
+    return event(
+        cat, name, ts, dur, "stream 9", device=0, stream=9, correlation=correlation, **args
+    )
 
 
 PLANTED = [
@@ -133,7 +161,11 @@ PLANTED = [
     event("python_function", "nn.Module: Conv2d_0", 1005, 20),
     event("python_function", "/home/someone/net.py(3): forward", 1005, 20),
     event(
-        "cpu_op", "aten::conv2d", 1006, 10, **{"Sequence number": 4, "Fwd thread id": 0, "Input Dims": [[6, 3, 8, 8]]}
+        "cpu_op",
+        "aten::conv2d",
+        1006,
+        10,
+        **{"Sequence number": 4, "Fwd thread id": 0, "Input Dims": [[6, 3, 8, 8]]},
     ),
     event("cuda_runtime", "cudaLaunchKernel", 1008.25, 2, correlation=11),
     event("cpu_op", "Backward0", 1050, 10, 8, **{"Sequence number": 4, "Fwd thread id": 1}),
@@ -153,7 +185,12 @@ def test_joins_by_time_correlation_and_sequence_number(tmp_path):
     assert (conv["start_ns"], conv["duration_ns"], conv["grid_z"]) == (1_020_125, 30_250, 4)
     assert (conv["layer"], conv["phase"], conv["op"]) == ("Conv2d_0", "forward", "aten::conv2d")
     assert (grad["layer"], grad["phase"], grad["op"]) == ("Conv2d_0", "backward", "Backward0")
-    assert (stray["layer"], stray["phase"], stray["op"], stray["registers_per_thread"]) == (None, None, None, None)
+    assert (stray["layer"], stray["phase"], stray["op"], stray["registers_per_thread"]) == (
+        None,
+        None,
+        None,
+        None,
+    )
     (copy,) = recording.arrow("memory").to_pylist()
     assert (copy["memcpy_kind"], copy["bytes"], copy["step"]) == ("HtoD", 64, 0)
     (step,) = recording.arrow("steps").to_pylist()
@@ -189,9 +226,18 @@ BAD = {
     "not UTF-8": (b'{"traceEvents": ["\xff\xfe"]}', "broken JSON"),
     "no trace": (b'{"a": 1}', "no profile"),
     "no list": (b'{"traceEvents": 3}', "no list"),
-    "other trace": (b'{"traceEvents": [{"ph": "X", "cat": "Op", "name": "x", "ts": 1, "dur": 1}]}', "no event"),
-    "execution trace": (b'{"nodes": [{"name": "[pytorch|profiler|execution_trace|thread]"}]}', "`export_chrome_trace`"),
-    "two ranks": (json.dumps({"traceEvents": [*PLANTED, {**PLANTED[3], "pid": 2}]}).encode(), "several processes"),
+    "other trace": (
+        b'{"traceEvents": [{"ph": "X", "cat": "Op", "name": "x", "ts": 1, "dur": 1}]}',
+        "no event",
+    ),
+    "execution trace": (
+        b'{"nodes": [{"name": "[pytorch|profiler|execution_trace|thread]"}]}',
+        "`export_chrome_trace`",
+    ),
+    "two ranks": (
+        json.dumps({"traceEvents": [*PLANTED, {**PLANTED[3], "pid": 2}]}).encode(),
+        "several processes",
+    ),
 }
 
 
@@ -234,7 +280,13 @@ def test_operators_with_their_arguments(tmp_path):
     """Two steps of a trace with shapes, strides and scalars: the outermost operators of one of them are rows."""
     step = [
         event("user_annotation", "ProfilerStep#0", 0, 100),
-        operator("aten::conv2d", 10, 40, [[2, 3, 8, 8], [4, 3, 3, 3], [], [], []], ["float", "float", "", *SCALARS]),
+        operator(
+            "aten::conv2d",
+            10,
+            40,
+            [[2, 3, 8, 8], [4, 3, 3, 3], [], [], []],
+            ["float", "float", "", *SCALARS],
+        ),
         operator("aten::convolution", 15, 30, [[2, 3, 8, 8]], ["float"]),
         operator("aten::relu_", 60, 5, [[2, 4, 6, 6]], ["float"], [[144, 1, 24, 4]]),
         operator("aten::relu_", 70, 7, [[2, 4, 6, 6]], ["float"], [[144, 1, 24, 4]]),
@@ -246,7 +298,9 @@ def test_operators_with_their_arguments(tmp_path):
         (2, "aten::conv2d", 1, 40_000, "aten::convolution | aten::conv2d"),
         (2, "aten::relu_", 2, 12_000, "aten::relu_"),
     ]
-    conv, relu = (decode_arguments(arguments) for (arguments,) in rows(recording, "operators", "arguments"))
+    conv, relu = (
+        decode_arguments(arguments) for (arguments,) in rows(recording, "operators", "arguments")
+    )
     assert conv == (
         TensorArgument((2, 3, 8, 8), "float"),
         TensorArgument((4, 3, 3, 3), "float"),
@@ -258,13 +312,18 @@ def test_operators_with_their_arguments(tmp_path):
 
 
 def test_files_of_one_batch_size_give_one_step_of_operators(tmp_path):
-    step = [event("user_annotation", "ProfilerStep#0", 0, 100), operator("aten::linear", 10, 40, [[2, 3]], ["float"])]
+    step = [
+        event("user_annotation", "ProfilerStep#0", 0, 100),
+        operator("aten::linear", 10, 40, [[2, 3]], ["float"]),
+    ]
     paths = [tmp_path / f"{name}.json" for name in "ab"]
     for path in paths:
         path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": step}))
     merged = open_recording(import_sweep(paths, tmp_path / "r").path)
     assert merged.count_rows("steps") == 2
-    assert merged.arrow("operators").select(["batch", "op"]).to_pylist() == [{"batch": 2, "op": "aten::linear"}]
+    assert merged.arrow("operators").select(["batch", "op"]).to_pylist() == [
+        {"batch": 2, "op": "aten::linear"}
+    ]
 
 
 SCALARS = ["ScalarList", "Scalar"]
@@ -272,7 +331,12 @@ SCALARS = ["ScalarList", "Scalar"]
 
 def operator(name, start_us, duration_us, shapes, types, strides=()):
     concrete = [{"ScalarList": "[1, 1]", "Scalar": "0.5"}.get(kind, "") for kind in types]
-    known = {"Input Dims": shapes, "Input type": types, "Concrete Inputs": concrete, "Input Strides": list(strides)}
+    known = {
+        "Input Dims": shapes,
+        "Input type": types,
+        "Concrete Inputs": concrete,
+        "Input Strides": list(strides),
+    }
     return event("cpu_op", name, start_us, duration_us, **known)
 
 
@@ -281,14 +345,18 @@ def test_a_trace_gives_the_rows_that_the_same_events_give_in_process(tmp_path):
     from curvescope.profiling.attribution.events import kernel_rows
     from curvescope.profiling.collect.torch_step import split_events
 
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 2))
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 2)
+    )
     with (
         torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True, acc_events=True
         ) as profiler,
         torch.profiler.record_function("curvescope.step"),
     ):
-        model(torch.ones(2, 3, 8, 8)).masked_fill(torch.ones(2, 2, dtype=torch.bool), float("-inf")).sum().backward()
+        model(torch.ones(2, 3, 8, 8)).masked_fill(
+            torch.ones(2, 2, dtype=torch.bool), float("-inf")
+        ).sum().backward()
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     results = profiler.profiler.kineto_results
     expected = kernel_rows(split_events(results).host).operators
@@ -317,7 +385,10 @@ def test_a_hexadecimal_stream_is_read_and_an_unreadable_one_costs_only_itself(tm
     trace = [on_gpu("kernel", "gemm", 10, 5, 1, **{"registers per thread": n}) for _, n in odd]
     for each, (args, _) in zip(trace, odd, strict=True):
         each["args"] |= args
-    assert rows(of_events(trace, tmp_path), "kernels", "stream", "registers_per_thread") == [(7, 32), (9, None)]
+    assert rows(of_events(trace, tmp_path), "kernels", "stream", "registers_per_thread") == [
+        (7, 32),
+        (9, None),
+    ]
 
 
 def test_work_of_other_makers_devices_joins_its_calls_and_has_its_queue_as_stream(tmp_path):
@@ -330,15 +401,36 @@ def test_work_of_other_makers_devices_joins_its_calls_and_has_its_queue_as_strea
         event("cpu_op", "aten::addmm", 10, 50),
         event("xpu_runtime", "urEnqueueUSMMemcpy", 12, 2, correlation=4130),
         event("xpu_runtime", "urEnqueueKernelLaunch", 20, 2, correlation=4131),
-        {**event("mtia_runtime", "recordEvent", 65, 1, correlation=9), "pid": 17},  # the device, not a process
+        {
+            **event("mtia_runtime", "recordEvent", 65, 1, correlation=9),
+            "pid": 17,
+        },  # the device, not a process
         event("xpu_sync", "zeEventHostSynchronize", 70, 5, correlation=4132),
-        on_xpu("gpu_memcpy", "Memcpy M2D (Memory -> Device)", 16, 3, 4130, bytes=64, **{"sycl queue": 64}),
+        on_xpu(
+            "gpu_memcpy",
+            "Memcpy M2D (Memory -> Device)",
+            16,
+            3,
+            4130,
+            bytes=64,
+            **{"sycl queue": 64},
+        ),
         on_xpu("kernel", "gemm_kernel", 30, 8.96, 4131, **{"sycl queue": 64}),
-        {**on_xpu("kernel", "other plugin", 50, 1, 4131), "tid": 5, "pid": 2, "args": {"correlation": 4131}},
+        {
+            **on_xpu("kernel", "other plugin", 50, 1, 4131),
+            "tid": 5,
+            "pid": 2,
+            "args": {"correlation": 4131},
+        },
     ]
     recording = of_events(trace, tmp_path, deviceProperties=[])
     gemm, other = recording.arrow("kernels").to_pylist()
-    assert (gemm["device"], gemm["stream"], gemm["op"], gemm["duration_ns"]) == (0, 64, "aten::addmm", 8960)
+    assert (gemm["device"], gemm["stream"], gemm["op"], gemm["duration_ns"]) == (
+        0,
+        64,
+        "aten::addmm",
+        8960,
+    )
     assert (other["device"], other["stream"], other["op"]) == (2, 5, "aten::addmm")
     (copy,) = recording.arrow("memory").to_pylist()
     assert (copy["memcpy_kind"], copy["stream"]) == ("HtoD", 64)
@@ -357,16 +449,24 @@ def test_collectives_have_their_message_and_group(imported_profile):
     """The all-gather of the B200 trace: 25,136 elements of BFloat16 from each of 8 ranks."""
     kernels = open_recording(imported_profile("tl_b200_eager.json.gz")).frame("kernels")
     (row,) = kernels[kernels["collective"].notna()].to_dict("records")
-    assert (row["collective"], row["group_size"], row["message_bytes"]) == ("AllGather", 8, 2 * 8 * 25_136)
+    assert (row["collective"], row["group_size"], row["message_bytes"]) == (
+        "AllGather",
+        8,
+        2 * 8 * 25_136,
+    )
     assert row["communicator"] == "3 [0, 1, 2, 3, 4, 5, 6, 7]"
     assert kernels["message_bytes"].count() == 1
 
 
 @pytest.mark.parametrize("tells_rank", [False, True])
 def test_a_trace_on_demand_names_the_rank_that_it_lacks(tells_rank, tmp_path):
-    trace = [on_gpu("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", 1, 5, 1)]
+    trace = [
+        on_gpu("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", 1, 5, 1)
+    ]
     document = {"distributedInfo": {"rank": 3, "world_size": 8}} if tells_rank else {}
-    assert ("rank" in of_events(trace, tmp_path, **document).meta.get("missing", {})) == (not tells_rank)
+    assert ("rank" in of_events(trace, tmp_path, **document).meta.get("missing", {})) == (
+        not tells_rank
+    )
 
 
 def test_operators_of_a_cpu_count_once_and_repeat(tmp_path):
@@ -374,19 +474,40 @@ def test_operators_of_a_cpu_count_once_and_repeat(tmp_path):
     events = []
     for step in range(100):
         at = 1000 * step
-        spans = [("aten::linear", 0, 100), ("aten::t", 10, 5), ("aten::addmm", 20, 70), ("aten::mse_loss", 110, 50)]
-        spans += [("autograd::engine::evaluate_function: AddmmBackward0", 200, 90), ("AddmmBackward0", 210, 70)]
+        spans = [
+            ("aten::linear", 0, 100),
+            ("aten::t", 10, 5),
+            ("aten::addmm", 20, 70),
+            ("aten::mse_loss", 110, 50),
+        ]
+        spans += [
+            ("autograd::engine::evaluate_function: AddmmBackward0", 200, 90),
+            ("AddmmBackward0", 210, 70),
+        ]
         spans += [("aten::mm", 220, 10), ("aten::mm", 240, 10)]
         for name, begin, length in spans:
-            times = {"ts": at + begin, "dur": length + (400 if step == 0 and name == "aten::mse_loss" else 0)}
+            times = {
+                "ts": at + begin,
+                "dur": length + (400 if step == 0 and name == "aten::mse_loss" else 0),
+            }
             if step == 0 and begin >= 200:
                 times["ts"] += 400
-            events.append({"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, **times, "args": {}})
+            events.append(
+                {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, **times, "args": {}}
+            )
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     done = import_profile(path, tmp_path / "run")
     recording = open_recording(done.path)
     assert done.rows["kernels"] == 100 * 7  # the node and the engine's call around it are one
-    assert (recording.work, recording.count_rows("steps"), done.steps_from) == ("operator", 100, steps.REPETITION)
+    assert (recording.work, recording.count_rows("steps"), done.steps_from) == (
+        "operator",
+        100,
+        steps.REPETITION,
+    )
     rows = {row.label: row for row in recorded_breakdown(recording, "kernel").rows}
-    assert (rows["aten::linear"].calls, rows["AddmmBackward0"].calls, rows["aten::mm"].calls) == (1, 1, 2)
+    assert (rows["aten::linear"].calls, rows["AddmmBackward0"].calls, rows["aten::mm"].calls) == (
+        1,
+        1,
+        2,
+    )

@@ -52,7 +52,10 @@ def test_tensorflow_keeps_kernels_that_end_before_they_begin_without_a_time(even
     recording = of_events([*events, ran(pid, tid, "back", 400, -7)], tmp_path)
     known = recording.frame("kernels")["duration_ns"].dropna()
     assert known.tolist() == durations(of_events(events, tmp_path))
-    assert (recording.count_rows("kernels") - len(known), lost(recording)["negative_durations"]) == (1, 1)
+    assert (
+        recording.count_rows("kernels") - len(known),
+        lost(recording)["negative_durations"],
+    ) == (1, 1)
 
 
 def test_an_exported_trace_leaves_out_spans_that_end_before_they_begin(tmp_path):
@@ -68,12 +71,20 @@ def test_an_exported_trace_leaves_out_spans_that_end_before_they_begin(tmp_path)
 
 
 def test_nsys_counts_a_clock_that_was_set_back(tmp_path):
-    marks = [push_pop("iteration 1", 0, 100), push_pop("iteration 2", 60, 160), push_pop("inner", 70, 170)]
+    marks = [
+        push_pop("iteration 1", 0, 100),
+        push_pop("iteration 2", 60, 160),
+        push_pop("inner", 70, 170),
+    ]
     work = [kernel(1, 10, 50), kernel(2, 130, 120), kernel(3, 130, 150)]
     calls = [launch(1, 5), launch(2, 110), launch(3, 115, end=90)]
-    recording = imported(write_export(tmp_path / "p", ranges=marks, kernels=work, launches=calls), tmp_path)
+    recording = imported(
+        write_export(tmp_path / "p", ranges=marks, kernels=work, launches=calls), tmp_path
+    )
     found = {"negative_durations": 1, "steps_cut": 1, "ranges_cut": 2}
-    assert lost(recording) == found | {"device_work_without_range": 2}  # past the ends of the ranges that were cut
+    assert lost(recording) == found | {
+        "device_work_without_range": 2
+    }  # past the ends of the ranges that were cut
     assert rows(recording, "kernels", "duration_ns", "step") == [(40, 0), (None, None), (20, 1)]
     assert rows(recording, "steps", "start_ns", "duration_ns") == [(0, 100), (100, 60)]
 
@@ -81,7 +92,9 @@ def test_nsys_counts_a_clock_that_was_set_back(tmp_path):
 def test_nvprof_counts_a_clock_that_was_set_back(tmp_path):
     path = write_nvprof(tmp_path / "p", 11)
     with sqlite3.connect(path) as database:
-        database.execute("UPDATE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL SET end = start - 3 WHERE correlationId = 6")
+        database.execute(
+            "UPDATE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL SET end = start - 3 WHERE correlationId = 6"
+        )
         database.execute("UPDATE CUPTI_ACTIVITY_KIND_MARKER SET timestamp = 70 WHERE flags = 4")
     recording = imported(path, tmp_path)
     assert lost(recording)["negative_durations"] == 2
@@ -97,15 +110,22 @@ def test_pytorch_joins_ids_without_a_sign(tmp_path):
     events = json.loads(json.dumps(PLANTED))
     for each in events:
         args = each.get("args", {})
-        args.update({"correlation": far[args["correlation"]]} if args.get("correlation") in far else {})
+        args.update(
+            {"correlation": far[args["correlation"]]} if args.get("correlation") in far else {}
+        )
         each.update({"tid": 2**64 - 7} if each.get("tid") == 8 else {})
-    conv, grad, _ = rows(of_events(events, tmp_path), "kernels", "name", "op", "layer", "phase", "correlation_id")
+    conv, grad, _ = rows(
+        of_events(events, tmp_path), "kernels", "name", "op", "layer", "phase", "correlation_id"
+    )
     assert conv == ("conv", "aten::conv2d", "Conv2d_0", "forward", -11)
     assert grad[:4] == ("grad", "Backward0", "Conv2d_0", "backward")
 
 
 def test_pytorch_takes_all_bits_set_for_no_id_and_leaves_out_what_is_none(tmp_path):
-    beyond = [on_gpu("kernel", "none", 1140, 1, 2**64 - 1), on_gpu("kernel", "long", 1150, 1, 2**64)]
+    beyond = [
+        on_gpu("kernel", "none", 1140, 1, 2**64 - 1),
+        on_gpu("kernel", "long", 1150, 1, 2**64),
+    ]
     beyond += [on_gpu("gpu_memcpy", "Memcpy HtoD", 1160, 1, 12, bytes=2**64 - 4096)]
     recording = of_events([*PLANTED, *beyond], tmp_path)
     kernels = rows(recording, "kernels", "name", "correlation_id")
@@ -130,9 +150,19 @@ def test_tensorflow_joins_ids_of_all_64_bits(tmp_path):
 
 def test_threads_whose_ids_have_no_sign_are_kept_apart(tmp_path):
     """Two threads of a host nest for themselves, whatever their numbers."""
-    host = [process(1, "/device:GPU:0"), process(9, "/host:CPU"), thread(1, 13, "Stream #13(Compute)")]
-    host += [ran(9, 2**33, "train", 0, 100, step_num="1"), ran(9, 2**33 + 1, "eval", 50, 100, step_num="1")]
-    host += [ran(9, 2**33, "cuLaunchKernel", 10, 1, correlation_id="5"), ran(1, 13, "k", 20, 30, correlation_id="5")]
+    host = [
+        process(1, "/device:GPU:0"),
+        process(9, "/host:CPU"),
+        thread(1, 13, "Stream #13(Compute)"),
+    ]
+    host += [
+        ran(9, 2**33, "train", 0, 100, step_num="1"),
+        ran(9, 2**33 + 1, "eval", 50, 100, step_num="1"),
+    ]
+    host += [
+        ran(9, 2**33, "cuLaunchKernel", 10, 1, correlation_id="5"),
+        ran(1, 13, "k", 20, 30, correlation_id="5"),
+    ]
     recording = of_events(host, tmp_path)
     assert "ranges_cut" not in lost(recording)
     assert set(recording.frame("ranges")["thread"]) == {2**33, 2**33 + 1}
@@ -145,7 +175,9 @@ def test_an_exported_trace_with_longer_ids_is_refused(tmp_path, capsys):
     assert "values that fit no column" in refused(path, tmp_path, capsys)
 
 
-@pytest.mark.parametrize("make", [lambda path: write_export(path, kernels=[kernel(1, 10, 50)]), None])
+@pytest.mark.parametrize(
+    "make", [lambda path: write_export(path, kernels=[kernel(1, 10, 50)]), None]
+)
 def test_databases_with_longer_ids_are_refused(make, tmp_path, capsys):
     """SQLite itself keeps such a number as one with a point: which it was cannot be told any more."""
     path = make(tmp_path / "p") if make else write_nvprof(tmp_path / "p", 11)
@@ -168,7 +200,9 @@ def texts(tmp_path):
     yield exported(tmp_path).read_text()
 
 
-@pytest.mark.parametrize("place", range(5), ids=["PyTorch", "TensorFlow 1", "TensorFlow 2", "JAX", "Curvescope"])
+@pytest.mark.parametrize(
+    "place", range(5), ids=["PyTorch", "TensorFlow 1", "TensorFlow 2", "JAX", "Curvescope"]
+)
 def test_a_comma_at_the_end_is_counted_and_one_elsewhere_refused(place, tmp_path, capsys):
     text = list(texts(tmp_path))[place].strip()
     last = text.rindex("]")

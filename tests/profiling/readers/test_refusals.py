@@ -20,9 +20,15 @@ def refused(path, tmp_path):
 
 def test_a_log_of_ncu_says_how_many_kernels_it_profiled(tmp_path):
     """It said that no kernel was profiled."""
-    lines = [f'==PROF== Profiling "gemm_{i}" - {i}: 0%....50%....100% - 38 passes' for i in range(90)]
+    lines = [
+        f'==PROF== Profiling "gemm_{i}" - {i}: 0%....50%....100% - 38 passes' for i in range(90)
+    ]
     path = tmp_path / "ncu.txt"
-    path.write_text("\n".join(["==PROF== Connected to process 7 (/usr/bin/python)", *lines, "  gemm_0 (1, 1, 1)", ""]))
+    path.write_text(
+        "\n".join(
+            ["==PROF== Connected to process 7 (/usr/bin/python)", *lines, "  gemm_0 (1, 1, 1)", ""]
+        )
+    )
     words = refused(path, tmp_path)
     assert "90 kernels were profiled; record with `ncu --csv --page raw" in words
     assert "no kernel" not in words
@@ -55,7 +61,14 @@ def test_an_archive_says_what_is_in_it(tmp_path):
 def test_launches_without_any_event_of_the_gpu_are_said(tmp_path):
     common = {"ph": "X", "pid": 1, "tid": 1}
     events = [
-        {**common, "cat": "cpu_op", "name": "aten::mm", "ts": 10 * i, "dur": 5, "args": {"External id": i}}
+        {
+            **common,
+            "cat": "cpu_op",
+            "name": "aten::mm",
+            "ts": 10 * i,
+            "dur": 5,
+            "args": {"External id": i},
+        }
         for i in range(1, 4)
     ]
     events += [
@@ -72,7 +85,10 @@ def test_launches_without_any_event_of_the_gpu_are_said(tmp_path):
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     done = import_profile(path, tmp_path / "run")
-    assert "the trace has 3 launches of kernels and no event of the GPU" in done.missing["device_events"]
+    assert (
+        "the trace has 3 launches of kernels and no event of the GPU"
+        in done.missing["device_events"]
+    )
     assert open_recording(done.path).count_rows("kernels") == 0
 
 
@@ -82,7 +98,9 @@ def test_a_database_of_nvprof_without_calls_says_so(tmp_path):
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE StringTable (_id_ INTEGER, value TEXT)")
         database.execute("CREATE TABLE Version (version INTEGER)")
-        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (start INTEGER, name INTEGER)")
+        database.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (start INTEGER, name INTEGER)"
+        )
         database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (cbid INTEGER, start INTEGER)")
     done = import_profile(path, tmp_path / "run")
     assert done.missing["kernels"].startswith("no kernel and no CUDA API call")

@@ -12,7 +12,11 @@ from curvescope.profiling.readers.rocprof import device_facts
 from .made_profiles import imported, lost, of_text, rows
 from .rocprof_output import PID, START, STEP_NS, SUFFIX, TID, document, write_database, write_json
 
-WRITERS = {"json": write_json, "rocpd 3": write_database, "rocpd 4": lambda path: write_database(path, version=4)}
+WRITERS = {
+    "json": write_json,
+    "rocpd 3": write_database,
+    "rocpd 4": lambda path: write_database(path, version=4),
+}
 
 
 # A grid of 1000 x 2 work-items in groups of 256.
@@ -35,11 +39,22 @@ def test_a_run_has_its_kernels_copies_calls_and_steps(form, tmp_path):
     assert [gemm[column] for column in SHAPE] == [4, 2, 1, 256, 1024, 12]
     assert [kernel["step"] for kernel in kernels] == [0, 0, 1, 1]
     (copy, _) = recording.arrow("memory").to_pylist()
-    assert [copy[column] for column in ("memcpy_kind", "bytes", "device", "duration_ns")] == ["HtoD", 4096, 0, 50]
+    assert [copy[column] for column in ("memcpy_kind", "bytes", "device", "duration_ns")] == [
+        "HtoD",
+        4096,
+        0,
+        50,
+    ]
     calls = recording.arrow("api_calls").to_pylist()
-    assert [call["name"] for call in calls] == ["hipMemcpyAsync", "hipLaunchKernel", "hipLaunchKernel"] * 2
+    assert [call["name"] for call in calls] == [
+        "hipMemcpyAsync",
+        "hipLaunchKernel",
+        "hipLaunchKernel",
+    ] * 2
     assert {(call["process"], call["thread"]) for call in calls} == {(PID, TID)}
-    assert [step["duration_ns"] for step in recording.arrow("steps").to_pylist()] == [STEP_NS - 100] * 2
+    assert [step["duration_ns"] for step in recording.arrow("steps").to_pylist()] == [
+        STEP_NS - 100
+    ] * 2
     assert recording.meta["device"]["name"] == "AMD Instinct MI300X OAM"
     assert recording.meta["lost"] == {}
     assert recording.meta.get("missing", {}) == {}
@@ -71,7 +86,9 @@ def test_a_merged_database_has_the_kernels_of_all_processes(tmp_path):
     write_database(tmp_path / "second", suffix="_second")
     with sqlite3.connect(path) as database:
         database.execute("ATTACH ? AS other", (str(tmp_path / "second"),))
-        tables = database.execute("SELECT name FROM other.sqlite_master WHERE type = 'table'").fetchall()
+        tables = database.execute(
+            "SELECT name FROM other.sqlite_master WHERE type = 'table'"
+        ).fetchall()
         for (name,) in tables:
             database.execute(f'CREATE TABLE "{name}" AS SELECT * FROM other."{name}"')
     assert rows(imported(path, tmp_path), "kernels", "device") == [(0,)] * 8
@@ -100,7 +117,12 @@ def test_broken_json_is_refused(tmp_path):
     ("name", "target", "units", "key"),
     [
         ("AMD Instinct MI300X", "gfx942", 304, "mi300x"),
-        ("AMD Radeon RX 7900 XTX", "gfx1100", 96, "rx7900xtx"),  # two CUs are one work-group processor
+        (
+            "AMD Radeon RX 7900 XTX",
+            "gfx1100",
+            96,
+            "rx7900xtx",
+        ),  # two CUs are one work-group processor
     ],
 )
 def test_compute_units_are_counted_as_hip_counts_them(name, target, units, key):
@@ -146,17 +168,33 @@ def trace(version, dispatches):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kernels_of_tables_of_every_version(version, tmp_path):
     start = 1_614_963_487_781_917
-    dispatches = [(8, "gemm(float*, int)", start, start + 500), (4, "relu<float>", start + 600, start + 700)]
+    dispatches = [
+        (8, "gemm(float*, int)", start, start + 500),
+        (4, "relu<float>", start + 600, start + 700),
+    ]
     recording = of_text(trace(version, dispatches), tmp_path)
     gemm, relu = recording.arrow("kernels").to_pylist()
-    assert (gemm["name"], gemm["start_ns"], gemm["duration_ns"]) == ("gemm(float*, int)", start, 500)
+    assert (gemm["name"], gemm["start_ns"], gemm["duration_ns"]) == (
+        "gemm(float*, int)",
+        start,
+        500,
+    )
     # Agents count processors, too: agent 4 is the first GPU.
     assert (gemm["device"], relu["device"], gemm["stream"], gemm["source"]) == (1, 0, 2, "rocprof")
-    assert [gemm[column] for column in SHAPE] == [4, 2, 1, 256, 1024, None if version == "6" else 12]
+    assert [gemm[column] for column in SHAPE] == [
+        4,
+        2,
+        1,
+        256,
+        1024,
+        None if version == "6" else 12,
+    ]
     assert recording.meta["lost"] == {}
 
 
 def test_unreadable_rows_of_a_table_are_counted(tmp_path):
-    text = trace("7", [(4, "gemm", 10, 20), (4, "gemm", 30, "x"), ("", "gemm", 50, 60)]) + '"cut off\n'
+    text = (
+        trace("7", [(4, "gemm", 10, 20), (4, "gemm", 30, "x"), ("", "gemm", 50, 60)]) + '"cut off\n'
+    )
     recording = of_text(text, tmp_path)
     assert (recording.count_rows("kernels"), lost(recording)) == (1, {"rows_unreadable": 3})

@@ -43,7 +43,9 @@ def test_prefill_decode_and_mixed_steps_are_told_apart(tmp_path):
 
 
 def test_facts_are_read_and_names_are_not_copied(tmp_path):
-    further = "\n(EngineCore_DP0 pid=9) INFO [kv_cache_utils.py:1314] GPU KV cache size: 188,640 tokens"
+    further = (
+        "\n(EngineCore_DP0 pid=9) INFO [kv_cache_utils.py:1314] GPU KV cache size: 188,640 tokens"
+    )
     text = vllm_start(further=further) + iteration(0, 5, 9, after=", GPU KV cache usage: 10.0%")
     recording = imported(tmp_path, text)
     server = recording.meta["server"]
@@ -97,7 +99,8 @@ def test_without_times_of_steps_the_statistics_of_vllm_give_rates(tmp_path):
     steps = rows(imported(tmp_path, text))
     assert steps["duration_ns"].tolist() == [10_000_000, 10_250_000]
     timed = imported(
-        tmp_path / "again" if (tmp_path / "again").mkdir() is None else tmp_path, text + iteration(0, 5, 9)
+        tmp_path / "again" if (tmp_path / "again").mkdir() is None else tmp_path,
+        text + iteration(0, 5, 9),
     )
     assert rows(timed)["batch"].tolist() == [5]  # a time of a step is better than any rate
 

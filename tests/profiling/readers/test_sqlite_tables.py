@@ -14,14 +14,24 @@ from curvescope.profiling.readers import sqlite_tables
 from curvescope.profiling.readers.sqlite_tables import SqliteTables
 
 NUMBERS = st.one_of(
-    st.none(), st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 1, -1, 127, 128, -129, 2**23, 2**47])
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from([0, 1, -1, 127, 128, -129, 2**23, 2**47]),
 )
 TEXTS = st.one_of(st.none(), st.text(max_size=20), st.integers(0, 9000).map(lambda n: "é" * n))
-WANTED = {"a": pa.int64(), "t": pa.string(), "b": pa.int64(), "id": pa.int64(), "absent": pa.int64()}
+WANTED = {
+    "a": pa.int64(),
+    "t": pa.string(),
+    "b": pa.int64(),
+    "id": pa.int64(),
+    "absent": pa.int64(),
+}
 counter = itertools.count()
 
 
-def write(path, rows, page_bytes=4096, schema="id INTEGER PRIMARY KEY, a INTEGER, t TEXT, b INTEGER"):
+def write(
+    path, rows, page_bytes=4096, schema="id INTEGER PRIMARY KEY, a INTEGER, t TEXT, b INTEGER"
+):
     database = sqlite3.connect(path)
     database.execute(f"PRAGMA page_size = {page_bytes}")
     database.execute(f"CREATE TABLE x ({schema})")
@@ -85,10 +95,16 @@ def test_a_large_table_is_read_by_adbc(tmp_path, used):
     assert list(zip(*(table[c].to_pylist() for c in "atb"), strict=True)) == rows
 
 
-def test_ranges_of_row_ids_are_read_in_order_whatever_is_missing_between_them(tmp_path, used, monkeypatch):
+def test_ranges_of_row_ids_are_read_in_order_whatever_is_missing_between_them(
+    tmp_path, used, monkeypatch
+):
     monkeypatch.setattr(sqlite_tables, "BATCH_ROWS", 12)  # ten row ids and the typed row in a range
     ids = [-61, -60, -52, *range(-3, 17), 90, 91, 130]
-    write(tmp_path / "p", [(row_id, f"name {row_id}", None) for row_id in ids], schema="a INTEGER PRIMARY KEY, t, b")
+    write(
+        tmp_path / "p",
+        [(row_id, f"name {row_id}", None) for row_id in ids],
+        schema="a INTEGER PRIMARY KEY, t, b",
+    )
     assert read(tmp_path / "p", {"a": pa.int64()}, adbc=True)["a"].to_pylist() == ids
     assert sum(used) == 20 + len(ids)  # -61 to 130: twenty ranges
 
@@ -96,17 +112,23 @@ def test_ranges_of_row_ids_are_read_in_order_whatever_is_missing_between_them(tm
 @pytest.mark.parametrize(("right", "wrong"), [(119, 50), (119, 120), (60, 110), (60, 2), (1, 100)])
 @pytest.mark.parametrize("page_bytes", [512, 4096])
 @pytest.mark.parametrize("unread", [None, 45, 90])
-def test_a_damaged_row_id_drops_and_repeats_no_row(tmp_path, monkeypatch, right, wrong, page_bytes, unread):
+def test_a_damaged_row_id_drops_and_repeats_no_row(
+    tmp_path, monkeypatch, right, wrong, page_bytes, unread
+):
     """Ranges of ids would leave out or repeat rows; where a value is of another type, sqlite3 reads the others."""
     monkeypatch.setattr(sqlite_tables, "BATCH_ROWS", 12)
     rows = [(float(i) if i == unread else i + 1, f"name {i:3}", None) for i in range(1, 120)]
     write(tmp_path / "p", rows, page_bytes, schema="id INTEGER PRIMARY KEY, a, t, b")
     data = (tmp_path / "p").read_bytes()
-    at = data.index(b"name %3d" % right) - 7  # the id, the record's header of 5 bytes, and a's value are before it
+    at = (
+        data.index(b"name %3d" % right) - 7
+    )  # the id, the record's header of 5 bytes, and a's value are before it
     assert data[at : at + 2] == bytes([right, 5])
     (tmp_path / "p").write_bytes(data[:at] + bytes([wrong]) + data[at + 1 :])
     try:
-        found = read(tmp_path / "p", {"t": pa.string(), "a": pa.int64()}, adbc=True)["t"].to_pylist()
+        found = read(tmp_path / "p", {"t": pa.string(), "a": pa.int64()}, adbc=True)[
+            "t"
+        ].to_pylist()
     except CurvescopeError as error:
         found = str(error)
     assert found == [name for _, name, _ in rows] or "row ids of table x are out of order" in found
@@ -115,7 +137,9 @@ def test_a_damaged_row_id_drops_and_repeats_no_row(tmp_path, monkeypatch, right,
 def test_far_apart_row_ids_are_read_at_once(tmp_path, used, monkeypatch):
     monkeypatch.setattr(sqlite_tables, "BATCH_ROWS", 2)
     ids = [-(2**63), 0, 2**63 - 1]
-    write(tmp_path / "p", [(row_id, "x", 1) for row_id in ids], schema="a INTEGER PRIMARY KEY, t, b")
+    write(
+        tmp_path / "p", [(row_id, "x", 1) for row_id in ids], schema="a INTEGER PRIMARY KEY, t, b"
+    )
     assert read(tmp_path / "p", {"a": pa.int64()}, adbc=True)["a"].to_pylist() == ids
     assert sum(used) == 1 + len(ids)
 
@@ -135,7 +159,9 @@ def test_any_table_is_read_alike(schema, tmp_path):
 
 @pytest.mark.parametrize("adbc", [False, True])
 def test_a_computed_column_is_refused(adbc, tmp_path):
-    write(tmp_path / "p", [(1, "x", 2)], schema="a INTEGER, t TEXT, b INTEGER, id INTEGER AS (a + 1)")
+    write(
+        tmp_path / "p", [(1, "x", 2)], schema="a INTEGER, t TEXT, b INTEGER, id INTEGER AS (a + 1)"
+    )
     with pytest.raises(CurvescopeError, match="column id of table x is computed"):
         read(tmp_path / "p", WANTED, adbc=adbc)
 

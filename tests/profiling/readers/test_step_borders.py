@@ -15,7 +15,9 @@ from .made_profiles import PROFILES, imported
 from .nsys_export import kernel, launch, push_pop, write_export
 from .test_pytorch_json import event
 
-PARTICLE_TRANSFORMER = [PROFILES / f"parttrans_bs{batch}.pt.trace.json.gz" for batch in (32, 128, 512)]
+PARTICLE_TRANSFORMER = [
+    PROFILES / f"parttrans_bs{batch}.pt.trace.json.gz" for batch in (32, 128, 512)
+]
 
 
 def steps_of(path, folder, **options):
@@ -51,7 +53,10 @@ def test_one_forward_per_batch_size_is_a_sweep_of_three_steps(tmp_path):
     assert steps["batch"].tolist() == [32, 128, 512]
     busy_ms = work.groupby("step")["duration_ns"].sum() / 1e6
     assert busy_ms.tolist() == pytest.approx([10.3, 26.4, 91.7], abs=0.05)
-    assert (sweep.meta["batch_from"], sweep.meta["device_time_in_steps"]) == ("the input of the first convolution", 1)
+    assert (sweep.meta["batch_from"], sweep.meta["device_time_in_steps"]) == (
+        "the input of the first convolution",
+        1,
+    )
 
 
 def test_the_user_decides_how_steps_are_found(tmp_path):
@@ -89,7 +94,13 @@ class Trace:
             if not graph or index == 0:
                 self.correlation += 1
                 call = "cudaGraphLaunch" if graph else "cudaLaunchKernel"
-                self.span(call, start + 20 * index * (not graph), 2, "cuda_runtime", correlation=self.correlation)
+                self.span(
+                    call,
+                    start + 20 * index * (not graph),
+                    2,
+                    "cuda_runtime",
+                    correlation=self.correlation,
+                )
             args = {"device": 0, "stream": 7, "correlation": self.correlation}
             self.span(name, start + 5 + 20 * index, 10, "kernel", **args)
 
@@ -106,7 +117,9 @@ def test_no_step_begins_inside_one_launch_of_a_graph(graph, tmp_path):
     assert len(steps) == (1 if graph else 12)
 
 
-@pytest.mark.parametrize(("category", "name", "count"), [("cpu_op", "aten::lstm", 1), ("user_annotation", "step 1", 1)])
+@pytest.mark.parametrize(
+    ("category", "name", "count"), [("cpu_op", "aten::lstm", 1), ("user_annotation", "step 1", 1)]
+)
 def test_no_step_begins_inside_an_operator_or_an_annotation(category, name, count, tmp_path):
     trace = Trace()
     trace.span(name, 990, 1000, category)
@@ -166,8 +179,14 @@ TRT = "[Executor] _forward_step 7:"
         ),
         ("prefill[bs=6 tok=17408 ctx=[4096, 4096]...+4]", ServedStep("ATOM", "prefill", 6, 17408)),
         ("decode[bs=117/128 tok=117 d=117]", ServedStep("ATOM", "decode", 117, 117, None, 128)),
-        ("decode[bs=128 tok=384 p=2 d=126 sqsq=9 sqsk=9 sk=258048]", ServedStep("ATOM", "mixed", 128, 384, 258048)),
-        (f"{TRT} 2 ctx reqs, 96 ctx tokens, 30 gen reqs", ServedStep("TensorRT-LLM", "mixed", 32, 126)),
+        (
+            "decode[bs=128 tok=384 p=2 d=126 sqsq=9 sqsk=9 sk=258048]",
+            ServedStep("ATOM", "mixed", 128, 384, 258048),
+        ),
+        (
+            f"{TRT} 2 ctx reqs, 96 ctx tokens, 30 gen reqs",
+            ServedStep("TensorRT-LLM", "mixed", 32, 126),
+        ),
         (f"{TRT} 0 ctx reqs, 32 gen reqs", ServedStep("TensorRT-LLM", "decode", 32)),
         ("execute_context_0(0)_generation_0(0)", None),
         ("step 7", None),
@@ -182,7 +201,11 @@ def test_marks_of_inference_servers(name, expected):
 @pytest.mark.parametrize(
     ("name", "layer", "op"),
     [
-        ("FSDP::pre_forward (encoder.block.3.layer.1), op_id = 314290", "encoder.block.3.layer.1.FSDP", None),
+        (
+            "FSDP::pre_forward (encoder.block.3.layer.1), op_id = 314290",
+            "encoder.block.3.layer.1.FSDP",
+            None,
+        ),
         ("record_param_comms, op_id = 12", None, "record_param_comms"),
         ("attention, op_id = 7", "attention", None),
         ("aten::mm, op_id = 7", None, "aten::mm"),
@@ -199,13 +222,21 @@ def test_numbers_of_calls_are_no_part_of_a_name(name, layer, op):
         # Six layers of one step, each with the same kernels.
         ("FSDP::pre_forward (blocks.{}._checkpoint_wrapped_module), op_id = 7", 1, NO_STEP),
         # Six steps of one layer each.
-        ("FSDP::pre_forward (blocks.0._checkpoint_wrapped_module), op_id = {}", 6, "repetition of the kernel sequence"),
+        (
+            "FSDP::pre_forward (blocks.0._checkpoint_wrapped_module), op_id = {}",
+            6,
+            "repetition of the kernel sequence",
+        ),
     ],
 )
-def test_repeated_kernels_of_different_modules_are_layers_and_no_steps(name, count, steps_from, tmp_path):
+def test_repeated_kernels_of_different_modules_are_layers_and_no_steps(
+    name, count, steps_from, tmp_path
+):
     starts = range(0, 6000, 1000)
     ranges = [push_pop(name.format(i), start, start + 400) for i, start in enumerate(starts)]
-    launches = [launch(10 * i + k, start + 10 + k) for i, start in enumerate(starts) for k in range(2)]
+    launches = [
+        launch(10 * i + k, start + 10 + k) for i, start in enumerate(starts) for k in range(2)
+    ]
     work = [
         kernel(10 * i + k, start + 100 + 200 * k, start + 290 + 200 * k, demangledName=1 + k)
         for i, start in enumerate(starts)
@@ -223,9 +254,16 @@ def test_a_stream_of_collectives_does_not_decide_on_steps(tmp_path):
     strings = {1: "gemm", 2: "relu", 3: "cudaLaunchKernel", 4: "ncclDevKernel_Generic_1(args)"}
     work, number = [], 0
     for start in range(0, 4000, 1000):
-        for name, stream, begin, end in ((1, 7, 0, 90), (4, 20, 100, 500), (2, 7, 200, 290), (4, 20, 510, 900)):
+        for name, stream, begin, end in (
+            (1, 7, 0, 90),
+            (4, 20, 100, 500),
+            (2, 7, 200, 290),
+            (4, 20, 510, 900),
+        ):
             number += 1
-            work.append(kernel(number, start + begin, start + end, demangledName=name, streamId=stream))
+            work.append(
+                kernel(number, start + begin, start + end, demangledName=name, streamId=stream)
+            )
     launches = [launch(i + 1, i) for i in range(number)]
     path = write_export(tmp_path / "p", launches=launches, kernels=work, strings=strings)
     meta, steps = steps_of(path, tmp_path, steps="repetition")

@@ -28,12 +28,18 @@ def ran(pid, tid, name, ts, dur, /, **args):
 
 def test_a_timeline_of_a_cpu_has_every_operator(tmp_path):
     recording = imported(TIMELINE, tmp_path)
-    events = [e for e in json.loads(gzip.decompress(TIMELINE.read_bytes()))["traceEvents"] if e["ph"] == "X"]
+    events = [
+        e
+        for e in json.loads(gzip.decompress(TIMELINE.read_bytes()))["traceEvents"]
+        if e["ph"] == "X"
+    ]
     kernels = recording.frame("kernels")
     assert len(kernels) == len(events) == 201
     assert kernels["duration_ns"].sum() == 1000 * sum(event["dur"] for event in events)
     conv = kernels[(kernels["op"] == "Conv2D") & (kernels["layer"] == "CONV1_LAYER")]
-    in_file = [e for e in events if e["name"] == "Conv2D" and e["args"]["name"].startswith("CONV1_LAYER")]
+    in_file = [
+        e for e in events if e["name"] == "Conv2D" and e["args"]["name"].startswith("CONV1_LAYER")
+    ]
     assert conv["duration_ns"].tolist() == [1000 * event["dur"] for event in in_file]
     assert recording.meta["steps_from"] == NO_STEP
     assert len(recording.frame("steps")) == 1
@@ -85,9 +91,33 @@ TF2 = [
     ran(9, 77, "train", 1200, 100, step_num="6", group_id="1"),
     ran(9, 77, "cuLaunchKernel", 1010, 2, correlation_id="31"),
     ran(9, 77, "cuLaunchKernel", 1210.5, 2, correlation_id="32"),
-    ran(1, 14, "sgemm", 1020, 30.25, correlation_id="31", kernel_details=DETAILS, tf_op="model/dense/MatMul:MatMul"),
-    ran(1, 14, "sgemm_t", 1310, 50, correlation_id="32", tf_op="gradient_tape/model/dense/MatMul/MatMul_1:MatMul"),
-    ran(1, 15, "MemcpyH2D", 1001, 4, memcpy_details="kind_src:pageable kind_dst:device size:4096 dest:0 async:1"),
+    ran(
+        1,
+        14,
+        "sgemm",
+        1020,
+        30.25,
+        correlation_id="31",
+        kernel_details=DETAILS,
+        tf_op="model/dense/MatMul:MatMul",
+    ),
+    ran(
+        1,
+        14,
+        "sgemm_t",
+        1310,
+        50,
+        correlation_id="32",
+        tf_op="gradient_tape/model/dense/MatMul/MatMul_1:MatMul",
+    ),
+    ran(
+        1,
+        15,
+        "MemcpyH2D",
+        1001,
+        4,
+        memcpy_details="kind_src:pageable kind_dst:device size:4096 dest:0 async:1",
+    ),
     ran(1, 20, "MatMul", 1020, 30.25),
     {},
 ]
@@ -111,7 +141,11 @@ def test_only_streams_are_kernels_and_steps_are_the_hosts(tmp_path):
 SCOPES = ("jvp(Net)/Dense_0/dot_general", "transpose(jvp(Net))/Dense_0/dot_general", "sub")
 JAX = [process(1, "/device:GPU:0"), process(9, "/host:CPU"), thread(1, 13, "Stream #13(Compute)")]
 for i, scope in enumerate(SCOPES):
-    facts = {"hlo_module": "jit_step", "hlo_op": f"fusion.{i}", "name": f"jit(step)/jit(main)/{scope}"}
+    facts = {
+        "hlo_module": "jit_step",
+        "hlo_op": f"fusion.{i}",
+        "name": f"jit(step)/jit(main)/{scope}",
+    }
     JAX.append(ran(1, 13, f"fusion_{i}", 100 * i, 10, **facts))
 
 
@@ -144,7 +178,12 @@ def test_without_a_device_instructions_on_the_host_are_kernels(tmp_path):
 
 @pytest.mark.parametrize(
     "event",
-    [ran(1, 14, "k", float("nan"), 1), ran(1, 14, "k", 1e300, 1), ran(1, 14, None, 1, 1), ran(1, [], "k", 1, 1)],
+    [
+        ran(1, 14, "k", float("nan"), 1),
+        ran(1, 14, "k", 1e300, 1),
+        ran(1, 14, None, 1, 1),
+        ran(1, [], "k", 1, 1),
+    ],
 )
 def test_events_without_a_time_or_name_are_counted(event, tmp_path):
     recording = of_events([*TF2, event], tmp_path)

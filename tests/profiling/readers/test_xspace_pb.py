@@ -55,7 +55,9 @@ def space(*planes, displayed=()):
             line = plane.lines.add(id=number, name=line_name, timestamp_ns=1_000_000)
             for event_name, offset_ps, duration_ps, given in events:
                 key = names.setdefault(event_name, len(names) + 1)
-                event = line.events.add(metadata_id=key, offset_ps=offset_ps, duration_ps=duration_ps)
+                event = line.events.add(
+                    metadata_id=key, offset_ps=offset_ps, duration_ps=duration_ps
+                )
                 for fact, value in given.items():
                     stat = event.stats.add(metadata_id=facts.setdefault(fact, len(facts) + 1))
                     setattr(stat, "int64_value" if isinstance(value, int) else "str_value", value)
@@ -72,11 +74,19 @@ def test_layers_steps_and_picoseconds_of_a_made_xspace(tmp_path):
     scope = b"jit(f)/transpose(jvp(dense))/dot_general"
     kernel = {"name": scope, "hlo_op": b"dot.1", "correlation_id": 7}
     device = ("/device:GPU:0", [("Stream #3(Compute)", [("gemm", 2_000_600, 1_000_900, kernel)])])
-    host_line = [("train", 0, 9_000_000, {"step_num": 5}), ("launch", 1_000_000, 1000, {"correlation_id": 7})]
+    host_line = [
+        ("train", 0, 9_000_000, {"step_num": 5}),
+        ("launch", 1_000_000, 1000, {"correlation_id": 7}),
+    ]
     (tmp_path / "x.xplane.pb").write_bytes(space(("/host:CPU", [("main", host_line)]), device))
     recording, kernels = read(tmp_path / "x.xplane.pb", tmp_path / "run")
     row = kernels.iloc[0]
-    assert (row["name"], row["layer"], row["phase"], row["stream"]) == ("gemm", "dense", "backward", 3)
+    assert (row["name"], row["layer"], row["phase"], row["stream"]) == (
+        "gemm",
+        "dense",
+        "backward",
+        3,
+    )
     # 2,000.6 to 3,001.5 ns after the line's start; halves go to the even nanosecond.
     assert (row["start_ns"], row["duration_ns"]) == (1_002_001, 1001)
     assert (recording.meta["steps_from"], recording.count_rows("steps")) == ("marks", 1)
@@ -88,9 +98,14 @@ def test_lines_of_a_device_name_scopes_and_steps(tmp_path):
     lines = [
         ("Steps", [("0", 0, 5_000_000, {}), ("1", 5_000_000, 5_000_000, {})]),
         ("TensorFlow Ops", [(scope, 1_000_000, 2_000_000, {}), (scope, 6_000_000, 2_000_000, {})]),
-        ("Stream #3", [("gemm", at, 1_000_000, {"correlation_id": at}) for at in (1_500_000, 6_500_000)]),
+        (
+            "Stream #3",
+            [("gemm", at, 1_000_000, {"correlation_id": at}) for at in (1_500_000, 6_500_000)],
+        ),
     ]
-    launches = [("launch", at, 1000, {"correlation_id": at + 1_400_000}) for at in (100_000, 5_100_000)]
+    launches = [
+        ("launch", at, 1000, {"correlation_id": at + 1_400_000}) for at in (100_000, 5_100_000)
+    ]
     planes = (("/host:CPU", [("main", launches)]), ("/device:GPU:0", lines))
     (tmp_path / "x.xplane.pb").write_bytes(space(*planes, displayed=[(scope, "MatMul")]))
     recording, kernels = read(tmp_path / "x.xplane.pb", tmp_path / "run")

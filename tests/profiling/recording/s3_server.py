@@ -20,7 +20,11 @@ def s3_server(bucket: str) -> Iterator[None]:
     # What an earlier one of this process held is there still: a worker may come back to a file of tests.
     urlopen(Request(f"http://127.0.0.1:{port}/moto-api/reset", method="POST")).close()
     with pytest.MonkeyPatch.context() as environment:
-        settings = {"ENDPOINT_URL": f"http://127.0.0.1:{port}", "ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test"}
+        settings = {
+            "ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "ACCESS_KEY_ID": "test",
+            "SECRET_ACCESS_KEY": "test",
+        }
         settings |= {"DEFAULT_REGION": "us-east-1", "EC2_METADATA_DISABLED": "true"}
         for name, value in settings.items():
             environment.setenv(f"AWS_{name}", value)

@@ -6,24 +6,51 @@ import pandas as pd
 import pytest
 
 from curvescope.profiling.recording import disturbed
-from curvescope.profiling.recording.disturbed import SET_ASIDE, disturbances, most_disturbed, used_steps, with_set_aside
+from curvescope.profiling.recording.disturbed import (
+    SET_ASIDE,
+    disturbances,
+    most_disturbed,
+    used_steps,
+    with_set_aside,
+)
 
 ROUNDS, BATCHES, STEP_NS = 6, (1, 2), 10_000_000
-QUIET = {"run_queue_wait_ns": 50_000, "major_faults": 0, "sm_clock_hz": 1_980_000_000, "throttle_reasons": "idle"}
+QUIET = {
+    "run_queue_wait_ns": 50_000,
+    "major_faults": 0,
+    "sm_clock_hz": 1_980_000_000,
+    "throttle_reasons": "idle",
+}
 
 
 def steps_of(changed=(), rounds=ROUNDS, batches=BATCHES, **columns):
     """Two unprofiled steps and a profiled one per visit; `changed` has counters by (batch, round)."""
     rows = []
-    for (round_, batch), profiled in itertools.product(itertools.product(range(rounds), batches), (False, False, True)):
-        counted = {**QUIET, **dict(changed).get((batch, round_), {})} if not profiled else dict.fromkeys(QUIET)
-        rows.append({"batch": batch, "round": round_, "profiled": profiled, "duration_ns": STEP_NS, **counted})
+    for (round_, batch), profiled in itertools.product(
+        itertools.product(range(rounds), batches), (False, False, True)
+    ):
+        counted = (
+            {**QUIET, **dict(changed).get((batch, round_), {})}
+            if not profiled
+            else dict.fromkeys(QUIET)
+        )
+        rows.append(
+            {
+                "batch": batch,
+                "round": round_,
+                "profiled": profiled,
+                "duration_ns": STEP_NS,
+                **counted,
+            }
+        )
     return pd.DataFrame(rows).assign(**columns)
 
 
 def aside(steps):
     flagged = with_set_aside(steps)
-    return set(flagged.loc[flagged[SET_ASIDE], ["batch", "round"]].itertuples(index=False, name=None))
+    return set(
+        flagged.loc[flagged[SET_ASIDE], ["batch", "round"]].itertuples(index=False, name=None)
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,7 +59,10 @@ def aside(steps):
         ({"run_queue_wait_ns": 600_000}, "threads waited for a core for more than 5 % of the time"),
         ({"throttle_reasons": "sw_power_cap|hw_thermal"}, "the GPU lowered its clock"),
         ({"sm_clock_hz": 1_755_000_000}, "the GPU lowered its clock"),
-        ({"major_faults": 6}, "pages came from a disk, e.g. swapped ones, for more than 5 % of the time"),
+        (
+            {"major_faults": 6},
+            "pages came from a disk, e.g. swapped ones, for more than 5 % of the time",
+        ),
     ],
 )
 def test_each_counter_sets_its_visit_aside_with_its_profiled_steps(counted, reason):
@@ -45,7 +75,12 @@ def test_each_counter_sets_its_visit_aside_with_its_profiled_steps(counted, reas
 
 
 def test_what_a_quiet_machine_counts_and_time_alone_set_nothing_aside():
-    quiet = [{"run_queue_wait_ns": 490_000}, {"sm_clock_hz": 1_900_000_000}, {"major_faults": 4}, dict.fromkeys(QUIET)]
+    quiet = [
+        {"run_queue_wait_ns": 490_000},
+        {"sm_clock_hz": 1_900_000_000},
+        {"major_faults": 4},
+        dict.fromkeys(QUIET),
+    ]
     quiet += [{"throttle_reasons": "sw_power_cap|application_clocks"}]  # normal under load
     slow = steps_of()
     slow.loc[(slow["batch"] == 2) & (slow["round"] < 3), "duration_ns"] *= 1000
@@ -71,7 +106,10 @@ def test_where_a_batch_size_would_keep_fewer_rounds_all_are_used_and_the_answer_
     found = disturbances(steps)
     assert (found.disturbed, found.set_aside, found.prevail) == (4, False, True)
     assert found.sentence.startswith("4 of 12 visits disturbed: threads waited for a core")
-    assert "in rounds 1 to 4. All are used: fewer than 3 undisturbed rounds are left. Times and ver" in found.sentence
+    assert (
+        "in rounds 1 to 4. All are used: fewer than 3 undisturbed rounds are left. Times and ver"
+        in found.sentence
+    )
     # A minority of which too few rounds are left does not prevail.
     minority = disturbances(steps_of({(2, 0): waits}, rounds=3))
     assert (minority.set_aside, minority.prevail) == (False, False)
@@ -97,9 +135,16 @@ def test_a_part_of_a_flagged_table_keeps_what_was_decided_on_the_whole():
 
 def test_several_reasons_are_counted_each_the_commonest_first_and_many_rounds_instead_of_listed():
     waits, faults = {"run_queue_wait_ns": 10**9}, {"major_faults": 100}
-    changed = {(1, 1): faults, **dict.fromkeys(((2, 0), (2, 1), (2, 4)), waits), (1, 4): {**waits, **faults}}
+    changed = {
+        (1, 1): faults,
+        **dict.fromkeys(((2, 0), (2, 1), (2, 4)), waits),
+        (1, 4): {**waits, **faults},
+    }
     found = disturbances(steps_of(changed, rounds=12))
-    assert (found.disturbed, [(one.visits, one.rounds) for one in found.reasons]) == (5, [(4, (1, 2, 5)), (2, (2, 5))])
+    assert (found.disturbed, [(one.visits, one.rounds) for one in found.reasons]) == (
+        5,
+        [(4, (1, 2, 5)), (2, (2, 5))],
+    )
     assert found.sentence == (
         "5 of 24 visits set aside: threads waited for a core for more than 5 % of the time, in rounds 1, 2 and 5 (4); "
         "pages came from a disk, e.g. swapped ones, for more than 5 % of the time, in rounds 2 and 5 (2)."
@@ -116,7 +161,9 @@ def test_the_most_disturbed_condition_says_how_many_rounds_replace_its_visits():
     assert most_disturbed(of_factors) == 1
 
 
-def test_the_limit_leaves_the_waits_of_a_quiet_machine_and_finds_those_beside_other_work(recording_of):
+def test_the_limit_leaves_the_waits_of_a_quiet_machine_and_finds_those_beside_other_work(
+    recording_of,
+):
     """Of the recording in examples/ no visit waited for 2.3 % of the time."""
     assert disturbances(recording_of("examples/recordings/alexnet-cpu")) is None
     beside = disturbances(recording_of("tests/data/networks/googlenet"))

@@ -26,7 +26,9 @@ def test_arguments_of_every_kind_are_read_back():
     assert decode_arguments(encode_arguments(arguments)) == arguments
 
 
-@pytest.mark.parametrize("text", ['[{"shape": [1]}]', "[1]", "{", '[{"shape": 3, "strides": null, "dtype": "float"}]'])
+@pytest.mark.parametrize(
+    "text", ['[{"shape": [1]}]', "[1]", "{", '[{"shape": 3, "strides": null, "dtype": "float"}]']
+)
 def test_damaged_arguments_are_refused(text):
     with pytest.raises(ValueError, match="no operator arguments"):
         decode_arguments(text)
@@ -37,7 +39,11 @@ def experiment(**about):
 
 
 def test_an_experiment_is_read_back_from_json():
-    functional = {"functional": ((4, -2.0), (8, 1.0)), "functional_kind": "excess", "batches": (4, 8)}
+    functional = {
+        "functional": ((4, -2.0), (8, 1.0)),
+        "functional_kind": "excess",
+        "batches": (4, 8),
+    }
     one = experiment(**functional, factors=("onednn",), layer="fc6", phase="forward")
     entry = json.loads(json.dumps(one.to_entry()))
     assert experiments_of({"experiments": [{**entry, "later": 1}]}) == (one,)
@@ -49,7 +55,10 @@ def test_an_experiment_is_a_test_of_each_functional_with_the_batch_sizes_that_it
     about = {"functional": bend, "functional_kind": "bend"}
     one = experiment(**about, batches=(1, 2, 4), also=(("excess", excess),))
     assert experiments_of({"experiments": [json.loads(json.dumps(one.to_entry()))]}) == (one,)
-    found = [(each.functional_kind, each.functional, each.batches, each.also) for each in one.by_functional()]
+    found = [
+        (each.functional_kind, each.functional, each.batches, each.also)
+        for each in one.by_functional()
+    ]
     assert found == [("bend", bend, (1, 2, 4), ()), ("excess", excess, (2, 4), ())]
     (alone,) = experiment(**about, batches=(1, 2, 3, 4)).by_functional()
     assert alone.batches == (1, 2, 3, 4)

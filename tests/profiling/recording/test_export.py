@@ -41,28 +41,58 @@ def test_export_and_import_again_keep_every_row(name, tmp_path, imported_profile
 
 @pytest.fixture
 def recording(tmp_path):
-    with RecordingWriter(tmp_path / "small", {"recording_type": "profile", "imported_from": "test"}) as writer:
-        kernels = {"name": ['a "b",\nc', "d"], "start_ns": [1_583_978_810_959_705_735, None], "duration_ns": [7, 9]}
-        writer.write("kernels", {**kernels, "source": ["nsys", "ncu"], "achieved_occupancy": [None, 0.1]})
-        writer.write("clocks", {"start_ns": [1_583_978_810_959_705_001], "throttle_reasons": ["power|thermal"]})
+    with RecordingWriter(
+        tmp_path / "small", {"recording_type": "profile", "imported_from": "test"}
+    ) as writer:
+        kernels = {
+            "name": ['a "b",\nc', "d"],
+            "start_ns": [1_583_978_810_959_705_735, None],
+            "duration_ns": [7, 9],
+        }
+        writer.write(
+            "kernels", {**kernels, "source": ["nsys", "ncu"], "achieved_occupancy": [None, 0.1]}
+        )
+        writer.write(
+            "clocks",
+            {"start_ns": [1_583_978_810_959_705_001], "throttle_reasons": ["power|thermal"]},
+        )
     return open_recording(tmp_path / "small")
 
 
 def test_an_export_keeps_what_was_recorded_and_one_of_version_1_reads_as_today(tmp_path):
     meta = {"recording_type": "sweep", "imported_from": "test", "mode": "forward"}
     with RecordingWriter(tmp_path / "first", meta) as writer:
-        step = {"step": [0], "round": [3], "index": [0], "mode": ["forward"], "start_ns": [5], "duration_ns": [9]}
+        step = {
+            "step": [0],
+            "round": [3],
+            "index": [0],
+            "mode": ["forward"],
+            "start_ns": [5],
+            "duration_ns": [9],
+        }
         writer.write("steps", {**step, "profiled": [False], "run_queue_wait_ns": [4]})
         copies = {"kind": ["memcpy", "memset"], "memcpy_kind": ["HtoD", None], "start_ns": [6, 7]}
         writer.write("memory", {**copies, "duration_ns": [1, 1], "source": ["cupti"] * 2})
-        writer.write("api_calls", {"name": ["cudaFree"], "start_ns": [6], "duration_ns": [1], "source": ["cupti"]})
+        writer.write(
+            "api_calls",
+            {"name": ["cudaFree"], "start_ns": [6], "duration_ns": [1], "source": ["cupti"]},
+        )
     first = open_recording(tmp_path / "first")
     export.export_trace(first, tmp_path / "today.json")
     text = (tmp_path / "today.json").read_text()
     # Keys and values as version 1 had them; the phase of a step was its mode.
-    words = {"recording_type": "kind", 'mode": "forward", "lost': 'step": "forward", "lost', "mode": "phase"}
+    words = {
+        "recording_type": "kind",
+        'mode": "forward", "lost': 'step": "forward", "lost',
+        "mode": "phase",
+    }
     words |= {"round": "repeat", "run_queue_wait_ns": "core_wait_ns", "api_calls": "launches"}
-    words |= {"memcpy_kind": "copy_kind", "HtoD": "host_to_device", "memcpy": "copy", "memset": "set"}
+    words |= {
+        "memcpy_kind": "copy_kind",
+        "HtoD": "host_to_device",
+        "memcpy": "copy",
+        "memset": "set",
+    }
     for today, former in words.items():
         assert f'"{today}"' in text
         text = text.replace(f'"{today}"', f'"{former}"')
@@ -80,30 +110,62 @@ def test_a_trace_has_times_to_the_nanosecond_and_tracks_with_names(recording, tm
     document = json.loads((tmp_path / "trace.json").read_text())
     assert document["baseTimeNanoseconds"] == 1_583_978_810_959_705_001
     drawn = [event for event in document["traceEvents"] if event["ph"] == "X"]
-    assert [(event["name"], event["ts"], event["dur"]) for event in drawn] == [('a "b",\nc', 0.734, 0.007)]
-    names = {event["args"]["name"] for event in document["traceEvents"] if event["name"] == "process_name"}
+    assert [(event["name"], event["ts"], event["dur"]) for event in drawn] == [
+        ('a "b",\nc', 0.734, 0.007)
+    ]
+    names = {
+        event["args"]["name"]
+        for event in document["traceEvents"]
+        if event["name"] == "process_name"
+    }
     assert names == {"host kernels"}
 
 
-def test_csv_quotes_names_and_leaves_null_empty_and_parquet_is_one_file_per_table(recording, tmp_path):
+def test_csv_quotes_names_and_leaves_null_empty_and_parquet_is_one_file_per_table(
+    recording, tmp_path
+):
     export.export_csv(recording, tmp_path / "out")
     with (tmp_path / "out" / "kernels.csv").open(newline="") as file:
-        rows = [(row["name"], row["start_ns"], row["achieved_occupancy"]) for row in csv.DictReader(file)]
+        rows = [
+            (row["name"], row["start_ns"], row["achieved_occupancy"])
+            for row in csv.DictReader(file)
+        ]
     assert rows == [('a "b",\nc', "1583978810959705735", ""), ("d", "", "0.1")]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["clocks.csv", "kernels.csv"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "clocks.csv",
+        "kernels.csv",
+    ]
     export.export_parquet(recording, tmp_path / "parquet")
-    assert pq.read_table(tmp_path / "parquet" / "kernels.parquet").equals(recording.arrow("kernels"))
+    assert pq.read_table(tmp_path / "parquet" / "kernels.parquet").equals(
+        recording.arrow("kernels")
+    )
 
 
 def test_operators_and_experiments_are_exported_and_read_back(tmp_path):
-    about = {"number": 0, "stage": Stage.ALONE, "scope": Scope.TERM, "batches": (4, 8), "layer": "fc6"}
+    about = {
+        "number": 0,
+        "stage": Stage.ALONE,
+        "scope": Scope.TERM,
+        "batches": (4, 8),
+        "layer": "fc6",
+    }
     experiment = Experiment(**about, functional=((4, -2.0), (8, 1.0)), functional_kind="excess")
     facts = {"onednn": {"name": "onednn", "what": "products run through oneDNN"}}
-    meta = {"recording_type": "sweep", "experiments": [experiment.to_entry()], "factors": {"term": facts}}
+    meta = {
+        "recording_type": "sweep",
+        "experiments": [experiment.to_entry()],
+        "factors": {"term": facts},
+    }
     with RecordingWriter(tmp_path / "first", meta) as writer:
         writer.write("operators", {"batch": [4], "op": ["aten::linear"], "arguments": ["[]"], "calls": [1]}
                      | {"position": [0], "duration_ns": [5], "source": ["torch"]})  # fmt: skip
-        runs = {"experiment": [0, 0], "factor": [None, "onednn"], "batch": [4, 4], "round": [0, 0], "index": [0, 0]}
+        runs = {
+            "experiment": [0, 0],
+            "factor": [None, "onednn"],
+            "batch": [4, 4],
+            "round": [0, 0],
+            "index": [0, 0],
+        }
         writer.write("experiments", {**runs, "start_ns": [100, 200], "duration_ns": [7, 8]})
     first = open_recording(tmp_path / "first")
     assert export.export_trace(first, tmp_path / "trace.json") == 1  # operators have no start time
@@ -129,7 +191,10 @@ def test_nothing_is_overwritten(recording, tmp_path):
 
 def test_export_command_takes_a_profile_too(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["export", str(PROFILES / "magus_gtx1080ti_convolutionFFT2D_trace.csv"), "--perfetto"]) == 0
+    assert (
+        main(["export", str(PROFILES / "magus_gtx1080ti_convolutionFFT2D_trace.csv"), "--perfetto"])
+        == 0
+    )
     written = tmp_path / "magus_gtx1080ti_convolutionFFT2D_trace.csv.perfetto.json.gz"
     assert str(written.name) in capsys.readouterr().out
     events = json.loads(gzip.decompress(written.read_bytes()))["traceEvents"]
@@ -143,17 +208,26 @@ def profile_of(path, batch, slow_us, *, told=True):
         at = step * 10_000_000
         name = f"step {step}, batch size: {batch}" if told else f"step {step}"
         ranges += [push_pop(name, at, at + 100_000), push_pop("layer:conv", at + 10, at + 90_000)]
-        ranges += [push_pop("forward", at + 20, at + 40_000), push_pop("backward", at + 50_000, at + 80_000)]
+        ranges += [
+            push_pop("forward", at + 20, at + 40_000),
+            push_pop("backward", at + 50_000, at + 80_000),
+        ]
         launches += [launch(2 * step, at + 100), launch(2 * step + 1, at + 60_000)]
         jitter = step * 10
         middle = at + 200_000 + batch * 1000
         kernels += [kernel(2 * step, at + 200_000, middle + jitter, demangledName=1)]
-        kernels += [kernel(2 * step + 1, middle + 500, middle + 500 + slow_us * 1000 + jitter, demangledName=4)]
+        kernels += [
+            kernel(
+                2 * step + 1, middle + 500, middle + 500 + slow_us * 1000 + jitter, demangledName=4
+            )
+        ]
     return write_export(path, ranges=ranges, launches=launches, kernels=kernels)
 
 
 def test_a_sweep_of_profiles_is_explained(tmp_path, document_of, text_of):
-    files = [profile_of(tmp_path / f"b{b}", b, cost) for b, cost in ((4, 400), (8, 800), (16, 4800))]
+    files = [
+        profile_of(tmp_path / f"b{b}", b, cost) for b, cost in ((4, 400), (8, 800), (16, 4800))
+    ]
     done = import_sweep(files, tmp_path / "sweep")
     recording = open_recording(done.path)
     assert recording.meta["batches"] == [4, 8, 16]
@@ -182,7 +256,9 @@ def test_sweep_command_wants_a_batch_size_for_each_file(tmp_path, refusal_of):
     assert open_recording(target).meta["batches"] == [8, 16]
     alike = [profile_of(tmp_path / name, 8, 800) for name in ("c", "d")]
     steps = open_recording(import_sweep(alike, tmp_path / "alike").path).frame("steps")
-    assert steps[["round", "index"]].value_counts().max() == 1  # rounds of a batch size are kept apart
+    assert (
+        steps[["round", "index"]].value_counts().max() == 1
+    )  # rounds of a batch size are kept apart
     assert set(steps["round"]) == {0, 1}
 
 

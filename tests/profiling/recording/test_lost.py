@@ -43,7 +43,19 @@ def test_a_recording_is_complete_only_where_no_recorded_data_is_gone(tmp_path, c
 
 
 def test_an_old_recording_keeps_its_sentence_and_one_lost_thing_is_one_of_what_the_sentence_lists():
-    old = {"nvtx_dropped": {"count": 3, "sentence": "Ranges came faster than they could be written."}}
-    assert describe_lost(old) == ["Lost: 3 nvtx_dropped (Ranges came faster than they could be written)."]
-    lost = {"nvtx_unclosed": {"count": 1, "severity": "partial", "sentence": "ranges without a recorded end"}}
-    assert describe_lost(lost) == ["Lost: 1 of these: ranges without a recorded end (nvtx_unclosed)."]
+    old = {
+        "nvtx_dropped": {"count": 3, "sentence": "Ranges came faster than they could be written."}
+    }
+    assert describe_lost(old) == [
+        "Lost: 3 nvtx_dropped (Ranges came faster than they could be written)."
+    ]
+    lost = {
+        "nvtx_unclosed": {
+            "count": 1,
+            "severity": "partial",
+            "sentence": "ranges without a recorded end",
+        }
+    }
+    assert describe_lost(lost) == [
+        "Lost: 1 of these: ranges without a recorded end (nvtx_unclosed)."
+    ]

@@ -25,7 +25,12 @@ OWN_STEP = {
     "fixed": {"length": 128},
     "torch_device": "cpu",
 }
-OWN_NETWORK = {"network": "my_model:build", "input_shape": [3, 4, 4], "mode": "training", "precision": "fp32"}
+OWN_NETWORK = {
+    "network": "my_model:build",
+    "input_shape": [3, 4, 4],
+    "mode": "training",
+    "precision": "fp32",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +60,9 @@ def test_what_this_user_measured_runs_again(spec):
     check_recorded_code("runs/x", recorded(spec), False)
 
 
-@pytest.mark.parametrize("spec", [{"network": "alexnet"}, {"network": "vgg_a", "mode": "training"}, {}])
+@pytest.mark.parametrize(
+    "spec", [{"network": "alexnet"}, {"network": "vgg_a", "mode": "training"}, {}]
+)
 def test_networks_of_ours_need_no_signature(spec):
     assert SIGNATURE not in recorded(spec)
     check_recorded_code("runs/x", spec, False)

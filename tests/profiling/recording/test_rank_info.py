@@ -19,9 +19,15 @@ SLURM = {"SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "1"
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        *((one, RankInfo(9, 16, 1)) for one in (TORCHRUN, SLURM, {**SLURM, **TORCHRUN, "SLURM_PROCID": "0"})),
+        *(
+            (one, RankInfo(9, 16, 1))
+            for one in (TORCHRUN, SLURM, {**SLURM, **TORCHRUN, "SLURM_PROCID": "0"})
+        ),
         ({}, None),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "16", "SLURM_LOCALID": "0"}, None),  # a batch script: before srun
+        (
+            {"SLURM_PROCID": "0", "SLURM_NTASKS": "16", "SLURM_LOCALID": "0"},
+            None,
+        ),  # a batch script: before srun
         ({**SLURM, "SLURM_STEP_NUM_TASKS": "1"}, None),
     ],
 )
@@ -40,7 +46,8 @@ def test_ranks_meet_where_they_are_told_or_on_the_first_node_of_slurm():
 
 
 @pytest.mark.parametrize(
-    ("nodes", "first"), [("node7", "node7"), ("a1,a2", "a1"), ("gpu[09,11]", "gpu09"), ("n[1-2]-ib,m3", "n1-ib")]
+    ("nodes", "first"),
+    [("node7", "node7"), ("a1,a2", "a1"), ("gpu[09,11]", "gpu09"), ("n[1-2]-ib,m3", "n1-ib")],
 )
 def test_first_host_of_a_node_list(nodes, first):
     assert first_host(nodes) == first
@@ -59,5 +66,7 @@ def test_what_is_recorded_as_it_is_says_its_place_where_that_is_sure():
     assert describe_rank({**TORCHRUN, "GROUP_RANK": "1"}) == {"distributed": entry}
     assert describe_rank({**SLURM, "SLURM_NODEID": "1"}) == {"distributed": entry}
     assert describe_rank(TORCHRUN) == {"distributed": {**entry, "node": None}}
-    assert describe_rank({"RANK": "0", "WORLD_SIZE": "2"}) == {}  # nodes of a job whose ranks torchrun will make
+    assert (
+        describe_rank({"RANK": "0", "WORLD_SIZE": "2"}) == {}
+    )  # nodes of a job whose ranks torchrun will make
     assert describe_rank({}) == {}

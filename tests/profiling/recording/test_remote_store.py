@@ -12,7 +12,12 @@ from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
 from curvescope.profiling.recording.remote_store import RemotePath, as_path
-from curvescope.profiling.recording.store import RecordingWriter, Status, list_recordings, open_recording
+from curvescope.profiling.recording.store import (
+    RecordingWriter,
+    Status,
+    list_recordings,
+    open_recording,
+)
 
 from ..measure.fake_measurers import FakeMeasurer
 from .s3_server import s3_server
@@ -35,7 +40,12 @@ def store(_server, request):
 
 
 def kernels():
-    same = {"duration_ns": [1_000_000] * 2, "layer": ["conv1"] * 2, "step": [0] * 2, "source": ["cupti"] * 2}
+    same = {
+        "duration_ns": [1_000_000] * 2,
+        "layer": ["conv1"] * 2,
+        "step": [0] * 2,
+        "source": ["cupti"] * 2,
+    }
     return {"name": ["k0", "k1"], "start_ns": [0, 1], **same}
 
 
@@ -53,7 +63,9 @@ def test_a_recording_on_s3_reads_back_as_one_on_a_disk_does(store, tmp_path):
     for table in ("steps", "kernels", "api_calls"):
         assert remote.arrow(table).equals(local.arrow(table))
         assert remote.count_rows(table) == local.count_rows(table)
-    pieces = ([p.to_pylist() for p in one.pieces("kernels", ["name", "op"])] for one in (remote, local))
+    pieces = (
+        [p.to_pylist() for p in one.pieces("kernels", ["name", "op"])] for one in (remote, local)
+    )
     assert next(pieces) == next(pieces)
     assert remote.sql.sql("select sum(duration_ns) from steps").fetchall() == [(4_000_006,)]
     assert "s3://" in remote._repr_html_()
@@ -61,9 +73,16 @@ def test_a_recording_on_s3_reads_back_as_one_on_a_disk_does(store, tmp_path):
 
 def test_each_part_is_one_object_of_its_own_name_and_nothing_is_overwritten(store):
     record(store / "r")
-    names = {str(path).removeprefix(f"{store}/") for path in [*store.glob("*/*"), *store.glob("*/*/*")]}
+    names = {
+        str(path).removeprefix(f"{store}/") for path in [*store.glob("*/*"), *store.glob("*/*/*")]
+    }
     files = {name for name in names if name.rsplit("/", 1)[-1].count(".")}
-    assert files == {"r/recording.json", "r/kernels/00000.parquet", "r/steps/00000.parquet", "r/steps/00001.parquet"}
+    assert files == {
+        "r/recording.json",
+        "r/kernels/00000.parquet",
+        "r/steps/00000.parquet",
+        "r/steps/00001.parquet",
+    }
     with pytest.raises(CurvescopeError, match="nothing is overwritten"):
         RecordingWriter(store / "r", {})
     assert open_recording(store / "r").complete
@@ -176,7 +195,9 @@ def test_a_sweep_on_a_store_is_resumed_there_and_begun_once(store):
         PLAN_FILE.write(store / "sweep", plan)
     with pytest.raises(CurvescopeError, match="the worker ended"):
         run_plan(store / "sweep", plan, measurers=[FakeMeasurer(lost_at=3)])
-    assert run_plan(store / "sweep", PLAN_FILE.read(store / "sweep"), measurers=[FakeMeasurer()]) == []
+    assert (
+        run_plan(store / "sweep", PLAN_FILE.read(store / "sweep"), measurers=[FakeMeasurer()]) == []
+    )
     for path in sweep_recordings(store / "sweep"):
         recording = open_recording(path)
         assert recording.complete

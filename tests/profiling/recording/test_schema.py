@@ -8,7 +8,15 @@ from curvescope.profiling.recording.schema_doc import schema_page
 
 PAGE = Path(__file__).parents[3] / "docs" / "schema.md"
 
-UNIT_WORDS = {"ns": "ns", "B": "bytes", "Hz": "hz", "W": "w", "°C": "c", "FLOP": "flops", "µJ": "uj"}
+UNIT_WORDS = {
+    "ns": "ns",
+    "B": "bytes",
+    "Hz": "hz",
+    "W": "w",
+    "°C": "c",
+    "FLOP": "flops",
+    "µJ": "uj",
+}
 
 
 def test_the_page_is_the_schemas():

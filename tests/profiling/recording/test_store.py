@@ -26,9 +26,22 @@ from curvescope.profiling.recording.store import (
 
 
 def steps(count=2, batch=4, first=0):
-    numbers, unmeasured = list(range(first, first + count)), {"start_ns": [None] * count, "profiled": [False] * count}
-    same = {"batch": [batch] * count, "round": [0] * count, "mode": ["training"] * count, **unmeasured}
-    return {"step": numbers, "index": numbers, "duration_ns": [1_000_000 + i for i in numbers], **same}
+    numbers, unmeasured = (
+        list(range(first, first + count)),
+        {"start_ns": [None] * count, "profiled": [False] * count},
+    )
+    same = {
+        "batch": [batch] * count,
+        "round": [0] * count,
+        "mode": ["training"] * count,
+        **unmeasured,
+    }
+    return {
+        "step": numbers,
+        "index": numbers,
+        "duration_ns": [1_000_000 + i for i in numbers],
+        **same,
+    }
 
 
 def record(path, parts=1):
@@ -61,7 +74,9 @@ def test_what_was_written_reads_back_here_in_sql_and_by_any_parquet_reader(tmp_p
     assert recording.frame("kernels").empty
     assert "registers_per_thread" in recording.frame("kernels").columns
     assert recording.sql.sql("select sum(duration_ns) from steps").fetchall() == [(6_000_015,)]
-    assert recording.sql.sql("select count(*) from kernels").fetchall() == [(0,)]  # where nothing was recorded
+    assert recording.sql.sql("select count(*) from kernels").fetchall() == [
+        (0,)
+    ]  # where nothing was recorded
     assert duckdb.sql(f"select count(*) from '{tmp_path}/r/steps/*.parquet'").fetchall() == [(6,)]
 
 
@@ -72,7 +87,13 @@ def test_nothing_is_overwritten(tmp_path):
     assert snapshot(tmp_path / "r") == before
 
 
-EXPERIMENT = {"number": 0, "stage": "alone", "scope": "step", "functional": [[4, -2.0], [8, 1.0]], "batches": [4, 8]}
+EXPERIMENT = {
+    "number": 0,
+    "stage": "alone",
+    "scope": "step",
+    "functional": [[4, -2.0], [8, 1.0]],
+    "batches": [4, 8],
+}
 EXPERIMENT |= {"functional_kind": "excess"}
 EXPERIMENT_RUNS = {"experiment": [0], "round": [0], "index": [0], "factor": [None], "batch": [4]}
 EXPERIMENT_RUNS |= {"start_ns": [None], "duration_ns": [5]}
@@ -101,7 +122,9 @@ def test_a_finished_recording_gets_parts_and_keeps_its_own(tmp_path, status):
     assert recording.meta["experiments"] == [EXPERIMENT]
     assert (recording.count_rows("steps"), recording.count_rows("experiments")) == (6, 2)
     after = snapshot(path)
-    assert all(after[file] == content for file, content in before.items() if file.name != "recording.json")
+    assert all(
+        after[file] == content for file, content in before.items() if file.name != "recording.json"
+    )
 
 
 def test_a_sweep_whose_writer_was_killed_keeps_its_whole_visits_and_gets_more(tmp_path):
@@ -109,7 +132,13 @@ def test_a_sweep_whose_writer_was_killed_keeps_its_whole_visits_and_gets_more(tm
     writer = RecordingWriter(path, {"recording_type": "sweep"})
     writer.write("steps", steps(), part="whole")
     for name in ("whole", "begun"):
-        rows = {"name": ["r"], "start_ns": [0], "duration_ns": [1], "kind": ["push_pop"], "source": ["torch"]}
+        rows = {
+            "name": ["r"],
+            "start_ns": [0],
+            "duration_ns": [1],
+            "kind": ["push_pop"],
+            "source": ["torch"],
+        }
         writer.write("ranges", rows, part=name)
     with pytest.raises(CurvescopeError, match="Another process adds to"):
         RecordingWriter.extend(path)
@@ -128,7 +157,10 @@ def test_what_another_process_adds_to_or_is_still_recorded_or_old_gets_nothing(t
     with pytest.raises(CurvescopeError, match="not finished"):
         RecordingWriter.extend(tmp_path / "r")
     path = record(tmp_path / "old")
-    with RecordingWriter.extend(path), pytest.raises(CurvescopeError, match="Another process adds to"):
+    with (
+        RecordingWriter.extend(path),
+        pytest.raises(CurvescopeError, match="Another process adds to"),
+    ):
         RecordingWriter.extend(path)
     with RecordingWriter.extend(path) as writer:  # the lock ended with its writer
         writer.update(schema_version=1)
@@ -140,7 +172,13 @@ def test_what_another_process_adds_to_or_is_still_recorded_or_old_gets_nothing(t
 
 def test_resuming_drops_unfinished_visits_but_no_experiments(tmp_path):
     with RecordingWriter(tmp_path / "r", {}) as writer:
-        operators = {"batch": [4], "op": ["aten::mm"], "arguments": ["[]"], "calls": [1], "position": [0]}
+        operators = {
+            "batch": [4],
+            "op": ["aten::mm"],
+            "arguments": ["[]"],
+            "calls": [1],
+            "position": [0],
+        }
         for part in ("a", "b"):
             writer.write("operators", {**operators, "source": ["torch"]}, part=part)
         writer.write("steps", steps(), part="a")  # the visit b was cut off
@@ -177,12 +215,16 @@ def test_an_exception_or_a_kill_leaves_whole_parts_and_the_status_says_it(tmp_pa
 def test_foreign_newer_and_damaged_recordings_are_refused_by_name(tmp_path, change, message):
     meta = record(tmp_path / "r") / "recording.json"
     is_entry = isinstance(change, dict)
-    meta.write_bytes(json.dumps({**json.loads(meta.read_text()), **change}).encode() if is_entry else change)
+    meta.write_bytes(
+        json.dumps({**json.loads(meta.read_text()), **change}).encode() if is_entry else change
+    )
     with pytest.raises(CurvescopeError, match=message):
         open_recording(tmp_path / "r")
 
 
-@pytest.mark.parametrize("read", [Recording.frame, Recording.count_rows, lambda r, table: list(r.pieces(table))])
+@pytest.mark.parametrize(
+    "read", [Recording.frame, Recording.count_rows, lambda r, table: list(r.pieces(table))]
+)
 def test_a_damaged_part_is_named(tmp_path, read):
     record(tmp_path / "r", parts=2)
     part = tmp_path / "r" / "steps" / "00001.parquet"
@@ -275,7 +317,10 @@ def test_of_several_writers_of_one_folder_one_gets_it(tmp_path):
 
     def make(number):
         together.wait()
-        with suppress(CurvescopeError), RecordingWriter(tmp_path / "r", {"number": number}) as writer:
+        with (
+            suppress(CurvescopeError),
+            RecordingWriter(tmp_path / "r", {"number": number}) as writer,
+        ):
             return writer.meta["number"]
 
     with ThreadPoolExecutor(16) as pool:
@@ -309,7 +354,9 @@ def test_files_have_the_permissions_that_the_user_gives_new_files(tmp_path):
 @pytest.mark.parametrize(
     "raised",
     [
-        pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable"),
+        pa.ArrowException(
+            "Unknown error: Failed to launch worker thread: Resource temporarily unavailable"
+        ),
         pa.ArrowMemoryError("malloc of size 64 failed"),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],

@@ -38,7 +38,9 @@ class Residual(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(2, 2, 3, padding=1)
-        self.relu = nn.ReLU(inplace=True)  # full backward hooks refuse modules that work in place; these do not
+        self.relu = nn.ReLU(
+            inplace=True
+        )  # full backward hooks refuse modules that work in place; these do not
 
     def forward(self, x):
         return x + self.relu(self.conv(x))
@@ -65,7 +67,13 @@ def test_forward_ranges_nest_as_the_modules_do(domain, model):
     with curvescope.annotate(model), torch.no_grad():
         model(torch.zeros(1, 2, 4, 4))
     assert domain.log == ["0", "0/0.conv", "0/0.relu", "1", "2"]
-    assert domain.classes == {"0": "Residual", "0.conv": "Conv2d", "0.relu": "ReLU", "1": "Flatten", "2": "Linear"}
+    assert domain.classes == {
+        "0": "Residual",
+        "0.conv": "Conv2d",
+        "0.relu": "ReLU",
+        "1": "Flatten",
+        "2": "Linear",
+    }
     assert domain.open == []
 
 

@@ -48,11 +48,21 @@ def test_costs_are_the_published_ones(name):
 def test_activations_of_alexnet_by_hand():
     """Inputs of every convolution, pool and product, ReLU outputs (in place: the same), dropout masks, pool indices."""
     # input, conv outputs after ReLU (pooled ones are inputs too), in elements of one sample
-    floats = 3 * 224 * 224 + 64 * 55**2 + 64 * 27**2 + 192 * 27**2 + 192 * 13**2 + 384 * 13**2 + 2 * 256 * 13**2
+    floats = (
+        3 * 224 * 224
+        + 64 * 55**2
+        + 64 * 27**2
+        + 192 * 27**2
+        + 192 * 13**2
+        + 384 * 13**2
+        + 2 * 256 * 13**2
+    )
     floats += 256 * 6 * 6  # pool5
     floats += 2 * 9216 + 2 * 4096 + 4096 * 2 + 1000 + 1  # dropped, mask, fc6, fc7, log-softmax
     indices = 8 * (64 * 27**2 + 192 * 13**2 + 256 * 6 * 6)
-    assert facts(get_network("alexnet")).activation_bytes == pytest.approx(4 * floats + indices, rel=0.02)
+    assert facts(get_network("alexnet")).activation_bytes == pytest.approx(
+        4 * floats + indices, rel=0.02
+    )
 
 
 def with_small_input(network):
@@ -80,10 +90,20 @@ def with_small_input(network):
 
 
 # More of the same blocks than another network has; `facts` runs all of them without data.
-DEEPER = ("vgg16", "vgg19", "resnet101", "resnet101_v1.5", "resnet152", "resnet152_v1.5", "bert_base_encoder")
+DEEPER = (
+    "vgg16",
+    "vgg19",
+    "resnet101",
+    "resnet101_v1.5",
+    "resnet152",
+    "resnet152_v1.5",
+    "bert_base_encoder",
+)
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in DEEPER)) for n in names()])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in DEEPER)) for n in names()]
+)
 def test_every_network_trains_a_step_on_the_cpu_and_its_layers_add_up_to_it(name):
     """Small inputs: it is the wiring, the loss, the backward pass and the joins that are tried, at batch 1 and 2."""
     workload = Workload(with_small_input(get_network(name)))
@@ -110,7 +130,11 @@ def test_every_network_trains_a_step_on_the_cpu_and_its_layers_add_up_to_it(name
     assert idle_ns >= 0
     assert of_layers.sum() + idle_ns == duration_ns
 
-    with_weights = {path for path, module in workload.model.named_modules() if list(module.parameters(recurse=False))}
+    with_weights = {
+        path
+        for path, module in workload.model.named_modules()
+        if list(module.parameters(recurse=False))
+    }
     found = {phase: set(of_phase["layer"].dropna()) for phase, of_phase in kernels.groupby("phase")}
     assert with_weights <= found["forward"]
     assert with_weights <= found["backward"]
@@ -132,7 +156,9 @@ def test_layers_have_the_names_of_the_paper(name, paths):
     assert paths <= set(layers)
 
 
-@pytest.mark.parametrize(("name", "on_1x1", "on_3x3"), [("resnet50", 2, 1), ("resnet50_v1.5", 1, 2)])
+@pytest.mark.parametrize(
+    ("name", "on_1x1", "on_3x3"), [("resnet50", 2, 1), ("resnet50_v1.5", 1, 2)]
+)
 def test_v1_and_v15_differ_in_the_place_of_the_stride(name, on_1x1, on_3x3):
     with torch.device("meta"):
         layers = dict(get_network(name).build().named_modules())
@@ -165,6 +191,8 @@ def test_loss_of_a_users_model_takes_whatever_it_returns():
     network = from_factory("torch.nn:Identity", (3,))
     two, three = torch.full((2, 2), 2.0), torch.full((4,), 3.0)
     assert network.loss(two, None).item() == 4.0
-    assert network.loss({"a": two, "b": [three, torch.ones(2, dtype=torch.long)]}, None).item() == 13.0
+    assert (
+        network.loss({"a": two, "b": [three, torch.ones(2, dtype=torch.long)]}, None).item() == 13.0
+    )
     with pytest.raises(CurvescopeError, match="--mode forward"):
         network.loss(torch.ones(2, dtype=torch.long), None)

@@ -17,7 +17,11 @@ def train(handler, steps):
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=2)
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(
-        activities=activities, schedule=schedule, on_trace_ready=handler, record_shapes=True, acc_events=True
+        activities=activities,
+        schedule=schedule,
+        on_trace_ready=handler,
+        record_shapes=True,
+        acc_events=True,
     ) as profiler:
         for _ in range(steps):
             model(torch.zeros(5, 6)).sum().backward()

@@ -119,9 +119,8 @@ def build(source: Path, kind: str, epoch: str, *options: str) -> Path:
     run("git", "archive", "--output", archive, "HEAD", cwd=ROOT)
     with tarfile.open(archive) as files:
         files.extractall(source)
-    pins = str(
-        ROOT / "constraints.txt"
-    )  # of the build's own requirements; which variable counts depends on pip's age
+    # of the build's own requirements; which variable counts depends on pip's age
+    pins = str(ROOT / "constraints.txt")
     environment = {
         **os.environ,
         "SOURCE_DATE_EPOCH": epoch,

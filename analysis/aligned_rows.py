@@ -22,6 +22,7 @@ from ..profiling.attribution.kernel_names import family
 from ..profiling.attribution.placement import OPERATOR_SEPARATOR
 from .decompose.terms import KERNELS
 
+# columns of kernel times that align
 KEYS = (
     "layer",
     "phase",
@@ -29,7 +30,7 @@ KEYS = (
     "op_path",
     "op_shapes",
     "name",
-)  # columns of kernel times that align
+)
 OTHERS = "others, each in one recording"
 _NUMBER = re.compile(r"[_.#]\d+$")
 _SMALL = 0.01  # share of a recording's device time

@@ -22,9 +22,8 @@ class Change:
     low: float  # lower end of its 95 % interval; infinite if unknown
     high: float  # upper end; infinite if unknown
     p_adjusted: float  # p of no change, adjusted over the family; 1 if unknown
-    real: bool = field(
-        init=False
-    )  # whether it is significant: the interval and the adjusted p exclude no change
+    # whether it is significant: the interval and the adjusted p exclude no change
+    real: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "real", self.p_adjusted < LEVEL and not self.low <= 1 <= self.high)

@@ -43,15 +43,12 @@ class ComparedLine:
 
     label: str  # name of the row
     times_ms: tuple[float | None, ...]  # one per recording; None if missing
-    changes: tuple[
-        Change | None, ...
-    ]  # one per recording after the base; None if either time is missing
-    families: tuple[
-        str | None, ...
-    ] = ()  # kernel family with the most time, one per recording; None if there is none
-    remarks: tuple[
-        str, ...
-    ] = ()  # one per recording after the base: algorithm, hardware or clock, or empty
+    # one per recording after the base; None if either time is missing
+    changes: tuple[Change | None, ...]
+    # kernel family with the most time, one per recording; None if there is none
+    families: tuple[str | None, ...] = ()
+    # one per recording after the base: algorithm, hardware or clock, or empty
+    remarks: tuple[str, ...] = ()
 
     @property
     def largest_change_ms(self) -> float:
@@ -442,9 +439,8 @@ def _remarks(
         after, texts = line.families[position], []
         if before != after and before in ALGORITHMS and after in ALGORITHMS:
             texts.append(f"{before} → {after}")
-        differ = any(
-            value != 1.0 for value, _ in ratio.values()
-        )  # of one device nothing follows from its roofs
+        # of one device nothing follows from its roofs
+        differ = any(value != 1.0 for value, _ in ratio.values())
         if change is not None and len(ratio) == 2 and differ and line.label != IDLE:
             low, high = sorted(value for value, _ in ratio.values())
             if change.speedup < low / _SPARE:

@@ -70,9 +70,8 @@ def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
             or "its visits were too short for the source; record it with `curvescope energy`"
         )
         raise CurvescopeError(f"{recording.path} has no energy of steps: {why}.")
-    joules = measured.assign(
-        duration_ns=measured["energy_uj"]
-    )  # a curve divides by 10⁶: from ns to ms, from µJ to J
+    # a curve divides by 10⁶: from ns to ms, from µJ to J
+    joules = measured.assign(duration_ns=measured["energy_uj"])
     curve, times = (
         cost_curve(joules, recording.statistic),
         cost_curve(measured, recording.statistic),

@@ -55,9 +55,8 @@ class LikelyPoint:
     # not tell
     likely: str
     share: float  # share of its time for which `likely` holds
-    waves: (
-        float | None
-    )  # blocks over those that the GPU holds at once, of its longest kernel; None if unknown
+    # blocks over those that the GPU holds at once, of its longest kernel; None if unknown
+    waves: float | None
     occupancy: float | None  # theoretical occupancy of that kernel; None if unknown
 
 

@@ -57,9 +57,8 @@ class Peak:
     batch: int  # the batch size
     memory_mb: Estimate  # all that the step uses
     kinds: dict[str, float]  # memory of each kind; without what the step does not use
-    made_by: (
-        str | None
-    )  # label of the last allocation before the peak; None if the peak is where the step begins
+    # label of the last allocation before the peak; None if the peak is where the step begins
+    made_by: str | None
     unused_mb: float  # memory of tensors that the step does not use
     cached_mb: float | None  # memory that the allocator keeps beside it; None if it keeps none
     terms: tuple[MemoryTerm, ...]  # all of it by layer and kind, the largest first
@@ -70,9 +69,8 @@ class SplitFinding:
     """A functional of the curve, and its exact split."""
 
     finding: Finding  # the functional with its verdict; its values in ms are of MB
-    shares: tuple[
-        MemoryTerm, ...
-    ]  # shares of what is tested in it, the largest first; they add up to that
+    # shares of what is tested in it, the largest first; they add up to that
+    shares: tuple[MemoryTerm, ...]
 
     @property
     def is_anomaly(self) -> bool:
@@ -101,15 +99,12 @@ class MemoryDiagnosis:
     curve: Curve  # curve of memory; its fields in ms hold MB
     peaks: tuple[Peak, ...]  # the peak of each batch size
     findings: tuple[SplitFinding, ...]  # every excess, then every curvature
-    fixed_mb: (
-        Estimate | None
-    )  # memory that does not grow with the batch size; None if it is not significant
-    per_sample_mb: (
-        float | None
-    )  # growth from the last batch size but one to the largest; None for a single one
-    largest_batch: (
-        LargestBatch | None
-    )  # the largest batch size that fits; None if the limit or the growth is unknown
+    # memory that does not grow with the batch size; None if it is not significant
+    fixed_mb: Estimate | None
+    # growth from the last batch size but one to the largest; None for a single one
+    per_sample_mb: float | None
+    # the largest batch size that fits; None if the limit or the growth is unknown
+    largest_batch: LargestBatch | None
     axis: Axis = field(default_factory=Axis)  # axis of batch sizes, for words
 
 
@@ -142,10 +137,11 @@ def explain_memory(
     )
     table = table.sort_index() / 1e6
     sizes = {int(batch): float(size) for batch, size in table.sum(axis=1).items()}
+    # a curve is of ns, or B
     peaks = {
         "batch": list(sizes),
         "duration_ns": [size * 1e6 for size in sizes.values()],
-    }  # a curve is of ns, or B
+    }
     curve = cost_curve(pd.DataFrame({**peaks, "round": 0, "profiled": False}), noise=ERROR)
     lines = _main_lines(used)
     names = used.drop_duplicates("term").set_index("term")

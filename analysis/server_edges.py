@@ -29,9 +29,8 @@ WINDOW = 64  # steps of the log, in which drift is small
 LEAST_WINDOWS = 4.0  # effective number of windows, and of other changes of size
 _LEAST_RUN, _RUN = 2, 20  # steps before and behind a change of the size
 _SLOPE_SIZES = 40  # sizes before an edge whose times tell what a request adds
-_NEAR = (
-    8  # sizes on either side of an edge that the log does not name, and behind one that it names
-)
+# sizes on either side of an edge that the log does not name, and behind one that it names
+_NEAR = 8
 _LEAST_SIZES, _LEAST_WORK = 4, 3  # sizes for a slope, and different numbers of computed requests
 MATERIAL_UNKNOWN = 0.05  # of a step; an edge whose cause the log does not name may have many
 

@@ -37,9 +37,8 @@ class PromptCost:
     mode: str  # prefill or mixed
     steps: int  # number of steps
     tokens: float  # median of the tokens in such a step
-    ms_per_1000: (
-        Estimate  # ms for 1,000 tokens; of mixed steps beyond a decode step of its requests
-    )
+    # ms for 1,000 tokens; of mixed steps beyond a decode step of its requests
+    ms_per_1000: Estimate
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,8 @@ def graph_limit(server: Mapping[str, Any]) -> int | None:
     if server.get("eager"):
         return 0
     sizes, most = server.get("captured_sizes"), server.get("most_requests")
-    tokens = 1 + (
-        server.get("speculative_tokens") or 0
-    )  # of a request in a step; sizes count tokens
+    # of a request in a step; sizes count tokens
+    tokens = 1 + (server.get("speculative_tokens") or 0)
     full = server.get("graph_mode") in (None, "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
     if sizes:
         fits = [size for size in sizes if most is None or not full or size <= most * tokens]

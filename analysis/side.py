@@ -34,9 +34,8 @@ class Side:
     steps: pd.DataFrame  # its `steps` table
     kernel_times: pd.DataFrame  # exclusive times that `kernel_times` returns
     settings: Mapping[str, str]  # configuration as text: network, precision, versions
-    layer_classes: Mapping[str, str] = field(
-        default_factory=dict
-    )  # class of each layer, by path; empty if unknown
+    # class of each layer, by path; empty if unknown
+    layer_classes: Mapping[str, str] = field(default_factory=dict)
     # mean SM clock by batch size; empty on a CPU, whose cores differ, and if unknown
     clocks_hz: Mapping[Any, float] = field(default_factory=dict)
     unit: str = STEP  # what the times are of, see `Recording.unit`

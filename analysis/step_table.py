@@ -61,9 +61,8 @@ class Cell:
     @property
     def device_and_origin(self) -> str:
         """The device, marked if the time was not measured by Curvescope."""
-        said = (
-            self.origin == "measured" or f"({self.origin}" in self.device
-        )  # like names of modelled devices
+        # like names of modelled devices
+        said = self.origin == "measured" or f"({self.origin}" in self.device
         return self.device if said else f"{self.device} ({self.origin})"
 
 
@@ -211,9 +210,8 @@ def _grid(
         columns = tuple(sorted(columns, key=int))
     rows: dict[tuple[str, ...], dict[str, Cell]] = {}
     for cell in cells:
-        rows.setdefault(row_of(cell), {})[column_of(cell)] = (
-            cell  # the later recording replaces the earlier
-        )
+        # the later recording replaces the earlier
+        rows.setdefault(row_of(cell), {})[column_of(cell)] = cell
     return Grid(
         keys,
         columns,

@@ -29,15 +29,15 @@ _FEW = 200_000  # for the slow ones
 _KERNEL_KIND, _KERNEL_BYTES = 10, 208  # of CUDA 12.9
 _PAIRS = 5_000  # a round fits into a thread's ring
 _ROUNDS = 100
-_GOAL_P999_NS = (
-    150  # of 999 of 1,000 records, in the user's thread, beyond a client that does nothing
-)
+# of 999 of 1,000 records, in the user's thread, beyond a client that does nothing
+_GOAL_P999_NS = 150
 _GOAL_RECORDS_PER_S = 10_000_000  # by the writer's CPU time
+# a burst fills 208; 0 for the collector's own
 _IDLE_BUFFERS = {
     "idle": 1,
     "many": 208,
     "collector": 0,
-}  # a burst fills 208; 0 for the collector's own
+}
 _COSTS = {
     "median": "median_ns",
     "99.9 %": "p999_ns",
@@ -96,9 +96,8 @@ def cost(folder: Path) -> dict[str, dict[str, float]]:
     before, began = fake.fake_ticks(), time.perf_counter_ns()
     time.sleep(0.2)
     ticks_per_ns = (fake.fake_ticks() - before) / (time.perf_counter_ns() - began)
-    ticks = {
-        name: np.ones((_BURSTS, _BURST), np.uint32) for name in _IDLE_BUFFERS
-    }  # touched here, not below
+    # touched here, not below
+    ticks = {name: np.ones((_BURSTS, _BURST), np.uint32) for name in _IDLE_BUFFERS}
     used: dict[str, list[tuple[float, ...]]] = {name: [] for name in ticks}
     for burst in range(_BURSTS):
         for name, of_bursts in ticks.items():

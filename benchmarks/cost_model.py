@@ -47,9 +47,8 @@ HERE = Path(__file__).parent
 PUBLISHED = HERE / "published"
 RESIDUALS = HERE / "cost_model_residuals.csv.gz"
 LEFT_OUT = HERE / "cost_model_left_out.json"  # constants of the fits that left a GPU out
-LONG_MS = (
-    1.0  # NeuSight times hold launch gaps of some 0.3 ms: only rows longer than this are judged
-)
+# NeuSight times hold launch gaps of some 0.3 ms: only rows longer than this are judged
+LONG_MS = 1.0
 # GPUs of whose architecture another one gave the level, too: without K40 or V100, it is unknown.
 LEVELLED = ("k80", "m40", "m60", "p100", "titan_v", "titanx_maxwell", "titanx_pascal")
 _TAILS = (5, 95)  # percentiles: an interval contains nine of ten

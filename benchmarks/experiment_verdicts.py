@@ -41,11 +41,12 @@ WRONG = tuple(f"wrong {number}" for number in range(8))
 EFFECTS = (0.1, 0.2, 0.5)  # of T(8)
 SHARES = (0.0, 0.2, 0.5, 1.0)
 STRESS = "smaller_memory"  # a factor that brings its cause about
+# slowdown of the smaller batch sizes, as a multiple of what the anomaly says
 STRESSES = (
     0.0,
     1.0,
     3.0,
-)  # slowdown of the smaller batch sizes, as a multiple of what the anomaly says
+)
 RUNS_PER_VISIT = 3
 
 

@@ -40,13 +40,14 @@ LATE_NS = 500_000_000  # ranges that ended so shortly before a kill of all proce
 _TRAINED = ["net:build", "--input-shape", "3,4,4", "--device", "cpu"]
 _NET = [*_TRAINED, "--mode", "forward"]
 _QUICK = ["--batch", "1,2", "--quick", "--time-limit", "0.5"]
+# what it says is not ours
 _PROGRAM = [
     "--",
     "sh",
     "-c",
     'exec "$0" ranges.py 2> /dev/null',
     sys.executable,
-]  # what it says is not ours
+]
 _NEW = ["-o", "store/new"]
 
 

@@ -45,9 +45,8 @@ class Outcome:
     code: int | None
     said: str
     problems: list[str] = field(default_factory=list)
-    before: int | None = (
-        None  # what was recorded when the fault came, by number; None if nothing is counted
-    )
+    # what was recorded when the fault came, by number; None if nothing is counted
+    before: int | None = None
     after: int | None = None  # how much of it is there
     killed_ns: int | None = None  # when all processes were killed
 
@@ -547,14 +546,12 @@ def main() -> int:
         [] if args.page_only else [(f, c, s) for f, c, s in plan if (f.name, c, s) not in kept]
     )
     print(f"{len(plan)} trials, {len(missing)} of them to be run", flush=True)
-    os.environ["OMP_NUM_THREADS"] = (
-        "1"  # threads that wait for each other take most of the time on a busy machine
-    )
+    # threads that wait for each other take most of the time on a busy machine
+    os.environ["OMP_NUM_THREADS"] = "1"
     os.chdir(template())  # the checkout would be imported from, where it is the working folder
     with trial_folder() as folder:
-        finished(
-            Started(COMMANDS["runs"].arguments, folder)
-        )  # the server of warm commands is no part of any life
+        # the server of warm commands is no part of any life
+        finished(Started(COMMANDS["runs"].arguments, folder))
     began_s = time.monotonic()
     for number, one in enumerate(missing, 1):
         if time.monotonic() - began_s > 60 * args.minutes:

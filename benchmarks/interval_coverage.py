@@ -31,12 +31,13 @@ from curvescope.profiling.recording.disturbed import LEAST_ROUNDS
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 BATCHES = (1, 2, 4, 8, 16, 32)
+# rounds, steps of a visit
 PROTOCOLS = {
     "quick": (4, 2),
     "default, least": (6, 1),
     "default": (6, 4),
     "long": (20, 4),
-}  # rounds, steps of a visit
+}
 EFFECTS = (0.0, 0.02, 0.05, 0.1, 0.2)
 PLACE = (8, 16)  # from the second on the planted effect is there
 TESTED = bend(4, 8, 16)
@@ -128,13 +129,13 @@ SHAPES: dict[str, Noise] = {
         busy_neighbour,
     )
 }
+# the shape whose steps count what slows them, and what that is at least
 WAITS, SLOWED = (
     "busy neighbour",
     1.5,
-)  # the shape whose steps count what slows them, and what that is at least
-CENTRED = tuple(
-    name for name in SHAPES if name not in ("warming", "wandering")
-)  # T(b) itself has one true value
+)
+# T(b) itself has one true value
+CENTRED = tuple(name for name in SHAPES if name not in ("warming", "wandering"))
 
 
 def waits_ns(duration_ns: pd.Series, due_ns: pd.Series) -> pd.Series:
@@ -216,10 +217,11 @@ def _run(case: tuple[str, str, float], sweeps: int) -> Tally:
 
 
 TERM_PAIR = excess(8, 16)
+# planted layer: 48 at 16 were due; other layer; idle
 TERM_COSTS_MS = {
     8: (24.0, 16.0, 2.0),
     16: (96.0, 32.0, 2.0),
-}  # planted layer: 48 at 16 were due; other layer; idle
+}
 TERM_ROUNDS = (4, 6, 12, 30)
 OVERHEAD_SHARE = 0.02
 _KEYS = (

@@ -96,9 +96,8 @@ def alexnet_ungrouped(image: int = 227) -> Mapping[str, Any]:
             stride=[stride, stride], padding=[pad, pad], groups=1)  # fmt: skip
         add(f"relu{name}", "relu_", [output], output)
         if "n" in after:
-            add(
-                f"norm{name}", "gelu", [output], output
-            )  # a fused response normalisation moves as much
+            # a fused response normalisation moves as much
+            add(f"norm{name}", "gelu", [output], output)
         if "p" in after:
             extent = (extent - 3) // 2 + 1
             pooled = [[1, 0], [0, width], [0, extent], [0, extent]]

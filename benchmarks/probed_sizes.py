@@ -41,9 +41,8 @@ class Published(NamedTuple):
     where: str  # the thread
     sizes: tuple[int, ...]
     cost_ms: Callable[[int], float]
-    jumps: tuple[
-        int, ...
-    ]  # first sizes behind a jump, any of which is right; of single slow sizes also the next
+    # first sizes behind a jump, any of which is right; of single slow sizes also the next
+    jumps: tuple[int, ...]
 
 
 def _up(size: int, unit: int) -> int:

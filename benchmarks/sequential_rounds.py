@@ -28,9 +28,8 @@ EFFECTS = (0.0, 0.05, 0.1, 0.2)
 class Counts(NamedTuple):
     """Counts of simulated sweeps."""
 
-    complete: (
-        int  # that report an anomaly after all rounds; where an effect was planted, at its place
-    )
+    # that report an anomaly after all rounds; where an effect was planted, at its place
+    complete: int
     early: int  # the same, where the rule ended the rounds
     rounds: float  # mean number of rounds until then
 

@@ -20,9 +20,8 @@ _DEVICE = "cuda:0"
 _WIDTH, _ROWS = 2048, 512  # of a product for each sample: on an H100 a step of 64 takes 30 ms
 Step = Callable[[], object]
 
-time.sleep(
-    1
-)  # what a process takes to start: in virtual time it were free, and experiments would start any number
+# what a process takes to start: in virtual time it were free, and experiments would start any number
+time.sleep(1)
 
 
 @contextmanager

@@ -104,9 +104,8 @@ COMMANDS = {command.name: command for commands in JOBS.values() for command in c
 READING = {"import", "export", *(command.name for command in JOBS["explain what was measured"])}
 
 EXIT_BAD_INPUT = 2
-_LEAST_ADDRESS_SPACE = (
-    500_000_000  # bytes; OpenBLAS hung below 430 MB in tests, and never above 520 MB
-)
+# bytes; OpenBLAS hung below 430 MB in tests, and never above 520 MB
+_LEAST_ADDRESS_SPACE = 500_000_000
 _NO_THREAD = "can't start new thread"  # Python's message if there is no memory for another stack
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it; after SIGTERM 143, after SIGHUP 129
 
@@ -239,12 +238,10 @@ def _read_sooner() -> None:
     """Spare a process that only reads what takes a quarter of the time of a command on a small recording."""
     from .profiling.hardware import heap
 
-    os.environ.setdefault(
-        "OPENBLAS_NUM_THREADS", "1"
-    )  # numpy's threads wait in a loop for the work of matrices
-    os.environ.setdefault(
-        "ARROW_DEFAULT_MEMORY_POOL", "system"
-    )  # Arrow's own keeps much of what was freed, by thread
+    # numpy's threads wait in a loop for the work of matrices
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Arrow's own keeps much of what was freed, by thread
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     if sys.platform == "linux" and heap.can_change():
         heap.keep_all_memory()  # or large arrays get new pages each time, a twentieth of the time for a million kernels
     gc.disable()

@@ -95,9 +95,8 @@ class ImportDocument:
     lost: Mapping[str, Any]  # count, severity and sentence by name
     missing: Mapping[str, str]  # data that the profiler did not record, by name, with a sentence
     steps_from: str | None  # source of the steps; null for formats without steps
-    device_time_in_steps: (
-        float | None
-    )  # share of the device time that lies in steps; null without times or steps
+    # share of the device time that lies in steps; null without times or steps
+    device_time_in_steps: float | None
     batch_from: str | None  # source of the batch sizes; null if unknown
 
 
@@ -129,9 +128,8 @@ class BenchDocument:
 
     method: Method  # how it was measured
     sweeps: Sequence[BenchSweep]  # the sweeps
-    against: Sequence[
-        LayerCost
-    ]  # layers alone, against their cost in a step; empty without `--against`
+    # layers alone, against their cost in a step; empty without `--against`
+    against: Sequence[LayerCost]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,9 +184,8 @@ class CeilingsDocument:
     bandwidth: Mapping[str, Ceiling]  # by memory level, B/s
     clock_hz: tuple[int, int] | None  # lowest and highest clock while measuring
     versions: Mapping[str, str | None]  # versions of the libraries
-    units: Mapping[
-        str, Ceiling
-    ]  # by precision, FLOP/s of multiply-adds of constants on a GPU, which no data reaches
+    # by precision, FLOP/s of multiply-adds of constants on a GPU, which no data reaches
+    units: Mapping[str, Ceiling]
     measured_utc: str  # when they were measured
     flops_per_s: float | msgspec.UnsetType = msgspec.UNSET  # the ceiling of fp32
     dram_bytes_per_s: float | msgspec.UnsetType = msgspec.UNSET  # the ceiling of DRAM
@@ -218,9 +215,8 @@ class CompiledKernel:
     occupancy: float | None  # share of the SM's warps
     blocks_per_sm: int | None  # blocks that fit an SM
     limiters: Sequence[str] | None  # resources that allow no further block
-    block_sizes_with_more: (
-        Mapping[int, float] | None
-    )  # occupancy by block size, for those with a higher one
+    # occupancy by block size, for those with a higher one
+    block_sizes_with_more: Mapping[int, float] | None
     registers_for_more: int | None  # most registers per thread that give a higher occupancy
     instructions: Mapping[str, int] | None  # number of each instruction
     instruction_mix: Mapping[str, int] | None  # number by class of instruction

@@ -157,9 +157,8 @@ def svg() -> str:
         dashed = ' stroke-dasharray="4 4"' if up else ""
         x1, x2 = x1 + width / 2 + 30 * up, x2 + width / 2 + 30 * up
         bend = (y2 - y1) / 2
-        around = (
-            -width if x1 == x2 and floor[room] - floor[target] > 1 else 0
-        )  # the rooms between them
+        # the rooms between them
+        around = -width if x1 == x2 and floor[room] - floor[target] > 1 else 0
         curve = f"M{x1:g} {y1:g}C{x1 + around:g} {y1 + bend:g} {x2 + around:g} {y2 - bend:g} {x2:g} {y2:g}"
         parts.append(f'<path d="{curve}" fill="none" stroke="#667" marker-end="url(#a)"{dashed}/>')
     for room, (x, y) in at.items():

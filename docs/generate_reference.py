@@ -76,9 +76,8 @@ def commands_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-SHARED_BY = (
-    3  # commands that have an argument with the same meaning, from which on it is written once
-)
+# commands that have an argument with the same meaning, from which on it is written once
+SHARED_BY = 3
 
 
 def _command(parser: argparse.ArgumentParser, shared: dict[str, str]) -> Iterator[str]:

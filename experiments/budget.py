@@ -58,22 +58,17 @@ class Budget:
     diagnosis: Diagnosis
     device: str  # cpu or cuda
     time_left_s: float
-    starts_s: tuple[
-        float, ...
-    ] = ()  # what starts of complete steps took so far in this recording, seconds
-    impossible: frozenset[str] = (
-        frozenset()
-    )  # names of factors that these complete steps are known to refuse
-    fullness: Mapping[int, float] = field(
-        default_factory=dict
-    )  # share of memory that a process takes, by batch size
+    # what starts of complete steps took so far in this recording, seconds
+    starts_s: tuple[float, ...] = ()
+    # names of factors that these complete steps are known to refuse
+    impossible: frozenset[str] = frozenset()
+    # share of memory that a process takes, by batch size
+    fullness: Mapping[int, float] = field(default_factory=dict)
     total_s: float = 0.0  # seconds for experiments, of which some are left
-    run_s: float | None = (
-        None  # seconds of a run of a program beside its steps, where each visit is one; None: it is not
-    )
-    framework: str | None = (
-        None  # that ran the steps if it is not PyTorch, whose factors then change nothing
-    )
+    # seconds of a run of a program beside its steps, where each visit is one; None: it is not
+    run_s: float | None = None
+    # that ran the steps if it is not PyTorch, whose factors then change nothing
+    framework: str | None = None
 
     @property
     def groups(self) -> Mapping[str, Sequence[str]]:

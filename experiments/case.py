@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 _SUGGESTED = 0.03
 _OUTBID = 0.2  # the same for a cause whose claims others outbid
 _LEAST_SCREENED = 3  # factors of one screen of a term, however long it takes
-_LONG_SCREEN = (
-    3.0  # longest time for the fewest rounds of a screen of a term, as a factor on its usual time
-)
+# longest time for the fewest rounds of a screen of a term, as a factor on its usual time
+_LONG_SCREEN = 3.0
 _MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of its own
 _ALSO_COSTS = 2.0  # longest pass of an experiment on a term that tests several targets, as a factor on that for one
 _GRID_SIZES = 9

@@ -33,21 +33,16 @@ class TermChange:
     """How a factor changes the operator calls of a term; without an entry nothing."""
 
     how: str | None = None  # instructions to set it for one layer; None if it is an experiment only
-    how_training: str | None = (
-        None  # the same for steps that compute gradients; None if `how` is for these too
-    )
-    screen: int | None = (
-        None  # its place in a screen without evidence; None to come after all that have one
-    )
-    needs_evidence: bool = (
-        False  # whether a screen has it only where its cause explains some of the term
-    )
-    reason_against: Callable[[CallFamily], str | None] = lambda _: (
-        None
-    )  # why a call cannot be changed, as a clause
-    around: Callable[[], AbstractContextManager[object]] = (
-        nullcontext  # the context of all runs of a visit
-    )
+    # the same for steps that compute gradients; None if `how` is for these too
+    how_training: str | None = None
+    # its place in a screen without evidence; None to come after all that have one
+    screen: int | None = None
+    # whether a screen has it only where its cause explains some of the term
+    needs_evidence: bool = False
+    # why a call cannot be changed, as a clause
+    reason_against: Callable[[CallFamily], str | None] = lambda _: None
+    # the context of all runs of a visit
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
     # The changed call, from the call and the increasing batch sizes of the experiment: the same object if the change
     # leaves it unmodified. It raises `CannotReplay` with the reason if this call cannot be changed.
     call: Callable[[Runnable, tuple[int, ...]], Runnable] | None = None
@@ -56,9 +51,8 @@ class TermChange:
     piece: Callable[[Sequence[CallFamily], Sequence[int]], int | None] | None = None
     caches: Caches = Caches.AS_IN_STEP
     discarded: int = 1  # number of runs to discard in a visit
-    own_thread: bool = (
-        False  # whether its visits run in a thread of their own, with what PyTorch keeps by thread
-    )
+    # whether its visits run in a thread of their own, with what PyTorch keeps by thread
+    own_thread: bool = False
     same_work: bool = False  # whether the operators do the same in every case, so that their results need no comparison
 
     @property
@@ -73,17 +67,14 @@ class Target:
 
     configuration: Configuration  # network or step, and how it runs, as in the recording
     batches: tuple[int, ...]
-    memory_shares: Mapping[int, float] = field(
-        default_factory=dict
-    )  # peaks by batch size, of that of the largest
+    # peaks by batch size, of that of the largest
+    memory_shares: Mapping[int, float] = field(default_factory=dict)
     phases: frozenset[str] = frozenset()
     operators: frozenset[str] = frozenset()  # names of the recorded operators; empty if unknown
-    lowest_clock_hz: int | None = (
-        None  # lowest SM clock of the recorded steps at these batch sizes; None if unknown
-    )
-    weights: tuple[
-        str, ...
-    ] = ()  # names of the parameters that recorded products multiply by; empty if unknown
+    # lowest SM clock of the recorded steps at these batch sizes; None if unknown
+    lowest_clock_hz: int | None = None
+    # names of the parameters that recorded products multiply by; empty if unknown
+    weights: tuple[str, ...] = ()
 
     @property
     def computes_gradients(self) -> bool:
@@ -104,24 +95,20 @@ class StepChange:
     variables: Callable[[], Mapping[str, str]] = dict
     screen: int | None = None  # its place in a screen without evidence; None to be left out of it
     screen_on: tuple[str, ...] = ("cpu", "cuda")  # kinds of devices whose screens have it
-    common: int | None = (
-        None  # its place among what commonly helps, which every step is screened for
-    )
+    # its place among what commonly helps, which every step is screened for
+    common: int | None = None
     setup_s: float = USUAL_SETUP_S  # expected seconds until the changed steps run
     reason_against: Callable[[Target], str | None] = lambda _: None  # known before a worker starts
-    changed_results: Callable[[Target], str | None] = lambda _: (
-        None
-    )  # by its nature, not to be compared
+    # by its nature, not to be compared
+    changed_results: Callable[[Target], str | None] = lambda _: None
     # Changes the worker process before the steps are built; this and the next raise `CurvescopeError` with the reason
     # if the machine, the installation or the steps do not allow the change.
     prepare: Callable[[Target], object] = lambda _: None
     change: Callable[[Any, Target], Steps] = lambda workload, _: workload  # changes the built steps
-    environment: Mapping[str, str] = field(
-        default_factory=dict
-    )  # with which the worker loads its libraries anew
-    around: Callable[[Target], AbstractContextManager[object]] = lambda _: (
-        nullcontext()
-    )  # of each visit; it raises too
+    # with which the worker loads its libraries anew
+    environment: Mapping[str, str] = field(default_factory=dict)
+    # of each visit; it raises too
+    around: Callable[[Target], AbstractContextManager[object]] = lambda _: nullcontext()
     # Why the change did not take effect, as a clause, from the rows of the unmodified and of the changed steps; None if
     # it did, or if nothing shows it.
     without_effect: Callable[[Sequence[StepRow], Sequence[StepRow]], str | None] = lambda _, __: (
@@ -135,29 +122,23 @@ class Factor:
 
     name: str
     what: str  # the change as a clause, see `FactorFacts`
-    remedy: str | None = (
-        None  # an instruction with {where} for the layer or the step; None: an experiment only
-    )
-    refuses: Mapping[str, str] = field(
-        default_factory=dict
-    )  # reasons by kind of device on which nothing changes
-    term: TermChange | None = (
-        None  # change of the operators of a term; None if no term can be changed alone
-    )
+    # an instruction with {where} for the layer or the step; None: an experiment only
+    remedy: str | None = None
+    # reasons by kind of device on which nothing changes
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    # change of the operators of a term; None if no term can be changed alone
+    term: TermChange | None = None
     step: StepChange | None = None  # change of complete steps; None if they cannot be changed
     levels: bool = False  # this and the next three: see `FactorFacts`
     brings_about: bool = False
     partial: bool = False
     by_size: bool = False
-    is_made_in_programs: bool = (
-        False  # whether `startup/program_changes.py` makes it in a program's process
-    )
-    any_framework: bool = (
-        False  # whether it changes complete steps of every framework; else only PyTorch's
-    )
-    sets: str | None = (
-        None  # e.g. threads: of factors that set the same, only one can be changed at a time
-    )
+    # whether `startup/program_changes.py` makes it in a program's process
+    is_made_in_programs: bool = False
+    # whether it changes complete steps of every framework; else only PyTorch's
+    any_framework: bool = False
+    # e.g. threads: of factors that set the same, only one can be changed at a time
+    sets: str | None = None
 
     def refusal(self, device: str) -> str | None:
         """The reason why nothing can be changed on a device, `cpu` or `cuda:N`; None if something can."""

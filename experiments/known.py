@@ -28,9 +28,8 @@ class Known:
 
     diagnosis: Diagnosis
     made: tuple[Experiment, ...]
-    replayable: Mapping[
-        tuple[str | None, str | None], Collection[str]
-    ]  # names of operators of a layer and phase
+    # names of operators of a layer and phase
+    replayable: Mapping[tuple[str | None, str | None], Collection[str]]
     budget: Budget
 
     @property

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from ..analysis.decompose.terms import Share
     from ..analysis.diagnosis.result import Diagnosis
 
-_LARGE = (
-    0.15  # share of a complete step that a cause claims, for its factors to come before all else
-)
+# share of a complete step that a cause claims, for its factors to come before all else
+_LARGE = 0.15
 _OPEN = 0.2  # share of an anomaly that terms not distinguished from 0 may make
 _RUN_ENDS_S = 1.0  # what the end of a run of a program takes
 _LEAST_TERM = 0.05  # of an anomaly; a smaller term is not worth rounds
@@ -45,9 +44,8 @@ class _Row:
     turn: int  # all targets get their turn before the next turn begins
     of: slice | None  # what of a target has the row: its terms in this slice, or the complete step
     when: Callable[[TermCase], bool]  # whether it gets the experiments
-    what: Callable[
-        [TermCase], Iterable[Experiment]
-    ]  # the experiments, before they are fitted to the time
+    # the experiments, before they are fitted to the time
+    what: Callable[[TermCase], Iterable[Experiment]]
 
 
 _STEP, _FIRST, _OTHERS, _EACH = None, slice(1), slice(1, None), slice(None)
@@ -118,9 +116,8 @@ class Rest:
     """What a longer time limit would allow now."""
 
     seconds: float  # expected seconds, at least: some experiments depend on the outcome of others
-    what: tuple[
-        str, ...
-    ]  # labels of the terms, and names of the changes of complete steps, that it is about
+    # labels of the terms, and names of the changes of complete steps, that it is about
+    what: tuple[str, ...]
     of: tuple[str, ...]  # labels of the anomalies, and of the fixed cost, whose causes it tests
     changes: int  # number of changes whose savings it measures
 

@@ -41,22 +41,20 @@ if TYPE_CHECKING:
     from .known import Known
 
 _LEADS = 0.02  # least saving in a screen that is worth fresh rounds
-_ADDS = (
-    0.01  # least part of the step that a change saves beyond the changes before it, to join them
-)
-_ADDS_ERRORS = (
-    1.5  # the same in standard errors; a set is measured anew, so that chance costs only time
-)
+# least part of the step that a change saves beyond the changes before it, to join them
+_ADDS = 0.01
+# the same in standard errors; a set is measured anew, so that chance costs only time
+_ADDS_ERRORS = 1.5
 _MOST_LEADERS = 3
-_SUGGESTED = (
-    0.03  # least share of a step that the cause of a change claims, for the change to come first
-)
+# least share of a step that the cause of a change claims, for the change to come first
+_SUGGESTED = 0.03
 _LEAST_FRESH = 2  # experiments on fresh rounds that a change gets; starts of one with a long set-up
 _MOST_TRIES = 2  # of a change that the time did not reach
+# of all the time, that is kept for this plan while causes are tested
 _LEAST_OF_TIME, _MOST_OF_TIME = (
     0.35,
     0.6,
-)  # of all the time, that is kept for this plan while causes are tested
+)
 _FOLLOWS = 2.5  # time of the rest of this plan, as a factor on its next experiment
 
 
@@ -142,9 +140,8 @@ class RemedyPlan:
         return {one.factor: one for one in (*remedies.savings, *remedies.sets)}
 
     def _experiment(self, stage: Stage, names: Iterable[str]) -> Experiment:
-        turns = self.known.budget.takes_turns(
-            self._sizes
-        )  # then every round has processes of its own
+        # then every round has processes of its own
+        turns = self.known.budget.takes_turns(self._sizes)
         return Experiment(
             number=self.known.next_number,
             stage=stage,

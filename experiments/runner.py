@@ -24,13 +24,11 @@ Row: TypeAlias = dict[str, Any]  # of the table `experiments`
 class Watch:
     """Who follows an experiment while it runs."""
 
-    report: Callable[[Progress], object] = lambda _: (
-        None
-    )  # function that receives the progress after every visit
+    # function that receives the progress after every visit
+    report: Callable[[Progress], object] = lambda _: None
     clock_s: Callable[[], float] = time.monotonic
-    enough: Callable[[Sequence[Mapping[str, Any]]], bool] = lambda _: (
-        False
-    )  # asked of the rows after every round
+    # asked of the rows after every round
+    enough: Callable[[Sequence[Mapping[str, Any]]], bool] = lambda _: False
 
 
 @dataclass
@@ -44,9 +42,8 @@ class Runner(ABC):
     rows: list[Row] = field(default_factory=list, init=False)
     untested: dict[str, str] = field(default_factory=dict, init=False)  # why, by name
     changed_results: dict[str, str] = field(default_factory=dict, init=False)  # how, by name
-    notes: list[str] = field(
-        default_factory=list, init=False
-    )  # further observations; one sentence each
+    # further observations; one sentence each
+    notes: list[str] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.began_s = self.watch.clock_s()

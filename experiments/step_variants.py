@@ -147,9 +147,8 @@ class StepRunner(Runner):
             first = False
             before = len(waiting)
             group = self._start_group(waiting)
-            groups_left = math.ceil(
-                len(waiting) / max(1, before - len(waiting))
-            )  # which share the time left
+            # which share the time left
+            groups_left = math.ceil(len(waiting) / max(1, before - len(waiting)))
             conditions = [
                 (name, batch) for name in (None, *group) for batch in self._target.batches
             ]

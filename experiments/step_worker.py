@@ -29,22 +29,19 @@ from .factor import Target
 from .factors import step_change
 
 SEED = 0
-CUDA_CONTEXT_BYTES = (
-    600 * 10**6
-)  # context and kernels of torch in one process, beside the allocator's memory
+# context and kernels of torch in one process, beside the allocator's memory
+CUDA_CONTEXT_BYTES = 600 * 10**6
 
-Number = tuple[
-    float, float
-]  # a number of a result, and the scale that its difference is compared with
+# a number of a result, and the scale that its difference is compared with
+Number = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Ready:
     """What the first steps of a worker showed."""
 
-    results: dict[
-        int, tuple[Number, ...]
-    ]  # numbers of the result of one step from the same seed, by batch size
+    # numbers of the result of one step from the same seed, by batch size
+    results: dict[int, tuple[Number, ...]]
     draws: bool  # whether a step draws random numbers
     peak_bytes: int | None  # most memory that the process took; None if unknown
     quiet: bool = True  # whether its threads leave the cores to others between steps

@@ -48,12 +48,10 @@ class CudaSource:
 
     name: str  # of the file, without `.cu`
     text: str
-    headers: tuple[
-        tuple[str, str], ...
-    ] = ()  # name and text of every `.cuh` and `.h` in its folder
-    target: str | None = (
-        None  # the only one, e.g. sm_90a, for instructions that one architecture alone has
-    )
+    # name and text of every `.cuh` and `.h` in its folder
+    headers: tuple[tuple[str, str], ...] = ()
+    # the only one, e.g. sm_90a, for instructions that one architecture alone has
+    target: str | None = None
 
 
 @dataclass(frozen=True)
@@ -126,9 +124,8 @@ def compile_many(pairs: Sequence[tuple[CudaSource, int]]) -> Iterator[Compiled]:
     cached = [read_cached(source, architecture) for source, architecture in pairs]
     yield from (compiled for compiled in cached if compiled)
     missing = [pair for pair, compiled in zip(pairs, cached, strict=True) if not compiled]
-    missing.sort(
-        key=lambda pair: -len(pair[0].text)
-    )  # the longest first, so that all cores finish together
+    # the longest first, so that all cores finish together
+    missing.sort(key=lambda pair: -len(pair[0].text))
     workers = min(usable_cores(), len(missing), _MOST_WORKERS)
     if workers < 2:
         yield from (compile_source(*pair) for pair in missing)

@@ -39,9 +39,8 @@ class KernelResources:
     registers_per_thread: int
     shared_bytes: int  # static, per block; the dynamic shared memory of a launch is not in a cubin
     local_bytes: int  # stack frame per thread: arrays indexed at run time, and spilled registers
-    constant_bytes: Mapping[
-        int, int
-    ]  # by bank; bank 0 holds values of the driver and then the parameters
+    # by bank; bank 0 holds values of the driver and then the parameters
+    constant_bytes: Mapping[int, int]
     parameter_bytes: int
     code_bytes: int  # with padding at the end
     max_threads: int | None  # largest block by `__launch_bounds__`; None without

@@ -55,9 +55,8 @@ class LaunchPlan:
 
     buffers: tuple[Array, ...]  # initial contents of device memory
     launch: KernelLaunch  # the timed one
-    read: (
-        Callable[[Callable[[int], Array], Callable[[int], int]], Array] | None
-    )  # None: it keeps no result
+    # None: it keeps no result
+    read: Callable[[Callable[[int], Array], Callable[[int], int]], Array] | None
     setup: tuple[KernelLaunch, ...] = ()  # run once before timing
     checked: KernelLaunch | None = None  # the one to verify, where it is not the timed one
     repeats: int = 1  # of the problem in the timed launch; `checked` has one

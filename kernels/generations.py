@@ -31,18 +31,15 @@ class KernelBuild:
     architecture: int
     nvrtc: str
     resources: KernelResources
-    spilled_bytes: (
-        tuple[int, int] | None
-    )  # per thread, stored and loaded back; None if ptxas says nothing
+    # per thread, stored and loaded back; None if ptxas says nothing
+    spilled_bytes: tuple[int, int] | None
     block_threads: int  # block size that the occupancy refers to
     occupancy: Occupancy | None  # None if the architecture's limits are unknown
     block_sizes_with_more: Mapping[int, float]  # occupancy by block size, up to the launch bounds
-    registers_for_more: (
-        int | None
-    )  # most registers per thread with a higher occupancy at this block size
-    instructions: (
-        Mapping[str, int] | None
-    )  # number of each in the code; None if not requested or unavailable
+    # most registers per thread with a higher occupancy at this block size
+    registers_for_more: int | None
+    # number of each in the code; None if not requested or unavailable
+    instructions: Mapping[str, int] | None
     instructions_missing: str | None  # why they are unavailable, and how to get a disassembler
 
 

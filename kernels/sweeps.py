@@ -23,9 +23,8 @@ class Sweep:
     label: str  # the problems' common properties
     axis: str  # its values are stored in the recording's `batch` column
     problems: Mapping[int, Problem]  # by axis value, increasing
-    layers: tuple[
-        str, ...
-    ] = ()  # module paths of the layers with this problem, if it belongs to a network
+    # module paths of the layers with this problem, if it belongs to a network
+    layers: tuple[str, ...] = ()
     phase: str | None = None  # forward or backward, if the problem has a direction
 
     @property

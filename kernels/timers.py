@@ -15,9 +15,8 @@ _MOST_WAITING = 0.02
 # A hold lasts this much longer than the host needs to queue a sample, and no longer than the limit: while it queues 500
 # launches from Python the device waits for 10 ms, and a queue holds some thousand.
 _HOLD_FACTOR, _LEAST_HOLD_NS, _MOST_HOLD_NS = 1.5, 20_000, 20_000_000
-_CYCLES_PER_NS = (
-    3  # above every boost clock in hardware/devices_*.toml; at a lower clock a hold lasts longer
-)
+# above every boost clock in hardware/devices_*.toml; at a lower clock a hold lasts longer
+_CYCLES_PER_NS = 3
 
 
 class Sample(NamedTuple):
@@ -75,12 +74,10 @@ class EventApi:
     record: Callable[[Any], Any] = lambda event: event.record()  # in the stream of the work
     # From the first event to the second, once both have completed.
     elapsed_ms: Callable[[Any, Any], float] = lambda start, end: start.elapsed_time(end)
-    done: Callable[[Any], bool] = lambda event: (
-        event.query()
-    )  # whether the device has reached it; does not wait
-    hold: Callable[[int], Any] | None = (
-        None  # keeps the stream busy for clock cycles; None without such a kernel
-    )
+    # whether the device has reached it; does not wait
+    done: Callable[[Any], bool] = lambda event: event.query()
+    # keeps the stream busy for clock cycles; None without such a kernel
+    hold: Callable[[int], Any] | None = None
 
 
 @dataclass

@@ -71,9 +71,8 @@ class MeanHostUse:
 class TermOperands:
     """The operands of a term at one batch size; shares are means over its calls by their time, None if unknown."""
 
-    dtypes: Mapping[str, frozenset[str]] = field(
-        default_factory=dict
-    )  # floating, of each operator's first
+    # floating, of each operator's first
+    dtypes: Mapping[str, frozenset[str]] = field(default_factory=dict)
     weights: tuple[str, ...] = ()  # parameters that its products multiply by, the longest first
     denormals: float | None = None  # share of denormal numbers in operands and results
     distinct: float | None = None  # share of distinct indices
@@ -87,9 +86,8 @@ class BatchFacts:
     idle_ms: float
     kernel_ms: float  # exclusive time of all kernels
     kernel_calls: float
-    host: Mapping[str, HostCalls] = field(
-        default_factory=dict
-    )  # CUDA API calls by kind, see `context._HOST_KINDS`
+    # CUDA API calls by kind, see `context._HOST_KINDS`
+    host: Mapping[str, HostCalls] = field(default_factory=dict)
     peak_memory_bytes: float | None = None  # largest peak of its steps
     allocator_retries: float | None = None  # total of all its steps
     sm_clock_hz: float | None = None  # mean clock of its steps, see `context.mean_clock`
@@ -124,9 +122,8 @@ class Claim:
     """The claim of one cause on one term."""
 
     cause: str  # name of the cause
-    amount: (
-        float  # explained amount of the term, in the functional's unit, with the sign of the term
-    )
+    # explained amount of the term, in the functional's unit, with the sign of the term
+    amount: float
     score: float  # strength of the evidence for this cause against others, 0 to 1
     evidence: tuple[Evidence, ...]  # facts that support the claim; never empty
     refuted_by: str  # observation that would refute the claim
@@ -139,17 +136,14 @@ class Intervention:
     """The experiment of a cause, as data: kernels and profiling run it."""
 
     expected: str  # result of the experiment if the cause is right; one sentence
-    term: tuple[
-        str, ...
-    ] = ()  # factors that remove the cause from a term in isolation, the most telling first
+    # factors that remove the cause from a term in isolation, the most telling first
+    term: tuple[str, ...] = ()
     step: tuple[str, ...] = ()  # the same for complete steps
-    shared: tuple[
-        str, ...
-    ] = ()  # factors of other causes that test this cause instead, in terms where it has evidence
+    # factors of other causes that test this cause instead, in terms where it has evidence
+    shared: tuple[str, ...] = ()
     slows: bool = False  # whether it slows what it is in, so that shared factors test it where they make that faster
-    untested: str | None = (
-        None  # reason that no factor tests it, as a clause without a full stop; None if one does
-    )
+    # reason that no factor tests it, as a clause without a full stop; None if one does
+    untested: str | None = None
 
 
 @dataclass(frozen=True)
@@ -171,14 +165,12 @@ class Case:
     share: Share
     before: int
     after: int
-    uses: tuple[
-        Use, ...
-    ]  # the term's kernels at every batch size of the functional; their shares add up to the term
+    # the term's kernels at every batch size of the functional; their shares add up to the term
+    uses: tuple[Use, ...]
     facts: Mapping[int, BatchFacts]  # of each of those batch sizes
     hardware: Hardware
-    slow_downs: Mapping[int, SlowDown] = field(
-        default_factory=dict
-    )  # by batch size; empty without communication
+    # by batch size; empty without communication
+    slow_downs: Mapping[int, SlowDown] = field(default_factory=dict)
     work: tuple[WorkPart, ...] = ()  # of a term of kernels, see `more_work.parts_of_work`
 
     @property

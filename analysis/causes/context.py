@@ -72,18 +72,14 @@ class Recorded:
     axis: Axis = field(default_factory=Axis)  # for words
     notes: tuple[str, ...] = ()  # sentences on the choice of the steps
     slow_downs: pd.DataFrame | None = None  # result of `communication.slow_downs`
-    term_faults: Mapping[int, Mapping[Key, float]] = field(
-        default_factory=dict
-    )  # result of `count_faults`
-    operands: Mapping[int, Mapping[Key, TermOperands]] = field(
-        default_factory=dict
-    )  # result of `read_operands`
-    sampled: tuple[Sequence[Key], Mapping[int, Samples]] | None = (
-        None  # of marked steps, see `marked.Marked.settle`
-    )
-    groups: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # repeated layers that are one term
+    # result of `count_faults`
+    term_faults: Mapping[int, Mapping[Key, float]] = field(default_factory=dict)
+    # result of `read_operands`
+    operands: Mapping[int, Mapping[Key, TermOperands]] = field(default_factory=dict)
+    # of marked steps, see `marked.Marked.settle`
+    sampled: tuple[Sequence[Key], Mapping[int, Samples]] | None = None
+    # repeated layers that are one term
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     disturbances: Disturbances | None = None
     lines: Lines = field(default_factory=dict)  # result of `source_lines.main_lines`
     unit: str = STEP  # what the steps are, see `Recording.unit`
@@ -96,9 +92,8 @@ class Examined:
     """What causes examine of some batch sizes, for every functional over them."""
 
     facts: Mapping[int, BatchFacts]
-    uses: Mapping[
-        Key, Sequence[Use]
-    ]  # launches of each term at all these batch sizes; the share of each is its time
+    # launches of each term at all these batch sizes; the share of each is its time
+    uses: Mapping[Key, Sequence[Use]]
     slow_downs: Mapping[Key, Mapping[int, SlowDown]]
     hardware: Hardware
 

@@ -32,9 +32,8 @@ class Suggestion:
     where: str | None = None  # layer, operator, range or call with most of it; None if unknown
     stack: tuple[str, ...] = ()  # functions of the program, the outermost first; empty if unknown
     factors: tuple[str, ...] = ()  # factors of complete steps that test it, the most telling first
-    remedy: str | None = (
-        None  # what to do, as an instruction; None if it is that of the first factor
-    )
+    # what to do, as an instruction; None if it is that of the first factor
+    remedy: str | None = None
     how: str | None = None  # how to do it, e.g. the call; None as for `remedy`
 
 
@@ -59,9 +58,8 @@ class ProfiledStep:
     # calls of the host: name, step, start_ns, end_ns, waits (whether they wait for the device)
     calls: pd.DataFrame = field(default_factory=pd.DataFrame)
     communication: Communication | None = None
-    code_in: Callable[[int, int], HostCode | None] = lambda _begin, _end: (
-        None
-    )  # of the host, between two moments
+    # of the host, between two moments
+    code_in: Callable[[int, int], HostCode | None] = lambda _begin, _end: None
     is_torch: bool = True  # whether PyTorch ran it: only then its calls are a way to change it
     capture_ms: float = 0.0  # time in which the host captures a graph, per step
 

@@ -23,9 +23,8 @@ class TermCause:
     # claim of the cause; of what is unexplained, that of a cause which is only suspected, e.g. a slow library call, or
     # None
     claim: Claim | None
-    rivals: tuple[
-        Claim, ...
-    ]  # claims of other causes on the same term, the best first, whatever they explain
+    # claims of other causes on the same term, the best first, whatever they explain
+    rivals: tuple[Claim, ...]
     verdict: Verdict = Verdict.UNTESTED  # verdict of experiments on the cause in this term
     # reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if nobody tried
     reason: str | None = None
@@ -38,9 +37,8 @@ class CauseTotal:
     cause: str  # name of the cause
     amount: float  # its amount, in the functional's unit
     terms: tuple[TermCause, ...]  # its part of each of these terms, the largest first
-    verdict: Verdict = (
-        Verdict.UNTESTED
-    )  # verdict of experiments on these terms, of the largest tested one
+    # verdict of experiments on these terms, of the largest tested one
+    verdict: Verdict = Verdict.UNTESTED
     # amount that an experiment measured on the complete step, with its interval; None without one
     measured: Estimate | None = None
     # reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if nobody tried

@@ -24,14 +24,12 @@ class Library:
     name: str  # name, e.g. cudnn5
     versions: str  # versions that it stands for
     fused_channels: int  # least sum of channels for fused Winograd
-    nonfused_kernels: tuple[
-        int, ...
-    ]  # kernel heights of non-fused Winograd in the forward pass and the data gradient
+    # kernel heights of non-fused Winograd in the forward pass and the data gradient
+    nonfused_kernels: tuple[int, ...]
     nonfused_batch: int  # least batch size for non-fused Winograd there
     nonfused_width: int  # least image width for non-fused Winograd there
-    nonfused_weight_channels: (
-        float  # most channels for non-fused Winograd in the weight gradient; 0 for none
-    )
+    # most channels for non-fused Winograd in the weight gradient; 0 for none
+    nonfused_weight_channels: float
     fft_tiling: bool  # whether its heuristic chooses tiled FFT
     split_depth: int  # least depth of a product that its cuBLAS splits
     product_tiles: tuple[Tile, ...]  # output tiles of its cuBLAS

@@ -76,12 +76,13 @@ PARAMETERS = (
 
 # Shares of the peak; none can exceed 1.
 PEAK_SHARES = ("product", "implicit", "winograd", "nonfused", "fft", "weights", "data")
+# shares of the peak in loops of the same kind
 MAIN_LOOPS = (
     "product",
     "implicit",
     "weights",
     "data",
-)  # shares of the peak in loops of the same kind
+)
 
 
 @dataclass(frozen=True)

@@ -44,18 +44,15 @@ class Framework:
     """Behaviour of a framework around the kernels."""
 
     name: str  # name of the framework
-    pool_places: (
-        bool  # whether it stores the positions of a pool's maxima, instead of searching them again
-    )
+    # whether it stores the positions of a pool's maxima, instead of searching them again
+    pool_places: bool
     autotuned: bool  # whether it times every algorithm of a convolution, instead of using the library's heuristic
     workspace_bytes: float  # most scratch memory that a convolution may use
     waits: str = "none"  # operators of a training step that the host waits for: none, all, or those with parameters
-    engine_s: float = (
-        0.0  # time from the end of an operator that the host waits for to the start of the next
-    )
-    update_operators: int = (
-        1  # operators that update one parameter tensor; matters only if the host waits
-    )
+    # time from the end of an operator that the host waits for to the start of the next
+    engine_s: float = 0.0
+    # operators that update one parameter tensor; matters only if the host waits
+    update_operators: int = 1
     # passes over the parameters' bytes in an update
     update_passes: int = 5  # weight and momentum read and written, the gradient read
     copies_images: bool = False  # whether a training step begins with a copy of its images to the GPU, without overlap

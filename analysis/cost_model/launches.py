@@ -30,9 +30,8 @@ TILES = (
     Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 128, 128), Tile(64, 64, 64), Tile(128, 32, 256),
     Tile(32, 128, 256), Tile(32, 32, 128),
 )  # fmt: skip
-_REGISTERS_BESIDE = (
-    64  # registers of a thread besides its accumulators: with 8 x 8 of them it has 128
-)
+# registers of a thread besides its accumulators: with 8 x 8 of them it has 128
+_REGISTERS_BESIDE = 64
 _DEPTH_PER_STEP = 8
 # The slowest of three overlapping limits decides, but near a tie they interfere: a norm instead of a maximum, at most
 # 26 % above it if all three are equal.
@@ -47,9 +46,8 @@ class ModelledLaunch:
     time_s: Floats  # time from the end of the previous launch to its end, including its start
     blocks: Floats  # blocks of the grid
     threads: Floats  # threads of a block
-    tile: (
-        Floats  # (rows, columns) of the output tile, shape (problems, 2); 0 for a streaming kernel
-    )
+    # (rows, columns) of the output tile, shape (problems, 2); 0 for a streaming kernel
+    tile: Floats
     flops_executed: Floats  # FLOPs including tile padding
     l2_bytes: Floats  # bytes read from and written to L2
     dram_bytes: Floats  # bytes read from and written to DRAM

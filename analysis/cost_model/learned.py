@@ -22,10 +22,11 @@ from .problems import Convolutions, Floats
 
 LEARNED = Path(__file__).with_name("choices.json")
 ASKED, TIMED = "asked", "timed"
+# pixels and output channels of the output tile that most rows of an implicit GEMM have
 _BLOCK = (
     128,
     64,
-)  # pixels and output channels of the output tile that most rows of an implicit GEMM have
+)
 Labels: TypeAlias = npt.NDArray[np.str_]
 
 

@@ -191,9 +191,8 @@ def _held_bytes(
     and output are allocated and freed: the peak is where the sum is largest.
     """
     weights = ITEM_BYTES * operations["parameters"]
-    outputs = np.stack(
-        [_buffer_bytes(row, framework, item_bytes) for row in rows]
-    )  # (rows, batches)
+    # (rows, batches)
+    outputs = np.stack([_buffer_bytes(row, framework, item_bytes) for row in rows])
     largest = np.stack(
         [item_bytes * product(row.outputs[0]) + np.zeros_like(row.sizes) for row in rows]
     )

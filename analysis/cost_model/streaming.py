@@ -20,9 +20,8 @@ class ModelledTerm:
     layer: str | None  # module path; None outside layers
     phase: str  # forward, backward or optimizer
     op: str  # framework operator
-    kind: str = (
-        "streaming"  # or forward, backward_data, backward_weights, product: for the model's error
-    )
+    # or forward, backward_data, backward_weights, product: for the model's error
+    kind: str = "streaming"
     kernel: tuple[str, ...]  # name of the main kernel, by batch size
     time_s: Floats  # time of all its kernels
     launches: int = 1

@@ -90,9 +90,8 @@ def estimate_tensor_convolutions(
     inputs, outputs = padded(problems.c), padded(problems.k)
     taps, pixels = problems.r * problems.s, problems.n * problems.p * problems.q
     images = problems.n * problems.h * problems.w
-    read = np.minimum(
-        1.0, problems.r / problems.stride_h
-    )  # a stride larger than the kernel skips whole rows
+    # a stride larger than the kernel skips whole rows
+    read = np.minimum(1.0, problems.r / problems.stride_h)
     moved = _ITEM_BYTES * (images * inputs * read + pixels * outputs + inputs * outputs * taps)
     ones, constants = np.ones_like(pixels), machine.constants
     aligned = (inputs == problems.c) & (outputs == problems.k)

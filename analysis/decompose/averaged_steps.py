@@ -24,9 +24,8 @@ class Samples:
 
     times_ms: Floats  # time of every term in every step, shape (steps, terms)
     rounds: Ints  # round of every step, shape (steps,)
-    used: Ints | None = (
-        None  # positions of the steps to average; those that are not disturbed if None
-    )
+    # positions of the steps to average; those that are not disturbed if None
+    used: Ints | None = None
 
 
 def mean_parts(sample: Samples, statistic: str) -> Floats:

@@ -60,19 +60,16 @@ class Row:
     # half the interquartile range of its time over the profiled steps used; that of the complete step for profiling
     # overhead; None if that is a single step
     spread_ms: float | None
-    calls: (
-        float | None
-    )  # kernels per step, of a fused one its part; None for idle and what follows it
+    # kernels per step, of a fused one its part; None for idle and what follows it
+    calls: float | None
     flops: float | None  # FLOPs per step; None if no row's work is known
-    gflop_per_s: (
-        float | None
-    )  # known FLOPs over the time of the kernels that have them; None if none are known
+    # known FLOPs over the time of the kernels that have them; None if none are known
+    gflop_per_s: float | None
     # compulsory bytes over the time of the kernels that have them; GB is 10⁹ bytes. Copies count with their whole
     # durations, as they mostly run beside other work.
     gb_per_s: float | None
-    measured_gb_per_s: float | None = (
-        None  # measured DRAM bytes over the time of the kernels that have them
-    )
+    # measured DRAM bytes over the time of the kernels that have them
+    measured_gb_per_s: float | None = None
     # share of the row's time that `gflop_per_s` is over, 0 to 1; None without a rate
     flops_time_share: float | None = None
     bytes_time_share: float | None = None  # the same for `gb_per_s`
@@ -107,9 +104,8 @@ class Breakdown:
 
     batch: int | None  # samples in a step; None if the profile does not name it
     time_ms: float  # T(b) of the unprofiled steps, else the mean of the profiled steps used
-    rows: tuple[
-        Row, ...
-    ]  # largest first, then, with steps, idle and, if steps ran unprofiled, profiling overhead
+    # largest first, then, with steps, idle and, if steps ran unprofiled, profiling overhead
+    rows: tuple[Row, ...]
     overhead_ms: float | None  # the profiling overhead; None if no step ran unprofiled
     n_timed: int  # number of timed steps behind `time_ms`
     n_profiled: int  # number of profiled steps; 0 for a recording without steps, whose rows are sums over all of it
@@ -120,9 +116,8 @@ class Breakdown:
     # steps say which are used
     set_aside: str | None = None
     work: str = KERNEL  # what runs: `kernel`, or `operator` of the host, see `Recording.work`
-    device: int | None = (
-        None  # number of the GPU whose work the rows are of; None for all that are recorded
-    )
+    # number of the GPU whose work the rows are of; None for all that are recorded
+    device: int | None = None
     # of several GPUs together, the busy time of each by its number; empty for one, and for a CPU
     busy_ms: Mapping[int, float] = field(default_factory=dict)
     # the rare slow steps of this batch size, which `time_ms` leaves out; None without any
@@ -379,9 +374,8 @@ def _rows(
         known = inside & groups[amount].notna().to_numpy()
         for times, of_groups in ((known_ms, exclusive), (rated_ms, rated)):
             times[i] = np.bincount(code[known], of_groups[known] / 1e6, len(labels))
-    shared = groups["shared"] & (
-        by in ("layer", "op")
-    )  # the operators of a fused kernel are of one kernel
+    # the operators of a fused kernel are of one kernel
+    shared = groups["shared"] & (by in ("layer", "op"))
     fused_ns = np.bincount(code[inside], (groups["exclusive_ns"] * shared)[inside], len(labels))
     precisions = _precisions(groups[inside], code[inside], len(used))
     durations_ns = np.bincount(code[inside], groups[_DURATION].fillna(0.0)[inside], len(labels))

@@ -26,12 +26,13 @@ from .kernel_times import Work, of_steps, profiled_steps
 from .statistics import Ints, normal_estimate
 
 _WHOLE = ("Broadcast", "Reduce", "SendRecv")
+# times (ranks - 1) / ranks
 _PARTS = {
     "AllReduce": 2,
     "AllGather": 1,
     "ReduceScatter": 1,
     "AlltoAll": 1,
-}  # times (ranks - 1) / ranks
+}
 _SAME = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "flops"]
 _DESCRIBED = ["collective", "group_size", "message_bytes"]
 _PLACE = ["process", "device"]
@@ -53,9 +54,8 @@ class Collectives:
     time_ms: float  # sum of their durations per step, with waiting for other ranks
     overlapped: float  # share of that time in which another kernel runs, 0 to 1
     algorithm_gb_per_s: float | None  # S/t of the mean call; None without a message
-    bus_gb_per_s: (
-        float | None
-    )  # rate on the bus of the mean call; None without a message or a number of ranks
+    # rate on the bus of the mean call; None without a message or a number of ranks
+    bus_gb_per_s: float | None
     fastest_bus_gb_per_s: float | None  # the same of the fastest call
 
 

@@ -78,9 +78,8 @@ class Curve:
     profiled: bool = False  # whether the steps were profiled, e.g. in a sweep of imported profiles
     # correlation of the errors of two rounds, the largest of any condition; 0 if the order is unknown
     round_correlation: float = 0.0
-    focused: tuple[
-        Curve, ...
-    ] = ()  # curves over some of the conditions, each from more rounds than this one
+    # curves over some of the conditions, each from more rounds than this one
+    focused: tuple[Curve, ...] = ()
     unit: str = STEP  # what the times are of, see `Recording.unit`
     # neighbouring conditions between which a sweep found a jump, see `profiling.measure.probing`
     jumps: tuple[tuple[Condition, Condition], ...] = ()

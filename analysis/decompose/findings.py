@@ -23,23 +23,22 @@ class FindingVerdict(Word):
     ANOMALY = "anomaly"
     FIXED_COST = "fixed cost"  # significant, and as an amortised fixed cost gives it
     SMALL = "real but under 2 %"
-    SMALL_IN_TABLE = (
-        "real but under 5 %"  # of a table of times, whose curves bend a little everywhere
-    )
+    # of a table of times, whose curves bend a little everywhere
+    SMALL_IN_TABLE = "real but under 5 %"
     CORNER = "corner of max(host, device)"  # of a table of times: flat, then proportional
-    NOT_SIGNIFICANT = (
-        "not significant"  # its own interval excludes 0, but Holm's correction takes it back
-    )
+    # its own interval excludes 0, but Holm's correction takes it back
+    NOT_SIGNIFICANT = "not significant"
     NOISE = "noise"
     UNKNOWN = "unknown"  # without an interval: one step of each size, so that whether it repeats is unknown
 
 
 LARGE = 0.05  # of a step: worth more rounds while it is not distinguished from 0
 LEVEL_OF_A_LOOK = 0.01  # of the tests of a sweep that goes on
+# more rounds may make it an anomaly
 UNDECIDED = (
     FindingVerdict.NOISE,
     FindingVerdict.NOT_SIGNIFICANT,
-)  # more rounds may make it an anomaly
+)
 
 
 @dataclass(frozen=True)

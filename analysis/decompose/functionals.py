@@ -15,9 +15,8 @@ AXES = ("log2", "linear", "throughput")
 EXCESS = "excess"
 FIXED_COST = "fixed cost"
 THROUGHPUT = "samples/s"
-CANCELS = (
-    2.0  # an anomaly with a part of more than twice its size is a small difference of large parts
-)
+# an anomaly with a part of more than twice its size is a small difference of large parts
+CANCELS = 2.0
 # Anything hashable: a batch size, (devices, batch size), a run, a rank.
 Condition: TypeAlias = Any
 
@@ -29,13 +28,11 @@ class Functional:
     kind: str  # excess, fixed cost, curvature, bend, or the name of another comparison
     at: Condition  # condition of the functional; for an excess or a fixed cost the smaller of the two batch sizes
     to: Condition | None  # the larger batch size of an excess or a fixed cost; None for other kinds
-    coefficients: tuple[
-        tuple[Condition, float], ...
-    ]  # (condition, coefficient), increasing in batch size
+    # (condition, coefficient), increasing in batch size
+    coefficients: tuple[tuple[Condition, float], ...]
     unit: str = "ms"  # unit of the value, for T in ms
-    label: str = field(
-        init=False, compare=False
-    )  # a short name, e.g. `excess 4→8` or `curvature at 8`.
+    # a short name, e.g. `excess 4→8` or `curvature at 8`.
+    label: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         label = (

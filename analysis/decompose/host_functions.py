@@ -62,9 +62,8 @@ class HostFunctions:
 
 def _own(rows: pd.DataFrame, begin_ns: int, end_ns: int) -> Iterator[tuple[str, int]]:
     """Each function of one thread, in order, with its own time inside a window."""
-    open_: list[
-        list[int | str]
-    ] = []  # name, end, own time so far, moment up to which that is known
+    # name, end, own time so far, moment up to which that is known
+    open_: list[list[int | str]] = []
     moment = begin_ns
 
     def pass_time(until: int) -> None:

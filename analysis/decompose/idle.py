@@ -37,12 +37,13 @@ FOLLOWS = "device: from one launched kernel to the next"
 _WAITING = "waiting for input"
 LEAST_SHARE = 0.05  # of a step; a smaller idle time is not explained
 _GAPS_AT_ONCE = 1 << 17  # about: gaps that are held before they are summed up
+# of gaps with one code before one layer: their length, and their number
 _SUMMED = (
     "code",
     "after",
     "ns",
     "gaps",
-)  # of gaps with one code before one layer: their length, and their number
+)
 # Codes of reasons: none, none of the calls that were recorded; and where the work after a gap had been launched, that
 # it waits, or that it follows as fast as a device starts a kernel.
 _UNTOLD, _OUTSIDE, _WAITS, _FOLLOWS = -1, -2, -3, -4
@@ -65,9 +66,8 @@ class IdleTime:
     reason: str | None  # what the host did; None if unknown
     time_ms: float  # idle time per step
     gaps: float | None  # number of gaps per step; None if marked steps tell the idle time
-    before: (
-        str | None
-    )  # layer of the device work that follows most of this time; None if that has no layer
+    # layer of the device work that follows most of this time; None if that has no layer
+    before: str | None
 
 
 class Gaps(NamedTuple):
@@ -126,9 +126,8 @@ class StepHostSpans:
 
 def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps:
     """The time of a step in which no device work runs, whose starts increase."""
-    begin, end = (
-        np.minimum(np.maximum(ns, first_ns), last_ns) for ns in (begin_ns, end_ns)
-    )  # faster than np.clip
+    # faster than np.clip
+    begin, end = (np.minimum(np.maximum(ns, first_ns), last_ns) for ns in (begin_ns, end_ns))
     until = np.append(first_ns, np.maximum.accumulate(end))
     following = np.append(begin, last_ns)
     gaps = np.flatnonzero(following > until)

@@ -327,9 +327,8 @@ def exclusive_and_gaps(
     ordered = ((step[1:] > step[:-1]) | ((step[1:] == step[:-1]) & (start[1:] >= start[:-1]))).all()
     order = None if ordered else np.lexsort((start, step))
     leading = step[::_BLOCK_ROWS] if order is None else step[order[::_BLOCK_ROWS]]
-    edges = np.unique(
-        np.append(np.searchsorted(step, leading, sorter=order), len(step))
-    )  # blocks of whole steps
+    # blocks of whole steps
+    edges = np.unique(np.append(np.searchsorted(step, leading, sorter=order), len(step)))
     exclusive, gaps = np.empty(len(step), np.int64), np.empty(len(step), np.int64)
     for low, high in pairwise(edges.tolist()):
         rows = slice(low, high) if order is None else order[low:high]

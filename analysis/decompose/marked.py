@@ -39,9 +39,8 @@ class Marked:
     """The marked steps of a recording."""
 
     places: tuple[Place, ...]  # layer (None outside layers) and phase
-    steps: Mapping[
-        int, Samples
-    ]  # times by place, ms, of the steps of each batch size, without the cost of their marks
+    # times by place, ms, of the steps of each batch size, without the cost of their marks
+    steps: Mapping[int, Samples]
     statistic: str  # statistic for T, see `statistics.STATISTICS`
     # rounds with a profiled step, by batch size; of a batch size that is missing, all
     profiled_rounds: Mapping[int, Collection[int]] = field(default_factory=dict)
@@ -92,9 +91,8 @@ class Marked:
         )
         share = [idle_ms / (busy_ms.sum() + idle_ms.sum()) for busy_ms, idle_ms in parts.values()]
         apart = np.max(share, axis=0) >= _LEAST_PLACED
-        phased = (
-            work["phase"].notna().any()
-        )  # steps that have no other phase than forward have none
+        # steps that have no other phase than forward have none
+        phased = work["phase"].notna().any()
         idle = [
             Key(layer, phase if phased else None, IDLE) if own else Key(None, None, IDLE)
             for (layer, phase), own in zip(self.places, apart, strict=True)

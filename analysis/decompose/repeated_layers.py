@@ -20,9 +20,8 @@ import pyarrow as pa
 from .terms import IDLE
 
 Groups = Mapping[str, tuple[str, ...]]  # layers by the name of their group
-Steps = Mapping[
-    Any, pd.DataFrame
-]  # by batch size: time of each layer (a column) in every step (a row)
+# by batch size: time of each layer (a column) in every step (a row)
+Steps = Mapping[Any, pd.DataFrame]
 # A layer deviates if at some batch size its median differs from that of its group by such a part of it, by so many
 # standard errors, and by such a share of the step.
 _DEVIATES = 0.25

@@ -133,9 +133,8 @@ class Share:
     layer_class: str | None = None  # class of the layer, e.g. Conv2d; None if unknown.
     # line of the program with most of its time at the largest batch size, e.g. `model.py:41`; None if unknown.
     line: str | None = None
-    work: TermWork | None = (
-        None  # the part that is more work than in proportion; None if the term has no kernels
-    )
+    # the part that is more work than in proportion; None if the term has no kernels
+    work: TermWork | None = None
     label: str = field(init=False)  # name of the term
 
     def __post_init__(self) -> None:

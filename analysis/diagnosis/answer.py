@@ -39,19 +39,16 @@ class Remedy:
     where: str  # label of the term that it was tried on; "the step" for complete steps
     what: str  # an instruction, e.g. "run fc6 forward through oneDNN"
     how: str | None  # instructions to set it; None if `what` says it
-    batch: (
-        int  # batch size of the gain: the largest of the experiment, for a fixed cost the smallest
-    )
-    term_gain: (
-        Estimate | None
-    )  # share of the term's time saved at that batch size; None if it was not run in isolation
+    # batch size of the gain: the largest of the experiment, for a fixed cost the smallest
+    batch: int
+    # share of the term's time saved at that batch size; None if it was not run in isolation
+    term_gain: Estimate | None
     # share of the complete step saved at that batch size; None if it was not measured on the step
     step_gain: Estimate | None
     # share saved at every batch size of the experiment, as (batch size, gain); empty as for `step_gain`
     step_gains: tuple[tuple[int, Estimate], ...] = ()
-    changed_results: str | None = (
-        None  # differences, if it changes the results beyond rounding; else None
-    )
+    # differences, if it changes the results beyond rounding; else None
+    changed_results: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,9 +56,8 @@ class TermEvidence:
     """The experiments on one term of an anomaly, or on the complete step."""
 
     label: str  # label of the term; "the step" for complete steps
-    share: (
-        Estimate | None
-    )  # the term's share in the step, in the functional's unit; None for the complete step
+    # the term's share in the step, in the functional's unit; None for the complete step
+    share: Estimate | None
     # the term in isolation, unmodified; None if it was not run. For the complete step, the unmodified step
     alone: Outcome | None
     # see `words.Reproduction`; None for the complete step, or if it was not run in isolation
@@ -81,17 +77,15 @@ class Answer:
     name: str  # name of the anomaly, e.g. "the bend at 4"
     what: str  # the same with its value, e.g. "The bend at 4 (−28.9 ms)"
     where: str | None  # label of the term that makes most of it; None if no term does
-    line: str | None = (
-        None  # line of the program with most of that term's time, e.g. `model.py:41`; None if unknown
-    )
+    # line of the program with most of that term's time, e.g. `model.py:41`; None if unknown
+    line: str | None = None
     # the largest confirmed cause, else the largest that the recording suggests; None without any
     cause: str | None = None
     verdict: Verdict = Verdict.UNTESTED  # verdict on that cause
     # the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a cause
     why: str | None = None
-    taken: Estimate | None = (
-        None  # share that the decisive factor removes; None if nothing was tested
-    )
+    # share that the decisive factor removes; None if nothing was tested
+    taken: Estimate | None = None
     remedy: Remedy | None = None  # the remedy with the largest gain; None if no remedy was measured
     how_sure: str  # verdict and interval, e.g. "confirmed, 83 % removed, 71 to 95 %"
     finding: str  # what, where, why and how sure, in one or two sentences

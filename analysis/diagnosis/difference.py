@@ -23,9 +23,8 @@ class Difference:
     times_ms: tuple[float, float]
     label: str | None  # term with the most of the difference; None if no step was profiled
     label_ms: float  # its part
-    host: (
-        str | None
-    )  # what the host did for most of the idle time at `to`; None if the term is not idle, or unknown
+    # what the host did for most of the idle time at `to`; None if the term is not idle, or unknown
+    host: str | None
     host_ms: float
     unit: str  # what the times are of, see `Recording.unit`
 

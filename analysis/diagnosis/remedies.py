@@ -28,9 +28,8 @@ _ADDS = 0.01  # least part of the step that several changes save beyond the best
 class Remedies:
     """What was tried on complete steps, and what it saves."""
 
-    savings: tuple[
-        Saving, ...
-    ] = ()  # one per change, the largest proven saving first, untested ones last
+    # one per change, the largest proven saving first, untested ones last
+    savings: tuple[Saving, ...] = ()
     sets: tuple[Saving, ...] = ()  # the same for changes that were made together
 
     @cached_property

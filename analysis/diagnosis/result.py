@@ -34,9 +34,8 @@ class Explanation:
     shares: tuple[Share, ...]
     attribution: Attribution  # causes of the shares; their amounts add up to the value too
     also: tuple[str, ...] = ()  # labels of other findings from the same term at the same batch size
-    weighed: tuple[Weighed, ...] = field(
-        default=(), repr=False, compare=False
-    )  # claims, as `shares`
+    # claims, as `shares`
+    weighed: tuple[Weighed, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def cancels(self) -> bool:
@@ -63,23 +62,20 @@ class Diagnosis:
 
     curve: Curve
     findings: tuple[Finding, ...]  # every excess, then every curvature
-    explanations: tuple[
-        Explanation, ...
-    ]  # one per anomaly, the largest first; empty if no step was profiled
+    # one per anomaly, the largest first; empty if no step was profiled
+    explanations: tuple[Explanation, ...]
     terms: Terms | None  # None if no step was profiled
     kernel_times: pd.DataFrame  # exclusive times that the terms come from
-    fixed_cost: Explanation | None = (
-        None  # see `find_fixed_cost`; None also if no step was profiled
-    )
+    # see `find_fixed_cost`; None also if no step was profiled
+    fixed_cost: Explanation | None = None
     outcomes: tuple[Outcome, ...] = ()
     answers: tuple[Answer, ...] = ()  # on every explanation, in their order, then on the fixed cost
     remedies: Remedies = field(default_factory=Remedies)  # what changes of complete steps save
     axis: Axis = field(default_factory=Axis)
     notes: tuple[str, ...] = ()  # sentences on the choice of the steps
     recorded: Recorded | None = None  # None if the diagnosis is of no recording
-    difference: Difference | None = (
-        None  # the largest of times that have no interval; None if some have
-    )
+    # the largest of times that have no interval; None if some have
+    difference: Difference | None = None
 
     @property
     def explained(self) -> tuple[Explanation, ...]:

@@ -71,9 +71,8 @@ class Advice:
     step: ProfiledStep
     advised: tuple[Advised, ...]  # the largest bound first
     gaps: tuple[LongGap, ...]  # the longest gaps of the steps used, one by one
-    families: tuple[tuple[str, float, float], ...] = field(
-        default=()
-    )  # kernel family, ms and calls per step
+    # kernel family, ms and calls per step
+    families: tuple[tuple[str, float, float], ...] = field(default=())
 
 
 def has_no_curve(recording: Recording) -> bool:

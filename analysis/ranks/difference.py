@@ -26,9 +26,8 @@ class RankDifference:
     name: str  # name of the group
     against: str  # name of the other group
     ranks: tuple[int, int]  # numbers of ranks of both
-    steps: tuple[
-        int, int
-    ]  # number of steps that both ran, and number of undisturbed ones that the estimate uses
+    # number of steps that both ran, and number of undisturbed ones that the estimate uses
+    steps: tuple[int, int]
     value: Estimate  # difference of mean step times, in ms
     own: Estimate  # difference of non-communication time, in ms
     # one per term, largest first, idle last; they add up to `value`. `kernel_before` and `kernel_after` are the kernels
@@ -42,9 +41,8 @@ class Group:
 
     name: str
     ranks: int
-    times_ms: Mapping[
-        tuple[int, int], float
-    ]  # mean over the ranks that ran the step, by (step, key id)
+    # mean over the ranks that ran the step, by (step, key id)
+    times_ms: Mapping[tuple[int, int], float]
     members: Mapping[int, int]  # number of ranks by step
 
 

@@ -31,9 +31,8 @@ from .tables import Reduction, combine, unreadable
 
 _MOST_PER_TASK = 16
 _TASKS_PER_WORKER = 4  # so that the last tasks end together
-_TOGETHER = (
-    8  # reductions combined at once: limits memory, and takes half the work of two at a time
-)
+# reductions combined at once: limits memory, and takes half the work of two at a time
+_TOGETHER = 8
 _RANKS_PER_WORKER = 8  # workers take seconds to start
 _MAGIC = re.compile(r"[*?\[]")
 _RANK_IN_TRACE = re.compile(r'"distributedInfo"\s*:\s*\{[^}]*?"rank"\s*:\s*(\d+)')

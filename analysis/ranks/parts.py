@@ -46,9 +46,8 @@ class RankTables:
     steps: pd.DataFrame  # its `steps` table
     kernels: pd.DataFrame  # its kernels and copies, with `KERNEL_COLUMNS`
     ranges: pd.DataFrame  # its `ranges` table
-    clock: ClockAlignment = field(
-        default_factory=ClockAlignment
-    )  # alignment of its clock with that of rank 0
+    # alignment of its clock with that of rank 0
+    clock: ClockAlignment = field(default_factory=ClockAlignment)
 
 
 def shared_steps(ranks: Sequence[RankTables], profiled: bool) -> pd.DataFrame:

@@ -59,9 +59,8 @@ class Straggler:
     # steps in which it is slower than the others by 2 % of the step; if slow at times, those single ones
     slow_steps: tuple[int, ...]
     waited_for_ms: float  # mean time per step that each other rank waited for it
-    terms: tuple[
-        TermExcess, ...
-    ]  # terms with more time than those of the others, largest excess first
+    # terms with more time than those of the others, largest excess first
+    terms: tuple[TermExcess, ...]
 
 
 @dataclass(frozen=True)

@@ -58,9 +58,8 @@ class Reduction:
     # texts by id: layer, phase, kind and kernel name, with the id of the `term` (the same without the kernel); a term;
     # or, by kind, a channel or an operation
     names: pa.Table
-    unreadable: tuple[
-        tuple[str, str], ...
-    ] = ()  # (path, reason) of recordings that could not be reduced, sorted
+    # (path, reason) of recordings that could not be reduced, sorted
+    unreadable: tuple[tuple[str, str], ...] = ()
 
     def __getitem__(self, name: str) -> pa.Table:
         return self.tables[name]

@@ -208,9 +208,8 @@ class ExplainDocument:
     empty: Sequence[Mapping[str, Any]]
     warnings: Sequence[Any]  # disturbances that were noticed while measuring
     notes: Sequence[str]  # sentences on the choice of the steps
-    disturbances: (
-        Disturbances | None
-    )  # visits whose counters say that something disturbed them; null without one
+    # visits whose counters say that something disturbed them; null without one
+    disturbances: Disturbances | None
     # rare slow steps, which the curve leaves out: how many, when, their cost, what they have in common
     rare_steps: Sequence[RareSteps]
     unit: str  # what the times are of: step, or recording where no step is known
@@ -219,9 +218,8 @@ class ExplainDocument:
     rounds: int  # number of rounds in which every batch size was measured
     profiled: bool  # whether every step was profiled, so that times include the profiler's cost
     findings: Sequence[Finding]  # every excess, then every curvature
-    anomalies: Sequence[
-        SplitAnomaly
-    ]  # the anomalies among them, the largest first, or those asked for
+    # the anomalies among them, the largest first, or those asked for
+    anomalies: Sequence[SplitAnomaly]
     fixed_cost: SplitAnomaly | None  # the fixed cost of a step; null if it is not significant
     experiments: Sequence[Outcome]  # outcomes of the experiments on the causes
 
@@ -268,9 +266,8 @@ class ExplainDocument:
 class RatedRow(Row):
     """One group of a breakdown."""
 
-    exceeded_roofs: Sequence[
-        str
-    ]  # roofs of the device that the rates are above, so that they cannot be right
+    # roofs of the device that the rates are above, so that they cannot be right
+    exceeded_roofs: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,14 +277,12 @@ class BreakdownDocument(Breakdown):
     by: str  # layer, kernel, phase or op
     modelled: bool  # whether the cost model predicted the times
     rows: tuple[RatedRow, ...]
-    communication: (
-        Communication | None
-    )  # collectives of the step, and kernels beside them; null without communication
+    # collectives of the step, and kernels beside them; null without communication
+    communication: Communication | None
     # idle time by what the host did meanwhile, the longest first; empty if less than 5 % of the step is idle
     idle: Sequence[IdleTime]
-    mfu: (
-        Mfu | None
-    )  # model FLOPs utilisation of the step; null if no step, no FLOPs or no peak is known
+    # model FLOPs utilisation of the step; null if no step, no FLOPs or no peak is known
+    mfu: Mfu | None
 
 
 @dataclass(frozen=True)
@@ -296,9 +291,8 @@ class ComparedRecording:
 
     name: str  # folder or URL
     device: str | None  # name of its device; null if unknown
-    profiled_steps_only: (
-        bool  # whether all its steps were profiled, so that times include the profiler's cost
-    )
+    # whether all its steps were profiled, so that times include the profiler's cost
+    profiled_steps_only: bool
 
 
 @dataclass(frozen=True)
@@ -314,17 +308,15 @@ class CompareDocument:
     """Recordings compared with the first: `compare`."""
 
     recordings: Sequence[ComparedRecording]  # the recordings
-    without_device_work: Sequence[
-        str
-    ]  # names of recordings with profiled steps, but without device work
+    # names of recordings with profiled steps, but without device work
+    without_device_work: Sequence[str]
     differences: Mapping[str, Sequence[str]]  # settings that differ, one value per recording
     steps: Sequence[ComparedLine]  # one line per common batch size
     batch: int | None  # batch size of the rows; null if the profiles name none
     by: str  # layer, operator, family or kernel
     rows: Sequence[ComparedLine]  # largest time first; idle last
-    roof_ratios: Sequence[
-        Mapping[str, RoofRatio]
-    ]  # one per recording after the first, by memory level or precision
+    # one per recording after the first, by memory level or precision
+    roof_ratios: Sequence[Mapping[str, RoofRatio]]
     fail_over: float | None  # growth that fails the check; null if none was asked for
     failed: bool  # whether a step time grew by more and significantly
     undecided: bool  # whether the measurement does not rule it out at another batch size, or at all
@@ -367,9 +359,8 @@ class RanksDocument(Ranks):
 
     interrupted: bool  # whether it covers only some of the ranks
     asked: int  # number of recordings that were found
-    differences: Sequence[
-        RankDifference
-    ]  # the largest stragglers explained, or the groups asked for
+    # the largest stragglers explained, or the groups asked for
+    differences: Sequence[RankDifference]
 
 
 @dataclass(frozen=True, kw_only=True)

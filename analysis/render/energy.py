@@ -66,9 +66,8 @@ class EnergyDocument:
     unmeasured_steps: int  # number of timed steps without an energy
     curve: Sequence[EnergyPoint]  # energy by batch size
     findings: Sequence[EnergyFinding]  # every excess, then every curvature
-    fixed_cost_j: (
-        Estimate | None
-    )  # energy that does not grow with the batch size; null if it is not significant
+    # energy that does not grow with the batch size; null if it is not significant
+    fixed_cost_j: Estimate | None
 
 
 def show_energy(

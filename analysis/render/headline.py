@@ -90,9 +90,8 @@ def _share_of_step(found: Diagnosis, explanation: Explanation, answer: Answer) -
 
 def _largest_confirmed(found: Diagnosis) -> tuple[Explanation, Answer] | None:
     """The answer whose confirmed cause makes the largest share of a step, with what it is about."""
-    answered = zip(
-        found.explained, found.answers, strict=False
-    )  # one made from tables has no answers
+    # one made from tables has no answers
+    answered = zip(found.explained, found.answers, strict=False)
     confirmed = [
         (explanation, answer)
         for explanation, answer in answered

@@ -11,10 +11,11 @@ from ...base.numbers import number
 from ..step_family import Family
 from .tables import table
 
+# red, green, blue of the shortest and the longest time
 _COLD, _HOT = (
     (245, 245, 245),
     (214, 69, 61),
-)  # red, green, blue of the shortest and the longest time
+)
 
 
 def render_family(family: Family) -> RenderableType:

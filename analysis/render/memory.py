@@ -35,13 +35,11 @@ class MemoryDocument:
     lost: Mapping[str, Any] | None  # what was lost, by name
     peaks: Sequence[Peak]  # the peak of each batch size
     findings: Sequence[SplitFinding]  # every test
-    fixed_mb: (
-        Estimate | None
-    )  # memory that does not grow with the batch size; null if it is not significant
+    # memory that does not grow with the batch size; null if it is not significant
+    fixed_mb: Estimate | None
     per_sample_mb: float | None  # growth between the two largest batch sizes; null for a single one
-    largest_batch: (
-        LargestBatch | None
-    )  # the largest batch size that fits, predicted; null if unknown
+    # the largest batch size that fits, predicted; null if unknown
+    largest_batch: LargestBatch | None
 
 
 def show_memory(

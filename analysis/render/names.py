@@ -18,9 +18,8 @@ _NO_SPACES = re.compile("[^ ]+")
 _INNERMOST = re.compile(r"<[^<>]*>")
 _NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+(?=[A-Za-z_~])")
 _CLASS = re.compile(r" \([^()]*\)")  # of a layer: fc6 (Linear) forward
-_PATH = re.compile(
-    r"(?<![\w.-])([\w-]+)(?:\.[\w-]+){2,}(?=\.[\w-]+)"
-)  # of a layer, without its last part
+# of a layer, without its last part
+_PATH = re.compile(r"(?<![\w.-])([\w-]+)(?:\.[\w-]+){2,}(?=\.[\w-]+)")
 _FIRST = re.compile(rf"(?<![\w-])[\w-]+\.(?={CUT})")  # of such a path
 # What a heading can do without: "NVIDIA GeForce GTX 1080 (modelled, cudnn7)" is the GTX 1080.
 _MAKER = re.compile(

@@ -65,13 +65,11 @@ class RemedyRow:
 class RemedyTable:
     """The plan of remedies, as every view shows it."""
 
-    rows: tuple[
-        RemedyRow, ...
-    ]  # the changes that save, the largest first; then what several of them save together
+    # the changes that save, the largest first; then what several of them save together
+    rows: tuple[RemedyRow, ...]
     others: tuple[RemedyRow, ...]  # the changes that do not, or that were not tried
-    sentence: (
-        str | None
-    )  # how many changes were tried, and what those that are not in `rows` may save at most
+    # how many changes were tried, and what those that are not in `rows` may save at most
+    sentence: str | None
 
 
 def remedy_table(remedies: Remedies, axis: Axis) -> RemedyTable:

@@ -15,21 +15,21 @@ from rich.text import Text
 from ...base.escaping import escape_controls
 from .names import CHANGE, fit_all, readable
 
-UNLIMITED = (
-    100_000  # width of a console without a terminal: text is not wrapped, no column is left out
-)
-_WIDEST_UNLIMITED = (
-    200  # width of tables on such a console, beyond which their columns continue below
-)
+# width of a console without a terminal: text is not wrapped, no column is left out
+UNLIMITED = 100_000
+# width of tables on such a console, beyond which their columns continue below
+_WIDEST_UNLIMITED = 200
+# how the cells of a column fit: not at all, shortened, wrapped
 WHOLE, NAMES, WORDS = (
     "whole",
     "names",
     "words",
-)  # how the cells of a column fit: not at all, shortened, wrapped
+)
+# width to which a column of that kind narrows before an optional one is left out
 _LEAST = {
     NAMES: 32,
     WORDS: 16,
-}  # width to which a column of that kind narrows before an optional one is left out
+}
 _WORDS_BESIDE = 32  # width of a column of words below which no optional column stands beside it
 _LEAST_OF_ALL = 5  # width below which no column is narrowed
 _MOST_OF_NAMES = 80  # width of a column of names beyond which rows are hard to follow

@@ -17,10 +17,11 @@ from ..decompose.statistics import Estimate
 from .names import fit, readable
 
 SAMPLES = Axis()
+# what the times of a recording are of, in words
 UNITS = {
     STEP: "a step",
     RECORDING: "the whole recording",
-}  # what the times of a recording are of, in words
+}
 
 
 def html_text(text: str) -> str:

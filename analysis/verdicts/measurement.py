@@ -143,9 +143,8 @@ class Measurement:
     factor: str | None  # name of the changed factor; None for the runs without a change
     # description of the factor; None without a factor, or if the recording does not have it
     facts: FactorFacts | None = None
-    rounds: int = (
-        0  # number of rounds in which all batch sizes ran, both unmodified and with the factor
-    )
+    # number of rounds in which all batch sizes ran, both unmodified and with the factor
+    rounds: int = 0
     starts: int = 0  # number of starts of the processes in which they did
     batches: tuple[int, ...] = ()  # batch sizes of the experiment, increasing
     times_ms: tuple[Estimate, ...] = ()  # unmodified times, by batch size; empty if nothing ran

@@ -35,9 +35,8 @@ class Outcome(Measurement):
     verdict: Verdict  # verdict on the factor's cause, see `rule.decide`; untested without a factor
     # reason for an undecided or untested verdict, as a clause without a full stop; None otherwise
     reason: str | None = None
-    changed_results: str | None = (
-        None  # differences, if the factor changes the results beyond rounding; else None
-    )
+    # differences, if the factor changes the results beyond rounding; else None
+    changed_results: str | None = None
 
     @classmethod
     def of(cls, measured: Measurement, decision: Decision) -> Outcome:

@@ -25,12 +25,10 @@ class Proof:
 
     verdict: Verdict
     outcome: Outcome | None = None  # that decides; None if nothing ran
-    amount: float = (
-        0.0  # what removing the cause removes, in the functional's unit; 0 unless confirmed
-    )
-    reason: str | None = (
-        None  # of an undecided or untested verdict; None otherwise, or if nobody tried
-    )
+    # what removing the cause removes, in the functional's unit; 0 unless confirmed
+    amount: float = 0.0
+    # of an undecided or untested verdict; None otherwise, or if nobody tried
+    reason: str | None = None
 
 
 def decisive(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:

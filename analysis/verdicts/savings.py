@@ -21,18 +21,15 @@ class Saving:
     factor: str  # several names stand for factors that are changed together, see `members`
     facts: FactorFacts | None  # None if the recording does not have them
     verdict: Verdict  # see `rule.decide_saving`
-    gains: tuple[
-        tuple[int, Estimate], ...
-    ] = ()  # share saved by batch size; negative where it costs time
+    # share saved by batch size; negative where it costs time
+    gains: tuple[tuple[int, Estimate], ...] = ()
     proven: tuple[int, ...] = ()  # batch sizes where the saving is proven
-    fresh: bool = (
-        False  # whether it ran on fresh rounds; else `gains` are a screen's, which prove nothing
-    )
+    # whether it ran on fresh rounds; else `gains` are a screen's, which prove nothing
+    fresh: bool = False
     reason: str | None = None  # why it is untested, as a clause without a full stop
     changed_results: str | None = None  # if it changes the results beyond rounding
-    setup_s: float | None = (
-        None  # seconds of set-up beyond that of the unmodified steps; None if unknown
-    )
+    # seconds of set-up beyond that of the unmodified steps; None if unknown
+    setup_s: float | None = None
     memory_bytes: int | None = None  # beyond that of the unmodified steps; None if unknown
 
     @property

@@ -23,9 +23,8 @@ class Shape:
 
     kind: str  # jump, staircase, curve, straight or undecided
     at: int | None  # first batch size behind a jump; None for other kinds
-    period: (
-        int | None
-    )  # number of samples from one jump of a staircase to the next; None for other kinds
+    # number of samples from one jump of a staircase to the next; None for other kinds
+    period: int | None
     sentence: str  # the shape in one sentence
 
 

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).parent))
 
 RESERVE_S = 10  # of the total limit, for packing
-LEAST_SHARE = (
-    1 / 3
-)  # of its estimate must fit for a command to start that keeps what it has when it is cut
+# of its estimate must fit for a command to start that keeps what it has when it is cut
+LEAST_SHARE = 1 / 3
 TIMED_OUT = "timed out"
 _CUT = "cut: its time was up, and it keeps what it has"
 _HANGS = 4, 60.0  # a command that takes so many times its estimate, and so many seconds more, hangs
@@ -42,9 +41,8 @@ _DIGEST = 2500  # characters that are printed of a stage's results
 VIRTUAL = "**On the virtual card of tests/virtual_card: it shows that the stages run, and nothing about a real GPU.**"
 _BEGAN = "CURVESCOPE_CAMPAIGN_BEGAN_S"  # monotonic time at which the call began, before it installed wheels
 
-RunCommand = Callable[
-    ["Command", Path, float], str
-]  # command, folder of its stage and seconds to its outcome
+# command, folder of its stage and seconds to its outcome
+RunCommand = Callable[["Command", Path, float], str]
 
 
 @dataclass
@@ -54,9 +52,8 @@ class Campaign:
     stages: Sequence[Stage]  # the most valuable first
     output: Path
     run: RunCommand  # runs a command; returns ok, timed out, or failed or skipped with the reason after a colon
-    total_limit_s: float = (
-        math.inf
-    )  # seconds from the begin of the call until the last command must have ended
+    # seconds from the begin of the call until the last command must have ended
+    total_limit_s: float = math.inf
     again: bool = False  # run commands that are done, too
     clock_s: Callable[[], float] = time.monotonic
     began_s: float = 0.0

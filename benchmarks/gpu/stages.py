@@ -17,10 +17,11 @@ _HERE = shlex.quote(str(Path(__file__).resolve().parent))
 _ROOT = shlex.quote(str(Path(__file__).resolve().parents[2]))
 _OWN = {"curvescope": [sys.executable, "-m", "curvescope.cli"], "python": [sys.executable]}
 _LINE = re.compile(r"(?P<seconds>\d+) (\[(?P<needs>[^]]*)\] )?(?P<line>.*?)( > (?P<output>\S+))?")
+# of what a line needs; other words but `whole` are Python packages
 _PROGRAMS = (
     "ncu",
     "nvidia-smi",
-)  # of what a line needs; other words but `whole` are Python packages
+)
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,8 @@ class Command:
     line: str  # command line as for a shell; `curvescope` and `python` stand for this Python's own
     seconds: float = 5.0  # expected duration on a GPU
     output: str | None = None  # file for its standard output; None for the stage's log
-    needs: str | None = (
-        None  # program that must be on PATH; without it the command is skipped, and the log says so
-    )
+    # program that must be on PATH; without it the command is skipped, and the log says so
+    needs: str | None = None
     package: str | None = None  # Python package that must be installed, likewise
     environment: Mapping[str, str] = field(default_factory=dict)
     whole: bool = False  # whether it tells its results at its end: then it starts only if all of its estimate fits

@@ -16,9 +16,8 @@ _MEASURING_S = 60.0
 PROGRAM_FACTOR = 3.0  # of the time to measure, for a program, which starts anew for every visit
 FAST_STEP_NS = 20_000_000  # a step under it is fast
 DEFAULT_EXPERIMENTS_S = 90.0  # of `confirm`
-CUDA_EXPERIMENTS_S = (
-    180.0  # of both: there every process starts, and every visit warms up, for longer
-)
+# of both: there every process starts, and every visit warms up, for longer
+CUDA_EXPERIMENTS_S = 180.0
 QUICK_EXPERIMENTS_S = 15.0  # with --quick
 PROBE_SHARE = 0.15  # of the time of a sweep, for sizes between its own
 

@@ -14,9 +14,8 @@ from .errors import CurvescopeError
 
 VARIABLE = "CURVESCOPE_LIMITS"
 
-META_BYTES = (
-    16 << 20
-)  # a `recording.json`; the largest of ours, of a hundred experiments, has 0.5 MB
+# a `recording.json`; the largest of ours, of a hundred experiments, has 0.5 MB
+META_BYTES = 16 << 20
 # Unpacked bytes of gzip. It packs at most 1,032 times; profiles pack 10 to 40 times.
 UNPACKED_RATIO = 200  # unpacked bytes of one packed byte
 UNPACKED_FREE_BYTES = 1 << 30  # below this the ratio does not matter

@@ -25,9 +25,8 @@ _BEFORE_SECRET = re.compile(
 _FOLDERS = ("PWD", "OLDPWD")  # variables of the shell that hold folders, not passwords
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _LEAST_LENGTH = 6  # characters: shorter environment values occur in words by chance
-_NUMBER = re.compile(
-    r"[-+]?\d{1,12}(\.\d{0,12})?([eE][-+]?\d{1,3})?(%|[a-zA-Z]{1,3})?"
-)  # maybe with a unit, e.g. 8GB
+# maybe with a unit, e.g. 8GB
+_NUMBER = re.compile(r"[-+]?\d{1,12}(\.\d{0,12})?([eE][-+]?\d{1,3})?(%|[a-zA-Z]{1,3})?")
 _NUMBERS = re.compile(r"[,:x]|\.\.")  # between numbers, e.g. 3,224,224 or 1..32
 _LONG_OPTION = re.compile(r"--[A-Za-z][A-Za-z0-9]{0,15}([-_.][A-Za-z0-9]{1,15}){0,5}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,40}")

@@ -64,9 +64,8 @@ def run(args: argparse.Namespace) -> int:
     if args.program and args.time_limit is None and protocol.time_limit_s is not None:
         protocol = replace(protocol, time_limit_s=PROGRAM_FACTOR * protocol.time_limit_s)
     options.experiments_s_of(args, 0.0)  # a wrong value is refused before anything is measured
-    share = (
-        0.0 if args.program else options.probe_share_of(args)
-    )  # each probe of a program is a start of it
+    # each probe of a program is a start of it
+    share = 0.0 if args.program else options.probe_share_of(args)
     device = "cpu" if args.program else pick_device(args.device)  # a program decides by itself
     configurations = options.configurations_of(args, axes, device)
     path = args.output or new_recording_path(configurations[0].network)

@@ -91,9 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of a sweep to resume: measures missing batch sizes",
     )
-    options.add(
-        parser, "--run-its-code", help=argparse.SUPPRESS
-    )  # the refusal names it; the list is long
+    # the refusal names it; the list is long
+    options.add(parser, "--run-its-code", help=argparse.SUPPRESS)
     options.add(parser, "--json")
 
 

@@ -26,9 +26,8 @@ def _through_cublaslt() -> Iterator[None]:
 
 @contextmanager
 def _small_workspace() -> Iterator[None]:
-    clear = (
-        import_torch()._C._cuda_clearCublasWorkspaces
-    )  # PyTorch reads the variable when it makes the next
+    # PyTorch reads the variable when it makes the next
+    clear = import_torch()._C._cuda_clearCublasWorkspaces
     with environment(*_WORKSPACE):
         clear()
         try:

@@ -11,9 +11,8 @@ from ..replay.recorded_call import CallFamily
 from ..replay.runnable import setting
 
 _REFUSES = {"cpu": "cuDNN runs on NVIDIA's GPUs"}
-_WORKSPACE = {
-    "CUDNN_CONV_WSCAP_DBG": "16"
-}  # MiB of one convolution; cuDNN reads it when it chooses an algorithm
+# MiB of one convolution; cuDNN reads it when it chooses an algorithm
+_WORKSPACE = {"CUDNN_CONV_WSCAP_DBG": "16"}
 _TIMING = "torch.backends.cudnn.benchmark = True"
 
 

@@ -78,9 +78,8 @@ def _leave_autogroup(nice: int) -> None:
     Linux groups the processes of a session (sched(7), "The autogroup feature"). Where that is off, nothing changes.
     """
     with suppress(OSError):
-        os.setpgid(
-            0, os.getpgid(os.getppid())
-        )  # the leader of a process group cannot begin a session
+        # the leader of a process group cannot begin a session
+        os.setpgid(0, os.getpgid(os.getppid()))
         os.setsid()
         _AUTOGROUP.write_text(str(nice))
 

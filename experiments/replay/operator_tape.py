@@ -26,9 +26,8 @@ _ROUNDING = 1e-2  # of the size of a tensor
 
 class _Place(NamedTuple):
     result: int
-    view: (
-        tuple[Any, ...] | None
-    )  # size, strides and offset; None for the result as the operator returned it
+    # size, strides and offset; None for the result as the operator returned it
+    view: tuple[Any, ...] | None
 
 
 @dataclass
@@ -37,9 +36,8 @@ class _Call:
     arguments: list[Any]  # its arguments; a result of the step is a `_Place`, also inside lists
     named: dict[str, Any]  # the same, by name
     filled: tuple[tuple[int, ...], tuple[str, ...]]  # where arguments and `named` have a `_Place`
-    results: list[
-        tuple[int, int]
-    ]  # position among the returned values and number of each new result
+    # position among the returned values and number of each new result
+    results: list[tuple[int, int]]
     freed: list[int]  # numbers of the results that the step freed before this call
 
 
@@ -116,14 +114,12 @@ class _Recorder(TorchDispatchMode):
         self.calls: list[_Call] = []
         self.live: list[StorageWeakRef] = []
         self._keep = keep
-        self._before: dict[
-            tuple[Any, ...], tuple[Any, Any]
-        ] = {}  # changed tensors with their former values
+        # changed tensors with their former values
+        self._before: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._unfreed: dict[int, StorageWeakRef] = {}
         self._numbers: dict[int, int] = {}  # results by address of their storage
-        self._made: list[
-            tuple[Any, ...]
-        ] = []  # by result, the form in which the operator returned it
+        # by result, the form in which the operator returned it
+        self._made: list[tuple[Any, ...]] = []
 
     def changed(self) -> list[Any]:
         """The tensors that the step changed and did not make, as they are now."""

@@ -35,9 +35,8 @@ class ReplayProblem:
 
     call: RecordedCall
     precision: str = "fp32"
-    inputs: tuple[
-        int, ...
-    ] = ()  # arguments that depend on the batch size, which the step has just written
+    # arguments that depend on the batch size, which the step has just written
+    inputs: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:

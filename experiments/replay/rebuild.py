@@ -38,9 +38,8 @@ _SCALAR_TYPES = {
     **dict(enumerate(("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"), 23)),
     **dict(enumerate(("uint16", "uint32", "uint64"), 27)),
 }
-_POSITIONS = (
-    "List[Optional[Tensor]]"  # positions along the dimensions of a tensor, of `index` and its kin
-)
+# positions along the dimensions of a tensor, of `index` and its kin
+_POSITIONS = "List[Optional[Tensor]]"
 _NUMBERS = ("number", "Scalar", "complex")
 _INTEGERS = ("int", "SymInt", "ScalarType", "Layout", "MemoryFormat", *_NUMBERS)
 _SCALARS: tuple[tuple[type, tuple[str, ...]], ...] = (
@@ -58,9 +57,8 @@ class Replayed:
     call: RecordedCall
     overload: Any  # torch's operator, an `OpOverload`
     arguments: tuple[Any, ...]  # values in the order of the schema; tensors for tensors
-    run: Callable[
-        [], Any
-    ]  # runs the operator once and returns its results; on a GPU the work is only queued
+    # runs the operator once and returns its results; on a GPU the work is only queued
+    run: Callable[[], Any]
     notes: tuple[str, ...] = ()  # assumptions, one clause each
 
 

@@ -42,16 +42,13 @@ class RecordedCall:
     phase: str | None = None  # forward, backward or optimizer; None if unknown
     batch: int | None = None  # batch size of the step; None if unknown
     calls: int = 1  # number of equal calls in one step
-    duration_ns: int | None = (
-        None  # time of all these calls in one profiled step; None if it was not recorded
-    )
-    kernels: tuple[str, ...] | None = (
-        None  # names of the kernels that the calls ran, longest first; None if unknown
-    )
+    # time of all these calls in one profiled step; None if it was not recorded
+    duration_ns: int | None = None
+    # names of the kernels that the calls ran, longest first; None if unknown
+    kernels: tuple[str, ...] | None = None
     position: int = 0  # position of the first of the calls among the operators of the step
-    numbers: CallNumbers = field(
-        default_factory=CallNumbers
-    )  # what the numbers in its operands were like
+    # what the numbers in its operands were like
+    numbers: CallNumbers = field(default_factory=CallNumbers)
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> RecordedCall:

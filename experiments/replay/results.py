@@ -51,9 +51,8 @@ class Tried:
     """One run of a call from a fixed state."""
 
     results: list[Any]  # the operands that the call wrote, then what it returned besides
-    terms: list[
-        float
-    ]  # products in one element of each, estimated from sizes; their root scales rounding
+    # products in one element of each, estimated from sizes; their root scales rounding
+    terms: list[float]
 
 
 def try_call(runnable: Runnable, device: str) -> Tried:

@@ -17,9 +17,8 @@ class Runnable(Replayed):
     """One call of a term at one batch size, ready to run."""
 
     family: CallFamily
-    converted: dict[tuple[str, int], Any] = field(
-        default_factory=dict
-    )  # other forms of weights, for all batch sizes
+    # other forms of weights, for all batch sizes
+    converted: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, family: CallFamily, replayed: Replayed, **shared: Any) -> Runnable:

@@ -22,12 +22,10 @@ class ReplayedTerm:
     """The calls of one term."""
 
     families: list[CallFamily]  # in the order of the step; those that cannot run are removed
-    step_bytes: dict[
-        int, int
-    ]  # of operands of all calls, counted at each use, by recorded batch size
-    block_bytes: frozenset[
-        int
-    ]  # sizes of blocks that the process of the steps has freed, see `read_term`
+    # of operands of all calls, counted at each use, by recorded batch size
+    step_bytes: dict[int, int]
+    # sizes of blocks that the process of the steps has freed, see `read_term`
+    block_bytes: frozenset[int]
     device: str  # `cpu` or `cuda:N`
     budget_bytes: float  # memory for operands that are kept from visit to visit
     left_out: list[tuple[CallFamily, str]] = field(default_factory=list)  # that cannot run, and why

@@ -66,9 +66,8 @@ class Values:
         self._numbers = call.numbers.operands
         self._generator = torch.Generator(device=device).manual_seed(seed)
         single = (one for one in call.arguments if isinstance(one, TensorArgument) and one.shape)
-        self._list_dtype = next(
-            (one.dtype for one in single), "float"
-        )  # profilers do not record that of lists
+        # profilers do not record that of lists
+        self._list_dtype = next((one.dtype for one in single), "float")
 
     def tensor(self, recorded: TensorArgument, index: int) -> Any:
         """A tensor like the recorded one."""

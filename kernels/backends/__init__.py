@@ -30,9 +30,8 @@ class Prepared(NamedTuple):
     """A problem ready to run; on a GPU runs only queue the work, in the stream of the timer's events."""
 
     run: Run
-    result: Callable[
-        [], Array | None
-    ]  # as float64 on the host, or None where the kernel keeps no result
+    # as float64 on the host, or None where the kernel keeps no result
+    result: Callable[[], Array | None]
     kernel: str  # name of the kernel, for backends without a profiler
     inner: int = 1  # repetitions of the problem in one run, to avoid call overhead
     before: Run | None = None  # runs before every sample, untimed

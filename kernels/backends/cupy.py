@@ -26,9 +26,8 @@ def open_backend(device: str | None) -> CubinBackend:
     )
     try:
         cupy.cuda.Device(index).use()
-        cupy.cuda.runtime.free(
-            0
-        )  # creates the context, which before CUDA 12 the choice of a device does not
+        # creates the context, which before CUDA 12 the choice of a device does not
+        cupy.cuda.runtime.free(0)
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise BackendMissingError(
             f"CuPy finds no CUDA device {index} ({error}): `curvescope doctor`."

@@ -132,9 +132,8 @@ def _fused_gradients(
         to_all_but_bias = [True, True, True, False]
         call = aten._scaled_dot_product_efficient_attention_backward
         return partial(call, *tensors, None, *results[:4], 0.0, to_all_but_bias, causal)
-    out, sums, *lengths = results[
-        :6
-    ]  # lengths: first positions and longest, of queries and of keys
+    # lengths: first positions and longest, of queries and of keys
+    out, sums, *lengths = results[:6]
     seed, offset = results[6:8]
     if algorithm == "cudnn":
         call = aten._scaled_dot_product_cudnn_attention_backward

@@ -214,10 +214,11 @@ class _Assembly:
             self._count_placed(times, process, placed)
             self._add_phases(phases)
             self._report(f"writing {table}", len(placed.step))
+            # no view: it would hold all columns of the batch
             yield (
                 times.start_ns.copy(),
                 placed.step,
-            )  # no view: it would hold all columns of the batch
+            )
 
     def _collect(self) -> DeviceWork:
         marked = bool(self._timeline.marked)
@@ -417,9 +418,8 @@ def _steps_by_work(outer: Ints, work: DeviceWork, steps: int) -> Ints:
     rows = np.flatnonzero((work.range_ != NONE) & (work.step != NONE) & ~work.captured)
     rows = rows[np.argsort(-work.start_ns[rows], kind="stable")]
     around = outer[work.range_[rows]]
-    found[around[around != NONE]] = work.step[rows][
-        around != NONE
-    ]  # the last assignment, the earliest work, stays
+    # the last assignment, the earliest work, stays
+    found[around[around != NONE]] = work.step[rows][around != NONE]
     return found
 
 

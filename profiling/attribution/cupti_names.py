@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 # CUpti_ActivityMemcpyKind, in order.
+# 3 to 7 are of arrays
 COPY_KINDS = {
     1: "HtoD",
     2: "DtoH",
@@ -10,7 +11,7 @@ COPY_KINDS = {
     4: "DtoH",
     5: "DtoD",
     6: "DtoD",
-}  # 3 to 7 are of arrays
+}
 COPY_KINDS |= {7: "DtoD", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 GPU_COPIES = ("Memcpy", "Memset")  # beginnings of the names of device work without a geometry
 # What the name of a copy contains, by Kineto, e.g. `Memcpy HtoD (Pinned -> Device)`, and by Level Zero, which tells

@@ -88,21 +88,16 @@ class StepRows:
     kernels: list[dict[str, Any]]  # rows for the `kernels` table, without `step`
     windows: list[tuple[int, int]]  # (start_ns, duration_ns) of each step, in order
     lost: dict[str, int]  # named counts of events without a place
-    inputs: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # as windows, where the steps fetched batches
-    operator_calls: OperatorCalls | None = (
-        None  # the outermost operator calls of the first step; None without a step
-    )
-    api_calls: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # rows for the `api_calls` table, without `step`
-    mkl_calls: list[MklCall] = field(
-        default_factory=list
-    )  # MKL calls of the operators, in order, without durations
-    peak: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # for `peaks`, of the first step, without `batch`
+    # as windows, where the steps fetched batches
+    inputs: list[tuple[int, int]] = field(default_factory=list)
+    # the outermost operator calls of the first step; None without a step
+    operator_calls: OperatorCalls | None = None
+    # rows for the `api_calls` table, without `step`
+    api_calls: list[dict[str, Any]] = field(default_factory=list)
+    # MKL calls of the operators, in order, without durations
+    mkl_calls: list[MklCall] = field(default_factory=list)
+    # for `peaks`, of the first step, without `batch`
+    peak: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def operators(self) -> list[dict[str, Any]]:

@@ -56,9 +56,8 @@ class FusedKernel:
     operators: tuple[FusedOperator, ...]  # operators in it
     generated: bool = True  # whether the compiler generated it
     flops: int | None = None  # FLOPs of the operators; None if unknown
-    bytes_compulsory: int | None = (
-        None  # bytes of what the kernel reads from memory and writes to it; None if unknown
-    )
+    # bytes of what the kernel reads from memory and writes to it; None if unknown
+    bytes_compulsory: int | None = None
 
     @property
     def layer(self) -> str | None:
@@ -72,9 +71,8 @@ class FusedKernel:
         return event.rpartition("::")[2] in self.name.split(".")
 
 
-CompiledGraphs = Mapping[
-    str, Sequence[FusedKernel]
-]  # kernels in order of their calls, by the name of the graph
+# kernels in order of their calls, by the name of the graph
+CompiledGraphs = Mapping[str, Sequence[FusedKernel]]
 
 
 def common_layer(layers: Iterable[str | None]) -> str | None:

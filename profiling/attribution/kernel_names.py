@@ -64,9 +64,8 @@ class Rule:
 
     pattern: str  # regular expression for names in lower case
     family: str  # family of the names
-    library: (
-        str | None
-    )  # library that writes the names; None if only the prefix of the name shows it
+    # library that writes the names; None if only the prefix of the name shows it
+    library: str | None
     example: str  # one such name, shortened
     source: str  # origin of the example
 
@@ -205,9 +204,8 @@ class KernelName:
 
     family: str  # one of the families above, or unknown
     library: str | None  # library of the kernel; None if unknown
-    tile: (
-        tuple[int, int] | None
-    )  # rows and columns of the output that a block computes; None if unknown
+    # rows and columns of the output that a block computes; None if unknown
+    tile: tuple[int, int] | None
 
 
 @cache

@@ -37,9 +37,8 @@ class MklCall:
 
     name: str  # function, with its letters, e.g. `mkl SGEMM(T,N)`
     sizes: tuple[int, ...]  # its leading integer arguments: m, n, k of a GEMM
-    duration_ns: (
-        int | None
-    )  # None of a call of another step, which takes all the own time of its operator
+    # None of a call of another step, which takes all the own time of its operator
+    duration_ns: int | None
 
 
 @dataclass
@@ -71,9 +70,8 @@ class Operators(NamedTuple):
     end_ns: list[int]  # cut to that of the enclosing span
     duration_ns: list[int]
     parent: list[int]
-    names: list[
-        str | None
-    ]  # None for spans that call no library: ranges, and collectives, which run concurrently
+    # None for spans that call no library: ranges, and collectives, which run concurrently
+    names: list[str | None]
     extents: Mapping[int, set[int]]  # extents of the operands of a product
 
     def innermost(self, in_order: Sequence[int], starts: Sequence[int], moment_ns: int) -> int:
@@ -112,15 +110,13 @@ class LibraryCalls:
 
     def __init__(self, operators: Operators, own: tuple[Ints, Ints, Ints]) -> None:
         self.lost: Counter[str] = Counter()  # calls without a place
-        self.named: list[
-            MklCall
-        ] = []  # those with a place, in the order of their operators, without durations
+        # those with a place, in the order of their operators, without durations
+        self.named: list[MklCall] = []
         self._operators, self._own = operators, own
         self._by_span = np.argsort(own[2], kind="stable")
         self._spans = own[2][self._by_span]
-        self._free: dict[
-            int, list[tuple[int, int]]
-        ] = {}  # own time of the operators that have calls
+        # own time of the operators that have calls
+        self._free: dict[int, list[tuple[int, int]]] = {}
         self._calls: list[Stretch] = []
 
     def place(self, log: VerboseLog) -> None:
@@ -137,9 +133,8 @@ class LibraryCalls:
                 self.lost["primitives_outside_operators"] += 1
             else:
                 self._put(span, primitive.name, primitive.start_ns, primitive.duration_ns, "onednn")
-        calls: dict[
-            tuple[bool, tuple[int, ...]], list[tuple[int, MklCall]]
-        ] = {}  # a step may make 100,000, few differ
+        # a step may make 100,000, few differ
+        calls: dict[tuple[bool, tuple[int, ...]], list[tuple[int, MklCall]]] = {}
         for number, call in enumerate(log.mkl_calls):
             calls.setdefault(("BATCH" in call.name, call.sizes[:3]), []).append((number, call))
         products = [span for span in spans if operators.names[span] in _GEMM_OPERATORS]

@@ -33,11 +33,12 @@ KINDS = (
     UNUSED,
     CACHED,
 )
+# kinds whose layer says all: which phase allocated them is chance
 LASTING = (
     PARAMETERS,
     GRADIENTS,
     STATE,
-)  # kinds whose layer says all: which phase allocated them is chance
+)
 _MOST_BYTES = 1 << 60
 _BEFORE = -1  # position of what was allocated before the first event
 
@@ -50,9 +51,8 @@ class KnownTensor(NamedTuple):
     size_bytes: int  # of its storage
     kind: str  # one of `KINDS`
     layer: str | None = None  # path of the module that it belongs to; None if unknown
-    line: SourceLine | None = (
-        None  # line of the program that allocated it; None if only its operator says it
-    )
+    # line of the program that allocated it; None if only its operator says it
+    line: SourceLine | None = None
 
 
 @dataclass
@@ -63,19 +63,15 @@ class Allocations:
     thread: Ints  # thread of each event, as of the spans
     size_bytes: Ints  # bytes allocated; below 0 for freed ones
     address: Ints  # addresses
-    total_bytes: Ints | None = (
-        None  # allocated after each event; None if counted from the recording's start
-    )
-    reserved_bytes: Ints | None = (
-        None  # kept by the allocator after each event, in use or not; None if none are
-    )
-    tensors: list[KnownTensor] = field(
-        default_factory=list
-    )  # tensors that the program held at some time
+    # allocated after each event; None if counted from the recording's start
+    total_bytes: Ints | None = None
+    # kept by the allocator after each event, in use or not; None if none are
+    reserved_bytes: Ints | None = None
+    # tensors that the program held at some time
+    tensors: list[KnownTensor] = field(default_factory=list)
     used: set[int] | None = None  # addresses of the storages that operators took; None if unknown
-    available_bytes: int | None = (
-        None  # memory that the step could have had at most; None if unknown
-    )
+    # memory that the step could have had at most; None if unknown
+    available_bytes: int | None = None
 
 
 @dataclass
@@ -101,9 +97,8 @@ def peak_rows(
     blocks = _blocks(allocations)
     check_total(sum(abs(block.size_bytes) for block in blocks))
     count = len(allocations.time_ns)
-    change = np.zeros(
-        count + 2, np.int64
-    )  # the first entry is of what was there before, the last of what stays
+    # the first entry is of what was there before, the last of what stays
+    change = np.zeros(count + 2, np.int64)
     for block in blocks:
         change[block.begin + 1] += block.size_bytes
         change[block.end + 1] -= block.size_bytes

@@ -25,9 +25,8 @@ class Nest:
     end_ns: Ints  # ends, cut to that of the parent
     levels: list[Ints]  # indices of the spans inside another one, by depth, outermost first
     cut: int  # number of ends that were cut
-    timelines: dict[
-        int, tuple[Ints, Ints]
-    ]  # moments in order, and the innermost span from each of them on, by thread
+    # moments in order, and the innermost span from each of them on, by thread
+    timelines: dict[int, tuple[Ints, Ints]]
 
     def innermost(self, thread: Ints, moment_ns: Ints) -> Codes:
         """The innermost span around each (thread, moment), or `NONE`; shape (moments,)."""

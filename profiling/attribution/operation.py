@@ -47,9 +47,8 @@ class BatchSource(IntEnum):
     """Source of a batch size; a higher one is more reliable."""
 
     MATRIX = 1  # the rows of a matrix product, which may be samples times tokens
-    TENSOR = (
-        2  # the first extent of another operand with three or more dimensions, which may be tokens
-    )
+    # the first extent of another operand with three or more dimensions, which may be tokens
+    TENSOR = 2
     CONVOLUTION = 3  # the first extent of a convolution's input
     NAME = 4  # the name of a range
 
@@ -72,9 +71,8 @@ class Operation(NamedTuple):
 class Call:
     """The arguments of an operator call."""
 
-    shapes: Sequence[
-        Any
-    ]  # per argument the tensor's shape; empty for scalars; a list of shapes for a list of tensors
+    # per argument the tensor's shape; empty for scalars; a list of shapes for a list of tensors
+    shapes: Sequence[Any]
     item_bytes: int  # bytes of one element of the first argument with a known type
     concrete: Sequence[Any]  # per argument the scalar value, or empty
     dtypes: Sequence[str] = ()  # per argument its type, or empty

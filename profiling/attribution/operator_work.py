@@ -99,9 +99,8 @@ def _scaled_mm(call: Call) -> Work:
 
 def _int_mm(call: Call) -> Work:
     (m, k), (_, n) = call.shape(0), call.shape(1)
-    return Work(
-        2 * m * k * n, call.traffic(m * k, k * n) + 4 * m * n
-    )  # int8 operands, int32 results
+    # int8 operands, int32 results
+    return Work(2 * m * k * n, call.traffic(m * k, k * n) + 4 * m * n)
 
 
 def _grouped_mm(call: Call, offsets: int = 2) -> Work:
@@ -142,9 +141,8 @@ def _attention(
     def rule(call: Call) -> Work:
         q, k, v = (call.shape(query + i) for i in range(3))
         if heads_last and len(q) != 4:
-            return (
-                UNKNOWN  # sequences of several lengths, one after the other: their lengths are data
-            )
+            # sequences of several lengths, one after the other: their lengths are data
+            return UNKNOWN
         rows, keys = (x[-3] if heads_last else x[-2] for x in (q, k))
         batch = prod(q) // (rows * q[-1])  # batch times heads; several heads may share a key
         pairs = rows * keys

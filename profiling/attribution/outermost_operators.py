@@ -82,9 +82,8 @@ class OperatorCalls:
     rows: list[dict[str, Any]]  # rows of the table `operators`, without `batch` and `source`
     row_of: list[int]  # index of the row of each call, in the order of their starts
     faults: list[int] | None = None  # page faults inside each call; None if they were not counted
-    lines: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # rows of the table `lines`, without `batch`
+    # rows of the table `lines`, without `batch`
+    lines: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def names(self) -> list[tuple[Any, ...]]:

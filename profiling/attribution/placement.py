@@ -45,18 +45,15 @@ class HostSpans:
     process: Ints
     name: Ints  # index into `meanings`
     meanings: Sequence[RangeName]  # meaning of each distinct name
-    sequence: Ints | None = (
-        None  # autograd's sequence number, `NONE` for missing; None if only names carry it
-    )
+    # autograd's sequence number, `NONE` for missing; None if only names carry it
+    sequence: Ints | None = None
     # profiler's own number of the thread that drew the sequence number of a backward node, 0 or less if unknown; None
     # if no span has one
     forward_thread: Ints | None = None
-    call: Ints | None = (
-        None  # index into `operations`, `NONE` for spans without shapes; None if no span has any
-    )
-    operations: Sequence[Operation] = field(
-        default=()
-    )  # distinct operator calls with their arguments
+    # index into `operations`, `NONE` for spans without shapes; None if no span has any
+    call: Ints | None = None
+    # distinct operator calls with their arguments
+    operations: Sequence[Operation] = field(default=())
 
     def of_names(self, values: Sequence[int | None]) -> Ints:
         """One value per span from one value per distinct name, `NONE` for None."""
@@ -207,9 +204,8 @@ def _shapes(spans: HostSpans, nested: Nest, restarts: Bools) -> tuple[Ints, list
     if spans.call is None or not spans.operations:
         return np.full(len(spans.name), NONE, np.int64), []
     texts = [shapes_text(operation.shapes) for operation in spans.operations]
-    code, distinct = factorize(
-        np.array([*texts, None], object)
-    )  # the last one: a span without call
+    # the last one: a span without call
+    code, distinct = factorize(np.array([*texts, None], object))
     return nested.outermost(code[spans.call], restarts), distinct.tolist()
 
 
@@ -319,9 +315,8 @@ class _Paths:
 
     def __init__(self, texts: list[str], part: Ints, restarts: Bools, separator: str) -> None:
         self.texts = texts  # distinct ones
-        self.paths: list[
-            str
-        ] = []  # distinct, of at most `LONGEST_NAME` characters: further texts inside are left out
+        # distinct, of at most `LONGEST_NAME` characters: further texts inside are left out
+        self.paths: list[str] = []
         self.first: list[int] = []  # index of the first text of each path
         self._part, self._restarts, self._separator = part, restarts, separator
         self._index: dict[str, int] = {}

@@ -37,9 +37,8 @@ _BATCH_ROWS = 1 << 18
 # Ways to find steps.
 AUTO, WHOLE, REPETITION = "auto", "whole", "repetition"
 
-Batches = Callable[
-    [Sequence[str] | None], Iterator[pa.Table]
-]  # takes the names of the needed columns; None for all
+# takes the names of the needed columns; None for all
+Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]
 
 
 @dataclass(frozen=True)
@@ -47,20 +46,16 @@ class Options:
     """The user's options for a profile."""
 
     batch: int | None = None  # samples per step; default: from marks or shapes
-    range_pattern: str | None = (
-        None  # regular expression for `RangeNames`; default: known conventions
-    )
+    # regular expression for `RangeNames`; default: known conventions
+    range_pattern: str | None = None
     steps: str = AUTO  # or `WHOLE`, `REPETITION`, `marks:` and a regular expression for names of ranges that mark steps
     device: int | None = None  # number of the only device whose work is read; None for all
-    capture: Path | None = (
-        None  # trace of the capture of the CUDA graphs that the profile replays; None without one
-    )
-    graph_data: Path | None = (
-        None  # JSON of `CUDAGraph.get_graph_data()` of these graphs; None without it
-    )
-    fused: Mapping[str, str] = field(
-        default_factory=dict
-    )  # column `fused` by name, where the compiler's code tells it
+    # trace of the capture of the CUDA graphs that the profile replays; None without one
+    capture: Path | None = None
+    # JSON of `CUDAGraph.get_graph_data()` of these graphs; None without it
+    graph_data: Path | None = None
+    # column `fused` by name, where the compiler's code tells it
+    fused: Mapping[str, str] = field(default_factory=dict)
     # FLOPs of a launch of generated kernels by name, where that code tells them
     fused_flops: Mapping[str, int] = field(default_factory=dict)
     report: Callable[[str, int, int], None] = lambda _what, _done, _total: None  # shows progress
@@ -98,12 +93,10 @@ class Profile:
     kernels: Batches  # reads kernels; called twice if no range marks the steps or if operators have shapes
     memory: Batches  # function that reads memcpys and memsets, batch by batch
     count: int  # number of launches, kernels, memcpys and memsets, for the progress report
-    replayed: bool = (
-        False  # whether kernels were replayed for metrics: times are not those of normal execution
-    )
-    allocations: Allocations | None = (
-        None  # those of one device, with the ranges' threads; None if the format has none
-    )
+    # whether kernels were replayed for metrics: times are not those of normal execution
+    replayed: bool = False
+    # those of one device, with the ranges' threads; None if the format has none
+    allocations: Allocations | None = None
     batch: int | None = None  # samples per step that the profile itself states; None if it does not
 
 

@@ -52,9 +52,8 @@ LIBRARY_DOMAINS = frozenset(
 )
 # Roles of spans that a framework names.
 OPERATOR = "operator"  # a framework's operator
-ANNOTATION = (
-    "annotation"  # of a framework's profiler: it names no layer, unless Curvescope wrote it
-)
+# of a framework's profiler: it names no layer, unless Curvescope wrote it
+ANNOTATION = "annotation"
 MODULE_CALL = "module"  # forward if no span around it has a phase
 
 STEP_RANGE = "curvescope.step"
@@ -128,15 +127,13 @@ class RangeName(NamedTuple):
     """The meaning of one name; None for facts that it does not contain."""
 
     layer: str | None = None  # layer, or the last component of the layer's path
-    whole_layer: bool = (
-        False  # whether `layer` is the complete path, independent of the ranges around it
-    )
+    # whether `layer` is the complete path, independent of the ranges around it
+    whole_layer: bool = False
     phase: str | None = None  # forward, backward, optimizer or input
     step: bool = False  # whether it marks a step
     op: str | None = None  # operator
-    sequence: int | None = (
-        None  # autograd's sequence number, which joins a backward node to its forward operator
-    )
+    # autograd's sequence number, which joins a backward node to its forward operator
+    sequence: int | None = None
     backward: bool = False  # whether it is a backward node
     batch: int | None = None  # samples in the step
     batch_source: BatchSource = BatchSource.NAME  # what tells `batch`

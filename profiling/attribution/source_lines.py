@@ -20,13 +20,11 @@ MOST_TEXT = 200  # characters
 class SourceLine(NamedTuple):
     """A line of a program."""
 
-    file: (
-        str  # path, relative to the working directory or, of an installed package, to the packages
-    )
+    # path, relative to the working directory or, of an installed package, to the packages
+    file: str
     number: int  # number of the line, from 1
-    text: str | None = (
-        None  # as it was when the step ran, at most `MOST_TEXT` characters; None if it was not readable
-    )
+    # as it was when the step ran, at most `MOST_TEXT` characters; None if it was not readable
+    text: str | None = None
 
 
 class WatchedCall(NamedTuple):
@@ -34,12 +32,10 @@ class WatchedCall(NamedTuple):
 
     time_ns: int  # a time in the middle of the call
     faults: int  # page faults of the process during the call
-    line: (
-        SourceLine | None
-    )  # the line that the call comes from; None if no file of a program is on the stack
-    operands: tuple[
-        Numbers, ...
-    ] = ()  # what the numbers in its operands were like; empty if nobody looked
+    # the line that the call comes from; None if no file of a program is on the stack
+    line: SourceLine | None
+    # what the numbers in its operands were like; empty if nobody looked
+    operands: tuple[Numbers, ...] = ()
     denormal_results: float = 0.0  # largest share of denormal numbers in a result
     looked_ns: int = 0  # time of looking at them
 
@@ -49,9 +45,8 @@ class Watched:
     """What a step that is watched from inside shows."""
 
     calls: list[WatchedCall] = field(default_factory=list)  # calls of operators
-    samples: list[tuple[int, SourceLine, int]] = field(
-        default_factory=list
-    )  # time, line, ns since the one before
+    # time, line, ns since the one before
+    samples: list[tuple[int, SourceLine, int]] = field(default_factory=list)
     used: set[int] = field(default_factory=set)  # addresses of the storages that operators took
 
 

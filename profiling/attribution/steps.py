@@ -33,15 +33,12 @@ NOTHING = "nothing: no kernel has a time"
 _NEVER = np.iinfo(np.int64).max
 _NO_BORDER = -(1 << 62)  # instead of the idle time before a kernel with which no step can begin
 _LEAST_PERIODS = 3
-_LEAST_SHARE = (
-    0.25  # of the sequence that the periods must cover: a smaller share is a loop within a step
-)
-LEAST_TIME_SHARE = (
-    0.8  # of the device time that the periods must hold, unless the user asks for repetition
-)
-_CANDIDATE_NAMES = (
-    12  # the rarest repeated kernels: the distances of their calls contain the period of the step
-)
+# of the sequence that the periods must cover: a smaller share is a loop within a step
+_LEAST_SHARE = 0.25
+# of the device time that the periods must hold, unless the user asks for repetition
+LEAST_TIME_SHARE = 0.8
+# the rarest repeated kernels: the distances of their calls contain the period of the step
+_CANDIDATE_NAMES = 12
 _CANDIDATE_HOPS = 16  # most calls of one name in a step
 _OPTIMIZER_STEP = "Optimizer.step#"
 _OWN_MARK = "curvescope.step"
@@ -69,9 +66,8 @@ class StepMarks:
     end_ns: Ints
     name: Ints  # index of the meaning of each mark's name, `NONE` for steps between marks
     batch: Ints  # samples per step from their names, 0 if unknown
-    crossing: int = (
-        0  # number of marks that overlapped the one before them; they were cut to begin at its end
-    )
+    # number of marks that overlapped the one before them; they were cut to begin at its end
+    crossing: int = 0
 
     def step_of(self, moment_ns: Ints) -> Ints:
         """Index of the mark around each moment; `NONE` outside."""
@@ -137,9 +133,8 @@ def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[StepMarks]:
         nodes = np.sort(ranges.start_ns[backward & mine])
         if len(nodes):
             before = np.searchsorted(nodes, ranges.start_ns[rows])
-            rows = rows[
-                np.append(np.diff(before) > 0, True)
-            ]  # of several calls after one backward pass the last
+            # of several calls after one backward pass the last
+            rows = rows[np.append(np.diff(before) > 0, True)]
         ends = ranges.end_ns[rows]
         starts = np.append(ranges.start_ns[mine].min(), ends[:-1])
         inside = ends > starts

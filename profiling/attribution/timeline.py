@@ -40,10 +40,11 @@ class Timeline:
         self.placement = place(nested)
         self.step_rows: list[dict[str, Any]] = []  # of the `steps` table
         self.batch_from: str | None = None  # source of the steps' batch sizes; None if unknown
+        # durations of all timed device work, and of that in steps, summed
         self.device_time_ns = (
             0,
             0,
-        )  # durations of all timed device work, and of that in steps, summed
+        )
         # Number of kernels, memcpys and memsets that seem to begin before their launch, and the largest lead in
         # nanoseconds: a lower bound of the difference of the two clocks.
         self.before_launch = 0, 0

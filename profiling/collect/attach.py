@@ -30,9 +30,8 @@ from ..recording.store import RecordingWriter, new_recording_path
 from .startup import torch_windows
 
 _POLL_S = 0.5
-_MOST_CALLS = (
-    64  # of a model in training before an optimizer is seen, e.g. with accumulated gradients
-)
+# of a model in training before an optimizer is seen, e.g. with accumulated gradients
+_MOST_CALLS = 64
 _SLICE_EVENTS = 50
 _PAUSE_S = 0.01  # between two slices, which take some half a millisecond each
 _META = "meta"
@@ -147,9 +146,8 @@ class _NextSteps(torch_windows.Recorder):
     def _save(self, windows: list[_Window], waits: dict[str, list[int]]) -> None:
         with tempfile.TemporaryDirectory(prefix="curvescope-") as scratch:
             for number in range(len(windows)):
-                window, profile = windows.pop(
-                    0
-                )  # torch holds Python while it frees the events of one
+                # torch holds Python while it frees the events of one
+                window, profile = windows.pop(0)
                 _write_window(
                     Path(scratch, f"{window['process']}-{number:06d}.window.json"), window, profile
                 )

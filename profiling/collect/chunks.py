@@ -56,9 +56,8 @@ class Piece(NamedTuple):
         if self.stored is None:
             out[:] = self.base
         else:
-            out[:] = self.stored.astype(
-                np.int64
-            )  # first: NumPy adds unsigned 64-bit integers in floating point
+            # first: NumPy adds unsigned 64-bit integers in floating point
+            out[:] = self.stored.astype(np.int64)
             out += self.base  # modulo 2**64, like the subtraction of the base
 
 
@@ -97,30 +96,25 @@ class ProcessChunks:
     """Recorded data of one process."""
 
     process: int = 0
-    started_ns: int = (
-        0  # time at which the recording of the process began, from the name of the file
-    )
+    # time at which the recording of the process began, from the name of the file
+    started_ns: int = 0
     names: list[str] = field(default_factory=list)  # texts by id
-    threads: dict[int, _Array] = field(
-        default_factory=dict
-    )  # NVTX events of each thread, in order; dtype `EVENT`
-    positions: dict[int, int] = field(
-        default_factory=dict
-    )  # events up to the end of the last chunk, by ring
-    numbers: list[tuple[int, int, int, int]] = field(
-        default_factory=list
-    )  # what, domain, number, name
-    tables: dict[str, list[dict[str, Piece]]] = field(
-        default_factory=dict
-    )  # chunks of each table, by name
-    raw: list[RawBuffer] = field(
-        default_factory=list
-    )  # their texts: tables `raw_names` and `raw_calls`
+    # NVTX events of each thread, in order; dtype `EVENT`
+    threads: dict[int, _Array] = field(default_factory=dict)
+    # events up to the end of the last chunk, by ring
+    positions: dict[int, int] = field(default_factory=dict)
+    # what, domain, number, name
+    numbers: list[tuple[int, int, int, int]] = field(default_factory=list)
+    # chunks of each table, by name
+    tables: dict[str, list[dict[str, Piece]]] = field(default_factory=dict)
+    # their texts: tables `raw_names` and `raw_calls`
+    raw: list[RawBuffer] = field(default_factory=list)
+    # dropped ranges and marks, unnamed ones, and unwritten ones
     lost: tuple[int, int, int] = (
         0,
         0,
         0,
-    )  # dropped ranges and marks, unnamed ones, and unwritten ones
+    )
     whole_bytes: int = 0  # size of the file up to the end of the last complete chunk
     torn_bytes: int = 0  # bytes after the last complete chunk, left by a kill during a write
 
@@ -173,9 +167,8 @@ class ProcessChunks:
 
 def read_chunks(path: Path) -> ProcessChunks:
     """Read every complete chunk of one file, up to the first incomplete one."""
-    started = path.name.split(".")[0].rpartition("-")[
-        2
-    ]  # the name is the process id, a hyphen and the time
+    # the name is the process id, a hyphen and the time
+    started = path.name.split(".")[0].rpartition("-")[2]
     chunks = ProcessChunks(started_ns=int(started) if started.isdigit() else 0)
     size = path.stat().st_size
     if not size:

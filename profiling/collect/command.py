@@ -29,9 +29,8 @@ class Ending(NamedTuple):
     """How a program ended."""
 
     code: int  # its exit code, or 128 + signal number after a signal, like in shells
-    ended_by: (
-        str | None
-    )  # the first signal that asked it to end, e.g. SIGTERM; None if there was none
+    # the first signal that asked it to end, e.g. SIGTERM; None if there was none
+    ended_by: str | None
 
 
 def require_program(name: str) -> None:

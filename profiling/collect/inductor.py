@@ -37,9 +37,8 @@ _SWITCHES = {
     "trace.provenance_tracking_level": 2,
     "fx_graph_cache": False,
 }
-_MOST_VERSIONS = (
-    256  # of one function, for batch sizes; above torch's limit of 8 it would run uncompiled
-)
+# of one function, for batch sizes; above torch's limit of 8 it would run uncompiled
+_MOST_VERSIONS = 256
 _ROOT = re.compile(r"^[LG]\['\w+'\]\.?")
 _SUBMODULE = re.compile(r"\.?_modules\['([^']+)'\]")
 _WRAPPER = re.compile(r"\b_orig_mod(?:\.|$)")  # torch.compile's module around a compiled one

@@ -39,9 +39,8 @@ class Recorded(NamedTuple):
     """What became of a recorded command."""
 
     code: int  # exit code of the command, 128 + signal number after a signal
-    not_merged: (
-        NotMergedError | None
-    )  # why the recording could not be written, and how to finish it
+    # why the recording could not be written, and how to finish it
+    not_merged: NotMergedError | None
 
 
 def record_command(

@@ -58,9 +58,8 @@ class Chunks:
     folder: Path
     writer: RecordingWriter
     options: Options
-    local: RecordingWriter | None = (
-        None  # for a remote store: of the local recording that has the folder
-    )
+    # for a remote store: of the local recording that has the folder
+    local: RecordingWriter | None = None
 
     def merge(self, ended_by: str | None = None, **how: Any) -> None:
         """Write the recording, finish it, and delete the chunk files; `how` is for `merge_chunks`.

@@ -31,12 +31,10 @@ class Request:
     """What a tool shall record."""
 
     with_metrics: bool = False  # for nvprof: metrics of every kernel instead of a timeline; ncu always measures metrics
-    nvtx_range: str | None = (
-        None  # for ncu: name of a start/end range to measure inside of; None: everywhere
-    )
-    capability: str | None = (
-        None  # for ncu: compute capability of the device, e.g. 9.0, which names its metrics
-    )
+    # for ncu: name of a start/end range to measure inside of; None: everywhere
+    nvtx_range: str | None = None
+    # for ncu: compute capability of the device, e.g. 9.0, which names its metrics
+    capability: str | None = None
 
 
 @dataclass(frozen=True)

@@ -71,9 +71,8 @@ class ProcessEnd(NamedTuple):
     """How one program of a process ended, and what it counted."""
 
     process: int
-    started_ns: (
-        int  # time at which its recording began; with the process id, the name of its chunk file
-    )
+    # time at which its recording began; with the process id, the name of its chunk file
+    started_ns: int
     ended: str  # how it ended, in words
     begun: int  # number of recorded ranges and marks
     dropped: int  # number of ranges and marks dropped for lack of room
@@ -232,9 +231,8 @@ def _drain_program(
     with suppress(OSError):
         path = folder / f"{process}-{started_ns}.chunks"
         if running and path.exists():
-            path = path.rename(
-                path.with_suffix(".running.chunks")
-            )  # the process cannot open it any more
+            # the process cannot open it any more
+            path = path.rename(path.with_suffix(".running.chunks"))
         if others and (not counts["exited"] or any(len(ring.events) for ring in rings)):
             names = b"".join(_log(file, block) for block in others if block.kind == _NAMES)
             numbers = b"".join(_log(file, block) for block in others if block.kind == _NUMBERS)

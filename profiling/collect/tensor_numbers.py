@@ -31,11 +31,12 @@ _TYPES = {
     torch.int32: np.int32,
     torch.bool: np.bool_,
 }
+# fp16 is computed in fp32, where it is normal
 _DENORMAL = (
     torch.float32,
     torch.float64,
     torch.bfloat16,
-)  # fp16 is computed in fp32, where it is normal
+)
 _WHOLE = (torch.int64, torch.int32)
 
 Sample = npt.NDArray[Any]

@@ -88,9 +88,8 @@ class TorchProcesses(NamedTuple):
 def read_processes(folder: Path) -> TorchProcesses:
     """All processes with windows or a status in the folder."""
     processes: dict[int, TorchProcess] = {}
-    unreadable = len(
-        list(folder.glob("*.json.part"))
-    )  # a kill or a full disk stopped their writing
+    # a kill or a full disk stopped their writing
+    unreadable = len(list(folder.glob("*.json.part")))
     for path in sorted(folder.glob("*.json")):
         try:
             document = json.loads(path.read_bytes()) if path.is_file() else {}
@@ -104,9 +103,8 @@ def read_processes(folder: Path) -> TorchProcesses:
             ArithmeticError,
             RecursionError,
         ):
-            unreadable += (
-                1  # cut off, of another version, or of something else; the others are read
-            )
+            # cut off, of another version, or of something else; the others are read
+            unreadable += 1
     return TorchProcesses(list(processes.values()), unreadable)
 
 

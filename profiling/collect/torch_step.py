@@ -24,9 +24,8 @@ from .kineto_metadata import exposing_config, geometries
 from .marks import around_batches
 
 _USER_SCOPE = 7  # torch.profiler's number for user annotations (c10's RecordScope)
-_API_CALL = re.compile(
-    r"(cu|cuda|hip)[A-Z]\w+"
-)  # names of runtime and driver API functions, e.g. cuLaunchKernelEx
+# names of runtime and driver API functions, e.g. cuLaunchKernelEx
+_API_CALL = re.compile(r"(cu|cuda|hip)[A-Z]\w+")
 _TENSOR_LIST = "TensorList"
 # The call of a TorchDispatchMode overlaps the ranges that begin or end inside it.
 _NO_WORK = ("PythonDispatchMode", MEMORY_EVENT)
@@ -204,9 +203,8 @@ def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
     host, device, api_calls = [], [], []
     list_types: dict[int, dict[int, str]] | None = None
     raw: Sequence[Any] = results.events()
-    has_strides = bool(raw) and hasattr(
-        raw[0], "structured_input_strides"
-    )  # not in old versions of torch
+    # not in old versions of torch
+    has_strides = bool(raw) and hasattr(raw[0], "structured_input_strides")
     for event in raw:
         if event.device_type().name != "CPU":
             if not event.is_user_annotation():

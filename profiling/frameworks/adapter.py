@@ -12,9 +12,8 @@ class Adapter:
     """One framework. A new one overrides what differs."""
 
     name: str  # as the recording and tables call it
-    modules: tuple[
-        str, ...
-    ]  # packages whose objects are its own; the first is there when it is loaded
+    # packages whose objects are its own; the first is there when it is loaded
+    modules: tuple[str, ...]
     distributions: tuple[str, ...]  # whose version is its version; the first that is installed
     out_of_memory: tuple[str, ...] = ()  # parts of its messages when memory runs out
     errors: tuple[str, ...] = ()  # names of its error types beside RuntimeError's

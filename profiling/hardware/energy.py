@@ -29,9 +29,8 @@ class EnergySource:
     name: str  # what is read
     scope: str  # what consumes the energy
     least_s: float  # shortest interval whose energy is meaningful: several updates of the source
-    averaged: bool = (
-        False  # power is an average over a second: short intervals hold power of their past
-    )
+    # power is an average over a second: short intervals hold power of their past
+    averaged: bool = False
 
 
 class EnergyMeter(Protocol):

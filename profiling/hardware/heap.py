@@ -16,9 +16,8 @@ from typing import Any
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
 _DEFAULT_MMAP_MAX = 65_536
 _SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 128 << 10, 32 << 20  # bytes
-FEW_FAULTS = (
-    1024  # a step causes some hundred page faults anyway; 1024 of 4 KiB are one large tensor
-)
+# a step causes some hundred page faults anyway; 1024 of 4 KiB are one large tensor
+FEW_FAULTS = 1024
 VARIABLES = (
     "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_TRIM_THRESHOLD_",

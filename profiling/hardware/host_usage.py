@@ -20,14 +20,12 @@ class HostUse:
     """Totals of this process since it began."""
 
     cpu_ns: int
-    system_ns: (
-        int  # part of `cpu_ns` in the kernel, which samples it: unreliable for a single short step
-    )
+    # part of `cpu_ns` in the kernel, which samples it: unreliable for a single short step
+    system_ns: int
     page_faults: int
     major_faults: int  # those that waited for a page from a disk, e.g. a swapped one
-    wait_ns: dict[
-        str, int
-    ]  # in the run queue, by thread; empty if the kernel does not account for it
+    # in the run queue, by thread; empty if the kernel does not account for it
+    wait_ns: dict[str, int]
 
 
 def read_page_faults() -> int:

@@ -46,9 +46,8 @@ class Neighbours:
     """Other processes with a context on a GPU, and the memory that they have there together."""
 
     pids: tuple[int, ...]  # those whose number is known
-    unknown: (
-        int  # number of others; in a container NVML may give the numbers that the host has for them
-    )
+    # number of others; in a container NVML may give the numbers that the host has for them
+    unknown: int
     memory_bytes: int | None
 
     @property

@@ -63,9 +63,8 @@ class Occupancy:
     blocks: int  # 0 if the kernel cannot be launched
     warps: int
     fraction: float  # resident warps divided by the most
-    limiters: tuple[
-        str, ...
-    ]  # what allows no further block: warps, blocks, registers, shared memory
+    # what allows no further block: warps, blocks, registers, shared memory
+    limiters: tuple[str, ...]
 
 
 def find_limits(compute_capability: str | None) -> SmLimits | None:

@@ -17,9 +17,8 @@ class Precision:
     operand_roundoff: float  # in a multiplier that keeps fewer bits than are stored; else 0
     sum_roundoff: float  # of the accumulator
     result_roundoff: float  # of the stored result
-    cuda_since: tuple[int, int] | None = (
-        None  # first compute capability with the format; None for all
-    )
+    # first compute capability with the format; None for all
+    cuda_since: tuple[int, int] | None = None
     tensor_cores_since: tuple[int, int] | None = None  # earlier ones compute in fp32
     on_cpu: bool = True
 

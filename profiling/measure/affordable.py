@@ -17,9 +17,8 @@ from .stopping import Look, StepRow, StoppingRule
 ROUNDS = 4  # that fit the time, for a size beyond the first three to be measured
 _LEAST_ROUNDS = 3  # that marks and profiles leave time for
 _NEEDED = 3  # sizes that are measured first: largest, smallest, middle
-_FIRST_SHARE = (
-    1 / 8
-)  # of the time, for marks and profiles of the first visit, when no time is known
+# of the time, for marks and profiles of the first visit, when no time is known
+_FIRST_SHARE = 1 / 8
 _LEAST_LIMIT_S = 3.0  # torch's profiler alone takes a second to start
 _CHEAP = 0.1  # of the time: rounds that take less together are made though the time is up
 _TELLING_ROUNDS = 12  # from so many on, nobody needs to know how many rounds fit

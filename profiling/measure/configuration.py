@@ -28,9 +28,8 @@ class Configuration:
 
     network: str  # by name or `package.module:function`; of a user's step its name
     input_shape: tuple[int, ...] | None = None  # of one sample, for a function of the user
-    sequence_length: int | None = (
-        None  # tokens per sample, for networks that take text; None for the published number
-    )
+    # tokens per sample, for networks that take text; None for the published number
+    sequence_length: int | None = None
     device: str = "cpu"  # `cpu` or `cuda:N`
     mode: str = "training"  # this and the next two as of `AnyWorkload`
     precision: str | None = "fp32"
@@ -43,9 +42,8 @@ class Configuration:
     # variable of the step's file with the module whose layers are named; None to ask the step
     step_module: str | None = None
     graphed: bool = False  # each step is the replay of a CUDA graph
-    program: tuple[str, ...] | None = (
-        None  # of a user's program: its command, and how its steps are found, see `Program`
-    )
+    # of a user's program: its command, and how its steps are found, see `Program`
+    program: tuple[str, ...] | None = None
     step_range: str | None = None
     step_line: str | None = None
     workdir: str | None = None

@@ -28,9 +28,8 @@ from .configuration import Configuration
 from .visit import record_step, warm_up_profiler
 
 RANGE = "curvescope.counted"
-_WARM_UP_STEPS = (
-    2  # besides the first: libraries choose their algorithms in the first steps of a size
-)
+# besides the first: libraries choose their algorithms in the first steps of a size
+_WARM_UP_STEPS = 2
 
 
 def command(configuration: Configuration, batch: int, *more: str) -> list[str]:

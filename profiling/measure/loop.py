@@ -45,9 +45,8 @@ class Visit:
     marked: list[list[dict[str, Any]]] = field(default_factory=list)  # rows of `marks`, by step
     clocks: list[dict[str, Any]] = field(default_factory=list)  # rows of `clocks`
     layer_classes: dict[str, str] = field(default_factory=dict)  # by path
-    frameworks: dict[str, str | None] = field(
-        default_factory=dict
-    )  # that ran it beside PyTorch, with their versions
+    # that ran it beside PyTorch, with their versions
+    frameworks: dict[str, str | None] = field(default_factory=dict)
     discarded_steps: int = 1  # that were not recorded
     lines: list[dict[str, Any]] = field(default_factory=list)  # rows of `lines`
     peak: Sequence[dict[str, Any]] = ()  # rows of `peaks`
@@ -61,12 +60,10 @@ class Progress:
     elapsed_s: float
     expected_s: float  # of the complete run
     doing: str
-    steps: Sequence[
-        StepRow
-    ] = ()  # rows of `steps` so far; empty where a run has none, or does not tell
-    allows: str | None = (
-        None  # what the time allows of the run, as a clause; None while it is unknown
-    )
+    # rows of `steps` so far; empty where a run has none, or does not tell
+    steps: Sequence[StepRow] = ()
+    # what the time allows of the run, as a clause; None while it is unknown
+    allows: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

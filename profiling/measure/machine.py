@@ -29,9 +29,8 @@ class Machine:
     ceilings: dict[str, Any] | None  # measured peaks of the device
     cudnn_workspace_limit_mib: str | None  # of cuDNN's convolutions (CUDNN_CONV_WSCAP_DBG)
     clocks_missing: str | None  # why clocks are not sampled; None if they are
-    identity: (
-        str  # differs between machines, and between GPUs of one machine; compared, never stored
-    )
+    # differs between machines, and between GPUs of one machine; compared, never stored
+    identity: str
     energy: dict[str, Any] | None = None  # source of the steps' energies, see `describe_energy`
     locked_sm_clock_hz: int | None = None  # by Curvescope; None if it locked none
 

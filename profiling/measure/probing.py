@@ -22,9 +22,8 @@ from .stopping import Look, StepRow, StoppingRule
 
 _LEAVES = 0.05  # share of the time by which a size leaves the line; more than the 2 % of an anomaly, as many are tried
 _ERRORS = 3.0  # standard errors by which it does
-_THREE_QUARTERS = (
-    1.15  # standard deviations that three of four values of a normal distribution lie within
-)
+# standard deviations that three of four values of a normal distribution lie within
+_THREE_QUARTERS = 1.15
 _LEAST_NOISE = 0.01  # of a visit's time: two rounds may agree by chance
 _MOST_VISITS = 5  # of a size, until it is left undecided
 _MOST_PLACES = 3
@@ -178,9 +177,8 @@ class Probing(StoppingRule[int]):
         """
         super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
         self.sizes = list(sizes)  # of the curve, increasing; those that are found join them
-        self.places = tuple[
-            Gap, ...
-        ]()  # the last size on the line and the first off it, of every jump that was found
+        # the last size on the line and the first off it, of every jump that was found
+        self.places = tuple[Gap, ...]()
         self._rule, self._grid, self._visit = rule, tuple(sizes), visit
         self._limit_s = self._left_s = limit_s
         self._open = probe_sizes(sizes) if len(sizes) > 1 and limit_s > 0 else []
@@ -249,9 +247,8 @@ class Probing(StoppingRule[int]):
 
     def _wanted(self, line: _Line) -> list[int]:
         """Sizes that need a visit: undecided ones, and those that halve a gap with a jump."""
-        self._open = [
-            size for size in self._open if size > line.grid[0]
-        ]  # the first may not have run
+        # the first may not have run
+        self._open = [size for size in self._open if size > line.grid[0]]
         if any(self._tried.get(size) for size in self._open):
             self._open = [size for size in self._open if not self._decided(line, size)]
             for gap in pairwise(line.grid):

@@ -34,9 +34,8 @@ class Found:
     began_ns: int  # when it was started, on the monotonic clock
     seconds: float  # until it was asked to end, or ended
     lines: list[tuple[int, str]] = field(default_factory=list)  # of its output: time, ns, and text
-    processes: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # of its Python processes, see `program_steps.write`
+    # of its Python processes, see `program_steps.write`
+    processes: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def steps(self) -> dict[str, Any] | None:
@@ -188,9 +187,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             _signal_group(process.pid, number)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_PATIENCE_S)
-    _signal_group(
-        process.pid, signal.SIGKILL
-    )  # also what is left of the group, e.g. loaders of data
+    # also what is left of the group, e.g. loaders of data
+    _signal_group(process.pid, signal.SIGKILL)
     process.wait()
 
 

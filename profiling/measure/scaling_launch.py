@@ -41,9 +41,8 @@ def launch(
     `rank_module.main` runs one rank; its argument is the folder, to whose `logs` the ranks write. If one fails, the
     others are ended, and the error contains the end of its log.
     """
-    logs = (
-        folder / "logs" / str(len(list((folder / "logs").glob("*"))) + 1)
-    )  # those of earlier starts are kept
+    # those of earlier starts are kept
+    logs = folder / "logs" / str(len(list((folder / "logs").glob("*"))) + 1)
     logs.mkdir(parents=True)
     began_s = time.monotonic()
     with (

@@ -32,9 +32,8 @@ class ScalingPlan:
     configuration: Configuration  # its device is cpu or cuda, and each rank takes its own
     devices: tuple[int, ...]  # numbers of devices, increasing, starting at 1
     batch: int | None  # per device in weak scaling
-    total_batch: (
-        int | None
-    )  # of all devices together in strong scaling, divisible by every number of devices
+    # of all devices together in strong scaling, divisible by every number of devices
+    total_batch: int | None
     protocol: Protocol
     threads: int | None  # of each process on a CPU; None on GPUs
     source: str  # input pipeline, see `make_feed`

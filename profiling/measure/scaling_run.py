@@ -148,9 +148,8 @@ class _Rank:
         self._workload: Workload | None = None  # of the last visit
         self._devices = 0  # of the last visit
         self._step_ns: dict[int, int] = {}  # by batch size per device
-        self._cheap_profiles: dict[
-            ScalingPoint, int
-        ] = {}  # maximum for the next visit, from the time of the last
+        # maximum for the next visit, from the time of the last
+        self._cheap_profiles: dict[ScalingPoint, int] = {}
         self._too_large: dict[int, Empty] = {}
 
     def run(self) -> None:

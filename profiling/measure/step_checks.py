@@ -35,13 +35,11 @@ class StepChecks:
     axis: Axis
     device: str
     _steps: int = 0
-    _memory: dict[int, list[tuple[int, int]]] = field(
-        default_factory=dict
-    )  # by batch: steps so far, bytes
+    # by batch: steps so far, bytes
+    _memory: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     _operators: dict[int, list[list[Ran]]] = field(default_factory=dict)  # by batch and visit
-    _times_ms: dict[int, list[float]] = field(
-        default_factory=dict
-    )  # by batch: median of each visit
+    # by batch: median of each visit
+    _times_ms: dict[int, list[float]] = field(default_factory=dict)
 
     def note(self, batch: int, visit: Visit) -> None:
         """Note one visit, right after it."""

@@ -138,9 +138,8 @@ def _run_configuration(
     else:
         meta = describe_sweep(configuration.entry, plan.batches, plan.protocol)
         writer = RecordingWriter(path, meta | machine.entry)
-    machines = (
-        [] if existing else [machine]
-    )  # machines that the recording names; a resumed one names each new one
+    # machines that the recording names; a resumed one names each new one
+    machines = [] if existing else [machine]
 
     def measure(batch: int) -> Visit | Empty:
         count_faults = not visits.has_operators(batch)

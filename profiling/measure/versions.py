@@ -66,9 +66,8 @@ class Version:
     python: str = sys.executable  # interpreter that runs it
     variables: tuple[tuple[str, str], ...] = ()  # of its environment
     folder: Path = Path()  # of a revision only once it is checked out
-    program: tuple[str, ...] | None = (
-        None  # a command that is measured as it is, in place of a step
-    )
+    # a command that is measured as it is, in place of a step
+    program: tuple[str, ...] | None = None
     step_range: str | None = None  # of a program: this and the next as of `Program`
     step_line: str | None = None
 

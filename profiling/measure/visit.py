@@ -327,9 +327,8 @@ def warm_up_profiler(workload: AnyWorkload) -> None:
     if workload.loaded in known:
         return
     watch = not workload.runs_compiled_graphs
-    finds_peak = workload.finds_peak and not workload.spec.get(
-        "graphed", False
-    )  # replays allocate nothing
+    # replays allocate nothing
+    finds_peak = workload.finds_peak and not workload.spec.get("graphed", False)
     try:
         looks = watch and not workload.cuda
         rows = record_step(workload, watch=watch, memory=finds_peak, look_at_numbers=looks)

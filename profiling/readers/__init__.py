@@ -26,10 +26,11 @@ from ..recording.schema import TABLES
 from ..recording.store import KERNEL, STEP, RecordingWriter, new_recording_path, open_recording
 from .source import Source
 
+# how the reports of Nsight Systems and Nsight Compute begin
 _NSYS_REPORT, _NCU_REPORT = (
     b"NVID",
     b"NVR\0",
-)  # how the reports of Nsight Systems and Nsight Compute begin
+)
 # Errors of readers whose file has values of the wrong type.
 _UNREADABLE = (
     pa.ArrowException,
@@ -69,13 +70,11 @@ class Imported:
     format: str
     rows: dict[str, int]
     lost: dict[str, dict[str, Any]]  # count, severity and sentence by name
-    missing: dict[str, str] = field(
-        default_factory=dict
-    )  # data that the profiler did not record, with a sentence
+    # data that the profiler did not record, with a sentence
+    missing: dict[str, str] = field(default_factory=dict)
     steps_from: str | None = None  # source of the steps; None for formats without steps
-    device_time_in_steps: float | None = (
-        None  # share of the device time, 0 to 1; None without times or steps
-    )
+    # share of the device time, 0 to 1; None without times or steps
+    device_time_in_steps: float | None = None
     batch_from: str | None = None  # source of the batch sizes; None if unknown
     unit: str = STEP  # what the rows of `steps` are, see `Recording.unit`
 

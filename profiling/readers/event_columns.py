@@ -66,9 +66,8 @@ class EventColumns:
         self._no_args = _args(every)()
         self.event_type = _event(every, [("ph", Any, None)])
         self._types = {ph: _event(fields, [], ph) for ph, fields in fields_of.items()}
-        others = [
-            _struct("Other", [], [], ph) for ph in _KINDS if ph not in fields_of
-        ]  # without contents
+        # without contents
+        others = [_struct("Other", [], [], ph) for ph in _KINDS if ph not in fields_of]
         self.usual_type = Union[(*self._types.values(), *others)]
 
     def having(self, ph: str, events: Sequence[Any]) -> list[Any]:
@@ -105,9 +104,8 @@ class EventColumns:
 
     def _texts(self, found: dict[str, list[msgspec.Raw]]) -> dict[str, EventColumn]:
         """Columns of JSON, by all texts of an event at once; none if one of them is unreadable."""
-        keys = map(
-            b"\0".join, zip(*found.values(), strict=True)
-        )  # no text of JSON holds a zero byte
+        # no text of JSON holds a zero byte
+        keys = map(b"\0".join, zip(*found.values(), strict=True))
         try:
             numbers = np.fromiter(
                 chain.from_iterable(map(self._combined.__getitem__, keys)), np.int64

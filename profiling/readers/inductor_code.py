@@ -108,9 +108,8 @@ def _operators(comments: Sequence[str], nodes: Mapping[str, _Node]) -> list[Fuse
     match = next(filter(None, map(_ORIGINAL.search, comments)), None)
     if match is None:
         return []
-    originals = [
-        name.replace(".", "::", 1) for name in match[1].split(", ") if name
-    ]  # as profiles write them
+    # as profiles write them
+    originals = [name.replace(".", "::", 1) for name in match[1].split(", ") if name]
     moving = [op for op in originals if op not in VIEWS] or originals
     own = _attributed(comments, nodes, moving)
     return [FusedOperator(None, op, own.get(op, 0)) for op in moving]

@@ -40,10 +40,11 @@ from .source import Source
 NAME = "PyTorch memory snapshot"
 
 _PICKLE = b"\x80"
+# of the bytes given out, and of those reserved
 _CHANGES = {
     "alloc": (1, 0),
     "free_requested": (-1, 0),
-}  # of the bytes given out, and of those reserved
+}
 _CHANGES |= dict.fromkeys(("segment_alloc", "segment_map"), (0, 1))
 _CHANGES |= dict.fromkeys(("segment_free", "segment_unmap"), (0, -1))
 _INSTALLED = re.compile(r"(?:site|dist)-packages/|/lib/python3|^<")

@@ -60,9 +60,8 @@ class Metric:
     generation: str  # architectures with these metric names
     capabilities: tuple[str, ...]  # compute capabilities that the entry applies to; empty for all
     terms: Mapping[str, float]  # factor of each metric, by name
-    multiplied_by: tuple[
-        str, ...
-    ]  # metrics that the sum is multiplied by, e.g. the duration of a rate
+    # metrics that the sum is multiplied by, e.g. the duration of a rate
+    multiplied_by: tuple[str, ...]
     source: str  # reference for the meaning
 
     @property

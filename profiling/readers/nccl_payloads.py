@@ -36,9 +36,8 @@ _FORMATS = {
     22: "<Q",
 }
 _COMMUNICATOR, _RANKS, _MESSAGE = "NCCL communicator ID", "No. of ranks", "Message size [bytes]"
-_PER_RANK = frozenset(
-    {"AllGather", "ReduceScatter", "AlltoAll"}
-)  # the message of a rank is one of so many parts
+# the message of a rank is one of so many parts
+_PER_RANK = frozenset({"AllGather", "ReduceScatter", "AlltoAll"})
 
 
 def nccl_columns(tables: SqliteTables, ranges: pa.Table) -> dict[str, pa.Array]:

@@ -42,11 +42,12 @@ _CATEGORY, _MARK, _PUSH_POP, _START_END, _DOMAIN = 33, 34, 59, 60, 75
 _KINDS = {_MARK: "mark", _PUSH_POP: "push_pop", _START_END: "start_end"}
 _WORK = {**WORK, "process": "globalPid", "graph_node_id": "graphNodeId"}
 _GRAPH_NODES = "CUDA_GRAPH_NODE_EVENTS"  # creations of nodes; those with an original are clones
+# the first that the table has is read
 _KERNEL_NAMES = (
     "demangledName",
     "shortName",
     "mangledName",
-)  # the first that the table has is read
+)
 _MACHINE = ("TARGET_INFO_", "ENUM_NSYS_", "OSRT_", "SCHED_EVENTS")
 _I64, _TEXT = pa.int64(), pa.string()
 
@@ -152,9 +153,8 @@ class _Export:
         used = next(
             (t["deviceId"][0].as_py() for t in self._tables.scan(_KERNEL, {"deviceId": _I64})), None
         )
-        rows = [
-            row for row in rows if row["smCount"]
-        ]  # a list of GPUs may contain some without CUDA
+        # a list of GPUs may contain some without CUDA
+        rows = [row for row in rows if row["smCount"]]
         cuda = self._tables.read(
             "TARGET_INFO_CUDA_DEVICE", {"gpuId": _I64, "cudaId": _I64}
         ).to_pylist()

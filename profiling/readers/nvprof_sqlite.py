@@ -41,10 +41,11 @@ _COPIES = (
 _UNIFIED = f"{_PREFIX}UNIFIED_MEMORY_COUNTER"
 # CUpti_ActivityUnifiedMemoryCounterKind of the counters that are migrations, and the column with their GPU.
 _MIGRATIONS = {1: ("HtoD", "dstId"), 2: ("DtoH", "srcId"), 8: ("DtoD", "dstId")}
+# also the tables of cupti_calls.toml
 _CALLS = {
     "runtime": f"{_PREFIX}RUNTIME",
     "driver": f"{_PREFIX}DRIVER",
-}  # also the tables of cupti_calls.toml
+}
 _MARKER, _METRIC, _EVENT, _DEVICE = (
     f"{_PREFIX}{name}" for name in ("MARKER", "METRIC", "EVENT", "DEVICE")
 )
@@ -205,9 +206,8 @@ class _File:
         """Colour and payload of markers by their numbers; null if absent."""
         wanted = dict.fromkeys(("id", "flags", "color", "payloadKind"), _I64)
         rows = self._tables.read(_MARKER_DATA, {**wanted, "payload": _BYTES}).to_pylist()
-        of_id = {
-            row["id"]: row for row in reversed(rows)
-        }  # the first of two with one number counts, as for ranges
+        # the first of two with one number counts, as for ranges
+        of_id = {row["id"]: row for row in reversed(rows)}
         found = [of_id.get(number, {}) for number in ids.tolist()] if of_id else [{}] * len(ids)
         colors = [row.get("color") if (row.get("flags") or 0) & _ARGB else None for row in found]
         payloads = [_payload(row.get("payloadKind"), row.get("payload")) for row in found]
@@ -233,9 +233,8 @@ class _File:
                 known[api].get(str(number), f"{api} call {number}") for number in distinct.tolist()
             ]
         calls = pa.concat_tables(tables)
-        thread = pc.bit_wise_and(
-            pc.fill_null(calls["threadId"], 0), 0xFFFFFFFF
-        )  # stored as signed 32 bits
+        # stored as signed 32 bits
+        thread = pc.bit_wise_and(pc.fill_null(calls["threadId"], 0), 0xFFFFFFFF)
         code = pa.array(np.concatenate(codes).astype(np.int32))
         return pa.table(
             {

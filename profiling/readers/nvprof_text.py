@@ -143,9 +143,8 @@ class _Output:
             device=device, missing=missing, profiler={"name": "nvprof"}, flops_counted=counted
         )
         if self._kernels or self._memory:
-            tables = map(
-                table_of_rows, ((), (), self._kernels, self._memory)
-            )  # no ranges, no API calls
+            # no ranges, no API calls
+            tables = map(table_of_rows, ((), (), self._kernels, self._memory))
             assemble(profile_of_tables("nvprof", *tables), self._writer, self._options)
         else:
             describe_steps(self._writer, [], None)

@@ -24,11 +24,12 @@ _CONTAINERS = "lists and dictionaries, more than one for each 8 bytes"
 _TEXTS = {0x8C: 1, 0x58: 4, 0x8D: 8}  # SHORT_BINUNICODE, BINUNICODE, BINUNICODE8
 _BYTES = {0x43: 1, 0x42: 4, 0x8E: 8}  # SHORT_BINBYTES, BINBYTES, BINBYTES8
 _LONGS = {0x8A: 1, 0x8B: 4}  # LONG1, LONG4
+# BININT1, BININT2, BININT: bytes, and whether signed
 _INTS = {
     0x4B: (1, False),
     0x4D: (2, False),
     0x4A: (4, True),
-}  # BININT1, BININT2, BININT: bytes, and whether signed
+}
 _CONSTANTS = {0x4E: None, 0x88: True, 0x89: False}  # NONE, NEWTRUE, NEWFALSE
 _TUPLES = {0x85: 1, 0x86: 2, 0x87: 3}
 _LONGEST_NUMBER = 16  # bytes

@@ -44,10 +44,11 @@ _HOST_ARGS = {
     **_args(JSON, {"shapes": "Input Dims", "concrete": "Concrete Inputs", "dtypes": "Input type"}),
     **_args(JSON, {"strides": "Input Strides"}),
 }
+# of a kernel of torch.compile
 _TRITON_ARGS = (
     Field("num_warps", NUMBER, True),
     Field("num_stages", NUMBER, True),
-)  # of a kernel of torch.compile
+)
 _DEVICE_ARGS = {
     **_args(
         NUMBER,
@@ -75,9 +76,8 @@ _MEMORY_ARGS = {
     ),
     **_args(NUMBER, {"total_bytes": "Total Allocated", "reserved_bytes": "Total Reserved"}),
 }
-_LAUNCHED = Field(
-    "kernel", TEXT, True
-)  # ROCm names a launch's kernel, e.g. in the capture of a graph
+# ROCm names a launch's kernel, e.g. in the capture of a graph
+_LAUNCHED = Field("kernel", TEXT, True)
 _TIMED = (Field("name", TEXT), Field("ts", TIME), Field("dur", TIME))
 _ON_THREAD = (Field("pid", JSON), Field("tid", JSON))
 _QUEUE = Field("sycl queue", NUMBER, True)  # the stream of an Intel GPU
@@ -128,12 +128,10 @@ class Events:
         self._is_memory = PerText(self.texts, lambda text: int(text == MEMORY_EVENT))
         self._thread = PerText(self.texts, _thread_number)
         self.processes: set[int] = set()  # of operators
-        self.calling: set[int] = (
-            set()
-        )  # processes of API calls; MTIA writes the device for some of them
-        self.compiled: dict[
-            int, tuple[int, ...]
-        ] = {}  # warps and stages of torch.compile's kernels, by name
+        # processes of API calls; MTIA writes the device for some of them
+        self.calling: set[int] = set()
+        # warps and stages of torch.compile's kernels, by name
+        self.compiled: dict[int, tuple[int, ...]] = {}
         groups = ("host", "calls", "device", "memory", "functions")
         self.pieces: dict[str, list[Table]] = {group: [] for group in groups}
         self._empty: dict[str, Table] = {}
@@ -174,9 +172,8 @@ class Events:
         by_name = np.where(columns["name"].valid, self._of_name.of(columns["name"].values), 0)
         kind = np.where(by_name == _MODULE_RANGE, _MODULE_RANGE, kind)
         kind = np.where((kind == HOST) & (by_name == ANNOTATED), ANNOTATED, kind)
-        ours = (kind != _MODULE_RANGE) | (
-            by_name == _MODULE_RANGE
-        )  # the others are Python functions
+        # the others are Python functions
+        ours = (kind != _MODULE_RANGE) | (by_name == _MODULE_RANGE)
         rows, timed = self._readable(
             columns, ours, ("tid",), (kind == ANNOTATED) | (kind == _MODULE_RANGE)
         )

@@ -33,9 +33,8 @@ class Records:
     launches: _Rows = field(default_factory=list)
     ranges: _Rows = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
-    gpus: dict[Any, int] = field(
-        default_factory=dict
-    )  # numbers by agent; empty if agents are only numbers
+    # numbers by agent; empty if agents are only numbers
+    gpus: dict[Any, int] = field(default_factory=dict)
     facts: dict[Any, dict[str, Any] | None] = field(default_factory=dict)
 
     def add_gpu(self, agent: Any, facts: dict[str, Any] | None, number: int | None = None) -> None:

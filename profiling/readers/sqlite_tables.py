@@ -61,9 +61,8 @@ class SqliteTables:
 
     def columns(self, name: str) -> frozenset[str]:
         """Names of a table's columns; none for an absent table."""
-        return frozenset(
-            row[1] for row in self._info(name)
-        )  # cached: a profile has a hundred tables
+        # cached: a profile has a hundred tables
+        return frozenset(row[1] for row in self._info(name))
 
     def _columns(self, name: str) -> list[tuple[Any, ...]]:
         """Rows of `PRAGMA table_xinfo`; none for an absent table."""

@@ -95,9 +95,8 @@ class FrameworkTrace:
         self.processes: dict[Any, str] = {}
         self.threads: dict[Any, str] = {}
         # Names of processes may follow their events, so events are assigned to devices at the end.
-        self.events: list[
-            tuple[Event, int, int]
-        ] = []  # event, whose args are a dict, start and end in ns
+        # event, whose args are a dict, start and end in ns
+        self.events: list[tuple[Event, int, int]] = []
 
     def take(self, event: Event) -> None:
         """Store an event of JSON that may be needed."""

@@ -25,9 +25,8 @@ from ...base.errors import CurvescopeError
 from .source import Source
 
 _CHUNK_BYTES = 4 << 20  # size of one read
-_PIECE_BYTES = (
-    512 << 10
-)  # size of one block: the events of a larger one do not fit the processor's cache
+# size of one block: the events of a larger one do not fit the processor's cache
+_PIECE_BYTES = 512 << 10
 _MOST_EVENT_BYTES = 64 << 20
 _MOST_REST_BYTES = 64 << 20
 _MOST_TRIES = 3  # the last comma between objects may be within an event

@@ -41,9 +41,8 @@ def nanoseconds(microseconds: Any) -> int:
             raise OverflowError(microseconds)
         time = round(number * 1000)
     else:
-        integer = int(
-            microseconds
-        )  # separate from the fraction: the product of a large float would be rounded
+        # separate from the fraction: the product of a large float would be rounded
+        integer = int(microseconds)
         time = integer * 1000 + round((microseconds - integer) * 1000)
     if not -LATEST_NS < time < LATEST_NS:
         raise OverflowError(microseconds)

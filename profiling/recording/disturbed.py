@@ -76,9 +76,8 @@ class Disturbances:
     disturbed: int  # number of disturbed ones
     set_aside: bool  # whether estimates leave these out; False where too few rounds would be left, so that all are used
     prevail: bool  # whether half of a condition's visits or more are disturbed and used, so that its times are theirs
-    reasons: tuple[
-        Disturbance, ...
-    ]  # what disturbed them, the commonest first; a visit may have several
+    # what disturbed them, the commonest first; a visit may have several
+    reasons: tuple[Disturbance, ...]
     sentence: str = field(init=False)  # the same in a sentence
 
     def __post_init__(self) -> None:

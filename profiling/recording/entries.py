@@ -158,9 +158,8 @@ class ProbesEntry:
     """What was found between the batch sizes."""
 
     visits: tuple[ProbeVisit, ...] = ()  # visits, in order
-    found: tuple[
-        tuple[Size, Size], ...
-    ] = ()  # last size on the line and first off it, of each jump
+    # last size on the line and first off it, of each jump
+    found: tuple[tuple[Size, Size], ...] = ()
     least: Number = 0.0  # least deviation from the line that counts
     seconds: Number = 0.0  # time that it took, s
 
@@ -233,9 +232,8 @@ class RecordingJson:
     created_utc: Moment | None = None  # when it was made
     resumed_utc: tuple[Moment, ...] | None = None  # when it was resumed
     lost: Mapping[str, LostEntry] | None = None  # what was lost, by name
-    missing: Mapping[str, str] | None = (
-        None  # what the source does not have, by name, with a sentence
-    )
+    # what the source does not have, by name, with a sentence
+    missing: Mapping[str, str] | None = None
     # sweep, profile, table, server log, bench or model; null for recorded programs
     recording_type: str | None = None
     server: ServerEntry | None = None  # what the log of an inference server says of it
@@ -245,16 +243,14 @@ class RecordingJson:
     network: str | None = None  # name of the network or step
     step: str | None = None  # where a user's step is, `FILE:FUNCTION` or `MODULE:FUNCTION`
     step_module: str | None = None  # name of its module, for layers
-    program: tuple[str, ...] | None = (
-        None  # a user's program: its command, with {batch} or the name of another axis
-    )
+    # a user's program: its command, with {batch} or the name of another axis
+    program: tuple[str, ...] | None = None
     step_range: str | None = None  # name of the range that is a step of it
     step_line: str | None = None  # pattern of the line that it prints at the end of a step
     workdir: str | None = None  # folder of the folders in which it ran
     steps_by: str | None = None  # what marked its steps
-    startup_s: Mapping[str, Number] | None = (
-        None  # seconds until its first step had ended, the median, by batch size
-    )
+    # seconds until its first step had ended, the median, by batch size
+    startup_s: Mapping[str, Number] | None = None
     code_signature: str | None = None  # of who measured it, for the code that it names
     step_not_importable: str | None = None  # why another process cannot run it again
     mode: str | None = None  # what a step runs: training, forward, …
@@ -286,14 +282,12 @@ class RecordingJson:
     clocks_missing: str | None = None  # why clocks were not sampled
     energy: EnergyEntry | None = None  # source of the steps' energies
     layer_classes: Mapping[str, str] | None = None  # classes of the layers, by path
-    frameworks: Mapping[str, str | None] | None = (
-        None  # that ran a user's step beside PyTorch, with their versions
-    )
+    # that ran a user's step beside PyTorch, with their versions
+    frameworks: Mapping[str, str | None] | None = None
     probes: ProbesEntry | None = None  # what was found between the batch sizes
     experiments: tuple[Experiment, ...] | None = None  # experiments on the causes
-    factors: Mapping[str, Mapping[str, FactorFacts]] | None = (
-        None  # facts on their factors, by scope
-    )
+    # facts on their factors, by scope
+    factors: Mapping[str, Mapping[str, FactorFacts]] | None = None
     experiments_wait_for_time: bool | None = None  # whether more time would test more
     experiments_rest: Mapping[str, Any] | None = None  # what it would test
     counters: CountersEntry | None = None  # what hardware counters counted

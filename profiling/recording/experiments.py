@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 
 TIME_IS_UP = "the time for experiments was up"  # reason for what is untested
-TIME = (
-    "time"  # kind of an experiment that tests no functional of T, but T itself at each batch size
-)
+# kind of an experiment that tests no functional of T, but T itself at each batch size
+TIME = "time"
 _TOGETHER = "+"  # between the names of factors that are changed together
 
 
@@ -90,17 +89,15 @@ class Experiment:
     # names of the factors to change, one at a time. Every round also runs without a change. A name of a complete step
     # may stand for several, see `members`
     factors: tuple[str, ...] = ()
-    layer: str | None = (
-        None  # layer of the term; None for work outside layers, and for complete steps
-    )
+    # layer of the term; None for work outside layers, and for complete steps
+    layer: str | None = None
     phase: str | None = None  # phase of the term; None without a phase, and for complete steps
     rounds: tuple[int, int] = (5, 25)  # minimum and maximum number of rounds, after each start
     starts: int = 1  # how often all processes of complete steps start anew, at most
     # seconds of the run; after the minimum number of rounds, a round starts only if it is expected to end within them
     time_limit_s: float | None = None
-    untested: Mapping[str, str] = field(
-        default_factory=dict
-    )  # reason by name, for factors that could not be changed
+    # reason by name, for factors that could not be changed
+    untested: Mapping[str, str] = field(default_factory=dict)
     # differences by name, for factors that change the results beyond rounding
     changed_results: Mapping[str, str] = field(default_factory=dict)
     # further observations of the runner, e.g. operators that could not be rebuilt; one sentence each
@@ -110,13 +107,11 @@ class Experiment:
     deadline_s: float | None = None
     # further functionals of the same term that its batch sizes test, as (kind, coefficients)
     also: tuple[tuple[str, tuple[tuple[int, float], ...]], ...] = ()
-    member: str | None = (
-        None  # the layer that runs for a term of repeated layers; None for other terms
-    )
+    # the layer that runs for a term of repeated layers; None for other terms
+    member: str | None = None
     members: int = 1  # number of layers that the term stands for
-    waves: tuple[
-        Wave, ...
-    ] = ()  # further batch sizes that run unmodified, for a factor `by_size`; see `Wave`
+    # further batch sizes that run unmodified, for a factor `by_size`; see `Wave`
+    waves: tuple[Wave, ...] = ()
     # of complete steps: seconds until the first step of each batch size had run, by name of the factor; "" for the
     # unmodified steps
     setup_s: Mapping[str, float] = field(default_factory=dict)
@@ -177,12 +172,10 @@ class FactorFacts:
     # an instruction, e.g. "run {where} through oneDNN"; {where} is the layer or "the step". None if the change is an
     # experiment only, e.g. cold caches
     remedy: str | None = None
-    how: str | None = (
-        None  # instructions to set it, e.g. the environment variables or the call; None as for `remedy`
-    )
-    how_training: str | None = (
-        None  # the same for steps that compute gradients; None if `how` is for these too
-    )
+    # instructions to set it, e.g. the environment variables or the call; None as for `remedy`
+    how: str | None = None
+    # the same for steps that compute gradients; None if `how` is for these too
+    how_training: str | None = None
     # whether batch sizes run at nearly the same size, which removes every bend, or through another library, which may
     # be slower at all of them: it proves something only if a batch size becomes faster
     levels: bool = False

@@ -226,10 +226,11 @@ def _text(value: Any) -> str:
 
 class _Tracks:
     def __init__(self) -> None:
+        # name of the recording whose tracks these are, if there are several
         self.owner, self.is_first = (
             "",
             True,
-        )  # name of the recording whose tracks these are, if there are several
+        )
         self._processes: dict[tuple[str, int | None], int] = {}
         self._of_drawn: dict[tuple[str, str], int] = {}
         self._threads: dict[tuple[int, int], str] = {}

@@ -15,14 +15,12 @@ class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
 
     elements: int  # elements of the tensor
     dtype: str  # their type, as PyTorch's profiler names it
-    parameter: str | None = (
-        None  # name of the model's parameter that is the tensor, or a view of it; None for others
-    )
+    # name of the model's parameter that is the tensor, or a view of it; None for others
+    parameter: str | None = None
     zeros: float = 0.0  # share of zeros
     denormals: float = 0.0  # share of denormal numbers
-    order: tuple[
-        float, ...
-    ] = ()  # equally distant order statistics; empty unless the call has denormal numbers
+    # equally distant order statistics; empty unless the call has denormal numbers
+    order: tuple[float, ...] = ()
     distinct: float | None = None  # share of distinct numbers; None unless they are whole
     ascending: bool = False  # whether they never decrease
 

@@ -58,9 +58,8 @@ class TensorArgument:
 
     shape: tuple[int, ...]  # extents; empty for a tensor of one number
     dtype: str  # type of an element, as PyTorch's profiler names it; empty for tensors of a list of unknown type
-    strides: tuple[int, ...] | None = (
-        None  # elements between neighbours, by dimension; None: taken as contiguous
-    )
+    # elements between neighbours, by dimension; None: taken as contiguous
+    strides: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

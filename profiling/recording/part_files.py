@@ -171,9 +171,8 @@ def _opened(part: AnyPath) -> pa.NativeFile:
 # Tables whose rows have start times, and which of a copy would count twice.
 _TIMED = ("kernels", "ranges", "memory", "api_calls", "launches")
 _LONGEST_ERROR = 300  # characters: an error may hold a value of the file
-_NO_THREAD = (
-    "Failed to launch worker thread"  # Arrow's message if there is no memory for another stack
-)
+# Arrow's message if there is no memory for another stack
+_NO_THREAD = "Failed to launch worker thread"
 
 
 @contextmanager

@@ -24,9 +24,8 @@ class RankInfo:
     rank: int
     world_size: int  # number of ranks
     local_rank: int  # rank on its node, which is the index of its GPU
-    node: int | None = (
-        None  # number of its node, in the order of the nodes' first ranks; None if not known yet
-    )
+    # number of its node, in the order of the nodes' first ranks; None if not known yet
+    node: int | None = None
 
     def entry(self, clock: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The entry `distributed` of `recording.json`."""

@@ -30,9 +30,8 @@ class Aggregate(Enum):
     """How the values of a column are combined when rows are grouped."""
 
     SUM = "sum"  # extensive: summed
-    EXCLUSIVE = (
-        "exclusive"  # a time that may overlap: shared out first (analysis.exclusive), then summed
-    )
+    # a time that may overlap: shared out first (analysis.exclusive), then summed
+    EXCLUSIVE = "exclusive"
     MEAN = "mean"  # intensive: averaged, weighted by duration
     KEY = "key"  # identifies the row: grouped by, never combined
 

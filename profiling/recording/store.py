@@ -43,13 +43,11 @@ if TYPE_CHECKING:
 
 META_FILE = "recording.json"
 FORMAT = "curvescope recording"
-CHUNKS = (
-    "chunks"  # folder of what the processes of a command record, until it is merged into tables
-)
+# folder of what the processes of a command record, until it is merged into tables
+CHUNKS = "chunks"
 _LONGEST_LABEL = 100  # characters: file systems take 255 bytes
-_REQUESTS_AT_ONCE = (
-    32  # of one process to a remote store, whose answers take tens of milliseconds each
-)
+# of one process to a remote store, whose answers take tens of milliseconds each
+_REQUESTS_AT_ONCE = 32
 KERNEL = "kernel"  # see `Recording.work`
 NO_STEP = "no step is known, nothing marks one and no sequence of kernels repeats"  # `steps_from` in `recording.json`
 STEPS_KNOWN_BY = """Ranges around the steps make them known (NVTX, profiler.step(), or those that `import --steps \
@@ -283,9 +281,8 @@ class Recording:
     """A recording for reading. Tables are loaded on first use; CurvescopeError if a part is damaged."""
 
     path: AnyPath  # folder, or URL on a remote store
-    meta: dict[
-        str, Any
-    ]  # `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `lost`, `status`, …
+    # `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `lost`, `status`, …
+    meta: dict[str, Any]
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
     @property

@@ -35,9 +35,8 @@ class AnyWorkload:
     model: Any  # whose layers are marked; None if there is none
     clock_ns: Callable[[], int]  # times steps
     first_profiled: dict[int, FirstProfiled]  # by batch size
-    finds_peak: bool = (
-        True  # run the first profiled step of a batch size once more to find what holds its memory
-    )
+    # run the first profiled step of a batch size once more to find what holds its memory
+    finds_peak: bool = True
     is_users: bool = False  # the user wrote the step, so it may do anything
     runs_elsewhere: bool = False  # in processes of its own, which make whole visits
     errors_are_results: bool = False  # an error of a step costs only its batch size

@@ -22,9 +22,8 @@ _LEARNING_RATE = 1e-6
 _MOMENTUM = 0.9
 _SEED = 0
 
-Feed = Callable[
-    [int], tuple[tuple[Any, ...], Any]
-]  # batch size to inputs and targets on the device
+# batch size to inputs and targets on the device
+Feed = Callable[[int], tuple[tuple[Any, ...], Any]]
 
 
 def check_precision(precision: str, device: str) -> None:
@@ -48,14 +47,12 @@ class Workload(AnyWorkload):
     mode: str = "training"
     precision: str = "fp32"
     compiled: bool = False
-    wrap: Callable[[Any], Any] | None = (
-        None  # of the model for the forward pass, e.g. data-parallel
-    )
+    # of the model for the forward pass, e.g. data-parallel
+    wrap: Callable[[Any], Any] | None = None
     # Loads the batch of each step, inside the step; None: one random batch stays on the device.
     feed: Feed | None = None
-    axis: Axis = field(
-        default_factory=Axis
-    )  # what `load` varies: the batch size, or the tokens per sample
+    # what `load` varies: the batch size, or the tokens per sample
+    axis: Axis = field(default_factory=Axis)
     fixed: Mapping[str, int] = field(default_factory=dict)  # the other of these two
     halved: bool = False  # the two halves of a batch run in turn, and their gradients are added
     clock_ns: Callable[[], int] = time.monotonic_ns

@@ -26,15 +26,12 @@ class Program:
     """A command and how its steps are found."""
 
     command: tuple[str, ...]
-    step_range: str | None = (
-        None  # name of a range that is a step; None to look for every mark that is known
-    )
-    step_line: str | None = (
-        None  # pattern of a line of its output at the end of a step, see `line_pattern`
-    )
-    workdir: str | None = (
-        None  # folder in which each run gets one of its own, where it runs; None: the current one
-    )
+    # name of a range that is a step; None to look for every mark that is known
+    step_range: str | None = None
+    # pattern of a line of its output at the end of a step, see `line_pattern`
+    step_line: str | None = None
+    # folder in which each run gets one of its own, where it runs; None: the current one
+    workdir: str | None = None
 
     @property
     def name(self) -> str:

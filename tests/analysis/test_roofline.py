@@ -15,9 +15,8 @@ from curvescope.profiling.recording.schema import KERNELS
 
 from .synthetic import profiled_step, times_of, work_of
 
-GTX_1080 = hardware_of(
-    {"device": {"name": "GeForce GTX 1080", "kind": "cuda"}}
-)  # 8.87 TFLOP/s, 320.3 GB/s
+# 8.87 TFLOP/s, 320.3 GB/s
+GTX_1080 = hardware_of({"device": {"name": "GeForce GTX 1080", "kind": "cuda"}})
 
 
 def tables(kernels):
@@ -149,9 +148,8 @@ def test_the_exported_form_is_stable():
     assert all(tuple(row) == CSV_COLUMNS for row in rows)
 
 
-A100 = hardware_of(
-    {"device": {"name": "NVIDIA A100-SXM4-80GB", "kind": "cuda"}}
-)  # 108 SMs, 64 warps each
+# 108 SMs, 64 warps each
+A100 = hardware_of({"device": {"name": "NVIDIA A100-SXM4-80GB", "kind": "cuda"}})
 UNKNOWN = hardware_of({})
 
 

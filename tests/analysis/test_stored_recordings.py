@@ -205,9 +205,8 @@ def test_a_verdict_has_an_interval_that_holds_it_and_a_spread_more_than_one_step
         assert split["value"]["low"] is not None
     for row in found["remedies"]["rows"]:
         assert all(one["share"]["low"] is not None for one in row["saves"]), row
-    tables = [
-        line for line in text.splitlines() if re.match(r" {2}\S", line)
-    ]  # terms and causes are indented
+    # terms and causes are indented
+    tables = [line for line in text.splitlines() if re.match(r" {2}\S", line)]
     shares = [int(share) for line in tables for share in re.findall(r" (-?\d+)%", line)]
     assert all(abs(share) <= 200 for share in shares), max(shares, key=abs)
     # `N ms of +M ms (confirmed, LOW to HIGH ms)` is only said of an N between LOW and HIGH.

@@ -107,9 +107,8 @@ def test_explain_splits_any_pair_and_adds_up(recorded, workplace, command):
 
 def test_runs_lists_recordings(recorded, workplace, command):
     rows = json.loads(command("runs", ".", "--json", cwd=workplace).stdout)["recordings"]
-    (row,) = [
-        row for row in rows if row["path"] == "mine"
-    ]  # other tests record here too, in any order
+    # other tests record here too, in any order
+    (row,) = [row for row in rows if row["path"] == "mine"]
     assert row["status"] == "complete"
     assert row["batches"] == [1, 2, 4]
     assert "my_model:small" in command("runs", ".", cwd=workplace).stdout

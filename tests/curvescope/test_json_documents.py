@@ -79,9 +79,8 @@ def test_a_document_names_its_kind_and_fits_the_schema(
     modelled, arguments, kind, monkeypatch, document_of
 ):
     monkeypatch.chdir(modelled)
-    monkeypatch.setattr(
-        "curvescope.profiling.workload.networks.names", lambda: ["alexnet"]
-    )  # all take seconds
+    # all take seconds
+    monkeypatch.setattr("curvescope.profiling.workload.networks.names", lambda: ["alexnet"])
     document = document_of(*arguments)
     assert document["schema"] == f"curvescope.{kind}/1"
     jsonschema.Draft202012Validator(document_schema()).validate(document)

@@ -307,9 +307,8 @@ class _FakeGlibc:
 def test_freed_memory_is_kept_inside_and_given_back_after(monkeypatch):
     library = _FakeGlibc()
     monkeypatch.setattr(heap, "_library", lambda: library)
-    monkeypatch.setattr(
-        heap, "_occupied", []
-    )  # what real runs of other tests have taken stays theirs
+    # what real runs of other tests have taken stays theirs
+    monkeypatch.setattr(heap, "_occupied", [])
     monkeypatch.setattr(heap, "_threshold_bytes", 32 << 20)
     heap.hold_thresholds([1 << 20, 5 << 20, 151 << 20])
     with term_change("reused_memory").around():

@@ -23,6 +23,7 @@ def result(tmp_path, problem, durations_ns):
 
 
 def test_the_fastest_visit_of_the_fastest_problem_is_the_ceiling(tmp_path):
+    # visits of 3, 1 and 2 ms after a discarded sample each, and again
     durations = [
         9e6,
         3e6,
@@ -30,7 +31,7 @@ def test_the_fastest_visit_of_the_fastest_problem_is_the_ceiling(tmp_path):
         1e6,
         9e6,
         2e6,
-    ]  # visits of 3, 1 and 2 ms after a discarded sample each, and again
+    ]
     gemm = result(tmp_path, Gemm(10, 10, 10), durations)
     peak = result(tmp_path, Gemm(10, 10, 5), durations)
     copy = result(tmp_path, Memory("copy", 8000), durations)

@@ -80,9 +80,8 @@ def test_a_missing_check_and_what_a_library_raises_are_outcomes(raised, verify, 
 
 
 def test_an_uncertain_median_takes_visits_until_the_time_is_up():
-    drift = [
-        (9 + visit % 3) * 1_000_000 for visit in range(1000) for _ in range(3)
-    ]  # one discarded, two kept
+    # one discarded, two kept
+    drift = [(9 + visit % 3) * 1_000_000 for visit in range(1000) for _ in range(3)]
     backend = FakeBackend(exact, durations_ns=drift)
     method = Method(time_limit_s=0.5, visit_s=0.02)
     measurement = measure(backend, method)

@@ -97,9 +97,8 @@ def test_records_of_every_generation_become_rows(record_fake, toolkit):
     }
     assert [k["graph_id"] for k in (first, second)] == [9, 9]
     copy, peer, set_, allocate, free = rows(recording, "memory")
-    graphs = (
-        toolkit != "11.0"
-    )  # transfers do not tell theirs before 11.1; the column is not in `memory`
+    # transfers do not tell theirs before 11.1; the column is not in `memory`
+    graphs = toolkit != "11.0"
     assert graphs or set_["kind"] == "memset"
     assert (copy["kind"], copy["memcpy_kind"], copy["bytes"], copy["duration_ns"]) == (
         "memcpy",

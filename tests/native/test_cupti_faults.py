@@ -78,9 +78,8 @@ def test_libcupti_is_found_in_the_process_first_then_the_wheel_then_the_toolkit(
     for folder in (wheel, toolkit):
         folder.mkdir(parents=True)
         shutil.copy(doubles / "libcupti.so.12", folder)
-    shutil.copy(
-        doubles / "libcupti.so.12", wheel / "libcupti.so.13"
-    )  # newer than the driver: not to be taken
+    # newer than the driver: not to be taken
+    shutil.copy(doubles / "libcupti.so.12", wheel / "libcupti.so.13")
     package = tmp_path / "site-packages" / "package.so"
     shutil.copy(doubles / "libcuda.so.1", package)
     start = """

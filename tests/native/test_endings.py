@@ -213,9 +213,8 @@ def words_of(capsys):
 def recovered(path, capsys):
     """The recording as `breakdown` finds it, then as `recover` makes it."""
     capsys.readouterr()
-    main(
-        ["breakdown", str(path)]
-    )  # there is no kernel to break down; it says before that it was cut
+    # there is no kernel to break down; it says before that it was cut
+    main(["breakdown", str(path)])
     said = words_of(capsys)
     assert "was cut" in said, said
     assert f"curvescope recover {path}" in said

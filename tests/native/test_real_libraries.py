@@ -19,9 +19,8 @@ from curvescope.profiling.readers.metrics import wanted
 from .doubles import COMPILER
 
 REAL = Path(__file__).parents[2] / "build" / "real"
-INITIALIZE = (
-    "import ctypes\nassert ctypes.CDLL('libcuda.so.1').cuInit(0) == 100"  # CUDA_ERROR_NO_DEVICE
-)
+# CUDA_ERROR_NO_DEVICE
+INITIALIZE = "import ctypes\nassert ctypes.CDLL('libcuda.so.1').cuInit(0) == 100"
 NO_DEVICE = "No CUDA device is visible to this process: there is no GPU work to record."
 CUPTI = {  # wheel: name of the library, what cuptiGetVersion says
     "11.8.87": ("libcupti.so.11.8", 18),

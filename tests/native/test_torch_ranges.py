@@ -65,9 +65,8 @@ torch.nn.Sequential(torch.nn.Linear(4, 4))(torch.randn(8, 4))
 @pytest.fixture
 def recorded(tmp_path, capfd, monkeypatch):
     """The recording of a program as on a GPU; what it printed is `trained` or nothing."""
-    monkeypatch.setenv(
-        "CURVESCOPE_TORCH", "off"
-    )  # the CPU's recorder; the program starts the GPU's
+    # the CPU's recorder; the program starts the GPU's
+    monkeypatch.setenv("CURVESCOPE_TORCH", "off")
 
     def record(program):
         source = tmp_path / "program.py"

@@ -170,9 +170,8 @@ def test_threads_processes_forks_and_compiled_modules_are_unharmed_and_recorded(
     assert (code, out, err) == (3, "", "")
     kernels = recording.frame("kernels")
     assert kernels["process"].nunique() == 4
-    products = kernels[
-        (kernels["op"] == "aten::linear") & (kernels["flops"] > 0)
-    ]  # a call's work is on one row of it
+    # a call's work is on one row of it
+    products = kernels[(kernels["op"] == "aten::linear") & (kernels["flops"] > 0)]
     calls = products.groupby("process").size()
     # The main one: 3 calls in one of its 4 threads, and one beside the compiled one, which counts or is compiled away.
     assert sorted(calls)[:3] == [3, 3, 3]

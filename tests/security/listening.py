@@ -8,9 +8,8 @@ import time
 from ipaddress import ip_address
 from pathlib import Path
 
-_LISTENS = (
-    "0A"  # state of a TCP socket; a UDP socket that no peer has (07) takes packets from anybody
-)
+# state of a TCP socket; a UDP socket that no peer has (07) takes packets from anybody
+_LISTENS = "0A"
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 

@@ -33,6 +33,7 @@ HOSTILE = (
 RECORDING = str(ROOT / "examples" / "recordings" / "alexnet-cpu")
 TRACE = str(PROFILES / "kineto_resnet50_w0_a.pt.trace.json.gz")
 SHORT = ["--quick", "--time-limit", "5", "--batch", "1,2"]
+# they measure: tests of them are slow
 LIVE = {
     "diagnose",
     "sweep",
@@ -41,7 +42,7 @@ LIVE = {
     "memory",
     "bench",
     "step",
-}  # they measure: tests of them are slow
+}
 # Each with exit codes: 2 where there is nothing of the kind here, e.g. no GPU.
 LINES = {
     "diagnose": ["alexnet", *SHORT, "--experiments", "5s", "-o", "new"],

@@ -48,9 +48,8 @@ def test_launches_take_what_the_card_says(bench):
 
 def test_a_copy_in_memory_takes_its_bytes_over_the_bandwidth(bench):
     text = bench("memory", "--backend", "torch")
-    read_and_written = (
-        1e9 / (0.85 * get_device("h100").memory_bytes_per_s) * 1e6
-    )  # a card reaches 85 %
+    # a card reaches 85 %
+    read_and_written = 1e9 / (0.85 * get_device("h100").memory_bytes_per_s) * 1e6
     assert microseconds(text, "memory scale 1000000000 B fp32") == pytest.approx(
         read_and_written, rel=0.02
     )

@@ -27,12 +27,10 @@ class Bench(NamedTuple):
 
     name: str
     help: str  # line in `curvescope bench --help`
-    make_problems: Callable[
-        [argparse.Namespace, Backend], list[Sweep]
-    ]  # its docstring is the description
-    add_options: Callable[[argparse.ArgumentParser], None] | None = (
-        None  # declares the options that choose problems
-    )
+    # its docstring is the description
+    make_problems: Callable[[argparse.Namespace, Backend], list[Sweep]]
+    # declares the options that choose problems
+    add_options: Callable[[argparse.ArgumentParser], None] | None = None
     defaults: Mapping[str, Any] = {}  # of other options, by name
 
     def build(self) -> tuple[CommandParser, Run]:

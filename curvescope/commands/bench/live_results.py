@@ -43,9 +43,8 @@ class LiveResults(LiveView):
         self._results[result.problem] = result  # the last one at the end
         now_s = self._clock_s() - self._began_s
         left_s = max(self._limit_s - now_s, 0.0)
-        left = (
-            f", at most about {left_s:.0f} s left" if left_s else ""
-        )  # the fewest visits may take longer
+        # the fewest visits may take longer
+        left = f", at most about {left_s:.0f} s left" if left_s else ""
         standing = [f"{result.problem}, visit {result.visits}: {now_s:.0f} s so far{left}"]
         self.show(
             now_s,

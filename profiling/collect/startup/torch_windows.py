@@ -84,9 +84,8 @@ class Recorder:
         self._ranges: Any = weakref.WeakSet()  # the leader's open ranges that began in a window
         self._model: Any = None  # the first module that the leader calls
         self._optimizer: Any = None  # the first optimizer that steps; it marks the ends of steps
-        self._is_training = (
-            False  # whether the model was called for training since the optimizer's last step
-        )
+        # whether the model was called for training since the optimizer's last step
+        self._is_training = False
         self._boundaries: list[tuple[int, str, int | None]] = []
         self._begin_ns = 0
         self._windows = self._events = 0
@@ -329,9 +328,8 @@ class Recorder:
                 json.dump(document, file, default=str)
         except OSError:
             with suppress(OSError):
-                os.truncate(
-                    path + ".part", 0
-                )  # room on a full disk; who reads the folder counts the file
+                # room on a full disk; who reads the folder counts the file
+                os.truncate(path + ".part", 0)
             raise
         os.replace(path + ".part", path)
 
@@ -450,12 +448,13 @@ def _clock_offset_ns() -> int:
 
 def columns(event: Any) -> tuple[Any, ...]:
     """What a file has of an event."""
+    # the system's thread id
     where = (
         event.name(),
         event.start_ns(),
         event.duration_ns(),
         event.device_resource_id(),
-    )  # the system's thread id
+    )
     autograd = event.scope(), event.fwd_thread_id(), event.sequence_nr()
     if hasattr(event, "structured_input_strides"):  # not in old versions of torch
         shapes, strides = event.structured_input_shapes(), event.structured_input_strides()

@@ -53,10 +53,11 @@ def _units(*shapes: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     return [(f"unit{number}", *shape) for number, shape in enumerate(shapes, start=1)]
 
 
+# size, stride, padding, as (height, width)
 _ROW, _COLUMN = (
     ((1, 7), 1, (0, 3)),
     ((7, 1), 1, (3, 0)),
-)  # size, stride, padding, as (height, width)
+)
 _MAX = [("pool", "max", 3, 2)]
 
 

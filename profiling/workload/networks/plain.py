@@ -11,9 +11,8 @@ from . import Network
 if TYPE_CHECKING:
     from torch import nn
 
-_Row = tuple[
-    str, int, int, int, int, bool
-]  # name, width, size, stride, padding, whether a max pool follows
+# name, width, size, stride, padding, whether a max pool follows
+_Row = tuple[str, int, int, int, int, bool]
 _ALEXNET = (
     ("1", 64, 11, 4, 2, True),
     ("2", 192, 5, 1, 2, True),
@@ -29,11 +28,12 @@ _OVERFEAT = (
     ("5", 1024, 3, 1, 1, True),
 )
 _VGG_WIDTHS = (64, 128, 256, 512, 512)
+# convolutions of each width
 _VGG = {
     "vgg_a": (1, 1, 2, 2, 2),
     "vgg16": (2, 2, 3, 3, 3),
     "vgg19": (2, 2, 4, 4, 4),
-}  # convolutions of each width
+}
 
 
 def _vgg(counts: Sequence[int]) -> list[_Row]:

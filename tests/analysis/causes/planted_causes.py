@@ -40,28 +40,23 @@ class Plan:
     )
     first: object = field(default=lambda b: ("maxwell_scudnn_128x32_relu_small_nn_v1", 2.0 * b, {}))
     idle_ms: object = field(default=lambda b: 2.0)
-    unseen_ms: object = field(
-        default=lambda b: 0.0
-    )  # of unprofiled steps, beyond that of profiled ones
+    # of unprofiled steps, beyond that of profiled ones
+    unseen_ms: object = field(default=lambda b: 0.0)
     jitter: float = 0.01  # standard deviation of a kernel's time
-    allocation_ms: object = field(
-        default=lambda b: 0.0
-    )  # cudaMalloc and cudaFree inside a profiled step
+    # cudaMalloc and cudaFree inside a profiled step
+    allocation_ms: object = field(default=lambda b: 0.0)
     clock_hz: object = None
     slow: object = field(default=lambda b: 1.0)  # factor on every kernel
     peak_memory_bytes: object = None
     host_use: object = None  # by batch size and duration in ns of a timed step: columns of `steps`
     hardware: Hardware = GTX_1080
-    two_paces: bool = (
-        False  # whether every other step of the last batch size takes 1.3 times as long
-    )
+    # whether every other step of the last batch size takes 1.3 times as long
+    two_paces: bool = False
     optimizer_ms: float = 5.0
-    calls: object = field(
-        default=lambda b: 1
-    )  # equal calls into which the kernel's time is divided
-    beside: int = (
-        0  # of these, the last ones: beside an all-reduce, and at the last batch size twice as long
-    )
+    # equal calls into which the kernel's time is divided
+    calls: object = field(default=lambda b: 1)
+    # of these, the last ones: beside an all-reduce, and at the last batch size twice as long
+    beside: int = 0
     graph_batch: object = None  # that the replayed CUDA graph was captured for
     operands: object = None  # of conv3 backward, as are the copies
     copies_ms: object = None

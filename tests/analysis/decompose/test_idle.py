@@ -20,9 +20,8 @@ def host(*rows, process=7):
 
 @pytest.mark.parametrize("at_once", [1 << 17, 0])
 def test_idle_time_has_the_reason_of_its_gap_and_the_layer_that_follows(monkeypatch, at_once):
-    monkeypatch.setattr(
-        idle, "_GAPS_AT_ONCE", at_once
-    )  # 0: each step is summed up with those before it
+    # 0: each step is summed up with those before it
+    monkeypatch.setattr(idle, "_GAPS_AT_ONCE", at_once)
     steps = pd.DataFrame({"step": [3, 4], "start_ns": [0, 1000], "duration_ns": [400, 400]})
     work = pd.DataFrame(
         {"step": [3, 3, 4], "start_ns": [100, 300, 1200], "duration_ns": [100, 100, 100]}

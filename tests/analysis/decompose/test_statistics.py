@@ -158,9 +158,8 @@ def test_visits_that_resemble_their_neighbours_widen_the_intervals_where_their_o
 
 def test_few_rounds_widen_the_interval_by_hand():
     """Replicates whose central 80 % are those of a normal deviate of 2 ms: t(R−1) · 2 ms · √(R/(R−1)) on each side."""
-    deviates = (
-        2 * 1.2815515655446004 / 4 * np.arange(-5, 6)
-    )  # the second of 11 is at 10 %, the tenth at 90 %
+    # the second of 11 is at 10 %, the tenth at 90 %
+    deviates = 2 * 1.2815515655446004 / 4 * np.arange(-5, 6)
     for rounds, t in ((2, 12.7062), (5, 2.7764), (10, 2.2622)):
         found = estimate(7.0, deviates, rounds, 7.0)
         assert found.high - 7.0 == pytest.approx(t * 2.0 * (rounds / (rounds - 1)) ** 0.5, rel=1e-4)

@@ -56,9 +56,8 @@ def test_a_diagnosis_prints_its_verdict_and_its_answers():
     assert answers[0] == f"1. {found.answers[0].sentence}"
     assert answers[1].startswith("   How: for inference: torch.utils.mkldnn.to_mkldnn(layer)")
     steps, kernels, recorded = planted("algorithm switch", 1)
-    unexplained = diagnose(
-        steps, times_of(steps, kernels), recorded=recorded
-    )  # without a recording: no answers
+    # without a recording: no answers
+    unexplained = diagnose(steps, times_of(steps, kernels), recorded=recorded)
     assert len(str(unexplained).splitlines()) == 1
 
 

@@ -433,9 +433,8 @@ def test_on_a_gpu_the_settings_of_a_factor_hold_while_its_runs_are_timed(writer,
     assert tf32 == {True}
     assert not torch.backends.cuda.matmul.allow_tf32
     assert set(done.untested) == {"cublaslt", "reused_memory", "one_thread", "onednn"}
-    runs = (
-        2 * 2 * (1 + 5)
-    )  # two batch sizes and two rounds, one discarded run and five timed ones each
+    # two batch sizes and two rounds, one discarded run and five timed ones each
+    runs = 2 * 2 * (1 + 5)
     assert found == {
         (True, False, False): runs,
         (False, False, False): runs,

@@ -16,9 +16,8 @@ NODE = "autograd::engine::evaluate_function: "
 GRADIENT = "torch::autograd::AccumulateGrad"
 USER_SCOPE = 7
 OPERATOR, RANGE = False, True
-UNNUMBERED = (
-    2**63 - 1
-)  # what torch's profiler gives as the number of a node without one; emit_nvtx gives none
+# what torch's profiler gives as the number of a node without one; emit_nvtx gives none
+UNNUMBERED = 2**63 - 1
 
 # What ran on the host: name, start, duration, thread, whether it is a range, sequence number, forward thread.
 EVENTS = {

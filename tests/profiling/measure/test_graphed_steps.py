@@ -80,9 +80,8 @@ def test_only_a_gpu_has_graphs(tmp_path, refusal_of):
 
 def test_a_sweep_measures_steps_as_they_are_and_as_graphs(tmp_path, monkeypatch):
     plans = []
-    monkeypatch.setattr(
-        "curvescope.commands.sweep.pick_device", lambda name: name
-    )  # without a device
+    # without a device
+    monkeypatch.setattr("curvescope.commands.sweep.pick_device", lambda name: name)
     monkeypatch.setattr(
         sweep_plan, "run_plan", lambda folder, plan, *rest: plans.append(plan) or []
     )

@@ -58,9 +58,8 @@ def test_a_program_is_measured_and_recorded_and_made_again_from_its_recording(pr
     assert recording.meta["steps_by"] == "lines of its output: step {n}: {ms} ms"
     assert set(recording.meta["startup_s"]) == {"2", "4"}
     assert configuration_of(recording.meta) == configuration
-    check_recorded_code(
-        recording.path, recording.meta, run_its_code=False
-    )  # this process measured it
+    # this process measured it
+    check_recorded_code(recording.path, recording.meta, run_its_code=False)
 
 
 def test_a_program_of_somebody_else_does_not_run_from_a_recording(printing, tmp_path):

@@ -118,9 +118,8 @@ def test_a_sweep_that_is_killed_in_a_write_resumes_and_measures_nothing_twice(fo
         write(writer, table, *arguments)
 
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # a fork of a process with threads, which wait here
+        # a fork of a process with threads, which wait here
+        warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         try:

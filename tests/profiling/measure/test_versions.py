@@ -175,9 +175,8 @@ def test_an_interpreter_runs_in_its_folder_with_its_variables_and_ends(tmp_path)
 
 
 def test_an_interpreter_that_cannot_start_is_an_empty_result(tmp_path):
-    (tmp_path / "msgspec.py").write_text(
-        "raise SystemExit(3)"
-    )  # of the folder, which is searched first
+    # of the folder, which is searched first
+    (tmp_path / "msgspec.py").write_text("raise SystemExit(3)")
     (tmp_path / "numpy.py").write_text("raise SystemExit(3)")
     process = InterpreterOfVersion(sys.executable, tmp_path, {}, Path, ".")
     assert process.call("resolve") == Empty("killed", "its process ended with exit code 3")

@@ -141,9 +141,8 @@ def first_rows(name, keep):
             f"DELETE FROM {strings} WHERE rowid > {keep} AND rowid NOT IN (SELECT id FROM named)"
         )
         database.commit()
-        database.execute(
-            "PRAGMA page_size = 1024"
-        )  # a hundred tables take a page each: what is damaged should matter
+        # a hundred tables take a page each: what is damaged should matter
+        database.execute("PRAGMA page_size = 1024")
         database.execute("VACUUM")
         database.close()
         return Path(file.name).read_bytes()

@@ -59,9 +59,8 @@ def document():
         mark = 1000 + step
         messages.append({"key": mark, "value": f"step {step}"})
         buffers["marker_api"].append(record(3, 0, begin, begin + STEP_NS - 100, mark))
-        buffers["marker_api"].append(
-            record(3, 0, begin + 50, begin + 50, mark + 500)
-        )  # a mark without a message
+        # a mark without a message
+        buffers["marker_api"].append(record(3, 0, begin + 50, begin + 50, mark + 500))
         for index, (name, start, end, number, work, done) in enumerate(calls):
             operation = names[1]["operations"].index(name)
             buffers["hip_api"].append(record(1, operation, start, end, number))

@@ -38,9 +38,8 @@ def export(path, declared="BLOB", ranks=8):
     launches = [launch(at, at + 10) for _, at, _ in calls]
     kernels = [kernel(at, at + 20, at + 90, demangledName=name) for _, at, name in calls]
     launches.append(launch(7, 115))
-    kernels.append(
-        kernel(7, 500, 510, demangledName=2)
-    )  # inside ncclAllReduce, but no kernel of NCCL
+    # inside ncclAllReduce, but no kernel of NCCL
+    kernels.append(kernel(7, 500, 510, demangledName=2))
     write_export(path, ranges=ranges, launches=launches, kernels=kernels, strings=NAMES)
     with sqlite3.connect(path) as database:
         database.execute(f"ALTER TABLE NVTX_EVENTS ADD COLUMN binaryData {declared}")

@@ -36,9 +36,8 @@ CHIPS += [("GH100", "9.0"), ("GB100", "10.0"), ("GB202", "12.0")]
 @pytest.mark.parametrize(("chip", "capability"), CHIPS)
 def test_every_wanted_metric_exists_on_the_chip(chip, capability):
     profiler = RangeProfiler(str(LIBRARY))
-    counters = [
-        name for name in wanted("ncu", capability) if not name.startswith("launch__")
-    ]  # ncu's own
+    # ncu's own
+    counters = [name for name in wanted("ncu", capability) if not name.startswith("launch__")]
     assert any("tensor" in name for name in counters)
     configuration, passes = profiler.configure(profiler.host(chip), counters)
     assert len(configuration) > 1000

@@ -44,10 +44,11 @@ def test_kernels_and_copies_of_every_version(version, tmp_path):
         "correlation_id",
     )
     assert [kernel[column] for column in shape] == [7072, 4096, 2, 256, 16, 0, 13, 128]
+    # sizes are rounded in the table
     copies = [
         ("memcpy", "HtoD", 661398, None),
         ("memset", None, 1000, None),
-    ]  # sizes are rounded in the table
+    ]
     assert rows(recording, "memory", "kind", "memcpy_kind", "duration_ns", "bytes") == copies
     assert kernel["shared_memory_bytes"] is None
     assert recording.meta["device"]["name"] == GPU

@@ -217,10 +217,11 @@ def test_markers_have_their_colour_and_payload(tmp_path):
 def test_migrations_of_unified_memory_are_copies_with_bytes(tmp_path):
     path = write_nvprof(tmp_path / "p", 11)
     columns = ["counterKind", "value", "start", "end", "address", "srcId", "dstId"]
+    # the host's number, and a group of page faults of the GPU, which is no copy
     host, fault = (
         2**32 - 1,
         4,
-    )  # the host's number, and a group of page faults of the GPU, which is no copy
+    )
     moved = [
         (1, 65536, 100, 110, 4096, host, 0),
         (2, 4096, 150, 155, 4096, 1, host),

@@ -120,9 +120,8 @@ def test_a_damaged_row_id_drops_and_repeats_no_row(
     rows = [(float(i) if i == unread else i + 1, f"name {i:3}", None) for i in range(1, 120)]
     write(tmp_path / "p", rows, page_bytes, schema="id INTEGER PRIMARY KEY, a, t, b")
     data = (tmp_path / "p").read_bytes()
-    at = (
-        data.index(b"name %3d" % right) - 7
-    )  # the id, the record's header of 5 bytes, and a's value are before it
+    # the id, the record's header of 5 bytes, and a's value are before it
+    at = data.index(b"name %3d" % right) - 7
     assert data[at : at + 2] == bytes([right, 5])
     (tmp_path / "p").write_bytes(data[:at] + bytes([wrong]) + data[at + 1 :])
     try:

@@ -38,9 +38,8 @@ class Residual(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(2, 2, 3, padding=1)
-        self.relu = nn.ReLU(
-            inplace=True
-        )  # full backward hooks refuse modules that work in place; these do not
+        # full backward hooks refuse modules that work in place; these do not
+        self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x):
         return x + self.relu(self.conv(x))

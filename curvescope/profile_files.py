@@ -26,6 +26,8 @@ from .profiling.recording.store import (
 
 _NO_STEP = f"{NO_STEP[0].upper()}{NO_STEP[1:]}: the recording is shown as a whole. {STEPS_KNOWN_BY}"
 _NOUNS = {"memory": "memory operations", "api_calls": "API calls"}
+# Rows that advice examines at the end of an import: half a second. Of more, `explain` gives it.
+_ADVISED_ROWS = 500_000
 
 
 @contextmanager
@@ -96,14 +98,21 @@ def notes(done: Imported) -> list[str]:
 
 
 def advised_lines(path: AnyPath) -> list[str]:
-    """The first lines of `explain` on a recording of one profile; none where nothing ran."""
+    """The first lines of `explain` on a recording of one profile; none where nothing ran.
+
+    Of a large recording they only say that `explain` gives advice, so that an import takes the time of reading.
+    """
+    recording = open_recording(path)
+    count = sum(recording.count_rows(table) for table in ("kernels", "api_calls"))
+    if count > _ADVISED_ROWS:
+        return [f"Advice is left to `explain`: it examines {count:,} kernels and calls."]
+
     from .analysis.diagnosis.suggested import advise, device_kind, has_no_curve
     from .analysis.render.advice import first_lines
     from .experiments.factors import all_facts
     from .profiling.recording.axis import axis_of
     from .profiling.recording.experiments import Scope
 
-    recording = open_recording(path)
     if not has_no_curve(recording):
         return []
     try:

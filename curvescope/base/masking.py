@@ -18,6 +18,12 @@ _SECRET = re.compile(
     r"(?![a-z])|signature|session[-_]?id|(?<![a-z])pin(?![a-z])",
     re.IGNORECASE,
 )
+# Names that have a word of `_SECRET` and are none: arguments of loaders, tokenizers and attention.
+_NO_SECRET = re.compile(
+    r"(--)?(.*\.)?(pin[-_]?memory([-_]device)?|(pad|eos|bos|unk|mask|sep|cls)[-_]token([-_]id)?"
+    r"|key[-_](padding[-_]mask|value|states|cache|dim|lengths?)|sort[-_]key)",
+    re.IGNORECASE,
+)
 # Words of a message behind which a secret stands without a sign between them.
 _BEFORE_SECRET = re.compile(
     r"password|passwd|passphrase|pwd|secret|bearer|basic|token", re.IGNORECASE
@@ -43,6 +49,27 @@ _WORDS = frozenset(
         "fp32 tf32 fp16 bf16 default quick addfor dell dlperf cpu cuda yes no both true false none max local"
     ).split()
 )
+# Values of a long option, or of a named one, that have a meaning for every program: a choice among few.
+_CHOICES = frozenset(
+    (  # noqa: SIM905 - read at a glance
+        "gpu mps xpu npu hpu tpu rocm hip auto on off dynamic static "
+        "float64 float32 float16 bfloat16 half single double int8 int4 uint8 fp8 fp4 nf4 mxfp4 mxfp8 nvfp4 "
+        "fp8_e4m3 fp8_e5m2 float8_e4m3fn float8_e5m2 16-mixed bf16-mixed 32-true 16-true bf16-true high highest medium "
+        "nccl gloo mpi ucc rccl c10d inductor eager aot_eager cudagraphs openxla tensorrt triton flashinfer sdpa "
+        "flash_attention_2 FLASH_ATTN FLASHINFER math efficient flash reduce-overhead max-autotune "
+        "max-autotune-no-cudagraphs sgd adam adamw adafactor lamb lars lion rmsprop adagrad cosine linear constant "
+        "polynomial step plateau channels_last contiguous_format nchw nhwc O0 O1 O2 O3 awq gptq bitsandbytes gguf "
+        "train eval test val spawn fork forkserver full none null"
+    ).split()
+)
+_DEVICE = re.compile(r"(cuda|gpu|mps|xpu|npu|hpu|tpu|cpu):\d{1,4}")
+_LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")
+# Sites whose pages are public: errors name them. Of all other addresses not even the host is kept.
+_SITES = re.compile(
+    r"(\w+\.)?(pytorch\.org|docs\.nvidia\.com|developer\.nvidia\.com|jax\.dev|tensorflow\.org|openxla\.org"
+    r"|readthedocs\.io|python\.org|numpy\.org|onnxruntime\.ai)"
+)
+_PATH = re.compile(r"(/[A-Za-z]{1,24}(?:[-_.][A-Za-z0-9]{1,16}){0,6}){0,8}/?\.?")
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 _TEXT_WORD = re.compile(r"[^\s\"'`(){}\[\]<>,;|*?!]+")
 # A word of a message: letters, or a name of parts that are letters and a short number, e.g. aten::conv2d or float32.
@@ -52,6 +79,11 @@ _BETWEEN_PARTS = re.compile(r"[^A-Za-z0-9]+")
 _TOKEN = re.compile(
     r"gh[opsu]_|github_pat_|hf_|sk-|xox[abeprs]-|AKIA|ASIA|AIza|glpat-|npm_|pypi-|eyJ|ya29\."
 )
+_NO_VALUES = (
+    "True",
+    "False",
+    "None",
+)  # of an argument in code: whether there is a secret, and not which
 _LEAST_HIDDEN = 5  # characters of a part of a message: shorter ones are e.g. 4D or 2x2
 
 
@@ -69,7 +101,7 @@ def with_secrets_masked(
     shown, follows = [], False
     for argument in command:
         name, equals, _ = argument.partition("=")
-        secret = _SECRET.search(name) is not None
+        secret = _is_secret(name)
         if follows:
             argument = HIDDEN
         elif secret and equals:
@@ -82,8 +114,9 @@ def with_secrets_masked(
 def masked_text(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """A message or a line of a program as it is recorded: words and numbers; `***` for all that has another form.
 
-    Hidden are addresses behind `://`, what follows a name like that of a secret, and what is neither a word nor a
-    number, e.g. letters and digits in turn. A secret that is a plain word is not recognised.
+    Hidden are addresses behind `://` but those of public documentation and of this machine, what follows a name like
+    that of a secret, and what is neither a word nor a number, e.g. letters and digits in turn. A secret that is a
+    plain word is not recognised.
     """
     pieces, end, follows = [], 0, False
     for match in _TEXT_WORD.finditer(text):
@@ -113,7 +146,11 @@ def _shown(command: Sequence[str]) -> Iterator[str]:
             yield without_homes(argument)
         elif _secret_before(before):
             yield HIDDEN
-        elif argument in _WORDS or _LONG_OPTION.fullmatch(argument):
+        elif (
+            argument in _WORDS
+            or _LONG_OPTION.fullmatch(argument)
+            or (_LONG_OPTION.fullmatch(before) and _is_choice(argument))
+        ):
             yield argument
         elif equals and (_LONG_OPTION.fullmatch(name) or _VARIABLE.fullmatch(name)):
             yield f"{name}={_shown_value(name, value)}"
@@ -142,12 +179,27 @@ def _is_module(command: Sequence[str], position: int) -> bool:
 
 
 def _secret_before(option: str) -> bool:
-    return option.startswith("-") and "=" not in option and _SECRET.search(option) is not None
+    return option.startswith("-") and "=" not in option and _is_secret(option)
+
+
+def _is_secret(name: str) -> bool:
+    return _SECRET.search(name) is not None and not _NO_SECRET.fullmatch(name)
+
+
+def _is_choice(value: str) -> bool:
+    """Whether a value is one among few that programs know, or a place on this machine alone."""
+    return (
+        value in _CHOICES
+        or value.lower() in _WORDS
+        or value == "env://"
+        or _DEVICE.fullmatch(value) is not None
+        or _LOOPBACK.fullmatch(value.removeprefix("tcp://").removeprefix("http://")) is not None
+    )
 
 
 def _shown_value(name: str, value: str) -> str:
-    harmless = _is_number(value) or value in _WORDS or _SCRIPT.fullmatch(value)
-    return without_homes(value) if harmless and not _SECRET.search(name) else HIDDEN
+    harmless = _is_number(value) or _is_choice(value) or _SCRIPT.fullmatch(value)
+    return without_homes(value) if harmless and not _is_secret(name) else HIDDEN
 
 
 def _is_number(text: str) -> bool:
@@ -156,21 +208,35 @@ def _is_number(text: str) -> bool:
 
 def _shown_word(word: str, follows_secret: bool) -> tuple[str, bool]:
     """A word of a text as it is recorded, and whether the next one may be a secret."""
-    scheme, address, _ = word.partition("://")
-    if address:
-        return f"{scheme}://{HIDDEN}", False
+    scheme, between, address = word.partition("://")
+    if between:
+        return f"{scheme}://{_shown_address(address)}", False
     if follows_secret:
         is_between = word in ("=", ":", "is", "was")
         return (word, True) if is_between else (HIDDEN, False)
     name, sign, value = re.match(r"([^=:]*)(:(?!:)|=|)(.*)", word, re.DOTALL).groups()  # type: ignore[union-attr]
     if not sign:
         return word if _is_word(word) else HIDDEN, _BEFORE_SECRET.fullmatch(word) is not None
-    secret = _SECRET.search(name) is not None
-    shown, follows = (HIDDEN, False) if secret and value else _shown_word(value, secret)
+    secret = _is_secret(name)
+    if value in _NO_VALUES:
+        shown, follows = value, False
+    else:
+        shown, follows = (HIDDEN, False) if secret and value else _shown_word(value, secret)
     return (
         f"{name if _is_word(name) else HIDDEN}{sign}{shown if value else ''}",
         secret if not value else follows,
     )
+
+
+def _shown_address(address: str) -> str:
+    """What of an address behind `://` is kept: this machine's own, and the path of a page that is public."""
+    host, slash, path = address.partition("/")
+    if _LOOPBACK.fullmatch(host):
+        return host + (f"/{HIDDEN}" if path else slash)
+    if not _SITES.fullmatch(host.rstrip(".:")):
+        return HIDDEN if address else ""
+    is_page = _PATH.fullmatch(slash + path) and not any(map(_TOKEN.match, path.split("/")))
+    return address if is_page else f"{host}/{HIDDEN}"
 
 
 def _is_word(text: str) -> bool:
@@ -182,7 +248,7 @@ def _is_word(text: str) -> bool:
 
 def _without_values(text: str, environment: Mapping[str, str]) -> str:
     """A text without the values of variables that are named like a secret."""
-    named = [name for name in environment if _SECRET.search(name) and name not in _FOLDERS]
+    named = [name for name in environment if _is_secret(name) and name not in _FOLDERS]
     values = [environment[name] for name in named if len(environment[name]) >= _LEAST_LENGTH]
     for value in sorted(values, key=len, reverse=True):
         text = text.replace(value, HIDDEN)

@@ -29,6 +29,12 @@ PLANTED = "pl4nted-s3cret-7f1c"
         ("git -m mine", "git -m ***"),
         ("diagnose vgg_a --batch 1..32 --mode forward -o runs/x", "diagnose vgg_a --batch 1..32 --mode forward -o ***"),
         ("t --max-tokens 128 --tokenizer=bert --token 128", "t --max-tokens 128 --tokenizer=*** --token ***"),
+        ("t --device cuda:1 --dtype=bfloat16 --pin-memory true pin_memory=True --optimizer adamw --model mine",
+         "t --device cuda:1 --dtype=bfloat16 --pin-memory true pin_memory=True --optimizer adamw --model ***"),
+        ("torchrun --rdzv-backend c10d --rdzv-endpoint=localhost:29500 t.py --init-method env://",
+         "torchrun --rdzv-backend c10d --rdzv-endpoint=localhost:29500 t.py --init-method env://"),
+        ("t --rdzv-endpoint gpu7:29500 -p adam --password adam --token=auto --pin 1234 auto",
+         "t --rdzv-endpoint *** -p *** --password *** --token=*** --pin *** ***"),
         (f"{Path.home()}/bin/python {Path.home()}/x/t.py", "~/bin/python ~/x/t.py"),
         ("/home/bobby/bin/python /Users/bobby/t.py", "/home/***/bin/python /Users/***/t.py"),
     ],
@@ -116,10 +122,32 @@ def test_messages_go_through_the_same_door(command, secret):
         "KeyError: 'encoder.layers.0.self_attn.in_proj_weight'",
         "the forward pass of conv2d_7 took 3.5 ms — more than fp16→fp32",
         "loss = F.cross_entropy(model(x), y, reduction='mean')",
+        "DataLoader(data, pin_memory=True), pad_token_id=3, key_padding_mask=None, use_auth_token=True, token=None",
+        "see https://pytorch.org/docs/stable/notes/cuda.html.",
+        "(https://docs.nvidia.com/cuda/), tcp://127.0.0.1:29500 and env:// failed",
     ],
 )
 def test_a_message_of_a_library_is_kept(message):
     assert masked_text(message, {}) == message
+
+
+@pytest.mark.parametrize(
+    ("message", "kept"),
+    [
+        ("https://bob:hunter2@pytorch.org/docs", "https://***"),
+        ("https://pytorch.org@evil.example/hunter", "https://***"),
+        ("https://evilpytorch.org/hunter https://pytorch.org.evil.example/", "https://*** https://***"),
+        ("https://pytorch.org/ghp_abcdefghijklmnop", "https://pytorch.org/***"),
+        ("https://pytorch.org/0a1b2c3d4e5f", "https://pytorch.org/***"),
+        ("https://pytorch.org/docs?token=hunter", "https://pytorch.org/docs?token=***"),
+        ("http://localhost:8000/hunter?key=hunter", "http://localhost:8000/***?key=***"),
+        ("tcp://gpu7.cluster.example:29500", "tcp://***"),
+        ("pin=1234, token=Truest, token_id=3", "pin=***, token=***, token_id=***"),
+        ("pin_memory_token=hunter", "pin_memory_token=***"),
+    ],
+)  # fmt: skip
+def test_only_pages_that_are_public_and_names_that_are_no_secret_are_kept(message, kept):
+    assert masked_text(message, {}) == kept
 
 
 def test_values_of_the_environment_are_hidden_wherever_they_stand():

@@ -210,6 +210,7 @@ def _unknown(source: Source) -> str:
         )
     return (
         "no profile that Curvescope reads: it reads SQLite exports and traces (CSV) of Nsight Systems, files and CSV "
-        "of nvprof, CSV of Nsight Compute, outputs of rocprofv3 (CSV, JSON, rocpd), and traces of PyTorch, TensorFlow "
-        "and JAX (JSON or .xplane.pb)."
+        "of nvprof, CSV of Nsight Compute, outputs of rocprofv3 (CSV, JSON, rocpd), traces of PyTorch, TensorFlow and "
+        "JAX (JSON or .xplane.pb), logs of vLLM and SGLang, and tables of llama.cpp's benchmarks. A CSV of your own "
+        "times (problem, batch, time_ms) is read by `curvescope import --table FILE`."
     )

@@ -63,6 +63,21 @@ def is_server_log(recording: Recording) -> bool:
     return recording.meta.get("recording_type") == "server log"
 
 
+def refuse_log(recording: Recording, path: object, what: str) -> None:
+    """CurvescopeError if a recording is a server's log: it has times of steps, and no kernel or operator.
+
+    Args:
+        recording: any recording.
+        path: the recording or log that the user named.
+        what: what a command would show, a noun, e.g. "breakdown".
+    """
+    if is_server_log(recording):
+        raise CurvescopeError(
+            f"{path} is a server's log: it has times of steps and no kernels, so there is no {what} of it. "
+            f"`curvescope explain {path}` shows its curve, and the trace to record that would split a step."
+        )
+
+
 def graph_limit(server: Mapping[str, Any]) -> int | None:
     """The largest number of requests that a captured graph holds; 0 without graphs, None if unknown.
 

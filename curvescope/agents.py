@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Ask: TypeAlias = Callable[..., Awaitable[dict[str, Any]]]
 
 _REASONS = 5  # of idle time
+_NOTE = 300  # characters of a note
 _LISTED = 30  # recordings of a folder
 _LONGEST_S = 600  # of experiments in one call
 _START_S = 300  # of a command around them, on a busy machine
@@ -164,6 +165,12 @@ async def ask_command(command: str, *options: str, paths: Sequence[str]) -> dict
 
 def verdict_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """The answers and the curve of a document of `explain`; one of another kind keeps its findings."""
+    if "bends" in document:  # a server's log
+        left_out = ("curve", "server", "prompts", "notes")
+        curve = [(point["batch"], point["time_ms"]["value"]) for point in document["curve"]]
+        kept = {name: value for name, value in document.items() if name not in left_out}
+        notes = [note[:_NOTE] for note in document["notes"]]
+        return {**kept, "curve_ms": curve, "server": _facts(document["server"]), "notes": notes}
     if "answers" not in document:  # a scaling run or a table of times
         return {name: document[name] for name in ("run", "recording", "series") if name in document}
     answers = [
@@ -186,6 +193,11 @@ def verdict_of(document: Mapping[str, Any]) -> dict[str, Any]:
     device = (document["device"] or {}).get("name")
     lost = [entry["sentence"] for entry in (document["lost"] or {}).values() if "sentence" in entry]
     return {**kept, "device": device, "answers": answers, "curve": curve, "lost": lost}
+
+
+def _facts(server: Mapping[str, Any]) -> dict[str, Any]:
+    """What a log says of its server, without long lists."""
+    return {name: value for name, value in server.items() if not isinstance(value, list)}
 
 
 def _remedy(remedy: Mapping[str, Any]) -> dict[str, Any]:

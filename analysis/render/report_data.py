@@ -38,6 +38,7 @@ from ..diagnosis.explain import diagnosed, refuse_table, with_times
 from ..diagnosis.explain import recorded as recorded_data
 from ..diagnosis.result import Diagnosis, Explanation
 from ..energy import explain_energy
+from ..server_log import compared_steps, is_server_log
 from ..side import recorded_side
 from ..step_family import families
 from ..step_table import cells_of
@@ -53,6 +54,7 @@ from .heat_map import family_document
 from .names import distinct_parts
 from .report_experiments import finite, rows_document, tested_terms
 from .report_timeline import timeline
+from .server_log import log_lead
 
 MOST_KERNEL_ROWS = 2000
 _SHARES = {"occupancy": "achieved_occupancy", "tensor": "tensor_pipe_use"}  # measured, of kernels
@@ -96,6 +98,8 @@ def report_input(recording: Recording) -> ReportInput:
         raise CurvescopeError(
             f"{recording.path} has no step, so there is nothing to report. Record or import one with steps."
         )
+    if is_server_log(recording):  # blocks of its decode steps are the rounds of its curve
+        evidence = replace(evidence, steps=compared_steps([recording])[0])
     known = evidence.steps["batch"].notna()
     # Where some batch sizes are known, steps without one belong to no curve; where none is, all steps are one.
     steps = evidence.steps[known] if known.any() else evidence.steps.assign(batch=UNKNOWN_BATCH)
@@ -155,6 +159,13 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
     focus = [first.at, first.last] if first else batches[-2:]
     read_ranges = cache(lambda: one.recording.frame("ranges", HOST_COLUMNS))
     axis = found.axis
+    explained = ExplainDocument.of(
+        one.recording, found, found.explanations or _last_pair(found, recorded)
+    )
+    lead = _lead(found, recorded.layer_classes)
+    if is_server_log(one.recording):
+        headline, lead = log_lead(one.recording)
+        explained = replace(explained, headline=headline, answers=())
     has_energy = bool(steps["energy_uj"].notna().any()) and batches != [UNKNOWN_BATCH]
     return {
         **_facts(one, found.curve.profiled),
@@ -162,10 +173,8 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
             name: getattr(axis, name)
             for name in ("name", "one", "unit", "value", "values", "title")
         },
-        "explain": ExplainDocument.of(
-            one.recording, found, found.explanations or _last_pair(found, recorded)
-        ),
-        "lead": _lead(found, recorded.layer_classes),
+        "explain": explained,
+        "lead": lead,
         "source": _source(found.explanations, one.recording),
         "tested": {
             answer.functional.label: tested_terms(answer, found)

@@ -74,8 +74,7 @@ def show_server_log(
     recording: Recording, path: object, *, limit_ms: float | None, everything: bool, as_json: bool
 ) -> None:
     """Print what a log tells, as text or as a document; `path` is the recording or log that the user named."""
-    log = explain_log(recording)
-    made = _document(log, path, limit_ms)
+    log, made = log_document(recording, path, limit_ms)
     if as_json:
         print_document(made)
         return
@@ -101,9 +100,13 @@ def show_server_log(
         terminal.print_commands(console, *made.commands)
 
 
-def _document(log: LogCurve, path: object, limit_ms: float | None) -> ServerLogDocument:
+def log_document(
+    recording: Recording, path: object, limit_ms: float | None = None
+) -> tuple[LogCurve, ServerLogDocument]:
+    """What a log tells, and its document; CurvescopeError without a decode step."""
+    log = explain_log(recording)
     bends = [_bend(edge, log) for edge in log.edges]
-    return ServerLogDocument(
+    return log, ServerLogDocument(
         recording=str(path),
         headline=bends[0].sentence if bends else _nothing(log),
         verdict="suggested",
@@ -120,6 +123,18 @@ def _document(log: LogCurve, path: object, limit_ms: float | None) -> ServerLogD
         notes=log.notes,
         commands=_commands(log, path),
     )
+
+
+def log_lead(recording: Recording) -> tuple[str, str]:
+    """The headline of a log, and all further sentences, for a page."""
+    log, made = log_document(recording, recording.path)
+    lines = []
+    for bend in made.bends:
+        lines += [] if bend.sentence == made.headline else [bend.sentence]
+        lines += [f"{bend.advice} {bend.setting}."] if bend.advice and bend.setting else []
+    lines += _further(log, made)
+    lines += ["Suggested, not tested: a log is no experiment."] if made.bends else []
+    return made.headline, " ".join([*lines, *log.notes])
 
 
 def _title(log: LogCurve, path: object) -> str:

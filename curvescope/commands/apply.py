@@ -31,10 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..analysis.diagnosis.explain import explain
     from ..analysis.render.remedies import saving_sentence
+    from ..analysis.server_log import refuse_log
     from ..profiling.collect.command import require_program, run_command
     from ..profiling.recording.store import open_recording
 
     recording = open_recording(args.recording)
+    refuse_log(recording, args.recording, "measured change")
     command = options.program_of(args)
     if command:
         require_program(command[0])

@@ -33,12 +33,14 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.decompose.idle import explain_idle
     from ..analysis.decompose.kernel_times import device_work
     from ..analysis.decompose.mfu import step_mfu
+    from ..analysis.server_log import refuse_log
     from ..profile_files import open_any
     from ..profiling.hardware.limits import hardware_of
     from ..profiling.recording.axis import axis_of
     from ..profiling.recording.store import is_modelled
 
     with open_any(args.recording) as recording:
+        refuse_log(recording, args.recording, "breakdown")
         work = device_work(recording, copied_bytes=True, device=args.device)
         breakdown = recorded_breakdown(
             recording, args.by, args.batch, by_instance=args.by_instance, device=args.device

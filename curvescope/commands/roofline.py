@@ -30,10 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..analysis import roofline
+    from ..analysis.server_log import refuse_log
     from ..profile_files import open_any
     from ..profiling.hardware.limits import hardware_of
 
     with open_any(args.recording) as recording:
+        refuse_log(recording, args.recording, "roofline")
         meta, hardware = recording.meta, hardware_of(recording.meta)
         drawn = roofline.recorded_roofline(recording, args.by, args.batch)
     if args.json:

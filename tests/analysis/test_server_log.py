@@ -244,3 +244,29 @@ def test_five_thousand_steps_take_little_cpu_time(tmp_path):
     began = time.process_time()
     assert explain_log(recording).curve is not None
     assert time.process_time() - began < 10
+
+
+def test_the_report_of_a_log_says_what_explain_says(tmp_path):
+    (tmp_path / "server.log").write_text(CLIFF)
+    assert main(["import", str(tmp_path / "server.log"), "-o", str(tmp_path / "r")]) == 0
+    assert main(["report", str(tmp_path / "r"), "-o", str(tmp_path / "r.html")]) == 0
+    page = (tmp_path / "r.html").read_text()
+    assert "<h1>Batches 97 to 100 leave the graph that was captured up to 96: +" in page
+    assert "Capture 100: --compilation-config" in page
+    assert "nothing is tested" not in page
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [(["breakdown"], "breakdown"), (["roofline"], "roofline"), (["apply"], "measured change")],
+)
+def test_what_asks_for_kernels_refuses_a_log_by_the_name_that_the_user_gave(
+    words, what, tmp_path, refusal_of
+):
+    (tmp_path / "server.log").write_text(CLIFF)
+    path = tmp_path / "server.log"
+    if words == ["apply"]:
+        assert main(["import", str(path), "-o", str(path := tmp_path / "r")]) == 0
+    said = refusal_of(*words, path)
+    assert f"{path} is a server's log" in said
+    assert f"so there is no {what} of it. `curvescope explain {path}` shows its curve" in said

@@ -14,6 +14,8 @@ from curvescope.agent_limits import MOST_CHARACTERS, Roots, bounded
 from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.cli import COMMANDS, main
 
+from ..server_logs import vllm_start, vllm_steps, walk, with_cliff
+
 VIEWS = {"list_recordings", "verdict", "breakdown", "compare", "roofline"}
 
 
@@ -286,3 +288,25 @@ def test_the_skill_is_named_and_its_commands_exist():
     assert len(words) > 10
     for command, *rest in words:
         COMMANDS[command].build()[0].parse_args(rest)
+
+
+def test_the_log_of_a_server_is_answered_as_explain_answers(tmp_path, ask):
+    log = tmp_path / "server.log"
+    log.write_text(vllm_start(100) + vllm_steps(walk(80, 100, 3000), with_cliff(96, 4.0)))
+    answer = answer_of(ask("verdict", recording=str(log))[1])
+    assert answer["headline"].startswith(
+        "Batches 97 to 100 leave the graph that was captured up to 96: +"
+    )
+    assert answer["bends"][0]["advice"] == "Capture 100:"
+    assert answer["verdict"] == "suggested"
+    assert len(answer["curve_ms"]) == 21
+    for tool in ("breakdown", "roofline"):
+        _, refused = ask(tool, recording=str(log))
+        assert "it has times of steps and no kernels" in refused.content[0].text
+
+
+def test_a_log_with_many_sizes_has_an_answer_of_bounded_size(tmp_path, ask):
+    log = tmp_path / "server.log"
+    climb = [size for size in range(1, 1500) for _ in range(8)]
+    log.write_text(vllm_start(1500) + vllm_steps(climb, with_cliff(2000, 0)))
+    assert not ask("verdict", recording=str(log))[1].is_error

@@ -10,13 +10,10 @@ import contextlib
 import io
 import json
 import os
-import resource
 import shutil
-import signal
 import sys
 import tempfile
 import time
-import traceback
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -31,10 +28,9 @@ from curvescope.cli import _main
 
 from ..curvescope.recordings import write_planted
 from ..shared import ROOT
+from .apart import run_apart
 
 SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None  # in memory
-MOST_BYTES = 2 << 30
-MOST_CPU_S = 10
 JUNK = [
     None,
     "x",
@@ -289,34 +285,13 @@ def read(number, folder):
 
 
 def read_apart(number):
-    """`read` in a forked process with limits; returns seconds of CPU time, peak bytes, and what went wrong, or None."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        failed = 1
-        try:
-            os.close(reader)
-            signal.alarm(300)  # what waits takes no CPU time; a busy machine takes its time
-            resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S + 5, MOST_CPU_S + 10))
-            mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (mapped + MOST_BYTES, -1))
-            with tempfile.TemporaryDirectory(dir=SCRATCH) as folder:
-                read(number, Path(folder))
-            failed = 0
-        except BaseException:
-            os.write(writer, traceback.format_exc(limit=-12)[-3000:].encode())
-        os._exit(failed)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read().decode()
-    _, status, used = os.wait4(child, 0)
-    cpu_s, peak_bytes = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
-    wrong = said or (f"ended with status {status}" if status else None)
-    if wrong is None and cpu_s > MOST_CPU_S:
-        wrong = f"took {cpu_s:.0f} s of CPU time"
-    if wrong is None and peak_bytes > MOST_BYTES:
-        wrong = f"took {peak_bytes >> 20} MiB"
-    return cpu_s, peak_bytes, wrong
+    """`read` in a folder of its own, held to limits of memory and time; returns what it took, see `Spent`."""
+
+    def work():
+        with tempfile.TemporaryDirectory(dir=SCRATCH) as folder:
+            read(number, Path(folder))
+
+    return run_apart(work)
 
 
 def main():
@@ -330,11 +305,12 @@ def main():
     seeds()
     began, slowest, largest, wrong = time.monotonic(), (0.0, 0), (0, 0), {}
     for number in range(args.first, args.first + args.count):
-        cpu_s, peak_bytes, failed = read_apart(number)
-        slowest, largest = max(slowest, (cpu_s, number)), max(largest, (peak_bytes, number))
-        if failed is not None:
-            wrong[number] = failed
-            print(f"input {number}: {failed}", file=sys.stderr, flush=True)
+        spent = read_apart(number)
+        slowest = max(slowest, (spent.cpu_s, number))
+        largest = max(largest, (spent.peak_bytes, number))
+        if spent.wrong is not None:
+            wrong[number] = spent.wrong
+            print(f"input {number}: {spent.wrong}", file=sys.stderr, flush=True)
             if not args.keep_going:
                 break
     print(

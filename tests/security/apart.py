@@ -1,0 +1,50 @@
+"""Runs work in a forked process that is held to limits of memory and of CPU time, and says what it took."""
+
+import os
+import resource
+import signal
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_BYTES = 2 << 30
+MOST_CPU_S = 10
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What some work took, and what went wrong."""
+
+    cpu_s: float
+    peak_bytes: int
+    wrong: str | None
+
+
+def run_apart(work):
+    """Do the work in a forked process; whatever it raises, and a limit that it breaks, is wrong."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        failed = 1
+        try:
+            os.close(reader)
+            signal.alarm(300)  # what waits takes no CPU time; a busy machine takes its time
+            resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S + 5, MOST_CPU_S + 10))
+            mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (mapped + MOST_BYTES, -1))
+            work()
+            failed = 0
+        except BaseException:
+            os.write(writer, traceback.format_exc(limit=-12)[-3000:].encode())
+        os._exit(failed)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read().decode()
+    _, status, used = os.wait4(child, 0)
+    cpu_s, peak_bytes = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+    wrong = said or (f"ended with status {status}" if status else None)
+    if wrong is None and cpu_s > MOST_CPU_S:
+        wrong = f"took {cpu_s:.0f} s of CPU time"
+    if wrong is None and peak_bytes > MOST_BYTES:
+        wrong = f"took {peak_bytes >> 20} MiB"
+    return Spent(cpu_s, peak_bytes, wrong)

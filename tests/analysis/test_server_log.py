@@ -265,8 +265,9 @@ def test_what_asks_for_kernels_refuses_a_log_by_the_name_that_the_user_gave(
 ):
     (tmp_path / "server.log").write_text(CLIFF)
     path = tmp_path / "server.log"
-    if words == ["apply"]:
-        assert main(["import", str(path), "-o", str(path := tmp_path / "r")]) == 0
+    if words == ["apply"]:  # of recordings alone
+        assert main(["import", str(path), "-o", str(tmp_path / "r")]) == 0
+        path = tmp_path / "r"
     said = refusal_of(*words, path)
     assert f"{path} is a server's log" in said
     assert f"so there is no {what} of it. `curvescope explain {path}` shows its curve" in said

@@ -24,7 +24,7 @@ ROOMS = {
     "analysis.diagnosis": "findings, answers",
     "analysis": "compare, scaling, roofline",
     "analysis.ranks": "ranks, stragglers",
-    "analysis.causes": "one module each",
+    "analysis.causes": "one file for each kind",
     "analysis.verdicts": "what is confirmed",
     "analysis.cost_model": "predicted steps",
     "analysis.decompose": "exact split, statistics",

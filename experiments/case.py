@@ -21,7 +21,7 @@ from ..profiling.hardware.locked_clocks import NOT_ASKED, may_lock_clocks
 from ..profiling.recording.experiments import Experiment, Scope, Stage, Wave
 from .budget import rounds_of, starts_of, with_more_rounds
 from .factors import FACTORS, names_of
-from .factors.filled_wave import NAME as FILLED_WAVE
+from .factors.batches import FILLED_WAVE
 from .hopeful import hopeful, is_confirmed, most_hopeful
 from .known import Known, is_of_steps
 
@@ -163,7 +163,7 @@ class TermCase:
             member=members[0] if members else None,
             members=max(len(members), 1),
             also=tuple((one.functional.kind, one.functional.weights) for one in also),
-            waves=self._waves([target, *also]) if FILLED_WAVE in names else (),
+            waves=self._waves([target, *also]) if FILLED_WAVE.name in names else (),
             rounds=rounds_of(stage, scope, in_turns=in_turns),
             starts=starts_of(stage, scope),
         )

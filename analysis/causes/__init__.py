@@ -1,11 +1,11 @@
 """The causes of an anomaly's terms: competing causes, each scored by evidence in the recording.
 
-Every cause is a module with `CAUSE`, `weigh(case) -> Claim | None` and `INTERVENTION`, the experiment that tests it. A
-module may have `possible(case, amount) -> bool`: where that is False, no experiment confirms the cause for that amount.
+Every cause is a `Cause`, beside its kin, and listed in `catalogue`: to add one, write its `weigh` and its
+`Intervention`, and put it into the list.
 """
 
 from .attribution import attribute, claims_of_steps, judge
-from .case import Case, Claim, Evidence, Intervention
+from .case import Case, Cause, Claim, Evidence, Intervention
 from .catalogue import (
     CAUSES,
     LAST_OF_CONFIRMED,
@@ -18,10 +18,10 @@ from .catalogue import (
     interventions_with,
     weigh_causes,
 )
-from .quantisation import fillings
+from .kernel_choice import fillings
 from .totals import Attribution, CauseTotal, TermCause
 
-__all__ = ["CAUSES", "LAST_OF_CONFIRMED", "NOT_SIGNIFICANT", "UNEXPLAINED", "Attribution", "Case", "CauseTotal",
-           "Claim", "Evidence", "Intervention", "TermCause", "Weighed", "attribute", "claimed", "claims_of_steps",
-           "factors", "fillings", "interventions", "interventions_with", "judge",
-           "weigh_causes"]  # fmt: skip
+__all__ = ["CAUSES", "LAST_OF_CONFIRMED", "NOT_SIGNIFICANT", "UNEXPLAINED", "Attribution",
+           "Case", "Cause", "CauseTotal", "Claim", "Evidence", "Intervention", "TermCause",
+           "Weighed", "attribute", "claimed", "claims_of_steps", "factors", "fillings",
+           "interventions", "interventions_with", "judge", "weigh_causes"]  # fmt: skip

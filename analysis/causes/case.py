@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ...profiling.hardware.limits import Hardware
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Floats
 from ..decompose.terms import Key, Share
+
+if TYPE_CHECKING:
+    from .single_profile import ProfiledStep, Suggestion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +150,18 @@ class Intervention:
     untested: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """One cause: what it claims of a term or suggests of a profile, and the experiment that tests it."""
+
+    name: str
+    weigh: Callable[[Case], Claim | None] | None = None  # None: of single profiles only
+    # whether it can make an amount at all in a term; where not, no experiment confirms it for that
+    possible: Callable[[Case, float], bool] | None = None
+    suggest: Callable[[ProfiledStep], Suggestion | None] | None = None
+    intervention: Intervention | None = None
+
+
 @dataclass(frozen=True)
 class WorkPart:
     """The work of the products of a term, or of one other operator, by batch size."""
@@ -171,7 +187,7 @@ class Case:
     hardware: Hardware
     # by batch size; empty without communication
     slow_downs: Mapping[int, SlowDown] = field(default_factory=dict)
-    work: tuple[WorkPart, ...] = ()  # of a term of kernels, see `more_work.parts_of_work`
+    work: tuple[WorkPart, ...] = ()  # of a term of kernels, see `work.parts_of_work`
 
     @property
     def sides(self) -> tuple[int, int]:

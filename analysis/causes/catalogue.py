@@ -1,4 +1,4 @@
-"""The catalogue of causes: every module of a cause, built-in or of a plugin, with the experiment that tests it."""
+"""The catalogue of causes, built-in or of plugins, with the experiments that test them."""
 
 from __future__ import annotations
 
@@ -6,73 +6,61 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 
 from ...base import plugins
 from ...profiling.recording.experiments import Scope
 from ..verdicts.outcome import Outcome
 from ..verdicts.rule import makes_faster
 from ..verdicts.words import Verdict
-from . import call_size, more_work, not_significant, slow_call
-from .case import Case, Claim, Intervention
+from . import fixed, host, kernel_choice, memory, numbers, threads, transfers, work
+from .case import Case, Cause, Claim, Intervention
 from .single_profile import ProfiledStep, Suggestion
 
 UNEXPLAINED = "unexplained"
-NOT_SIGNIFICANT = not_significant.CAUSE
-MORE_WORK = more_work.CAUSE
-_NAMES = (
-    *(
-        "more_work",
-        "algorithm_switch",
-        "more_calls",
-        "quantisation",
-        "graph_padding",
-        "memory_pressure",
-        "page_faults",
-    ),
-    *(
-        "host_bound",
-        "cache_capacity",
-        "roof_change",
-        "throttling",
-        "beside_communication",
-        "cpu_contention",
-    ),
-    *(
-        "idle_threads",
-        "threads_begin",
-        "values",
-        "copies",
-        "precision",
-        "slow_call",
-        "call_size",
-        "weights",
-    ),
-    *("optimizer", "not_significant", "fixed_cost", "overhead"),
+NOT_SIGNIFICANT = fixed.NOT_SIGNIFICANT
+MORE_WORK = work.MORE_WORK
+_OF_TERMS: tuple[Cause, ...] = (
+    work.more_work,
+    kernel_choice.algorithm_switch,
+    work.more_calls,
+    kernel_choice.quantisation,
+    kernel_choice.graph_padding,
+    memory.memory_pressure,
+    memory.page_faults,
+    host.host_bound,
+    memory.cache_capacity,
+    kernel_choice.roof_change,
+    threads.throttling,
+    transfers.beside_communication,
+    threads.cpu_contention,
+    threads.idle_threads,
+    threads.threads_begin,
+    numbers.values,
+    work.copies,
+    numbers.precision,
+    work.slow_call,
+    work.call_size,
+    fixed.weights,
+    fixed.optimizer,
+    fixed.not_significant,
+    fixed.fixed_cost,
+    fixed.overhead,
 )
 # Causes that one profile tells: of idle time and copies, which a sweep has as terms of their own.
-_OF_PROFILES = (
-    *(
-        "waiting_for_input",
-        "one_gap",
-        "host_copies",
-        "host_waits",
-        "exposed_communication",
-        "first_use",
-    ),
-    *("compilation",),
+_OF_PROFILES: tuple[Cause, ...] = (
+    host.waiting_for_input,
+    host.one_gap,
+    transfers.host_copies,
+    host.host_waits,
+    transfers.exposed_communication,
+    host.first_use,
+    host.compilation,
 )
-_MODULES = [import_module(f".{name}", __package__) for name in _NAMES]
-_SUGGESTING = [
-    module
-    for module in (*_MODULES, *(import_module(f".{name}", __package__) for name in _OF_PROFILES))
-    if hasattr(module, "suggest")
-]
-CAUSES = (*(module.CAUSE for module in _MODULES), UNEXPLAINED)
+CAUSES = (*(cause.name for cause in _OF_TERMS), UNEXPLAINED)
 # Splitting removes every excess, whatever causes it: a more telling experiment goes before.
-LAST_OF_CONFIRMED = (call_size.CAUSE,)
+LAST_OF_CONFIRMED = (work.CALL_SIZE,)
 # Evidence suggests these only: without a confirmation, what they claim is unexplained.
-ONLY_CONFIRMED = (slow_call.CAUSE,)
+ONLY_CONFIRMED = (work.SLOW_CALL,)
 _SCOPES = (Scope.TERM, Scope.STEP)
 
 
@@ -80,7 +68,7 @@ _SCOPES = (Scope.TERM, Scope.STEP)
 def interventions() -> dict[str, Intervention]:
     """The experiment of every cause that names one, built-in causes first."""
     named = {
-        module.CAUSE: module.INTERVENTION for module in _MODULES if hasattr(module, "INTERVENTION")
+        cause.name: cause.intervention for cause in _OF_TERMS if cause.intervention is not None
     }
     taken = {pair for intervention in named.values() for pair in _factors(intervention)}
     for plugin in plugins.plugins(plugins.CAUSES):
@@ -146,18 +134,15 @@ def factors(scope: str, evident: Collection[str] = ()) -> dict[str, str]:
 
 def possible(cause: str, case: Case, amount: float) -> bool:
     """Whether a cause can make an amount at all in a term, by what was recorded of the step."""
-    judges = (
-        module.possible
-        for module in _MODULES
-        if cause == module.CAUSE and hasattr(module, "possible")
-    )
-    return all(judge(case, amount) for judge in judges)
+    judges = (one.possible for one in _OF_TERMS if one.name == cause)
+    return all(judge(case, amount) for judge in judges if judge is not None)
 
 
 @cache
 def weighing() -> tuple[Callable[[Case], Claim | None], ...]:
     """The `weigh` functions of the built-in causes, then of plugins."""
-    return *(module.weigh for module in _MODULES), *map(_guarded, plugins.plugins(plugins.CAUSES))
+    built_in = (cause.weigh for cause in _OF_TERMS if cause.weigh is not None)
+    return *built_in, *map(_guarded, plugins.plugins(plugins.CAUSES))
 
 
 def _guarded(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
@@ -181,7 +166,8 @@ def _guarded(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
 
 def suggestions(step: ProfiledStep) -> tuple[Suggestion, ...]:
     """What the causes suggest of a profiled step, the largest bound first."""
-    found = (module.suggest(step) for module in _SUGGESTING)
+    suggesting = (cause.suggest for cause in (*_OF_TERMS, *_OF_PROFILES))
+    found = (suggest(step) for suggest in suggesting if suggest is not None)
     return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.at_most_ms))
 
 

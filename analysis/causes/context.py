@@ -32,7 +32,7 @@ from ..decompose.source_lines import Lines
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Share
 from ..verdicts.measurement import Measurement
 from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, TermOperands, Use
-from .graph_padding import graph_batches
+from .kernel_choice import graph_batches
 
 # CUDA API calls by their effect on the host; the first match counts.
 _HOST_KINDS = (

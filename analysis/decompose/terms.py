@@ -111,7 +111,7 @@ def layer_label(layer: str, layer_class: str | None) -> str:
 
 @dataclass(frozen=True)
 class TermWork:
-    """The part of a term's contribution that is more work than in proportion, see `causes.more_work`."""
+    """The part of a term's contribution that is more work than in proportion, see `causes.work`."""
 
     # the part, in the functional's unit; the rest of the contribution is the same work done more slowly. None if no
     # work is known.

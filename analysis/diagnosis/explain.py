@@ -13,8 +13,8 @@ from ...profiling.recording.axis import axis_of
 from ...profiling.recording.disturbed import disturbances, with_set_aside
 from ...profiling.recording.probes import jumps_of, probes_sentence
 from ...profiling.recording.store import Recording, is_modelled
-from ..causes.algorithm_switch import changed_for_good
 from ..causes.context import OPERAND_COLUMNS, Recorded, count_faults, read_operands
+from ..causes.kernel_choice import changed_for_good
 from ..decompose.averaged_steps import set_aside_sentence, undisturbed_steps
 from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE

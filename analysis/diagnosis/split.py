@@ -12,7 +12,7 @@ from ...profiling.recording.store import STEP
 from ..causes import Attribution, attribute, judge, weigh_causes
 from ..causes.case import Case
 from ..causes.context import Examined, Recorded, cases, examine
-from ..causes.more_work import parts_of_work, weights_of_work
+from ..causes.work import parts_of_work, weights_of_work
 from ..decompose.curve import Curve, cost_curve
 from ..decompose.findings import FindingVerdict, find, find_fixed_cost
 from ..decompose.functionals import Functional

@@ -15,7 +15,7 @@ from ...profiling.attribution.kernel_names import family
 from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.experiments import FactorFacts
 from ...profiling.recording.store import KERNEL, Recording
-from ..causes import copies, first_use, host_bound, memory_pressure, one_gap, optimizer, precision
+from ..causes import fixed, host, memory, numbers, work
 from ..causes.catalogue import suggestions
 from ..causes.context import host_kind
 from ..causes.single_profile import (
@@ -107,22 +107,22 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
 
 # What to do in a program without PyTorch, and how, by cause; the rest is the same.
 _WITHOUT_TORCH = {
-    host_bound.CAUSE: (
+    host.HOST_BOUND: (
         "launch the work of a step as one graph",
         "stream capture and cudaGraphLaunch in CUDA; in JAX and TensorFlow, one compiled function for a step",
     ),
-    precision.CAUSE: ("compute products in fp16 or bf16", None),
-    optimizer.CAUSE: ("update all parameters in few kernels", None),
-    copies.CAUSE: ("keep images in the memory format of the kernels", None),
-    memory_pressure.CAUSE: (
+    numbers.PRECISION: ("compute products in fp16 or bf16", None),
+    fixed.OPTIMIZER: ("update all parameters in few kernels", None),
+    work.COPIES: ("keep images in the memory format of the kernels", None),
+    memory.MEMORY_PRESSURE: (
         "keep the memory instead of freeing it, and take it before the first step",
         "a pool, e.g. cudaMallocAsync; in the first steps of a program allocations are usual",
     ),
-    one_gap.CAUSE: (
+    host.ONE_GAP: (
         None,
         "record what the host does there, e.g. with nsys profile --sample=process-tree",
     ),
-    first_use.CAUSE: (
+    host.FIRST_USE: (
         None,
         "run some steps first; in a service run each shape once at the start; with CUDA, "
         "CUDA_MODULE_LOADING=EAGER loads all modules at the start",

@@ -9,7 +9,7 @@ from ...base.numbers import number, signed
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import STEP, STEPS_KNOWN_BY, is_modelled
-from ..causes import page_faults
+from ..causes.memory import PAGE_FAULTS
 from ..decompose.curve import UNKNOWN
 from ..decompose.findings import UNDECIDED
 from ..decompose.functionals import FIXED_COST
@@ -115,7 +115,7 @@ def _confirmed(explanation: Explanation, answer: Answer) -> tuple[str, float]:
 def _confirmed_sentence(explanation: Explanation, answer: Answer) -> str:
     where, amount = _confirmed(explanation, answer)
     share = 100 * amount / explanation.value.value
-    make = "make" if answer.cause == page_faults.CAUSE else "makes"
+    make = "make" if answer.cause == PAGE_FAULTS else "makes"
     sentence = (
         f"{answer.cause}{where} {make} {share:.0f} % of {answer.name}, confirmed by experiment."
     )

@@ -29,8 +29,7 @@ from ...profiling.recording.experiments import Experiment
 from ...profiling.recording.store import Recording, RecordingWriter
 from ..factor import Caches, TermChange
 from ..factors import term_change
-from ..factors.filled_wave import NAME as FILLED_WAVE
-from ..factors.padded_batch import multiple_of
+from ..factors.batches import FILLED_WAVE, multiple_of
 from ..runner import Condition, Runner, Watch
 from .operator_kinds import follows_batch, is_batch_norm, on_cuda
 from .recorded_call import CannotReplay, device_of
@@ -105,10 +104,13 @@ class TermRunner(Runner):
                 self.changed_results[name] = "a batch normalisation has the statistics of its piece"
         # With factors that all cannot be changed there is nothing to compare.
         names = [] if self.experiment.factors and not possible else [None, *possible]
-        sizes = self.experiment.unmodified if FILLED_WAVE in possible else batches
+        sizes = self.experiment.unmodified if FILLED_WAVE.name in possible else batches
         self.conditions: list[Condition] = [(None, batch) for batch in sizes if names]
         self.conditions += [
-            (name, batch) for name in names for batch in batches if name not in (None, FILLED_WAVE)
+            (name, batch)
+            for name in names
+            for batch in batches
+            if name not in (None, FILLED_WAVE.name)
         ]
 
     def measure(self) -> bool:
@@ -162,7 +164,7 @@ class TermRunner(Runner):
         if name is None:
             self._unfit[batch] = message
             if batch not in self.experiment.batches:
-                self.untested[FILLED_WAVE] = message
+                self.untested[FILLED_WAVE.name] = message
         else:
             self.untested[name] = message
             self.drop_unwritten(name)  # those of this round
@@ -314,7 +316,7 @@ class TermRunner(Runner):
         term, change = self._term, term_change(name)
         if not term.families:
             return "none of the term's operators can run in isolation"
-        if name == FILLED_WAVE and not self.experiment.waves:
+        if name == FILLED_WAVE.name and not self.experiment.waves:
             return "no recorded grid of a kernel says at which batch sizes its last wave is full"
         if (
             change.piece is not None

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from curvescope.analysis.causes import CAUSES, NOT_SIGNIFICANT, UNEXPLAINED, call_size
+from curvescope.analysis.causes import CAUSES, NOT_SIGNIFICANT, UNEXPLAINED
+from curvescope.analysis.causes.work import CALL_SIZE
 from curvescope.cli import COMMANDS, main
 from curvescope.commands import diagnose
 from curvescope.commands.bench import BENCHES
@@ -267,7 +268,7 @@ def test_every_table_of_causes_has_a_row_for_every_cause():
     for table, left_out in (
         (head, set()),
         (experiments, {NOT_SIGNIFICANT, UNEXPLAINED}),
-        (planted, {call_size.CAUSE}),  # only an experiment names it
+        (planted, {CALL_SIZE}),  # only an experiment names it
     ):
         rows = re.findall(r"^\| (?:\d+ )?([^|(]+?) (?:\([^|]*\) )?\|", table, re.MULTILINE)
         assert set(CAUSES) - set(rows) == left_out

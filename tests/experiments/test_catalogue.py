@@ -76,7 +76,7 @@ def test_steps_can_be_changed_on_every_device_that_the_plan_keeps_time_for(
 ):
     monkeypatch.setattr(heap, "can_change", lambda: True)
     monkeypatch.setattr("torch.get_num_threads", lambda: 8)
-    monkeypatch.setattr("curvescope.experiments.factors.threads.physical_cores", lambda: 4)
+    monkeypatch.setattr("curvescope.experiments.factors.processor.physical_cores", lambda: 4)
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     factor = FACTORS[name]
     if factor.step is not None and factor.refusal(device) is None:

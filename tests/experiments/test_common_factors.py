@@ -191,8 +191,8 @@ def test_instructions_name_the_parameters():
 def test_threads_are_halved_only_where_half_of_them_is_no_other_change(monkeypatch):
     set_to = []
     torch_ = SimpleNamespace(get_num_threads=lambda: 8, set_num_threads=set_to.append)
-    monkeypatch.setattr("curvescope.experiments.factors.threads.import_torch", lambda: torch_)
-    monkeypatch.setattr("curvescope.experiments.factors.threads.physical_cores", lambda: 6)
+    monkeypatch.setattr("curvescope.experiments.factors.processor.import_torch", lambda: torch_)
+    monkeypatch.setattr("curvescope.experiments.factors.processor.physical_cores", lambda: 6)
     for name in ("half_threads", "physical_cores"):
         step_change(name).prepare(Target(OWN, (2,)))
     assert set_to == [4, 6]

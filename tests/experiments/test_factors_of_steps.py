@@ -9,7 +9,7 @@ from torch import nn
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.factor import Target
-from curvescope.experiments.factors import priority, smaller_memory, step_change
+from curvescope.experiments.factors import memory, processor, step_change
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.workload.any_workload import AnyWorkload
 from curvescope.profiling.workload.network_step import Workload
@@ -126,7 +126,7 @@ def test_factors_of_the_batch_refuse_what_they_cannot_change():
 
 def test_a_pause_is_as_long_as_the_step_before_it(monkeypatch):
     slept = []
-    monkeypatch.setattr("curvescope.experiments.factors.pauses.time.sleep", slept.append)
+    monkeypatch.setattr("curvescope.experiments.factors.processor.time.sleep", slept.append)
     steps = changed("pauses", Counting())
     for batch in (2, 2, 10**7):
         steps.load(batch)
@@ -186,10 +186,8 @@ def test_a_module_is_changed_once_and_needs_convolutions_to_lie_channels_last():
 def test_each_batch_size_gets_the_memory_that_makes_it_as_full_as_the_largest(monkeypatch):
     """Of 80 bytes, contexts take 8; the process has 12 of the rest and can get 60. Half of the peak gets half of 72."""
     limits, emptied = [], []
-    monkeypatch.setattr(
-        smaller_memory, "limit_memory", lambda device, size: limits.append((device, size))
-    )
-    monkeypatch.setattr(smaller_memory, "empty_cache", lambda device: emptied.append(len(limits)))
+    monkeypatch.setattr(memory, "limit_memory", lambda device, size: limits.append((device, size)))
+    monkeypatch.setattr(memory, "empty_cache", lambda device: emptied.append(len(limits)))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60, 80))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 12)
     target = Target(replace(OWN, device="cuda:0"), (1, 2), {1: 0.5, 2: 1.0})
@@ -267,11 +265,11 @@ class Scheduler:
 
     def __init__(self, monkeypatch, allowed, usual=0):
         self.allowed, self.nice = allowed, {0: usual}
-        monkeypatch.setattr(priority.os, "getpriority", lambda _, process: self.nice[process])
-        monkeypatch.setattr(priority.os, "setpriority", self._set)
-        monkeypatch.setattr(priority.os, "sched_setscheduler", lambda *_: None)
-        monkeypatch.setattr(priority, "_leave_autogroup", lambda _: None)
-        monkeypatch.setattr(priority, "_threads", lambda: [71, 72])
+        monkeypatch.setattr(processor.os, "getpriority", lambda _, process: self.nice[process])
+        monkeypatch.setattr(processor.os, "setpriority", self._set)
+        monkeypatch.setattr(processor.os, "sched_setscheduler", lambda *_: None)
+        monkeypatch.setattr(processor, "_leave_autogroup", lambda _: None)
+        monkeypatch.setattr(processor, "_threads", lambda: [71, 72])
 
     def _set(self, _, process, nice):
         if nice < self.allowed:

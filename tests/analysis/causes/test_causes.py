@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.causes import CAUSES, UNEXPLAINED, cache_capacity, throttling
+from curvescope.analysis.causes import CAUSES, UNEXPLAINED
 from curvescope.analysis.causes.catalogue import ONLY_CONFIRMED
 from curvescope.analysis.causes.context import _host_calls
-from curvescope.analysis.causes.graph_padding import graph_batches
-from curvescope.analysis.causes.not_significant import two_groups
+from curvescope.analysis.causes.fixed import two_groups
+from curvescope.analysis.causes.kernel_choice import graph_batches
+from curvescope.analysis.causes.memory import cache_capacity
+from curvescope.analysis.causes.threads import throttling
 from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.diagnosis.explain import explain as explain_recording
 from curvescope.analysis.diagnosis.explain import recorded

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from curvescope.analysis.causes.case import Case, Use
-from curvescope.analysis.causes.more_work import parts_of_work, weights_of_work
+from curvescope.analysis.causes.work import parts_of_work, weights_of_work
 from curvescope.analysis.decompose.functionals import bend, excess, fixed_cost
 from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.decompose.terms import Key, Share

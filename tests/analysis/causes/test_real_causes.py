@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from curvescope.analysis.causes import CAUSES, page_faults
+from curvescope.analysis.causes import CAUSES, memory
 from curvescope.analysis.causes.case import BatchFacts, MeanHostUse
 from curvescope.analysis.decompose.functionals import curvature, excess
 from curvescope.analysis.diagnosis.explain import explain as diagnose
@@ -174,6 +174,4 @@ def test_time_in_the_system_as_wall_time_by_hand():
     sleeps_too = facts(140.0, MeanHostUse(40.0, 10.0, 0, 40.0))
     wait_unknown = facts(80.0, MeanHostUse(40.0, 10.0, 0, None))
     steps = (alone, four_threads, half_a_core, sleeps_too, wait_unknown)
-    assert [page_faults.system_wall_ms(step) for step in steps] == pytest.approx(
-        [10, 2.5, 20, 20, 10]
-    )
+    assert [memory.system_wall_ms(step) for step in steps] == pytest.approx([10, 2.5, 20, 20, 10])

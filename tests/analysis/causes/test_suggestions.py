@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from curvescope.analysis.causes import compilation, host_waits
+from curvescope.analysis.causes.host import compilation, host_waits
 from curvescope.analysis.causes.single_profile import ProfiledStep
 from curvescope.analysis.decompose.host_functions import HostCode
 from curvescope.analysis.diagnosis.suggested import advise

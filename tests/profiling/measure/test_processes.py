@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.experiments.factors import priority
+from curvescope.experiments.factors import processor
 from curvescope.profiling.measure.processes import ChildProcess, Interpreter
 
 _WAIT = "import time; time.sleep(600)"
@@ -36,7 +36,7 @@ class Loads:
         os.write(1, b"of C\n")
 
     def leave_autogroup(self):
-        priority._leave_autogroup(0)
+        processor._leave_autogroup(0)
         return os.getsid(0), os.getpid()
 
     def loaded_with(self, variable):

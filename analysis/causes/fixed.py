@@ -1,0 +1,280 @@
+"""Causes of what does not grow with the batch size: weights, the optimizer, and what is left of a fixed cost."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from ..decompose.statistics import LEVEL, Floats
+from ..decompose.terms import OVERHEAD
+from .case import Case, Cause, Claim, Evidence, Intervention, seen, total
+from .single_profile import ProfiledStep, Suggestion, fact
+
+# Weights read every step: bytes that do not depend on the batch size are moved once per step.
+#
+# Amount: their time at the DRAM roof, else at the bandwidth of the smaller size, an upper bound; a
+# bend has none.
+
+WEIGHTS = "weights read every step"
+_LEAST_SHARE = 0.2  # of the bytes at the smaller size that do not grow
+_ROUNDING = 1e-9  # of coefficients
+_MEMORY_BOUND = 0.3  # least share of the time that moving the bytes takes
+
+
+def weights_possible(case: Case, amount: float) -> bool:
+    """Weights make a fixed cost, and neither a bend nor a positive excess; without bytes that stay there are none."""
+    of_constant = math.fsum(weight for _, weight in case.functional.coefficients)
+    if of_constant * amount <= 0 or abs(of_constant) <= _ROUNDING:
+        return False
+    before, after = (total(case.at(batch), "bytes_compulsory") for batch in case.sides)
+    return not before or not after or _fixed_bytes(case, before, after) >= _LEAST_SHARE * before
+
+
+def weigh_weights(case: Case) -> Claim | None:
+    """Claim the time of bytes that do not grow with the batch."""
+    if case.share.key.kind != "kernels" or case.share.key.phase == "optimizer":
+        return None
+    sizes = {
+        batch: total(case.at(batch), "bytes_compulsory") or 0.0
+        for batch in case.functional.conditions
+    }
+    before, after, time_ms = sizes[case.before], sizes[case.after], case.time_ms(case.before)
+    fixed = _fixed_bytes(case, before, after)
+    if before <= 0 or after <= 0 or time_ms <= 0 or fixed < _LEAST_SHARE * before:
+        return None
+    dram, compute = case.hardware.roof("DRAM"), case.hardware.roof("compute")
+    flops = total(case.at(case.before), "flops") or 0.0
+    per_ms = before / time_ms if dram is None else dram.per_s / 1e3
+    if before / per_ms < _MEMORY_BOUND * time_ms or (
+        compute and before / per_ms < 1e3 * flops / compute.per_s
+    ):
+        return None
+    # Kernels cannot spend more on their bytes than they take.
+    fixed_ms = min(fixed / per_ms, *(case.time_ms(batch) for batch in sizes))
+    amount = fixed_ms * math.fsum(weight for _, weight in case.functional.coefficients)
+    evidence = (
+        seen("compulsory bytes per step", (before, after), "B", "kernels.bytes_compulsory"),
+        Evidence("bytes that do not grow", fixed, fixed, "B", "the two above"),
+        seen("time per step", (time_ms, case.time_ms(case.after)), "ms", "kernels.duration_ns"),
+    )
+    refutation = "With weights of half as many bytes, the term keeps its value."
+    return Claim(WEIGHTS, amount, 0.6 if dram else 0.5, evidence, refutation)
+
+
+def _fixed_bytes(case: Case, before: float, after: float) -> float:
+    """Bytes that do not grow with the batch, from those of the smaller and of the larger size."""
+    return (case.factor * before - after) / (case.factor - 1)
+
+
+weights = Cause(
+    name=WEIGHTS,
+    weigh=weigh_weights,
+    possible=weights_possible,
+    intervention=Intervention(
+        expected="With operands that stay in the caches, the share shrinks.",
+        term=("warm_caches",),
+    ),
+)
+
+
+# Optimizer work: the optimizer updates every weight once per step, whatever the batch size.
+
+OPTIMIZER = "optimizer work"
+# Its time may vary a little with the batch size, e.g. by what the caches still have.
+_GROWN = 1.2
+
+
+def weigh_optimizer(case: Case) -> Claim | None:
+    """Claim terms of the optimizer whose time does not grow with the batch."""
+    if case.share.key.kind != "kernels" or case.share.key.phase != "optimizer":
+        return None
+    times = [case.time_ms(batch) for batch in case.sides]
+    if times[0] <= 0 or times[1] > _GROWN * times[0]:
+        return None
+    evidence = (seen("time per step", times, "ms", "kernels.duration_ns"),)
+    refutation = "At other sizes its time grows with them."
+    return Claim(OPTIMIZER, case.share.value.value, 0.55, evidence, refutation)
+
+
+_FUSED = re.compile(
+    r"fused_?(adam|sgd|adagrad|lamb|optim)|FusedAdam|FusedSgd|_fused_|LAMB", re.IGNORECASE
+)
+_LISTS = re.compile(r"multi_tensor_apply|_foreach_", re.IGNORECASE)
+
+
+def suggest_optimizer(step: ProfiledStep) -> Suggestion | None:
+    """Suggest a fused optimizer, where the optimizer runs many kernels."""
+    mine = step.groups[step.groups["phase"].eq(OPTIMIZER)]
+    idle_ms = step.idle_because(lambda reason: "Optimizer.step" in reason)
+    whole_ms = float(mine["ms"].sum()) + idle_ms
+    texts = [*mine["name"].dropna(), *mine["op"].dropna()]
+    if not step.enough(whole_ms) or mine.empty or any(map(_FUSED.search, texts)):
+        return None
+    lists = any(map(_LISTS.search, texts))
+    evidence = (
+        fact("time of the optimizer, per step", whole_ms, "ms", "kernels.phase"),
+        fact(
+            "its operators" if step.on_host else "its kernels",
+            float(mine["calls"].sum()),
+            "",
+            "kernels",
+        ),
+        fact(
+            "its form",
+            "lists of parameters" if lists else "one parameter after another",
+            "",
+            "kernels.name",
+        ),
+    )
+    return Suggestion(
+        cause=OPTIMIZER,
+        what="spends its time in an optimizer that is not fused",
+        at_most_ms=whole_ms,
+        evidence=evidence,
+        where="optimizer",
+        factors=("fused_optimizer",) if lists else ("fused_optimizer", "foreach_optimizer"),
+    )
+
+
+optimizer = Cause(
+    name=OPTIMIZER,
+    weigh=weigh_optimizer,
+    suggest=suggest_optimizer,
+    intervention=Intervention(
+        expected="Without its updates the optimizer's share goes away; with a fused one, or on lists, it shrinks.",
+        step=("no_update", "fused_optimizer", "foreach_optimizer"),
+    ),
+)
+
+
+# Fixed cost amortised: time that does not grow with the batch makes an excess negative, which is no
+# anomaly.
+#
+# The implied fixed time, excess/(1 - k), must not exceed the smaller size's time.
+
+FIXED_COST = "fixed cost amortised"
+# Below every cause that says why the time does not grow.
+_SCORE = 0.3
+
+
+def weigh_fixed_cost(case: Case) -> Claim | None:
+    """Claim negative terms of an excess."""
+    value = case.share.value.value
+    if case.functional.kind != "excess" or value >= 0 or case.share.key.kind == OVERHEAD:
+        return None
+    times = [case.time_ms(batch) for batch in case.sides]
+    fixed_ms = -value / (case.factor - 1)
+    if fixed_ms > times[0] * 1.05:
+        return None
+    evidence = (
+        seen("time per step", times, "ms", "kernels.duration_ns"),
+        Evidence(
+            "fixed part, if the rest is proportional", fixed_ms, fixed_ms, "ms", "the two above"
+        ),
+    )
+    return Claim(
+        FIXED_COST,
+        value,
+        _SCORE,
+        evidence,
+        "At other sizes the term does not lie on the same straight line.",
+    )
+
+
+fixed_cost = Cause(
+    name=FIXED_COST,
+    weigh=weigh_fixed_cost,
+    intervention=Intervention(
+        expected="At other sizes the term lies on the same straight line.",
+        untested="the causes of the fixed cost itself are tested instead",
+    ),
+)
+
+
+# Profiling overhead: the profiler slowed the two sizes differently. Amount: its term, which is
+# measured.
+
+OVERHEAD = OVERHEAD
+
+
+def weigh_overhead(case: Case) -> Claim | None:
+    """Claim the term of the profiling overhead."""
+    if case.share.key.kind != OVERHEAD:
+        return None
+    facts = [case.facts[batch] for batch in case.sides]
+    timed = [float(np.median(f.timed_ms)) if len(f.timed_ms) else None for f in facts]
+    evidence = (
+        seen("unprofiled step", timed, "ms", "steps.duration_ns"),
+        seen("profiled step", (f.idle_ms + f.kernel_ms for f in facts), "ms", "steps.duration_ns"),
+    )
+    refutation = "With a recorder of lower overhead, the term stays as large."
+    return Claim(OVERHEAD, case.share.value.value, 0.7, evidence, refutation)
+
+
+overhead = Cause(
+    name=OVERHEAD,
+    weigh=weigh_overhead,
+    intervention=Intervention(
+        expected="With a recorder of lower overhead, the term goes away.",
+        untested="it is measured directly, by steps without the profiler",
+    ),
+)
+
+
+# Not significant: statistics cannot tell the term from nothing, so no physical cause is named for
+# it.
+#
+# Steps of a batch size that fall into two groups are further evidence that its overhead is noise.
+
+NOT_SIGNIFICANT = "not significant"
+
+
+def weigh_not_significant(case: Case) -> Claim | None:
+    """Claim terms with an interval that contains 0."""
+    value = case.share.value
+    if not math.isfinite(value.low) or value.p < LEVEL:
+        return None
+    unit = case.functional.unit
+    evidence = [
+        Evidence(
+            "95 % interval of the term contains 0", value.low, value.high, unit, "kernels, steps"
+        )
+    ]
+    if case.share.key.kind == OVERHEAD:
+        for batch in case.sides:
+            if groups := two_groups(case.facts[batch].timed_ms):
+                evidence.append(
+                    Evidence(
+                        f"steps at {batch} fall into two groups", *groups, "ms", "steps.duration_ns"
+                    )
+                )
+    refutation = "With more rounds on a quiet machine, the interval excludes 0."
+    return Claim(NOT_SIGNIFICANT, value.value, 0.99, tuple(evidence), refutation)
+
+
+def two_groups(times_ms: Floats) -> tuple[float, float] | None:
+    """The medians of two groups in the times; None if one group describes them.
+
+    Split at the widest gap that leaves at least a fifth, and three, on each side: two groups if the gap is wider than
+    4 times the larger group's interquartile range and than 5 % of the median.
+    """
+    times = np.sort(times_ms)
+    least = max(3, math.ceil(len(times) / 5))
+    if len(times) < 2 * least:
+        return None
+    gaps = np.diff(times)[least - 1 : len(times) - least]
+    place = int(np.argmax(gaps)) + least
+    low, high = times[:place], times[place:]
+    spread = max(float(np.subtract(*np.percentile(group, [75, 25]))) for group in (low, high))
+    gap = float(high[0] - low[-1])
+    if gap <= 4 * spread or gap <= 0.05 * float(np.median(times)):
+        return None
+    return float(np.median(low)), float(np.median(high))
+
+
+not_significant = Cause(
+    name=NOT_SIGNIFICANT,
+    weigh=weigh_not_significant,
+)

@@ -1,0 +1,482 @@
+"""Causes in the host: launches, input, waits, first use and compilation."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from .case import Case, Cause, Claim, Evidence, Intervention, seen
+from .single_profile import ProfiledStep, Suggestion, fact, gap_ms, host_gaps, stack_of
+
+# Launch- or host-bound: the device waits for the host, between kernels, in synchronous copies, or
+# for input.
+
+HOST_BOUND = "launch- or host-bound"
+_COPY = "Memcpy HtoD"  # the beginning of names, e.g. of "Memcpy HtoD (Pinned -> Device)"
+# A smaller idle share of the step is no cause.
+_LEAST_IDLE = 0.02
+
+
+def weigh_host_bound(case: Case) -> Claim | None:
+    """Claim idle time, or input copies."""
+    if case.share.key.kind == "idle":
+        return _idle(case)
+    copies = [use for use in case.uses if use.name.startswith(_COPY)]
+    if not copies:
+        return None
+    times = [sum(use.time_ms for use in copies if use.batch == batch) for batch in case.sides]
+    evidence = (seen("host-to-device copies per step", times, "ms", "memory.duration_ns"),)
+    refutation = "With the input already on the device, the time of the copies stays in the step."
+    return Claim(HOST_BOUND, sum(use.share for use in copies), 0.85, evidence, refutation)
+
+
+def _idle(case: Case) -> Claim | None:
+    before, after = case.facts[case.before], case.facts[case.after]
+    shares = [
+        facts.idle_ms / (facts.idle_ms + facts.kernel_ms) if facts.idle_ms > 0 else 0.0
+        for facts in (before, after)
+    ]
+    if max(shares) < _LEAST_IDLE:
+        return None
+    kernel_us = [
+        1e3 * one.kernel_ms / one.kernel_calls if one.kernel_calls else None
+        for one in (before, after)
+    ]
+    evidence = [
+        Evidence(
+            "idle per step",
+            before.idle_ms,
+            after.idle_ms,
+            "ms",
+            "kernels.start_ns, steps.duration_ns",
+        ),
+        seen("share of the profiled step", shares, "1", "the same"),
+        Evidence("kernels per step", before.kernel_calls, after.kernel_calls, "", "kernels"),
+        seen("mean time of a kernel", kernel_us, "µs", "kernels.duration_ns"),
+    ]
+    for kind in ("synchronous copy", "synchronisation", "launch"):
+        low, high = before.host.get(kind), after.host.get(kind)
+        if high is not None:
+            spent = (low.time_ms if low else 0.0, high.time_ms)
+            evidence.append(seen(f"{kind} calls per step", spent, "ms", "api_calls.duration_ns"))
+    waits = [
+        facts.host_use.run_queue_wait_ms if facts.host_use else None for facts in (before, after)
+    ]
+    if waits[1]:
+        evidence.append(
+            seen("threads waiting for a core per step", waits, "ms", "steps.run_queue_wait_ns")
+        )
+    refutation = (
+        "With the step replayed as one CUDA graph, or its input prefetched, idle does not shrink."
+    )
+    amount = sum(use.share for use in case.uses)
+    return Claim(HOST_BOUND, amount, 0.6, tuple(evidence), refutation)
+
+
+_LONGEST_SHORT_NS = 1_000_000  # a longer gap has a reason of its own
+_MOST_KERNEL_MS = 0.1  # mean time of a kernel up to which launching it may be what takes long
+
+
+def suggest_host_bound(step: ProfiledStep) -> Suggestion | None:
+    """Suggest one launch for many kernels, where the device is idle between short kernels."""
+    if step.on_host or step.is_capture or not step.knows_reasons:
+        return None
+    if len(step.calls) and step.calls["name"].str.contains("GraphLaunch").any():
+        return None
+    gaps = host_gaps(step)
+    long = gaps[gaps["end_ns"] - gaps["begin_ns"] > _LONGEST_SHORT_NS] if len(gaps) else gaps
+    short_ms = step.idle_ms - gap_ms(long, step.steps)
+    calls = float(step.groups["calls"].sum())
+    kernel_ms = float(step.groups["own_ms"].sum()) / calls if calls else 0.0
+    if not step.enough(short_ms) or not 0 < kernel_ms <= _MOST_KERNEL_MS:
+        return None
+    evidence = (
+        fact("idle time in gaps of at most 1 ms, per step", short_ms, "ms", "kernels.start_ns"),
+        fact("kernels and copies per step", calls, "", "kernels"),
+        fact("their mean time", 1e3 * kernel_ms, "µs", "kernels.duration_ns"),
+    )
+    return Suggestion(
+        cause=HOST_BOUND,
+        what="launches short kernels more slowly than the device runs them",
+        at_most_ms=short_ms,
+        evidence=evidence,
+        where=None,
+        factors=("cuda_graph", "compiled"),
+    )
+
+
+host_bound = Cause(
+    name=HOST_BOUND,
+    weigh=weigh_host_bound,
+    suggest=suggest_host_bound,
+    intervention=Intervention(
+        expected="With the step as one CUDA graph, compiled, or without the code between its operators, idle shrinks.",
+        step=("cuda_graph", "replayed_operators", "compiled"),
+    ),
+)
+
+
+# Waiting for input: the device is idle while the program fetches the next batch.
+
+WAITING_FOR_INPUT = "waiting for input"
+INPUT = re.compile(
+    r"DataLoader|waiting for input|(next|get|load)[_ ]?(batch|data)|data[_ ]?load|phase:input", re.I
+)
+_LOAD_AHEAD = "load batches ahead in worker processes"
+_ONE_PROCESS = "_SingleProcessDataLoaderIter"
+
+
+def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
+    """Suggest batches that are loaded ahead, where the device is idle for them."""
+    waits_ms = step.idle_because(lambda reason: INPUT.search(reason) is not None)
+    if not step.enough(waits_ms):
+        return None
+    reasons = [time.reason for time in step.idle if time.reason and INPUT.search(time.reason)]
+    where = reasons[0].removeprefix("host in range ").removeprefix("host in ")
+    mine = step.gaps[step.gaps["reason"].isin(reasons)] if len(step.gaps) else step.gaps
+    _, code = step.longest_gap(mine)
+    alone = _ONE_PROCESS in where
+    evidence = [
+        fact(
+            "idle time in which the next batch is fetched, per step",
+            waits_ms,
+            "ms",
+            "ranges, kernels",
+        )
+    ]
+    if "DataLoader" in where:
+        workers = (
+            "none: the loop's own process loads"
+            if alone
+            else "there are some, and they are too slow"
+        )
+        evidence.append(fact("workers of the DataLoader", workers, "", "ranges.name"))
+    return Suggestion(
+        cause=WAITING_FOR_INPUT,
+        what="waits for the next batch",
+        at_most_ms=waits_ms,
+        evidence=tuple(evidence),
+        where=where,
+        stack=stack_of(code),
+        remedy=_LOAD_AHEAD if alone else "make the loading of a batch faster, or add workers",
+        how="DataLoader(..., num_workers=N, persistent_workers=True, pin_memory=True), N up to the number of cores",
+    )
+
+
+waiting_for_input = Cause(
+    name=WAITING_FOR_INPUT,
+    suggest=suggest_waiting_for_input,
+    intervention=Intervention(
+        expected="With batches that are ready when the step begins, the wait goes away.",
+        untested="no factor changes where a program's batches come from",
+    ),
+)
+
+
+# One long gap: code of the host that runs once in a step, or once in the profile, while the device
+# is idle.
+
+ONE_GAP = "host code in one gap"
+_LEAST_SHARE = 0.1  # of the step, of one gap
+_CALL = "host in "
+_RANGE = "host in range "
+
+
+def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
+    """Suggest to move the code of the longest gap, unless an API call or the input explains it."""
+    gaps = host_gaps(step)
+    if gaps.empty or step.is_capture:
+        return None
+    gaps = gaps[gaps["reason"].notna()]  # else it may be anything
+    reason = gaps["reason"].fillna("")
+    named = reason.str.startswith(_CALL) & ~reason.str.startswith(_RANGE)
+    of_input = reason.map(lambda text: INPUT.search(text) is not None)
+    gaps = gaps[~named & ~of_input.astype(bool)]
+    longest, code = step.longest_gap(gaps)
+    if longest is None:
+        return None
+    length_ms = float(longest["end_ns"] - longest["begin_ns"]) / 1e6
+    # In a mean of several steps a gap counts with the share that it has in all of them.
+    alike = gaps[(gaps["end_ns"] - gaps["begin_ns"]) >= 0.5 * length_ms * 1e6]
+    per_step_ms = gap_ms(alike, step.steps)
+    if length_ms < _LEAST_SHARE * step.time_ms or not step.enough(per_step_ms):
+        return None
+    told = str(longest["reason"] or "")
+    where = told.removeprefix(_RANGE) if told.startswith(_RANGE) else None
+    what = f"waits for code of the host in {'one long gap' if len(alike) <= step.steps else 'a few long gaps'}"
+    what += ", not in every step" if len(alike) < step.steps else ""
+    evidence = [fact("longest time without a kernel", length_ms, "ms", "kernels.start_ns")]
+    evidence += [
+        fact(
+            "times of at least half its length, per step",
+            len(alike) / step.steps,
+            "",
+            "kernels.start_ns",
+        )
+    ]
+    if code is not None and code.own_ms:
+        name, own_ms = code.own_ms[0]
+        evidence.append(fact(f"own time of {name} in it", own_ms, "ms", "functions"))
+    return Suggestion(
+        cause=ONE_GAP,
+        what=what,
+        at_most_ms=per_step_ms,
+        evidence=tuple(evidence),
+        where=where,
+        stack=stack_of(code),
+        remedy="run that code before the step, or in another thread or process beside it",
+        how=None
+        if code is not None
+        else "record call stacks to see it: torch.profiler.profile(with_stack=True)",
+    )
+
+
+one_gap = Cause(
+    name=ONE_GAP,
+    suggest=suggest_one_gap,
+    intervention=Intervention(
+        expected="With that code before the step, or beside the device's work, the gap closes.",
+        untested="no factor moves code of the program",
+    ),
+)
+
+
+# Waits of the host: a call waits for the device, which then runs out of work until the host
+# launches again.
+
+HOST_WAITS = "host waits for the device"
+_NEAR_NS = 200_000  # between the return of a wait and a gap that follows from it
+_IN_TORCH = (
+    "no .item(), .cpu(), print or boolean test of a tensor in the step; add losses up on the device; copy with "
+    "non_blocking=True; torch.cuda.set_sync_debug_mode('warn') names each place"
+)
+_IN_CUDA = "work of one stream runs in order without a wait of the host; let events, and only the last read, wait"
+_READS = (
+    "aten::item",
+    "aten::_local_scalar_dense",
+    "aten::nonzero",
+    "aten::is_nonzero",
+    "aten::equal",
+)
+
+
+def suggest_host_waits(step: ProfiledStep) -> Suggestion | None:
+    """Suggest to avoid reads of results, where the device runs dry after them.
+
+    Without a wait the host goes on earlier by its time, so that no gap shrinks by more.
+    """
+    waits = step.calls[step.calls["waits"]] if len(step.calls) else step.calls
+    gaps = host_gaps(step, ("DataLoader",))
+    if waits.empty or gaps.empty:
+        return None
+    dry, saved_ms = _dry(gaps, waits, step.steps)
+    used = waits[waits["in_used"]]
+    if not step.enough(saved_ms) or used.empty:
+        return None
+    names = used.groupby("name").size().sort_values(ascending=False)
+    operators = step.groups[step.groups["op"].isin(_READS)] if len(step.groups) else pd.DataFrame()
+    _, code = step.longest_gap(dry)
+    evidence = [
+        fact(
+            "gaps that follow a wait of the host, per step",
+            gap_ms(dry, step.steps),
+            "ms",
+            "kernels.start_ns",
+        ),
+        fact("time of these waits, up to the gap after each", saved_ms, "ms", "api_calls"),
+        fact("calls that wait for the device, per step", len(used) / step.steps, "", "api_calls"),
+        fact(
+            "most of them",
+            f"{names.index[0]} ({names.iloc[0] / step.steps:g} per step)",
+            "",
+            "api_calls.name",
+        ),
+    ]
+    if len(operators):
+        reads = ", ".join(sorted(set(operators["op"].dropna())))
+        evidence.append(fact("operators that read results", reads, "", "kernels.op"))
+    return Suggestion(
+        cause=HOST_WAITS,
+        what="lets the host wait for results, so that the device runs out of work",
+        at_most_ms=saved_ms,
+        evidence=tuple(evidence),
+        where=str(names.index[0]),
+        stack=stack_of(code),
+        remedy="read results of the device less often, or later",
+        how=_IN_TORCH if step.knows_operators else _IN_CUDA,
+    )
+
+
+def _dry(gaps: pd.DataFrame, waits: pd.DataFrame, steps: int) -> tuple[pd.DataFrame, float]:
+    """The gaps that a wait precedes or ends in, and the time of the waits up to that of their gap, per step in ms."""
+    begin, end = (gaps[name].to_numpy(np.int64) for name in ("begin_ns", "end_ns"))
+    ordered = waits.sort_values("end_ns")
+    returned = ordered["end_ns"].to_numpy(np.int64)
+    waited = np.append(0, np.cumsum(returned - ordered["start_ns"].to_numpy(np.int64)))
+    first = np.searchsorted(returned, begin - _NEAR_NS)
+    last = np.searchsorted(returned, end)
+    saved_ns = np.minimum(waited[last] - waited[first], end - begin)
+    return gaps[last > first], float(saved_ns.sum()) / 1e6 / steps
+
+
+host_waits = Cause(
+    name=HOST_WAITS,
+    suggest=suggest_host_waits,
+    intervention=Intervention(
+        expected="Without the wait the host launches ahead, and the gap after it closes.",
+        untested="no factor takes reads of results out of a program",
+    ),
+)
+
+
+# Work of a first use: modules are loaded, contexts and streams made, kernels compiled or chosen by
+# timing.
+
+FIRST_USE = "work of a first use"
+_CALLS = re.compile(
+    r"(ModuleLoad|LibraryLoad|ModuleGetFunction|LibraryGetKernel|FuncGetAttributes|StreamCreate|EventCreate"
+    r"|CtxCreate|PrimaryCtxRetain|^cuInit|^hipInit|GetDeviceProperties|LinkComplete|nvrtc|nvPTXCompiler)"
+)
+_LAUNCH = re.compile(r"^host in \w*Launch(?:Cooperative)?(?:Kernel|$)")
+# A launch takes microseconds. One that takes longer while the device is idle loads the kernel's
+# module.
+_LOADS_NS = 5_000_000
+
+
+def suggest_first_use(step: ProfiledStep) -> Suggestion | None:
+    """Suggest to profile after a warm-up, where the host prepares while nothing runs."""
+    if step.is_capture:
+        capture = fact("capture of a graph, per step", step.capture_ms, "ms", "api_calls")
+        return _suggestion(
+            "captures a graph, which a program does once",
+            min(step.capture_ms, step.idle_ms),
+            capture,
+        )
+    prepares = {
+        t.reason.removeprefix("host in "): t.time_ms
+        for t in step.idle
+        if t.reason and _CALLS.search(t.reason)
+    }
+    waits_ms, loads_ms = sum(prepares.values()), _loading_ms(step)
+    evidence = []
+    if waits_ms:
+        evidence.append(
+            fact(
+                f"idle time in {', '.join([*prepares][:3])}, per step", waits_ms, "ms", "api_calls"
+            )
+        )
+    if loads_ms:
+        what = "idle time in launches of at least 5 ms, which load a module, per step"
+        evidence.append(fact(what, loads_ms, "ms", "api_calls"))
+    if not step.enough(waits_ms + loads_ms):
+        return None
+    where = next(iter(prepares), None) if waits_ms >= loads_ms else "the first launch of a kernel"
+    return _suggestion(
+        "prepares what is used for the first time", waits_ms + loads_ms, *evidence, where=where
+    )
+
+
+def _loading_ms(step: ProfiledStep) -> float:
+    gaps = host_gaps(step)
+    if gaps.empty:
+        return 0.0
+    long = gaps["end_ns"] - gaps["begin_ns"] >= _LOADS_NS
+    return gap_ms(gaps[long & gaps["reason"].str.contains(_LAUNCH, na=False)], step.steps)
+
+
+def _suggestion(
+    what: str, at_most_ms: float, *evidence: Evidence, where: str | None = None
+) -> Suggestion:
+    return Suggestion(
+        cause=FIRST_USE,
+        what=what,
+        at_most_ms=at_most_ms,
+        evidence=evidence,
+        where=where,
+        remedy="warm up before the steps that count, and profile later steps",
+        how="run some steps first (torch.profiler.schedule(wait=1, warmup=3, active=3)); in a service run each shape "
+        "once at the start; with CUDA, CUDA_MODULE_LOADING=EAGER loads all modules at the start",
+    )
+
+
+first_use = Cause(
+    name=FIRST_USE,
+    suggest=suggest_first_use,
+    intervention=Intervention(
+        expected="In a later step, or after a warm-up, it does not recur.",
+        untested="a sweep warms up before it measures",
+    ),
+)
+
+
+# Compilation inside a step: torch.compile traces and compiles again, or leaves the compiled code at
+# graph breaks.
+
+COMPILATION = "compilation in the step"
+_COMPILES = re.compile(
+    r"convert_frame|compile_fx|_compile_to_module|compile_inner|async_compile|triton.*compile|aot_module|_dynamo|"
+    r"eval_frame.*compile|backend_compile"
+)
+_REGION = re.compile(r"Torch-Compiled Region: (\d+)/(\d+)")
+
+
+def suggest_compilation(step: ProfiledStep) -> Suggestion | None:
+    """Suggest to avoid recompilation, where the compiler runs in a gap of the device."""
+    gaps = host_gaps(step)
+    if gaps.empty:
+        return None
+    compiling = []
+    for row in gaps.nlargest(min(len(gaps), 20), "end_ns").itertuples():
+        code = step.code_in(int(row.begin_ns), int(row.end_ns))
+        if code is not None and any(
+            map(_COMPILES.search, (*code.path, *(name for name, _ in code.own_ms)))
+        ):
+            compiling.append(row.Index)
+    found = gaps.loc[compiling]
+    found_ms = gap_ms(found, step.steps)
+    if not step.enough(found_ms):
+        return None
+    _, code = step.longest_gap(found)
+    evidence = [
+        fact(
+            "gaps in which the compiler runs, per step",
+            found_ms,
+            "ms",
+            "functions, kernels.start_ns",
+        )
+    ]
+    if breaks := _breaks(step.groups):
+        evidence.append(fact("compiled regions per step", breaks, "", "kernels.op"))
+    return Suggestion(
+        cause=COMPILATION,
+        what="compiles in the step",
+        at_most_ms=found_ms,
+        evidence=tuple(evidence),
+        where="torch.compile",
+        stack=stack_of(code),
+        remedy="warm up each shape once, and keep shapes the same or mark them dynamic",
+        how="TORCH_LOGS=recompiles,graph_breaks names each place; torch._dynamo.mark_dynamic(x, 0); "
+        "torch.compile(..., dynamic=True); mode='default' instead of a search of kernels",
+    )
+
+
+def _breaks(groups: pd.DataFrame) -> int:
+    """Number of different compiled regions."""
+    regions = (
+        groups["op"].dropna().astype(str).str.extract(_REGION)[0].dropna()
+        if len(groups)
+        else pd.Series()
+    )
+    return int(regions.nunique())
+
+
+compilation = Cause(
+    name=COMPILATION,
+    suggest=suggest_compilation,
+    intervention=Intervention(
+        expected="With code that is compiled once, these gaps close.",
+        untested="no factor changes what a program compiles",
+    ),
+)

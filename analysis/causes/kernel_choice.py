@@ -1,0 +1,453 @@
+"""Causes in which kernels run: a switch of algorithm, the last wave or tile, a captured graph, another roof."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from ...profiling.attribution.kernel_names import ALGORITHMS, read_name, short_name
+from ...profiling.recording.experiments import Wave
+from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
+from .case import Case, Cause, Claim, Evidence, Intervention, Use, counted_total, seen, total
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .context import Recorded
+
+
+# Algorithm switch: a layer runs different kernels in a phase at the larger batch size; needs no
+# model.
+
+ALGORITHM_SWITCH = "algorithm switch"
+# A library's helper kernels vary; a switch takes at least this share of the term's time on one
+# side.
+_LEAST_SHARE = 0.1
+_REFUTATION = "With the smaller size's algorithm forced at both, the term keeps its value."
+
+
+def weigh_algorithm_switch(case: Case) -> Claim | None:
+    """Claim the contribution of kernels that do not run at both sizes."""
+    common = set(case.common_names())
+    share = {batch: _switched_share(case, batch, common) for batch in case.sides}
+    if (
+        case.share.key.kind != KERNELS
+        or max(share.values()) < _LEAST_SHARE
+        or not all(map(case.at, case.sides))
+    ):
+        return None
+    main = [case.main_kernel(batch) for batch in case.sides]
+    families = [read_name(name or "").family for name in main]
+    if not case.switched:
+        score = 0.5
+    elif families[0] != families[1] and set(families) <= ALGORITHMS:
+        score = 0.95
+    else:
+        score = 0.85
+    times = [share[batch] * case.time_ms(batch) for batch in case.sides]
+    evidence = (
+        seen("kernel with the most time", main, "", "kernels.name"),
+        seen("its family", families, "", "kernels.name"),
+        seen("time of kernels that run only at this size", times, "ms", "kernels.duration_ns"),
+    )
+    amount = sum(use.share for use in case.uses if use.name not in common)
+    names = [short_name(name or "") for name in main]
+    detail = f"from {names[0]} to {names[1]}" if names[0] != names[1] else None
+    return Claim(ALGORITHM_SWITCH, amount, score, evidence, _REFUTATION, detail)
+
+
+def _switched_share(case: Case, batch: int, common: set[str]) -> float:
+    whole = case.time_ms(batch)
+    return (
+        sum(u.time_ms for u in case.at(batch) if u.name not in common) / whole if whole > 0 else 0.0
+    )
+
+
+def changed_for_good(kernel_times: pd.DataFrame, recorded: Recorded) -> list[str]:
+    """A sentence on each batch size of a GPU that runs other kernels from some round of the sweep on.
+
+    A library that chooses an algorithm when memory is short keeps it for the life of the process.
+    """
+    if recorded.hardware.kind == "cpu" or kernel_times.empty or "round" not in recorded.steps:
+        return []
+    of_step = recorded.steps.set_index("step")["round"]
+    kernels = kernel_times[kernel_times["kind"] == KERNELS]
+    kernels = kernels.assign(round=kernels["step"].map(of_step))
+    said = []
+    for batch, rows in kernels.groupby("batch"):
+        times = rows.groupby(["name", "round"])["exclusive_ms"].sum().unstack(fill_value=0.0)
+        shares = times / times.sum()
+        for first in times.columns[1:]:
+            earlier, later = shares.loc[:, : first - 1], shares.loc[:, first:]
+            new, old = shares.index[earlier.sum(axis=1) == 0], shares.index[later.sum(axis=1) == 0]
+            if later.loc[new].sum().min() >= _LEAST_SHARE <= earlier.loc[old].sum().min():
+                names = [short_name(shares.loc[one].sum(axis=1).idxmax()) for one in (new, old)]
+                said.append(
+                    f"{recorded.axis.name.capitalize()} {batch}: from round {first + 1} on {names[0]} runs in place of "
+                    f"{names[1]}, so its times are of two algorithms. A library that chose one when memory was short "
+                    "keeps it; `sweep` measures each visit in a process of its own."
+                )
+                break
+    return said
+
+
+algorithm_switch = Cause(
+    name=ALGORITHM_SWITCH,
+    weigh=weigh_algorithm_switch,
+    intervention=Intervention(
+        expected=(
+            "With the same library at all sizes, with algorithms chosen in another way, or with larger sizes in "
+            "pieces of the size before the switch, the term's share goes away."
+        ),
+        term=("no_nnpack", "cudnn_benchmark", "deterministic", "before_switch"),
+        step=("no_nnpack", "cudnn_benchmark", "deterministic"),
+        # Another library at all batch sizes removes a switch between two; a padded batch runs as the larger one.
+        shared=("onednn", "no_onednn", "no_cudnn", "cublaslt", "padded_batch"),
+    ),
+)
+
+
+# Wave and tile quantisation: the last wave of blocks, or the padding of tiles, costs more at one
+# size than the other.
+#
+# A grid runs in waves of SMs x blocks per SM. The empty share of the last wave, 1 -
+# waves/ceil(waves), is wasted time, and so are blocks that grow faster than the batch. Modelled:
+# all blocks of a kernel take equally long.
+
+QUANTISATION = "wave and tile quantisation"
+# With more waves the tail is under 3 % of the time, too little for a verdict.
+_MOST_WAVES = 32
+_MOST_SIZE = 2  # of further batch sizes, as a factor on the largest: they have to fit the memory
+
+
+def weigh_quantisation(case: Case) -> Claim | None:
+    """Claim the empty part of last waves, and blocks beyond proportional growth."""
+    claimed = predicted = measured = 0.0
+    evidence: list[Evidence] = []
+    for name, low, high in _in_waves(case):
+        before_ms, after_ms = case.time_ms(case.before, name), case.time_ms(case.after, name)
+        padding = _padding(case, name)
+        claimed += _empty_share(case, name)
+        claimed += case.coefficient(case.after) * after_ms * (1 - _tail(high)) * padding
+        predicted += before_ms * math.ceil(high) / math.ceil(low)
+        measured += after_ms
+        evidence += _evidence(name, low, high, padding)
+    if not evidence or measured <= 0 or not claimed:
+        return None
+    miss = abs(predicted - measured) / measured
+    what = "time at the larger size: predicted by ceil(waves), recorded"
+    evidence.append(Evidence(what, predicted, measured, "ms", "model; kernels.duration_ns"))
+    # A prediction within 5 % is as good as the model gets; an error above 30 % makes it useless.
+    score = 0.9 * max(0.0, min(1.0, (0.30 - miss) / 0.25))
+    if score == 0:
+        return None
+    refutation = "A size that fills the last wave (grid a multiple of SMs x blocks per SM) still shows the excess."
+    return Claim(QUANTISATION, claimed, score, tuple(evidence), refutation)
+
+
+def fillings(case: Case) -> tuple[Wave, ...]:
+    """Where the last wave ends, of the kernel for whose empty part most is claimed; empty where its grids do not tell.
+
+    Blocks are taken for a constant number in each of ceil(batch x rate) rows. Of the rates that give the recorded
+    grids, the largest says what certainly still fits a wave, the smallest what certainly takes one more.
+    """
+    names = [name for name, *_ in _in_waves(case)]
+    name = max(names, key=lambda name: abs(_empty_share(case, name)), default=None)
+    if name is None:
+        return ()
+    grids = {batch: _largest(case.at(batch, name)) for batch in case.functional.conditions}
+    blocks = {batch: use.blocks for batch, use in grids.items() if use is not None and use.blocks}
+    per_row = math.gcd(*blocks.values())
+    rows = {batch: size // per_row for batch, size in blocks.items()}
+    most = min((Fraction(count, batch) for batch, count in rows.items()), default=Fraction(0))
+    least = max((Fraction(count - 1, batch) for batch, count in rows.items()), default=Fraction(0))
+    if least >= most or not least:
+        return ()
+    found, missing = [], 0.0
+    for batch, size in blocks.items():
+        uses = case.at(batch, name)
+        if (waves := _waves(case, uses)) is None:
+            continue
+        whole, of_wave = math.ceil(waves), round(size / waves)
+        rows_in, rows_next = (count * of_wave // per_row for count in (whole, whole + 1))
+        filled, last = (math.floor(count / most) for count in (rows_in, rows_next))
+        beyond, last = math.floor(rows_in / least) + 1, min(last, _MOST_SIZE * case.functional.last)
+        if batch < filled and beyond < last:
+            found.append(Wave(batch, filled, beyond, last, whole - waves))
+        elif batch < filled:
+            missing += abs(sum(use.share * _tail(waves) for use in uses))
+    # Without most of what is empty, nothing is told of the rest either.
+    return tuple(found) if missing <= abs(_empty_share(case, name)) else ()
+
+
+def _in_waves(case: Case) -> Iterator[tuple[str, float, float]]:
+    """Kernels at both sizes whose blocks run in few waves, with the waves at the smaller and at the larger size."""
+    for name in case.common_names():
+        low, high = (_waves(case, case.at(batch, name)) for batch in case.sides)
+        if (
+            low is not None
+            and high is not None
+            and min(low, high) <= _MOST_WAVES
+            and not _is_persistent(case, name)
+        ):
+            yield name, low, high
+
+
+def _empty_share(case: Case, name: str) -> float:
+    """Contribution of the empty part of a kernel's last waves."""
+    return sum(use.share * _tail(_waves(case, (use,))) for use in case.uses if use.name == name)
+
+
+def _largest(uses: tuple[Use, ...]) -> Use | None:
+    return max(uses, key=lambda use: use.time_ms, default=None)
+
+
+def _waves(case: Case, uses: tuple[Use, ...]) -> float | None:
+    """Waves of the largest launch; None if the launch configuration or the device is unknown."""
+    use = _largest(uses)
+    if use is None or case.hardware.sm_count is None:
+        return None
+    if use.blocks is None or use.threads is None or use.registers_per_thread is None:
+        return None
+    per_sm = case.hardware.blocks_per_sm(
+        use.threads, use.registers_per_thread, use.shared_memory_bytes or 0
+    )
+    return None if per_sm is None else use.blocks / (case.hardware.sm_count * per_sm)
+
+
+def _is_persistent(case: Case, name: str) -> bool:
+    """Whether a kernel fills the SMs with the same blocks at both sizes; they take tiles in turn, not waves."""
+    blocks = {use.blocks for batch in case.sides for use in case.at(batch, name)}
+    same = blocks.pop() if len(blocks) == 1 else None
+    return bool(same and case.hardware.sm_count and same % case.hardware.sm_count == 0)
+
+
+def _tail(waves: float | None) -> float:
+    return 0.0 if waves is None else 1 - waves / math.ceil(waves)
+
+
+def _padding(case: Case, name: str) -> float:
+    """Share of the blocks at the larger size beyond proportional growth from the smaller size; 0 without any."""
+    blocks = {
+        batch: sum((u.blocks or 0) * u.calls for u in case.at(batch, name)) for batch in case.sides
+    }
+    return (
+        max(0.0, 1 - case.factor * blocks[case.before] / blocks[case.after])
+        if blocks[case.after]
+        else 0.0
+    )
+
+
+def _evidence(name: str, low: float, high: float, padding: float) -> list[Evidence]:
+    tile = read_name(name).tile
+    label = short_name(name) if tile is None else f"{short_name(name)} (tile {tile[0]}x{tile[1]})"
+    evidence = [
+        Evidence(
+            f"waves of {label}", low, high, "waves", "kernels.grid_x, block_x, registers_per_thread"
+        )
+    ]
+    if padding > 0:
+        evidence.append(
+            Evidence(
+                "blocks beyond proportional growth", 0.0, padding, "of blocks", "kernels.grid_x"
+            )
+        )
+    return evidence
+
+
+quantisation = Cause(
+    name=QUANTISATION,
+    weigh=weigh_quantisation,
+    intervention=Intervention(
+        expected=(
+            "More samples take no longer until the last wave of blocks is full, and then a whole wave longer; with the "
+            "batch padded to the next multiple, the odd sizes get faster."
+        ),
+        term=("filled_wave", "padded_batch"),
+        step=("padded_batch",),
+    ),
+)
+
+
+# Graph padding: a step replays the CUDA graph captured for a larger batch size, and computes its
+# empty rows.
+#
+# An inference server captures graphs for some sizes, which marks tell; else the largest size whose
+# steps run the same kernels in the same grids stands for it. Modelled: a graph of the exact size
+# lies on the line between captured ones.
+
+GRAPH_PADDING = "graph padding"
+_REPLAY = re.compile(r"(?:cuda|cu|hip)GraphLaunch")
+_GRID = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
+_SAME = 0.8  # least share of the time in equal kernels: what runs outside of the graph depends on the batch
+# A mark is a fact, equal grids are a sign; both before quantisation, which sees the padded rows as
+# blocks.
+_SCORE_MARKED, _SCORE = 0.95, 0.91
+
+
+def weigh_graph_padding(case: Case) -> Claim | None:
+    """Claim the time beyond the line between captured sizes."""
+    batches = case.functional.conditions
+    graphs = {batch: case.facts[batch].graph_batch for batch in batches}
+    captured = {batch: size for batch, size in graphs.items() if size is not None}
+    if case.share.key.kind not in (KERNELS, COMMUNICATION) or len(captured) < len(batches):
+        return None
+    times: dict[int, list[float]] = {}
+    for batch, size in captured.items():
+        times.setdefault(size, []).append(case.time_ms(batch))
+    nodes = sorted((size, math.fsum(found) / len(found)) for size, found in times.items())
+    if len(nodes) < 2 or all(size == batch for batch, size in captured.items()):
+        return None
+    exact = {
+        batch: case.time_ms(batch) if batch == captured[batch] else _on_line(nodes, batch)
+        for batch in batches
+    }
+    amount = case.evaluate(lambda batch: case.time_ms(batch) - exact[batch])
+    if not amount:
+        return None
+    marked = all(case.facts[batch].graph_marked for batch in batches)
+    where = "steps.graph_batch" if marked else "kernels.name, grid_x; api_calls.name"
+    what = "batch size that the replayed graph was captured for" + ("" if marked else ", at least")
+    evidence = (
+        seen(what, map(captured.get, case.sides), "", where),
+        seen(
+            "share of it that is empty",
+            (1 - batch / captured[batch] for batch in case.sides),
+            "1",
+            where,
+        ),
+        seen("time on the line between captured sizes", map(exact.get, case.sides), "ms", "model"),
+    )
+    refutation = "With a graph that is captured for the batch size itself, the excess is as large."
+    return Claim(GRAPH_PADDING, amount, _SCORE_MARKED if marked else _SCORE, evidence, refutation)
+
+
+def _on_line(nodes: list[tuple[int, float]], batch: int) -> float:
+    """Time at a batch size on the line between its neighbours."""
+    (low, low_ms), (high, high_ms) = next(
+        (pair for pair in pairwise(nodes) if batch <= pair[1][0]), nodes[-2:]
+    )
+    return max(0.0, low_ms + (high_ms - low_ms) * (batch - low) / (high - low))
+
+
+def graph_batches(
+    kernel_times: pd.DataFrame, steps: pd.DataFrame, api_calls: pd.DataFrame | None
+) -> Mapping[int, tuple[int, bool]]:
+    """The batch size of the graph that the steps of each batch size replay, and whether marks tell it.
+
+    Empty if no graph is replayed.
+    """
+    if "graph_batch" in steps and steps["graph_batch"].notna().any():
+        marked = steps[steps["graph_batch"].notna() & steps["batch"].notna()]
+        sizes = marked.groupby("batch")["graph_batch"].max()
+        return {int(batch): (max(int(size), int(batch)), True) for batch, size in sizes.items()}
+    if api_calls is None or not any(
+        _REPLAY.match(str(name)) for name in api_calls["name"].unique()
+    ):
+        return {}
+    work = kernel_times[kernel_times["name"] != IDLE]
+    grouped = work.groupby(["batch", *_GRID], dropna=False, observed=True)[
+        ["exclusive_ms", "calls"]
+    ].sum()
+    count = work.groupby("batch")["step"].nunique()
+    kernels: dict[int, dict[tuple[object, ...], float]] = {}
+    for row in grouped.reset_index().itertuples(index=False):
+        batch, *grid = row[: len(_GRID) + 1]
+        key = (
+            *("" if pd.isna(value) else value for value in grid),
+            round(float(row.calls) / count[batch], 3),
+        )
+        kernels.setdefault(int(batch), {})[key] = float(row.exclusive_ms)
+    return {
+        batch: (max(b for b in kernels if b >= batch and _equal(kernels, batch, b)), False)
+        for batch in kernels
+    }
+
+
+def _equal(kernels: Mapping[int, Mapping[tuple[object, ...], float]], one: int, other: int) -> bool:
+    """Whether the kernels of two batch sizes are the same, in the same grids, for most of their time."""
+    return all(
+        math.fsum(time for key, time in kernels[a].items() if key in kernels[b])
+        >= _SAME * math.fsum(kernels[a].values())
+        for a, b in ((one, other), (other, one))
+    )
+
+
+graph_padding = Cause(
+    name=GRAPH_PADDING,
+    weigh=weigh_graph_padding,
+    intervention=Intervention(
+        expected="With a graph that is captured for the batch size itself, the excess goes away.",
+        untested="no factor changes the batch sizes that a server captures",
+    ),
+)
+
+
+# Roof change: a term passes the ridge of the roofline between the two sizes, so another limit
+# determines its time.
+#
+# Amount: the functional of the roofline's time, max(FLOPs/compute roof, bytes/DRAM roof), scaled to
+# the smaller size's.
+
+ROOF_CHANGE = "roof change"
+
+
+def weigh_roof_change(case: Case) -> Claim | None:
+    """Claim the change that the roofline predicts."""
+    compute, dram = case.hardware.roof("compute"), case.hardware.roof("DRAM")
+    if compute is None or dram is None or case.share.key.kind != "kernels":
+        return None
+    ridge = compute.per_s / dram.per_s
+    batches = [batch for batch, _ in case.functional.coefficients]
+    measured = all(counted_total(case.at(batch), "dram_bytes") for batch in batches)
+    column = "dram_bytes" if measured else "bytes_compulsory"
+    work = {
+        batch: (total(case.at(batch), "flops"), total(case.at(batch), column)) for batch in batches
+    }
+    if not all(flops and size for flops, size in work.values()):
+        return None
+    intensity = {batch: (flops or 0) / (size or 1) for batch, (flops, size) in work.items()}
+    low, high = intensity[case.before], intensity[case.after]
+    if (low < ridge) == (high < ridge):
+        return None
+    roof_ms = {
+        b: 1e3 * max((f or 0) / compute.per_s, (s or 0) / dram.per_s) for b, (f, s) in work.items()
+    }
+    scale = case.time_ms(case.before) / roof_ms[case.before]
+    amount = sum(
+        coefficient * scale * roof_ms[batch] for batch, coefficient in case.functional.coefficients
+    )
+    predicted, recorded = scale * roof_ms[case.after], case.time_ms(case.after)
+    miss = abs(predicted - recorded) / recorded if recorded > 0 else 1.0
+    score = 0.75 * max(0.0, 1 - miss / 0.5)
+    if score == 0:
+        return None
+    per = f"FLOPs per {'measured' if measured else 'compulsory'} byte (ridge {ridge:.3g})"
+    what = "time at the larger size: predicted by the roofline, recorded"
+    evidence = (
+        Evidence(per, low, high, "FLOP/B", f"kernels.flops, {column}"),
+        Evidence(what, predicted, recorded, "ms", f"model ({compute.kind}s); kernels.duration_ns"),
+    )
+    return Claim(
+        ROOF_CHANGE,
+        amount,
+        score,
+        evidence,
+        "At sizes on one side of the ridge, the excess is as large.",
+    )
+
+
+roof_change = Cause(
+    name=ROOF_CHANGE,
+    weigh=weigh_roof_change,
+    intervention=Intervention(
+        expected="At sizes on one side of the ridge, the excess goes away.",
+        untested="no factor changes the FLOPs or the bytes of a kernel",
+    ),
+)

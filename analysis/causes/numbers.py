@@ -1,0 +1,157 @@
+"""Causes in numbers: which values operands have, and in which precision."""
+
+from __future__ import annotations
+
+from ...profiling.attribution.kernel_precision import kernel_precision
+from .case import Case, Cause, Claim, Evidence, Intervention, TermOperands, seen
+from .single_profile import ProfiledStep, Suggestion, fact
+
+# Values: the same kernels take longer for the numbers that a batch size has, denormal ones or
+# indices. CPU only.
+#
+# The shares are those of one step. The amount is an upper bound.
+
+VALUES = "values of the operands"
+_REFUTATION = "With usual numbers in the operands the term keeps its value."
+_MORE_DENORMAL = 0.01  # share of the elements
+_LESS_DISTINCT = 0.1  # share of the indices
+_SCORE_OF_VALUES = 0.6
+
+
+def weigh_values(case: Case) -> Claim | None:
+    """Claim the time beyond that with the numbers of the fastest batch size."""
+    if case.share.key.kind != "kernels" or case.hardware.kind != "cpu":
+        return None
+    if not (
+        amount := case.beyond_fastest(
+            lambda batch, fastest: _differ(case.operands(batch), case.operands(fastest))
+        )
+    ):
+        return None
+    sides = [case.operands(batch) for batch in case.sides]
+    evidence = [
+        seen(what, shares, "1", "operators.numbers")
+        for what, shares in (
+            ("share of denormal numbers in operands and results", [of.denormals for of in sides]),
+            ("share of distinct indices", [of.distinct for of in sides]),
+        )
+        if any(shares)
+    ]
+    return (
+        Claim(VALUES, amount, _SCORE_OF_VALUES, tuple(evidence), _REFUTATION) if evidence else None
+    )
+
+
+def _differ(numbers: TermOperands, fastest: TermOperands) -> bool:
+    """Whether the numbers at a batch size may be slower than those at the fastest one; False if unknown."""
+    denormal = _difference(numbers.denormals, fastest.denormals) > _MORE_DENORMAL
+    return denormal or abs(_difference(numbers.distinct, fastest.distinct)) > _LESS_DISTINCT
+
+
+def _difference(share: float | None, of_fastest: float | None) -> float:
+    return 0.0 if share is None or of_fastest is None else share - of_fastest
+
+
+values = Cause(
+    name=VALUES,
+    weigh=weigh_values,
+    intervention=Intervention(
+        expected=(
+            "With usual numbers in the operands, or with denormal numbers flushed to 0, the term's "
+            "share goes away."
+        ),
+        term=("usual_values", "flush_denormal"),
+        step=("flush_denormal",),
+    ),
+)
+
+
+# Precision: an operator of a term runs in another floating-point type at another batch size.
+
+PRECISION = "precision"
+# Other kernels follow from it.
+_SCORE_OF_PRECISION = 0.97
+
+
+def weigh_precision(case: Case) -> Claim | None:
+    """Claim the time beyond that in the type of the fastest batch size."""
+    if case.share.key.kind != "kernels":
+        return None
+    if not (
+        amount := case.beyond_fastest(lambda batch, fastest: bool(_changed(case, batch, fastest)))
+    ):
+        return None
+    op = next(iter(_changed(case, case.before, case.after)), None)
+    if op is None:
+        return None
+    before, after = (" and ".join(sorted(case.operands(batch).dtypes[op])) for batch in case.sides)
+    evidence = Evidence(f"type of the operands of {op}", before, after, "", "operators.arguments")
+    detail = f"(from {before} to {after})"
+    return Claim(
+        PRECISION,
+        amount,
+        _SCORE_OF_PRECISION,
+        (evidence,),
+        "In one precision at all sizes the term keeps its value.",
+        detail,
+    )
+
+
+def _changed(case: Case, batch: int, other: int) -> list[str]:
+    """The operators that have no type in common at two batch sizes."""
+    types, others = case.operands(batch).dtypes, case.operands(other).dtypes
+    return [op for op in types if op in others and types[op].isdisjoint(others[op])]
+
+
+_FASTER = 2.0  # peak of another precision over that of fp32, from which it is worth a word
+_OTHERS = ("tf32", "bf16", "fp16")
+
+
+def suggest_precision(step: ProfiledStep) -> Suggestion | None:
+    """Suggest a shorter type, where products compute in fp32 beside tensor cores that are faster."""
+    fp32 = step.hardware.roof("compute", "fp32")
+    others = [roof for name in _OTHERS if (roof := step.hardware.roof("compute", name)) is not None]
+    products = step.named(lambda name: kernel_precision(name) == "fp32")
+    spent_ms = float(products["ms"].sum())
+    if fp32 is None or not others or spent_ms <= 0:
+        return None
+    best = max(others, key=lambda roof: roof.per_s)
+    saved_ms = spent_ms * (1 - fp32.per_s / best.per_s)
+    if best.per_s < _FASTER * fp32.per_s or not step.enough(saved_ms):
+        return None
+    names = {roof.precision for roof in others if roof.per_s >= _FASTER * fp32.per_s}
+    evidence = (
+        fact("products in fp32, per step", spent_ms, "ms", "kernels.name"),
+        fact(
+            f"peak of {best.precision} over that of fp32",
+            best.per_s / fp32.per_s,
+            "",
+            "devices.toml",
+        ),
+    )
+    factors = (
+        *(["tf32"] if "tf32" in names else []),
+        *(["bf16_autocast"] if "bf16" in names else []),
+    )
+    return Suggestion(
+        cause=PRECISION,
+        what="computes products in fp32, beside tensor cores that take shorter types",
+        at_most_ms=saved_ms,
+        evidence=evidence,
+        where=step.place_of(products),
+        factors=factors,
+        remedy=None if factors else "compute products in fp16 by autocast",
+        how=None if factors else "with torch.autocast('cuda', torch.float16): and a GradScaler",
+    )
+
+
+precision = Cause(
+    name=PRECISION,
+    weigh=weigh_precision,
+    suggest=suggest_precision,
+    intervention=Intervention(
+        expected="In one precision at all sizes, the term's share goes away.",
+        step=("bf16_autocast",),
+        shared=("before_switch",),
+    ),
+)

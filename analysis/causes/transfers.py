@@ -1,0 +1,190 @@
+"""Causes in transfers: kernels beside communication, and communication or copies that nothing hides."""
+
+from __future__ import annotations
+
+import math
+
+from ..decompose.statistics import LEVEL, normal_estimate
+from ..decompose.terms import COMMUNICATION, KERNELS
+from .case import Case, Cause, Claim, Intervention, SlowDown, seen
+from .single_profile import DEVICE_TO_HOST, HOST_TO_DEVICE, ProfiledStep, Suggestion, fact
+
+# Kernels beside communication: a collective takes SMs and DRAM bandwidth from kernels that run at
+# the same time.
+#
+# Half of a call beside one collective counts as time of the collective, so that half of the
+# slow-down is claimed in the term of communication. Calls of kernels that never run alone are left
+# out: the amount is a lower bound.
+
+BESIDE_COMMUNICATION = "kernels beside communication"
+_NONE = SlowDown(0.0, 0.0, 0.0, 0.0)
+_SCORE = 0.86
+_TABLE = "kernels.duration_ns"
+
+
+def weigh_beside_communication(case: Case) -> Claim | None:
+    """Claim the slow-down, where it is larger than its error."""
+    if case.share.key.kind not in (KERNELS, COMMUNICATION) or not case.slow_downs:
+        return None
+    slowed = {batch: case.slow_downs.get(batch, _NONE) for batch in case.functional.conditions}
+    amount = case.evaluate(lambda batch: slowed[batch].time_ms)
+    error = math.hypot(
+        *(weight * slowed[batch].error_ms for batch, weight in case.functional.coefficients)
+    )
+    if normal_estimate(amount, error).p >= LEVEL:
+        return None
+    sides = [slowed[batch] for batch in case.sides]
+    evidence = (
+        seen(
+            "time of calls beside communication, had they run alone",
+            (s.expected_ms for s in sides),
+            "ms",
+            _TABLE,
+        ),
+        seen("their slow-down per step", (s.excess_ms for s in sides), "ms", _TABLE),
+    )
+    return Claim(
+        BESIDE_COMMUNICATION,
+        amount,
+        _SCORE,
+        evidence,
+        "Without collectives beside them, the kernels are as slow.",
+    )
+
+
+beside_communication = Cause(
+    name=BESIDE_COMMUNICATION,
+    weigh=weigh_beside_communication,
+    intervention=Intervention(
+        expected="With the collectives after the kernels instead of beside them, the kernels are as fast as alone.",
+        untested="no factor takes communication out of a step",
+    ),
+)
+
+
+# Communication that no computation hides: the step waits for messages, or for the last rank.
+
+EXPOSED_COMMUNICATION = "exposed communication"
+_WAITS = 3.0  # bus rate of the fastest call over the mean one, from which calls mostly wait for another rank
+
+
+def suggest_exposed_communication(step: ProfiledStep) -> Suggestion | None:
+    """Suggest to overlap communication, or to look for the late rank."""
+    told = step.communication
+    if told is None or not step.enough(told.exposed_ms):
+        return None
+    main = told.collectives[0]
+    evidence = [
+        fact(
+            "communication in which no other kernel runs, per step",
+            told.exposed_ms,
+            "ms",
+            "kernels.start_ns",
+        ),
+        fact("all communication, per step", told.time_ms, "ms", "kernels.duration_ns"),
+        fact("most of it", f"{main.name}, {main.calls:g} calls", "", "kernels.collective"),
+    ]
+    mean, fastest = main.bus_gb_per_s, main.fastest_bus_gb_per_s
+    late = mean is not None and fastest is not None and fastest >= _WAITS * mean
+    if late:
+        ratio = fastest / mean  # type: ignore[operator]
+        about = "bus rate of the fastest call over that of the mean"
+        evidence.append(fact(about, ratio, "", "kernels"))
+    remedy = "run communication beside other work"
+    if late:
+        remedy += "; its calls wait for another rank: compare all ranks' profiles"
+    return Suggestion(
+        cause=EXPOSED_COMMUNICATION,
+        what="communicates while nothing else runs",
+        at_most_ms=told.exposed_ms,
+        evidence=tuple(evidence),
+        where=main.name,
+        remedy=remedy,
+        how="DistributedDataParallel(bucket_cap_mb=..., gradient_as_bucket_view=True); FSDP with backward_prefetch and "
+        "forward_prefetch" + ("; curvescope ranks FILE FILE ..." if late else ""),
+    )
+
+
+exposed_communication = Cause(
+    name=EXPOSED_COMMUNICATION,
+    suggest=suggest_exposed_communication,
+    intervention=Intervention(
+        expected="With communication beside the backward pass, its exposed time leaves the step.",
+        untested="no factor moves communication in a step",
+    ),
+)
+
+
+# Copies between host and device that nothing hides: batches, results, and weights that stay on the
+# host.
+
+HOST_COPIES = "copies from and to the host"
+_OFFLOADED_BYTES = 1e9  # per step: more than any batch, so weights or states
+_OFFLOADED_SHARE = 0.3  # of the step
+_SOME = 0.01  # share of the bytes in pageable memory that is said
+
+
+def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:
+    """Suggest to hide, to avoid or to speed up copies, where nothing else runs beside them."""
+    exposed_ms = sum(step.exposed_ms.get(kind, 0.0) for kind in (HOST_TO_DEVICE, DEVICE_TO_HOST))
+    if not step.enough(exposed_ms) or step.copies.empty:
+        return None
+    moved = step.copies[step.copies["kind"].isin([HOST_TO_DEVICE, DEVICE_TO_HOST])]
+    size, calls, own_ms = (float(moved[column].sum()) for column in ("bytes", "calls", "own_ms"))
+    pageable = moved[moved["host_memory"] == "pageable"]
+    evidence = [
+        fact("copies in which nothing else runs, per step", exposed_ms, "ms", "memory.start_ns"),
+        fact("bytes from and to the host, per step", size / 1e6, "MB", "memory.bytes"),
+        fact(
+            "their rate",
+            size / own_ms / 1e6 if own_ms else None,
+            "GB/s",
+            "memory.bytes, memory.duration_ns",
+        ),
+        fact("copies per step", calls, "", "memory"),
+    ]
+    if (share := float(pageable["bytes"].sum()) / size if size else 0.0) >= _SOME:
+        evidence.append(
+            fact("share of these bytes in pageable memory", share, "1", "memory.host_memory")
+        )
+    offloads = size >= _OFFLOADED_BYTES and exposed_ms >= _OFFLOADED_SHARE * step.time_ms
+    where = step.place_of(step.groups[step.groups["name"].str.startswith("Memcpy", na=False)])
+    if offloads:
+        what, remedy = (
+            "fetches its data from the host",
+            "keep weights and states on the device, or fetch them ahead",
+        )
+        how = "turn off CPU offload (offload_params of FSDP, offload_optimizer of DeepSpeed), or prefetch"
+    elif share >= _SOME:
+        what, remedy = (
+            "copies from pageable memory",
+            "pin the host's memory, and copy without blocking",
+        )
+        how = "DataLoader(..., pin_memory=True); tensor.to(device, non_blocking=True)"
+    else:
+        what, remedy = (
+            "copies between host and device while nothing else runs",
+            "copy beside other work",
+        )
+        how = "tensor.to(device, non_blocking=True) in a stream of its own, one batch ahead"
+    if not step.knows_operators and not offloads:
+        how = "cudaHostRegister or cudaMallocHost for the host's memory; cudaMemcpyAsync in a stream of its own"
+    return Suggestion(
+        cause=HOST_COPIES,
+        what=what,
+        at_most_ms=exposed_ms,
+        evidence=tuple(evidence),
+        where=where,
+        remedy=remedy,
+        how=how,
+    )
+
+
+host_copies = Cause(
+    name=HOST_COPIES,
+    suggest=suggest_host_copies,
+    intervention=Intervention(
+        expected="With the data on the device, or copied beside other work, their time leaves the step.",
+        untested="no factor changes where the program keeps its data",
+    ),
+)

@@ -1,0 +1,384 @@
+"""Causes in how much work a term does: more of it, more often, in too large calls, of copies, or in a slow call."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from ...profiling.attribution.kernel_names import LAYOUT, read_name
+from ..decompose.terms import OPTIMIZER
+from .case import Case, Cause, Claim, Intervention, Use, WorkPart, seen, total
+from .single_profile import ProfiledStep, Suggestion, fact
+
+# More work than in proportion: a layer's operators do more work, or others, than the batch size
+# asks for.
+#
+# A time is work over rate, T = W·τ, so with ω the mean of W/b a functional Σ c·T is Σ c·(W − ωb)·τ,
+# which is this cause, plus ω·Σ c·b·τ, the same work done more slowly, which is left to all other
+# causes. W is FLOPs of the products, convolutions and attention of a term together, else the
+# compulsory bytes of each operator. An operator that does not run at some sizes has no work there;
+# one that runs at a single size needs none known: with a constant τ it is all work.
+#
+# Amount: exact, from shapes and recorded times; no experiment can tell more.
+
+MORE_WORK = "more work than in proportion"
+_REFUTATION_OF_MORE_WORK = (
+    "The operators have other shapes, or run at other batch sizes, than recorded."
+)
+_PRODUCT = re.compile(
+    r"(?!.*upsample)[\w:]*(?:mm|linear|matmul|conv|attention|einsum|lstm|gru|rnn|cdist|mv|dot)\w*",
+    re.IGNORECASE,
+)
+
+
+def weights_of_work(case: Case) -> tuple[dict[int, float], float]:
+    """The part of a term's functional that is more work than in proportion, as weights of the term's times.
+
+    By batch size, empty if no work is known; and the time at the larger one whose work is known, ms.
+    """
+    parts = case.work
+    whole_ms = {batch: case.time_ms(batch) for batch in case.functional.conditions}
+    weights = {
+        b: math.fsum(part.more_ms.get(b, 0.0) for part in parts) / ms
+        for b, ms in whole_ms.items()
+        if ms
+    }
+    return weights if parts else {}, math.fsum(part.times_ms[case.after] for part in parts)
+
+
+def weigh_more_work(case: Case) -> Claim | None:
+    """Claim the exact part, if it differs from 0; an optimizer's work, which is constant, has a cause of its own."""
+    value = case.share.work.value if case.share.work else None
+    if value is None or case.share.key.phase == OPTIMIZER or value.low <= 0 <= value.high:
+        return None
+    most = max(case.work, key=lambda part: math.fsum(part.more_ms.values()) * value.value)
+    before, after = (most.work.get(batch) for batch in case.sides)
+    if not most.unit:
+        detail = f"({most.name} runs at {' and '.join(map(str, most.work))} only)"
+        evidence = seen(
+            f"calls of {most.name} per step",
+            _calls_of_operator(case, most.name),
+            "",
+            "kernels.name",
+        )
+    else:
+        ratio = f"{after / before:.3g} times" if before and after else "other"
+        detail = f"({most.name}: {ratio} {most.unit} at {case.factor:.3g} times the size)"
+        evidence = seen(
+            f"{most.unit} of {most.name} per step",
+            (before, after),
+            "",
+            "kernels.flops, bytes_compulsory",
+        )
+    return Claim(MORE_WORK, value.value, 1.0, (evidence,), _REFUTATION_OF_MORE_WORK, detail)
+
+
+def _calls_of_operator(case: Case, op: str) -> list[float]:
+    return [math.fsum(use.calls for use in case.at(b) if use.op == op) for b in case.sides]
+
+
+def parts_of_work(case: Case) -> Iterator[WorkPart]:
+    """What is known of the work of a term: of its products together, and of each other operator."""
+    sizes = case.functional.conditions
+    for name, uses in _groups(case.uses):
+        times = {b: math.fsum(use.time_ms for use in uses if use.batch == b) for b in sizes}
+        ran = [batch for batch, time_ms in times.items() if time_ms > 0]
+        unit, work = _work(uses, ran)
+        if work is None:
+            continue
+        per_sample = math.fsum(work[batch] / batch for batch in ran) / len(sizes)
+        of_missing = math.fsum(case.coefficient(b) * b for b in sizes if b not in work) / len(ran)
+        more = {
+            b: (case.coefficient(b) - per_sample * (case.coefficient(b) * b + of_missing) / work[b])
+            * times[b]
+            for b in ran
+        }
+        yield WorkPart(name, unit, work, times, more)
+
+
+def _groups(uses: Iterable[Use]) -> Iterator[tuple[str, list[Use]]]:
+    groups: dict[str, list[Use]] = defaultdict(list)
+    for use in uses:
+        if use.op is not None:  # a kernel by another name may do the same work
+            groups[use.op].append(use)
+    products = [
+        op
+        for op, of_op in groups.items()
+        if _PRODUCT.fullmatch(op) and total(tuple(of_op), "flops")
+    ]
+    if products:
+        yield " and ".join(products), [use for op in products for use in groups.pop(op)]
+    yield from groups.items()
+
+
+def _work(uses: list[Use], ran: list[int]) -> tuple[str, Mapping[int, float] | None]:
+    """Unit and work of a group of uses by batch size at which it ran; None if unknown at one of several."""
+    if len(ran) == 1:
+        return "", {ran[0]: 1.0}
+    is_product = all(_PRODUCT.fullmatch(use.op or "") for use in uses)
+    column, unit = ("flops", "FLOPs") if is_product else ("bytes_compulsory", "compulsory bytes")
+    work = {batch: total(tuple(use for use in uses if use.batch == batch), column) for batch in ran}
+    known = {batch: amount for batch, amount in work.items() if amount}
+    return unit, known if ran and len(known) == len(ran) else None
+
+
+more_work = Cause(
+    name=MORE_WORK,
+    weigh=weigh_more_work,
+    intervention=Intervention(
+        expected="With work in proportion to the batch size, the share goes away.",
+        untested="it follows from the shapes of the operators",
+    ),
+)
+
+
+# More calls: a layer runs the same kernels more often in a phase at the larger batch size; needs no
+# model.
+#
+# Amount: the calls beyond the fewest at any batch size of the functional, each at the mean time of
+# its kernel's there.
+
+MORE_CALLS = "more calls"
+# Calls beyond the fewest take at least this share of the term's time at the larger batch size.
+_LEAST_SHARE_OF_MORE_CALLS = 0.1
+_REFUTATION_OF_MORE_CALLS = (
+    "With the smaller size's number of calls at both, the term keeps its value."
+)
+
+
+def weigh_more_calls(case: Case) -> Claim | None:
+    """Claim the contribution of calls beyond the fewest."""
+    if case.share.key.kind != "kernels" or not (names := case.common_names()):
+        return None
+    conditions = case.functional.conditions
+    extra_ms = {
+        batch: math.fsum(_extra_ms(case, batch, name) for name in names) for batch in conditions
+    }
+    if extra_ms[case.after] < _LEAST_SHARE_OF_MORE_CALLS * case.time_ms(case.after):
+        return None
+    main = max(names, key=lambda name: _extra_ms(case, case.after, name))
+    evidence = (
+        seen(
+            f"calls of {main} per step",
+            (_calls_of_kernel(case, batch, main) for batch in case.sides),
+            "",
+            "kernels.name",
+        ),
+        seen(
+            "time of calls beyond the fewest",
+            map(extra_ms.get, case.sides),
+            "ms",
+            "kernels.duration_ns",
+        ),
+    )
+    return Claim(
+        MORE_CALLS, case.evaluate(extra_ms.__getitem__), 0.9, evidence, _REFUTATION_OF_MORE_CALLS
+    )
+
+
+def _extra_ms(case: Case, batch: int, name: str) -> float:
+    """Time of a kernel's calls at a batch size beyond the fewest at any."""
+    calls = {batch: _calls_of_kernel(case, batch, name) for batch in case.functional.conditions}
+    fewest = min((number for number in calls.values() if number), default=0.0)
+    return case.time_ms(batch, name) * (1 - fewest / calls[batch]) if calls[batch] else 0.0
+
+
+def _calls_of_kernel(case: Case, batch: int, name: str) -> float:
+    return math.fsum(use.calls for use in case.at(batch, name))
+
+
+more_calls = Cause(
+    name=MORE_CALLS,
+    weigh=weigh_more_calls,
+    intervention=Intervention(
+        expected="With as many calls at all sizes, the term's share goes away.",
+        untested="how often a step calls an operator is the program's or the library's choice",
+    ),
+)
+
+
+# Size of one call: an operator costs more per sample in a large call than in two smaller ones: only
+# tests tell.
+
+CALL_SIZE = "size of one call"
+
+
+def weigh_call_size(case: Case) -> Claim | None:  # noqa: ARG001 - see above
+    """Claim nothing."""
+    return None
+
+
+call_size = Cause(
+    name=CALL_SIZE,
+    weigh=weigh_call_size,
+    intervention=Intervention(
+        expected="With the batch in two halves, one after the other, the larger sizes get faster.",
+        term=("split_batch",),
+        step=("split_batch",),
+    ),
+)
+
+
+# Copies: an operator copies an operand before it works, as it is expanded, not contiguous or of
+# another type.
+#
+# `torch.bmm` on a CPU copies a matrix that all samples share, once for each sample.
+
+COPIES = "copies of operands"
+_COPY = re.compile(r"(?!Mem)(.*(copy|clone|contiguous|nchw|nhwc|permute)|reorder\b)", re.IGNORECASE)
+_LEAST_SHARE_OF_COPIES = 0.1  # of the term's time at one of the sizes
+_SCORE_OF_COPIES = 0.7
+
+
+def weigh_copies(case: Case) -> Claim | None:
+    """Claim the contribution of copying kernels."""
+    if case.share.key.kind != "kernels" or case.share.key.phase == OPTIMIZER:
+        return None
+    copying = [use for use in case.uses if use.op is not None and _copies(use.name)]
+    # A layer whose work is to copy has no operand that it copies before it.
+    if all(_copies(use.op or "") for use in case.uses):
+        return None
+    sides = [_ms(copying, batch) for batch in case.sides]
+    shares = [
+        time_ms / case.time_ms(b) for b, time_ms in zip(case.sides, sides, strict=True) if time_ms
+    ]
+    if max(shares, default=0.0) < _LEAST_SHARE_OF_COPIES:
+        return None
+    most = max(copying, key=lambda use: (use.batch == case.after, use.time_ms))
+    inside = f" in {most.op}" if most.op != most.name else ""
+    evidence = (
+        seen(
+            f"time of {most.name}{inside} and other copies per step",
+            sides,
+            "ms",
+            "kernels.duration_ns",
+        ),
+    )
+    amount = math.fsum(use.share for use in copying)
+    return Claim(
+        COPIES, amount, _SCORE_OF_COPIES, evidence, "Without the copies the term keeps its value."
+    )
+
+
+def _copies(name: str) -> bool:
+    """Whether a kernel or operator copies; many others name the layout that they work on, e.g. `nchw`."""
+    return _COPY.match(name) is not None and read_name(name).family == LAYOUT
+
+
+def _ms(uses: list[Use], batch: int) -> float:
+    return math.fsum(use.time_ms for use in uses if use.batch == batch)
+
+
+_LAYOUT = re.compile(
+    r"nchwToNhwc|nhwcToNchw|batched_transpose|tensorTransformGeneric|SubTensorOpWithTransform|reorder",
+    re.IGNORECASE,
+)
+
+
+def suggest_copies(step: ProfiledStep) -> Suggestion | None:
+    """Suggest the memory format that the kernels want, where images are converted for them."""
+    converting = step.named(lambda name: _LAYOUT.search(name) is not None)
+    spent_ms = float(converting["ms"].sum())
+    if not step.enough(spent_ms):
+        return None
+    evidence = (
+        fact("kernels that convert the layout, per step", spent_ms, "ms", "kernels.name"),
+        fact("their calls per step", float(converting["calls"].sum()), "", "kernels"),
+    )
+    return Suggestion(
+        cause=COPIES,
+        what="converts images between memory formats",
+        at_most_ms=spent_ms,
+        evidence=evidence,
+        where=step.place_of(converting),
+        factors=("channels_last",),
+    )
+
+
+copies = Cause(
+    name=COPIES,
+    weigh=weigh_copies,
+    suggest=suggest_copies,
+    intervention=Intervention(
+        expected="With operands that are stored as the operator reads them, the term's share goes away.",
+        term=("stored_operands",),
+        shared=("channels_last",),
+    ),
+)
+
+
+# Slow library call: a library runs an operator at a lower rate at one batch size than at another.
+#
+# Rates are shares of the roofline's time, so a crossing of the ridge is no lower rate. Without
+# roofs both FLOP per second and bytes per second must be lower.
+
+SLOW_CALL = "slow library call"
+# Rates of the same kernel differ by some percent anyway.
+_FALLEN = 0.9
+# Below causes that say why the rate is low.
+_SCORE_OF_SLOW_CALL = 0.4
+
+
+def weigh_slow_call(case: Case) -> Claim | None:
+    """Claim the time lost to lower rates, for kernels that run at both sizes."""
+    if case.share.key.kind != "kernels" or case.switched:
+        return None
+    rates = _rates(case)
+    if not rates or min(rates.values()) > _FALLEN:
+        return None
+    amount = sum(
+        case.coefficient(batch) * case.time_ms(batch) * (1 - rate) for batch, rate in rates.items()
+    )
+    evidence = (
+        seen("rate, as a share of the best", (rates[b] for b in case.sides), "1", "kernels.flops"),
+        seen("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
+    )
+    return Claim(
+        SLOW_CALL,
+        amount,
+        _SCORE_OF_SLOW_CALL,
+        evidence,
+        "Through another library the term keeps its value.",
+    )
+
+
+def _rates(case: Case) -> dict[int, float]:
+    """Rate at each batch size as a share of the best, the highest of what can be its limit; empty if unknown."""
+    batches = case.functional.conditions
+    compute, dram = case.hardware.roof("compute"), case.hardware.roof("DRAM")
+    work = {
+        batch: (
+            total(case.at(batch), "flops") or 0.0,
+            total(case.at(batch), "bytes_compulsory") or 0.0,
+        )
+        for batch in batches
+    }
+    if any(case.time_ms(batch) <= 0 for batch in batches):
+        return {}
+    limits: list[dict[int, float]] = []
+    if compute is not None and dram is not None and all(size for _, size in work.values()):
+        limits.append(
+            {b: max(flops / compute.per_s, size / dram.per_s) for b, (flops, size) in work.items()}
+        )
+    else:
+        limits += [{b: amounts[index] for b, amounts in work.items()} for index in (0, 1)]
+    shares = []
+    for ideal in limits:
+        rates = {batch: size / case.time_ms(batch) for batch, size in ideal.items()}
+        best = max(rates.values())
+        if min(rates.values()) > 0:
+            shares.append({batch: rate / best for batch, rate in rates.items()})
+    return {batch: max(share[batch] for share in shares) for batch in batches} if shares else {}
+
+
+slow_call = Cause(
+    name=SLOW_CALL,
+    weigh=weigh_slow_call,
+    intervention=Intervention(
+        expected="Through another library, or with operands stored in another order, the term's share goes away.",
+        term=("onednn", "no_onednn", "no_cudnn", "cublaslt", "other_layout", "channels_last"),
+        step=("no_onednn", "channels_last", "other_layout"),
+    ),
+)

@@ -1,0 +1,242 @@
+"""Factors of the batch: padded, in pieces, or in as many blocks as fill the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...base.torch_runtime import import_torch
+from ...profiling.recording.axis import BATCH
+from ..changed_steps import ChangedSteps
+from ..factor import Factor, StepChange, Target, TermChange
+from ..replay.batch_extents import pad_batch, reason_against_other_batch, slice_batch
+from ..replay.rebuild import bind
+from ..replay.recorded_call import CallFamily, CannotReplay, RecordedCall
+from ..replay.results import besides, changed_operands, results_of
+from ..replay.runnable import Runnable
+
+# Larger batch sizes in pieces of the size before an algorithm switch, with the operators and kernels of that size.
+
+
+def size_before_switch(families: Sequence[CallFamily], batches: Sequence[int]) -> int | None:
+    """The largest batch size before another kernel takes the most time; None without one.
+
+    It is another one if it, or the one before, runs at one of the two batch sizes only: where both run at both, one of
+    them just takes longer. Batch sizes that were not recorded are passed over.
+    """
+    before: tuple[int, str, set[str]] | None = None
+    for batch in batches:
+        calls = [family.calls[batch] for family in families if batch in family.calls]
+        if not calls:
+            continue
+        longest = max(calls, key=lambda call: (call.duration_ns or 0, call.calls))
+        main, ran = _kernels(longest)[0], {name for call in calls for name in _kernels(call)}
+        if before is not None and (main not in before[2] or before[1] not in ran):
+            return before[0]
+        before = batch, main, ran
+    return None
+
+
+def _kernels(call: RecordedCall) -> tuple[str, ...]:
+    return call.kernels or (call.op,)
+
+
+BEFORE_SWITCH = Factor(
+    name="before_switch",
+    what="larger sizes run in pieces of the size before the switch, with its algorithm",
+    remedy="run {where} in pieces that are no larger than the last size before the switch",
+    term=TermChange(
+        how="torch.cat([layer(piece) for piece in x.split(SIZE)])",
+        piece=size_before_switch,
+        same_work=True,
+    ),
+    levels=True,
+)
+
+
+# The batch padded to a multiple of 8, 16 or 32: a cost of sizes that kernels handle badly goes away.
+#
+# A last wave of blocks that is nearly empty stays so: see `filled_wave`.
+
+# Blocked kernels of CPUs take 8 or 16 fp32 lanes (AVX2, AVX-512), tensor cores of GPUs sizes of 8 in 16 bits, and
+# tiles of products are 16 or 32 rows at least.
+_MULTIPLES = (8, 16, 32)
+_NOTHING_TO_PAD = f"every batch size is a multiple of {_MULTIPLES[-1]}"
+
+
+def multiple_of(batches: tuple[int, ...]) -> int | None:
+    """The multiple to pad to: the smallest of 8, 16 and 32 that some batch size is not one of; else None."""
+    return next(
+        (multiple for multiple in _MULTIPLES if any(batch % multiple for batch in batches)), None
+    )
+
+
+def _pad(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:
+    call, multiple = runnable.call, multiple_of(batches)
+    assert call.batch is not None
+    if multiple is None:
+        raise CannotReplay(_NOTHING_TO_PAD)
+    padded = -(-call.batch // multiple) * multiple
+    if padded == call.batch:
+        return runnable
+    return runnable.with_arguments(
+        tuple(pad_batch(runnable.arguments, call, runnable.family.at(padded)))
+    )
+
+
+class _PaddedSteps(ChangedSteps):
+    """Steps of the next multiple; their time counts for the smaller batch."""
+
+    def __init__(self, workload: Any, multiple: int) -> None:
+        super().__init__(workload)
+        self._multiple = multiple
+
+    def load(self, batch: int) -> None:
+        super().load(-(-batch // self._multiple) * self._multiple)
+
+
+def _reason_against_padded_batch(target: Target) -> str | None:
+    if target.configuration.axis != BATCH:
+        return f"the axis is {target.configuration.axis}, and only a batch is padded"
+    return _NOTHING_TO_PAD if multiple_of(target.batches) is None else None
+
+
+PADDED_BATCH = Factor(
+    name="padded_batch",
+    what="the batch is padded to the next multiple of 8, 16 or 32",
+    remedy="pad the batch of {where} to the next multiple of 8, 16 or 32",
+    term=TermChange(
+        how="torch.nn.functional.pad(x, (0, 0, 0, extra)) before the layer and output[:batch] after it, or choose such "
+        "a batch size",
+        reason_against=reason_against_other_batch,
+        call=_pad,
+    ),
+    step=StepChange(
+        how="append samples, and leave them out of the loss",
+        screen=9,
+        reason_against=_reason_against_padded_batch,
+        changed_results=lambda _: (
+            "the samples that pad the batch belong to the result, unless the step leaves them out of its loss"
+        ),
+        change=lambda workload, target: _PaddedSteps(workload, multiple_of(target.batches) or 1),
+    ),
+    levels=True,
+    partial=True,
+    any_framework=True,
+)
+
+
+# The batch in two halves, one after the other: a cost of large working sets or of a slow size goes away.
+#
+# Networks by name add the gradients of both halves and update the parameters once, so they compute the same, but for
+# layers that mix samples (batch normalisation). A user's step cannot be opened: it runs twice, with half of the batch
+# each. Then the time has two updates of the parameters, and the measured gain is less than that of adding gradients.
+
+
+def _split(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
+    """Two calls on views of the operands, then one that joins their results; a batch of one stays whole."""
+    call, family = runnable.call, runnable.family
+    assert call.batch is not None
+    if call.batch < 2:
+        return runnable
+    first, second = (family.at(half) for half in (call.batch - call.batch // 2, call.batch // 2))
+    halves = (
+        bind(runnable.overload, slice_batch(runnable.arguments, call, first, None)),
+        bind(runnable.overload, slice_batch(runnable.arguments, call, second, first)),
+    )
+    returned, written = (
+        results_of(runnable.run()),
+        changed_operands(runnable.overload, runnable.arguments),
+    )
+    if written and not besides(returned, written):
+        return replace(runnable, run=lambda: [half() for half in halves])
+    shapes = [None if one is None else tuple(one.shape) for one in returned]
+
+    def run() -> list[Any]:
+        parts = (results_of(half()) for half in halves)
+        return [_join(shape, *pair) for shape, *pair in zip(shapes, *parts, strict=True)]
+
+    return replace(runnable, run=run)
+
+
+def _join(shape: tuple[int, ...] | None, first: Any, second: Any) -> Any:
+    """Results of both halves as one: concatenated along the extent that follows the batch, or else added."""
+    if shape is None:
+        return None
+    for dimension, extents in enumerate(zip(shape, first.shape, second.shape, strict=True)):
+        if extents[0] != extents[1]:
+            return import_torch().cat((first, second), dimension)
+    return first + second
+
+
+class _TwoSteps(ChangedSteps):
+    """Two steps of half the batch; an odd batch size is divided into n and n + 1, and 1 stays whole."""
+
+    def load(self, batch: int) -> None:
+        self._halves = [half for half in (batch // 2, batch - batch // 2) if half]
+        super().load(self._halves[0])
+
+    def time_step(self) -> tuple[int, int]:
+        timed = []
+        for half in self._halves:
+            super().load(half)  # not timed, and without effect for equal halves
+            timed.append(super().time_step())
+        return timed[0][0], sum(duration_ns for _, duration_ns in timed)
+
+
+def _reason_against_split_batch(target: Target) -> str | None:
+    if target.configuration.axis != BATCH:
+        return f"the axis is {target.configuration.axis}, and only a batch has halves"
+    return "a batch of one sample has no halves" if max(target.batches) < 2 else None
+
+
+def _changed_results(target: Target) -> str | None:
+    if target.configuration.step is None:
+        return None
+    return "two steps of half the batch ran; in training, add the gradients of both and update once"
+
+
+def _change(workload: Any, target: Target) -> Any:
+    if target.configuration.step is not None:
+        return _TwoSteps(workload)
+    innermost = workload
+    while isinstance(innermost, ChangedSteps):  # another change came before
+        innermost = innermost.workload
+    innermost.halved = True
+    return workload
+
+
+SPLIT_BATCH = Factor(
+    name="split_batch",
+    what="the batch runs in two halves, one after the other",
+    remedy="run {where} on the two halves of the batch, one after the other",
+    term=TermChange(
+        how="torch.cat([layer(half) for half in x.chunk(2)])",
+        screen=7,
+        reason_against=reason_against_other_batch,
+        call=_split,
+    ),
+    step=StepChange(
+        how="divide the batch with torch.chunk; in training add the gradients of both halves before the update",
+        screen=7,
+        reason_against=_reason_against_split_batch,
+        changed_results=_changed_results,
+        change=_change,
+    ),
+    levels=True,
+    any_framework=True,
+)
+
+
+# What the empty part of the last wave of blocks costs, by batch sizes that fill the wave and that begin the next one.
+#
+# Nothing but the batch size changes: the further sizes run among the unmodified ones, see `Wave`.
+
+FILLED_WAVE = Factor(
+    name="filled_wave",
+    what="the last wave of blocks is full",
+    refuses={"cpu": "a CPU runs no blocks in waves"},
+    term=TermChange(screen=9, same_work=True),
+    by_size=True,
+)

@@ -1,0 +1,224 @@
+"""Factors of layout: how operands and weights are stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ...base.errors import CurvescopeError
+from ...base.torch_runtime import import_torch
+from ...profiling.recording.operators import TensorArgument
+from ..changed_steps import ChangedModule
+from ..factor import Factor, StepChange, Target, TermChange
+from ..replay.operator_kinds import is_on_images, ran_kernel, reason_unless_product
+from ..replay.recorded_call import CallFamily, tensors_of
+from ..replay.runnable import Runnable
+
+# Images and filters stored channels last; torch then gives the outputs of convolutions the same format.
+
+
+def _reason_against_channels_last(family: CallFamily) -> str | None:
+    call = family.largest
+    images = [tensor for tensor in tensors_of(call.arguments) if len(tensor.shape) in (4, 5)]
+    if not images or not is_on_images(call):
+        return "it is no operator on images"
+    return (
+        "its images are stored channels last already"
+        if all(map(_is_channels_last, images))
+        else None
+    )
+
+
+def _is_channels_last(tensor: TensorArgument) -> bool:
+    if tensor.strides is None:
+        return False
+    inner = [
+        stride
+        for stride, extent in zip(tensor.strides[2:], tensor.shape[2:], strict=True)
+        if extent > 1
+    ]
+    return (
+        tensor.strides[1] == 1
+        and tensor.shape[1] > 1
+        and all(stride >= tensor.shape[1] for stride in inner)
+    )
+
+
+def _store_channels_last(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
+    torch = import_torch()
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+    def store(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.dim() in formats:
+            return value.contiguous(memory_format=formats[value.dim()])
+        return value
+
+    return runnable.with_arguments(tuple(map(store, runnable.arguments)))
+
+
+_NO_IMAGES = "the steps have no two-dimensional convolution"
+
+
+def _reason_against_steps(target: Target) -> str | None:
+    convolves = any("conv" in op for op in target.operators)
+    return None if convolves or not target.operators else _NO_IMAGES
+
+
+def _to_channels_last(module: Any) -> None:
+    if not any(parameter.dim() == 4 for parameter in module.parameters()):
+        raise CurvescopeError(_NO_IMAGES)
+    module.to(memory_format=import_torch().channels_last)
+
+
+CHANNELS_LAST = Factor(
+    name="channels_last",
+    what="images and filters are stored channels last",
+    remedy="use the memory format channels_last in {where}",
+    term=TermChange(
+        how="layer.to(memory_format=torch.channels_last), and the same for its input",
+        screen=6,
+        reason_against=_reason_against_channels_last,
+        call=_store_channels_last,
+    ),
+    step=StepChange(
+        how="model.to(memory_format=torch.channels_last), and the same for its inputs",
+        screen=6,
+        common=7,
+        reason_against=_reason_against_steps,
+        change=lambda workload, _: ChangedModule(workload, _to_channels_last),
+    ),
+    is_made_in_programs=True,
+)
+
+
+# Weights of matrix products stored in the other order.
+
+# Index of the operand that holds the weights, for operators that say so.
+_WEIGHTS = {"aten::linear": 1, "aten::addmm": 2}
+
+
+def _reason_against_other_layout(family: CallFamily) -> str | None:
+    known = _weights(family) is not None
+    return reason_unless_product(family) or (
+        None if known else "none of its operands is known to be a matrix of weights"
+    )
+
+
+def _weights(family: CallFamily) -> int | None:
+    """Index of the matrix that does not depend on the batch size, unlike another; None if there is none."""
+    call, moving = family.largest, family.batch_dimensions()
+    known = _WEIGHTS.get(call.op)
+    matrices = [
+        index
+        for index, argument in enumerate(call.arguments)
+        if isinstance(argument, TensorArgument) and len(argument.shape) == 2 and index not in moving
+    ]
+    if known is not None:
+        return known if known in matrices else None
+    return matrices[0] if len(matrices) == 1 and moving else None
+
+
+def _store_other_way(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
+    index = _weights(runnable.family)
+    assert index is not None
+    arguments = list(runnable.arguments)
+    weights, converted = arguments[index], runnable.converted
+    key = "other_layout", id(weights)
+    if key not in converted:
+        converted[key] = (
+            weights.t().contiguous().t() if weights.is_contiguous() else weights.contiguous()
+        )
+    arguments[index] = converted[key]
+    return runnable.with_arguments(tuple(arguments))
+
+
+def _store_weights(module: Any, names: tuple[str, ...]) -> None:
+    kind = import_torch().nn.Linear
+    layers = (layer for layer in module.modules() if isinstance(layer, kind))
+    # A weight that layers share is stored once; `dict` keeps each parameter once.
+    weights = dict.fromkeys(
+        [_parameter(module, name) for name in names] or [layer.weight for layer in layers]
+    )
+    if not weights:
+        raise CurvescopeError("the steps have no linear layer")
+    for weight in weights:
+        weight.data = weight.data.t().contiguous().t()
+
+
+def _parameter(module: Any, name: str) -> Any:
+    try:
+        return module.get_parameter(name)
+    except AttributeError:  # a layer that is the whole model has the name of its class
+        return module.get_parameter(name.rpartition(".")[2])
+
+
+_HOW = """for name in {weights}:
+    weight = model.get_parameter(name)
+    weight.data = weight.data.t().contiguous().t()"""
+
+OTHER_LAYOUT = Factor(
+    name="other_layout",
+    what="weights of matrix products are stored in the other order",
+    remedy="store the weights of {where} in the other order",
+    term=TermChange(
+        how=_HOW, screen=2, reason_against=_reason_against_other_layout, call=_store_other_way
+    ),
+    step=StepChange(
+        how=_HOW,
+        common=11,
+        change=lambda workload, target: ChangedModule(
+            workload, partial(_store_weights, names=target.weights)
+        ),
+    ),
+    sets="weights",
+)
+
+
+# Operands stored as the operator reads them, before it runs: no copy in every call.
+
+
+def _reason_against_stored_operands(family: CallFamily) -> str | None:
+    if all(map(_is_contiguous, family.largest.arguments)):
+        return "its operands are contiguous already"
+    return None if ran_kernel(family, "copy") else "no copy of its operands is recorded"
+
+
+def _is_contiguous(argument: object) -> bool:
+    if not isinstance(argument, TensorArgument) or argument.strides is None:
+        return True
+    expected = 1
+    for extent, stride in zip(reversed(argument.shape), reversed(argument.strides), strict=True):
+        if extent > 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def _store_stored_operands(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
+    if runnable.call.op == "aten::bmm" and (shared := runnable.arguments[1]).stride(0) == 0:
+        x = runnable.arguments[0].contiguous()
+        return replace(runnable, run=partial(_product_of_rows, x, shared[0].contiguous()))
+    return runnable.with_arguments(tuple(map(_stored, runnable.arguments)))
+
+
+def _stored(value: Any) -> Any:
+    return value.contiguous() if hasattr(value, "contiguous") else value
+
+
+def _product_of_rows(x: Any, matrix: Any) -> Any:
+    return (x.flatten(0, 1) @ matrix).view(*x.shape[:2], -1)
+
+
+STORED_OPERANDS = Factor(
+    name="stored_operands",
+    what="operands are stored as the operator reads them, and a shared matrix is no batch of matrices",
+    remedy="store the operands of {where} contiguous",
+    term=TermChange(
+        how="operand = operand.contiguous() once, before the steps; for a matrix w that all samples share, "
+        "(x.flatten(0, 1) @ w).view(*x.shape[:2], -1) instead of torch.bmm(x, w.expand(len(x), -1, -1))",
+        needs_evidence=True,
+        reason_against=_reason_against_stored_operands,
+        call=_store_stored_operands,
+    ),
+)

@@ -1,0 +1,176 @@
+"""Factors of numbers: their precision, and which values operands have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ...base.errors import CurvescopeError
+from ...base.torch_runtime import import_torch
+from ...profiling.collect.inject import FLUSH_VARIABLE, startup_path
+from ...profiling.recording.operand_numbers import LEAST_DENORMAL, CallNumbers
+from ..changed_steps import StepsWithin
+from ..factor import Factor, StepChange, Target, TermChange
+from ..replay.operator_kinds import on_cuda
+from ..replay.rebuild import rebuild
+from ..replay.recorded_call import CallFamily
+from ..replay.runnable import Runnable
+
+# Products and convolutions in fewer bits: bf16, with half the memory traffic too, or TF32 on Ampere and later.
+
+
+def _reason_against_bf16(target: Target) -> str | None:
+    precision = target.configuration.precision
+    return None if precision in (None, "fp32", "tf32") else f"the steps run in {precision} already"
+
+
+def _in_bf16(workload: Any, target: Target) -> StepsWithin:
+    torch = import_torch()
+    device = "cuda" if on_cuda(target.configuration.device) else "cpu"
+    return StepsWithin(workload, partial(torch.autocast, device, torch.bfloat16))
+
+
+def _reason_against_tf32(target: Target) -> str | None:
+    precision = target.configuration.precision
+    return None if precision in (None, "fp32") else f"the steps run in {precision}"
+
+
+def _in_tf32(workload: Any, target: Target) -> Any:
+    """Switch it on once the steps are built: networks by name set it from their precision."""
+    torch = import_torch()
+    if torch.cuda.get_device_capability(target.configuration.device)[0] < 8:
+        raise CurvescopeError("this GPU has no TF32")
+    if torch.backends.cuda.matmul.allow_tf32:
+        raise CurvescopeError("the steps use TF32 already")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    return workload
+
+
+BF16_AUTOCAST = Factor(
+    name="bf16_autocast",
+    what="products and convolutions compute in bf16",
+    remedy="run {where} in bf16 by autocast",
+    step=StepChange(
+        how={
+            device: f'with torch.autocast("{device}", torch.bfloat16): around the forward pass and the loss'
+            for device in ("cpu", "cuda")
+        },
+        common=8,
+        reason_against=_reason_against_bf16,
+        changed_results=lambda _: "products and convolutions have 8 significant bits",
+        change=_in_bf16,
+    ),
+    is_made_in_programs=True,
+)
+TF32 = Factor(
+    name="tf32",
+    what="products of fp32 compute in TF32",
+    remedy="run the products of {where} in TF32",
+    refuses={"cpu": "TF32 is a format of NVIDIA's GPUs"},
+    step=StepChange(
+        how="torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True",
+        common=15,
+        reason_against=_reason_against_tf32,
+        changed_results=lambda _: "products and convolutions have 11 significant bits",
+        change=_in_tf32,
+    ),
+    is_made_in_programs=True,
+)
+
+
+# Denormal numbers count as 0: processors take many times as long for them.
+
+_HOW = "torch.set_flush_denormal(True) before the first operator"
+
+
+def _reason_against_flush_denormal(family: CallFamily) -> str | None:
+    if all(call.numbers.denormals < LEAST_DENORMAL for call in family.calls.values()):
+        return "no denormal numbers of its operands and results are recorded"
+    threads = import_torch().get_num_threads()
+    return (
+        None
+        if threads == 1
+        else f"{threads} threads run, and those that have begun keep their setting"
+    )
+
+
+@contextmanager
+def _flushing() -> Iterator[None]:
+    torch = import_torch()
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def _prepare(_: Target) -> None:
+    """Set it before the process has further threads, which inherit it."""
+    if not import_torch().set_flush_denormal(True):
+        raise CurvescopeError("this processor cannot flush denormal numbers")
+
+
+FLUSH_DENORMAL = Factor(
+    name="flush_denormal",
+    what="denormal numbers count as 0",
+    remedy="flush denormal numbers in {where}",
+    refuses={"cuda": "the work runs on the GPU"},
+    term=TermChange(
+        how=_HOW,
+        needs_evidence=True,
+        reason_against=_reason_against_flush_denormal,
+        around=_flushing,
+    ),
+    step=StepChange(
+        how=_HOW,
+        variables=lambda: {FLUSH_VARIABLE: "1", "PYTHONPATH": startup_path()},
+        common=12,
+        prepare=_prepare,
+    ),
+)
+
+
+# Operands with usual numbers instead of those of the step: an operator that is slow for some numbers gets faster.
+
+_FEW_DISTINCT = 0.5  # share of distinct indices that is usual, at least
+
+
+def _reason_against_usual_values(family: CallFamily) -> str | None:
+    numbers = [call.numbers for call in family.calls.values()]
+    if not any(number.operands for number in numbers):
+        return "the numbers of its operands are not recorded"
+    denormal = any(number.denormals >= LEAST_DENORMAL for number in numbers)
+    repeated = any(
+        number.distinct is not None and number.distinct < _FEW_DISTINCT for number in numbers
+    )
+    return (
+        None
+        if denormal or repeated
+        else "its operands have usual numbers: next to none denormal, most indices distinct"
+    )
+
+
+def _usual(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
+    call = replace(runnable.call, numbers=CallNumbers())
+    tensor = next(
+        (argument for argument in runnable.arguments if hasattr(argument, "device")), None
+    )
+    device = "cpu" if tensor is None else str(tensor.device)
+    return runnable.with_arguments(
+        rebuild(call, device, seed=call.batch or 0, try_run=False).arguments
+    )
+
+
+USUAL_VALUES = Factor(
+    name="usual_values",
+    what="operands have usual numbers, and indices are random",
+    term=TermChange(
+        needs_evidence=True,
+        reason_against=_reason_against_usual_values,
+        call=_usual,
+        same_work=True,
+    ),
+)

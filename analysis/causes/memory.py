@@ -243,7 +243,7 @@ memory_pressure = Cause(
 # of the fixed cost.
 
 PAGE_FAULTS = "page faults"
-COUNT = "page faults per step"  # name of the evidence that counts them
+COUNTED_FAULTS = "page faults per step"  # name of the evidence that counts them
 # A virtual machine took 1.7 µs for a fault and the first write to its page (AMD EPYC); no fault
 # takes much more.
 _MOST_MS = 0.005
@@ -278,7 +278,7 @@ def weigh_page_faults(case: Case) -> Claim | None:
         return None
     shares = [share_of(case, batch) for batch in case.sides]
     evidence = (
-        Evidence(COUNT, before.page_faults, after.page_faults, "", "steps.page_faults"),
+        Evidence(COUNTED_FAULTS, before.page_faults, after.page_faults, "", "steps.page_faults"),
         Evidence(
             "time in the system per step",
             before.system_ms,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ...base.numbers import number, signed
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Scope
-from ..causes import UNEXPLAINED, CauseTotal, interventions, page_faults
+from ..causes import UNEXPLAINED, CauseTotal, interventions
+from ..causes.memory import COUNTED_FAULTS, PAGE_FAULTS
 from ..decompose.functionals import FIXED_COST, Functional
 from ..decompose.terms import OPTIMIZER
 from ..verdicts.outcome import Outcome
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _MOSTLY = 0.5  # of an anomaly that a term makes
 _GONE = 0.9  # share removed that leaves nothing worth a word
 # Evidence that counts something, by cause, to begin the sentence with.
-_COUNTED = {page_faults.CAUSE: page_faults.COUNT}
+_COUNTED = {PAGE_FAULTS: COUNTED_FAULTS}
 
 
 def anomaly_name(functional: Functional) -> str:

@@ -83,6 +83,12 @@ _OPTIONS = {
         action="store_true",
         help="capture each batch size's step as a CUDA graph, and time its replays",
     ),
+    "--framework": _option(
+        WHAT,
+        metavar="NAME",
+        help="what runs a named network: torch (default), torch-compile, or jax, which builds it from the same "
+        "description",
+    ),
     "--device": _option(WHERE, help="cpu, cuda or cuda:N (default: cuda if there is one)"),
     "--run-its-code": _option(
         action="store_true",
@@ -133,6 +139,7 @@ NETWORK = (
     "--precision",
     "--compile",
     "--cuda-graph",
+    "--framework",
     "--device",
 )
 RESULT = ("--output", "--curvature", "--all", "--json")
@@ -161,6 +168,7 @@ def add_program(parser: argparse.ArgumentParser) -> None:
     parser.takes_program = True
     for name in ("--step-range", "--step-line", "--workdir"):
         parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--assign", action="append", default=[], help=argparse.SUPPRESS)
 
 
 def add_protocol(parser: argparse.ArgumentParser) -> None:
@@ -237,11 +245,27 @@ def configurations_of(
         made = [
             Configuration(args.network, *how, axis=axes.curve, fixed=fixed) for fixed in axes.curves
         ]
+        if args.framework is not None:
+            made = [in_framework(one, args.framework) for one in made]
     if not program:
         made = [replace(configuration, graphed=args.cuda_graph) for configuration in made]
     for configuration in made:
         configuration.check()
     return tuple(made)
+
+
+def in_framework(configuration: Configuration, framework: str) -> Configuration:
+    """The configuration with its network run by the framework that `--framework` names."""
+    from .profiling.workload.framework_step import TORCH, TORCH_COMPILE, check_framework
+
+    check_framework(framework)
+    if framework in (TORCH, TORCH_COMPILE):
+        return replace(configuration, compiled=configuration.compiled or framework == TORCH_COMPILE)
+    if configuration.compiled or configuration.graphed:
+        raise CurvescopeError(
+            f"--framework {framework} compiles by itself: omit --compile and --cuda-graph."
+        )
+    return replace(configuration, runs_in=framework)
 
 
 def steps_of(args: argparse.Namespace, axes: Axes, device: str) -> list[Configuration]:
@@ -254,6 +278,7 @@ def steps_of(args: argparse.Namespace, axes: Axes, device: str) -> list[Configur
         "--mode": args.mode != "training",
         "--precision": args.precision != "fp32",
         "--compile": args.compile not in (False, "no"),
+        "--framework": args.framework,
     }
     if wrong := [name for name, value in given.items() if value]:
         raise CurvescopeError(
@@ -280,12 +305,14 @@ def programs_of(
         "--memory-limit": getattr(args, "memory_limit", None),
         "--cuda-graph": args.cuda_graph not in (False, "no"),
         "--device": args.device,
+        "--framework": args.framework,
     }
     if wrong := [name for name, value in given.items() if value]:
         raise CurvescopeError(
             f"A program brings its own model, data and device: omit {', '.join(wrong)}."
         )
-    program = Program(tuple(command), args.step_range, args.step_line, args.workdir)
+    how = args.step_range, args.step_line, args.workdir, tuple(args.assign)
+    program = Program(tuple(command), *how)
     return [Configuration.of_program(program, axes.curve, dict(fixed)) for fixed in axes.curves]
 
 

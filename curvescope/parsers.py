@@ -21,7 +21,7 @@ _COMPARE = (
     "with --fail-over or not"
 )
 FORMER = (
-    ("diagnose", r"--device model:\S*|--library|--framework|--what-if", _MODEL),
+    ("diagnose", r"--device model:\S*|--library|--what-if", _MODEL),
     (
         "diagnose",
         "--of",

@@ -31,6 +31,13 @@ def used_frameworks() -> list[Adapter]:
     return [adapter for adapter in ADAPTERS if adapter is not PYTORCH and adapter.is_used()]
 
 
+def own_profiler() -> Adapter | None:
+    """The framework whose own profiler records the steps of this process: one that runs them on a CPU, beside torch."""
+    if PYTORCH.is_used() or accelerator_in_use() is not None:
+        return None
+    return next((adapter for adapter in used_frameworks() if adapter.profiles), None)
+
+
 def wait_for(result: object, device: str) -> None:
     """Wait until all frameworks of this process have done their work; for the arguments see `Adapter.wait`."""
     for adapter in ADAPTERS:

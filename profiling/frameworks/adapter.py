@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -18,6 +19,7 @@ class Adapter:
     out_of_memory: tuple[str, ...] = ()  # parts of its messages when memory runs out
     errors: tuple[str, ...] = ()  # names of its error types beside RuntimeError's
     waiting: str  # the line that makes a step wait
+    profiles: bool = False  # whether it has a profiler, see `profile`
     layers: str | None = None  # how its layers are named, as a sentence
 
     @property
@@ -43,6 +45,10 @@ class Adapter:
 
         `result` is what a step returned, `device` the device of the steps, `cpu` or `cuda:N`.
         """
+
+    def profile(self, run: Callable[[], object], folder: str) -> None:
+        """Run one step, which ends when its work is done, under its own profiler, which writes into a folder."""
+        raise NotImplementedError(self.name)
 
     def ran_out(self, error: BaseException) -> bool:
         """Whether an error of its kind means that memory ran out."""

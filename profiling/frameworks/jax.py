@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from .adapter import Adapter
@@ -18,6 +19,7 @@ class Jax(Adapter):
     distributions = ("jax",)
     waiting = "return jax.block_until_ready(result)"
     out_of_memory = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory")
+    profiles = True
     errors = ("XlaRuntimeError", "JaxRuntimeError")
     layers = (
         "Its layers are named by scopes of JAX's own profile: record one with jax.profiler.trace and read it with "
@@ -40,6 +42,16 @@ class Jax(Adapter):
             "kind": "cuda" if first.platform in ("gpu", "cuda") else str(first.platform),
             "name": first.device_kind,
         }
+
+    def profile(self, run: Callable[[], object], folder: str) -> None:
+        """Record by jax.profiler."""
+        profiler = self.module.profiler
+        profiler.start_trace(folder)
+        try:
+            with profiler.StepTraceAnnotation("step", step_num=0):
+                run()
+        finally:
+            profiler.stop_trace()
 
     def wait(self, result: object, device: str) -> None:
         """Wait for the arrays of the result, and for all others: a step may keep what it computed and return nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from .adapter import Adapter
 
@@ -17,6 +18,7 @@ class TensorFlow(Adapter):
     distributions = ("tensorflow", "tensorflow-cpu")
     waiting = "tf.test.experimental.sync_devices()"
     out_of_memory = ("OOM when allocating", "failed to allocate memory", "Out of memory")
+    profiles = True
     errors = ("ResourceExhaustedError", "InternalError")
 
     def is_used(self) -> bool:
@@ -25,6 +27,16 @@ class TensorFlow(Adapter):
             return False
         context = getattr(sys.modules.get(_CONTEXT), "_context", None)
         return context is not None and bool(getattr(context, "_initialized", True))
+
+    def profile(self, run: Callable[[], object], folder: str) -> None:
+        """Record by tf.profiler."""
+        profiler = self.module.profiler.experimental
+        profiler.start(folder)
+        try:
+            with profiler.Trace("step", step_num=0, _r=1):
+                run()
+        finally:
+            profiler.stop()
 
     def wait(self, result: object, device: str) -> None:
         """Wait for all its devices."""

@@ -12,8 +12,10 @@ from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ..recording.axis import BATCH, TOKENS, Axis, axis_of
 from ..workload.any_workload import AnyWorkload
+from ..workload.framework_step import FrameworkStep, check_framework
 from ..workload.network_step import Workload
 from ..workload.networks import Network, from_factory, get_network
+from ..workload.networks.description import described
 from ..workload.own_step import MODE as OWN
 from ..workload.own_step import OwnStep, global_named, load_make_step
 from ..workload.program import MODE as PROGRAM
@@ -47,6 +49,8 @@ class Configuration:
     step_range: str | None = None
     step_line: str | None = None
     workdir: str | None = None
+    assign: tuple[str, ...] = ()
+    runs_in: str | None = None  # framework other than PyTorch that runs a named network
 
     @classmethod
     def of_step(
@@ -60,6 +64,7 @@ class Configuration:
     def of_program(cls, program: Program, axis: str, fixed: Mapping[str, int]) -> Configuration:
         """The configuration of a user's program."""
         how = program.command, program.step_range, program.step_line, program.workdir
+        assign = program.assign
         return cls(
             program.name,
             None,
@@ -75,6 +80,7 @@ class Configuration:
             None,
             False,
             *how,
+            assign,
         )
 
     @property
@@ -82,6 +88,7 @@ class Configuration:
         """Name of the folder of its recording."""
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in self.network)
         how = (
+            self.runs_in,
             self.precision,
             "compiled" if self.compiled else None,
             "graphed" if self.graphed else None,
@@ -101,6 +108,7 @@ class Configuration:
             "compiled": self.compiled,
             "graphed": self.graphed,
             **({} if self.program is None else self._program().entry),
+            "runs_in": self.runs_in,
             "memory_limit_bytes": self.memory_limit_bytes,
             "step": self.step,
             "step_module": self.step_module,
@@ -132,6 +140,9 @@ class Configuration:
         if self.program is not None:
             self._program().check(self.axis, dict(self.fixed))
             return
+        if self.runs_in is not None:
+            check_framework(self.runs_in)
+            described(self.network)
         network = self.find_network()
         axes = (BATCH, TOKENS) if network.reads_text else (BATCH,)
         for axis in (self.axis, *dict(self.fixed)):
@@ -145,6 +156,10 @@ class Configuration:
         """Build the workload on its device; with `find_device` a user's step on the device that it uses."""
         if self.program is not None:
             return ProgramSteps(self._program(), Axis(self.axis), dict(self.fixed))
+        if self.runs_in is not None:
+            self.check()
+            how = self.mode, self.precision or "fp32"
+            return FrameworkStep(self.network, self.runs_in, *how)
         if self.step is None:
             import_torch()
             self.check()
@@ -167,7 +182,8 @@ class Configuration:
 
     def _program(self) -> Program:
         assert self.program is not None
-        return Program(self.program, self.step_range, self.step_line, self.workdir)
+        how = self.step_range, self.step_line, self.workdir, self.assign
+        return Program(self.program, *how)
 
 
 def configuration_of(meta: Mapping[str, Any]) -> Configuration:

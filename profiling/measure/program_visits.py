@@ -13,13 +13,13 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from ..attribution.events import StepRows
-from ..attribution.range_names import INPUT_PHASE, RangeNames
-from ..collect.jax_profile import read_jax_profile
+from ..collect.framework_profile import steps_after
 from ..collect.kept_chunks import NotMergedError, begin
+from ..collect.recorded_steps import steps_of
 from ..frameworks import device_entry, memory_ran_out
 from ..recording.axis import Axis
 from ..recording.remote_store import AnyPath
-from ..recording.store import META_FILE, Recording, open_recording
+from ..recording.store import META_FILE, open_recording
 from ..workload.any_workload import AnyWorkload
 from ..workload.program import MODE, Program, steps_of_lines
 from .loop import Empty, Visit
@@ -39,7 +39,6 @@ _TO_MARK = (
     "and --step-line 'step {n}'"
 )
 _STEPS, _VISIT_S = (1, 100), 1.5  # timed steps of a run, least and most, and seconds for them
-_LOADING = "enumerate(DataLoader)"  # how torch names the wait for a batch
 
 
 class ProgramSteps(AnyWorkload):
@@ -213,7 +212,8 @@ class ProgramSteps(AnyWorkload):
         self.startup_s.setdefault(batch, []).append(
             first_s if first_s is not None else found.seconds
         )
-        of_jax = _of_jax(chunks.folder, chunks.folder.parent.with_name("imported"), rows[-1])
+        ended_ns = rows[-1]["start_ns"] + rows[-1]["duration_ns"]
+        of_jax = steps_after(ended_ns, chunks.folder)
         profiled, classes = _profiled(chunks)
         return Visit(
             rows,
@@ -286,66 +286,3 @@ def _profiled(chunks: Any) -> tuple[list[StepRows], dict[str, str]]:
         return [], {}
     recording = open_recording(chunks.writer.path)
     return steps_of(recording), dict(recording.meta.get("layer_classes") or {})
-
-
-def _of_jax(folder: Path, target: Path, last: Mapping[str, Any]) -> list[StepRows]:
-    """The steps that JAX's own profiler recorded, as if they followed the last timed one; its clock is another."""
-    recording = read_jax_profile(folder, target)
-    if recording is None:
-        return []
-    found = [step for step in steps_of(recording) if step.kernels]
-    if not found:
-        return []
-    shift_ns = last["start_ns"] + last["duration_ns"] - found[0].windows[0][0]
-    for step in found:
-        step.windows = [
-            (start_ns + shift_ns, duration_ns) for start_ns, duration_ns in step.windows
-        ]
-        for row in step.kernels:
-            row["start_ns"] += shift_ns
-    return found
-
-
-def steps_of(recording: Recording) -> list[StepRows]:
-    """The steps of a recorded program, each as the rows of one profiled step."""
-    steps = [row for row in recording.arrow("steps").to_pylist() if row["start_ns"] is not None]
-    rows: dict[str, dict[int, list[dict[str, Any]]]] = {}
-    for table in ("kernels", "api_calls"):
-        of_step: dict[int, list[dict[str, Any]]] = {}
-        for row in recording.arrow(table).to_pylist():
-            number = row.pop("step")
-            if number is not None:
-                known = {name: value for name, value in row.items() if value is not None}
-                if str(known.get("layer")).startswith(_LOADING):
-                    known = {**known, "layer": None, "phase": INPUT_PHASE}
-                of_step.setdefault(number, []).append(known)
-        rows[table] = of_step
-    fetched = _inputs(recording)
-    return [
-        StepRows(
-            rows["kernels"].get(step["step"], []),
-            [(step["start_ns"], step["duration_ns"])],
-            {},
-            inputs=[
-                one
-                for one in fetched
-                if step["start_ns"] <= one[0] < step["start_ns"] + step["duration_ns"]
-            ],
-            api_calls=rows["api_calls"].get(step["step"], []),
-        )
-        for step in steps
-    ]
-
-
-def _inputs(recording: Recording) -> list[tuple[int, int]]:
-    """Start and duration of the ranges in which the program waited for its next batch."""
-    names = RangeNames()
-    return [
-        (row["start_ns"], row["duration_ns"])
-        for row in recording.arrow("ranges", ["name", "start_ns", "duration_ns"]).to_pylist()
-        if row["duration_ns"] is not None and _is_input(names, row["name"])
-    ]
-
-
-def _is_input(names: RangeNames, name: str) -> bool:
-    return name.startswith(_LOADING) or names.read(name).phase == INPUT_PHASE

@@ -13,8 +13,9 @@ from ..attribution.operator_calls import CountWork
 from ..attribution.operator_work import count_work
 from ..attribution.outermost_operators import OperatorCalls
 from ..collect import torch_step
+from ..collect.framework_profile import record_step as record_by_framework
 from ..collect.marks import Marks
-from ..frameworks import framework_versions, memory_ran_out
+from ..frameworks import Adapter, framework_versions, memory_ran_out, own_profiler
 from ..hardware.energy import EnergyMeter, meter_of
 from ..hardware.heap import FEW_FAULTS
 from ..hardware.host_usage import host_use_between, read_host_use
@@ -101,11 +102,14 @@ def _visit(
         warm_ups = [discard_steps(workload, batch, protocol.discarded_steps)]
         count = protocol.steps_of_visit(batch, warm_ups[0].last_ns)
         unprofiled = time_steps(workload, count, between, clock=stream_clock(workload.device))
-        most = min(len(unprofiled), protocol.profiled_steps) if has_torch() else 0
+        by_framework = own_profiler() if workload.is_users else None
+        records = by_framework is not None or has_torch()
+        most = min(len(unprofiled), protocol.profiled_steps) if records else 0
         limit_ns: float = workload.clock_ns() - began_ns
         step_ns = unprofiled[-1]["duration_ns"]
         ends_ns = workload.clock_ns() + 1e9 * spare_s
-        if most and workload.clock_ns() + len(unprofiled) * step_ns <= ends_ns:
+        marks = most and by_framework is None
+        if marks and workload.clock_ns() + len(unprofiled) * step_ns <= ends_ns:
             marked = mark_steps(workload, len(unprofiled))
         first_profile = batch not in workload.first_profiled
         steps = _FIRST_PROFILE_STEPS if first_profile else _PROFILE_STEPS
@@ -113,10 +117,13 @@ def _visit(
             most = 0
         limit_ns = min(limit_ns, ends_ns - workload.clock_ns())
         # One by one: if memory runs out, the steps before are kept.
-        for rows in profile_steps(
-            workload, most, limit_ns, warm_up=lambda: warm_ups.append(warm_up_device(workload))
-        ):
-            profiled.append(rows)
+        if by_framework is not None:
+            profiled += profile_by_framework(workload, by_framework, most)
+        else:
+            for rows in profile_steps(
+                workload, most, limit_ns, warm_up=lambda: warm_ups.append(warm_up_device(workload))
+            ):
+                profiled.append(rows)
         discarded = sum(one.steps for one in warm_ups)
         first, neighbours = workload.first_profiled.get(batch), find_neighbours(workload.device)
         return Visit(
@@ -155,12 +162,13 @@ def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
         return
     if max((row.get("page_faults") or 0 for row in result.unprofiled), default=0) < FEW_FAULTS:
         return
-    known = result.profiled[0].operator_calls
+    if (known := result.profiled[0].operator_calls) is None:
+        return
     try:
         counted = record_step(workload, watch=True).operator_calls
     except Exception:  # a user's step may fail in any way; the visit stays
         return
-    if known is None or counted is None or (faults := _aligned_faults(known, counted)) is None:
+    if counted is None or (faults := _aligned_faults(known, counted)) is None:
         return
     for row in known.rows:
         row["page_faults"] = 0
@@ -288,6 +296,15 @@ def mark_steps(workload: AnyWorkload, count: int) -> list[list[dict[str, Any]]]:
     layers = [] if workload.runs_compiled_graphs else workload.layers()
     with Marks(workload.clock_ns).installed(layers) as marks:
         return [marks.run(workload.run) for _ in range(count)]
+
+
+def profile_by_framework(workload: AnyWorkload, adapter: Adapter, most: int) -> list[StepRows]:
+    """Have a framework's own profiler record at most that many steps of the loaded batch, as far as it shows them."""
+    found = (
+        record_by_framework(adapter, lambda: workload.time_step(), workload.clock_ns())
+        for _ in range(most)
+    )
+    return [rows for rows in found if rows is not None]
 
 
 def profile_steps(

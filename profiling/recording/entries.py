@@ -248,11 +248,13 @@ class RecordingJson:
     step_range: str | None = None  # name of the range that is a step of it
     step_line: str | None = None  # pattern of the line that it prints at the end of a step
     workdir: str | None = None  # folder of the folders in which it ran
+    assign: tuple[str, ...] | None = None  # constants of its script that had other numbers
     steps_by: str | None = None  # what marked its steps
     # seconds until its first step had ended, the median, by batch size
     startup_s: Mapping[str, Number] | None = None
     code_signature: str | None = None  # of who measured it, for the code that it names
     step_not_importable: str | None = None  # why another process cannot run it again
+    runs_in: str | None = None  # framework beside PyTorch in which a named network was built
     mode: str | None = None  # what a step runs: training, forward, …
     precision: str | None = None  # precision of its products
     compiled: bool | None = None  # whether torch.compile compiled it

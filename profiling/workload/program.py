@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -15,6 +16,8 @@ from ...base.masking import with_secrets_masked
 from ..recording.axis import BATCH
 
 MODE = "program"
+_ASSIGNING = Path(__file__).resolve().parents[1] / "collect" / "startup" / "assigned.py"
+_ASSIGNED = re.compile(r"[A-Za-z_]\w*=(\{\w+\}|[-+]?\d+(\.\d+)?)")
 _LAUNCHERS = re.compile(r"(python[0-9.]*|torchrun|accelerate|env|sh|bash|nice|taskset|numactl)$")
 _NUMBER = r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?"
 # What a pattern of `--step-line` may hold, and the form of its text.
@@ -32,6 +35,8 @@ class Program:
     step_line: str | None = None
     # folder in which each run gets one of its own, where it runs; None: the current one
     workdir: str | None = None
+    # constants of its script that get other numbers, each NAME=VALUE, e.g. batch_size={batch}
+    assign: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -44,12 +49,23 @@ class Program:
     def check(self, axis: str, fixed: Mapping[str, int]) -> None:
         """Refuse a command without a place for the axes, or with a secret, and a pattern with other fields."""
         self.refuse_secrets()
+        for given in self.assign:
+            if not _ASSIGNED.fullmatch(given):
+                raise CurvescopeError(
+                    f"--assign {given}: write NAME=NUMBER or NAME={{axis}}, e.g. --assign batch_size={{batch}}."
+                )
+        if self.assign and self._script is None:
+            raise CurvescopeError(
+                "--assign changes constants of a script, and the command names no file that ends in .py."
+            )
         for name in (axis, *fixed):
-            if not any(f"{{{name}}}" in word for word in self.command):
+            if not any(f"{{{name}}}" in word for word in (*self.command, *self.assign)):
                 option = "--batch-size {batch}" if name == BATCH else f"--{name} {{{name}}}"
                 raise CurvescopeError(
                     f"The command does not say where its {name} goes: write {{{name}}} there, e.g. "
-                    f"`-- python train.py {option}`, or `-- env {name.upper()}={{{name}}} python train.py`."
+                    f"`-- python train.py {option}`, or `-- env {name.upper()}={{{name}}} python train.py`. If the "
+                    f"script has it as a constant, `--assign batch_size={{{name}}}` before the -- gives it another "
+                    "number as it runs; the file stays as it is."
                 )
         if self.step_line is not None:
             line_pattern(self.step_line)
@@ -64,10 +80,20 @@ class Program:
 
     def words(self, values: Mapping[str, int]) -> list[str]:
         """The command for values of the axes."""
-        words = list(self.command)
+        words, assign = list(self.command), list(self.assign)
         for name, value in values.items():
             words = [word.replace(f"{{{name}}}", str(value)) for word in words]
+            assign = [word.replace(f"{{{name}}}", str(value)) for word in assign]
+        if assign and (at := self._script) is not None:
+            pairs = (given.partition("=") for given in assign)
+            numbers = {name: json.loads(value) for name, _, value in pairs}
+            words[at:at] = [str(_ASSIGNING), json.dumps(numbers)]
         return [os.path.abspath(word) if self._moves(word) else word for word in words]
+
+    @property
+    def _script(self) -> int | None:
+        """The place of the script among the words; None if there is none."""
+        return next((at for at, word in enumerate(self.command) if word.endswith(".py")), None)
 
     def _moves(self, word: str) -> bool:
         """Whether a word is a relative path that a run in another folder would not find."""
@@ -85,6 +111,7 @@ class Program:
             "step_range": self.step_range,
             "step_line": self.step_line,
             "workdir": self.workdir,
+            "assign": list(self.assign),
         }
 
 

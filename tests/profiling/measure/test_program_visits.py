@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.measure import program_run, program_visits
+from curvescope.profiling.collect.framework_profile import steps_after
+from curvescope.profiling.measure import program_run
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.program_run import run_program
 from curvescope.profiling.measure.program_visits import ProgramSteps, wanted_of
@@ -254,7 +255,7 @@ def test_steps_that_jax_profiled_follow_the_last_timed_one(tmp_path):
     folder.mkdir(parents=True)
     stored = Path(__file__).parents[2] / "data" / "jax" / "jax_cpu.xplane.pb.gz"
     (folder / "host.xplane.pb").write_bytes(gzip.decompress(stored.read_bytes()))
-    steps = program_visits._of_jax(tmp_path, tmp_path / "r", {"start_ns": 1_000, "duration_ns": 50})
+    steps = steps_after(1_050, tmp_path)
     assert len(steps) == 5
     starts = [step.windows[0][0] for step in steps]
     assert starts[0] == 1_050
@@ -267,4 +268,4 @@ def test_steps_that_jax_profiled_follow_the_last_timed_one(tmp_path):
 
 
 def test_a_run_that_jax_profiled_nothing_of_has_its_times(tmp_path):
-    assert program_visits._of_jax(tmp_path, tmp_path / "r", {"start_ns": 0, "duration_ns": 1}) == []
+    assert steps_after(0, tmp_path) == []

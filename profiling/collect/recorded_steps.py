@@ -1,0 +1,56 @@
+"""The steps of a recorded program, each as the rows of one profiled step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..attribution.events import StepRows
+from ..attribution.range_names import INPUT_PHASE, RangeNames
+from ..recording.store import Recording
+
+_LOADING = "enumerate(DataLoader)"  # how torch names the wait for a batch
+
+
+def steps_of(recording: Recording) -> list[StepRows]:
+    """The steps of a recorded program, each as the rows of one profiled step."""
+    steps = [row for row in recording.arrow("steps").to_pylist() if row["start_ns"] is not None]
+    rows: dict[str, dict[int, list[dict[str, Any]]]] = {}
+    for table in ("kernels", "api_calls"):
+        of_step: dict[int, list[dict[str, Any]]] = {}
+        for row in recording.arrow(table).to_pylist():
+            number = row.pop("step")
+            if number is not None:
+                known = {name: value for name, value in row.items() if value is not None}
+                if str(known.get("layer")).startswith(_LOADING):
+                    known = {**known, "layer": None, "phase": INPUT_PHASE}
+                of_step.setdefault(number, []).append(known)
+        rows[table] = of_step
+    fetched = _inputs(recording)
+    return [
+        StepRows(
+            rows["kernels"].get(step["step"], []),
+            [(step["start_ns"], step["duration_ns"])],
+            {},
+            inputs=[
+                one
+                for one in fetched
+                if step["start_ns"] <= one[0] < step["start_ns"] + step["duration_ns"]
+            ],
+            api_calls=rows["api_calls"].get(step["step"], []),
+        )
+        for step in steps
+    ]
+
+
+def _inputs(recording: Recording) -> list[tuple[int, int]]:
+    """Start and duration of the ranges in which the program waited for its next batch."""
+    names = RangeNames()
+    return [
+        (row["start_ns"], row["duration_ns"])
+        for row in recording.arrow("ranges", ["name", "start_ns", "duration_ns"]).to_pylist()
+        if row["duration_ns"] is not None and _is_input(names, row["name"])
+    ]
+
+
+def _is_input(names: RangeNames, name: str) -> bool:
+    return name.startswith(_LOADING) or names.read(name).phase == INPUT_PHASE

@@ -1,0 +1,72 @@
+"""Steps of a named network in another framework than PyTorch, built from its description."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+from ...base.errors import BackendMissingError, CurvescopeError
+from ..recording.axis import BATCH, Axis
+from .networks.description import described
+from .own_step import OwnStep
+
+TORCH, TORCH_COMPILE = "torch", "torch-compile"
+# Builders by the name of `--framework`: the module, and what must be installed.
+_BUILDERS = {
+    "jax": (".networks.jax_build", ("jax",), "pip install 'curvescope[jax]'"),
+}
+FRAMEWORKS = (TORCH, TORCH_COMPILE, *_BUILDERS)
+
+
+def check_framework(framework: str) -> None:
+    """Refuse a framework that is unknown or not installed."""
+    if framework not in FRAMEWORKS:
+        raise CurvescopeError(f"--framework {framework}: choose from {', '.join(FRAMEWORKS)}.")
+    if framework in (TORCH, TORCH_COMPILE):
+        return
+    _, packages, how = _BUILDERS[framework]
+    missing = [one for one in packages if find_spec(one) is None]
+    if missing:
+        raise BackendMissingError(
+            f"--framework {framework} needs {' and '.join(missing)}: `{how}`, in an environment of its own."
+        )
+
+
+class FrameworkStep(OwnStep):
+    """Steps of a described network in a framework, with the data, the loss and the optimizer of `network_step`."""
+
+    def __init__(
+        self, network: str, framework: str, mode: str = "training", precision: str = "fp32"
+    ) -> None:
+        """Prepare; the framework is loaded with the first step."""
+        check_framework(framework)
+        builder = importlib.import_module(_BUILDERS[framework][0], __package__)
+        description = described(network)
+        super().__init__(
+            partial(builder.make_step, description, mode=mode, precision=precision),
+            name=network,
+            spec=network,
+        )
+        self.framework, self.mode, self.precision = framework, mode, precision
+
+    @property
+    def spec(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """Entries of `recording.json`, see `AnyWorkload.spec`."""
+        return {
+            "network": self.name,
+            "runs_in": self.framework,
+            "mode": self.mode,
+            "precision": self.precision,
+            "compiled": False,
+            "axis": Axis(BATCH).entry,
+            "fixed": {},
+            "torch_device": self.device,
+        }
+
+    def try_step(self, batch: int) -> None:
+        """Run one step, see `OwnStep.try_step`; an error is one of the network in this framework."""
+        self.load(batch)
+        self._synchronize(self.submit())

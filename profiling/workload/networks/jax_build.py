@@ -1,0 +1,305 @@
+"""Builds described networks in JAX: steps that are compiled by `jax.jit`, with scopes that name the layers.
+
+Images are stored as JAX prefers them, channels last, and so are weights: `weights_of` converts those of torch. A step
+is that of `network_step`: cross-entropy of random images, and SGD with momentum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ....base.errors import CurvescopeError
+from .description import Description, Row
+
+LEARNING_RATE, MOMENTUM, SEED = 1e-6, 0.9, 0  # as `network_step`
+Arrays = dict[str, Any]  # by layer and name, as `Description.parameters`
+PRECISIONS = ("fp32", "bf16", "tf32")
+_IMAGES = ("NHWC", "HWIO", "NHWC")  # layouts of inputs, weights and outputs of convolutions
+
+
+def initial_parameters(description: Description, seed: int = SEED) -> Arrays:
+    """Random parameters, as torch begins with: uniform within the inverse root of the inputs of an output."""
+    import jax
+
+    keys = iter(jax.random.split(jax.random.key(seed), len(description.parameters)))
+    made: Arrays = {}
+    for row in description.rows:
+        for name, shape in row.parameters.items():
+            path, key = f"{row.layer}.{name}", next(keys)
+            if row.op == "batch_norm":
+                made[path] = jax.numpy.full(shape, 1.0 if name == "weight" else 0.0)
+                continue
+            bound = 1 / math.sqrt(math.prod(row.parameters["weight"][1:]))
+            shape = stored_shape(row, shape)
+            made[path] = jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+    return made
+
+
+def initial_state(description: Description) -> Arrays:
+    """What training steps carry beside parameters: running means and variances, and the key of the dropouts."""
+    import jax
+
+    state: Arrays = {"key": jax.random.key(SEED)}
+    for row in description.rows:
+        if row.op == "batch_norm":
+            state[f"{row.layer}.running_mean"] = jax.numpy.zeros(row.settings["width"])
+            state[f"{row.layer}.running_var"] = jax.numpy.ones(row.settings["width"])
+    return state
+
+
+def stored_shape(row: Row, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape here of a parameter that torch stores in `shape`."""
+    if len(shape) == 4:
+        return (*shape[2:], shape[1], shape[0])
+    return tuple(reversed(shape)) if row.op == "linear" else shape
+
+
+def weights_of(description: Description, of_torch: Mapping[str, Any]) -> Arrays:
+    """Parameters as NumPy arrays from those of torch by name, or its gradients."""
+    import numpy as np
+
+    made: Arrays = {}
+    for row in description.rows:
+        for name in row.parameters:
+            array = np.asarray(of_torch[f"{row.layer}.{name}"])
+            if row.op == "convolution" and array.ndim == 4:
+                array = array.transpose(2, 3, 1, 0)
+            elif row.op == "linear" and array.ndim == 2:
+                if (
+                    len(flat := row.settings["before_flat"]) == 3
+                ):  # flattened here with channels last
+                    array = array.reshape(-1, *flat).transpose(0, 2, 3, 1).reshape(len(array), -1)
+                array = array.T
+            made[f"{row.layer}.{name}"] = np.ascontiguousarray(array)
+    return made
+
+
+def forward(
+    description: Description, parameters: Arrays, state: Arrays, images: Any, *, trains: bool
+) -> tuple[Any, Arrays]:
+    """Logits, shape (batch, classes), of images, shape (batch, height, width, channels), and the state after it."""
+    import jax
+
+    state = dict(state)
+    values = {-1: images}
+    for number, row in enumerate(description.rows):
+        inputs = [values[at] for at in row.inputs]
+        with jax.named_scope(row.layer.replace("/", ".")):
+            values[number] = _OPERATORS[row.op](row, parameters, state, trains, *inputs)
+    return values[len(description.rows) - 1], state
+
+
+def loss_of(logits: Any, targets: Any) -> Any:
+    """Mean cross-entropy."""
+    import jax
+
+    with jax.named_scope("loss"):
+        chances = jax.nn.log_softmax(
+            logits.astype(jax.numpy.promote_types(logits.dtype, "float32"))
+        )
+        return -jax.numpy.take_along_axis(chances, targets[:, None], 1).mean()
+
+
+def make_step(
+    description: Description, batch: int, mode: str, precision: str = "fp32"
+) -> Callable[[], object]:
+    """A function that runs one step and waits for nothing: parameters and state are donated, so they are written over.
+
+    Raises:
+        CurvescopeError: JAX does not run this precision here.
+    """
+    import jax
+
+    if precision not in PRECISIONS:
+        raise CurvescopeError(
+            f"--precision {precision}: networks in JAX run in {', '.join(PRECISIONS)}."
+        )
+    key = jax.random.key(SEED + batch)
+    channels, *pixels = description.input_shape
+    images = jax.random.normal(key, (batch, *pixels, channels))
+    targets = jax.random.randint(key, (batch,), 0, description.classes)
+    parameters, state = initial_parameters(description), initial_state(description)
+    if precision == "bf16":
+        images = images.astype("bfloat16")
+    data = images, targets
+
+    def loss(parameters: Arrays, state: Arrays, images: Any, targets: Any) -> Any:
+        if precision == "bf16":
+            parameters = {name: array.astype("bfloat16") for name, array in parameters.items()}
+        logits, state = forward(description, parameters, state, images, trains=True)
+        return loss_of(logits, targets), state
+
+    def infer(parameters: Arrays, state: Arrays, images: Any) -> Any:
+        return forward(description, parameters, state, images, trains=False)[0]
+
+    gradients = jax.value_and_grad(loss, has_aux=True)
+
+    def train(parameters: Arrays, momenta: Arrays, state: Arrays, *data: Any) -> Any:
+        (value, state), slopes = gradients(parameters, state, *data)
+        with jax.named_scope("optimizer"):
+            momenta = {name: MOMENTUM * momenta[name] + slopes[name] for name in momenta}
+            parameters = {
+                name: parameters[name] - LEARNING_RATE * momenta[name] for name in momenta
+            }
+        return value, parameters, momenta, state
+
+    if mode == "forward":
+        run = _compiled(infer, precision, parameters, state, images)
+        return lambda: run(parameters, state, images)
+    if mode == "forward+backward":
+        run = _compiled(gradients, precision, parameters, state, *data)
+        return lambda: run(parameters, state, *data)
+    kept = [parameters, jax.tree.map(jax.numpy.zeros_like, parameters), state]
+    update = _compiled(train, precision, *kept, *data, donated=(0, 1, 2))
+
+    def step() -> object:
+        value, *kept[:] = update(*kept, *data)
+        return value
+
+    return step
+
+
+def _compiled(function: Any, precision: str, *arguments: Any, donated: tuple[int, ...] = ()) -> Any:
+    """A function compiled for arguments, so that no step compiles; `donated` ones are written over."""
+    import jax
+
+    exact = {"fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}[precision]
+    with jax.default_matmul_precision(exact):
+        return jax.jit(function, donate_argnums=donated).lower(*arguments).compile()
+
+
+def _convolution(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> Any:
+    import jax
+
+    of = row.settings
+    made = jax.lax.conv_general_dilated(
+        x,
+        parameters[f"{row.layer}.weight"],
+        of["stride"],
+        [(one, one) for one in of["padding"]],
+        dimension_numbers=_IMAGES,
+    )
+    return made + parameters[f"{row.layer}.bias"] if of["bias"] else made
+
+
+def _linear(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> Any:
+    made = x @ parameters[f"{row.layer}.weight"]
+    return made + parameters[f"{row.layer}.bias"] if row.settings["bias"] else made
+
+
+def _batch_norm(row: Row, parameters: Arrays, state: Arrays, trains: bool, x: Any) -> Any:
+    import jax
+
+    numpy, of = jax.numpy, row.settings
+    mean_at, variance_at = f"{row.layer}.running_mean", f"{row.layer}.running_var"
+    mean, variance = state[mean_at], state[variance_at]
+    if trains:
+        wide = x.astype(jax.numpy.promote_types(x.dtype, "float32"))
+        axes, count = (0, 1, 2), x.size // x.shape[-1]
+        mean = wide.mean(axes)
+        variance = numpy.square(wide - mean).mean(axes)
+        unbiased = jax.lax.stop_gradient(variance) * (count / max(count - 1, 1))
+        kept = 1 - of["momentum"]
+        seen = jax.lax.stop_gradient(mean)
+        state[mean_at] = kept * state[mean_at] + of["momentum"] * seen
+        state[variance_at] = kept * state[variance_at] + of["momentum"] * unbiased
+    scale = parameters[f"{row.layer}.weight"] * jax.lax.rsqrt(variance + of["epsilon"])
+    shift = parameters[f"{row.layer}.bias"] - mean * scale
+    return x * scale.astype(x.dtype) + shift.astype(x.dtype)
+
+
+def _relu(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
+    import jax
+
+    return jax.nn.relu(x)
+
+
+def _pool(row: Row, x: Any, initial: float, combine: Any) -> Any:
+    import jax
+
+    of = row.settings
+    around = [
+        _around(extent, out, size, stride, padding)
+        for extent, out, size, stride, padding in zip(
+            x.shape[1:3], row.shape[1:], of["size"], of["stride"], of["padding"], strict=True
+        )
+    ]
+    size, stride = (1, *of["size"], 1), (1, *of["stride"], 1)
+    spread = [(0, 0), *around, (0, 0)]
+    return jax.lax.reduce_window(x, x.dtype.type(initial), combine, size, stride, spread)
+
+
+def _around(extent: int, out: int, size: int, stride: int, padding: int) -> tuple[int, int]:
+    """Padding before and after one extent, so that windows give `out` outputs; torch may round up."""
+    return padding, max((out - 1) * stride + size - extent - padding, 0)
+
+
+def _max_pool(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:
+    import jax
+
+    return _pool(row, x, -math.inf, jax.lax.max)
+
+
+def _average_pool(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:
+    import jax
+
+    return _pool(row, x, 0.0, jax.lax.add) / math.prod(row.settings["size"])
+
+
+def _local_norm(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:
+    import jax
+
+    of = row.settings
+    size, before = of["size"], of["size"] // 2
+    around = [(0, 0)] * 3 + [(before, size - 1 - before)]
+    window = (1, 1, 1, size)
+    squares = jax.lax.reduce_window(
+        x * x, x.dtype.type(0), jax.lax.add, window, (1, 1, 1, 1), around
+    )
+    return x * (of["k"] + of["alpha"] / size * squares) ** -of["beta"]
+
+
+def _dropout(row: Row, _: Arrays, state: Arrays, trains: bool, x: Any) -> Any:
+    import jax
+
+    if not trains:
+        return x
+    state["key"], key = jax.random.split(state["key"])
+    kept = 1 - row.settings["rate"]
+    return jax.numpy.where(jax.random.bernoulli(key, kept, x.shape), x / kept, 0)
+
+
+def _mean(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
+    return x.mean((1, 2), keepdims=True)
+
+
+def _flatten(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
+    return x.reshape(len(x), -1)
+
+
+def _joined(_: Row, __: Arrays, ___: Arrays, ____: bool, *parts: Any) -> Any:
+    import jax
+
+    return jax.numpy.concatenate(parts, -1)
+
+
+def _added(_: Row, __: Arrays, ___: Arrays, ____: bool, first: Any, second: Any) -> Any:
+    return first + second
+
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "convolution": _convolution,
+    "linear": _linear,
+    "batch_norm": _batch_norm,
+    "relu": _relu,
+    "max_pool": _max_pool,
+    "average_pool": _average_pool,
+    "mean": _mean,
+    "local_norm": _local_norm,
+    "dropout": _dropout,
+    "flatten": _flatten,
+    "concatenate": _joined,
+    "add": _added,
+}

@@ -1,0 +1,142 @@
+"""Described networks are those of torch, and what builders make of them computes what torch computes.
+
+The largest difference is that of convolutions in another order, in float64 many digits smaller than in fp32: with batch
+normalisation of two samples, rounding grows over a hundred layers, so gradients are compared in float64.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from curvescope.base.errors import BackendMissingError, CurvescopeError
+from curvescope.profiling.measure.configuration import Configuration, configuration_of
+from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.visit import visit
+from curvescope.profiling.workload import framework_step
+from curvescope.profiling.workload.networks import description, get_network, names
+from curvescope.profiling.workload.networks.description import described
+
+pytestmark = pytest.mark.filterwarnings("default")  # frameworks warn of each other's versions
+BUILT = [name for name in names() if "bert" not in name]
+SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_description_is_that_of_the_torch_network(name):
+    """After a change of a network `description.write` renews the file."""
+    assert described(name) == description.describe(get_network(name))
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_parameters_have_torchs_names_and_shapes(name):
+    import torch
+
+    with torch.device("meta"):
+        model = get_network(name).build()
+    found = {path: tuple(one.shape) for path, one in model.named_parameters()}
+    assert described(name).parameters == found
+
+
+def test_a_network_of_text_is_refused():
+    with pytest.raises(CurvescopeError, match="bert_base can be built in PyTorch only"):
+        described("bert_base")
+
+
+def test_a_framework_that_is_not_installed_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(framework_step, "find_spec", lambda name: None)
+    with pytest.raises(BackendMissingError, match=r"pip install 'curvescope\[jax\]'"):
+        Configuration("alexnet", runs_in="jax").build()
+
+
+def test_a_configuration_of_another_framework_comes_back():
+    made = Configuration("alexnet", runs_in="jax")
+    assert configuration_of(made.entry) == made
+    assert made.label == "alexnet_training_jax_fp32"
+
+
+def without_dropout(made):
+    """The description with dropouts that keep everything: frameworks draw different numbers."""
+    rows = [
+        dataclasses.replace(row, settings={"rate": 0.0}) if row.op == "dropout" else row
+        for row in made.rows
+    ]
+    return dataclasses.replace(made, rows=tuple(rows))
+
+
+def of_torch(name, *, doubles=False):
+    """Images, targets, a torch network without dropout, its logits in evaluation."""
+    import torch
+
+    torch.manual_seed(0)
+    kind = torch.float64 if doubles else torch.float32
+    network = get_network(name)
+    model = network.build().to(kind)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    images = torch.randn(2, *network.input_shape, dtype=kind)
+    return network, model, images, torch.tensor([3, 5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50"])
+def test_jax_computes_torchs_logits(name):
+    jax = pytest.importorskip("jax")
+    import torch
+
+    from curvescope.profiling.workload.networks import jax_build
+
+    made = without_dropout(described(name))
+    _, model, images, _ = of_torch(name)
+    with torch.no_grad():
+        expected = model.eval()(images).numpy()
+    weights = jax_build.weights_of(made, {n: p.detach() for n, p in model.named_parameters()})
+    shapes = {path: array.shape for path, array in jax_build.initial_parameters(made).items()}
+    assert shapes == {path: array.shape for path, array in weights.items()}
+    last = images.numpy().transpose(0, 2, 3, 1)
+    state = jax_build.initial_state(made)
+    with jax.default_matmul_precision("highest"):
+        logits, _ = jax_build.forward(made, weights, state, last, trains=False)
+    assert np.abs(logits - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["alexnet", "googlenet", "inception_bn", "resnet50"])
+def test_jax_computes_torchs_gradients_and_running_statistics(name):
+    jax = pytest.importorskip("jax")
+    from curvescope.profiling.workload.networks import jax_build
+
+    made = without_dropout(described(name))
+    network, model, images, targets = of_torch(name, doubles=True)
+    network.loss(model.train()(images), targets).backward()
+    with jax.enable_x64(True):
+        weights = jax_build.weights_of(made, {n: p.detach() for n, p in model.named_parameters()})
+        expected = jax_build.weights_of(made, {n: p.grad for n, p in model.named_parameters()})
+        state = jax_build.initial_state(made)
+        last = images.numpy().transpose(0, 2, 3, 1)
+
+        def loss(weights):
+            logits, after = jax_build.forward(made, weights, state, last, trains=True)
+            return jax_build.loss_of(logits, targets.numpy()), after
+
+        gradients, after = jax.jit(jax.grad(loss, has_aux=True))(weights)
+    for path, gradient in gradients.items():
+        assert np.abs(gradient - expected[path]).max() < 1e-5 * np.abs(expected[path]).max(), path
+    buffers = dict(model.named_buffers())
+    for path, value in after.items():
+        if path != "key":
+            assert np.abs(value - buffers[path].numpy()).max() < 1e-6, path
+
+
+def test_a_step_in_jax_is_recorded_with_torchs_layers():
+    pytest.importorskip("jax")
+    steps = Configuration("alexnet", runs_in="jax").build()
+    found = visit(steps, 1, SHORT)
+    assert [*found.frameworks] == ["jax"]
+    rows = [row for step in found.profiled for row in step.kernels]
+    assert {"conv1", "pool5", "fc8"} <= {row.get("layer") for row in rows}
+    assert {"forward", "backward", "optimizer"} <= {row.get("phase") for row in rows}
+    assert steps.spec["runs_in"] == "jax"

@@ -22,7 +22,7 @@ from ..recording.store import RecordingWriter
 from .chunks import ProcessChunks, read_chunks
 from .cupti import ProcessColumns, Texts
 from .nvtx import RangeCounts, empty_ranges, to_ranges
-from .shared_memory import ProcessEnd, drain_processes
+from .shared_memory import STILL_RUNS, ProcessEnd, drain_processes
 from .torch_events import TorchProcess, read_processes
 
 PROBE = "curvescope.probe"  # a domain: if its name arrives, NVTX is attached
@@ -212,6 +212,7 @@ def _count_lost(
         writer.count_lost("torn_bytes", chunks.torn_bytes)
         for what, count in chunks.rows("lost"):
             writer.count_lost(chunks.names[what], count)
+    writer.count_lost("processes_outlived", sum(end.ended == STILL_RUNS for end in ends))
     # Sums by process id: a process that calls exec has files of several programs.
     for process in {chunks.process for chunks in processes} | {end.process for end in ends}:
         programs = [chunks for chunks in processes if chunks.process == process]

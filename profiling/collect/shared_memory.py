@@ -67,6 +67,9 @@ _BYTES = {
 }
 
 
+STILL_RUNS = "not yet: it still ran when the recording ended"
+
+
 class ProcessEnd(NamedTuple):
     """How one program of a process ended, and what it counted."""
 
@@ -258,7 +261,7 @@ def _drain_program(
     elif last_started_ns > started_ns:
         ended = "exec of another program"
     elif running:
-        ended = "not yet: it still ran when the recording ended"
+        ended = STILL_RUNS
     else:
         ended = "without exit handlers: killed, crashed, or left by os._exit or exec"
     lost = (int(counts[name]) for name in ("dropped", "unwritten", "unsaid", "gpu_buffers"))

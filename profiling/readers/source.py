@@ -72,8 +72,10 @@ class Source:
         self.packed = False  # whether it is gzip
         self._opened = ExitStack()
         with self._open_raw() as file:
-            self.packed = file.read(2) == _GZIP
             self.size_bytes = os.fstat(file.fileno()).st_size
+            if not self.size_bytes:  # also files of the kernel, of which some wait for more
+                raise CurvescopeError("it is empty; record it again.")
+            self.packed = file.read(2) == _GZIP
         with self.open() as stream:
             self.head = stream.read(HEAD_BYTES)
         if not self.head.strip():

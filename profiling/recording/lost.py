@@ -78,6 +78,7 @@ _SENTENCES = {
         "nvtx_unnamed": "events without their name, after a million names or 64 MiB of names",
         "memory_not_shared": "parts of processes' memory that could not be shared: ranges in them are lost if their "
             "process is killed",
+        "processes_outlived": "processes that still ran when the command ended; what they did after it is not recorded",
         "nvtx_unclosed": "ranges without a recorded end, e.g. because the process was killed; they are left out",
         "nvtx_unopened": "ends of ranges without a recorded begin, e.g. of ranges that were open during a fork",
         "records_of_unknown_kind": "GPU records of a kind that Curvescope does not know",

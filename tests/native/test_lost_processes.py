@@ -206,6 +206,7 @@ def test_a_process_that_still_runs_gives_what_it_has_and_writes_no_more(tmp_path
     assert one["ended"].startswith("not yet")
     assert list(recording.frame("ranges")["name"]) == ["r"] * 500
     assert recording.meta["lost"]["nvtx_unclosed"]["count"] == 1
+    assert recording.meta["lost"]["processes_outlived"]["count"] == 1
 
 
 def test_without_shared_memory_ranges_are_recorded_from_private_memory_and_that_is_said(tmp_path):

@@ -64,6 +64,7 @@ HOSTILE = {
         lambda path: path.symlink_to("/dev/zero"),
         "it is no regular file but a pipe, device",
     ),
+    "file of the kernel": (lambda path: path.symlink_to("/proc/kmsg"), "it is empty"),
     "computed column": (computed_column, "column value of table StringIds is computed"),
     "long default": (
         long_default,

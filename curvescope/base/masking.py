@@ -149,7 +149,7 @@ def _shown(command: Sequence[str]) -> Iterator[str]:
         elif (
             argument in _WORDS
             or _LONG_OPTION.fullmatch(argument)
-            or (_LONG_OPTION.fullmatch(before) and _is_choice(argument))
+            or (_LONG_OPTION.fullmatch(before) and is_choice(argument))
         ):
             yield argument
         elif equals and (_LONG_OPTION.fullmatch(name) or _VARIABLE.fullmatch(name)):
@@ -186,7 +186,7 @@ def _is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None and not _NO_SECRET.fullmatch(name)
 
 
-def _is_choice(value: str) -> bool:
+def is_choice(value: str) -> bool:
     """Whether a value is one among few that programs know, or a place on this machine alone."""
     return (
         value in _CHOICES
@@ -198,7 +198,7 @@ def _is_choice(value: str) -> bool:
 
 
 def _shown_value(name: str, value: str) -> str:
-    harmless = _is_number(value) or _is_choice(value) or _SCRIPT.fullmatch(value)
+    harmless = _is_number(value) or is_choice(value) or _SCRIPT.fullmatch(value)
     return without_homes(value) if harmless and not _is_secret(name) else HIDDEN
 
 

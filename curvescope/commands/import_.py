@@ -144,6 +144,11 @@ def _import(args: argparse.Namespace) -> Imported:
             )
         with progress() as report:
             return import_sweep(args.file, args.output, batches, replace(options, report=report))
+    if len(args.file) > 1 and not args.table:
+        from ..profiling.readers.sweep_import import are_results, import_results
+
+        if are_results(args.file):
+            return import_results(args.file, args.output)
     if len(args.file) > 1 or len(batches) > 1:
         raise CurvescopeError(
             "One profile makes one recording: add `--as sweep` for one profile per batch size."

@@ -51,6 +51,7 @@ READERS = (
     "autograd_json",
     "tensorflow_json",
     "pytorch_json",
+    "serving_results",
     "ncu_csv",
     "nsys_csv",
     "server_log",
@@ -191,7 +192,10 @@ def _unknown(source: Source) -> str:
             "that the profiler exported with `export_chrome_trace`."
         )
     if source.text.startswith(("{", "[")):
-        return "JSON, but no profile that Curvescope reads; it reads traces of PyTorch, TensorFlow and JAX."
+        return (
+            "JSON, but no profile that Curvescope reads; it reads traces of PyTorch, TensorFlow and JAX, and results "
+            "of `vllm bench`, SGLang, AIPerf, GuideLLM and `trtllm-bench`."
+        )
     if source.head.startswith(_NSYS_REPORT):
         return (
             "a report of Nsight Systems, which only `nsys` reads, and it is not on PATH or refuses the file: run "
@@ -211,6 +215,6 @@ def _unknown(source: Source) -> str:
     return (
         "no profile that Curvescope reads: it reads SQLite exports and traces (CSV) of Nsight Systems, files and CSV "
         "of nvprof, CSV of Nsight Compute, outputs of rocprofv3 (CSV, JSON, rocpd), traces of PyTorch, TensorFlow and "
-        "JAX (JSON or .xplane.pb), logs of vLLM and SGLang, and tables of llama.cpp's benchmarks. A CSV of your own "
-        "times (problem, batch, time_ms) is read by `curvescope import --table FILE`."
+        "JAX (JSON or .xplane.pb), logs of vLLM, SGLang and llama.cpp, and results of benchmarks of servers. "
+        "A CSV of your own times (problem, batch, time_ms) is read by `curvescope import --table FILE`."
     )

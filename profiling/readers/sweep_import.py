@@ -1,6 +1,6 @@
-"""Imports several profiles, one batch size each, as one sweep, so that anomalies can be explained from profiles alone.
+"""Imports several files, one batch size each, as one recording: profiles as a sweep, results of benchmarks as a table.
 
-Every step is profiled, so T(b) is the time of profiled steps, and the profiling overhead is unknown.
+Every step of a profile is profiled, so T(b) is the time of profiled steps, and the profiling overhead is unknown.
 """
 
 from __future__ import annotations
@@ -17,12 +17,45 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...base.errors import CurvescopeError
-from ..recording.remote_store import AnyPath
+from ..recording.remote_store import AnyPath, remove_tree
 from ..recording.schema import OPERATORS, PEAKS, TABLES, conform
 from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
-from . import Imported, Options, describe_import, import_profile
+from . import Imported, Options, describe_import, import_profile, serving_results
+from .source import Source
 
 NAME = "sweep of profiles"
+
+
+def are_results(paths: Sequence[Path]) -> bool:
+    """Whether all files are results of benchmarks."""
+    for path in paths:
+        with Source(path) as source:
+            if not serving_results.recognises(source):
+                return False
+    return True
+
+
+def import_results(paths: Sequence[Path], target: AnyPath | None = None) -> Imported:
+    """One table of several results; CurvescopeError if one cannot be read, or none has a point."""
+    points: list[serving_results.Point] = []
+    for path in paths:
+        with Source(path) as source:
+            try:
+                points += serving_results.points_of(source)
+            except CurvescopeError as error:
+                raise CurvescopeError(f"{path}: {error}") from error
+    meta = {
+        "imported_from": serving_results.NAME,
+        **dict.fromkeys(("network", "device", "batches")),
+    }
+    writer = RecordingWriter(target or new_recording_path("imported"), meta)
+    try:
+        with writer:
+            serving_results.write_points(points, writer)
+    except CurvescopeError:
+        remove_tree(writer.path)
+        raise
+    return describe_import(writer.path)
 
 
 def import_sweep(

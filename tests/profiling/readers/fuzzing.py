@@ -39,6 +39,7 @@ from .test_nsys_sqlite import TWO_STEPS
 from .test_nvprof import LAUNCH_METRICS, TEXT_METRICS, TEXT_TRACE
 from .test_pytorch_json import PLANTED
 from .test_rocprof import VERSIONS, trace
+from .test_serving_results import guidellm, lines, vllm
 from .test_tensorflow_json import JAX, TF1, TF2
 
 SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None  # in memory
@@ -166,6 +167,9 @@ SEEDS = {
     "server_log": lambda: [
         (vllm_start() + iteration(0, 5, 9) + iteration(1, 5, 9, 1, 60)).encode(),
         sglang_log([9, 9, 9], lambda _: 9, 32, prompts=[(1, 400)]).encode(),
+    ],
+    "serving_results": lambda: [
+        text.encode() for text in (json.dumps(guidellm((1, 4))), lines(map(vllm, (1, 2, 4))))
     ],
     "llama_bench": lambda: [BATCHED.read_bytes(), EXPERTS.encode()],
     "rocprof_csv": lambda: [

@@ -1,0 +1,289 @@
+"""Reads what benchmarks of inference servers save as tables of times: time per output token over requests in flight.
+
+One result is one point, the mean over all requests of one run; a curve needs several, in one file or in several files.
+Formats, from the benchmarks' sources: `vllm bench serve` and `vllm bench sweep` (vllm/benchmarks/serve.py and
+sweep/serve.py), SGLang's `bench_serving`, AIPerf's profile_export_aiperf.json
+(aiperf/exporters/metrics_json_exporter.py), GuideLLM's benchmarks.json (guidellm/benchmark/schemas/generative),
+`trtllm-bench --report_json` (tensorrt_llm/bench/dataclasses/reporting.py).
+
+Requests of one run share its steps, so their spread says nothing of the error of their mean: without several runs of a
+concurrency, the error is estimated from the curve. Names of models, hosts and prompts are not copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ...base.errors import CurvescopeError
+from ...base.masking import is_choice
+from ..recording.store import RecordingWriter, columns_of
+from . import Options
+from .source import Source
+
+NAME = "benchmark of a server"
+
+_MOST_BYTES = 1 << 28  # of a file; saved texts of all requests have 100 MB
+_MOST_RESULTS = 100_000
+_LONGEST_NAME = 200
+_LENGTH_ALIKE = 0.2  # relative difference of mean prompt and output lengths within one curve
+_NAN = re.compile(
+    rb"(?<=[:\[,])\s*(?:NaN|-?Infinity)(?=\s*[,\]}])"
+)  # Python writes it, JSON has none
+_MOST_REQUESTS, _MOST_MS = 1 << 31, 1e9
+# Words that all files of a kind have near their beginning.
+_MARKS = (
+    ('"request_throughput"', '"total_output_tokens"'),  # vLLM, SGLang
+    ('"aiperf_version"',),
+    ('"input_config"', '"inter_token_latency"'),  # AIPerf before it wrote its version
+    ('"benchmarks"', '"request_concurrency"'),  # GuideLLM
+    ('"benchmarks"', '"inter_token_latency_ms"'),
+    ('"request_info"', '"avg_num_concurrent_requests"'),  # trtllm-bench
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a benchmark."""
+
+    tool: str
+    requests: float | None  # in flight; None if the result does not tell
+    token_ms: float | None  # time per output token after the first
+    first_ms: float | None  # time to the first token
+    lengths: tuple[float, float] | None = None  # mean tokens of prompts and of outputs
+    settings: tuple[tuple[str, Any], ...] = ()  # what a sweep changed
+
+
+def recognises(source: Source) -> bool:
+    """Whether the file is the result of a benchmark, by the names in it."""
+    if not source.text.startswith(("{", "[")):
+        return False
+    return any(all(mark in source.text for mark in marks) for marks in _MARKS)
+
+
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    """Write each result as published times; CurvescopeError without one."""
+    del options  # no option of a profile has a meaning for a table
+    write_points(list(points_of(source)), writer)
+
+
+def points_of(source: Source) -> Iterator[Point]:
+    """The results of a file: a JSON object, a list of them, or one a line."""
+    data = _NAN.sub(b" null", source.read_all(_MOST_BYTES)).lstrip(b"\xef\xbb\xbf").strip()
+    try:
+        found = _objects(data)
+    except msgspec.DecodeError as error:
+        raise CurvescopeError(
+            f"it is broken JSON ({error}); the file was cut off or edited, run the benchmark again."
+        ) from error
+    if len(found) > _MOST_RESULTS:
+        raise CurvescopeError(f"it has more than {_MOST_RESULTS:,} results, and no benchmark has.")
+    for result in found:
+        yield from _of_result(result)
+
+
+def _objects(data: bytes) -> list[dict[str, msgspec.Raw]]:
+    if data.startswith(b"["):
+        return msgspec.json.decode(data, type=list[dict[str, msgspec.Raw]])
+    try:
+        return [msgspec.json.decode(data, type=dict[str, msgspec.Raw])]
+    except msgspec.DecodeError:
+        if b"\n" not in data:
+            raise
+    return msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines(data)
+
+
+def _of_result(result: dict[str, msgspec.Raw]) -> Iterator[Point]:
+    if "benchmarks" in result:
+        yield from _guidellm(_value(result, "benchmarks"))
+    elif "request_info" in result and "performance" in result:
+        yield _trtllm(result)
+    elif "input_config" in result:
+        yield _aiperf(result)
+    elif "request_throughput" in result:
+        yield _bench_serve(result)
+
+
+def _value(result: dict[str, msgspec.Raw], name: str) -> Any:
+    return msgspec.json.decode(result[name]) if name in result else None
+
+
+def _number(value: Any) -> float | None:
+    """A number above 0; None for anything else."""
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return float(value) if usable else None
+
+
+def _at(value: Any, *names: str) -> Any:
+    """What lies under these names, one in the other; None if something is missing."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _bench_serve(result: dict[str, msgspec.Raw]) -> Point:
+    """A result of vLLM or SGLang; what follows `run_number` is what `vllm bench sweep` changed."""
+
+    def number(name: str) -> float | None:
+        return _number(_value(result, name))
+
+    names = list(result)
+    changed = names[names.index("run_number") + 1 :] if "run_number" in names else []
+    runs, per_s = number("completed"), number("request_throughput")
+    prompts, outputs = number("total_input_tokens"), number("total_output_tokens")
+    first_ms, token_ms = number("mean_ttft_ms"), number("mean_tpot_ms")
+    whole_ms = number("mean_e2el_ms") or number("mean_e2e_latency_ms")
+    if whole_ms is None and first_ms and token_ms and runs and outputs:
+        whole_ms = first_ms + token_ms * max(outputs / runs - 1, 0)
+    in_flight = per_s * whole_ms / 1e3 if per_s and whole_ms else None  # Little's law
+    settings = ((name, _value(result, name)) for name in changed if name != "max_concurrency")
+    return Point(
+        "vLLM" if "model_id" in result else "SGLang" if "mean_e2e_latency_ms" in result else "server",
+        number("max_concurrency") or number("concurrency") or in_flight,
+        token_ms or number("mean_itl_ms"),
+        first_ms,
+        (prompts / runs, outputs / runs) if runs and prompts and outputs else None,
+        tuple(settings),
+    )  # fmt: skip
+
+
+def _aiperf(result: dict[str, msgspec.Raw]) -> Point:
+    def mean(name: str, unit_ms: bool = True) -> float | None:
+        metric = _value(result, name)
+        scale = {"ms": 1.0, "sec": 1e3, "s": 1e3, "us": 1e-3, "ns": 1e-6}
+        value = _number(_at(metric, "avg"))
+        factor = scale.get(str(_at(metric, "unit")), 1.0) if unit_ms else 1.0
+        return None if value is None else value * factor
+
+    prompts, outputs = mean("input_sequence_length", False), mean("output_sequence_length", False)
+    per_s, whole_ms = mean("request_throughput", False), mean("request_latency")
+    in_flight = per_s * whole_ms / 1e3 if per_s and whole_ms else None
+    return Point(
+        "AIPerf",
+        _concurrency(_value(result, "input_config")) or in_flight,
+        mean("inter_token_latency"),
+        mean("time_to_first_token"),
+        (prompts, outputs) if prompts and outputs else None,
+    )
+
+
+def _concurrency(config: Any) -> float | None:
+    """The requests in flight that a configuration asks for, at whatever depth its version writes them."""
+    if isinstance(config, dict):
+        own = _number(config.get("concurrency"))
+        return own or next(filter(None, map(_concurrency, config.values())), None)
+    if isinstance(config, list):  # phases: the last one is measured, the ones before warm up
+        return next(filter(None, map(_concurrency, reversed(config))), None)
+    return None
+
+
+def _guidellm(benchmarks: Any) -> Iterator[Point]:
+    for one in benchmarks if isinstance(benchmarks, list) else ():
+        metrics = _at(one, "metrics")
+
+        def mean(name: str, metrics: Any = metrics) -> float | None:
+            return _number(_at(metrics, name, "successful", "mean"))
+
+        strategy = _at(one, "config", "strategy") or _at(one, "args", "strategy")
+        asked = next(
+            (
+                _number(_at(strategy, name))
+                for name in ("streams", "max_concurrency")
+                if _at(strategy, "type_") == "concurrent" and _number(_at(strategy, name))
+            ),
+            None,
+        )
+        prompts, outputs = mean("prompt_token_count"), mean("output_token_count")
+        yield Point(
+            "GuideLLM",
+            asked or mean("request_concurrency"),
+            mean("inter_token_latency_ms"),
+            mean("time_to_first_token_ms"),
+            (prompts, outputs) if prompts and outputs else None,
+        )
+
+
+def _trtllm(result: dict[str, msgspec.Raw]) -> Point:
+    """A report of trtllm-bench; only one with `--streaming` tells the times of tokens."""
+    requests, streaming = _value(result, "request_info"), _value(result, "streaming_metrics")
+    prompts, outputs = (
+        _number(_at(requests, f"avg_{name}_length")) for name in ("input", "output")
+    )
+    return Point(
+        "TensorRT-LLM",
+        _number(_at(requests, "avg_num_concurrent_requests")),
+        _number(_at(streaming, "avg_tpot_ms")),
+        _number(_at(streaming, "avg_ttft_ms")),
+        (prompts, outputs) if prompts and outputs else None,
+    )
+
+
+def write_points(points: Sequence[Point], writer: RecordingWriter) -> None:
+    """Write the times of some results as a table."""
+    names = _Names()
+    rows: list[dict[str, Any]] = []
+    lost = 0
+    repeats: dict[tuple[str, int], int] = {}
+    for point in points:
+        requests = round(point.requests or 0)
+        times = {"time per output token": point.token_ms, "time to first token": point.first_ms}
+        times_ms = {what: ms for what, ms in times.items() if ms is not None and ms < _MOST_MS}
+        if not 0 < requests < _MOST_REQUESTS or not times_ms:
+            lost += 1
+            continue
+        for what, ms in times_ms.items():
+            problem = f"{what}, {names.of(point)}"[:_LONGEST_NAME]
+            repeats[problem, requests] = repeats.get((problem, requests), -1) + 1
+            rows.append(
+                {
+                    "step": len(rows), "round": repeats[problem, requests], "index": 0,
+                    "problem": problem, "batch": requests, "mode": "published",
+                    "profiled": False, "duration_ns": max(1, round(1e6 * ms)),
+                }
+            )  # fmt: skip
+    if not rows:
+        raise CurvescopeError(
+            "it has no result with both the requests in flight and a time per token: run the benchmark with a fixed "
+            "concurrency, streaming (`vllm bench serve --max-concurrency 16`, `trtllm-bench throughput --streaming`)."
+        )
+    writer.count_lost("rows_unreadable", lost)
+    writer.write("steps", columns_of(rows))
+    batches = sorted({row["batch"] for row in rows})
+    writer.update(recording_type="table", noise=None, batches=batches)
+
+
+class _Names:
+    """Names of curves: the tool, the lengths of prompts and outputs, and what a sweep changed."""
+
+    def __init__(self) -> None:
+        self._lengths: list[tuple[float, float]] = []  # of the first run of each curve
+        self._texts: dict[str, list[Any]] = {}  # values of a setting that are not copied
+
+    def of(self, point: Point) -> str:
+        """The name of the curve on which a point lies."""
+        parts = [point.tool, *(self._setting(*one) for one in point.settings)]
+        if point.lengths:
+            prompts, outputs = self._alike(point.lengths)
+            parts.append(f"prompts of about {prompts:,.0f} and outputs of {outputs:,.0f} tokens")
+        return ", ".join(parts)
+
+    def _alike(self, lengths: tuple[float, float]) -> tuple[float, float]:
+        for known in self._lengths:
+            pairs = zip(known, lengths, strict=True)
+            if all(abs(one - other) <= _LENGTH_ALIKE * one for one, other in pairs):
+                return known
+        self._lengths.append(lengths)
+        return lengths
+
+    def _setting(self, name: str, value: Any) -> str:
+        shown = re.sub(r"[^\w.-]", "", name)[:40]
+        if value is None or isinstance(value, bool | int | float) or is_choice(str(value)):
+            return f"{shown}={str(value)[:40]}"
+        known = self._texts.setdefault(name, [])
+        if value not in known:
+            known.append(value)
+        return f"{shown}: value {known.index(value) + 1}"

@@ -1,0 +1,201 @@
+"""Results of benchmarks of servers become tables of times. Built from the formats of the sources; no server ran."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from curvescope.base.errors import CurvescopeError
+from curvescope.cli import main
+from curvescope.profiling.readers import import_profile
+from curvescope.profiling.recording.store import open_recording
+
+PUBLISHED = Path(__file__).parents[2] / "data" / "server_logs" / "vllm_bench.jsonl"
+SIZES = (1, 2, 4, 8, 16, 32)
+
+
+def step_ms(requests):
+    """Time per output token: 20 ms for a step of 16 requests, and 1.5 times what a line says beyond."""
+    return (10 + 0.6 * requests) * (1.5 if requests > 16 else 1)
+
+
+def vllm(requests, factor=1.0, **changed):
+    """One result of `vllm bench serve`."""
+    return {
+        "date": "20260801-101010", "endpoint_type": "openai", "backend": "openai", "label": None,
+        "model_id": "/home/ada/secret-model", "tokenizer_id": "/home/ada/secret-model",
+        "num_prompts": 100, "request_rate": "inf", "burstiness": 1.0, "max_concurrency": requests,
+        "duration": 41.24, "completed": 100, "failed": 0, "total_input_tokens": 99744 + requests,
+        "total_output_tokens": 12800, "request_throughput": 2.43, "request_goodput": None,
+        "output_throughput": 2425.01, "total_token_throughput": 4843.81,
+        "generated_texts": ["a\\u0000 NaN secret text"], "mean_ttft_ms": 60.0 + 9 * requests,
+        "median_ttft_ms": 60.1, "std_ttft_ms": 5.0, "p99_ttft_ms": 99.0,
+        "mean_tpot_ms": factor * step_ms(requests), "median_tpot_ms": 6.5, "std_tpot_ms": 0.2,
+        "p99_tpot_ms": float("nan"), "mean_itl_ms": 6.4, **changed,
+    }  # fmt: skip
+
+
+def sweep():
+    """What `vllm bench sweep` saves of a combination: its runs, with what it changed behind their number."""
+    return [
+        vllm(size, 1 + 0.002 * run, run_number=run, max_num_seqs=64, quantization="secret-scheme")
+        for size in SIZES
+        for run in range(3)
+    ]
+
+
+def aiperf(requests):
+    metric = {"unit": "ms", "p50": 1.0, "std": 1.0}
+    return {
+        "schema_version": "1.0", "aiperf_version": "0.13.0",
+        "input_config": {"endpoint": {"model_names": ["secret-model"]},
+                         "phases": [{"type": "warmup", "concurrency": 99}, {"concurrency": requests}]},
+        "was_cancelled": False,
+        "inter_token_latency": {**metric, "avg": step_ms(requests)},
+        "time_to_first_token": {**metric, "avg": 90.0},
+        "input_sequence_length": {"unit": "tokens", "avg": 512.0},
+        "output_sequence_length": {"unit": "tokens", "avg": 128.0},
+    }  # fmt: skip
+
+
+def guidellm(sizes):
+    def of(mean):
+        return {
+            "successful": {"mean": mean, "median": mean, "std_dev": 1.0, "count": 90},
+            "errored": {},
+        }
+
+    return {
+        "metadata": {"version": 1}, "args": {"target": "http://gpu7:8000"},
+        "benchmarks": [
+            {
+                "config": {"strategy": {"type_": "concurrent", "streams": size}},
+                "metrics": {"request_concurrency": of(size * 0.97), "time_to_first_token_ms": of(80.0),
+                            "inter_token_latency_ms": of(step_ms(size)), "prompt_token_count": of(256.0),
+                            "output_token_count": of(128.0)},
+                "requests": {"successful": [{"output": "secret text"}]},
+            }
+            for size in sizes
+        ],
+    }  # fmt: skip
+
+
+def trtllm(requests):
+    return {
+        "engine": {"model": "secret-model", "version": "1.3.0", "backend": "Pytorch"},
+        "world_info": {"tp_size": 1, "max_batch_size": 64},
+        "request_info": {"num_requests": 100, "avg_num_concurrent_requests": requests - 0.2,
+                         "avg_input_length": 1024.0, "avg_output_length": 128.0},
+        "performance": {"total_latency_ms": 1e4, "request_throughput_req_s": 2.0},
+        "streaming_metrics": {"avg_ttft_ms": 50.0, "avg_tpot_ms": step_ms(requests)},
+    }  # fmt: skip
+
+
+def lines(results):
+    return "".join(json.dumps(one) + "\n" for one in results)
+
+
+SAVED = {
+    "vllm bench serve --append-result": lambda: lines(map(vllm, SIZES)),
+    "vllm bench sweep": lambda: json.dumps(sweep(), indent=4),
+    "GuideLLM": lambda: json.dumps(guidellm(SIZES)),
+    "AIPerf": lambda: json.dumps([aiperf(size) for size in SIZES]),
+    "trtllm-bench": lambda: lines(map(trtllm, SIZES)),
+}
+
+
+def steps_of(tmp_path, text):
+    path = tmp_path / "results.json"
+    path.write_text(text)
+    recording = open_recording(import_profile(path, tmp_path / "run").path)
+    steps = recording.frame("steps")
+    return steps[steps["problem"].str.startswith("time per output token")]
+
+
+@pytest.mark.parametrize("tool", SAVED)
+def test_each_result_is_a_time_over_its_requests(tool, tmp_path):
+    steps = steps_of(tmp_path, SAVED[tool]())
+    assert steps["problem"].nunique() == 1
+    first = steps[steps["round"] == 0]
+    assert first["batch"].tolist() == list(SIZES)
+    assert first["duration_ns"].tolist() == [round(1e6 * step_ms(size)) for size in SIZES]
+    assert "secret" not in str([path.read_bytes() for path in (tmp_path / "run").rglob("*.*")])
+
+
+def test_runs_of_a_sweep_are_repeats_and_its_settings_name_curves(tmp_path):
+    other = [{**one, "max_num_seqs": 32, "quantization": "other"} for one in sweep()]
+    steps = steps_of(tmp_path, json.dumps([*sweep(), *other]))
+    assert set(steps["round"]) == {0, 1, 2}
+    assert sorted(set(steps["problem"])) == [
+        f"time per output token, vLLM, max_num_seqs={most}, quantization: value {number}, "
+        "prompts of about 997 and outputs of 128 tokens"
+        for most, number in ((32, 2), (64, 1))
+    ]
+
+
+def test_other_lengths_of_prompts_are_another_curve(tmp_path):
+    results = [
+        vllm(size, total_input_tokens=tokens) for tokens in (10_000, 99_000) for size in SIZES
+    ]
+    assert steps_of(tmp_path, lines(results))["problem"].nunique() == 2
+
+
+def test_without_a_stated_concurrency_it_follows_from_rate_and_latency(tmp_path):
+    result = vllm(8, max_concurrency=None, request_throughput=4.0, mean_e2el_ms=2000.0)
+    assert steps_of(tmp_path, json.dumps(result))["batch"].tolist() == [8]
+
+
+def test_two_published_results_without_a_limit_of_concurrency(tmp_path):
+    """Requests in flight are rate times latency: 8.3 a second of 3.7 s, and 22.2 of 6.3 s."""
+    recording = open_recording(import_profile(PUBLISHED, tmp_path / "run").path)
+    steps = recording.frame("steps").iloc[[0, 2]]
+    assert steps["batch"].tolist() == [31, 141]
+    assert steps["duration_ns"].tolist() == [13_577_996, 23_586_270]
+    assert steps["problem"].nunique() == 1
+
+
+def test_a_bend_of_the_runs_of_a_sweep_is_found(tmp_path, document_of):
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps(sweep()))
+    document = document_of("explain", path)
+    (curve,) = [one for one in document["series"] if one["problem"].startswith("time per output")]
+    found = {one["tested"]["label"] for one in curve["findings"] if one["verdict"] == "anomaly"}
+    assert "excess 16→32" in found
+
+
+def test_files_of_one_result_each_make_one_curve(tmp_path, text_of):
+    for size in SIZES:
+        (tmp_path / f"b{size}.json").write_text(json.dumps(vllm(size)))
+    text_of("import", *(tmp_path / f"b{size}.json" for size in SIZES), "-o", tmp_path / "run")
+    steps = open_recording(tmp_path / "run").frame("steps")
+    assert sorted(set(steps["batch"])) == list(SIZES)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            lines([{**trtllm(4), "streaming_metrics": {}}]),
+            "no result with both the requests in flight",
+        ),
+        (json.dumps(vllm(4, max_concurrency=-3, request_throughput=-1)), "no result with both"),
+        (lines(map(vllm, SIZES))[:-300], "it is broken JSON"),
+    ],
+)
+def test_what_has_no_point_is_refused(text, said, tmp_path):
+    with pytest.raises(CurvescopeError, match=said):
+        steps_of(tmp_path, text)
+    assert not (tmp_path / "run").exists()
+
+
+def test_texts_of_all_requests_are_skipped(tmp_path):
+    """A result with 30 MB of saved texts."""
+    result = vllm(8, generated_texts=["x" * 30_000] * 1000)
+    assert steps_of(tmp_path, json.dumps(result))["batch"].tolist() == [8]
+
+
+def test_the_command_explains_a_file_of_results(tmp_path, capsys):
+    path = tmp_path / "results.json"
+    path.write_text(lines(map(vllm, SIZES)))
+    assert main(["explain", str(path)]) == 0
+    assert "time per output token" in capsys.readouterr().out

@@ -97,3 +97,42 @@ def sglang_log(sizes, ms_of, limit, seed=0, steps_per_line=40, prompts=()):
             "#queue-req: 0\n"
         )
     return "".join(lines)
+
+
+def llama_log(clients, ms_of, seed=0, tokens=40, per_phase=60, joined=False):
+    """What llama.cpp's server prints of clients that ask again and again; each phase has so many of them.
+
+    `joined` is the form of later versions, in which a line has both the slot and its times.
+    """
+    noise, task, running = disturbed(seed), 0, {}
+    lines = ["build: 6123 (79c1160b) with cc for x86_64-linux-gnu\n"]
+    lines.append("srv    load_model: initializing slots, n_slots = 64\n")
+    for count in clients:
+        ended = 0
+        while ended < per_phase:
+            for slot in range(count):
+                if slot not in running:
+                    running[slot] = [task, tokens + 7 * (task % 5), 0.0, 0]
+                    lines.append(
+                        f"slot launch_slot_: id {slot:2d} | task {task} | processing task\n"
+                    )
+                    task += 1
+            step = ms_of(len(running)) * next(noise)
+            for slot, one in list(running.items()):
+                one[1], one[2], one[3] = one[1] - 1, one[2] + step, one[3] + 1
+                if one[1] == 0:
+                    ended += 1
+                    lines += _llama_end(slot, *running.pop(slot), joined)
+    return "".join(lines)
+
+
+def _llama_end(slot, task, _, ms, tokens, joined):
+    head = f"slot print_timing: id {slot:2d} | task {task} | "
+    prompt = f"prompt eval time = {31.5:10.2f} ms / {64:5d} tokens ( {0.49:8.2f} ms per token)"
+    decode = (
+        f"       eval time = {ms:10.2f} ms / {tokens:5d} tokens ( {ms / tokens:8.2f} ms per token)"
+    )
+    stop = f"slot      release: id {slot:2d} | task {task} | stop processing: n_tokens = 104, truncated = 0\n"
+    if joined:
+        return [f"{head}{prompt}\n", f"{head}{decode}\n", stop]
+    return [stop, f"{head}\n{prompt}\n{decode}\n"]

@@ -31,6 +31,7 @@ from .tables import table
 from .words import hidden_note, interval
 
 _SHOWN = 12  # sizes of a short table
+_LINES = ("line of decode steps", "lines of decode steps")
 _LEAST_PADDING = 0.02  # of the decode time, that is worth a sentence
 
 
@@ -140,10 +141,8 @@ def log_lead(recording: Recording) -> tuple[str, str]:
 def _title(log: LogCurve, path: object) -> str:
     server = log.server
     name = " ".join(filter(None, (server.get("server"), server.get("version"))))
-    steps = counted(
-        log.decode_steps,
-        "decode step" if server.get("lines") == "steps" else "line of decode steps",
-    )
+    noun = ("decode step",) if server.get("lines") == "steps" else _LINES
+    steps = counted(log.decode_steps, *noun)
     facts = (
         f"{PurePath(str(path)).name}: {name}",
         f"{steps} of {sizes_in_words(log.sizes)} requests",
@@ -320,10 +319,17 @@ def _commands(log: LogCurve, path: object) -> list[str]:
     edge = log.edges[0] if log.edges else None
     if edge is None:
         return []
+    after = f"curvescope compare {path} AFTER.log   # after the change"
+    if log.server.get("server") == "llama.cpp":
+        return [
+            f"curvescope record -o trace -- llama-batched-bench -m MODEL -ntg 64 -npl {edge.at},{edge.at + 1}",
+            "curvescope explain trace",
+            after,
+        ]
     port = 30000 if log.server.get("server") == "SGLang" else 8000
     return [
         f"curl -X POST http://localhost:{port}/start_profile   # with {edge.at} to {edge.at + 1} requests running",
         f"curl -X POST http://localhost:{port}/stop_profile",
         "curvescope explain TRACE.json.gz",
-        f"curvescope compare {path} AFTER.log   # after the change",
+        after,
     ]

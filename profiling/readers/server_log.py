@@ -3,7 +3,9 @@
 vLLM prints the time of every step with `--enable-logging-iteration-details`. Without it, and in
 SGLang, a line has the tokens per second since the line before it. Then the time of a step is the
 running requests times the tokens of each over this rate, and a line counts only if the number of
-requests hardly changed since the one before. What lines look like is data: `server_logs.toml`.
+requests hardly changed since the one before. llama.cpp's server prints the time of a request's
+tokens when it ends; it counts if the number of running requests hardly changed meanwhile. What lines
+look like is data: `server_logs.toml`.
 
 Nothing but numbers and versions is copied: a log names models, hosts, users and prompts.
 """
@@ -44,9 +46,12 @@ _MOST_MS = 1e9
 _BATCH_ROWS = 50_000
 _STEADY = 0.05  # relative change of the requests between two lines, above which a rate is left out
 _STEPS_PER_LINE = 40  # SGLang's default of --decode-log-interval
+_OF_SLOTS = ("launch", "release", "timing", "eval")
+_LEAST_TOKENS = 8  # of a request whose mean time per token counts
 _ENGINE = re.compile(r"(?:DP|Engine )(\d{1,5})\b")  # of a data-parallel server
 _NO_TIMES = {
     "vLLM": "start the server with `--enable-logging-iteration-details`, which prints the time of each step (0.14 on)",
+    "llama.cpp": "its requests ended while others began; serve a load with a fixed number of requests for some minutes",
     "SGLang": "SGLang prints a line every `--decode-log-interval` decode steps; serve more requests",
 }
 
@@ -56,7 +61,7 @@ class _Line:
     """One kind of line, see `server_logs.toml`."""
 
     server: str
-    kind: str  # step, rate or prefill
+    kind: str  # step, rate, prefill, or those of slots
     word: str
     pattern: re.Pattern[str] | None
     fields: Mapping[str, re.Pattern[str]]
@@ -142,11 +147,42 @@ class _Engine:
 
 
 @dataclass
+class _Slots:
+    """The running requests of a server that prints when each begins and ends."""
+
+    # by slot: the least and the most requests that ran while its request did
+    running: dict[str, list[int]] = field(default_factory=dict)
+    last: dict[str, list[int]] = field(default_factory=dict)  # of requests that have ended
+    ended: str = ""  # slot of the request whose times are printed
+
+    def launch(self, slot: str) -> None:
+        """A request begins."""
+        self.running.pop(slot, None)  # one whose end was not printed
+        self.running[slot] = [len(self.running) + 1] * 2
+        self._count()
+
+    def release(self, slot: str) -> None:
+        """A request ends; its times may follow."""
+        self.last[slot] = self.running.pop(slot, [0, 0])
+        self._count()
+
+    def while_running(self) -> list[int]:
+        """The least and the most requests that ran beside the one whose times are printed, itself included."""
+        return self.running.get(self.ended) or self.last.get(self.ended) or [0, 0]
+
+    def _count(self) -> None:
+        count = len(self.running)
+        for seen in self.running.values():
+            seen[0], seen[1] = min(seen[0], count), max(seen[1], count)
+
+
+@dataclass
 class _Log:
     writer: RecordingWriter
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"step": [], "rate": []})
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # by server, then by name
     engines: dict[str, _Engine] = field(default_factory=dict)
+    slots: _Slots = field(default_factory=_Slots)
     seen: Counter[str] = field(default_factory=Counter)  # lines by server
     changing: int = 0  # rates in whose time the requests changed
     timed: bool = False  # whether lines tell the times of single steps
@@ -163,6 +199,8 @@ class _Log:
             engine = self.engines.setdefault(found[1] if found else "", _Engine())
             if kind.kind == "step":
                 self._step(values)
+            elif kind.kind in _OF_SLOTS:
+                self._slot(kind, values)
             elif not self.timed:
                 self._rate(kind, values, engine)
             return
@@ -180,6 +218,24 @@ class _Log:
         mode = MIXED if prompts and decodes else PREFILL if prompts else DECODE
         row = {"mode": mode, "batch": prompts + decodes, "tokens": prompt_tokens + tokens}
         self._add("step", row, _number(values.get("ms")), values)
+
+    def _slot(self, kind: _Line, values: dict[str, str]) -> None:
+        """A line of a server that tells the time of a request when it ends."""
+        if kind.kind == "launch":
+            self.slots.launch(values["slot"])
+        elif kind.kind == "release":
+            self.slots.release(values["slot"])
+        elif kind.kind == "timing":
+            self.slots.ended = values["slot"]
+        ms, tokens = _number(values.get("ms")), _whole(values.get("tokens"))
+        if ms is None or not tokens:
+            return
+        least, most = self.slots.while_running()
+        if most - least > max(1, _STEADY * most):
+            self.changing += 1
+        elif tokens >= _LEAST_TOKENS and most:
+            row = {"mode": DECODE, "batch": most, "tokens": most, "averaged_steps": tokens}
+            self._add("rate", row, ms / tokens, values)
 
     def _rate(self, kind: _Line, values: dict[str, str], engine: _Engine) -> None:
         """A line that tells the tokens per second since the one before it."""
@@ -247,7 +303,7 @@ class _Log:
                 facts |= _graph_facts(graphed)
         facts |= {
             "server": server,
-            "engines": len(self.engines),
+            "engines": max(len(self.engines), 1),
             "lines": "steps" if self.timed else "rates",
         }
         self.writer.update(recording_type=TYPE, server=facts, steps_from="the lines of the log")

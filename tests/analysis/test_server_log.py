@@ -11,7 +11,7 @@ from curvescope.cli import main
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
-from ..server_logs import SIZES, sglang_log, vllm_start, vllm_steps, walk, with_cliff
+from ..server_logs import SIZES, llama_log, sglang_log, vllm_start, vllm_steps, walk, with_cliff
 
 
 @pytest.fixture
@@ -244,6 +244,32 @@ def test_five_thousand_steps_take_little_cpu_time(tmp_path):
     began = time.process_time()
     assert explain_log(recording).curve is not None
     assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("joined", [False, True], ids=["lines apart", "slot in each line"])
+def test_requests_of_llama_cpp_are_a_curve(joined, explained, tmp_path, capsys):
+    """The time of a request's tokens counts where the number of running requests stayed within one."""
+    clients = [*range(2, 15), *range(14, 1, -1)]
+    text = llama_log(clients, lambda n: 20 + 0.3 * n + (9 if n > 8 else 0), joined=joined)
+    log = explained(text)
+    (edge,) = log.edges
+    assert (edge.at, edge.known, log.server["most_requests"]) == (8, False, 64)
+    assert edge.extra_ms.low < 9 < edge.extra_ms.high
+    (tmp_path / "llama.log").write_text(text)
+    said = printed(capsys, "explain", tmp_path / "llama.log")
+    assert "lines of decode steps of 2 to 14 requests" in said
+    assert "llama-batched-bench -m MODEL -ntg 64 -npl 8,9" in said
+
+
+def test_nothing_is_claimed_on_a_steady_llama_cpp(tmp_path, capsys):
+    (tmp_path / "llama.log").write_text(llama_log([8] * 20, lambda _: 30))
+    assert "The load is steady" in printed(capsys, "explain", tmp_path / "llama.log")
+
+
+def test_nothing_is_claimed_on_a_straight_llama_cpp(explained):
+    clients = [*range(2, 15), *range(14, 1, -1)]
+    for seed in range(3):
+        assert explained(llama_log(clients, lambda n: 20 + 0.3 * n, seed)).edges == ()
 
 
 def test_the_report_of_a_log_says_what_explain_says(tmp_path):

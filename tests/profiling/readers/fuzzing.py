@@ -26,7 +26,7 @@ from curvescope.profiling.readers.xspace_pb import _message_type
 from curvescope.profiling.recording.lost import loss
 from curvescope.profiling.recording.schema import TABLES, conform
 
-from ...server_logs import iteration, sglang_log, vllm_start
+from ...server_logs import iteration, llama_log, sglang_log, vllm_start
 from .made_profiles import PROFILES
 from .nsys_export import AUTOGRAD, push_pop, wait, write_export
 from .rocprof_output import write_database, write_json
@@ -167,6 +167,7 @@ SEEDS = {
     "server_log": lambda: [
         (vllm_start() + iteration(0, 5, 9) + iteration(1, 5, 9, 1, 60)).encode(),
         sglang_log([9, 9, 9], lambda _: 9, 32, prompts=[(1, 400)]).encode(),
+        *(llama_log([1, 2], lambda _: 9, per_phase=2, joined=form).encode() for form in (0, 1)),
     ],
     "serving_results": lambda: [
         text.encode() for text in (json.dumps(guidellm((1, 4))), lines(map(vllm, (1, 2, 4))))

@@ -205,6 +205,8 @@ def leading(case: Case, record: dict[str, Any]) -> dict[str, Any] | None:
 
 def describe(diagnosis: Any) -> dict[str, Any]:
     """What a diagnosis found, as JSON: the answers, and every confirmed cause with its functional."""
+    from curvescope.analysis.render.answer_words import shown
+
     explained = [*diagnosis.explanations, *filter(None, [diagnosis.fixed_cost])]
     answers = []
     for answer, explanation in zip(diagnosis.answers, explained, strict=True):
@@ -216,12 +218,12 @@ def describe(diagnosis: Any) -> dict[str, Any]:
             {
                 "kind": answer.functional.kind,
                 "label": answer.functional.label,
-                "ms": answer.value.value,
+                "ms": explanation.value.value,
                 "where": answer.where,
                 "layer": named[0].key.layer if named else None,
                 "cause": answer.cause,
                 "verdict": str(answer.verdict),
-                "sentence": answer.sentence,
+                "sentence": shown(answer).sentence,
             }
         )
     confirmed = [

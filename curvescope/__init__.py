@@ -25,12 +25,18 @@ _PUBLIC = {
     "BackendMissingError": "curvescope.base.errors",
 }
 
+# What returns a diagnosis, and the module that draws one in a notebook.
+_DIAGNOSES = ("diagnose", "explain", "confirm")
+_DRAWING = "curvescope.analysis.render.notebook"
+
 __all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'curvescope' has no attribute {name!r}")
+    if name in _DIAGNOSES:
+        importlib.import_module(_DRAWING)
     return getattr(importlib.import_module(_PUBLIC[name]), name)
 
 

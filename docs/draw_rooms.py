@@ -39,8 +39,6 @@ ROOMS = {
     "profiling": "door to native/",
     "base": "errors, numbers, plugins",
 }
-# Imports that go up, each inside a function: a diagnosis draws itself in a notebook.
-UPWARD = {("analysis.diagnosis", "analysis.render")}
 
 Arrows = Mapping[str, frozenset[str]]
 
@@ -88,22 +86,17 @@ def arrows() -> Arrows:
 
 
 def drawn(all_arrows: Arrows) -> list[tuple[str, str]]:
-    """The arrows that no chain of others implies, and those that go up."""
-    down = {
-        room: {t for t in targets if (room, t) not in UPWARD}
-        for room, targets in all_arrows.items()
-    }
+    """The arrows that no chain of others implies."""
 
     def below(room: str) -> set[str]:
-        return set().union(*({target} | below(target) for target in down[room]))
+        return set().union(*({target} | below(target) for target in all_arrows[room]))
 
-    direct = [
+    return [
         (room, target)
-        for room, targets in down.items()
+        for room, targets in all_arrows.items()
         for target in sorted(targets, key=list(ROOMS).index)
         if not any(target in below(other) for other in targets - {target})
     ]
-    return direct + sorted(UPWARD)
 
 
 def mermaid() -> str:
@@ -115,9 +108,7 @@ def mermaid() -> str:
         grouped = [f"  subgraph {top}", *(f"    {box}" for box in boxes), "  end"]
         lines += grouped if len(boxes) > 1 else [f"  {box}" for box in boxes]
     for room, target in drawn(arrows()):
-        lines.append(
-            f"  {_node(room)} {'-.->' if (room, target) in UPWARD else '-->'} {_node(target)}"
-        )
+        lines.append(f"  {_node(room)} --> {_node(target)}")
     return "\n".join(lines) + "\n"
 
 
@@ -126,9 +117,7 @@ def svg() -> str:
     edges = drawn(arrows())
     floor: dict[str, int] = {}
     for room in reversed(ROOMS):
-        targets = [
-            target for start, target in edges if start == room and (start, target) not in UPWARD
-        ]
+        targets = [target for start, target in edges if start == room]
         floor[room] = 1 + max((floor[target] for target in targets), default=-1)
     width, height, gap = 172, 46, 34
     columns: dict[str, list[str]] = {"analysis": [], "": [], "profiling": []}
@@ -151,16 +140,13 @@ def svg() -> str:
         f'<rect width="{size[0]}" height="{size[1]}" fill="#fff"/>',
     ]
     for room, target in edges:
-        up = (room, target) in UPWARD
         (x1, y1), (x2, y2) = at[room], at[target]
-        y1, y2 = (y1, y2 + height) if up else (y1 + height, y2)
-        dashed = ' stroke-dasharray="4 4"' if up else ""
-        x1, x2 = x1 + width / 2 + 30 * up, x2 + width / 2 + 30 * up
+        x1, y1, x2 = x1 + width / 2, y1 + height, x2 + width / 2
         bend = (y2 - y1) / 2
         # the rooms between them
         around = -width if x1 == x2 and floor[room] - floor[target] > 1 else 0
         curve = f"M{x1:g} {y1:g}C{x1 + around:g} {y1 + bend:g} {x2 + around:g} {y2 - bend:g} {x2:g} {y2:g}"
-        parts.append(f'<path d="{curve}" fill="none" stroke="#667" marker-end="url(#a)"{dashed}/>')
+        parts.append(f'<path d="{curve}" fill="none" stroke="#667" marker-end="url(#a)"/>')
     for room, (x, y) in at.items():
         middle = x + width / 2
         parts.append(

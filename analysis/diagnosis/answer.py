@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -21,9 +20,7 @@ from ..verdicts.proof import about, decisive, isolated_of, reproduces
 from ..verdicts.shape import Shape, shape
 from ..verdicts.words import Reproduction, Verdict
 from .remedies import find_remedies, naming
-
-if TYPE_CHECKING:
-    from .result import Diagnosis, Explanation
+from .result import Diagnosis, Drawn, Explanation
 
 _LEAST_LEADING = 0.1  # of an anomaly; a smaller cause does not lead the answer
 # Least gain that is worth a remedy, as a share of the step, and of a term that was only run alone.
@@ -69,32 +66,42 @@ class TermEvidence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """The answer on one anomaly, or on the fixed cost."""
+class Answer(Drawn):
+    """The answer on one anomaly, or on the fixed cost: numbers, places and verdicts, of which `render` makes words."""
 
-    functional: Functional  # the anomaly
-    value: Estimate  # its value and interval
-    name: str  # name of the anomaly, e.g. "the bend at 4"
-    what: str  # the same with its value, e.g. "The bend at 4 (−28.9 ms)"
+    axis: Axis
+    explanation: Explanation  # the anomaly with its terms and causes
+    # what leads: the largest confirmed cause, else the largest that the recording suggests; None
+    # where the anomaly, or every term of it, cannot be distinguished from 0
+    total: CauseTotal | None = None
+    verdict: Verdict = Verdict.UNTESTED  # on that cause
     where: str | None  # label of the term that makes most of it; None if no term does
-    # line of the program with most of that term's time, e.g. `model.py:41`; None if unknown
-    line: str | None = None
-    # the largest confirmed cause, else the largest that the recording suggests; None without any
-    cause: str | None = None
-    verdict: Verdict = Verdict.UNTESTED  # verdict on that cause
-    # the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a cause
-    why: str | None = None
-    # share that the decisive factor removes; None if nothing was tested
-    taken: Estimate | None = None
+    on_step: bool = False  # whether only complete steps confirm the cause
+    deciding: Outcome | None = None  # of the experiments on the cause; None if nothing was tested
     remedy: Remedy | None = None  # the remedy with the largest gain; None if no remedy was measured
-    how_sure: str  # verdict and interval, e.g. "confirmed, 83 % removed, 71 to 95 %"
-    finding: str  # what, where, why and how sure, in one or two sentences
-    advice: str = ""  # what to do and what it gains, in a sentence; empty without a remedy
     evidence: tuple[TermEvidence, ...]  # experiments behind it, by term, the largest first
-    sentence: str = field(init=False)  # finding and advice
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sentence", f"{self.finding} {self.advice}".rstrip())
+    @property
+    def functional(self) -> Functional:
+        """The anomaly."""
+        return self.explanation.functional
+
+    @property
+    def cause(self) -> str | None:
+        """Name of the cause that leads; None if none is known."""
+        if self.total is None or self.total.cause == UNEXPLAINED:
+            return None
+        return self.total.cause
+
+    @property
+    def line(self) -> str | None:
+        """Line of the program with most of the term's time, e.g. `model.py:41`; None if unknown."""
+        return self.explanation.line_of(self.where)
+
+    @property
+    def taken(self) -> Estimate | None:
+        """Share that the decisive factor removes; None if nothing was tested."""
+        return None if self.deciding is None else self.deciding.taken
 
 
 def answered(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
@@ -115,50 +122,27 @@ def answers(diagnosis: Diagnosis, recording: Recording) -> tuple[Answer, ...]:
 def _answer(
     explanation: Explanation, diagnosis: Diagnosis, rows: pd.DataFrame, axis: Axis
 ) -> Answer:
-    from ..render import answer_words as words
-
     evidence = tuple(_evidence(explanation, diagnosis.outcomes, rows, axis))
-
-    def made(where: str | None, how_sure: str, finding: str, **found: Any) -> Answer:
-        return Answer(
-            functional=explanation.functional,
-            value=explanation.value,
-            name=words.anomaly_name(explanation.functional),
-            what=words.anomaly(explanation),
-            where=where,
-            line=explanation.line_of(where),
-            how_sure=how_sure,
-            finding=finding,
-            evidence=evidence,
-            **found,
-        )
-
-    total = None if explanation.attribution.noise else _leading(explanation)
+    if explanation.attribution.noise:
+        return Answer(axis=axis, explanation=explanation, where=None, evidence=evidence)
+    total = _leading(explanation)
     if total is None:
-        what, noise = words.anomaly(explanation), explanation.attribution.noise
-        if noise:
-            finding = f"{what} is not significant: measure more rounds on a quiet machine."
-        else:
-            finding = f"{what} has no term that can be distinguished from 0: measure more rounds."
-        return made(None if noise else words.largest_term(explanation), "not significant", finding)
+        return Answer(
+            axis=axis, explanation=explanation, where=explanation.largest_term, evidence=evidence
+        )
     alone = _confirmed_alone(total, evidence)
     on_step = total.confirmed_on_steps and alone is None
     where = None if on_step else alone or total.terms[0].label
-    deciding = _decisive(total, where, evidence)
-    remedy = _remedy(explanation, evidence, diagnosis)
-    how_sure = words.how_sure(total, deciding, on_step)
-    known = total.cause != UNEXPLAINED
-    why = words.cause(explanation, total, deciding, where) if known else None
-    return made(
-        where,
-        how_sure,
-        words.finding(explanation, total, where, why, how_sure, evidence),
-        cause=total.cause if known else None,
-        verdict=total.verdict if known else Verdict.UNTESTED,
-        why=why,
-        taken=deciding.taken if deciding else None,
-        remedy=remedy,
-        advice="" if remedy is None else words.remedy(remedy, axis),
+    return Answer(
+        axis=axis,
+        explanation=explanation,
+        total=total,
+        verdict=total.verdict if total.cause != UNEXPLAINED else Verdict.UNTESTED,
+        where=where,
+        on_step=on_step,
+        deciding=_decisive(total, where, evidence),
+        remedy=_remedy(explanation, evidence, diagnosis),
+        evidence=evidence,
     )
 
 

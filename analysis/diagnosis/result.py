@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
@@ -25,8 +26,30 @@ if TYPE_CHECKING:
     from .answer import Answer
 
 
+class Drawn:
+    """What a notebook shows as HTML and `print` as text, once `analysis.render` has registered how."""
+
+    _html: ClassVar[Callable[[Any], str] | None] = None
+    _text: ClassVar[Callable[[Any], str]] = repr
+
+    @classmethod
+    def draw_by(
+        cls, html: Callable[[Any], str] | None, text: Callable[[Any], str] | None = None
+    ) -> None:
+        """Register how objects of this class are drawn."""
+        cls._html = None if html is None else staticmethod(html)
+        cls._text = staticmethod(text or repr)
+
+    def __str__(self) -> str:
+        return type(self)._text(self)
+
+    def _repr_html_(self) -> str | None:
+        draw = type(self)._html
+        return None if draw is None else draw(self)
+
+
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Drawn):
     """A functional split into shares, the largest first, idle and profiling overhead last; they add up to its value."""
 
     functional: Functional
@@ -46,18 +69,19 @@ class Explanation:
         )
         return max(map(abs, parts), default=0.0) > CANCELS * abs(self.value.value)
 
+    @property
+    def largest_term(self) -> str | None:
+        """Label of the term that makes most of the value; None if none has its sign."""
+        agreeing = [share for share in self.shares if share.value.value * self.value.value > 0]
+        return max(agreeing, key=lambda share: abs(share.value.value)).label if agreeing else None
+
     def line_of(self, label: str | None) -> str | None:
         """Line of the program with most of a term's time; None if unknown."""
         return next((share.line for share in self.shares if share.label == label), None)
 
-    def _repr_html_(self) -> str:
-        from ..render.notebook import explanation_html
-
-        return explanation_html(self)
-
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Drawn):
     """Everything `diagnose` and `explain` show."""
 
     curve: Curve
@@ -96,13 +120,3 @@ class Diagnosis:
     def rare_steps(self) -> tuple[RareSteps, ...]:
         """The rare slow steps, by batch size."""
         return () if self.recorded is None else self.recorded.rare
-
-    def __str__(self) -> str:
-        from ..render.notebook import diagnosis_text
-
-        return diagnosis_text(self)
-
-    def _repr_html_(self) -> str:
-        from ..render.notebook import diagnosis_html
-
-        return diagnosis_html(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from ...base.numbers import number, signed
 from ...profiling.recording.axis import Axis
@@ -12,18 +12,93 @@ from ...profiling.recording.experiments import Scope
 from ..causes import UNEXPLAINED, CauseTotal, interventions
 from ..causes.memory import COUNTED_FAULTS, PAGE_FAULTS
 from ..decompose.functionals import FIXED_COST, Functional
+from ..decompose.statistics import Estimate
 from ..decompose.terms import OPTIMIZER
+from ..diagnosis.answer import Answer, Remedy, TermEvidence
+from ..diagnosis.result import Diagnosis, Explanation
 from ..verdicts.outcome import Outcome
 from ..verdicts.words import Reproduction, Verdict
-
-if TYPE_CHECKING:
-    from ..diagnosis.answer import Remedy, TermEvidence
-    from ..diagnosis.result import Explanation
 
 _MOSTLY = 0.5  # of an anomaly that a term makes
 _GONE = 0.9  # share removed that leaves nothing worth a word
 # Evidence that counts something, by cause, to begin the sentence with.
 _COUNTED = {PAGE_FAULTS: COUNTED_FAULTS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownAnswer:
+    """The answer on one anomaly, or on the fixed cost, in words and numbers."""
+
+    functional: Functional  # the anomaly
+    value: Estimate  # its value and interval
+    name: str  # name of the anomaly, e.g. "the bend at 4"
+    what: str  # the same with its value, e.g. "The bend at 4 (−28.9 ms)"
+    where: str | None  # label of the term that makes most of it; None if no term does
+    # line of the program with most of that term's time, e.g. `model.py:41`; None if unknown
+    line: str | None
+    # the largest confirmed cause, else the largest that the recording suggests; None without any
+    cause: str | None
+    verdict: Verdict  # verdict on that cause
+    # the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a cause
+    why: str | None
+    # share that the decisive factor removes; None if nothing was tested
+    taken: Estimate | None
+    remedy: Remedy | None  # the remedy with the largest gain; None if no remedy was measured
+    how_sure: str  # verdict and interval, e.g. "confirmed, 83 % removed, 71 to 95 %"
+    finding: str  # what, where, why and how sure, in one or two sentences
+    advice: str  # what to do and what it gains, in a sentence; empty without a remedy
+    evidence: tuple[TermEvidence, ...]  # experiments behind it, by term, the largest first
+    sentence: str  # finding and advice
+
+
+def shown_answers(found: Diagnosis) -> tuple[ShownAnswer, ...]:
+    """The answers of a diagnosis in words."""
+    return tuple(shown(answer) for answer in found.answers)
+
+
+def shown(answer: Answer) -> ShownAnswer:
+    """An answer in words."""
+    explanation, total = answer.explanation, answer.total
+    why = None
+    if total is None:
+        sure, said = "not significant", _of_noise(explanation)
+    else:
+        sure = how_sure(total, answer.deciding, answer.on_step)
+        if answer.cause is not None:
+            why = cause(explanation, total, answer.deciding, answer.where)
+        said = finding(explanation, total, answer.where, why, sure, answer.evidence)
+    to_do = advice(answer)
+    return ShownAnswer(
+        functional=answer.functional,
+        value=explanation.value,
+        name=anomaly_name(answer.functional),
+        what=anomaly(explanation),
+        where=answer.where,
+        line=answer.line,
+        cause=answer.cause,
+        verdict=answer.verdict,
+        why=why,
+        taken=answer.taken,
+        remedy=answer.remedy,
+        how_sure=sure,
+        finding=said,
+        advice=to_do,
+        evidence=answer.evidence,
+        sentence=f"{said} {to_do}".rstrip(),
+    )
+
+
+def _of_noise(explanation: Explanation) -> str:
+    """What is said where the anomaly, or every term of it, cannot be distinguished from 0."""
+    what = anomaly(explanation)
+    if explanation.attribution.noise:
+        return f"{what} is not significant: measure more rounds on a quiet machine."
+    return f"{what} has no term that can be distinguished from 0: measure more rounds."
+
+
+def advice(answer: Answer) -> str:
+    """What to do, and what it gains, in a sentence; empty without a remedy."""
+    return "" if answer.remedy is None else remedy(answer.remedy, answer.axis)
 
 
 def anomaly_name(functional: Functional) -> str:
@@ -46,14 +121,6 @@ def _value(explanation: Explanation) -> str:
     return (
         f"{number(value, 3) if functional.kind == FIXED_COST else signed(value)} {functional.unit}"
     )
-
-
-def largest_term(explanation: Explanation) -> str | None:
-    """Label of the term that makes most of an anomaly."""
-    agreeing = [
-        share for share in explanation.shares if share.value.value * explanation.value.value > 0
-    ]
-    return max(agreeing, key=lambda share: abs(share.value.value)).label if agreeing else None
 
 
 def _portion(explanation: Explanation, where: str | None) -> float:
@@ -129,7 +196,7 @@ def finding(
     if _portion(explanation, where) > _MOSTLY:
         mostly = "is mostly"
     else:
-        mostly = "is largest in" if where == largest_term(explanation) else "is partly"
+        mostly = "is largest in" if where == explanation.largest_term else "is partly"
     line = explanation.line_of(where)
     place = f"{'the ' if where == OPTIMIZER else ''}{where}{f' at {line}' if line else ''}"
     if total.cause == UNEXPLAINED:

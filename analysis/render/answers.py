@@ -20,6 +20,7 @@ from ..diagnosis.result import Diagnosis
 from ..verdicts.outcome import Outcome
 from ..verdicts.shape import Shape
 from ..verdicts.words import Reproduction, Verdict
+from .answer_words import ShownAnswer
 from .tables import Indented, table
 from .words import hidden_note, interval
 
@@ -30,7 +31,9 @@ _NAMED_REST = 4  # of what is left to test
 _MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of reasons, in the order of the table
 
 
-def render_answers(answers: Sequence[Answer], known: Collection[str | None] = ()) -> RenderableType:
+def render_answers(
+    answers: Sequence[ShownAnswer], known: Collection[str | None] = ()
+) -> RenderableType:
     """Each answer: what, where, why and how sure, then what to do and how, unless that setting is `known` already."""
     blocks: list[RenderableType] = []
     shown: dict[str, int] = {}

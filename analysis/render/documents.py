@@ -28,7 +28,6 @@ from ..decompose.mfu import Mfu
 from ..decompose.rare_steps import RareSteps
 from ..decompose.statistics import Estimate
 from ..decompose.terms import Share
-from ..diagnosis.answer import Answer
 from ..diagnosis.result import Diagnosis, Explanation
 from ..diagnosis.suggested import Advice, LongGap
 from ..ranks.difference import RankDifference
@@ -37,6 +36,7 @@ from ..roofline import Roofline
 from ..scaling import Series
 from ..verdicts.outcome import Outcome
 from ..verdicts.words import Verdict
+from .answer_words import ShownAnswer, shown, shown_answers
 from .causes import verdict_sentence
 from .headline import answer_on, headline
 from .remedies import RemedyTable, batch_sentence, remedy_table
@@ -115,7 +115,7 @@ class SplitAnomaly:
     def of(cls, one: Explanation, diagnosis: Diagnosis) -> SplitAnomaly:
         """An explanation with its answer."""
         answer = answer_on(one, diagnosis.answers)
-        verdict = verdict_sentence(one.attribution) if answer is None else answer.sentence
+        verdict = verdict_sentence(one.attribution) if answer is None else shown(answer).sentence
         return cls(one.functional, one.value, one.shares, one.attribution, one.also, verdict)
 
 
@@ -196,7 +196,7 @@ class ExplainDocument:
     remedies: RemedyTable  # what changes of complete steps save, by batch size: what to do, how, and what it costs
     batch_size: str | None  # the batch size as advice, in a sentence; null for other axes
     # the answer on every anomaly, and last on the fixed cost: what, where, why, what to do, how sure
-    answers: Sequence[Answer]
+    answers: Sequence[ShownAnswer]
     modelled: bool  # whether the cost model predicted the times
     complete: bool  # whether everything that was asked for is recorded
     network: str | None  # name of the network or step
@@ -238,7 +238,7 @@ class ExplainDocument:
             headline=headline(meta, diagnosis),
             remedies=remedy_table(diagnosis.remedies, diagnosis.axis),
             batch_size=batch_sentence(diagnosis.curve, diagnosis.axis, meta),
-            answers=diagnosis.answers,
+            answers=shown_answers(diagnosis),
             notes=diagnosis.notes,
             disturbances=diagnosis.disturbances,
             rare_steps=diagnosis.rare_steps,

@@ -18,6 +18,7 @@ from ..diagnosis.answer import Answer
 from ..diagnosis.difference import Difference
 from ..diagnosis.result import Diagnosis, Explanation
 from ..verdicts.words import Verdict as Tested
+from .answer_words import advice, anomaly_name
 from .names import fit
 from .remedies import saving_sentence
 from .words import UNITS
@@ -117,9 +118,10 @@ def _confirmed_sentence(explanation: Explanation, answer: Answer) -> str:
     share = 100 * amount / explanation.value.value
     make = "make" if answer.cause == PAGE_FAULTS else "makes"
     sentence = (
-        f"{answer.cause}{where} {make} {share:.0f} % of {answer.name}, confirmed by experiment."
+        f"{answer.cause}{where} {make} {share:.0f} % of {anomaly_name(answer.functional)}, "
+        "confirmed by experiment."
     )
-    return f"{sentence} {answer.advice}".rstrip()
+    return f"{sentence} {advice(answer)}".rstrip()
 
 
 def _span(found: Diagnosis) -> str:

@@ -11,6 +11,7 @@ from ...profiling.recording.store import STEP
 from ..decompose.terms import total_ms
 from ..diagnosis.answer import Answer, TermEvidence
 from ..diagnosis.result import Diagnosis, Explanation
+from .answer_words import ShownAnswer, shown, shown_answers
 from .answers import (
     factor_cells,
     factor_text,
@@ -30,7 +31,7 @@ _CELL = "padding:.15em .7em;text-align:"
 
 def diagnosis_html(diagnosis: Diagnosis) -> str:
     """The answers, the curve, and every anomaly with its experiments."""
-    answers = "".join(_answer(answer) for answer in diagnosis.answers)
+    answers = "".join(_answer(answer) for answer in shown_answers(diagnosis))
     axis, curve = diagnosis.axis, diagnosis.curve
     per_one = [f"ms/{axis.one}"] if curve.unit == STEP else []
     rows = []
@@ -54,7 +55,7 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     lines = [headline({}, diagnosis)]
     shown = remedy_table(diagnosis.remedies, diagnosis.axis)
     lines += [shown.sentence] if shown.sentence else []
-    for index, answer in enumerate(diagnosis.answers, 1):
+    for index, answer in enumerate(shown_answers(diagnosis), 1):
         lines.append(f"{index}. {answer.sentence}")
         if how := remedy_text(answer.remedy):
             lines.append(f"   {how}")
@@ -70,7 +71,12 @@ def _remedies(shown: RemedyTable, axis: Axis) -> str:
     )
 
 
-def _answer(answer: Answer) -> str:
+def answer_text(answer: Answer) -> str:
+    """What was found and what to do, in one to three sentences."""
+    return shown(answer).sentence
+
+
+def _answer(answer: ShownAnswer) -> str:
     how = remedy_text(answer.remedy)
     return f"<li>{html_text(answer.sentence)}{f'<br><small>{html_text(how)}</small>' if how else ''}</li>"
 
@@ -156,3 +162,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = ["".join(cell("th", text, index) for index, text in enumerate(head))]
     lines += ["".join(cell("td", text, index) for index, text in enumerate(row)) for row in rows]
     return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+
+Diagnosis.draw_by(diagnosis_html, diagnosis_text)
+Explanation.draw_by(explanation_html)
+Answer.draw_by(None, answer_text)

@@ -44,6 +44,7 @@ from ..step_family import families
 from ..step_table import cells_of
 from ..verdicts.contrast import REFUTED_BELOW
 from ..verdicts.rule import CONFIRMED_ABOVE
+from .answer_words import shown
 from .answers import how_to_test
 from .causes import verdict_sentence
 from .compare import verdicts
@@ -232,7 +233,7 @@ def _last_pair(found: Diagnosis, recorded: Recorded) -> Sequence[Explanation]:
 def _lead(found: Diagnosis, classes: Mapping[str, str]) -> str:
     """The first answer; without one the largest cause of the first anomaly, or where a step's time goes."""
     if found.answers:
-        return found.answers[0].sentence
+        return shown(found.answers[0]).sentence
     if found.explanations:
         return verdict_sentence(found.explanations[0].attribution)
     return largest_sentence(found, classes)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...base.numbers import number, with_minus_signs
 from ...profiling.recording.axis import Axis
-from ..diagnosis.answer import Answer
+from .answer_words import ShownAnswer
 from .answers import remedy_text
 from .remedies import TITLE, remedy_cells
 from .words import html_text, interval
@@ -61,7 +61,7 @@ def _remedies(run: Mapping[str, Any]) -> str:
 
 
 def _answers(run: Mapping[str, Any], index: int) -> str:
-    answers = run["explain"].answers
+    answers: tuple[ShownAnswer, ...] = run["explain"].answers
     if not answers:
         return ""
     title = "Answers" if len(answers) > 1 else "Answer"
@@ -77,7 +77,7 @@ def _answers(run: Mapping[str, Any], index: int) -> str:
     )
 
 
-def _answer(answer: Answer, number: int, first: int) -> str:
+def _answer(answer: ShownAnswer, number: int, first: int) -> str:
     """The sentence as the terminal prints it, what to do in bold; `first` is the first answer with the same setting."""
     verdict = html_text(answer.verdict)
     sentence, advice = (

@@ -18,6 +18,7 @@ from ..diagnosis import split
 from ..diagnosis.explain import explain
 from ..diagnosis.result import Diagnosis, Explanation
 from . import answers, causes, remedies, series, terminal, text, words
+from .answer_words import shown_answers
 from .documents import ExplainDocument, print_document
 from .headline import answer_on, clock_line, headline, largest_clauses
 from .tables import Indented
@@ -71,7 +72,9 @@ def show_diagnosis(
     if diagnosis.answers:
         most = _MOST_ANSWERS if shown.rows and not everything else len(diagnosis.answers)
         hidden = words.hidden_note(len(diagnosis.answers[most:]), "further answer")
-        listed = answers.render_answers(diagnosis.answers[:most], [row.how for row in shown.rows])
+        listed = answers.render_answers(
+            shown_answers(diagnosis)[:most], [row.how for row in shown.rows]
+        )
         terminal.print_below(console, listed, *hidden)
     if how := answers.how_to_test(recording, diagnosis):
         terminal.print_below(console, Text(how[0]))

@@ -11,6 +11,8 @@ from rich.console import Console
 
 import curvescope
 from curvescope.analysis.diagnosis.remedies import Remedies
+from curvescope.analysis.render.answer_words import shown as shown_answer
+from curvescope.analysis.render.answer_words import shown_answers
 from curvescope.analysis.render.answers import render_answers
 from curvescope.analysis.render.causes import render_causes
 from curvescope.analysis.render.headline import finding_sentence
@@ -113,7 +115,7 @@ def test_advice_that_several_answers_share_is_written_once(tested):
     answer = curvescope.explain(open_recording(tested)).answers[0]
     console = Console(width=80)
     with console.capture() as shown:
-        console.print(render_answers((answer, answer)))
+        console.print(render_answers((shown_answer(answer), shown_answer(answer))))
     assert shown.get().count("How: a torch.autograd.Function") == 1
     assert "How: as in 1." in shown.get()
 
@@ -304,7 +306,7 @@ def test_runs_counts_experiments(tested, document_of):
 def test_a_notebook_leads_with_the_answers(tested):
     found = curvescope.explain(open_recording(tested))
     html = found._repr_html_()
-    sentences = [answer.sentence for answer in found.answers]
+    sentences = [answer.sentence for answer in shown_answers(found)]
     texts = Texts()
     texts.feed(html)
     assert texts.found[0] == sentences[0]

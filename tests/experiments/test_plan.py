@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from curvescope.analysis.diagnosis.explain import explain, explain_again
+from curvescope.analysis.render.answer_words import shown
 from curvescope.analysis.render.headline import headline
 from curvescope.analysis.verdicts.words import Reproduction, Verdict
 from curvescope.experiments.budget import Budget
@@ -97,13 +98,14 @@ def test_a_bend_goes_through_all_stages_to_a_confirmed_cause_and_a_remedy(record
     assert evidence.reproduction == Reproduction.REPRODUCES
     assert (evidence.shape.kind, evidence.shape.at) == ("jump", 16)
     assert [one.verdict for one in evidence.factors][:1] == [Verdict.CONFIRMED]
-    assert answer.sentence.startswith("The excess from 8 to 16 (+41.0 ms)")
+    assert shown(answer).sentence.startswith("The excess from 8 to 16 (+41.0 ms)")
     assert (
         "is mostly conv3 backward: slow library call; when products run through oneDNN instead of MKL, it is gone ("
-        in answer.sentence
+        in shown(answer).sentence
     )
     assert (
-        "Run conv3 backward through oneDNN: -50 % of conv3 backward at batch 16." in answer.sentence
+        "Run conv3 backward through oneDNN: -50 % of conv3 backward at batch 16."
+        in shown(answer).sentence
     )
 
 
@@ -129,7 +131,7 @@ def test_what_helped_a_term_is_measured_on_the_complete_step(record):
     # 135 → 87 ms
     assert answer.remedy.step_gain.value == pytest.approx(48 / 135, abs=0.02)
     advice = r"Run conv3 backward on one thread: -50 % of conv3 backward at batch 16, -3[56] % of the step\.$"
-    assert re.search(advice, answer.sentence)
+    assert re.search(advice, shown(answer).sentence)
 
 
 def test_one_thread_shows_idle_threads_where_it_is_no_faster(record):
@@ -197,12 +199,12 @@ def test_page_faults_of_the_fixed_cost_are_found_without_being_told(record):
     answer = diagnosis.answers[-1]
     assert (answer.cause, answer.verdict, answer.where) == ("page faults", Verdict.CONFIRMED, None)
     pattern = r"53,250 page faults a step make 3[4-7]\.\d ms of the fixed cost of a step of 86\.4 ms \(confirmed, "
-    assert re.match(pattern, answer.sentence)
+    assert re.match(pattern, shown(answer).sentence)
     assert answer.evidence[-1].factors[0].verdict == Verdict.CONFIRMED
     assert answer.remedy.batch == 4
     assert answer.remedy.step_gain.value == pytest.approx(36 / 107, abs=0.02)
     assert re.search(
-        r"Keep freed memory: -3[34] % of the step at batch 4\.", answer.sentence
+        r"Keep freed memory: -3[34] % of the step at batch 4\.", shown(answer).sentence
     )  # 33.6 %
 
 
@@ -223,7 +225,7 @@ def test_a_term_that_shows_nothing_alone_leads_to_complete_steps(record):
     answer = explain(open_recording(path)).answers[0]
     assert answer.evidence[0].reproduction == Reproduction.NOT
     assert answer.cause is None
-    assert "cause is not known" in answer.sentence
+    assert "cause is not known" in shown(answer).sentence
 
 
 def test_without_operators_no_term_runs_alone(tmp_path):

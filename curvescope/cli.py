@@ -96,6 +96,18 @@ JOBS = {
         Command("completion", "print a completion script for bash, zsh or fish"),
     ),
 }
+# Commands that few need, or that other commands name: the help lists them without a line of their own.
+SELDOM = (
+    "energy",
+    "scale",
+    "ranks",
+    "apply",
+    "recover",
+    "step",
+    "devices",
+    "networks",
+    "completion",
+)
 # What runs a program, e.g. as it reads /proc.
 ON_LINUX = {
     command.name for job in ("measure", "find out more about a recording") for command in JOBS[job]
@@ -114,7 +126,11 @@ class _Parser(Parser):
     """Lists every command in the help, but imports only the module of the command that is called."""
 
     def format_help(self) -> str:
-        width = max(map(len, COMMANDS))
+        jobs = {
+            job: [command for command in commands if command.name not in SELDOM]
+            for job, commands in JOBS.items()
+        }
+        width = max(len(command.name) for commands in jobs.values() for command in commands)
         room = min(shutil.get_terminal_size().columns, 100)
 
         def line(command: Command) -> str:
@@ -129,8 +145,11 @@ class _Parser(Parser):
                 "",
                 *(
                     "\n".join([f"{job}:", *map(line, commands), ""])
-                    for job, commands in JOBS.items()
+                    for job, commands in jobs.items()
                 ),
+                "more commands:",
+                textwrap.fill(", ".join(SELDOM), room, initial_indent="  ", subsequent_indent="  "),
+                "",
                 "options:",
                 "  -h, --help  this text; `curvescope COMMAND --help` for a command's options",
                 "  --version   the version",

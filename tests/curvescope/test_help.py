@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from curvescope.cli import COMMANDS, JOBS
+from curvescope.cli import COMMANDS, JOBS, SELDOM
 from curvescope.commands.bench import BENCHES
 from curvescope.parsers import FORMER, refuse_former
 
@@ -18,8 +18,11 @@ def test_the_first_page_names_every_command_once_by_job(command, tmp_path):
     for job, commands in JOBS.items():
         section = text.partition(f"\n{job}:\n")[2].partition("\n\n")[0]
         assert [line.split()[0] for line in section.splitlines() if line[2] != " "] == [
-            one.name for one in commands
+            one.name for one in commands if one.name not in SELDOM
         ]
+    more = text.partition("\nmore commands:\n")[2].partition("\n\n")[0]
+    assert tuple(more.replace(",", " ").split()) == SELDOM
+    assert len(COMMANDS) - len(SELDOM) <= MOST
     assert all(f"  {name} " in command("bench", "--help", cwd=tmp_path).stdout for name in BENCHES)
 
 

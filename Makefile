@@ -24,11 +24,18 @@ run: $(INSTALLED)  ## set up, diagnose AlexNet on this machine and test the caus
 ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 # Tests start hundreds of processes; each would compile the package again.
-test test-slow test-all: export PYTHONDONTWRITEBYTECODE =
+test test-quick test-slow test-all: export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: test
 test: $(INSTALLED)  ## set up and run the tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow"
+
+# What is pure arithmetic on tables and recorded files, and starts few processes.
+QUICK = tests/analysis tests/experiments tests/profiling/recording tests/profiling/attribution tests/profiling/readers
+
+.PHONY: test-quick
+test-quick: $(INSTALLED)  ## the tests of analysis, experiments, readers and recordings, in two minutes
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(QUICK)
 
 .PHONY: test-slow
 test-slow: $(INSTALLED)  ## the tests that take long: kills by the hundred, live measurements, all the pages' commands

@@ -254,11 +254,16 @@ def configurations_of(
     return tuple(made)
 
 
-def in_framework(configuration: Configuration, framework: str) -> Configuration:
-    """The configuration with its network run by the framework that `--framework` names."""
+def in_framework(
+    configuration: Configuration, framework: str, *, elsewhere: bool = False
+) -> Configuration:
+    """The configuration with its network run by the framework that `--framework` names.
+
+    With `elsewhere` another Python runs it, so this one need not have the framework.
+    """
     from .profiling.workload.framework_step import TORCH, TORCH_COMPILE, check_framework
 
-    check_framework(framework)
+    check_framework(framework, elsewhere=elsewhere)
     if framework in (TORCH, TORCH_COMPILE):
         return replace(configuration, compiled=configuration.compiled or framework == TORCH_COMPILE)
     if configuration.compiled or configuration.graphed:

@@ -9,6 +9,9 @@ processes as the answer needs. A version is a folder or a git revision, and may 
 variables. Or it is a program as it is, a command in which {batch} may stand for the batch size: `--measure base='python
 a.py' head='python b.py'`; each of its runs is a process.
 
+`--framework torch,jax alexnet` measures a named network in frameworks, in the same way: its layers have the same names
+in all of them. A framework of another environment is NAME@PYTHON, e.g. jax@/opt/jax/bin/python.
+
 `--fail-over 5%` makes it a check: exit code 1 if a step time grew by more than that and significantly (its interval
 excludes zero change, after Holm correction over all step times).
 """
@@ -16,6 +19,7 @@ excludes zero change, after Holm correction over all step times).
 from __future__ import annotations
 
 import argparse
+import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -32,6 +36,7 @@ from ..profiling.recording.remote_store import AnyPath, as_path
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..profiling.measure.versions import Version
     from ..profiling.recording.store import Recording
 
 _MEASURED = "to measure versions"
@@ -60,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="versions to measure, the base first: a folder or a git revision, e.g. base=main head=. ; @PYTHON after "
         "it names its interpreter, ,VARIABLE=VALUE sets an environment variable",
     )
+    measured.add_argument(
+        "--framework",
+        metavar="NAMES",
+        help="frameworks that run a named network, the base first, e.g. torch,torch-compile,jax",
+    )
+    options.add(parser, "--mode")
     measured.add_argument(
         "--step",
         metavar="PACKAGE.MODULE:MAKE_STEP",
@@ -113,7 +124,9 @@ def run(args: argparse.Namespace) -> int:
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
     paths = (
-        _measured(args, over) if args.measure else [(str(path), path) for path in _recorded(args)]
+        _measured(args, over)
+        if args.measure or args.framework
+        else [(str(path), path) for path in _recorded(args)]
     )
     with ExitStack() as opened:
         recordings = [(name, opened.enter_context(open_any(path))) for name, path in paths]
@@ -124,7 +137,9 @@ def run(args: argparse.Namespace) -> int:
         ]
         if not args.different:
             refuse_different(sides)
-        comparison = compare(sides, args.by, None if args.measure else _batch(args))
+        comparison = compare(
+            sides, args.by, None if args.measure or args.framework else _batch(args)
+        )
     grown = [] if over is None else comparison.regressions(over)
     if args.json:
         from ..analysis.render.documents import CompareDocument, print_document
@@ -182,26 +197,20 @@ def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, A
         PROGRAMS,
         PROTOCOL,
         ROUNDS_OF_PROCESS,
-        Version,
         checked_out,
         measure_versions,
     )
     from ..profiling.recording.store import new_recording_path
 
-    how = {"step_range": args.step_range, "step_line": args.step_line}
-    versions = [replace(Version.parse(text), **how) for text in args.measure]
+    versions = _in_frameworks(args) if args.framework else _versions(args)
     names = [version.name for version in versions]
-    programs = [version for version in versions if version.program is not None]
-    wrong = (args.step is None) != bool(programs) or 0 < len(programs) < len(versions)
-    if args.base is not None or wrong or len(set(names)) < max(2, len(names)):
-        raise CurvescopeError(
-            "--measure takes two versions or more with different names, and --step: --measure base=main head=. --step "
-            "FILE.py:MAKE_STEP; or commands alone: --measure base='python a.py' head='python b.py'."
-        )
+    programs = any(version.program is not None for version in versions)
     protocol = PROGRAMS if programs else PROTOCOL
     if args.time_limit is not None:
         protocol = replace(protocol, time_limit_s=options.check_time_limit(args.time_limit))
-    configuration = None if programs else Configuration.of_step(args.step, pick_device(args.device))
+    configuration = (
+        None if args.step is None else Configuration.of_step(args.step, pick_device(args.device))
+    )
     rounds_of_process = 1 if programs else ROUNDS_OF_PROCESS
     with checked_out(versions) as found, LiveProgress() as view:
         folder = args.output or new_recording_path("versions")
@@ -216,3 +225,43 @@ def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, A
         )
     terminal.console(stderr=True).print(f"Recorded in {folder}.")
     return list(zip(names, paths, strict=True))
+
+
+def _versions(args: argparse.Namespace) -> list[Version]:
+    """The versions of `--measure`."""
+    from ..profiling.measure.versions import Version
+
+    how = {"step_range": args.step_range, "step_line": args.step_line}
+    versions = [replace(Version.parse(text), **how) for text in args.measure]
+    names = [version.name for version in versions]
+    programs = [version for version in versions if version.program is not None]
+    wrong = (args.step is None) != bool(programs) or 0 < len(programs) < len(versions)
+    if args.base is not None or wrong or len(set(names)) < max(2, len(names)):
+        raise CurvescopeError(
+            "--measure takes two versions or more with different names, and --step: --measure base=main head=. --step "
+            "FILE.py:MAKE_STEP; or commands alone: --measure base='python a.py' head='python b.py'."
+        )
+    return versions
+
+
+def _in_frameworks(args: argparse.Namespace) -> list[Version]:
+    """A named network in each framework of `--framework`, as versions."""
+    from ..profiling.measure.configuration import Configuration
+    from ..profiling.measure.versions import Version
+
+    named = [text.partition("@") for text in args.framework.split(",")]
+    names = [name for name, _, _ in named]
+    wrong = args.base is None or args.others or args.measure or args.step
+    if wrong or len(set(names)) < max(2, len(names)):
+        raise CurvescopeError(
+            "--framework takes one named network and two frameworks or more: curvescope compare --framework torch,jax "
+            "alexnet --batch 64."
+        )
+    network = Configuration(str(args.base), device=pick_device(args.device), mode=args.mode)
+    versions = []
+    for name, _, python in named:
+        made = options.in_framework(network, name, elsewhere=bool(python))
+        if not python:
+            made.check()
+        versions.append(Version(name, ".", python or sys.executable, configuration=made))
+    return versions

@@ -61,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"precisions, one or more of {','.join(STEP_PRECISIONS)}",
     )
     options.add(parser, "--compile", "--cuda-graph", action="store", choices=_CHOICES, default="no")
+    options.add(
+        parser,
+        "--framework",
+        help="what runs named networks, one or more of torch, torch-compile, jax: a row of the table each",
+    )
     options.add(parser, "--device")
     where = group(parser, options.WHERE)
     where.add_argument(
@@ -236,6 +241,14 @@ def _plan(args: argparse.Namespace, workers: Workers | None) -> SweepPlan:
     device = pick_device(args.device) if workers is None else workers.pick_device(args.device)
     limit = options.memory_limit_of(args)
     made = options.steps_of(args, axes, device) if args.step else _networks(args, axes, device)
+    if args.framework is not None:
+        if args.step:
+            raise CurvescopeError("--framework runs named networks: omit --step.")
+        made = [
+            options.in_framework(one, framework)
+            for one in made
+            for framework in dict.fromkeys(args.framework.split(","))
+        ]
     configurations = [
         replace(one, memory_limit_bytes=limit, graphed=graphed)
         for one in made

@@ -68,6 +68,7 @@ class Version:
     folder: Path = Path()  # of a revision only once it is checked out
     # a command that is measured as it is, in place of a step
     program: tuple[str, ...] | None = None
+    configuration: Configuration | None = None  # of a network in one framework
     step_range: str | None = None  # of a program: this and the next as of `Program`
     step_line: str | None = None
 
@@ -274,6 +275,8 @@ def configuration_of_version(
         program = Program(version.program, version.step_range, version.step_line)
         program.refuse_secrets()
         return Configuration.of_program(program, BATCH, {})
+    if version.configuration is not None:
+        return version.configuration
     assert configuration is not None
     return configuration
 
@@ -321,7 +324,7 @@ class _Run:
                 version.folder,
                 dict(version.variables),
                 KeptSteps,
-                self._configuration,
+                configuration_of_version(version, self._configuration),
             )
 
     def end(self) -> None:

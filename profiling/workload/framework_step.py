@@ -14,24 +14,33 @@ from .networks.description import described
 from .own_step import OwnStep
 
 TORCH, TORCH_COMPILE = "torch", "torch-compile"
-# Builders by the name of `--framework`: the module, and what must be installed.
-_BUILDERS = {
-    "jax": (".networks.jax_build", ("jax",), "pip install 'curvescope[jax]'"),
+_KERAS = ".networks.keras_build"
+# Builders by the name of `--framework`: the module, what must be installed, how, and settings of `make_step`.
+_BUILDERS: dict[str, tuple[str, tuple[str, ...], str, dict[str, str]]] = {
+    "jax": (".networks.jax_build", ("jax",), "'curvescope[jax]'", {}),
+    "keras-tensorflow": (
+        _KERAS,
+        ("keras", "tensorflow"),
+        "'curvescope[tensorflow]'",
+        {"backend": "tensorflow"},
+    ),
+    "keras-jax": (_KERAS, ("keras", "jax"), "'curvescope[jax]' keras", {"backend": "jax"}),
 }
 FRAMEWORKS = (TORCH, TORCH_COMPILE, *_BUILDERS)
 
 
-def check_framework(framework: str) -> None:
-    """Refuse a framework that is unknown or not installed."""
+def check_framework(framework: str, *, elsewhere: bool = False) -> None:
+    """Refuse a framework that is unknown, or not installed where it would run here."""
     if framework not in FRAMEWORKS:
         raise CurvescopeError(f"--framework {framework}: choose from {', '.join(FRAMEWORKS)}.")
-    if framework in (TORCH, TORCH_COMPILE):
+    if elsewhere or framework in (TORCH, TORCH_COMPILE):
         return
-    _, packages, how = _BUILDERS[framework]
+    _, packages, what, _ = _BUILDERS[framework]
     missing = [one for one in packages if find_spec(one) is None]
     if missing:
         raise BackendMissingError(
-            f"--framework {framework} needs {' and '.join(missing)}: `{how}`, in an environment of its own."
+            f"--framework {framework} needs {' and '.join(missing)}: `pip install {what}`, in an environment "
+            "of its own."
         )
 
 
@@ -43,10 +52,11 @@ class FrameworkStep(OwnStep):
     ) -> None:
         """Prepare; the framework is loaded with the first step."""
         check_framework(framework)
-        builder = importlib.import_module(_BUILDERS[framework][0], __package__)
+        module, _, _, settings = _BUILDERS[framework]
+        builder = importlib.import_module(module, __package__)
         description = described(network)
         super().__init__(
-            partial(builder.make_step, description, mode=mode, precision=precision),
+            partial(builder.make_step, description, mode=mode, precision=precision, **settings),
             name=network,
             spec=network,
         )

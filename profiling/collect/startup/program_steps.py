@@ -181,11 +181,14 @@ class Steps:
     def _recorder_of_framework(self) -> Any:
         """What records the steps on a CPU; None where nothing does."""
         folder = self._wanted["folder"]
-        if self._jax is not None and self._source in (JITTED, STEP_NAME):
-            if self._frameworks.accelerator_in_use() is not None:
-                return None
-            windows = self._load("_curvescope_jax_windows", "collect/startup/jax_windows.py")
-            return windows.Recorder(*self._jax, folder)
+        used = self._frameworks.own_profiler()
+        if used is not None and self._source in (JITTED, STEP_NAME, KERAS):
+            windows = self._load(
+                "_curvescope_framework_windows", "collect/startup/framework_windows.py"
+            )
+            if used.name == "jax":
+                return windows.of_jax(*self._jax, folder) if self._jax else None
+            return windows.of_tensorflow(used.module.profiler.experimental, folder)
         if self._torch is None:
             return None
         windows = self._load("_curvescope_torch_windows", "collect/startup/torch_windows.py")

@@ -1,19 +1,19 @@
 """Builds described networks in JAX: steps that are compiled by `jax.jit`, with scopes that name the layers.
 
-Images are stored as JAX prefers them, channels last, and so are weights: `weights_of` converts those of torch. A step
+Images are stored as JAX prefers them, channels last, and so are weights. A step
 is that of `network_step`: cross-entropy of random images, and SGD with momentum.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ....base.errors import CurvescopeError
+from .channels_last import LEARNING_RATE, MOMENTUM, SEED, padding_around, stored_shape
 from .description import Description, Row
 
-LEARNING_RATE, MOMENTUM, SEED = 1e-6, 0.9, 0  # as `network_step`
 Arrays = dict[str, Any]  # by layer and name, as `Description.parameters`
 PRECISIONS = ("fp32", "bf16", "tf32")
 _IMAGES = ("NHWC", "HWIO", "NHWC")  # layouts of inputs, weights and outputs of convolutions
@@ -47,33 +47,6 @@ def initial_state(description: Description) -> Arrays:
             state[f"{row.layer}.running_mean"] = jax.numpy.zeros(row.settings["width"])
             state[f"{row.layer}.running_var"] = jax.numpy.ones(row.settings["width"])
     return state
-
-
-def stored_shape(row: Row, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape here of a parameter that torch stores in `shape`."""
-    if len(shape) == 4:
-        return (*shape[2:], shape[1], shape[0])
-    return tuple(reversed(shape)) if row.op == "linear" else shape
-
-
-def weights_of(description: Description, of_torch: Mapping[str, Any]) -> Arrays:
-    """Parameters as NumPy arrays from those of torch by name, or its gradients."""
-    import numpy as np
-
-    made: Arrays = {}
-    for row in description.rows:
-        for name in row.parameters:
-            array = np.asarray(of_torch[f"{row.layer}.{name}"])
-            if row.op == "convolution" and array.ndim == 4:
-                array = array.transpose(2, 3, 1, 0)
-            elif row.op == "linear" and array.ndim == 2:
-                if (
-                    len(flat := row.settings["before_flat"]) == 3
-                ):  # flattened here with channels last
-                    array = array.reshape(-1, *flat).transpose(0, 2, 3, 1).reshape(len(array), -1)
-                array = array.T
-            made[f"{row.layer}.{name}"] = np.ascontiguousarray(array)
-    return made
 
 
 def forward(
@@ -220,20 +193,9 @@ def _pool(row: Row, x: Any, initial: float, combine: Any) -> Any:
     import jax
 
     of = row.settings
-    around = [
-        _around(extent, out, size, stride, padding)
-        for extent, out, size, stride, padding in zip(
-            x.shape[1:3], row.shape[1:], of["size"], of["stride"], of["padding"], strict=True
-        )
-    ]
     size, stride = (1, *of["size"], 1), (1, *of["stride"], 1)
-    spread = [(0, 0), *around, (0, 0)]
+    spread = [(0, 0), *padding_around(row, x.shape[1:3]), (0, 0)]
     return jax.lax.reduce_window(x, x.dtype.type(initial), combine, size, stride, spread)
-
-
-def _around(extent: int, out: int, size: int, stride: int, padding: int) -> tuple[int, int]:
-    """Padding before and after one extent, so that windows give `out` outputs; torch may round up."""
-    return padding, max((out - 1) * stride + size - extent - padding, 0)
 
 
 def _max_pool(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:

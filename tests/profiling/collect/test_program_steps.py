@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from curvescope.profiling.collect.startup import jax_windows, program_steps
+from curvescope.profiling.collect.startup import framework_windows, program_steps
 from curvescope.profiling.collect.startup.program_steps import (
     CALL,
     KERAS,
@@ -29,6 +29,7 @@ class Played(Steps):
         frameworks = SimpleNamespace(
             used_frameworks=list,
             framework_versions=lambda: {"jax": "0.99"},
+            own_profiler=lambda: None,
             accelerator_in_use=lambda: None,
         )
         loaded = {"_curvescope_host_usage": usage, "_curvescope_frameworks": frameworks}
@@ -210,9 +211,31 @@ def test_jax_profiles_each_step_in_a_range_of_its_own(tmp_path):
         start_trace=lambda folder: log.append(("start", folder)),
         stop_trace=lambda: log.append(("stop", None)),
     )
-    recorder = jax_windows.Recorder(profiler, Step, str(tmp_path))
+    recorder = framework_windows.of_jax(profiler, Step, str(tmp_path))
     recorder.open_window()
     recorder.end_step()
     recorder.close_window()
     steps = [("begin", 0), ("end", 0), ("begin", 1), ("end", 1)]
-    assert log == [("start", str(tmp_path / "jax")), *steps, ("stop", None)]
+    assert log == [("start", str(tmp_path / "framework")), *steps, ("stop", None)]
+
+
+def test_tensorflow_profiles_each_step_in_a_range_of_its_own(tmp_path):
+    log = []
+
+    class Trace(Range):
+        def __init__(self, name, step_num, _r):
+            super().__init__(name)
+            self.number, self.is_root = step_num, _r
+
+        def __enter__(self):
+            log.append((self.number, self.is_root))
+
+        def __exit__(self, *_):
+            log.append("end")
+
+    profiler = SimpleNamespace(start=log.append, stop=lambda: log.append("stop"), Trace=Trace)
+    recorder = framework_windows.of_tensorflow(profiler, str(tmp_path))
+    recorder.open_window()
+    recorder.end_step()
+    recorder.close_window()
+    assert log == [str(tmp_path / "framework"), (0, 1), "end", (1, 1), "end", "stop"]

@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 
 from curvescope.base.errors import BackendMissingError, CurvescopeError
+from curvescope.cli import main
+from curvescope.profiling.measure import versions
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.visit import visit
 from curvescope.profiling.workload import framework_step
 from curvescope.profiling.workload.networks import description, get_network, names
+from curvescope.profiling.workload.networks.channels_last import weights_of
 from curvescope.profiling.workload.networks.description import described
 
 pytestmark = pytest.mark.filterwarnings("default")  # frameworks warn of each other's versions
@@ -93,7 +96,7 @@ def test_jax_computes_torchs_logits(name):
     _, model, images, _ = of_torch(name)
     with torch.no_grad():
         expected = model.eval()(images).numpy()
-    weights = jax_build.weights_of(made, {n: p.detach() for n, p in model.named_parameters()})
+    weights = weights_of(made, {n: p.detach() for n, p in model.named_parameters()})
     shapes = {path: array.shape for path, array in jax_build.initial_parameters(made).items()}
     assert shapes == {path: array.shape for path, array in weights.items()}
     last = images.numpy().transpose(0, 2, 3, 1)
@@ -113,8 +116,8 @@ def test_jax_computes_torchs_gradients_and_running_statistics(name):
     network, model, images, targets = of_torch(name, doubles=True)
     network.loss(model.train()(images), targets).backward()
     with jax.enable_x64(True):
-        weights = jax_build.weights_of(made, {n: p.detach() for n, p in model.named_parameters()})
-        expected = jax_build.weights_of(made, {n: p.grad for n, p in model.named_parameters()})
+        weights = weights_of(made, {n: p.detach() for n, p in model.named_parameters()})
+        expected = weights_of(made, {n: p.grad for n, p in model.named_parameters()})
         state = jax_build.initial_state(made)
         last = images.numpy().transpose(0, 2, 3, 1)
 
@@ -140,3 +143,71 @@ def test_a_step_in_jax_is_recorded_with_torchs_layers():
     assert {"conv1", "pool5", "fc8"} <= {row.get("layer") for row in rows}
     assert {"forward", "backward", "optimizer"} <= {row.get("phase") for row in rows}
     assert steps.spec["runs_in"] == "jax"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50"])
+def test_keras_computes_torchs_logits_with_as_many_parameters(name):
+    pytest.importorskip("tensorflow")
+    import torch
+
+    from curvescope.profiling.workload.networks import keras_build
+
+    keras = keras_build.load_keras("tensorflow")
+    made = without_dropout(described(name))
+    _, model, images, _ = of_torch(name)
+    with torch.no_grad():
+        expected = model.eval()(images).numpy()
+    built = keras_build.build_model(keras, made)
+    weights = weights_of(made, {n: p.detach() for n, p in model.named_parameters()})
+    keras_build.set_weights(built, made, weights)
+    shapes = [tuple(one.shape) for one in built.trainable_variables]
+    assert sorted(shapes) == sorted(array.shape for array in weights.values())
+    logits = built.predict_on_batch(images.numpy().transpose(0, 2, 3, 1))
+    assert np.abs(logits - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_alexnet_in_keras_has_torchs_gradients():
+    pytest.importorskip("tensorflow")
+    from curvescope.profiling.workload.networks import keras_build
+
+    keras = keras_build.load_keras("tensorflow")
+    made = without_dropout(described("alexnet"))
+    network, model, images, targets = of_torch("alexnet")
+    network.loss(model.train()(images), targets).backward()
+    built = keras_build.build_model(keras, made)
+    parameters = dict(model.named_parameters())
+    keras_build.set_weights(
+        built, made, weights_of(made, {n: p.detach() for n, p in parameters.items()})
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    gradients = keras_build._gradients_of("tensorflow", built, loss)
+    last = keras.ops.convert_to_tensor(images.numpy().transpose(0, 2, 3, 1))
+    _, slopes = gradients(last, keras.ops.convert_to_tensor(targets.numpy()))
+    expected = weights_of(made, {n: p.grad for n, p in parameters.items()})
+    assert len(slopes) == len(expected)
+    for slope, wanted in zip(
+        slopes, expected.values(), strict=True
+    ):  # both in the order of the rows
+        assert np.abs(slope - wanted).max() < 1e-5 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("given", ["torch", "torch,torch"])
+def test_compare_refuses_one_framework(given, capsys):
+    assert main(["compare", "--framework", given, "alexnet"]) == 2
+    assert "two frameworks or more" in capsys.readouterr().err
+
+
+def test_compare_measures_a_network_in_two_frameworks(tmp_path, monkeypatch):
+    """Each version has a configuration of its own; the processes are not started."""
+    seen = []
+    monkeypatch.setattr(versions, "measure_versions", lambda found, *_, **__: seen.extend(found))
+    monkeypatch.setattr(framework_step, "find_spec", lambda name: name)
+    with pytest.raises(TypeError):  # nothing was measured
+        main(["compare", "--framework", "torch,torch-compile,jax", "alexnet", "-o", str(tmp_path)])
+    made = [versions.configuration_of_version(one, None) for one in seen]
+    assert [(one.compiled, one.runs_in) for one in made] == [
+        (False, None),
+        (True, None),
+        (False, "jax"),
+    ]

@@ -28,6 +28,7 @@ _OF_TERMS: tuple[Cause, ...] = (
     memory.memory_pressure,
     memory.page_faults,
     host.host_bound,
+    transfers.host_copies,
     memory.cache_capacity,
     kernel_choice.roof_change,
     threads.throttling,
@@ -46,11 +47,10 @@ _OF_TERMS: tuple[Cause, ...] = (
     fixed.fixed_cost,
     fixed.overhead,
 )
-# Causes that one profile tells: of idle time and copies, which a sweep has as terms of their own.
+# Causes that one profile tells: of idle time, which a sweep has as terms of their own.
 _OF_PROFILES: tuple[Cause, ...] = (
     host.waiting_for_input,
     host.one_gap,
-    transfers.host_copies,
     host.host_waits,
     transfers.exposed_communication,
     host.first_use,

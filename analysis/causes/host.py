@@ -10,29 +10,17 @@ import pandas as pd
 from .case import Case, Cause, Claim, Evidence, Intervention, seen
 from .single_profile import ProfiledStep, Suggestion, fact, gap_ms, host_gaps, stack_of
 
-# Launch- or host-bound: the device waits for the host, between kernels, in synchronous copies, or
-# for input.
+# Launch- or host-bound: the device waits for the host, between kernels or in synchronous copies.
 
 HOST_BOUND = "launch- or host-bound"
-_COPY = "Memcpy HtoD"  # the beginning of names, e.g. of "Memcpy HtoD (Pinned -> Device)"
 # A smaller idle share of the step is no cause.
 _LEAST_IDLE = 0.02
 
 
 def weigh_host_bound(case: Case) -> Claim | None:
-    """Claim idle time, or input copies."""
-    if case.share.key.kind == "idle":
-        return _idle(case)
-    copies = [use for use in case.uses if use.name.startswith(_COPY)]
-    if not copies:
+    """Claim idle time."""
+    if case.share.key.kind != "idle":
         return None
-    times = [sum(use.time_ms for use in copies if use.batch == batch) for batch in case.sides]
-    evidence = (seen("host-to-device copies per step", times, "ms", "memory.duration_ns"),)
-    refutation = "With the input already on the device, the time of the copies stays in the step."
-    return Claim(HOST_BOUND, sum(use.share for use in copies), 0.85, evidence, refutation)
-
-
-def _idle(case: Case) -> Claim | None:
     before, after = case.facts[case.before], case.facts[case.after]
     shares = [
         facts.idle_ms / (facts.idle_ms + facts.kernel_ms) if facts.idle_ms > 0 else 0.0
@@ -68,9 +56,7 @@ def _idle(case: Case) -> Claim | None:
         evidence.append(
             seen("threads waiting for a core per step", waits, "ms", "steps.run_queue_wait_ns")
         )
-    refutation = (
-        "With the step replayed as one CUDA graph, or its input prefetched, idle does not shrink."
-    )
+    refutation = "With the step replayed as one CUDA graph, idle does not shrink."
     amount = sum(use.share for use in case.uses)
     return Claim(HOST_BOUND, amount, 0.6, tuple(evidence), refutation)
 

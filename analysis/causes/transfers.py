@@ -119,9 +119,22 @@ exposed_communication = Cause(
 # host.
 
 HOST_COPIES = "copies from and to the host"
+# The beginnings of names, e.g. of "Memcpy HtoD (Pinned -> Device)".
+_COPIES = ("Memcpy HtoD", "Memcpy DtoH")
 _OFFLOADED_BYTES = 1e9  # per step: more than any batch, so weights or states
 _OFFLOADED_SHARE = 0.3  # of the step
 _SOME = 0.01  # share of the bytes in pageable memory that is said
+
+
+def weigh_host_copies(case: Case) -> Claim | None:
+    """Claim the time of copies between host and device."""
+    copies = [use for use in case.uses if use.name.startswith(_COPIES)]
+    if case.share.key.kind == "idle" or not copies:
+        return None
+    times = [sum(use.time_ms for use in copies if use.batch == batch) for batch in case.sides]
+    evidence = (seen("copies from and to the host per step", times, "ms", "memory.duration_ns"),)
+    refutation = "With the data already on the device, the time of the copies stays in the step."
+    return Claim(HOST_COPIES, sum(use.share for use in copies), 0.85, evidence, refutation)
 
 
 def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:
@@ -182,6 +195,7 @@ def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:
 
 host_copies = Cause(
     name=HOST_COPIES,
+    weigh=weigh_host_copies,
     suggest=suggest_host_copies,
     intervention=Intervention(
         expected="With the data on the device, or copied beside other work, their time leaves the step.",

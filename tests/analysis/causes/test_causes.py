@@ -73,26 +73,26 @@ def test_amounts_add_up_to_the_anomaly_and_to_every_term(cause, functional):
         assert all(amount * own >= 0 for amount in by_term[part.label])
 
 
-def names_of_input_copies():
+def names_of_host_copies():
     """The names in every profile of torch's that is kept here."""
     texts = (
         gzip.decompress(path.read_bytes()).decode() for path in sorted(PROFILES.glob("*.json.gz"))
     )
     return sorted(
-        {name for text in texts for name in re.findall(r'"name": ?"(Memcpy HtoD[^"]*)"', text)}
+        {name for text in texts for name in re.findall(r'"name": ?"(Memcpy (?:HtoD|DtoH)[^"]*)"', text)}
     )
 
 
-@pytest.mark.parametrize("name", ["Memcpy HtoD", *names_of_input_copies()])
-def test_copies_of_the_input_are_known_by_the_beginnings_of_their_names(name):
+@pytest.mark.parametrize("name", ["Memcpy HtoD", *names_of_host_copies()])
+def test_copies_from_and_to_the_host_are_known_by_the_beginnings_of_their_names(name):
     """Of conv3's 96 ms at 16 twice those at 8 are 48; the names are those of NVIDIA's and AMD's profilers."""
     verdict = explained(
         Plan(kernel=lambda b: (name, (3.0 if b < 16 else 6.0) * b, {}))
     ).attribution.verdict
-    assert verdict.cause == "launch- or host-bound"
+    assert verdict.cause == "copies from and to the host"
     assert verdict.amount == pytest.approx(48, rel=0.1)
     evidence = [evidence for term in verdict.terms for evidence in term.claim.evidence]
-    (copied,) = [one for one in evidence if one.what == "host-to-device copies per step"]
+    (copied,) = [one for one in evidence if one.what == "copies from and to the host per step"]
     assert (copied.before, copied.after) == pytest.approx((24, 96), rel=0.1)
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from curvescope.profiling.hardware.devices import Device, get_device
 
 from .build import LIBRARY, build
+from .measured import cost_lines, device_lines
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = ROOT / "build" / "virtual" / "card"  # where the command line builds the card
@@ -62,6 +63,8 @@ class Card:
         for name in self.devices:
             facts = {**device_facts(get_device(name)), **self.facts}
             lines += ["device", *(f"fact {fact} {value}" for fact, value in facts.items())]
+            lines += device_lines(name)
+        lines += cost_lines(self.devices[0])  # one machine has one table of costs
         lines += [f"cost {name} {value}" for name, value in self.costs.items()]
         lines += [plant_line(plant) for plant in self.plants]
         return lines

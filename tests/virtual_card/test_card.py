@@ -143,9 +143,9 @@ def test_the_host_waits_while_a_stream_holds_a_thousand_launches(answer_of):
         """,
     )
     assert launches_ns == pytest.approx(
-        476 * 100_700, rel=0.05
-    )  # the gap between two kernels is 700 ns
-    assert synchronize_ns == pytest.approx(1024 * 100_700, rel=0.05)
+        476 * 101_200, rel=0.05
+    )  # the gap between two kernels is 1.2 us
+    assert synchronize_ns == pytest.approx(1024 * 101_200, rel=0.05)
 
 
 def test_a_pageable_copy_holds_the_host_and_a_pinned_one_does_not(answer_of):
@@ -298,3 +298,61 @@ def test_the_first_work_opens_a_context(answer_of):
         """,
     )
     assert (before, after) == (False, True)
+
+
+def test_a_context_that_is_popped_leaves_the_one_before_it(answer_of):
+    """numba-cuda pops the first context of a thread again."""
+    found = answer_of(
+        Card(["h100", "v100"]),
+        """
+        import ctypes, json
+        card, contexts, popped = ctypes.CDLL(None), [], ctypes.c_void_p()
+
+        def current():
+            found = ctypes.c_void_p()
+            assert card.cuCtxGetCurrent(ctypes.byref(found)) == 0
+            return found.value
+
+        for device in (0, 1):
+            context = ctypes.c_void_p()
+            assert card.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
+            contexts.append(context.value)
+        assert card.cuCtxSetCurrent(ctypes.c_void_p(contexts[0])) == 0
+        assert card.cuCtxPushCurrent_v2(ctypes.c_void_p(contexts[1])) == 0
+        seen = []
+        for _ in range(3):
+            seen.append([current(), card.cuCtxPopCurrent_v2(ctypes.byref(popped)) == 0])
+        print(json.dumps([contexts, seen]))
+        """,
+    )
+    (first, second), seen = found
+    assert seen == [[second, True], [first, True], [None, False]]
+
+
+def test_numbas_kernels_run(answer_of):
+    """It loads its kernels by the driver's libraries, of which every name is there."""
+    pytest.importorskip("numba_cuda")
+    elapsed_ms = answer_of(
+        Card(virtual_time=True),
+        """
+        import json, numpy as np, warnings
+        warnings.simplefilter("ignore")
+        from numba import cuda
+
+        @cuda.jit
+        def add(a):
+            i = cuda.grid(1)
+            if i < a.size:
+                a[i] += 1
+
+        a = cuda.to_device(np.zeros(1 << 20, np.float32))
+        add[4096, 256](a)
+        start, end = cuda.event(), cuda.event()
+        start.record()
+        add[4096, 256](a)
+        end.record()
+        end.synchronize()
+        print(json.dumps(cuda.event_elapsed_time(start, end)))
+        """,
+    )
+    assert 0 < elapsed_ms < 1

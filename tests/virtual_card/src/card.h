@@ -24,6 +24,28 @@ namespace card {
 
 // ---- config.cpp: what a test chose
 
+// A square product on a real card, and its clock meanwhile.
+struct MeasuredProduct {
+  std::string precision;  // as `types_of` in products.cpp has them, in short
+  double extent, ns, clock_hz;
+};
+
+// What a library's kernel was on a real card.
+struct RecordedKernel {
+  double ns;
+  dim3 grid, block;
+  int registers;
+  std::size_t shared;
+  std::string name;
+};
+
+// The kernels of a convolution on a real card.
+struct RecordedConvolution {
+  std::string direction;            // fprop, dgrad or wgrad
+  std::vector<std::int64_t> sizes;  // N C H W, K C R S, N K P Q
+  std::vector<RecordedKernel> kernels;
+};
+
 struct DeviceFacts {
   std::string name = "Virtual card";
   int major = 9, minor = 0;
@@ -35,6 +57,8 @@ struct DeviceFacts {
   double clock_hz = 1.98e9, base_clock_hz = 1.5e9;
   double fp64_per_sm = 64, fp32_per_sm = 128;               // FMAs that an SM starts in a clock
   double tf32_per_sm = 0, fp16_per_sm = 0, fp16_lanes = 0;  // 0: it has none; fp16 with tensor cores or without
+  std::vector<MeasuredProduct> products;                    // none: nobody measured one
+  std::vector<RecordedConvolution> convolutions;
 };
 
 // The bandwidth is 2 transfers x clock x width / 8, as CUPTI reckons.
@@ -45,20 +69,24 @@ inline int memory_clock_khz(const DeviceFacts& facts) {
 
 // What a kernel, copy or set costs. Each has a line `cost NAME VALUE` in the configuration.
 struct Costs {
-  double call_ns = 800;           // the host, in any call
-  double launch_ns = 4'000;       // the host, in a launch, copy or set
-  double start_ns = 3'000;        // from a call to its work on an idle stream
-  double gap_ns = 700;            // between two works of one stream
-  double kernel_ns = 1'200;       // the device, for a kernel of one block
-  double copy_ns = 1'000;         // the device, for a copy of one byte
-  double event_ns = 200;          // the device, for an event
-  double node_ns = 600;           // the device, between two nodes of a graph
-  double allocation_ns = 80'000;  // the host, in cudaMalloc and cudaFree, which also wait for the device
+  double call_ns = 800;              // the host, in any call
+  double launch_ns = 4'000;          // the host, in a launch, copy or set
+  double start_ns = 3'000;           // from a call to its work on an idle stream
+  double gap_ns = 700;               // between two works of one stream
+  double kernel_ns = 1'200;          // the device, for a kernel of one block
+  double copy_ns = 1'000;            // the device, for a copy of one byte
+  double event_ns = 200;             // the device, for an event
+  double event_gap_ns = 700;         // between an event and the next work of its stream
+  double event_resolution_ns = 500;  // of the time between two events
+  double node_ns = 600;              // the device, between two nodes of a graph
+  double allocation_ns = 80'000;     // the host, in cudaMalloc and cudaFree, which also wait for the device
   double pinned_bytes_per_s = 25e9, pageable_bytes_per_s = 6e9;
   double link_bytes_per_s = 150e9;   // between two cards
   double memory_efficiency = 0.85;   // of the memory's bandwidth
+  double strided_efficiency = 0.85;  // that of elementwise kernels that compute each address
   double product_efficiency = 0.85;  // of the arithmetic of full waves
   double l2_speed = 1;               // bandwidth of what the L2 keeps over that of the memory; 1: it keeps nothing
+  double power_ns = 14e6;            // in which the limit of power takes the clock down, and a pause brings it back
   double watts_idle = 70, watts_busy = 600;
 };
 
@@ -107,11 +135,14 @@ struct Work {
   std::size_t static_shared = 0, dynamic_shared = 0;
   double flops = 0, bytes = 0;    // bytes: that the memory moves; 0 of a kernel: unknown
   double flops_per_sm_clock = 0;  // FMAs that an SM starts in a clock, for `flops`
+  double efficiency = 0;          // of the arithmetic of full waves; 0: what `Costs` has
+  double sustained_clock = 1;     // that the limit of power leaves, as a share of the usual clock
   double cycles = 0;              // that it waits
   int resident = 0;               // blocks that an SM runs at once; 0: by the limits
   std::size_t copied = 0;         // bytes that are copied or set
   int copy_kind = 0;              // CUpti_ActivityMemcpyKind
   bool pageable = false;
+  bool is_strided = false;
   std::uint32_t value = 0;          // of a set
   std::uint64_t* clocks = nullptr;  // where it writes the cycles and the time of each SM
   const void* touched[4] = {};      // memory that it reads or writes, for the L2
@@ -135,8 +166,9 @@ struct Stream {
   std::uint32_t id = kFirstStreamId;
   bool blocking = true;  // whether it is ordered with the legacy default stream
   int priority = 0;
-  Ns ready = 0;           // when all that was submitted is done
-  std::deque<Ns> queued;  // ends of what the queue still holds
+  Ns ready = 0;              // when all that was submitted is done
+  bool after_event = false;  // whether an event is the last of it
+  std::deque<Ns> queued;     // ends of what the queue still holds
   Capture* capture = nullptr;
 };
 
@@ -166,6 +198,7 @@ struct Device {
   Ns busy_ns = 0;    // of kernels so far
   double clock = 1;  // of the last kernel, as a share of the usual clock
   Ns clock_until = 0;
+  double power_clock = 1;                    // that the limit of power leaves after the last kernel
   double slowed_ns = 0;                      // that a lower clock took away from the cycles of its SMs so far
   double moved_bytes = 0;                    // by all kernels so far
   std::map<const void*, double> touched_at;  // `moved_bytes` when an address was last used
@@ -190,6 +223,7 @@ Span place(Stream* stream, const Work& work, Ns earliest, std::uint32_t graph, s
 // ---- costs.cpp
 
 int resident_blocks(const DeviceFacts& on, const Work& work);
+double arithmetic_ns(const DeviceFacts& facts, const Work& work, double clock);  // without a kernel's fixed cost
 double locked_share(const Device& on);  // of the usual clock, where one is locked
 double share_of_sms(const DeviceFacts& on, const Work& work);
 

@@ -2,7 +2,11 @@
 //
 //   time virtual | time real
 //   shared FILE               what the processes of a test share
-//   device                    begins one; the lines `fact NAME VALUE` after it are its own
+//   device                    begins one; the lines after it, up to `cost`, are its own:
+//   fact NAME VALUE
+//   product PRECISION EXTENT NS CLOCK_HZ             a square product on a real card
+//   convolution DIRECTION SIZES                      N C H W, K C R S and N K P Q; begins one on a real card
+//   kernel NS GRID BLOCK REGISTERS SHARED NAME       a kernel of the last convolution
 //   cost NAME VALUE
 //   plant NAME VALUE ...      pairs, by the fields of Plant
 //   forget_plants             all before it
@@ -67,12 +71,16 @@ std::map<std::string, Setter> fields_of(Costs* c) {
           {"kernel_ns", number(&c->kernel_ns)},
           {"copy_ns", number(&c->copy_ns)},
           {"event_ns", number(&c->event_ns)},
+          {"event_gap_ns", number(&c->event_gap_ns)},
+          {"power_ns", number(&c->power_ns)},
           {"node_ns", number(&c->node_ns)},
           {"allocation_ns", number(&c->allocation_ns)},
           {"pinned_bytes_per_s", number(&c->pinned_bytes_per_s)},
           {"pageable_bytes_per_s", number(&c->pageable_bytes_per_s)},
           {"link_bytes_per_s", number(&c->link_bytes_per_s)},
           {"memory_efficiency", number(&c->memory_efficiency)},
+          {"strided_efficiency", number(&c->strided_efficiency)},
+          {"event_resolution_ns", number(&c->event_resolution_ns)},
           {"product_efficiency", number(&c->product_efficiency)},
           {"l2_speed", number(&c->l2_speed)},
           {"watts_idle", number(&c->watts_idle)},
@@ -102,6 +110,27 @@ bool apply(const std::map<std::string, Setter>& fields, const std::string& name,
   return true;
 }
 
+bool read_measured(DeviceFacts* into, const std::string& kind, std::istringstream& text) {
+  if (kind == "product") {
+    MeasuredProduct p;
+    text >> p.precision >> p.extent >> p.ns >> p.clock_hz;
+    into->products.push_back(p);
+  } else if (kind == "convolution") {
+    RecordedConvolution c;
+    text >> c.direction;
+    c.sizes.resize(12);
+    for (std::int64_t& size : c.sizes) text >> size;
+    into->convolutions.push_back(c);
+  } else {
+    if (into->convolutions.empty()) return false;
+    RecordedKernel k;
+    text >> k.ns >> k.grid.x >> k.grid.y >> k.grid.z >> k.block.x >> k.block.y >> k.block.z >> k.registers >> k.shared;
+    std::getline(text >> std::ws, k.name);
+    into->convolutions.back().kernels.push_back(k);
+  }
+  return static_cast<bool>(text);
+}
+
 bool read_line(Config* into, const std::string& line) {
   std::istringstream text(line);
   std::string kind, name, value;
@@ -119,6 +148,8 @@ bool read_line(Config* into, const std::string& line) {
     into->plants.push_back(plant);
     return true;
   }
+  if (kind == "product" || kind == "convolution" || kind == "kernel")
+    return !into->devices.empty() && read_measured(&into->devices.back(), kind, text);
   if (kind == "neighbour") return static_cast<bool>(text >> into->neighbour_pid);
   if (kind == "forget_plants") {
     into->plants.clear();

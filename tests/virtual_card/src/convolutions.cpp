@@ -38,8 +38,68 @@ Product as_product(const Convolution& c, const DeviceFacts& on) {
   return p;
 }
 
+const char* const kTitles[] = {"fprop", "dgrad", "wgrad"};  // by `Direction`
+
+// The sizes without the number of images.
+std::vector<std::int64_t> shape_of(const Convolution& c) {
+  std::vector<std::int64_t> shape(c.image.begin() + 1, c.image.end());
+  shape.insert(shape.end(), c.filter.begin(), c.filter.end());
+  shape.insert(shape.end(), c.result.begin() + 1, c.result.end());
+  return shape;
+}
+
+bool has_shape(const RecordedConvolution& recorded, const std::vector<std::int64_t>& shape) {
+  const auto& sizes = recorded.sizes;
+  const auto images_again = sizes.begin() + 8;
+  return shape.size() == 10 && std::equal(sizes.begin() + 1, images_again, shape.begin()) &&
+         std::equal(images_again + 1, sizes.end(), shape.begin() + 7);
+}
+
+// Those of this shape and direction, by the number of images.
+std::vector<const RecordedConvolution*> recorded_of(const Convolution& c, const DeviceFacts& on) {
+  std::vector<const RecordedConvolution*> found;
+  if (c.precision != Precision::kFp32 || c.channels_last || c.image.size() != 4) return found;
+  const auto shape = shape_of(c);
+  for (const RecordedConvolution& one : on.convolutions) {
+    if (one.direction == kTitles[static_cast<int>(c.direction)] && has_shape(one, shape)) found.push_back(&one);
+  }
+  std::sort(found.begin(), found.end(), [](auto* a, auto* b) { return a->sizes[0] < b->sizes[0]; });
+  return found;
+}
+
+double total_ns(const RecordedConvolution& one) {
+  double sum = 0;
+  for (const RecordedKernel& kernel : one.kernels) sum += kernel.ns;
+  return sum;
+}
+
+// The kernels of the largest recorded number of images that is not above; between two their time is interpolated.
+void launch_recorded(const Convolution& c, Stream* stream) {
+  const DeviceFacts& on = *stream->device->facts;
+  const auto all = recorded_of(c, on);
+  const auto images = static_cast<double>(c.image[0]);
+  std::size_t next = 0;
+  while (next < all.size() && static_cast<double>(all[next]->sizes[0]) <= images) ++next;
+  const RecordedConvolution& low = *all[next == 0 ? 0 : next - 1];
+  const auto low_images = static_cast<double>(low.sizes[0]);
+  double factor = images / low_images;
+  if (next > 0 && next < all.size()) {
+    const double part = (images - low_images) / (static_cast<double>(all[next]->sizes[0]) - low_images);
+    factor = 1 + part * (total_ns(*all[next]) / total_ns(low) - 1);
+  }
+  for (const RecordedKernel& kernel : low.kernels) {
+    Work work;
+    work.name = keep(kernel.name.c_str());
+    work.grid = kernel.grid;
+    work.block = kernel.block;
+    work.registers = kernel.registers;
+    work.static_shared = kernel.shared;
+    work.cycles = std::max(0.0, kernel.ns * factor - config().costs.kernel_ns) * on.clock_hz / 1e9;
+    launch_from_library([&] { submit(stream, work); });
+  }
+}
+
 std::string name_of(const DeviceFacts& on, const Convolution& c, const Engine& engine, const std::string& tile) {
-  const char* const kTitles[] = {"fprop", "dgrad", "wgrad"};
   const std::string title = kTitles[static_cast<int>(c.direction)];
   const bool precomputed = engine.algorithm == Algorithm::kPrecomputed;
   const Precision precision = engine.tf32 ? Precision::kTf32 : c.precision;
@@ -59,6 +119,8 @@ std::string name_of(const DeviceFacts& on, const Convolution& c, const Engine& e
 
 }  // namespace
 
+bool is_recorded(const Convolution& c, const DeviceFacts& on) { return !recorded_of(c, on).empty(); }
+
 std::int64_t workspace_bytes(const Convolution& c, const Engine& engine) {
   if (engine.algorithm == Algorithm::kImplicitGemm) return 0;
   return static_cast<std::int64_t>(product_of(c.result) * element_bytes(c.precision));
@@ -66,6 +128,10 @@ std::int64_t workspace_bytes(const Convolution& c, const Engine& engine) {
 
 void launch_convolution(const Convolution& c, const Engine& engine, Stream* stream) {
   const DeviceFacts& on = *stream->device->facts;
+  if (engine.algorithm == Algorithm::kRecorded) {
+    launch_recorded(c, stream);
+    return;
+  }
   Product product = as_product(c, on);
   if (engine.tf32) product.precision = Precision::kTf32;
   Work work = work_of(product, on);
@@ -75,7 +141,7 @@ void launch_convolution(const Convolution& c, const Engine& engine, Stream* stre
   if (on_tensor_cores && !c.channels_last) efficiency *= kOtherLayout;
   work.flops_per_sm_clock *= efficiency;
   work.bytes = (product_of(c.image) + product_of(c.filter) + product_of(c.result)) * element_bytes(c.precision);
-  submit(stream, work);
+  launch_from_library([&] { submit(stream, work); });
 }
 
 }  // namespace card

@@ -9,7 +9,8 @@
 namespace card {
 
 enum class Direction { kForward, kData, kFilter };
-enum class Algorithm { kImplicitGemm, kPrecomputed };  // the latter is faster, and takes a workspace
+// The second is faster, and takes a workspace; the third is what cuDNN chose on a real card.
+enum class Algorithm { kImplicitGemm, kPrecomputed, kRecorded };
 
 struct Engine {
   Algorithm algorithm;
@@ -23,6 +24,7 @@ struct Convolution {
   bool channels_last = false;
 };
 
+bool is_recorded(const Convolution& convolution, const DeviceFacts& on);
 std::int64_t workspace_bytes(const Convolution& convolution, const Engine& engine);
 void launch_convolution(const Convolution& convolution, const Engine& engine, Stream* stream);
 

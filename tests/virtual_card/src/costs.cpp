@@ -63,7 +63,8 @@ void touch(Device& on, const Work& work) {
 double memory_ns(const Device& on, const Work& work) {
   const Costs& costs = config().costs;
   const double faster = costs.l2_speed > 1 && is_in_l2(on, work) ? costs.l2_speed : 1;
-  return work.bytes / (on.facts->memory_bytes_per_s * costs.memory_efficiency * faster) * 1e9;
+  const double reached = work.is_strided ? costs.strided_efficiency : costs.memory_efficiency;
+  return work.bytes / (on.facts->memory_bytes_per_s * reached * faster) * 1e9;
 }
 
 // Whole waves: the last one takes as long as the others, however few blocks it has.
@@ -71,15 +72,10 @@ double waves_of(const DeviceFacts& on, const Work& work, double resident) {
   return std::ceil(work.blocks() / (on.sm_count * resident));
 }
 
-double arithmetic_ns(const Device& on, const Work& work, double clock) {
-  if (work.flops == 0) return 0;
-  const DeviceFacts& facts = *on.facts;
-  // A grid of less than a wave spreads over the SMs.
-  const double resident = std::min<double>(resident_blocks(facts, work), std::ceil(work.blocks() / facts.sm_count));
-  const double waves = waves_of(facts, work, resident);
-  const double per_clock = work.flops_per_sm_clock > 0 ? work.flops_per_sm_clock : facts.fp32_per_sm;
-  const double sm_flops_per_s = per_clock * kFlopsPerFma * facts.clock_hz * clock * config().costs.product_efficiency;
-  return waves * resident * work.flops_of_block() / sm_flops_per_s * 1e9;
+// The clock that the limit of power leaves at a time: it goes towards that of the kernel, and in a pause towards the
+// usual one.
+double towards(double clock, double target, double ns) {
+  return target + (clock - target) * std::exp(-ns / config().costs.power_ns);
 }
 
 // The kernel of profiling/hardware/stream_clock.py: of each SM its cycles and the time.
@@ -104,25 +100,69 @@ int number_after(std::string_view name, std::string_view text) {
 
 // The metadata of torch's foreach kernels: addresses by depth, the elements of each tensor, and by block its tensor and
 // which chunk of it (aten/src/ATen/native/cuda/MultiTensorApply.cuh).
-double foreach_elements(const void* metadata, int depth, double blocks) {
-  constexpr int kMostTensors[] = {110, 64, 48, 36, 30};
-  constexpr std::int64_t kChunk = 65'536;
-  constexpr int kMostBlocks = 320;
-  if (depth < 1 || depth > 5) return 0;
-  const int tensors = kMostTensors[depth - 1];
+struct ForeachLayout {
+  int tensors[5];  // by depth
+  int blocks;
+  std::size_t index_bytes;  // of a block's tensor
+};
+// Arguments of 4 KiB, and those of 32 KiB that PyTorch takes later.
+constexpr ForeachLayout kForeachLayouts[] = {{{110, 64, 48, 36, 30}, 320, 1}, {{770, 448, 336, 252, 210}, 2240, 2}};
+
+// All elements that the blocks work on; 0 if the metadata has another layout.
+double foreach_elements(const void* metadata, const ForeachLayout& layout, int depth, int blocks) {
+  constexpr std::int64_t kChunk = 65'536, kMost = std::int64_t{1} << 40;  // an address is larger
+  const int tensors = layout.tensors[depth - 1];
   const auto* bytes = static_cast<const unsigned char*>(metadata) + std::size_t(depth) * tensors * sizeof(void*);
   const auto* elements = reinterpret_cast<const std::int64_t*>(bytes);
   const unsigned char* tensor_of = bytes + tensors * sizeof(std::int64_t);
-  const auto* chunk_of = reinterpret_cast<const int*>(tensor_of + kMostBlocks);
+  const auto* chunk_of = reinterpret_cast<const int*>(tensor_of + layout.blocks * layout.index_bytes);
   double sum = 0;
-  for (int block = 0; block < std::min<int>(static_cast<int>(blocks), kMostBlocks); ++block) {
-    const std::int64_t left = elements[tensor_of[block] % tensors] - chunk_of[block] * kChunk;
-    sum += static_cast<double>(std::clamp<std::int64_t>(left, 0, kChunk));
+  for (int block = 0; block < blocks; ++block) {
+    std::uint16_t tensor = 0;
+    std::memcpy(&tensor, tensor_of + block * layout.index_bytes, layout.index_bytes);
+    if (tensor >= tensors || elements[tensor] < 0 || elements[tensor] > kMost) return 0;
+    const std::int64_t left = elements[tensor] - chunk_of[block] * kChunk;
+    if (left <= 0) return 0;
+    sum += static_cast<double>(std::min(left, kChunk));
   }
   return sum;
 }
 
+double foreach_elements(const void* metadata, int depth, int blocks) {
+  if (depth < 1 || depth > 5) return 0;
+  for (const ForeachLayout& layout : kForeachLayouts) {
+    if (blocks > layout.blocks) continue;
+    const double found = foreach_elements(metadata, layout, depth, blocks);
+    if (found > 0) return found;
+  }
+  return 0;
+}
+
+// Of torch's reductions: ReduceConfig after the operation and its neutral element (ATen/native/cuda/Reduce.cuh); 0 if
+// it is not there.
+double reduced_bytes(const void* operation) {
+  constexpr int kFurthest = 8;
+  const auto* words = static_cast<const int*>(operation);
+  for (int at = 1; at < kFurthest; ++at) {
+    const int size = words[at], inputs = words[at + 1], outputs = words[at + 2], step = words[at + 3];
+    const bool is_size = size == 1 || size == 2 || size == 4 || size == 8;
+    if (is_size && outputs > 0 && inputs > 0 && step > 0) return double(inputs) * outputs * size;  // inputs of each
+  }
+  return 0;
+}
+
 }  // namespace
+
+double arithmetic_ns(const DeviceFacts& facts, const Work& work, double clock) {
+  if (work.flops == 0) return 0;
+  // A grid of less than a wave spreads over the SMs.
+  const double resident = std::min<double>(resident_blocks(facts, work), std::ceil(work.blocks() / facts.sm_count));
+  const double waves = waves_of(facts, work, resident);
+  const double per_clock = work.flops_per_sm_clock > 0 ? work.flops_per_sm_clock : facts.fp32_per_sm;
+  const double efficiency = work.efficiency > 0 ? work.efficiency : config().costs.product_efficiency;
+  const double sm_flops_per_s = per_clock * kFlopsPerFma * facts.clock_hz * clock * efficiency;
+  return waves * resident * work.flops_of_block() / sm_flops_per_s * 1e9;
+}
 
 int resident_blocks(const DeviceFacts& on, const Work& work) {
   if (work.resident > 0) return work.resident;
@@ -145,7 +185,8 @@ double locked_share(const Device& on) {
 }
 
 Ns duration_of(Device& on, Work& work, Ns start) {
-  double clock = locked_share(on), slower = 1, add_ns = 0;
+  const double rested = towards(on.power_clock, 1, static_cast<double>(std::max<Ns>(0, start - on.clock_until)));
+  double clock = std::min(locked_share(on), std::max(rested, work.sustained_clock)), slower = 1, add_ns = 0;
   for (const Plant& plant : config().plants) {
     if (!matches(plant, on, work, start)) continue;
     clock = std::min(clock, plant.clock);
@@ -154,12 +195,13 @@ Ns duration_of(Device& on, Work& work, Ns start) {
     if (!plant.name.empty()) work.name = keep(plant.name.c_str());
   }
   double ns = config().costs.kernel_ns / clock + work.cycles / (on.facts->clock_hz * clock) * 1e9 +
-              std::max(memory_ns(on, work), arithmetic_ns(on, work, clock));
+              std::max(memory_ns(on, work), arithmetic_ns(*on.facts, work, clock));
   if (work.kind == Work::kCopy && work.copy_kind <= 2) ns = copy_ns(work);
   ns = ns * slower + add_ns;
   touch(on, work);
   on.slowed_ns += (1 - clock) * ns;
   if (work.clocks != nullptr) write_clocks(on, work, start);
+  on.power_clock = towards(rested, work.sustained_clock, ns);
   on.clock = clock;
   on.clock_until = start + static_cast<Ns>(ns);
   return static_cast<Ns>(ns);
@@ -178,11 +220,18 @@ void read_arguments(Work& work, void** arguments) {
     work.bytes = 0;
   } else if (has(name, "multi_tensor_apply_kernel")) {
     const int depth = number_after(name, "TensorListMetadataILi");
-    const double elements = foreach_elements(arguments[0], depth, work.blocks());
-    if (depth > 0) work.bytes = elements * (depth + 1) * bytes_per_element(name);  // one of them is written
+    const double elements = foreach_elements(arguments[0], depth, static_cast<int>(work.blocks()));
+    if (elements > 0) work.bytes = elements * (depth + 1) * bytes_per_element(name);  // one of them is written
+  } else if (has(name, "13reduce_kernel")) {
+    if (const double bytes = reduced_bytes(arguments[0]); bytes > 0) work.bytes = bytes;
+  } else if (has(name, "SoftMaxForward")) {  // the result, the input, the elements of a row; a block for each row
+    work.bytes = work.blocks() * *static_cast<const int*>(arguments[2]) * 2 * bytes_per_element(name);
+  } else if (has(name, "vectorized_layer_norm_kernel")) {  // the elements of a row first
+    work.bytes = work.blocks() * *static_cast<const int*>(arguments[0]) * 2 * bytes_per_element(name);
   } else if (has(name, "elementwise_kernel")) {
-    const int arrays = std::max(2, number_after(name, "arrayIPcLm"));
+    const int found = number_after(name, "arrayIPcLm"), arrays = found > 0 ? found : 2;
     work.bytes = double(*static_cast<const int*>(arguments[0])) * arrays * bytes_per_element(name);
+    work.is_strided = has(name, "18elementwise_kernel");
     if (has(name, "vectorized_elementwise") && arrays <= 4) {  // N, the function, the addresses
       for (int i = 0; i < arrays; ++i) work.touched[i] = static_cast<void* const*>(arguments[2])[i];
     }

@@ -143,6 +143,7 @@ std::vector<Engine> engines_of(const Shared& graph) {
   for (const Algorithm algorithm : {Algorithm::kImplicitGemm, Algorithm::kPrecomputed}) {
     if (convolution.precision == Precision::kFp32 && on.tf32_per_sm > 0) all.push_back({algorithm, true});
   }
+  if (is_recorded(convolution, on)) all.push_back({Algorithm::kRecorded, false});
   for (const Algorithm algorithm : {Algorithm::kImplicitGemm, Algorithm::kPrecomputed})
     all.push_back({algorithm, false});
   return all;
@@ -193,7 +194,7 @@ bool derive(const Shared& from, int which, std::int64_t wanted, std::int64_t* co
     return true;
   }
   if (which == CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT) {
-    const std::int64_t engines = 4;
+    const std::int64_t engines = 6;
     *count = 1;
     if (elements != nullptr) std::memcpy(elements, &engines, sizeof engines);
     return true;
@@ -329,8 +330,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   card::Convolution convolution;
   if (!card::find_convolution(card::graph_of_plan(card::owner_of(plan)->described, &engine), &convolution))
     return CUDNN_STATUS_NOT_SUPPORTED;
-  card::launch_from_library(
-      [&] { card::launch_convolution(convolution, engine, card::stream_of(card::of(handle)->stream)); });
+  card::launch_convolution(convolution, engine, card::stream_of(card::of(handle)->stream));
   return CUDNN_STATUS_SUCCESS;
 }
 

@@ -26,7 +26,8 @@ int index_of(CUcontext context) {
   return static_cast<int>(reinterpret_cast<std::atomic<bool>*>(context) - context_open);
 }
 
-thread_local std::vector<int> pushed;  // devices that were current before
+thread_local std::vector<CUcontext> pushed;  // contexts that were current before
+thread_local bool is_detached = false;       // whether the last context was popped, and nobody used CUDA since
 
 CUresult driver_error(cudaError_t error) {
   switch (error) {
@@ -65,6 +66,7 @@ void initialize() {
 void open_context(int index) {
   initialize();
   context_open[index] = true;
+  is_detached = false;
 }
 
 CUresult refuse() { return CUDA_ERROR_NOT_SUPPORTED; }
@@ -172,26 +174,31 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) { return CUDA_SUCCESS; }
 
 CUresult cuCtxGetCurrent(CUcontext* context) {
   const int index = card::current_device();
-  *context = card::context_open[index] ? card::context_of(index) : nullptr;
+  *context = card::context_open[index] && !card::is_detached ? card::context_of(index) : nullptr;
   return CUDA_SUCCESS;
 }
 
 CUresult cuCtxSetCurrent(CUcontext context) {
+  card::is_detached = context == nullptr;
   if (context != nullptr) card::set_current_device(card::index_of(context));
   return CUDA_SUCCESS;
 }
 
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
-  card::pushed.push_back(card::current_device());
+  CUcontext before = nullptr;
+  cuCtxGetCurrent(&before);
+  card::pushed.push_back(before);
   return cuCtxSetCurrent(context);
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext* context) {
-  if (context != nullptr) *context = card::context_of(card::current_device());
-  if (card::pushed.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  card::set_current_device(card::pushed.back());
-  card::pushed.pop_back();
-  return CUDA_SUCCESS;
+  CUcontext current = nullptr;
+  cuCtxGetCurrent(&current);
+  if (context != nullptr) *context = current;
+  if (card::pushed.empty() && current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  const CUcontext before = card::pushed.empty() ? nullptr : card::pushed.back();
+  if (!card::pushed.empty()) card::pushed.pop_back();
+  return cuCtxSetCurrent(before);
 }
 
 CUresult cuCtxGetDevice(CUdevice* device) {
@@ -280,6 +287,16 @@ CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUs
       cudaMemcpyAsync(to, reinterpret_cast<const void*>(from), bytes, cudaMemcpyDeviceToHost, card::handle(stream)));
 }
 
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+  return card::driver_error(
+      cudaMemcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes, cudaMemcpyDeviceToDevice));
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  return card::driver_error(cudaMemcpyAsync(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes,
+                                            cudaMemcpyDeviceToDevice, stream));
+}
+
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream stream) {
   DRIVER_CALL(cuMemsetD8Async, card::config().costs.launch_ns);
   return call.ends(card::driver_error(
@@ -301,6 +318,14 @@ CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
 CUresult cuStreamDestroy_v2(CUstream stream) { return card::driver_error(cudaStreamDestroy(stream)); }
 
 CUresult cuStreamSynchronize(CUstream stream) { return card::driver_error(cudaStreamSynchronize(stream)); }
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+  return card::driver_error(cudaStreamWaitEvent(stream, event, flags));
+}
+
+CUresult cuStreamQuery(CUstream stream) {
+  return cudaStreamQuery(stream) == cudaErrorNotReady ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
 
 CUresult cuEventCreate(CUevent* event, unsigned int flags) {
   return card::driver_error(cudaEventCreateWithFlags(event, flags));

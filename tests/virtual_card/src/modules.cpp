@@ -102,6 +102,39 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction fun
   return CUDA_SUCCESS;
 }
 
+// Libraries, the driver's newer name for modules, whose kernels belong to no context.
+
+CUresult cuLibraryLoadData(CUlibrary* library, const void*, CUjit_option*, void**, unsigned int, CUlibraryOption*,
+                           void**, unsigned int) {
+  *library = reinterpret_cast<CUlibrary>(card::kModule);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryUnload(CUlibrary) { return CUDA_SUCCESS; }
+
+CUresult cuLibraryGetModule(CUmodule* module, CUlibrary) {
+  *module = card::kModule;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary, const char* name) {
+  *kernel = reinterpret_cast<CUkernel>(const_cast<void*>(card::new_kernel(name)));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
+  *function = reinterpret_cast<CUfunction>(kernel);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetAttribute(int* value, CUfunction_attribute which, CUkernel kernel, CUdevice) {
+  return cuFuncGetAttribute(value, which, reinterpret_cast<CUfunction>(kernel));
+}
+
+CUresult cuKernelSetAttribute(CUfunction_attribute, int, CUkernel, CUdevice) { return CUDA_SUCCESS; }
+
+CUresult cuKernelSetCacheConfig(CUkernel, CUfunc_cache, CUdevice) { return CUDA_SUCCESS; }
+
 // The runtime's name for a module.
 cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void*, cudaJitOption*, void**, unsigned int,
                                 cudaLibraryOption*, void**, unsigned int) {

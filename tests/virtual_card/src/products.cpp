@@ -58,6 +58,68 @@ std::string name_of(const DeviceFacts& on, const Product& p, const Tile& tile) {
   return letter + "_sm35_ldg_" + p.layout + "_" + size;
 }
 
+// The name of a precision in the table of measured products.
+const char* in_short(Precision precision) {
+  switch (precision) {
+    case Precision::kFp64:
+      return "fp64";
+    case Precision::kTf32:
+      return "tf32";
+    case Precision::kFp16:
+    case Precision::kBf16:  // as fast
+      return "bf16";
+    default:
+      return "fp32";
+  }
+}
+
+Work tiles_work(const DeviceFacts& on, const Product& p, const Tile& tile) {
+  Work work;
+  work.grid = dim3(static_cast<unsigned int>(std::ceil(p.m / tile.m)),
+                   static_cast<unsigned int>(std::ceil(p.n / tile.n)), static_cast<unsigned int>(p.batch));
+  work.block = dim3(static_cast<unsigned int>(tile.threads));
+  work.registers = tile.registers;
+  work.flops = work.blocks() * tile.m * tile.n * p.k * 2;
+  work.flops_per_sm_clock = fmas_per_clock(on, p.precision);
+  return work;
+}
+
+// What the card makes of a square product that was measured: the share of its waves' arithmetic, and its clock.
+struct Reached {
+  double flops, efficiency, clock;
+};
+
+std::vector<Reached> reached_by(const DeviceFacts& on, Precision precision) {
+  std::vector<Reached> all;
+  for (const MeasuredProduct& one : on.products) {
+    if (one.precision != in_short(precision)) continue;
+    const Product p{one.extent, one.extent, one.extent, 1, precision};
+    Work work = tiles_work(on, p, choose(on, p));
+    work.efficiency = 1;
+    constexpr double kUsual = 0.99;  // a clock so high is the usual one
+    const double share = one.clock_hz / on.clock_hz, clock = share > kUsual ? 1 : share;
+    const double ns = one.ns - config().costs.kernel_ns / clock;
+    all.push_back({2 * std::pow(one.extent, 3), arithmetic_ns(on, work, clock) / ns, clock});
+  }
+  std::sort(all.begin(), all.end(), [](const Reached& a, const Reached& b) { return a.flops < b.flops; });
+  return all;
+}
+
+// Between two measured products by the logarithm of their FLOPs, beyond them as the next one.
+void limit_as_measured(const DeviceFacts& on, const Product& p, Work* work) {
+  const std::vector<Reached> all = reached_by(on, p.precision);
+  if (all.empty()) return;
+  const double flops = 2 * p.m * p.n * p.k * p.batch;
+  std::size_t upper = 0;
+  while (upper < all.size() && all[upper].flops < flops) ++upper;
+  const Reached& high = all[std::min(upper, all.size() - 1)];
+  const Reached& low = all[upper == 0 ? 0 : upper - 1];
+  const double span = std::log(high.flops / low.flops);
+  const double part = span > 0 ? std::log(flops / low.flops) / span : 0;
+  work->efficiency = low.efficiency + part * (high.efficiency - low.efficiency);
+  work->sustained_clock = low.clock + part * (high.clock - low.clock);
+}
+
 }  // namespace
 
 double element_bytes(Precision precision) {
@@ -99,14 +161,9 @@ std::string tile_of(const Product& p, const DeviceFacts& on) { return in_words(c
 
 Work work_of(const Product& p, const DeviceFacts& on) {
   const Tile& tile = choose(on, p);
-  Work work;
+  Work work = tiles_work(on, p, tile);
   work.name = keep(name_of(on, p, tile).c_str());
-  work.grid = dim3(static_cast<unsigned int>(std::ceil(p.m / tile.m)),
-                   static_cast<unsigned int>(std::ceil(p.n / tile.n)), static_cast<unsigned int>(p.batch));
-  work.block = dim3(static_cast<unsigned int>(tile.threads));
-  work.registers = tile.registers;
-  work.flops = work.blocks() * tile.m * tile.n * p.k * 2;
-  work.flops_per_sm_clock = fmas_per_clock(on, p.precision);
+  limit_as_measured(on, p, &work);
   work.bytes = (p.m * p.k + p.k * p.n + p.m * p.n) * p.batch * element_bytes(p.precision);
   std::copy(std::begin(p.operands), std::end(p.operands), work.touched);
   return work;

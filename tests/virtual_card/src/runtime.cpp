@@ -466,8 +466,8 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) 
   if (!from.timed || !to.timed || !from.recorded || !to.recorded)
     return call.ends(remember(cudaErrorInvalidResourceHandle));
   if (card::now() < to.at) return call.ends(cudaErrorNotReady);
-  constexpr card::Ns kResolution = 500;  // "approximately 0.5 microseconds"
-  *ms = static_cast<float>(static_cast<double>((to.at - from.at) / kResolution * kResolution) / 1e6);
+  const auto resolution = static_cast<card::Ns>(card::config().costs.event_resolution_ns);
+  *ms = static_cast<float>(static_cast<double>((to.at - from.at) / resolution * resolution) / 1e6);
   return cudaSuccess;
 }
 

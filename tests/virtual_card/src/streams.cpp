@@ -148,6 +148,7 @@ void record_event(Stream* stream, Event* event) {
   }
   event->at = std::max(ordered(*stream), now()) + static_cast<Ns>(config().costs.event_ns);
   stream->ready = event->at;
+  stream->after_event = true;
 }
 
 Span submit(Stream* stream, const Work& work) {
@@ -161,7 +162,9 @@ Span submit(Stream* stream, const Work& work) {
   const Costs& costs = config().costs;
   const Ns idle_start = now() + static_cast<Ns>(costs.start_ns);
   const Ns last = ordered(*stream);
-  const Span span = place(stream, work, std::max(idle_start, last + static_cast<Ns>(costs.gap_ns)), 0, 0);
+  const auto gap = static_cast<Ns>(stream->after_event ? costs.event_gap_ns : costs.gap_ns);
+  const Span span = place(stream, work, std::max(idle_start, last + gap), 0, 0);
+  stream->after_event = false;
   stream->queued.push_back(span.end);
   return span;
 }

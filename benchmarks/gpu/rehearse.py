@@ -34,30 +34,6 @@ MOST_FILES = 6
 MOST_TREE_BYTES = 64 << 20
 REQUIREMENTS = Path(__file__).with_name("replica.txt")
 _PYTHON = "3.12"  # of that machine
-# Loaded by every Python of the rehearsal: the virtual card has no cuDNN, so convolutions are products of cuBLAS there.
-_WITHOUT_CUDNN = """
-import importlib.util
-import sys
-
-
-class WithoutCudnn:
-    def find_spec(self, name, path, target=None):
-        if name != "torch.backends.cudnn":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        run = spec.loader.exec_module
-
-        def exec_module(module):
-            run(module)
-            sys.modules["torch._C"]._set_cudnn_enabled(False)
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
-sys.meta_path.insert(0, WithoutCudnn())
-"""
 
 
 def make_replica(folder: Path) -> Path:
@@ -191,9 +167,6 @@ def main() -> int:
             "HOME": folder,
             "CURVESCOPE_REHEARSED": str(tree),
         }
-        (Path(folder) / "site").mkdir()
-        (Path(folder) / "site" / "sitecustomize.py").write_text(_WITHOUT_CUDNN)
-        environment["PYTHONPATH"] = str(Path(folder) / "site")
         calls = list(zip(CALLS, LIMITS_S, strict=True)) + [(_COMPLETE, math.inf)] * args.complete
         for number, (call, limit_s) in enumerate(calls, 1):
             out = args.output / f"call-{number}"

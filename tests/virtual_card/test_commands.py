@@ -54,7 +54,8 @@ def test_launches_take_what_the_card_says(bench):
 
 
 def test_a_copy_in_memory_takes_its_bytes_over_the_bandwidth(bench):
-    text = bench("memory", "--backend", "torch")
+    problem = ("--axis", "kind=scale", "--axis", "size=1000000000")
+    text = bench("memory", *problem, "--backend", "torch")
     bytes_per_s = cost("memory_efficiency") * get_device("h100").memory_bytes_per_s
     read_and_written = 1e9 / bytes_per_s * 1e6
     assert microseconds(text, "memory scale 1000000000 B fp32") == pytest.approx(
@@ -75,9 +76,9 @@ def test_kernels_get_counters_by_cuptis_range_profiler(curvescope_on, tmp_path):
         "--step",
         f"{STEPS}:linear",
         "--batch",
-        "4096,8192",
+        "8192",
         "--time-limit",
-        1,
+        0.5,
         "--experiments",
         0,
     )

@@ -87,7 +87,7 @@ struct Costs {
   double product_efficiency = 0.85;  // of the arithmetic of full waves
   double l2_speed = 1;               // bandwidth of what the L2 keeps over that of the memory; 1: it keeps nothing
   double power_ns = 14e6;            // in which the limit of power takes the clock down, and a pause brings it back
-  double watts_idle = 70, watts_busy = 600;
+  double watts_idle = 70, watts_busy = 600, watts_limit = 700;
 };
 
 // A cause that a test plants: what it does to the work that it matches. All that match apply, in their order.

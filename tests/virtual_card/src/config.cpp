@@ -84,7 +84,8 @@ std::map<std::string, Setter> fields_of(Costs* c) {
           {"product_efficiency", number(&c->product_efficiency)},
           {"l2_speed", number(&c->l2_speed)},
           {"watts_idle", number(&c->watts_idle)},
-          {"watts_busy", number(&c->watts_busy)}};
+          {"watts_busy", number(&c->watts_busy)},
+          {"watts_limit", number(&c->watts_limit)}};
 }
 
 std::map<std::string, Setter> fields_of(Plant* p) {

@@ -174,7 +174,7 @@ NvmlReturn nvmlDeviceGetPowerUsage(void* handle, unsigned int* milliwatts) {
 }
 
 NvmlReturn nvmlDeviceGetEnforcedPowerLimit(void*, unsigned int* milliwatts) {
-  return card::give(milliwatts, card::config().costs.watts_busy * 1e3);
+  return card::give(milliwatts, card::config().costs.watts_limit * 1e3);
 }
 
 // Since the card's first use, as a driver's counter since it was loaded.

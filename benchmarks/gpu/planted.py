@@ -1,105 +1,41 @@
-"""Steps with a cause that was planted at one batch size, and what `explain` says of them, as a row.
+"""A cause that is planted at one batch size, and what `explain` says of the steps, as a row.
 
 Arguments: name of the plant, device, seconds to measure, seconds of experiments, file that gets the row. The steps are
-matrix products in proportion to the batch size; at the largest size but one, and only there, something is added.
+those of steps_with_causes.py.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
 
 import scripts
-import torch
-from torch import nn
 
 import curvescope
 from curvescope.base.errors import CurvescopeError
 
 BATCHES = (16, 32, 64, 128)
 PLANTED_AT = 64
-# Experiments make the steps again in other processes.
-_DEVICE = os.environ.setdefault(
-    "PLANTED_DEVICE", sys.argv[2] if __name__ == "__main__" else "cuda:0"
+# Experiments make the steps again in other processes, which get these sizes too.
+_SIZES = {"at": PLANTED_AT, "layers": 8, "rows": 64}
+if __name__ == "__main__":
+    os.environ["CURVESCOPE_PLANTED"] = json.dumps({**_SIZES, "device": sys.argv[2]})
+
+from steps_with_causes import (  # noqa: E402 - it reads the variable
+    Step,
+    allocation,
+    deterministic,
+    one_block_past,
+    pageable_copy,
 )
-_WIDTH, _ROWS = 2048, 64  # of a product for each sample
-Step = Callable[[], object]
-
-
-def _network() -> nn.Module:
-    return nn.Sequential(*(nn.Linear(_WIDTH, _WIDTH) for _ in range(8))).to(_DEVICE)
-
-
-def _step(
-    model: nn.Module, inputs: Callable[[], torch.Tensor], before: Step = lambda: None
-) -> Step:
-    def step() -> object:
-        before()
-        with torch.no_grad():
-            return model(inputs())
-
-    step.module = model  # type: ignore[attr-defined]
-    return step
-
-
-def _with(batch: int, planted: Step) -> Step:
-    x = torch.randn(batch * _ROWS, _WIDTH, device=_DEVICE)
-    return _step(_network(), lambda: x, planted if batch == PLANTED_AT else lambda: None)
-
-
-def allocation(batch: int) -> Step:
-    """Memory that the allocator gives back and takes anew in every step."""
-
-    def planted() -> None:
-        torch.empty(_WIDTH << 17, dtype=torch.uint8, device=_DEVICE)
-        torch.cuda.empty_cache()
-
-    return _with(batch, planted)
-
-
-def pageable_copy(batch: int) -> Step:
-    """An input that comes from pageable memory."""
-    x = torch.randn(batch * _ROWS, _WIDTH)
-    on_device = x.to(_DEVICE)
-    return _step(_network(), lambda: x.to(_DEVICE) if batch == PLANTED_AT else on_device)
-
-
-class Rows(nn.Module):
-    """One block per row: so many rows that one block is left over for a further wave."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for _ in range(20):
-            x = torch.softmax(x, -1)
-        return x
-
-
-def wave(batch: int) -> Step:
-    """A batch one block past a wave: two blocks of 1,024 threads fit an SM."""
-    sms = torch.cuda.get_device_properties(_DEVICE).multi_processor_count
-    rows = 2 * sms * batch // PLANTED_AT + (batch == PLANTED_AT)
-    x = torch.randn(rows, 16_384, device=_DEVICE)
-    return _step(nn.Sequential(Rows()), lambda: x)
-
-
-def switch(batch: int) -> Step:
-    """Another algorithm, because only deterministic ones may run."""
-    model = nn.Sequential(*(nn.Conv2d(64, 64, 3, padding=1) for _ in range(6))).to(_DEVICE)
-    x = torch.randn(batch, 64, 56, 56, device=_DEVICE)
-
-    def step() -> None:
-        torch.backends.cudnn.deterministic = batch == PLANTED_AT
-        model(x).sum().backward()
-
-    step.module = model  # type: ignore[attr-defined]
-    return step
-
 
 EXPECTED = {
     allocation: "launch- or host-bound, memory pressure",
-    pageable_copy: "launch- or host-bound",
-    wave: "wave and tile quantisation",
-    switch: "algorithm switch",
+    pageable_copy: "copies from and to the host",
+    one_block_past: "wave and tile quantisation",
+    deterministic: "algorithm switch",
 }
 
 
@@ -108,7 +44,7 @@ def row(plant: Callable[[int], Step], seconds: float, experiments_s: float) -> d
         found = curvescope.diagnose(
             plant,
             BATCHES,
-            device=_DEVICE,
+            device=sys.argv[2],
             time_limit_s=seconds,
             experiments_s=experiments_s,
             output=plant.__name__,

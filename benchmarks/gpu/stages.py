@@ -73,7 +73,7 @@ _SCALE: dict[str, Any] = {
     "network": "vgg_a",
     "sizes": (1, 8, 64),
     "short": "--device cuda:0 --quick --time-limit 20",
-    "planted": ("allocation", "pageable_copy", "wave", "switch"),
+    "planted": ("allocation", "pageable_copy", "one_block_past", "deterministic"),
     "networks": ("alexnet", "resnet50", "bert_base"),
     "limits_gb": ("8", "6", "4"),
 }

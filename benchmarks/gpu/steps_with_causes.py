@@ -1,32 +1,59 @@
-"""Steps with a planted cause for virtual cards (tests/virtual_card): no kernel computes anything, and time is virtual.
+"""Steps with a planted cause, for a GPU (planted.py) and for virtual cards (benchmarks/virtual_causes.py).
 
-Each is a network of products in proportion to the batch; at `AT`, and only there, something is added. What the step
-plants is in its code, or a line of the card's configuration, which holds until the step ends.
+Each is a network of products in proportion to the batch; at one batch size, and only there, something is added. What
+is planted is in the step's code, or, on a virtual card, a line of the card's configuration, which holds until the step
+ends. The variable CURVESCOPE_PLANTED, which the processes of experiments inherit, has other sizes: `Sizes` as JSON.
 """
 
-# ruff: noqa: D102 - `forward` of modules that say what they do
 from __future__ import annotations
 
 import ctypes
+import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-AT = 64  # of the batch sizes 16, 32, 64, 128
-_DEVICE = "cuda:0"
-_WIDTH, _ROWS = 2048, 512  # of a product for each sample: on an H100 a step of 64 takes 30 ms
+VARIABLE = "CURVESCOPE_PLANTED"
 Step = Callable[[], object]
 
-# what a process takes to start: in virtual time it were free, and experiments would start any number
-time.sleep(1)
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a step.
+
+    Attributes:
+        device: the device, as torch names it.
+        at: the batch size at which something is added.
+        layers: products of the network, one after the other.
+        width: rows and columns of a weight.
+        rows: rows of a product for each sample; of a softmax for `wave`.
+        amount: how much is added: kernels, allocations, or a share of the clock; 0: as the plant has it.
+    """
+
+    device: str = "cuda:0"
+    at: int = 64
+    layers: int = 4
+    width: int = 2048
+    rows: int = 512  # on an H100 a step of 64 takes 30 ms
+    amount: float = 0
+
+
+SIZES = Sizes(**json.loads(os.environ.get(VARIABLE, "{}")))
+AT, _DEVICE = SIZES.at, SIZES.device
+
+if "VIRTUAL_CARD" in os.environ:
+    # What a process takes to start: in virtual time it were free, and experiments would start any number.
+    time.sleep(1)
 
 
 @contextmanager
 def planted(line: str, batch: int, at: int = AT) -> Iterator[None]:
-    """The card as a line of its configuration says while the block runs, at one batch size only."""
+    """The virtual card as a line of its configuration says while the block runs, at one batch size only."""
     configure = ctypes.CDLL(None).virtual_card_configure
     if batch == at:
         configure(f"plant {line}".encode())
@@ -40,13 +67,12 @@ def with_module(step: Step, module: nn.Module) -> Step:
     return step
 
 
-def network(width: int = _WIDTH) -> nn.Module:
-    return nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(4))).to(_DEVICE)
+def network(width: int = SIZES.width) -> nn.Module:
+    layers = (nn.Linear(width, width, bias=False) for _ in range(SIZES.layers))
+    return nn.Sequential(*layers).to(_DEVICE)
 
 
-def forward(
-    batch: int, line: str = "", at: int = AT, rows: int = _ROWS, width: int = _WIDTH
-) -> Step:
+def forward(batch: int, line: str = "", rows: int = SIZES.rows, width: int = SIZES.width) -> Step:
     """A forward pass of the network; at one batch size with what is planted."""
     model, x = network(width), torch.empty(batch * rows, width, device=_DEVICE)
 
@@ -54,7 +80,7 @@ def forward(
     def step() -> object:
         if not line:
             return model(x)
-        with planted(line, batch, at):
+        with planted(line, batch):
             return model(x)
 
     return with_module(step, model)
@@ -66,7 +92,7 @@ def allocation(batch: int) -> Step:
 
     def allocating() -> object:
         if batch == AT:
-            for _ in range(20):
+            for _ in range(int(SIZES.amount) or 20):
                 # More than what is left of another size's buffer, which the allocator would give.
                 torch.empty(1 << 30, dtype=torch.uint8, device=_DEVICE)
                 torch.cuda.empty_cache()
@@ -77,7 +103,7 @@ def allocation(batch: int) -> Step:
 
 def pageable_copy(batch: int) -> Step:
     """An input that comes from pageable memory."""
-    model, x = network(), torch.empty(batch * _ROWS, _WIDTH)
+    model, x = network(), torch.empty(batch * SIZES.rows, SIZES.width)
     on_device = x.to(_DEVICE)
 
     @torch.no_grad()
@@ -97,15 +123,23 @@ class Rows(nn.Module):
 
 
 def wave(batch: int) -> Step:
-    """Five rows a sample: 52 samples fill a wave of 264 blocks, so that 64 take a second one."""
+    """Some rows a sample: of five, 52 samples fill a wave of 264 blocks of an H100, so that 64 take a second one."""
     model = nn.Sequential(Rows())
-    x = torch.empty(5 * batch, 16_384, device=_DEVICE)
+    x = torch.empty(SIZES.rows * batch, 16_384, device=_DEVICE)
+    return with_module(lambda: model(x), model)
+
+
+def one_block_past(batch: int) -> Step:
+    """Rows that fill a wave with the batch size at which something is planted; there, and only there, one more."""
+    model = nn.Sequential(Rows())
+    sms = torch.cuda.get_device_properties(_DEVICE).multi_processor_count
+    x = torch.empty(2 * sms * batch // AT + (batch == AT), 16_384, device=_DEVICE)
     return with_module(lambda: model(x), model)
 
 
 def clock(batch: int) -> Step:
     """A clock of 60 %."""
-    return forward(batch, "clock 0.6")
+    return forward(batch, f"clock {SIZES.amount or 0.6}")
 
 
 def switch(batch: int) -> Step:
@@ -129,8 +163,9 @@ class Small(nn.Module):
 
 def launches(batch: int) -> Step:
     """3,000 small kernels, which end sooner than the host launches them."""
-    model = nn.Sequential(*network(), Small(3000 if batch == AT else 0))
-    x = torch.empty(batch * _ROWS, _WIDTH, device=_DEVICE)
+    count = int(SIZES.amount) or 3000
+    model = nn.Sequential(*network(), Small(count if batch == AT else 0))
+    x = torch.empty(batch * SIZES.rows, SIZES.width, device=_DEVICE)
 
     @torch.no_grad()
     def step() -> object:
@@ -141,7 +176,7 @@ def launches(batch: int) -> Step:
 
 def parts(batch: int) -> Step:
     """`batch` equal parts one after the other, as with accumulated gradients: in proportion by construction."""
-    model, x = network(), torch.empty(512, _WIDTH, device=_DEVICE)
+    model, x = network(), torch.empty(512, SIZES.width, device=_DEVICE)
 
     @torch.no_grad()
     def step() -> object:
@@ -161,7 +196,7 @@ def beside(batch: int) -> Step:
         if batch == AT:
             side.wait_stream(main)
             with torch.cuda.stream(side):
-                torch.cuda._sleep(20_000_000)
+                torch.cuda._sleep(int(SIZES.amount) or 20_000_000)
         out = step()
         main.wait_stream(side)
         return out
@@ -192,7 +227,7 @@ def full_memory(batch: int) -> Step:
 
 def bend_at_8(batch: int) -> Step:
     """Another kernel at 8 samples only, which takes 1.5 times as long; 30 blocks fill the 15 SMs of a K40."""
-    return forward(batch, rows=64, width=1920)
+    return forward(batch)
 
 
 class Scale(nn.Module):
@@ -218,7 +253,7 @@ class Precision(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(_WIDTH, _WIDTH, device=_DEVICE))
+        self.weight = nn.Parameter(torch.empty(SIZES.width, SIZES.width, device=_DEVICE))
         self.short = nn.Parameter(self.weight.detach().bfloat16())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -232,10 +267,25 @@ def precision(batch: int) -> Step:
     """fp32 instead of bf16."""
     model = nn.Sequential(Precision())
     kind = torch.float32 if batch == AT else torch.bfloat16
-    x = torch.empty(batch * _ROWS, _WIDTH, device=_DEVICE, dtype=kind)
+    x = torch.empty(batch * SIZES.rows, SIZES.width, device=_DEVICE, dtype=kind)
 
     @torch.no_grad()
     def step() -> object:
         return model(x)
+
+    return with_module(step, model)
+
+
+def deterministic(batch: int) -> Step:
+    """Another algorithm of convolutions, because only deterministic ones may run."""
+    convolutions = (nn.Conv2d(64, 64, 3, padding=1) for _ in range(6))
+    model, x = (
+        nn.Sequential(*convolutions).to(_DEVICE),
+        torch.empty(batch, 64, 56, 56, device=_DEVICE),
+    )
+
+    def step() -> None:
+        torch.backends.cudnn.deterministic = batch == AT
+        model(x).sum().backward()
 
     return with_module(step, model)

@@ -158,6 +158,9 @@ PLANS = {
         host_use=_third_in_the_system, slow=_at_last(1.5, 1.0), idle_ms=lambda b: 0.0, hardware=CPU
     ),
     "launch- or host-bound": Plan(idle_ms=_at_last(65.0, 2.0)),
+    "copies from and to the host": Plan(
+        kernel=lambda b: ("Memcpy HtoD (Pageable -> Device)", (3.0 if b < _LAST else 6.0) * b, {})
+    ),
     "cache capacity": Plan(kernel=_outgrown),
     "roof change": Plan(kernel=_below_the_ridge),
     "throttling": Plan(

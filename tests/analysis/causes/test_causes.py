@@ -79,7 +79,11 @@ def names_of_host_copies():
         gzip.decompress(path.read_bytes()).decode() for path in sorted(PROFILES.glob("*.json.gz"))
     )
     return sorted(
-        {name for text in texts for name in re.findall(r'"name": ?"(Memcpy (?:HtoD|DtoH)[^"]*)"', text)}
+        {
+            name
+            for text in texts
+            for name in re.findall(r'"name": ?"(Memcpy (?:HtoD|DtoH)[^"]*)"', text)
+        }
     )
 
 

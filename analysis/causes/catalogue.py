@@ -165,8 +165,12 @@ def _guarded(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
 
 
 def suggestions(step: ProfiledStep) -> tuple[Suggestion, ...]:
-    """What the causes suggest of a profiled step, the largest bound first."""
-    suggesting = (cause.suggest for cause in (*_OF_TERMS, *_OF_PROFILES))
+    """What the causes suggest of a profiled step, the largest bound first.
+
+    The capture of a graph runs once, and its gaps are those of no step: only that it is one is said.
+    """
+    asked = (host.first_use,) if step.is_capture else (*_OF_TERMS, *_OF_PROFILES)
+    suggesting = (cause.suggest for cause in asked)
     found = (suggest(step) for suggest in suggesting if suggest is not None)
     return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.at_most_ms))
 

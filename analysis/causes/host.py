@@ -7,6 +7,8 @@ import re
 import numpy as np
 import pandas as pd
 
+from ..decompose.host_functions import HostCode
+from ..decompose.idle import FOLLOWS, WAITS
 from .case import Case, Cause, Claim, Evidence, Intervention, seen
 from .single_profile import ProfiledStep, Suggestion, fact, gap_ms, host_gaps, stack_of
 
@@ -62,6 +64,8 @@ def weigh_host_bound(case: Case) -> Claim | None:
 
 
 _LONGEST_SHORT_NS = 1_000_000  # a longer gap has a reason of its own
+_LEAST_CALLS = 10  # per step; what launches less is not bound by launching
+_LEAST_GAPS = 0.1  # gaps per kernel; in fewer the host does something else, e.g. between two steps
 _MOST_KERNEL_MS = 0.1  # mean time of a kernel up to which launching it may be what takes long
 
 
@@ -78,19 +82,30 @@ def suggest_host_bound(step: ProfiledStep) -> Suggestion | None:
     kernel_ms = float(step.groups["own_ms"].sum()) / calls if calls else 0.0
     if not step.enough(short_ms) or not 0 < kernel_ms <= _MOST_KERNEL_MS:
         return None
-    evidence = (
+    if calls < _LEAST_CALLS or _short_gaps(step, len(long)) < _LEAST_GAPS * calls:
+        return None
+    evidence = [
         fact("idle time in gaps of at most 1 ms, per step", short_ms, "ms", "kernels.start_ns"),
         fact("kernels and copies per step", calls, "", "kernels"),
         fact("their mean time", 1e3 * kernel_ms, "µs", "kernels.duration_ns"),
-    )
+    ]
+    if step.has_stacks:
+        about = "recorded with call stacks, which slow the host down"
+        evidence.append(fact(about, "without a profiler less is idle", "", "functions"))
     return Suggestion(
         cause=HOST_BOUND,
         what="launches short kernels more slowly than the device runs them",
         at_most_ms=short_ms,
-        evidence=evidence,
+        evidence=tuple(evidence),
         where=None,
         factors=("cuda_graph", "compiled"),
     )
+
+
+def _short_gaps(step: ProfiledStep, long: int) -> float:
+    """Number of gaps per step that are the host's, without the long ones."""
+    told = (one.gaps or 0.0 for one in step.idle if one.reason not in (WAITS, FOLLOWS))
+    return sum(told) - long / step.steps
 
 
 host_bound = Cause(
@@ -166,6 +181,8 @@ waiting_for_input = Cause(
 
 ONE_GAP = "host code in one gap"
 _LEAST_SHARE = 0.1  # of the step, of one gap
+_LEAST_MS = 1.0  # of one gap; shorter ones lie between launches
+_FEW = 4  # gaps per step that are alike; more come from what the program does all the time
 _CALL = "host in "
 _RANGE = "host in range "
 
@@ -187,7 +204,9 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
     # In a mean of several steps a gap counts with the share that it has in all of them.
     alike = gaps[(gaps["end_ns"] - gaps["begin_ns"]) >= 0.5 * length_ms * 1e6]
     per_step_ms = gap_ms(alike, step.steps)
-    if length_ms < _LEAST_SHARE * step.time_ms or not step.enough(per_step_ms):
+    if length_ms < max(_LEAST_MS, _LEAST_SHARE * step.time_ms) or not step.enough(per_step_ms):
+        return None
+    if len(alike) > _FEW * step.steps:
         return None
     told = str(longest["reason"] or "")
     where = told.removeprefix(_RANGE) if told.startswith(_RANGE) else None
@@ -275,7 +294,7 @@ def suggest_host_waits(step: ProfiledStep) -> Suggestion | None:
         fact("calls that wait for the device, per step", len(used) / step.steps, "", "api_calls"),
         fact(
             "most of them",
-            f"{names.index[0]} ({names.iloc[0] / step.steps:g} per step)",
+            f"{names.index[0]} ({names.iloc[0] / step.steps:.4g} per step)",
             "",
             "api_calls.name",
         ),
@@ -291,7 +310,7 @@ def suggest_host_waits(step: ProfiledStep) -> Suggestion | None:
         where=str(names.index[0]),
         stack=stack_of(code),
         remedy="read results of the device less often, or later",
-        how=_IN_TORCH if step.knows_operators else _IN_CUDA,
+        how=_IN_TORCH if step.is_torch else _IN_CUDA,
     )
 
 
@@ -354,7 +373,7 @@ def suggest_first_use(step: ProfiledStep) -> Suggestion | None:
             )
         )
     if loads_ms:
-        what = "idle time in launches of at least 5 ms, which load a module, per step"
+        what = "idle time in launches of at least 5 ms, as of kernels that are not loaded yet, per step"
         evidence.append(fact(what, loads_ms, "ms", "api_calls"))
     if not step.enough(waits_ms + loads_ms):
         return None
@@ -401,9 +420,16 @@ first_use = Cause(
 # graph breaks.
 
 COMPILATION = "compilation in the step"
+# Functions that compile. Those of torch._dynamo and torch._inductor that run compiled code are no
+# compilation, e.g. `eval_frame.py(1039): _fn` and `aot_autograd.py(1126): forward`.
 _COMPILES = re.compile(
-    r"convert_frame|compile_fx|_compile_to_module|compile_inner|async_compile|triton.*compile|aot_module|_dynamo|"
-    r"eval_frame.*compile|backend_compile"
+    r"(convert_frame|output_graph|compile_fx|aot_autograd|codecache|async_compile|graph|compiler|jit)\.py\(\d+\): "
+    r"\w*(compile|transform|codegen|lower|dispatcher_function)\w*$"
+    r"|triton_heuristics\.py\(\d+\): (benchmark_all_configs|autotune_to_one_config|precompile)"
+)
+# Ranges of torch's own clock around its compiler: `_compile.compile_inner (dynamo_timed)`.
+_TIMED = re.compile(
+    r"(compile|dispatcher_function|GraphLowering|benchmark_all_configs|codegen)\S* \(dynamo_timed\)"
 )
 _REGION = re.compile(r"Torch-Compiled Region: (\d+)/(\d+)")
 
@@ -415,10 +441,8 @@ def suggest_compilation(step: ProfiledStep) -> Suggestion | None:
         return None
     compiling = []
     for row in gaps.nlargest(min(len(gaps), 20), "end_ns").itertuples():
-        code = step.code_in(int(row.begin_ns), int(row.end_ns))
-        if code is not None and any(
-            map(_COMPILES.search, (*code.path, *(name for name, _ in code.own_ms)))
-        ):
+        timed = isinstance(row.reason, str) and _TIMED.search(row.reason) is not None
+        if timed or _compiles(step.code_in(int(row.begin_ns), int(row.end_ns))):
             compiling.append(row.Index)
     found = gaps.loc[compiling]
     found_ms = gap_ms(found, step.steps)
@@ -446,6 +470,13 @@ def suggest_compilation(step: ProfiledStep) -> Suggestion | None:
         how="TORCH_LOGS=recompiles,graph_breaks names each place; torch._dynamo.mark_dynamic(x, 0); "
         "torch.compile(..., dynamic=True); mode='default' instead of a search of kernels",
     )
+
+
+def _compiles(code: HostCode | None) -> bool:
+    if code is None:
+        return False
+    names = (*code.path, *(name for name, _ in code.own_ms))
+    return any(_COMPILES.search(name) for name in names)
 
 
 def _breaks(groups: pd.DataFrame) -> int:

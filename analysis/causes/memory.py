@@ -196,7 +196,11 @@ def suggest_memory_pressure(step: ProfiledStep) -> Suggestion | None:
     waits_ms = step.idle_because(lambda reason: reason.removeprefix("host in ") in names)
     if not step.enough(waits_ms):
         return None
-    most = calls.groupby("name").size().sort_values(ascending=False)
+    main = next(
+        name
+        for time in step.idle
+        if (name := (time.reason or "").removeprefix("host in ")) in names
+    )
     evidence = (
         fact(
             "idle time in allocations and frees of the driver, per step",
@@ -205,15 +209,18 @@ def suggest_memory_pressure(step: ProfiledStep) -> Suggestion | None:
             "api_calls",
         ),
         fact(
-            f"calls of {most.index[0]}, per step", most.iloc[0] / step.steps, "", "api_calls.name"
+            f"calls of {main}, per step",
+            int(calls["name"].eq(main).sum()) / step.steps,
+            "",
+            "api_calls.name",
         ),
     )
     return Suggestion(
         cause=MEMORY_PRESSURE,
-        what="allocates the device's memory from the driver",
+        what="allocates or frees memory in calls of the driver",
         at_most_ms=waits_ms,
         evidence=evidence,
-        where=str(most.index[0]),
+        where=main,
         factors=("expandable_segments", "malloc_async"),
         remedy="let the caching allocator keep the memory: warm up once with the largest shape",
         how="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; no torch.cuda.empty_cache() in the loop; in the first "

@@ -58,8 +58,12 @@ class ProfiledStep:
     # calls of the host: name, step, start_ns, end_ns, waits (whether they wait for the device)
     calls: pd.DataFrame = field(default_factory=pd.DataFrame)
     communication: Communication | None = None
+    # time in communication of each process of a trace that merges several, in all of it; else empty
+    ranks_ms: Mapping[str, float] = field(default_factory=dict)
     # of the host, between two moments
     code_in: Callable[[int, int], HostCode | None] = lambda _begin, _end: None
+    has_stacks: bool = False  # whether call stacks of Python were recorded
+    on_amd: bool = False  # whether the device is AMD's, whose tools have other names
     is_torch: bool = True  # whether PyTorch ran it: only then its calls are a way to change it
     capture_ms: float = 0.0  # time in which the host captures a graph, per step
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from ..decompose.statistics import LEVEL, normal_estimate
 from ..decompose.terms import COMMUNICATION, KERNELS
@@ -65,24 +66,32 @@ beside_communication = Cause(
 # Communication that no computation hides: the step waits for messages, or for the last rank.
 
 EXPOSED_COMMUNICATION = "exposed communication"
+_OF_PARAMETERS = ("AllGather", "ReduceScatter")
+_OF_GRADIENTS = ("AllReduce", "Reduce", "Broadcast")
+_LATE = 1.5  # time in communication of another rank over that of the last
 _WAITS = 3.0  # bus rate of the fastest call over the mean one, from which calls mostly wait for another rank
 
 
 def suggest_exposed_communication(step: ProfiledStep) -> Suggestion | None:
     """Suggest to overlap communication, or to look for the late rank."""
     told = step.communication
-    if told is None or not step.enough(told.exposed_ms):
+    if told is None or not step.enough(told.most_exposed_ms):
         return None
     main = told.collectives[0]
     evidence = [
         fact(
             "communication in which no other kernel runs, per step",
-            told.exposed_ms,
+            told.most_exposed_ms,
             "ms",
             "kernels.start_ns",
         ),
         fact("all communication, per step", told.time_ms, "ms", "kernels.duration_ns"),
-        fact("most of it", f"{main.name}, {main.calls:g} calls", "", "kernels.collective"),
+        fact(
+            "most of it",
+            f"{main.name}, {main.calls:.4g} call{'' if main.calls == 1 else 's'}",
+            "",
+            "kernels.collective",
+        ),
     ]
     mean, fastest = main.bus_gb_per_s, main.fastest_bus_gb_per_s
     late = mean is not None and fastest is not None and fastest >= _WAITS * mean
@@ -91,18 +100,49 @@ def suggest_exposed_communication(step: ProfiledStep) -> Suggestion | None:
         about = "bus rate of the fastest call over that of the mean"
         evidence.append(fact(about, ratio, "", "kernels"))
     remedy = "run communication beside other work"
-    if late:
+    by_rank_ms = told.by_device_ms if len(told.by_device_ms) > 1 else step.ranks_ms
+    if last := _last(by_rank_ms):
+        times = ", ".join(f"{place} {time_ms:.4g} ms" for place, time_ms in by_rank_ms.items())
+        evidence.append(fact("time in communication", times, "", "kernels.device"))
+        remedy += f"; {last} comes last: it waits least, and the others for it"
+    elif late:
         remedy += "; its calls wait for another rank: compare all ranks' profiles"
     return Suggestion(
         cause=EXPOSED_COMMUNICATION,
         what="communicates while nothing else runs",
-        at_most_ms=told.exposed_ms,
+        at_most_ms=told.most_exposed_ms,
         evidence=tuple(evidence),
         where=main.name,
         remedy=remedy,
-        how="DistributedDataParallel(bucket_cap_mb=..., gradient_as_bucket_view=True); FSDP with backward_prefetch and "
-        "forward_prefetch" + ("; curvescope ranks FILE FILE ..." if late else ""),
+        how=_how(main.name, step) + ("; curvescope ranks FILE FILE ..." if late else ""),
     )
+
+
+def _last(by_rank_ms: Mapping[str, float]) -> str | None:
+    """The rank that spends far less time in communication than the others; None without one.
+
+    A call of a collective ends for all ranks together, so that the one that enters last spends least time in it.
+    """
+    if len(by_rank_ms) < 2:
+        return None
+    first, *others = sorted(by_rank_ms.items(), key=lambda item: item[1])
+    return first[0] if 0 < first[1] <= others[-1][1] / _LATE else None
+
+
+def _how(collective: str, step: ProfiledStep) -> str:
+    """How to hide a collective: gradients beside the backward pass, parameters ahead, exchanges in parts."""
+    if not step.is_torch:
+        return "a stream of its own for communication, and work that does not need its result beside it"
+    if collective in _OF_PARAMETERS:
+        return (
+            "FSDP with backward_prefetch and forward_prefetch, or fully_shard, which gathers ahead"
+        )
+    if collective not in _OF_GRADIENTS or not step.trains:
+        return (
+            "async_op=True and other work before wait(); split what is exchanged, so that one part computes while "
+            "another moves; fewer ranks per model where it fits"
+        )
+    return "DistributedDataParallel(bucket_cap_mb=..., gradient_as_bucket_view=True), which sends beside the backward"
 
 
 exposed_communication = Cause(
@@ -180,7 +220,7 @@ def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:
             "copy beside other work",
         )
         how = "tensor.to(device, non_blocking=True) in a stream of its own, one batch ahead"
-    if not step.knows_operators and not offloads:
+    if not step.is_torch and not offloads:
         how = "cudaHostRegister or cudaMallocHost for the host's memory; cudaMemcpyAsync in a stream of its own"
     return Suggestion(
         cause=HOST_COPIES,

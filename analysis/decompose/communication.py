@@ -76,7 +76,9 @@ class Communication:
 
     collectives: tuple[Collectives, ...]  # the longest first
     time_ms: float  # time in which communication runs
-    exposed_ms: float  # part of it in which no other kernel runs
+    exposed_ms: float  # part of it in which no other kernel runs; both are sums over devices
+    most_exposed_ms: float  # the same on the device with most of it
+    by_device_ms: Mapping[str, float]  # time in communication of each device; one entry for one
     beside_ms: float  # time of the other kernels beside it
     compared_ms: float  # part of that of kernels which also run alone
     slowed: tuple[Slowed, ...]  # these kernels, the largest slow-down first
@@ -109,6 +111,10 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
         collectives=_collectives(communicating, count),
         time_ms=_union_ms(communicating) / count,
         exposed_ms=(_union_ms(calls) - _union_ms(other)) / count,
+        most_exposed_ms=_most_exposed_ms(calls, other) / count,
+        by_device_ms={
+            place: time_ms / count for place, time_ms in _union_by_device_ms(communicating).items()
+        },
         beside_ms=float(other.loc[other["beside"], "ms"].sum()) / count,
         compared_ms=float(compared["ms"].sum()) / count,
         slowed=_slowed(compared, count),
@@ -213,12 +219,26 @@ def _covered(start: Ints, end: Ints, other_start: Ints, other_end: Ints) -> Ints
 
 def _union_ms(calls: pd.DataFrame) -> float:
     """Time in which some of the calls run, summed over devices."""
-    total = 0
-    for rows in calls.groupby(_PLACE, dropna=False).indices.values():
+    return sum(_union_by_device_ms(calls).values())
+
+
+def _union_by_device_ms(calls: pd.DataFrame) -> dict[str, float]:
+    """Time in which some of the calls run on each device, whose process is named where others have one like it."""
+    found = {}
+    places = calls.groupby(_PLACE, dropna=False).indices
+    alone = len({device for _, device in places}) == len(places)
+    for (process, device), rows in places.items():
+        place = f"GPU {device}" if alone else f"GPU {device} of process {process}"
         start, duration = (calls[c].to_numpy(np.int64)[rows] for c in ("start_ns", "duration_ns"))
         begins, ends = _merged(start, start + duration)
-        total += int((ends - begins).sum())
-    return total / 1e6
+        found[place] = int((ends - begins).sum()) / 1e6
+    return found
+
+
+def _most_exposed_ms(calls: pd.DataFrame, other: pd.DataFrame) -> float:
+    """Time on one device in which communication runs and nothing else, of the device with most of it."""
+    whole, others = _union_by_device_ms(calls), _union_by_device_ms(other)
+    return max(time_ms - others.get(place, 0.0) for place, time_ms in whole.items())
 
 
 def _compared(other: pd.DataFrame) -> pd.DataFrame:

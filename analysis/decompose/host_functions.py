@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,19 @@ COLUMNS = ("name", "start_ns", "duration_ns", "thread")
 _MOST = 4  # functions that are named
 _LEAST_SHARE = 0.05  # of the gap, of a function that is named
 _AROUND = 0.5  # of the gap that a function of the path is around
+
+
+_BUILT_IN = re.compile(r"^<built-in (?:method|function) (\S+)(?: of (\S+) object at 0x\w+)?>$")
+_NO_TYPE = ("type", "builtins", "PyCapsule")  # objects whose type says nothing of their method
+
+
+def plain(name: str) -> str:
+    """A built-in function without the address of its object, e.g. `Tensor.copy_`; other names as they are."""
+    match = _BUILT_IN.match(name)
+    if match is None:
+        return name
+    kind = (match[2] or "").rpartition(".")[2]
+    return match[1] if not kind or kind in _NO_TYPE or "pybind11" in kind else f"{kind}.{match[1]}"
 
 
 @dataclass(frozen=True)
@@ -33,19 +47,22 @@ class HostFunctions:
         table["end_ns"] = table["start_ns"] + table["duration_ns"]
         # Outer functions come before those inside that begin with them.
         ordered = table.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
-        self._threads = [rows for _, rows in ordered.groupby("thread", dropna=False)]
+        ordered["name"] = ordered["name"].map({n: plain(str(n)) for n in ordered["name"].unique()})
+        threads = [rows for _, rows in ordered.groupby("thread", dropna=False)]
+        self._threads = sorted(threads, key=len, reverse=True)
 
     def during(self, begin_ns: int, end_ns: int) -> HostCode | None:
-        """The functions in a time, of the thread that begins most of them in it; None if none is known."""
-        inside = [
+        """The functions in a time, of the thread that runs most functions of all; None if none is known.
+
+        Other threads wait for work of the program's own, e.g. for a message, for as long as it lasts.
+        """
+        inside = (
             rows[(rows["start_ns"] < end_ns) & (rows["end_ns"] > begin_ns)]
             for rows in self._threads
-        ]
-        inside = [rows for rows in inside if len(rows)]
-        if not inside:
+        )
+        busiest = next((rows for rows in inside if len(rows)), None)
+        if busiest is None:
             return None
-        # Threads that wait are in one function all the time.
-        busiest = max(inside, key=lambda rows: int((rows["start_ns"] >= begin_ns).sum()))
         own: dict[str, int] = {}
         for name, time_ns in _own(busiest, begin_ns, end_ns):
             own[name] = own.get(name, 0) + time_ns

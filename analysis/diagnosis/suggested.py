@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -40,6 +41,7 @@ from ..decompose.kernel_times import (
 from ..decompose.terms import IDLE, is_outside
 
 _KEYS = ("layer", "phase", "op", "name")
+_NO_OP = "no op"  # label of the row of kernels without an operator
 _WAITING = ("synchronisation", "synchronous copy")
 
 
@@ -95,21 +97,25 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
     """
     breakdown = recorded_breakdown(recording, by_instance=False)
     if not any(row.calls and not is_outside(row.label) for row in breakdown.rows):
-        breakdown = recorded_breakdown(recording, "kernel")
+        breakdown = recorded_breakdown(recording, "op")
+        busy_ms = sum(row.time_ms for row in breakdown.groups)
+        if sum(row.time_ms for row in breakdown.groups if row.label == _NO_OP) > busy_ms / 2:
+            breakdown = recorded_breakdown(recording, "kernel")
     step = profiled_step(recording, breakdown)
     # Without a kernel that has a time, nobody knows what the step waits for.
     advised = tuple(
         _advised(one, facts, step) for one in suggestions(step) if not step.groups.empty
     )
-    gaps, families = _longest(step), _families(step.groups)
+    gaps, families = _longest(step), _families(step.groups, step.on_host)
     return Advice(breakdown=breakdown, step=step, advised=advised, gaps=gaps, families=families)
 
 
+_SAMPLERS = {"AMD": "rocprof-sys-sample", "NVIDIA": "nsys profile --sample=process-tree"}
 # What to do in a program without PyTorch, and how, by cause; the rest is the same.
 _WITHOUT_TORCH = {
     host.HOST_BOUND: (
         "launch the work of a step as one graph",
-        "stream capture and cudaGraphLaunch in CUDA; in JAX and TensorFlow, one compiled function for a step",
+        "stream capture and one graph launch in CUDA or HIP; in JAX and TensorFlow, one compiled function for a step",
     ),
     numbers.PRECISION: ("compute products in fp16 or bf16", None),
     fixed.OPTIMIZER: ("update all parameters in few kernels", None),
@@ -120,7 +126,7 @@ _WITHOUT_TORCH = {
     ),
     host.ONE_GAP: (
         None,
-        "record what the host does there, e.g. with nsys profile --sample=process-tree",
+        "record what the host does there, e.g. with {sampler}",
     ),
     host.FIRST_USE: (
         None,
@@ -135,6 +141,8 @@ def _advised(
 ) -> Advised:
     if not step.is_torch and suggestion.cause in _WITHOUT_TORCH:
         do, how = _WITHOUT_TORCH[suggestion.cause]
+        sampler = _SAMPLERS["AMD" if step.on_amd else "NVIDIA"]
+        how = None if how is None else how.format(sampler=sampler)
         return Advised(suggestion=suggestion, do=do or suggestion.remedy or "", how=how)
     known = next(
         (facts[name] for name in suggestion.factors if name in facts and facts[name].remedy), None
@@ -183,7 +191,15 @@ def profiled_step(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
         exposed_ms=_exposed(recording, used, count),
         idle=explain_idle(recording, work, breakdown),
         communication=communication(work, used, breakdown.batch) if len(used) else None,
+        ranks_ms={
+            f"process {number}": time_ms
+            for number, time_ms in enumerate(
+                (recording.meta.get("merged") or {}).get("communication_ms", ())
+            )
+        },
         is_torch=_is_torch(recording, groups),
+        on_amd=_on_amd(recording, groups),
+        has_stacks=bool(recording.count_rows("functions")),
         code_in=lambda begin_ns, end_ns: functions().during(begin_ns, end_ns),
         **facts,
     )
@@ -199,6 +215,18 @@ def _is_torch(recording: Recording, groups: pd.DataFrame) -> bool:
     return (
         source is None or "PyTorch" in source or bool(operators.str.contains(_TORCH_OPERATOR).any())
     )
+
+
+_AMD = re.compile(r"\b(AMD|Instinct|Radeon)\b")
+_AMD_KERNEL = re.compile(r"^Cijk_|^__amd_rocclr|^ck::|_MT\d+x\d+x\d+_.*_WG\d+")
+
+
+def _on_amd(recording: Recording, groups: pd.DataFrame) -> bool:
+    """Whether AMD made the device, by its name, else by the names of kernels of AMD's libraries."""
+    name = (recording.meta.get("device") or {}).get("name")
+    if name:
+        return _AMD.search(str(name)) is not None
+    return any(_AMD_KERNEL.search(str(kernel)) for kernel in groups["name"].dropna())
 
 
 def _capture_ms(recording: Recording, used: pd.DataFrame) -> float:
@@ -224,13 +252,21 @@ def _capture_ms(recording: Recording, used: pd.DataFrame) -> float:
 
 
 def _calls(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
-    """Calls of the host: name, start_ns, end_ns, kind (see `host_kind`), waits, and whether they lie in a step used."""
-    table = recording.arrow("api_calls", ["name", "start_ns", "duration_ns"]).to_pandas()
+    """Calls of the host: name, start_ns, end_ns, kind (see `host_kind`), waits, and whether they lie in a step used.
+
+    A copy to the device is no wait for a result, also where it holds the host up: it is told with the copies. Of calls
+    inside each other, e.g. of the runtime and of the driver, the outer one counts.
+    """
+    table = recording.arrow("api_calls", list(_CALL_COLUMNS)).to_pandas()
     table = table.dropna(subset=["start_ns", "duration_ns"])
+    table = table[~_is_inside(table)]
     kinds = {name: host_kind(str(name)) for name in table["name"].unique()}
     kind = table["name"].map(kinds)
+    sends = kind.eq("synchronous copy") & _keys(table).isin(_copies_in(recording))
     table = table.assign(
-        end_ns=table["start_ns"] + table["duration_ns"], kind=kind, waits=kind.isin(_WAITING)
+        end_ns=table["start_ns"] + table["duration_ns"],
+        kind=kind,
+        waits=kind.isin(_WAITING) & ~sends,
     )
     table = table[table["kind"].notna()]
     begin, length = (used[name].to_numpy(np.int64) for name in ("start_ns", "duration_ns"))
@@ -239,6 +275,34 @@ def _calls(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
         table["start_ns"].to_numpy(np.int64) < (begin + length)[np.maximum(at, 0)]
     )
     return table.assign(in_used=inside)
+
+
+_CALL_COLUMNS = ("name", "start_ns", "duration_ns", "process", "thread", "correlation_id")
+
+
+def _is_inside(calls: pd.DataFrame) -> pd.Series:
+    """Whether each call lies in another of its thread; Nsight Systems writes some twice, e.g. as cudaMemcpy_v3020."""
+    ends = (calls["start_ns"] + calls["duration_ns"]).rename("end_ns")
+    ordered = pd.concat([calls[["process", "thread", "start_ns"]], ends], axis=1).sort_values(
+        ["start_ns", "end_ns"], ascending=[True, False], kind="stable"
+    )
+    of_thread = ordered.groupby(["process", "thread"], dropna=False)["end_ns"]
+    reached = of_thread.cummax().groupby([ordered["process"], ordered["thread"]], dropna=False)
+    return (ordered["end_ns"] <= reached.shift()).reindex(calls.index)
+
+
+def _keys(table: pd.DataFrame) -> pd.Series:
+    """What joins a call and its copy: process and correlation id, as text; a null one joins nothing."""
+    known = table["correlation_id"].notna()
+    keys = table["process"].astype(str) + ":" + table["correlation_id"].astype(str)
+    return keys.where(known)
+
+
+def _copies_in(recording: Recording) -> set[str]:
+    """The keys of copies to the device."""
+    columns = ["memcpy_kind", "process", "correlation_id"]
+    table = recording.arrow("memory", columns).to_pandas()
+    return set(_keys(table[table["memcpy_kind"].eq(HOST_TO_DEVICE)]).dropna())
 
 
 def _memory(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
@@ -314,8 +378,11 @@ def _longest(step: ProfiledStep) -> tuple[LongGap, ...]:
     )
 
 
-def _families(groups: pd.DataFrame) -> tuple[tuple[str, float, float], ...]:
-    named = groups["name"].map({name: family(str(name)) for name in groups["name"].unique()})
+def _families(groups: pd.DataFrame, on_host: bool) -> tuple[tuple[str, float, float], ...]:
+    # Operators of the host are families themselves: their names say what they do.
+    named = groups["name"].map(
+        {name: str(name) if on_host else family(str(name)) for name in groups["name"].unique()}
+    )
     sums = groups.groupby(named)[["ms", "calls"]].sum().sort_values("ms", ascending=False)
     return tuple(
         (str(name), float(row["ms"]), float(row["calls"])) for name, row in sums.iterrows()

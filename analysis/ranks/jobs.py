@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ...base.errors import BackendMissingError, CurvescopeError
 from ...profiling.hardware.host import usable_cores
-from ...profiling.readers import import_profile
+from ...profiling.readers import Options, import_profile
 from ...profiling.readers.source import Source
 from ...profiling.recording.disturbed import all_used
 from ...profiling.recording.rank_info import META_KEY
@@ -58,6 +58,7 @@ class Job:
 
     rank_id: RankId
     path: AnyPath
+    process: int | None = None  # number of its process in a trace that merges several
 
 
 def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
@@ -75,6 +76,8 @@ def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
             f"{' '.join(arguments)}: no recording found. Give the folders of the ranks, the folder above them, or a "
             "pattern in quotes, e.g. 's3://bucket/job/rank*/'."
         )
+    if len(paths) == 1 and _is_profile(paths[0]) and (merged := _merged(paths[0])):
+        return merged, combine([])
     folders = [path for path in paths if not _is_profile(path)]
     opened = dict(zip(folders, open_recordings(folders), strict=True))
     jobs: dict[int, Job] = {}
@@ -94,6 +97,20 @@ def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
         else:
             jobs[rank_id.rank] = Job(rank_id, path)
     return [jobs[rank] for rank in sorted(jobs)], combine(bad)
+
+
+def _merged(path: AnyPath) -> list[Job]:
+    """The jobs of a PyTorch trace that merges several processes; none for other profiles."""
+    if not isinstance(path, Path):
+        return []
+    with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
+        try:
+            recording = open_merged(import_profile(path, Path(folder) / "recording").path)
+        except CurvescopeError:
+            return []  # the error is reported when the file is read
+        count = (recording.meta.get("merged") or {}).get("processes", 1)
+    numbers = range(count if count > 1 else 0)
+    return [Job(RankId(number, None, None), path, number) for number in numbers]
 
 
 def _expand(text: str) -> Iterator[AnyPath]:
@@ -168,7 +185,8 @@ def _reduce(job: Job) -> Reduction:
             path = job.path
             if _is_profile(path):
                 local = path.fetch(Path(folder)) if isinstance(path, RemotePath) else path
-                path = import_profile(local, Path(folder) / "recording").path
+                options = Options(process=job.process)
+                path = import_profile(local, Path(folder) / "recording", options).path
             recording = open_merged(path)
             return reduce_rank(
                 job.rank_id, all_used(recording.frame("steps")), device_work(recording)

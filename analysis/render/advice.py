@@ -30,6 +30,7 @@ _UNRECORDED = (
     "Nothing can be suggested: {share} of the time launched work waits for an event, or for work that is not recorded, "
     "and the profile does not tell for which."
 )
+_NO_GAPS = "Nothing can be suggested: the profile does not tell what the program did between its operators."
 _NO_REASONS = "Nothing can be suggested: calls of the host were not recorded, so nobody knows why the device is idle."
 _SUM = "Savings are upper bounds, and do not add up: two may be of the same time."
 _MOST_FAMILIES = 6
@@ -83,7 +84,7 @@ def _nothing(advice: Advice) -> str:
     if step.enough(waits_ms):
         return _UNRECORDED.format(share=share(waits_ms, step.time_ms))
     if step.enough(step.idle_ms) and not step.knows_reasons:
-        return _NO_REASONS
+        return _NO_GAPS if step.on_host else _NO_REASONS
     return _NOTHING
 
 
@@ -122,10 +123,11 @@ def _fact(one: Evidence, unit: str) -> str:
     if one.after is None:
         return f"{what}: unknown"
     if isinstance(one.after, str):
-        return f"{what}: {one.after}"
+        return f"{what}: {one.after if unit == STEP else one.after.replace(' per step', '')}"
     if one.unit == "1":
         return f"{what}: {share(one.after, 1)}"
-    amount = f"{one.after:.0f}" if abs(one.after - round(one.after)) < 1e-6 else number(one.after)
+    whole = abs(one.after - round(one.after)) < 1e-6
+    amount = f"{one.after:.0f}" if whole else number(one.after)
     return f"{what}: {amount}{f' {one.unit}' if one.unit else ''}"
 
 
@@ -156,8 +158,12 @@ def _families(families: Sequence[tuple[str, float, float]], advice: Advice) -> R
     whole_ms = sum(time_ms for _, time_ms, _ in advice.families)
     rows = table("operator" if advice.step.on_host else "kernel family", "ms", "of busy", "calls")
     for name, time_ms, calls in families:
-        rows.add_row(name, number(time_ms), share(time_ms, whole_ms), f"{calls:g}")
+        rows.add_row(name, number(time_ms), share(time_ms, whole_ms), _calls(calls))
     return rows
+
+
+def _calls(calls: float) -> str:
+    return f"{calls:.0f}" if abs(calls - round(calls)) < 1e-6 else number(calls, 3)
 
 
 def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:

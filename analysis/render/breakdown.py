@@ -21,7 +21,7 @@ from .tables import table
 from .words import SAMPLES, UNITS, share, shortened
 
 _NAMED_GROUPS = 3  # the largest groups that a sentence names
-_LEAST_NAMED = 0.01  # share of the time of a group that a sentence names
+_LEAST_NAMED = 0.05  # share of the time of a group that a sentence names
 _MUCH_IDLE = 0.2  # share of a step
 _MUCH_WAITING = 0.1  # share of a step in which launched work waits
 _MOST_TENSOR_ROWS = 5

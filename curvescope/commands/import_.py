@@ -70,6 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", type=int, metavar="N", help="number of the only device whose work is read"
     )
     reading.add_argument(
+        "--process",
+        type=int,
+        metavar="N",
+        help="number of the only process that is read, from 0, of a PyTorch trace that merges several ranks "
+        "(default: 0)",
+    )
+    reading.add_argument(
         "--capture",
         type=Path,
         metavar="FILE",
@@ -128,7 +135,7 @@ def _import(args: argparse.Namespace) -> Imported:
         raise CurvescopeError(
             "--graph-data numbers the nodes of a capture: give its trace, too, with --capture FILE."
         )
-    given = ("range_pattern", "steps", "device", "capture", "graph_data")
+    given = ("range_pattern", "steps", "device", "process", "capture", "graph_data")
     options = Options(**{name: getattr(args, name) for name in given})
     if args.inductor is not None:
         from ..profiling.readers.inductor_code import read_generated

@@ -168,6 +168,7 @@ RULES: tuple[Rule, ...] = (
     Rule(r"triton_(red|per)_", REDUCTION, "Triton", "triton_red_fused_native_layer_norm_0", _INDUCTOR),
     Rule(r"triton_(poi|for)_", ELEMENTWISE, "Triton", "triton_poi_fused_add_relu_1", _INDUCTOR),
     Rule(r"multi_tensor_apply|fused_?adam|fused_?sgd|adam_|::lamb|applyadam|applymomentum|applygradientdescent", OPTIMIZER, None, "at::native::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<3>>", _TORCH),
+    Rule(r"eigenmetakernel|fillphiloxrandom", ELEMENTWISE, None, "Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<half>, long>", _XLA),
     Rule(r"bn_(fw|bw)|batch_?norm|layer_?norm|group_?norm|rms_?norm|instance_?norm|\blrn|lrnforward|normalization", NORMALISATION, None, "cudnn::bn_fw_tr_1C11_singleread<float, 512, true, 1, 2, 0>", _KINETO),
     Rule(r"pool", POOLING, None, "cudnn::detail::pooling_fw_4d_kernel<float, float, cudnn::detail::maxpooling_func<float>>", _KEPLER),
     Rule(r"softmax|nll_loss|nllcriterion|cross_entropy|mse_loss", SOFTMAX, None, "cunn_SoftMaxForward<4, float, float, float, LogSoftMaxForwardEpilogue>", _TORCH),
@@ -175,7 +176,7 @@ RULES: tuple[Rule, ...] = (
     Rule(r"sort|radix|topk|scan|cumsum|unique", SORT, None, "at::native::radixSortKVInPlace", _TORCH),
     Rule(r"nchwtonhwc|nhwctonchw|nchw2nhwc|transpose|permute|copy|cat|tensortransform|converttensor|im2|scalepackedtensor|reorder|memcpy|memset|^set\b|fill|zero_?|contiguous|clone|pad", LAYOUT, None, "nchwToNhwcKernel<float, float, float, true, false, (cudnnKernelDataType_t)0>", _KINETO),
     Rule(r"reduce|::sum|::mean|::max|::min|\bsum\b|\bmean\b|argm", REDUCTION, None, "at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", _TORCH),
-    Rule(r"elementwise|pointwise|epilogue::|activation|relu|threshold|sigmoid|tanh|gelu|dropout|bernoulli|optensor|add_?tensor|::(add|mul|div|sub)|aten::\w+_?$|eigenmetakernel|distribution|bias", ELEMENTWISE, None, "at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>", _KINETO),
+    Rule(r"elementwise|pointwise|epilogue::|activation|relu|threshold|sigmoid|tanh|gelu|dropout|bernoulli|optensor|add_?tensor|::(add|mul|div|sub)|aten::\w+_?$|distribution|bias", ELEMENTWISE, None, "at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>", _KINETO),
 )  # fmt: skip
 
 _TILE = (

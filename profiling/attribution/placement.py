@@ -19,6 +19,7 @@ order of application:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,6 +92,12 @@ _SOURCE_WORDS = {
 }
 
 
+# Operators of networks that take tokens.
+_TOKENS = re.compile(
+    r"embedding|attention|(^|::)sdpa|flash_|rotary|rope|paged|kv_cache", re.IGNORECASE
+)
+
+
 @dataclass
 class BatchSpans:
     """Spans that tell a batch size, in order of time; arrays of shape (spans,)."""
@@ -113,6 +120,9 @@ class BatchSpans:
                 ],
                 np.int64,
             )
+            # Where a network takes tokens, rows of products count them: batch times length.
+            if spans.where(lambda meaning: _TOKENS.search(meaning.op or "") is not None).any():
+                of_call[of_call[:, 1] == BatchSource.MATRIX] = 0
             take = (batch == 0) & (spans.call != NONE)
             batch = np.where(take, of_call[spans.call, 0], batch)
             source = np.where(take, of_call[spans.call, 1], source)

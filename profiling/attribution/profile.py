@@ -50,6 +50,8 @@ class Options:
     range_pattern: str | None = None
     steps: str = AUTO  # or `WHOLE`, `REPETITION`, `marks:` and a regular expression for names of ranges that mark steps
     device: int | None = None  # number of the only device whose work is read; None for all
+    # number of the process of a merged trace, from 0; None for the first
+    process: int | None = None
     # trace of the capture of the CUDA graphs that the profile replays; None without one
     capture: Path | None = None
     # JSON of `CUDAGraph.get_graph_data()` of these graphs; None without it

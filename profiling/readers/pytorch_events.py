@@ -85,7 +85,8 @@ _CORRELATION = Field("correlation", NUMBER, True)
 _MEMORY_FIELDS = (Field("name", TEXT), Field("ts", TIME), *_ON_THREAD, *_MEMORY_ARGS.values())
 _HOST_FIELDS = (*_TIMED, *_ON_THREAD, *_HOST_ARGS.values(), *_TRITON_ARGS)
 _CALL_FIELDS = (*_TIMED, *_ON_THREAD, _CORRELATION)
-_DEVICE_FIELDS = (*_TIMED, _CORRELATION, *_DEVICE_ARGS.values())
+_PROCESS = Field("pid", JSON)
+_DEVICE_FIELDS = (*_TIMED, _PROCESS, _CORRELATION, *_DEVICE_ARGS.values())
 HOST, ANNOTATED, _MODULE_RANGE, _CALL, KERNEL, COPY, _SET, _COUNTER, _KNOWN = range(1, 10)
 _CATEGORIES = {
     **dict.fromkeys(("operator", "cpu_op"), HOST),
@@ -106,6 +107,7 @@ _CATEGORY_ENDS = {
         ("_sync", "_user_annotation"), _KNOWN
     ),  # waits, and annotations again on the device
 }
+PROCESS = "process"  # column of the text of an event's process
 _NO_THREAD = -(1 << 63)
 _LEAST_FUNCTION_NS = 100_000  # a shorter function of Python explains no gap that is worth a line
 _CATEGORY = attrgetter("cat")
@@ -165,6 +167,7 @@ class Events:
             & named
         )
         kept = {"time_ns": columns["ts"].values, "thread": self._thread.of(columns["tid"].values)}
+        kept[PROCESS] = _process(columns)
         self._keep("memory", rows, {**kept, **_renamed(columns, _MEMORY_ARGS)})
 
     def _take_host(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
@@ -252,6 +255,7 @@ class Events:
         for field in ("name", "ts", "dur", *required):
             rows &= columns[field].valid
         timed: Table = {
+            PROCESS: _process(columns),
             "name": name.values.astype(np.int32),
             "start_ns": start,
             "end_ns": start + duration,
@@ -270,13 +274,19 @@ class Events:
         self._empty[group] = {name: column[:0] for name, column in columns.items()}
 
     def joined(self, group: str) -> Table:
-        """All columns of a group, concatenated and freed one by one."""
+        """All columns of a group but the process, concatenated and freed one by one."""
         pieces = self.pieces.pop(group)
-        empty = self._empty[group]
+        empty = {name: values for name, values in self._empty[group].items() if name != PROCESS}
         return {
             name: np.concatenate([empty[name], *(piece.pop(name) for piece in pieces)])
             for name in empty
         }
+
+
+def _process(columns: dict[str, EventColumn]) -> Ints:
+    """The text of each event's process by its index; `NONE` without one."""
+    process = columns["pid"]
+    return np.where(process.valid, process.values, NONE)
 
 
 def _renamed(columns: dict[str, EventColumn], fields: dict[str, Field]) -> Table:

@@ -38,6 +38,7 @@ from ..recording.rank_info import META_KEY
 from ..recording.store import RecordingWriter
 from . import Options
 from .graph_capture import join_capture, join_own_capture, read_graph_data
+from .merged_trace import communication_ms, keep_processes, merged_processes
 from .pytorch_events import ANNOTATED, COPY, HOST, KERNEL, Events, PerText, Table
 from .source import Source
 from .trace_events import TraceEvents
@@ -47,6 +48,10 @@ NAME = "PyTorch profiler JSON"
 _NO_DEVICE_EVENTS = (
     "the trace has operators of a program on a GPU, but no event of the GPU; record with "
     "ProfilerActivity.CUDA"
+)
+_OF_SEVERAL = (
+    "the trace merges {count} processes, and this is process {at}, from 0; `curvescope import FILE --process N` reads "
+    "another, `curvescope ranks FILE` compares all"
 )
 _COLLECTIVE_KERNELS = ("nccl", "rccl")
 _NO_RANK = (
@@ -72,6 +77,12 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     on_gpu = bool(document.get("deviceProperties")) or "nccl" in str(
         document.get("distributedInfo", "")
     )
+    missing = {}
+    if (merged := _choose_process(events, options)) is not None:
+        missing["processes"] = _OF_SEVERAL.format(count=merged["processes"], at=merged["process"])
+        writer.update(merged=merged)
+        whole = {"rank": merged["process"], "world_size": merged["processes"]}
+        document["distributedInfo"] = whole
     rows = _Rows(events)
     ranges, launches, kernels, memory = rows.tables(on_gpu)
     if options.capture is None:
@@ -84,7 +95,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     for name, count in events.lost.items():
         writer.count_lost(name, count)
     writer.update(device=_device(document.get("deviceProperties"), events.devices))
-    missing = {"device_events": _NO_DEVICE_EVENTS} if rows.lacks_device else {}
+    if rows.lacks_device:
+        missing["device_events"] = _NO_DEVICE_EVENTS
     if rows.on_host:
         missing["device"] = "no event of a device in it, only operators of the host"
     launched = _launches(launches)
@@ -100,6 +112,21 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     if missing:
         writer.update(missing=missing)
     assemble(profile, writer, options)
+
+
+def _choose_process(events: Events, options: Options) -> dict[str, Any] | None:
+    """Keep the events of one rank of a merged trace, and describe the ranks; None for a trace of one."""
+    ranks = merged_processes(events)
+    at = options.process or 0
+    if not 0 <= at < len(ranks):
+        raise CurvescopeError(
+            f"--process {at}: it has {counted(len(ranks), 'process', 'processes')}, numbered from 0."
+        )
+    if len(ranks) < 2:
+        return None
+    spent_ms = communication_ms(events, ranks)
+    keep_processes(events, ranks[at], set().union(*ranks))
+    return {"processes": len(ranks), "process": at, "communication_ms": spent_ms}
 
 
 def _read_events(
@@ -146,10 +173,6 @@ class _Rows:
         if not any(self._events.pieces.values()):
             raise CurvescopeError(
                 "it has no event of the PyTorch profiler; other Chrome traces are not read."
-            )
-        if len(self._events.processes or self._events.calling) > 1:
-            raise CurvescopeError(
-                "it merges several processes; import the file of each rank by itself."
             )
         host, calls, device = (self._events.joined(group) for group in ("host", "calls", "device"))
         kernels = {name: column[device["kind"] == KERNEL] for name, column in device.items()}

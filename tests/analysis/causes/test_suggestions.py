@@ -46,7 +46,7 @@ SHOWN = [
     ("host code in one gap", SEPARATE, 292.9, (CAPTURE, NO_CALLS, REPLAY)),
     ("copies from and to the host", OFFLOAD, 909.8, (RESNET, DECODE, VIDEO)),
     ("copies from and to the host", LOADER, 20.86, (EAGER, DDP)),
-    ("host waits for the device", HPC, 3.62, (RESNET, VIDEO, FIRST)),
+    ("host waits for the device", HPC, 3.002, (RESNET, VIDEO, FIRST)),
     ("memory pressure", DDP, 980.0, (RESNET, EAGER, VIDEO)),
     ("memory pressure", ALEXNET, 11966.0, (LOADER, DECODE)),
     ("launch- or host-bound", EAGER, 63.96, (DECODE, OFFLOAD, LOADER)),

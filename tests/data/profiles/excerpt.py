@@ -26,11 +26,21 @@ DROPPED = (
     "OSRT_FILE_ACCESS_EVENTS",
     "OSRT_FILE_ACCESS_DESCRIPTORS",
     "TARGET_INFO_SESSION_START_TIME",
+    "TARGET_INFO_SYSTEM_ENV",
+    "ANALYSIS_FILE",
+    "PROCESSES",
+    "CUDA_CALLCHAINS",
 )
 NAMED = (
     ("CUPTI_ACTIVITY_KIND_KERNEL", ("demangledName", "shortName", "mangledName")),
     ("CUPTI_ACTIVITY_KIND_RUNTIME", ("nameId",)),
+    ("NVTX_EVENTS", ("textId",)),
 )
+
+
+def columns_of(database: sqlite3.Connection, table: str) -> set[str]:
+    """The names of a table's columns."""
+    return {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
 
 
 def excerpt(source: Path, target: Path) -> None:
@@ -44,15 +54,18 @@ def excerpt(source: Path, target: Path) -> None:
         }
         for table in there.intersection(DROPPED):
             database.execute(f"DROP TABLE {table}")
-        database.execute(
-            "DELETE FROM META_DATA_EXPORT WHERE name NOT LIKE 'EXPORT_PRODUCT%' AND name NOT LIKE '%SCHEMA%'"
-        )
-        database.execute("UPDATE TARGET_INFO_GPU SET uuid = NULL")
+        for table in there.intersection(("META_DATA_EXPORT", "EXPORT_META_DATA")):
+            database.execute(
+                f"DELETE FROM {table} WHERE name NOT LIKE 'EXPORT_PRODUCT%' AND name NOT LIKE '%SCHEMA%'"
+            )
+        if "TARGET_INFO_GPU" in there and "uuid" in columns_of(database, "TARGET_INFO_GPU"):
+            database.execute("UPDATE TARGET_INFO_GPU SET uuid = NULL")
         used = " UNION ".join(
-            f"SELECT {column} FROM {table}"
+            f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"
             for table, columns in NAMED
             if table in there
             for column in columns
+            if column in columns_of(database, table)
         )
         database.execute(f"DELETE FROM StringIds WHERE id NOT IN ({used})")
         database.commit()

@@ -234,10 +234,6 @@ BAD = {
         b'{"nodes": [{"name": "[pytorch|profiler|execution_trace|thread]"}]}',
         "`export_chrome_trace`",
     ),
-    "two ranks": (
-        json.dumps({"traceEvents": [*PLANTED, {**PLANTED[3], "pid": 2}]}).encode(),
-        "several processes",
-    ),
 }
 
 

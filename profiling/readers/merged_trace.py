@@ -1,0 +1,121 @@
+"""Traces that a tool merged from those of several ranks: which events are of which process.
+
+Tools keep the numbers of processes apart: they add a multiple of a large number for each rank (TraceLens), write the
+rank before them (SGLang: `[TP00] 1234`), or leave them as they are. Events of a GPU stand under a process of their own,
+the number of the GPU: it is of the rank that launched its work.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+
+from ..attribution.nesting import NONE, Ints
+from .pytorch_events import PROCESS, Events
+
+_CLEAR = 1.05  # launches of the likeliest process over those of the next, from which it is taken
+_DIGITS = re.compile(r"(\d+)")
+_COLLECTIVES = ("nccl", "rccl")
+
+
+def merged_processes(events: Events) -> list[set[int]]:
+    """The texts of each rank's processes, of its host and of its GPUs, in order; one entry for a trace of one."""
+    hosts = sorted(events.processes or events.calling, key=lambda text: _order(events.texts[text]))
+    if len(hosts) < 2:
+        return [set(hosts)]
+    ranks = [{host} for host in hosts]
+    undecided = []
+    for gpu in sorted(_processes(events, "device"), key=lambda text: _order(events.texts[text])):
+        if gpu in hosts:
+            continue
+        owner = _named_alike(gpu, hosts, events)
+        owner = _launching(gpu, hosts, events) if owner is None else owner
+        if owner is None:
+            undecided.append(gpu)
+        else:
+            ranks[owner].add(gpu)
+    # Ranks of one program launch alike: then the numbers of GPUs and of processes are in one order.
+    without = [rank for rank in ranks if len(rank) == 1] or ranks
+    for position, gpu in enumerate(undecided):
+        without[position % len(without)].add(gpu)
+    return ranks
+
+
+def keep_processes(events: Events, kept: set[int], others: set[int]) -> None:
+    """Leave out the events of other processes; those of a process that is no rank's stay."""
+    left_out = np.array(sorted(others - kept), np.int64)
+    for group, pieces in events.pieces.items():
+        rows = [~np.isin(piece[PROCESS], left_out) for piece in pieces]
+        events.pieces[group] = [
+            {name: column[kept_rows] for name, column in piece.items()}
+            for piece, kept_rows in zip(pieces, rows, strict=True)
+        ]
+
+
+def communication_ms(events: Events, ranks: list[set[int]]) -> list[float]:
+    """The sum of the durations of NCCL's and RCCL's kernels of each rank."""
+    sums = [0.0] * len(ranks)
+    for piece in events.pieces["device"]:
+        names, code = np.unique(piece["name"], return_inverse=True)
+        texts = [events.texts[name].lower() for name in names.tolist()]
+        communicates = np.array([text.startswith(_COLLECTIVES) for text in texts], bool)[code]
+        for rank, processes in enumerate(ranks):
+            rows = communicates & np.isin(piece[PROCESS], list(processes))
+            sums[rank] += float((piece["end_ns"] - piece["start_ns"])[rows].sum()) / 1e6
+    return sums
+
+
+def _processes(events: Events, group: str) -> list[int]:
+    found = [np.unique(piece[PROCESS]) for piece in events.pieces[group]]
+    return (
+        [text for text in np.unique(np.concatenate(found)).tolist() if text != NONE]
+        if found
+        else []
+    )
+
+
+def _order(text: str) -> list[tuple[bool, int, str]]:
+    """Sort key that orders numbers in texts by value."""
+    parts = _DIGITS.split(text)
+    return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
+
+
+def _named_alike(gpu: int, hosts: list[int], events: Events) -> int | None:
+    """The one process whose text begins as that of the GPU, e.g. with `[TP00]`; None without one."""
+    prefix = _prefix(events.texts[gpu])
+    alike = [at for at, host in enumerate(hosts) if _prefix(events.texts[host]) == prefix]
+    return alike[0] if prefix and len(alike) == 1 else None
+
+
+def _prefix(text: str) -> str:
+    value = json.loads(text)
+    return value.rpartition(" ")[0] if isinstance(value, str) else ""
+
+
+def _launching(gpu: int, hosts: list[int], events: Events) -> int | None:
+    """The process that launched most of a GPU's work, by correlation ids and order; None if none clearly did."""
+    work = _rows(events, "device", gpu)
+    launched = []
+    for host in hosts:
+        calls = _rows(events, "calls", host)
+        order = np.argsort(calls[0], kind="stable")
+        at = np.searchsorted(calls[0][order], work[0])
+        found = order[np.minimum(at, len(order) - 1)] if len(order) else np.zeros(0, np.int64)
+        same = calls[0][found] == work[0] if len(order) else np.zeros(len(work[0]), bool)
+        before = same & (calls[1][found] <= work[1]) if len(order) else same
+        launched.append(int(np.count_nonzero(before)))
+    first, second = sorted(launched, reverse=True)[:2]
+    return launched.index(first) if first > _CLEAR * second else None
+
+
+def _rows(events: Events, group: str, process: int) -> tuple[Ints, Ints]:
+    """Correlation ids and starts of one process."""
+    pieces = [(piece, piece[PROCESS] == process) for piece in events.pieces[group]]
+    columns = ("correlation_id", "start_ns")
+    empty = [np.zeros(0, np.int64)]
+    ids, starts = (
+        np.concatenate([*empty, *(piece[c][rows] for piece, rows in pieces)]) for c in columns
+    )
+    return ids, starts

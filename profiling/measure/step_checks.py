@@ -1,4 +1,4 @@
-"""Checks of a user's step over the visits of one process: it leaks memory, does more with each call, or changes.
+"""Checks of a user's step over the visits of one process: it leaks, changes, slows down, or is left uncompiled.
 
 Then its times describe nothing that stays. What is found is a sentence in `recording.json`; no step is left out.
 """
@@ -13,6 +13,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
+from ..collect.compilations import Compilations, read_compilations
 from ..hardware.memory_usage import read_current
 from ..recording.axis import Axis
 from .loop import Visit
@@ -40,12 +41,17 @@ class StepChecks:
     _operators: dict[int, list[list[Ran]]] = field(default_factory=dict)  # by batch and visit
     # by batch: median of each visit
     _times_ms: dict[int, list[float]] = field(default_factory=dict)
+    # by batch, in the order of the first visits: what had been compiled in the process after it
+    _compiled: dict[int, Compilations] = field(default_factory=dict)
 
     def note(self, batch: int, visit: Visit) -> None:
         """Note one visit, right after it."""
         self._steps += (
             visit.discarded_steps + len(visit.unprofiled) + len(visit.marked) + len(visit.profiled)
         )
+        compiled = read_compilations()
+        if compiled is not None:
+            self._compiled.setdefault(batch, compiled)
         held = read_current(self.device)
         if held is not None:
             self._memory.setdefault(batch, []).append((self._steps, held))
@@ -67,8 +73,29 @@ class StepChecks:
     def warnings(self) -> list[str]:
         """One sentence for each thing that is wrong."""
         return [
-            line for line in (self._leak(), self._changes(), self._slowing()) if line is not None
+            line
+            for line in (self._leak(), self._changes(), self._slowing(), self._uncompiled())
+            if line is not None
         ]
+
+    def _uncompiled(self) -> str | None:
+        """Sizes for which torch compiled nothing, after a function had as many versions as torch allows."""
+        counts = list(self._compiled.items())
+        batches = sorted(
+            batch
+            for (_, before), (batch, after) in pairwise(counts)
+            if after.refused and after.compiled == before.compiled
+        )
+        if not batches:
+            return None
+        limit, noun = counts[-1][1].limit, self.axis.values if len(batches) > 1 else self.axis.value
+        return (
+            f"The step ran uncompiled at {noun} {', '.join(map(str, batches))}: torch compiles a function for "
+            f"{limit} shapes in one process (recompile_limit), and runs further ones eagerly, without an error. Leave "
+            "out dynamic=False, mark the dimension (torch._dynamo.mark_dynamic(x, 0)), or raise "
+            "torch._dynamo.config.recompile_limit. `curvescope sweep` measures each size in a process of its own, "
+            "where it is compiled."
+        )
 
     def _leak(self) -> str | None:
         """Memory that grows in every round, after the first, at every batch size."""

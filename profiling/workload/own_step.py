@@ -21,6 +21,7 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.masking import home_as_tilde
 from ..collect import inductor
+from ..collect.compilations import compiled_functions
 from ..frameworks import accelerator_in_use, device_entry, module_advice, used_frameworks, wait_for
 from ..hardware.host_usage import wait_until_quiet
 from ..hardware.memory_usage import memory_is_short
@@ -123,6 +124,7 @@ class OwnStep(AnyWorkload):
         self._calls: dict[int, int] = {}  # of each step that was made
         self._loaded: int | None = None
         self._graphs_before = len(inductor.COMPILED)
+        self._functions_before = compiled_functions()
         self.model = None
 
     @property
@@ -150,7 +152,8 @@ class OwnStep(AnyWorkload):
 
     @property
     def runs_compiled_graphs(self) -> bool:
-        return self.compiled or len(inductor.COMPILED) > self._graphs_before
+        by_inductor = len(inductor.COMPILED) > self._graphs_before
+        return self.compiled or by_inductor or compiled_functions() > self._functions_before
 
     def load(self, batch: int) -> None:
         """Make the step of one value, or take the one of an earlier round. Its own errors are passed on."""

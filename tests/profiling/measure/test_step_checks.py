@@ -1,12 +1,16 @@
 """What is said of steps that leak, change or slow down, from visits made by hand; and of real ones."""
 
+import json
 import mmap
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from curvescope.profiling.attribution.events import StepRows
+from curvescope.profiling.collect.compilations import Compilations
 from curvescope.profiling.measure import step_checks
 from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.protocol import Protocol
@@ -45,6 +49,93 @@ LEAK = "The step leaks memory: about 7 MB more with each step"
 DRIFT = r"The step changes what it does between calls: at batch 1 .*50% differ"
 CYCLE = r"6 of 12 profiled steps ran other operators .* Make one call a complete cycle"
 SLOWING = "Steps take longer with each round: 73% from the first third to the last"
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (
+            [(1, 0), (2, 0), (3, 0), (3, 1), (3, 1)],
+            "uncompiled at batch sizes 8, 16: torch compiles",
+        ),
+        ([(1, 0), (2, 0), (2, 0), (2, 0), (2, 0)], None),  # one version with a dynamic size
+        ([(1, 0), (2, 0), (3, 0), (3, 1), (4, 1)], "uncompiled at batch size 8: torch compiles"),
+        ([None] * 5, None),  # nothing is compiled
+    ],
+)
+def test_sizes_beyond_the_most_versions_are_named(after, said, monkeypatch):
+    checks = StepChecks(Axis(), "cpu")
+    for batch, counts in zip((1, 2, 4, 8, 16), after, strict=True):
+        found = None if counts is None else Compilations(*counts, limit=3)
+        monkeypatch.setattr(step_checks, "read_compilations", lambda found=found: found)
+        for _ in range(2):
+            checks.note(batch, Visit([], []))
+    lines = checks.warnings()
+    assert len(lines) == (said is not None)
+    assert said is None or said in lines[0]
+
+
+COMPILED_SWEEP = """
+import json, torch
+from pathlib import Path
+from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.workload.own_step import OwnStep
+
+compiled, steps = {}, {}
+
+def backend(graph, inputs):
+    size = next(len(one) for one in inputs if one.shape[1:] == (16,) and len(one) < 16)
+    def run(*arguments):
+        compiled[size] = compiled.get(size, 0) + 1
+        return graph(*arguments)
+    return run
+
+net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.Linear(16, 16))
+run = torch.compile(net, backend=backend, dynamic=False)
+
+def make_step(batch):
+    x = torch.randn(batch, 16)
+    def step():
+        steps[batch] = steps.get(batch, 0) + 1
+        with torch.no_grad():
+            run(x)
+    return step
+
+short = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
+run_sweep(OwnStep(make_step), tuple(range(1, 11)), short, Path("r"))
+print(json.dumps([compiled, steps]))
+"""
+
+
+def test_a_compiled_step_over_ten_sizes_in_one_process(tmp_path):
+    """From the ninth shape on torch runs it eagerly, without an error (vllm 27178, TensorRT-LLM 6142).
+
+    All other steps run what was compiled, by whatever backend: hooks in it once made torch leave it.
+    """
+    command = [sys.executable, "-c", COMPILED_SWEEP]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    (counts,) = [line for line in done.stdout.splitlines() if line.startswith("[{")]
+    compiled, steps = json.loads(counts)
+    assert compiled == {size: steps[size] for size in map(str, range(1, 9))}
+    warned = open_recording(tmp_path / "r").meta["warnings"]
+    (said,) = [line for line in warned if "ran uncompiled" in line]
+    assert "at batch sizes 9, 10: torch compiles a function for 8 shapes" in said
+
+
+def test_the_counters_of_this_torch_are_read():
+    """A change of their names would silence the check."""
+    assert torch._dynamo.config.recompile_limit > 0
+    code = (
+        "import torch; from curvescope.profiling.collect.compilations import read_compilations\n"
+        "import torch._dynamo.config as config; config.recompile_limit = 2\n"
+        "assert read_compilations() is None\n"
+        "f = torch.compile(lambda x: x + 1, backend='eager', dynamic=False)\n"
+        "for n in range(2, 6): f(torch.ones(n))\n"
+        "print(*read_compilations())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "1", "2"]
 
 
 @pytest.mark.parametrize(

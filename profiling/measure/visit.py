@@ -304,7 +304,11 @@ def profile_by_framework(workload: AnyWorkload, adapter: Adapter, most: int) -> 
         record_by_framework(adapter, lambda: workload.time_step(), workload.clock_ns())
         for _ in range(most)
     )
-    return [rows for rows in found if rows is not None]
+    recorded = [rows for rows in found if rows is not None]
+    for kernel in (kernel for rows in recorded for kernel in rows.kernels):
+        if kernel.get("layer") is not None:
+            kernel["layer"] = workload.layer_of(kernel["layer"])
+    return recorded
 
 
 def profile_steps(

@@ -53,6 +53,15 @@ _INNER = re.compile(r"^\w+\((.*)\)$")
 _COPIES = {"H2D": "HtoD", "HtoD": "HtoD", "D2H": "DtoH", "DtoH": "DtoH"}
 _COPIES |= {"D2D": "DtoD", "DtoD": "DtoD", "P2P": "PtoP"}
 _SCOPES, _STEPS = "TensorFlow Ops", "Steps"  # lines of a device
+_EXECUTORS = "tf_Compute/"  # threads of a CPU that run TensorFlow's operators, as `path:operator`
+_NODE = re.compile(r"(?P<path>[\w.][\w./>-]*):(?P<op>\w+)")
+_FUNCTION_CALL = re.compile(r"(Stateful)?PartitionedCall(_\d+)?")
+_VARIABLE_OPS = ("ReadVariableOp", "AssignVariableOp", "AssignSubVariableOp", "AssignAddVariableOp")
+_OPERATOR_PIECE = re.compile(r"[A-Z]\w*|convolution(_\d+)?")
+_NUMBER = re.compile(r"_\d+$")
+# Scopes of Keras's optimizers, whose operators are those of arithmetic.
+_KERAS_NAMES = "sgd rmsprop adam adamw adadelta adagrad adamax adafactor nadam ftrl lion lamb muon"
+_KERAS_OPTIMIZERS = frozenset(_KERAS_NAMES.split())
 _OPTIMIZER_OPS = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")
 
 
@@ -182,6 +191,7 @@ class FrameworkTrace:
     def _trace(self) -> tuple[_Rows, _Rows, _Rows]:
         """Device work, launches and ranges of TensorFlow 2 and JAX."""
         kernels, on_host, launches, ranges, device_steps = [], [], [], [], []
+        without_xla = []  # TensorFlow's operators on a CPU, if no module of XLA ran there
         scopes: dict[int, list[tuple[int, int, str]]] = {}  # by device: start, end, path
         devices = {
             pid: int(found[1])
@@ -237,6 +247,13 @@ class FrameworkTrace:
                 elif "hlo_op" in args:
                     named = _named(event.name, _path(args), args.get("hlo_op"))
                     on_host.append({**named, **times, "stream": _id(event.tid)})
+                elif self.threads.get(key, "").startswith(_EXECUTORS) and (
+                    node := _NODE.fullmatch(str(args.get("long_name", "")))
+                ):
+                    named = _named(event.name, _node_path(**node.groupdict()), node["op"])
+                    if str(named["layer"]).partition("/")[0] in _KERAS_OPTIMIZERS:
+                        named["phase"] = "optimizer"
+                    without_xla.append({**named, **times, "stream": _id(event.tid)})
         for of_device in scopes.values():
             of_device.sort()
         for row in kernels:
@@ -249,7 +266,7 @@ class FrameworkTrace:
             first = -2 - min(devices.values())
             ranges = [row for row in device_steps if row["thread"] == first] or device_steps
             launches = []
-        return kernels or on_host, launches, ranges
+        return kernels or on_host or without_xla, launches, ranges
 
 
 def _scope_at(start_ns: int, scopes: Sequence[tuple[int, int, str]]) -> str:
@@ -265,6 +282,17 @@ def _path(args: Mapping[str, Any]) -> str:
         if isinstance(path, str) and "/" in path:
             return path.partition(":")[0]
     return ""
+
+
+def _node_path(path: str, op: str) -> str:
+    """The path of a node of TensorFlow's graph, without calls of functions, and the operator that reads a variable."""
+    pieces = [piece for piece in path.split("/") if not _FUNCTION_CALL.fullmatch(piece)]
+    if op in _VARIABLE_OPS and len(pieces) > 1 and _OPERATOR_PIECE.fullmatch(pieces[-2]):
+        del pieces[-2]  # `conv1/BiasAdd/ReadVariableOp`
+    if pieces:
+        first = _NUMBER.sub("", pieces[0])  # of a second call: `sgd_1`
+        pieces[0] = first if first in _KERAS_OPTIMIZERS else pieces[0]
+    return "/".join(pieces)
 
 
 def _named(kernel: str, path: str, op: Any) -> dict[str, Any]:

@@ -65,6 +65,10 @@ class AnyWorkload:
         """Modules that can be marked, by path."""
         return [] if self.model is None or self.compiled else list(layers_of(self.model))
 
+    def layer_of(self, path: str) -> str:
+        """The layer of a scope that the profiler of a framework names."""
+        return path
+
     def layer_classes(self) -> dict[str, str]:
         """Class of each module, by path."""
         return (

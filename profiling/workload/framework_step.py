@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ from ..recording.axis import BATCH, Axis
 from .networks.description import described
 from .own_step import OwnStep
 
+_NUMBER = re.compile(r"_\d+$")
 TORCH, TORCH_COMPILE = "torch", "torch-compile"
 _KERAS = ".networks.keras_build"
 # Builders by the name of `--framework`: the module, what must be installed, how, and settings of `make_step`.
@@ -61,6 +63,7 @@ class FrameworkStep(OwnStep):
             spec=network,
         )
         self.framework, self.mode, self.precision = framework, mode, precision
+        self._layers = {row.layer for row in description.rows}
 
     @property
     def spec(self) -> Mapping[str, Any]:  # type: ignore[override]
@@ -75,6 +78,14 @@ class FrameworkStep(OwnStep):
             "fixed": {},
             "torch_device": self.device,
         }
+
+    def layer_of(self, path: str) -> str:
+        """The innermost described layer in a scope; frameworks put the model's name before it and a number after."""
+        for piece in reversed(path.split("/")):
+            for name in (piece, _NUMBER.sub("", piece)):
+                if name in self._layers:
+                    return name
+        return path
 
     def try_step(self, batch: int) -> None:
         """Run one step, see `OwnStep.try_step`; an error is one of the network in this framework."""

@@ -211,3 +211,18 @@ def test_compare_measures_a_network_in_two_frameworks(tmp_path, monkeypatch):
         (True, None),
         (False, "jax"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("scope", "layer"),
+    [
+        ("network_1/conv1_1", "conv1"),
+        ("network/conv1/convolution", "conv1"),
+        ("fc6", "fc6"),
+        ("sgd", "sgd"),
+    ],
+)
+def test_scopes_of_a_framework_are_the_described_layers(scope, layer, monkeypatch):
+    monkeypatch.setattr(framework_step, "find_spec", lambda name: name)
+    steps = framework_step.FrameworkStep("alexnet", "keras-tensorflow")
+    assert steps.layer_of(scope) == layer

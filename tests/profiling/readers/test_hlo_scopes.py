@@ -58,3 +58,22 @@ def test_a_fusion_has_the_commonest_path_inside_and_a_copy_that_of_its_user(modu
     assert found["jit_f", "fusion"] == "jit(f)/a/mul"
     assert found["jit_f", "copy"] == found["jit_f", "dot"] == "jit(f)/c/dot"
     assert ("jit_f", "unused") not in found
+
+
+def test_operators_of_keras_on_tensorflow_without_xla_have_their_layers_and_phases(tmp_path):
+    stored = XSPACE.parents[1] / "tensorflow" / "keras_cpu.xplane.pb.gz"
+    profile = tmp_path / "keras.xplane.pb"
+    profile.write_bytes(gzip.decompress(stored.read_bytes()))
+    with open_any(profile) as recording:
+        kernels = recording.frame("kernels")
+        assert len(recording.frame("steps")) == 2
+    assert set(kernels["source"]) == {"tensorflow"}
+    found = set(kernels[["layer", "phase"]].dropna().itertuples(index=False, name=None))
+    assert found >= {
+        ("sequential_1/conv1_1", "forward"),
+        ("sequential_1/fc_1", "forward"),
+        ("sequential_1/fc_1", "backward"),
+        ("sgd", "optimizer"),
+    }
+    reads = kernels[kernels["op"] == "ReadVariableOp"]
+    assert {"sequential_1/conv1_1", "sequential_1/fc_1"} <= set(reads["layer"].dropna())

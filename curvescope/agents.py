@@ -167,10 +167,10 @@ def verdict_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """The answers and the curve of a document of `explain`; one of another kind keeps its findings."""
     if "bends" in document:  # a server's log
         left_out = ("curve", "server", "prompts", "notes")
-        curve = [(point["batch"], point["time_ms"]["value"]) for point in document["curve"]]
+        times_ms = [(point["batch"], point["time_ms"]["value"]) for point in document["curve"]]
         kept = {name: value for name, value in document.items() if name not in left_out}
         notes = [note[:_NOTE] for note in document["notes"]]
-        return {**kept, "curve_ms": curve, "server": _facts(document["server"]), "notes": notes}
+        return {**kept, "curve_ms": times_ms, "server": _facts(document["server"]), "notes": notes}
     if "answers" not in document:  # a scaling run or a table of times
         return {name: document[name] for name in ("run", "recording", "series") if name in document}
     answers = [

@@ -11,10 +11,35 @@ import msgspec
 import msgspec.inspect
 
 from curvescope import documents as here
-from curvescope.analysis.render import documents, energy, memory, series, server_log
+from curvescope.analysis.render import (
+    breakdown,
+    compare,
+    documents,
+    energy,
+    explained,
+    memory,
+    ranks,
+    roofline,
+    series,
+    server_log,
+    show_scaling,
+)
 from curvescope.analysis.render.documents import kind_of
 
-_MODULES = (documents, energy, memory, series, server_log, here)
+_MODULES = (
+    documents,
+    explained,
+    breakdown,
+    compare,
+    roofline,
+    ranks,
+    show_scaling,
+    energy,
+    memory,
+    series,
+    server_log,
+    here,
+)
 _TYPES = {name: one for module in _MODULES for name, one in vars(module).items()}
 DOCUMENTS = tuple(one for name, one in _TYPES.items() if name.endswith("Document"))
 _FIELD = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)

@@ -34,6 +34,37 @@ def test_rooms_that_know_nothing_of_each_other(room, other):
     assert not [name for name in importers if name == room or name.startswith(room + ".")]
 
 
+# Who changes the core need not read these: each is known to few, its doors.
+DOORS = {
+    "analysis.cost_model": ["analysis.diagnosis.modelled", "commands.model"],
+    "analysis.ranks": [
+        "analysis.render.ranks",
+        "analysis.render.show_scaling",
+        "analysis.scaling",
+        "commands.ranks",
+        "recording",
+    ],
+    "analysis.energy": ["analysis.render.energy", "analysis.render.report_data"],
+    "analysis.memory": ["analysis.render.memory"],
+    "analysis.scaling": ["analysis.render.scaling", "analysis.render.show_scaling"],
+    "profiling.measure.scaling_run": ["commands.scale", "scaling_rank"],
+    "profiling.measure.dask_workers": ["commands.sweep"],
+}
+
+
+@pytest.mark.parametrize("side", DOORS)
+def test_a_side_room_has_few_doors(side):
+    inside = f"curvescope.{side}"
+    importers = {
+        module.partition(".")[2]
+        for path, module in MODULES
+        if not module.startswith(inside)
+        for name in rooms.imports(path, module)
+        if name == inside or name.startswith(f"{inside}.")
+    }
+    assert sorted(importers) == DOORS[side]
+
+
 @pytest.mark.parametrize("heavy", ["torch", "cupy", "pycuda", "numba", "nvtx"])
 def test_analysis_needs_no_framework(heavy):
     users = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -14,6 +15,7 @@ from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import KERNEL, STEP, STEPS_KNOWN_BY
 from ..decompose.breakdown import Breakdown, Row, above_roofs
+from ..decompose.communication import Communication
 from ..decompose.idle import WAITS, IdleTime
 from ..decompose.mfu import Mfu
 from ..decompose.terms import IDLE, OVERHEAD
@@ -291,3 +293,26 @@ def render_idle(
     if rest := times[len(times[:limit]) :]:
         add(f"{len(rest)} more", rest)
     return Group(rows, Text(_RULE + _BEFORE * layered if counted else _MARKED, "dim"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatedRow(Row):
+    """One group of a breakdown."""
+
+    # roofs of the device that the rates are above, so that they cannot be right
+    exceeded_roofs: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreakdownDocument(Breakdown):
+    """The time of a step by layer, kernel, phase or operator: `breakdown`."""
+
+    by: str  # layer, kernel, phase or op
+    modelled: bool  # whether the cost model predicted the times
+    rows: tuple[RatedRow, ...]
+    # collectives of the step, and kernels beside them; null without communication
+    communication: Communication | None
+    # idle time by what the host did meanwhile, the longest first; empty if less than 5 % of the step is idle
+    idle: Sequence[IdleTime]
+    # model FLOPs utilisation of the step; null if no step, no FLOPs or no peak is known
+    mfu: Mfu | None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -223,3 +224,62 @@ def notes(comparison: Comparison) -> list[str]:
                 "follows the hardware."
             )
     return found
+
+
+@dataclass(frozen=True)
+class ComparedRecording:
+    """One recording of a comparison."""
+
+    name: str  # folder or URL
+    device: str | None  # name of its device; null if unknown
+    # whether all its steps were profiled, so that times include the profiler's cost
+    profiled_steps_only: bool
+
+
+@dataclass(frozen=True)
+class RoofRatio:
+    """A roof over that of the first recording."""
+
+    ratio: float  # the ratio
+    kind: str  # ceiling if both were measured, else peak
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareDocument:
+    """Recordings compared with the first: `compare`."""
+
+    recordings: Sequence[ComparedRecording]  # the recordings
+    # names of recordings with profiled steps, but without device work
+    without_device_work: Sequence[str]
+    differences: Mapping[str, Sequence[str]]  # settings that differ, one value per recording
+    steps: Sequence[ComparedLine]  # one line per common batch size
+    batch: int | None  # batch size of the rows; null if the profiles name none
+    by: str  # layer, operator, family or kernel
+    rows: Sequence[ComparedLine]  # largest time first; idle last
+    # one per recording after the first, by memory level or precision
+    roof_ratios: Sequence[Mapping[str, RoofRatio]]
+    fail_over: float | None  # growth that fails the check; null if none was asked for
+    failed: bool  # whether a step time grew by more and significantly
+    undecided: bool  # whether the measurement does not rule it out at another batch size, or at all
+
+    @classmethod
+    def of(cls, comparison: Comparison, fail_over: float | None = None) -> CompareDocument:
+        """The document of a comparison, see the attributes."""
+        return cls(
+            recordings=[
+                ComparedRecording(side.name, side.hardware.name, side.name in comparison.profiled)
+                for side in comparison.sides
+            ],
+            without_device_work=comparison.unseen,
+            **{
+                name: getattr(comparison, name)
+                for name in ("differences", "steps", "batch", "by", "rows")
+            },
+            roof_ratios=[
+                {level: RoofRatio(*ratio) for level, ratio in ratios.items()}
+                for ratios in comparison.roof_ratios
+            ],
+            fail_over=fail_over,
+            failed=fail_over is not None and bool(comparison.regressions(fail_over)),
+            undecided=fail_over is not None and bool(comparison.undecided(fail_over)),
+        )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -208,3 +211,13 @@ def render_difference(difference: RankDifference, *, everything: bool = False) -
         rows.add_row(smaller_terms(len(rest)), signed(total_ms(rest)), "", "")
     note = f"Mean of {used} of {steps} steps, in pairs (disturbed steps are excluded); * significant (Holm)."
     return Group(Text(head, "bold"), rows, Text(note, "dim"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RanksDocument(Ranks):
+    """Many ranks of one job: `ranks`."""
+
+    interrupted: bool  # whether it covers only some of the ranks
+    asked: int  # number of recordings that were found
+    # the largest stragglers explained, or the groups asked for
+    differences: Sequence[RankDifference]

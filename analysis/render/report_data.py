@@ -48,8 +48,9 @@ from .answer_words import shown
 from .answers import how_to_test
 from .causes import verdict_sentence
 from .compare import verdicts
-from .documents import ExplainDocument, known_batch
+from .documents import known_batch
 from .energy import EnergyDocument, energy_document
+from .explained import ExplainDocument
 from .headline import clock_line, largest_sentence
 from .heat_map import family_document
 from .names import distinct_parts

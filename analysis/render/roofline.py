@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -224,3 +225,12 @@ def notes(drawn: Roofline) -> list[str]:
     if drawn.n_steps is None:
         found.append("This profile has no steps: times are totals of all its kernels.")
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class RooflineDocument(Roofline):
+    """Points under the roofs of the device: `roofline`. The older pair `format` and `version` stays."""
+
+    format: str = "curvescope roofline"  # `curvescope roofline`
+    version: int = 1  # version of this document before all documents had one
+    device: str | None  # name of the device; null if unknown

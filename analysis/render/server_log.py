@@ -26,7 +26,8 @@ from ..server_log import (
     sizes_in_words,
 )
 from . import terminal
-from .documents import CurvePoint, print_document
+from .documents import print_document
+from .explained import CurvePoint
 from .tables import table
 from .words import hidden_note, interval
 

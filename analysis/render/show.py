@@ -19,7 +19,8 @@ from ..diagnosis.explain import explain
 from ..diagnosis.result import Diagnosis, Explanation
 from . import answers, causes, remedies, series, terminal, text, words
 from .answer_words import shown_answers
-from .documents import ExplainDocument, print_document
+from .documents import print_document
+from .explained import ExplainDocument
 from .headline import answer_on, clock_line, headline, largest_clauses
 from .tables import Indented
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ from ...profiling.recording.rank_info import META_KEY, rank_info_of
 from ...profiling.recording.store import Recording
 from ..decompose.kernel_times import copies
 from ..ranks.parts import KERNEL_COLUMNS, RankTables
-from ..scaling import PointTables, scale
+from ..scaling import PointTables, Series, scale
 from . import terminal
-from .documents import ScalingDocument, print_document
+from .documents import print_document
 from .scaling import render_series, scaling_sentence
 
 _TEXTS = dict.fromkeys(("name", "phase", "layer", "op"), object)
@@ -124,3 +125,22 @@ def _headline(plan: ScalingPlan, meta: dict[str, Any]) -> str:
     ]
     facts += [f"{counted(plan.threads, 'thread')} per process"] if plan.threads else []
     return ", ".join([*facts, f"protocol {plan.protocol.name}", f"input {plan.source}"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingDocument:
+    """A scaling run: `scale`, and `explain` of its folder."""
+
+    run: str  # folder of the run
+    complete: bool  # whether every point is measured
+    network: str  # name of the network
+    mode: str  # what a step runs
+    precision: str | None  # precision of a step
+    device: Mapping[str, Any] | None  # device of the first rank
+    threads: int | None  # threads per process on a CPU
+    input: str  # source of the samples
+    protocol: Mapping[str, Any] | None  # how it was measured
+    versions: Mapping[str, Any] | None  # versions of the libraries
+    lost: Mapping[str, Any] | None  # what the first rank lost, by name
+    empty: Sequence[Mapping[str, Any]]  # points without a measurement
+    series: Sequence[Series]  # weak and strong scaling

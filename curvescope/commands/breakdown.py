@@ -53,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
         hardware = hardware_of(recording.meta)
         mfu = step_mfu(recording, breakdown, hardware)
     if args.json:
-        from ..analysis.render.documents import BreakdownDocument, RatedRow, print_document
+        from ..analysis.render.breakdown import BreakdownDocument, RatedRow
+        from ..analysis.render.documents import print_document
 
         rows = [
             RatedRow(**vars(row), exceeded_roofs=above_roofs(row, hardware))

@@ -142,7 +142,8 @@ def run(args: argparse.Namespace) -> int:
         )
     grown = [] if over is None else comparison.regressions(over)
     if args.json:
-        from ..analysis.render.documents import CompareDocument, print_document
+        from ..analysis.render.compare import CompareDocument
+        from ..analysis.render.documents import print_document
 
         print_document(CompareDocument.of(comparison, over))
         return int(bool(grown))

@@ -184,7 +184,8 @@ def _show(
     interrupted: bool,
 ) -> None:
     if args.json:
-        from ..analysis.render.documents import RanksDocument, print_document
+        from ..analysis.render.documents import print_document
+        from ..analysis.render.ranks import RanksDocument
 
         print_document(
             RanksDocument(

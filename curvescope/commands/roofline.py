@@ -39,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
         meta, hardware = recording.meta, hardware_of(recording.meta)
         drawn = roofline.recorded_roofline(recording, args.by, args.batch)
     if args.json:
-        from ..analysis.render.documents import RooflineDocument, print_document
+        from ..analysis.render.documents import print_document
+        from ..analysis.render.roofline import RooflineDocument
 
         print_document(RooflineDocument(**vars(drawn), device=hardware.name))
         return 0

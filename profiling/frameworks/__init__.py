@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .adapter import Adapter
+from .adapter import Adapter as Adapter
 from .jax import Jax
 from .others import Mlx, OnnxRuntime, Paddle
 from .pytorch import PyTorch

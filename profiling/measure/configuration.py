@@ -158,8 +158,8 @@ class Configuration:
             return ProgramSteps(self._program(), Axis(self.axis), dict(self.fixed))
         if self.runs_in is not None:
             self.check()
-            how = self.mode, self.precision or "fp32"
-            return FrameworkStep(self.network, self.runs_in, *how)
+            precision = self.precision or "fp32"
+            return FrameworkStep(self.network, self.runs_in, self.mode, precision)
         if self.step is None:
             import_torch()
             self.check()

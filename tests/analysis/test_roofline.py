@@ -8,7 +8,8 @@ import pytest
 
 from curvescope.analysis.decompose.kernel_times import kernel_totals
 from curvescope.analysis.likely_bounds import likely_point, plain_rows
-from curvescope.analysis.render.documents import RooflineDocument, document_text
+from curvescope.analysis.render.documents import document_text
+from curvescope.analysis.render.roofline import RooflineDocument
 from curvescope.analysis.roofline import CSV_COLUMNS, csv_rows, roofline
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.schema import KERNELS

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from curvescope.analysis.decompose.statistics import Estimate
-from curvescope.analysis.render.documents import CurvePoint, ExplainDocument
+from curvescope.analysis.render.explained import CurvePoint, ExplainDocument
 from curvescope.analysis.render.html import json_block, render_html
 from curvescope.analysis.render.remedies import RemedyTable
 from curvescope.base import numbers

@@ -123,7 +123,9 @@ algorithm_switch = Cause(
 QUANTISATION = "wave and tile quantisation"
 # With more waves the tail is under 3 % of the time, too little for a verdict.
 _MOST_WAVES = 32
-_MOST_SIZE = 2  # of further batch sizes, as a factor on the largest: they have to fit the memory
+# Of further batch sizes, as a factor on the largest: they have to fit the memory. The second only where the first tells
+# nothing, as of 9 samples just past a wave of 8.
+_MOST_SIZES = (2, 3)
 
 
 def weigh_quantisation(case: Case) -> Claim | None:
@@ -157,6 +159,11 @@ def fillings(case: Case) -> tuple[Wave, ...]:
     Blocks are taken for a constant number in each of ceil(batch x rate) rows. Of the rates that give the recorded
     grids, the largest says what certainly still fits a wave, the smallest what certainly takes one more.
     """
+    found = (_fillings(case, most * case.functional.last) for most in _MOST_SIZES)
+    return next(filter(None, found), ())
+
+
+def _fillings(case: Case, most_samples: int) -> tuple[Wave, ...]:
     names = [name for name, *_ in _in_waves(case)]
     name = max(names, key=lambda name: abs(_empty_share(case, name)), default=None)
     if name is None:
@@ -177,7 +184,7 @@ def fillings(case: Case) -> tuple[Wave, ...]:
         whole, of_wave = math.ceil(waves), round(size / waves)
         rows_in, rows_next = (count * of_wave // per_row for count in (whole, whole + 1))
         filled, last = (math.floor(count / most) for count in (rows_in, rows_next))
-        beyond, last = math.floor(rows_in / least) + 1, min(last, _MOST_SIZE * case.functional.last)
+        beyond, last = math.floor(rows_in / least) + 1, min(last, most_samples)
         if batch < filled and beyond < last:
             found.append(Wave(batch, filled, beyond, last, whole - waves))
         elif batch < filled:

@@ -255,6 +255,10 @@ def _starts(rows: pd.DataFrame, rounds: Sequence[int]) -> Ints:
     return np.array([processes.get(round_, 0) for round_ in rounds], np.int64)
 
 
+# Of a functional that an experiment also tests, where the waves are of other batch sizes.
+_NO_WAVE = "no recorded grid of a kernel says at which batch sizes the last wave of its own is full"
+
+
 def _by_size(times: Times, experiment: Experiment) -> list[Times]:
     """Times of the batch sizes, from those of all runs, and these without the empty part of the last wave of blocks."""
     sizes, waves = experiment.unmodified, {wave.batch: wave.cost() for wave in experiment.waves}
@@ -282,6 +286,12 @@ def _measure(
     experiment: Experiment, factor: str | None, facts: FactorFacts | None, rows: pd.DataFrame
 ) -> tuple[Measurement, Removal | None]:
     by_size = facts is not None and facts.by_size
+    if (
+        by_size
+        and not {wave.batch for wave in experiment.waves} & dict(experiment.functional).keys()
+    ):
+        untested = {**experiment.untested, str(factor): _NO_WAVE}
+        experiment = replace(experiment, untested=untested)
     changes = factor is not None and not by_size
     of_sides = [rows[rows["factor"].isna()], *([rows[rows["factor"] == factor]] if changes else [])]
     tables = [round_medians(of_side) for of_side in of_sides]

@@ -74,6 +74,13 @@ def test_a_size_just_past_a_wave_is_told_by_what_still_fits_the_memory():
     ]
 
 
+def test_a_small_size_just_past_a_wave_is_told_by_three_times_as_many():
+    """120 blocks for 8 samples fit a wave of 132, 135 for 9 do not; the next wave ends at 17 samples."""
+    (found,) = fillings(case_of({8: 120, 9: 135}.get, excess(8, 9)))
+    assert (found.batch, found.filled) == (9, 17)
+    assert 18 < found.beyond < found.last <= 27
+
+
 def test_without_the_larger_part_of_what_is_empty_no_wave_is_tested():
     """Grids do not say from where on 64 samples take a third wave; without it, 50 alone would refute the cause."""
     assert fillings(case_of({50: 125, 64: 200}.get, excess(50, 64))) == ()
@@ -113,6 +120,17 @@ def test_a_bend_is_of_waves_if_the_time_stays_until_the_wave_is_full_and_jumps_t
         assert filled.changed.value == pytest.approx(-0.15, abs=0.2)
     without = outcomes_of(one, rows[rows["batch"] != 11], all_facts(Scope.TERM, "cuda:0"))[1]
     assert without.verdict == Verdict.UNTESTED
+
+
+def test_waves_of_other_sizes_refute_nothing():
+    """The fixed cost of 5 and 8 has a wave; the excess from 8 to 9, which the experiment also tests, has none."""
+    wave = Wave(5, 8, 10, 16, 0.375)
+    both = {"functional": ((8, -1.125), (9, 1.0)), "batches": (5, 8, 9), "waves": (wave,)}
+    one = experiment(factors=["filled_wave"], **both)
+    rows = rows_of(one, {None: lambda b: 2.0 * math.ceil(b / 8)})
+    _, filled = outcomes_of(one, rows, all_facts(Scope.TERM, "cuda:0"))
+    assert filled.verdict == Verdict.UNTESTED
+    assert "its own" in filled.reason
 
 
 def test_a_jump_behind_the_next_wave_confirms_no_wave_of_the_fixed_cost():

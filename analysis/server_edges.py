@@ -87,7 +87,10 @@ def _unknown_edge(steps: DecodeSteps, curve: tuple[Ints, Floats], sizes: Ints) -
     part = (curve[0][kept], curve[1][kept])
     inside = np.isin(steps.sizes, sizes)
     own = DecodeSteps(steps.sizes[inside], steps.work[inside], steps.times_ms[inside])
-    tested = [(int(at), measure_edge(own, part, int(at), _NEAR)) for at in sizes[:-1]]
+    # Before fewer sizes there is no slope, and a bent curve looks like an edge.
+    tested = [
+        (int(at), measure_edge(own, part, int(at), _NEAR)) for at in sizes[_LEAST_SIZES - 1 : -1]
+    ]
     able = [(at, value) for at, value in tested if value is not None]
     adjusted = holm([value.p for _, value in able])
     edges = [

@@ -27,6 +27,10 @@ BLOCKS = 8  # of each size; a size with fewer steps is left out
 LEAST_SIZES = 5  # that a curve needs
 _CERTAIN = 4.0  # standard errors from which on the effect of the context is taken out
 _LEAST_SLOPE = 4  # captured sizes for what a request adds
+_MANY, _SHARED = (
+    4,
+    0.25,
+)  # ratio of requests, and share of its gain, below which batching hardly helps
 _CLIPPED = 5.0  # median absolute deviations beyond which a step says nothing of the context
 
 
@@ -39,6 +43,22 @@ class PromptCost:
     tokens: float  # median of the tokens in such a step
     # ms for 1,000 tokens; of mixed steps beyond a decode step of its requests
     ms_per_1000: Estimate
+
+
+@dataclass(frozen=True)
+class Batching:
+    """What requests together gain over few of them."""
+
+    few: int  # smallest number of requests of the curve
+    many: int  # largest
+    gain: Estimate  # ratio of their tokens per second
+    slower: float  # ratio of the times of their steps
+
+    @property
+    def helps(self) -> bool:
+        """Whether it is certain that requests share enough of a step; few of them say nothing."""
+        ratio = self.many / self.few
+        return ratio < _MANY or self.gain.high >= ratio**_SHARED
 
 
 @dataclass(frozen=True)
@@ -55,6 +75,7 @@ class LogCurve:
     beyond_ms: Estimate | None  # what a step beyond the limit takes more; None if it is not known
     padding: Estimate | None  # share of decode time that padding to captured sizes takes at most
     prompts: tuple[PromptCost, ...]  # costs of prefill
+    batching: Batching | None  # what more requests gain; None without a curve
     notes: tuple[str, ...]  # sentences on what was left out and taken out
 
 
@@ -178,8 +199,20 @@ def explain_log(recording: Recording) -> LogCurve:
         outside=None if limit is None else float(np.mean(sizes > limit)),
         padding=None if curve is None or not limit else _padding(curve, count, limit, padded),
         prompts=tuple(_prompt_costs(steps, curve)),
+        batching=None if curve is None else _batching(curve),
         notes=tuple(notes),
     )
+
+
+def _batching(curve: Curve) -> Batching:
+    """The tokens per second of the largest size over those of the smallest, with a logarithmic interval."""
+    small, large = curve.points[0], curve.points[-1]
+    few, many = int(small.condition), int(large.condition)
+    slower = large.time_ms.value / small.time_ms.value
+    errors = [np.log(max(t.high, t.value) / t.value) for t in (small.time_ms, large.time_ms)]
+    spread = float(np.exp(np.hypot(*errors)))
+    gain = many / few / slower
+    return Batching(few, many, Estimate(gain, gain / spread, gain * spread, 0.0), slower)
 
 
 def _with_all_steps(curve: Curve, sizes: Ints, times_ns: Floats) -> Curve:
@@ -270,25 +303,50 @@ def _work(sizes: Floats, captured: Ints) -> Floats:
     )
 
 
+def _is_padded(points: Floats, captured: Ints) -> bool:
+    """Whether times follow the captured sizes at least as well as the running requests.
+
+    The work of attention and of sampling is that of the running ones, and may be most of a step.
+
+    Args:
+        points: sizes and times, ms, shape (sizes, 2).
+        captured: captured sizes, increasing.
+    """
+
+    def misfit(work: Floats) -> float:
+        away = work - work.mean()
+        squares = float(away @ away)
+        slope = float(away @ times) / squares if squares else 0.0
+        return float(np.sum((times - times.mean() - slope * away) ** 2))
+
+    sizes, times = points[:, 0], points[:, 1]
+    return len(points) < _LEAST_SLOPE or misfit(_work(sizes, captured)) <= misfit(sizes)
+
+
 def _edges(
     curve: Curve, sizes: Ints, times_ns: Floats, limit: int | None, captured: Ints
 ) -> tuple[tuple[Edge, ...], Estimate | None]:
     """The edges of a curve, from the steps of its sizes, see `find_edges`."""
     points = np.array([(point.condition, point.time_ms.value) for point in curve.points])
     kept = np.isin(sizes, points[:, 0])
-    steps = DecodeSteps(
-        sizes[kept], _work(sizes[kept].astype(np.float64), captured), times_ns[kept] / 1e6
-    )
+    work = sizes[kept].astype(np.float64)
+    if _is_padded(points[points[:, 0] <= limit] if limit else points, captured):
+        work = _work(work, captured)
+    steps = DecodeSteps(sizes[kept], work, times_ns[kept] / 1e6)
     return find_edges(steps, (points[:, 0].astype(np.int64), points[:, 1]), limit)
 
 
 def _padding(curve: Curve, count: pd.Series[int], limit: int, captured: Ints) -> Estimate | None:
     """The share of the decode time that padding takes if a request costs what the line's slope says.
 
-    None without captured sizes, or if no step was padded.
+    None without captured sizes, if no step was padded, or if times follow the running requests.
     """
-    sizes = np.array([size for size in curve.conditions if size <= limit], np.float64)
+    inside = [point for point in curve.points if point.condition <= limit]
+    sizes = np.array([point.condition for point in inside], np.float64)
+    times_ms = np.array([point.time_ms.value for point in inside])
     work = _work(sizes, captured)
+    if len(captured) and not _is_padded(np.column_stack([sizes, times_ms]), captured):
+        return None
     if not len(captured) or len(np.unique(work)) < _LEAST_SLOPE or (work == sizes).all():
         return None
     steps = count.reindex(sizes.astype(np.int64)).to_numpy(np.float64)

@@ -19,6 +19,7 @@ from ..server_edges import Edge
 from ..server_log import (
     BLOCKS,
     LEAST_SIZES,
+    Batching,
     LogCurve,
     PromptCost,
     best_batch,
@@ -67,6 +68,7 @@ class ServerLogDocument:
     best_batch: int | None  # requests with the most tokens per second, under a stated limit
     limit_ms: float | None  # the stated limit of a step's time; null without one
     prompts: Sequence[PromptCost]  # what prompt tokens cost
+    batching: Batching | None  # what more requests gain; null without a curve
     curve: Sequence[CurvePoint]  # time of a decode step by requests
     notes: Sequence[str]  # what was left out and taken out
     commands: Sequence[str]  # what to run next
@@ -121,6 +123,7 @@ def log_document(
         best_batch=None if log.curve is None else best_batch(log.curve, limit_ms),
         limit_ms=limit_ms,
         prompts=log.prompts,
+        batching=log.batching,
         curve=() if log.curve is None else [CurvePoint.of(point) for point in log.curve.points],
         notes=log.notes,
         commands=_commands(log, path),
@@ -210,6 +213,8 @@ def _nothing(log: LogCurve) -> str:
         if steady
         else "No significant bend: each request adds about as much as the one before."
     )
+    if log.batching is not None and not log.batching.helps:
+        rest = _hardly_helps(log.batching)
     if log.limit == 0:
         return f"Graphs are turned off; what that costs this log cannot tell. {rest}"
     if not log.outside:
@@ -220,9 +225,21 @@ def _nothing(log: LogCurve) -> str:
     return f"{outside}, and that costs nothing certain: {_ms(log.beyond_ms)} a step. {rest}"
 
 
+def _hardly_helps(batching: Batching) -> str:
+    few, many = batching.few, batching.many
+    gain = f"{number(batching.gain.value, 3)} times ({interval(batching.gain, 3)})"
+    return (
+        f"Batching hardly helps: {many} requests give {gain} the tokens per second of {few}, and their step takes "
+        f"{number(batching.slower, 3)} times as long. Most of a step is done for each request apart: a trace of one "
+        "step shows which kernels run more often, or take longer, with more requests."
+    )
+
+
 def _further(log: LogCurve, made: ServerLogDocument) -> list[str]:
     """Advice beside the bends: a limit, padding, prompts."""
     lines = []
+    if log.edges and log.batching is not None and not log.batching.helps:
+        lines.append(_hardly_helps(log.batching))
     if log.outside and log.beyond_ms is None and log.limit:
         lines.append(
             f"Capture {_needed(log, log.sizes[1])}, and compare both logs: `{_capture(log, log.sizes[1])}`."
@@ -315,21 +332,31 @@ def _rate_unit(log: LogCurve) -> str:
     return "requests/s" if log.server.get("speculative_tokens") else "tokens/s"
 
 
+def _traced(log: LogCurve) -> list[str]:
+    """The numbers of requests whose traces would tell more; empty where nothing is to be told."""
+    if log.edges:
+        at = log.edges[0].at
+        return [str(at), str(at + 1)]
+    if log.batching is not None and not log.batching.helps:
+        return [str(log.batching.few), str(log.batching.many)]
+    return []
+
+
 def _commands(log: LogCurve, path: object) -> list[str]:
     """The trace that would split the bend, by the server's own means."""
-    edge = log.edges[0] if log.edges else None
-    if edge is None:
+    sizes = _traced(log)
+    if not sizes:
         return []
     after = f"curvescope compare {path} AFTER.log   # after the change"
     if log.server.get("server") == "llama.cpp":
         return [
-            f"curvescope record -o trace -- llama-batched-bench -m MODEL -ntg 64 -npl {edge.at},{edge.at + 1}",
+            f"curvescope record -o trace -- llama-batched-bench -m MODEL -ntg 64 -npl {','.join(sizes)}",
             "curvescope explain trace",
             after,
         ]
     port = 30000 if log.server.get("server") == "SGLang" else 8000
     return [
-        f"curl -X POST http://localhost:{port}/start_profile   # with {edge.at} to {edge.at + 1} requests running",
+        f"curl -X POST http://localhost:{port}/start_profile   # with {' and with '.join(sizes)} requests running",
         f"curl -X POST http://localhost:{port}/stop_profile",
         "curvescope explain TRACE.json.gz",
         after,

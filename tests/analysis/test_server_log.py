@@ -51,7 +51,7 @@ def test_the_answer_says_what_to_capture_and_what_to_trace_next(tmp_path, capsys
     assert "% of the decode steps of this log. Capture 100:" in text
     assert '"cudagraph_capture_sizes":[1,2,4,8,16,24,32,40,48,56,64,72,80,88,96,100]' in text
     assert "Suggested, not tested" in text
-    assert "start_profile # with 96 to 97 requests running" in text
+    assert "start_profile # with 96 and with 97 requests running" in text
 
 
 def test_a_short_climb_from_90_to_100_names_97(explained):
@@ -270,6 +270,34 @@ def test_nothing_is_claimed_on_a_straight_llama_cpp(explained):
     clients = [*range(2, 15), *range(14, 1, -1)]
     for seed in range(3):
         assert explained(llama_log(clients, lambda n: 20 + 0.3 * n, seed)).edges == ()
+
+
+def test_more_requests_that_give_hardly_more_tokens_are_said(explained, tmp_path, capsys):
+    """vllm 20710, sglang 7908: 35 tokens a second at concurrency 1, 50 at 16."""
+
+    def published(requests):
+        return 1e3 * requests / (35 + (requests - 1))
+
+    text = vllm_start(16) + vllm_steps(walk(1, 16, 4000), published)
+    log = explained(text)
+    assert (log.batching.few, log.batching.many) == (1, 16)
+    assert log.batching.gain.low < 50 / 35 < log.batching.gain.high
+    assert (
+        log.edges == ()
+    )  # the curve is bent, and a request costs what it costs, not what a captured size does
+    (tmp_path / "server.log").write_text(text)
+    said = printed(capsys, "explain", tmp_path / "server.log")
+    assert "Batching hardly helps: 16 requests give 1.4" in said
+    assert "start_profile # with 1 and with 16 requests running" in said
+
+
+@pytest.mark.parametrize(
+    "ms_of",
+    [lambda n: 8 + 0.06 * n, lambda n: 20 + 1.5 * n, lambda n: 30],
+    ids=["GPU", "CPU", "flat"],
+)
+def test_batching_that_helps_is_not_complained_of(ms_of, explained):
+    assert explained(vllm_start(64) + vllm_steps(walk(1, 64, 4000), ms_of)).batching.helps
 
 
 def test_the_report_of_a_log_says_what_explain_says(tmp_path):

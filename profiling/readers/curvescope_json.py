@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ...base.errors import CurvescopeError
 from ..recording.export import BASE_KEY, ROW_EVENT
-from ..recording.schema import FORMER_TABLES, TABLES, Table, modernise_meta, modernise_row
+from ..recording.schema import TABLES, Table
 from ..recording.store import FORMAT, RecordingWriter
 from . import Options
 from .source import Source
@@ -19,7 +19,6 @@ from .values import nanoseconds
 NAME = "trace of Curvescope"
 
 _BATCH_ROWS = 1 << 15
-_TABLES = {**TABLES, **{old: TABLES[new] for new, old in FORMER_TABLES.items()}}
 
 
 def recognises(source: Source) -> bool:
@@ -38,7 +37,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
                 "it has no whole number `baseTimeNanoseconds` before its events; export it again."
             )
         for event in batch:
-            table = _TABLES.get(event.cat)
+            table = TABLES.get(event.cat)
             if table is not None:
                 _take(event, table, base, rows[table.name], lost)
         for name, found in rows.items():
@@ -49,9 +48,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     other = events.document.get("otherData")
     meta = other.get("meta") if isinstance(other, dict) else None
     if isinstance(meta, dict):
-        kept = {
-            name: value for name, value in modernise_meta(meta).items() if name != "imported_from"
-        }
+        kept = {name: value for name, value in meta.items() if name != "imported_from"}
         writer.update(**kept, exported_from=meta.get("imported_from"))
     for name, count in (lost + events.lost).items():
         writer.count_lost(name, count)
@@ -61,11 +58,7 @@ def _take(
     event: Event, table: Table, base_ns: int, rows: list[dict[str, Any]], lost: Counter[str]
 ) -> None:
     names = [column.name for column in table.columns]
-    row = {
-        name: value
-        for name, value in modernise_row(table, event.args or {}).items()
-        if name in names
-    }
+    row = {name: value for name, value in (event.args or {}).items() if name in names}
     if not (event.ph == "M" and event.name == ROW_EVENT):
         try:
             row["start_ns"] = base_ns + nanoseconds(event.ts)

@@ -25,7 +25,7 @@ from ...base.limits import (
 )
 from .atomic_files import atomic_file, storage_error
 from .remote_store import AnyPath, RemotePath
-from .schema import Table, conform, former_names, modernise
+from .schema import Table, conform
 
 
 def write_part(part: AnyPath, schema: Table, rows: pa.Table) -> None:
@@ -56,7 +56,6 @@ def read_part(
         size = source.size()
         _check_unpacked(file.metadata, size)
         there = file.metadata.schema.names
-        former = former_names(schema, there)
         text = [
             column.name
             for column in wanted.columns
@@ -66,13 +65,9 @@ def read_part(
             file = pq.ParquetFile(
                 source, metadata=file.metadata, read_dictionary=text, pre_buffer=True
             )
-        stored = (
-            None
-            if columns is None
-            else [old for name in columns if (old := former.get(name, name)) in there]
-        )
+        stored = None if columns is None else [name for name in columns if name in there]
         rows = file.read(stored)
-        return conform(wanted, modernise(wanted, rows if encoded else _decoded(rows, size), former))
+        return conform(wanted, rows if encoded else _decoded(rows, size))
 
 
 def read_batches(part: AnyPath, schema: Table, most_rows: int) -> Iterator[pa.Table]:
@@ -82,9 +77,8 @@ def read_batches(part: AnyPath, schema: Table, most_rows: int) -> Iterator[pa.Ta
     """
     with _report_damage(part), _opened(part) as source, pq.ParquetFile(source) as file:
         _check_unpacked(file.metadata, source.size())
-        former = former_names(schema, file.metadata.schema.names)
         for batch in file.iter_batches(most_rows):
-            yield conform(schema, modernise(schema, pa.Table.from_batches([batch]), former))
+            yield conform(schema, pa.Table.from_batches([batch]))
 
 
 def read_parts(

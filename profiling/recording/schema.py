@@ -5,17 +5,14 @@ Missing is null, never 0 or -1; time is int64 nanoseconds; every column with a n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Version history. A reader accepts its own version and older ones, and refuses newer ones.
-#   1  first version
-#   2  the field's own words: `FORMER_*` say what version 1 called each name
+# A reader takes its own version only: no release wrote version 1, which had other names.
 SCHEMA_VERSION = 2
 
 OPERATOR_MODE = "operator"  # mode of the steps of a benchmark
@@ -455,64 +452,6 @@ TABLES: dict[str, Table] = {
         ),
     )
 }
-
-
-# Names and values of version 1, by those of today. Values are of text columns.
-FORMER_TABLES = {"api_calls": "launches"}
-FORMER_COLUMNS = {
-    "steps": {"round": "repeat", "mode": "phase", "run_queue_wait_ns": "core_wait_ns"},
-    "memory": {"memcpy_kind": "copy_kind"},
-}
-FORMER_VALUES = {
-    "memory": {
-        "kind": {"memcpy": "copy", "memset": "set"},
-        "memcpy_kind": {
-            "HtoD": "host_to_device",
-            "DtoH": "device_to_host",
-            "DtoD": "device_to_device",
-        }
-        | {"HtoH": "host_to_host", "PtoP": "peer"},
-    }
-}
-FORMER_META = {"recording_type": "kind", "mode": "step", "unmeasured": "empty"}
-
-
-def former_names(table: Table, stored: Collection[str]) -> dict[str, str]:
-    """Names that an older schema version gave to `stored` columns, by those of today; empty for today's files."""
-    return {
-        new: old
-        for new, old in FORMER_COLUMNS.get(table.name, {}).items()
-        if old in stored and new not in stored
-    }
-
-
-def modernise(table: Table, data: pa.Table, former: Mapping[str, str]) -> pa.Table:
-    """Give rows of an older schema version the names and values of today; `former` is the result of `former_names`."""
-    new_names = {old: new for new, old in former.items()}
-    data = data.rename_columns([new_names.get(name, name) for name in data.column_names])
-    for name, values in FORMER_VALUES.get(table.name, {}).items():
-        if former and name in data.column_names:
-            text = data.column(name).cast(pa.string())
-            for new, old in values.items():
-                text = pc.if_else(pc.fill_null(pc.equal(text, old), False), new, text)
-            data = data.set_column(data.column_names.index(name), name, text)
-    return data
-
-
-def modernise_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Give one row of an older schema version the names and values of today; newer rows stay the same."""
-    new_names = {old: new for new, old in FORMER_COLUMNS.get(table.name, {}).items()}
-    renamed = {new_names.get(name, name): value for name, value in row.items()}
-    for name, values in FORMER_VALUES.get(table.name, {}).items():
-        new_value = next((new for new, old in values.items() if renamed.get(name) == old), None)
-        renamed |= {} if new_value is None else {name: new_value}
-    return renamed
-
-
-def modernise_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Give entries of an older `recording.json` the names of today."""
-    new_names = {old: new for new, old in FORMER_META.items()}
-    return {new_names.get(name, name): entry for name, entry in meta.items()}
 
 
 def conform(table: Table, data: pa.Table) -> pa.Table:

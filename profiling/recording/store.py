@@ -35,7 +35,7 @@ from .entries import check_entries
 from .lost import Severity, loss
 from .part_files import check_copies, count_rows, read_part, read_parts, write_part
 from .remote_store import AnyPath, RemotePath, as_path
-from .schema import EXPERIMENTS, FORMER_TABLES, SCHEMA_VERSION, TABLES, conform, modernise_meta
+from .schema import EXPERIMENTS, SCHEMA_VERSION, TABLES, conform
 
 if TYPE_CHECKING:
     import duckdb
@@ -141,21 +141,21 @@ class RecordingWriter:
 
     @classmethod
     def extend(cls, path: AnyPath) -> RecordingWriter:
-        """Add to a finished recording of today's version; its status and its counts of lost data stay.
+        """Add to a finished recording; its status and its counts of lost data stay.
 
         One whose writer was killed is finished first: complete visits stay, and its status becomes interrupted. Only
         one process at a time writes a local recording. A crash leaves the parts and entries written before it.
         """
         writer, locked = cls._locked(path)
         meta = writer.meta
-        older = meta["schema_version"] != SCHEMA_VERSION
         unfinished = meta["status"] == Status.RECORDING
         # Of others than sweeps nobody knows which parts are whole; without locks, whether somebody still writes.
         unknown = unfinished and not (locked and meta.get("recording_type") == "sweep")
-        if older or unknown:
+        if unknown:
             writer._locks.close()
-            why = "was written by an older Curvescope" if older else _UNFINISHED
-            raise CurvescopeError(f"{path} {why}. Nothing can be added to it; record it again.")
+            raise CurvescopeError(
+                f"{path} {_UNFINISHED}. Nothing can be added to it; record it again."
+            )
         if unfinished:
             writer._remove_incomplete("steps")
             writer.update(status=Status.INTERRUPTED)
@@ -310,13 +310,7 @@ class Recording:
 
     def parts(self, table: str) -> Sequence[AnyPath]:
         """The Parquet files of a table in the order of writing; empty if nothing was recorded."""
-        names = [table]
-        if (
-            self.meta.get("schema_version", SCHEMA_VERSION) < SCHEMA_VERSION
-            and table in FORMER_TABLES
-        ):
-            names.append(FORMER_TABLES[table])
-        return sorted(part for name in names for part in (self.path / name).glob("*.parquet"))
+        return sorted((self.path / table).glob("*.parquet"))
 
     def arrow(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Read a table as Arrow, with all columns of the schema, or these, even if nothing was recorded."""
@@ -402,7 +396,7 @@ class Recording:
         if isinstance(self.path, RemotePath):
             connection.register_filesystem(self.path.filesystem)
         for name in TABLES:
-            parts = self.parts(name) if self.meta["schema_version"] == SCHEMA_VERSION else ()
+            parts = self.parts(name)
             read = connection.read_parquet([str(part) for part in parts]) if parts else None
             (read or connection.from_arrow(self.arrow(name))).create_view(name)
         return connection
@@ -463,10 +457,14 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
         raise CurvescopeError(f"{folder / META_FILE} was not written by Curvescope.")
     if version > SCHEMA_VERSION:
         raise CurvescopeError(
-            f"{folder} has schema version {version}, but this Curvescope reads versions up to {SCHEMA_VERSION}: "
+            f"{folder} has schema version {version}, but this Curvescope reads version {SCHEMA_VERSION}: "
             "upgrade with `pip install --upgrade curvescope`."
         )
-    meta = modernise_meta(meta) if version < SCHEMA_VERSION else meta
+    if 0 < version < SCHEMA_VERSION:
+        raise CurvescopeError(
+            f"{folder} has schema version {version}, which no release wrote and nothing reads any more: "
+            f"record it again; this Curvescope reads version {SCHEMA_VERSION}."
+        )
     try:
         check_entries(meta)
     except CurvescopeError as error:

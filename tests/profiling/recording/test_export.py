@@ -59,7 +59,7 @@ def recording(tmp_path):
     return open_recording(tmp_path / "small")
 
 
-def test_an_export_keeps_what_was_recorded_and_one_of_version_1_reads_as_today(tmp_path):
+def test_an_export_keeps_what_was_recorded(tmp_path):
     meta = {"recording_type": "sweep", "imported_from": "test", "mode": "forward"}
     with RecordingWriter(tmp_path / "first", meta) as writer:
         step = {
@@ -79,30 +79,11 @@ def test_an_export_keeps_what_was_recorded_and_one_of_version_1_reads_as_today(t
         )
     first = open_recording(tmp_path / "first")
     export.export_trace(first, tmp_path / "today.json")
-    text = (tmp_path / "today.json").read_text()
-    # Keys and values as version 1 had them; the phase of a step was its mode.
-    words = {
-        "recording_type": "kind",
-        'mode": "forward", "lost': 'step": "forward", "lost',
-        "mode": "phase",
-    }
-    words |= {"round": "repeat", "run_queue_wait_ns": "core_wait_ns", "api_calls": "launches"}
-    words |= {
-        "memcpy_kind": "copy_kind",
-        "HtoD": "host_to_device",
-        "memcpy": "copy",
-        "memset": "set",
-    }
-    for today, former in words.items():
-        assert f'"{today}"' in text
-        text = text.replace(f'"{today}"', f'"{former}"')
-    (tmp_path / "former.json").write_text(text)
-    for name in ("today", "former"):
-        again = open_recording(import_profile(tmp_path / f"{name}.json", tmp_path / name).path)
-        for table in TABLES:
-            assert again.arrow(table).to_pylist() == first.arrow(table).to_pylist(), (name, table)
-        assert again.meta["recording_type"] == "sweep"
-        assert again.meta["mode"] == "forward"
+    again = open_recording(import_profile(tmp_path / "today.json", tmp_path / "today").path)
+    for table in TABLES:
+        assert again.arrow(table).to_pylist() == first.arrow(table).to_pylist(), table
+    assert again.meta["recording_type"] == "sweep"
+    assert again.meta["mode"] == "forward"
 
 
 def test_a_trace_has_times_to_the_nanosecond_and_tracks_with_names(recording, tmp_path):
@@ -268,11 +249,3 @@ def test_one_profile_alone_is_no_curve(tmp_path, refusal_of, document_of):
     assert document_of("explain", tmp_path / "r")["schema"] == "curvescope.advice/1"
     assert "--as sweep" in refusal_of("explain", tmp_path / "r", "--pair", "4,8")
     assert pd.notna(open_recording(tmp_path / "r").frame("steps")["batch"]).all()
-
-
-def test_a_recording_of_an_older_schema_version_is_exported_with_the_names_of_today(tmp_path):
-    stored = Path(__file__).parents[2] / "data" / "networks" / "alexnet"
-    export.export_parquet(open_recording(stored), tmp_path / "exported")
-    steps = pq.read_table(tmp_path / "exported" / "steps.parquet")
-    assert {"round", "mode", "run_queue_wait_ns"} <= set(steps.column_names)
-    assert steps["round"].null_count == 0

@@ -28,7 +28,7 @@ test test-quick test-slow test-all: export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: test
 test: $(INSTALLED)  ## set up and run the tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 20 --durations-min 2 -m "not slow"
 
 # What is pure arithmetic on tables and recorded files, and starts few processes.
 QUICK = tests/analysis tests/experiments tests/profiling/recording tests/profiling/attribution tests/profiling/readers
@@ -45,7 +45,7 @@ test-slow: $(INSTALLED)  ## the tests that take long: kills by the hundred, live
 .PHONY: test-all
 test-all: $(INSTALLED)  ## all tests: first those that measure this machine, then all others together
 	$(BIN)/python -m pytest -m alone $(ALONE)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not alone"
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 40 --durations-min 3 -m "not alone"
 
 .PHONY: check
 check: $(INSTALLED)  ## lint and types

@@ -44,21 +44,18 @@ class Design:
 
     name: str
     profiled_rounds: int = 2
-    counts_marked: bool = False  # whether marked steps are samples of T too
-    reference: bool = False  # whether a kernel of known work runs beside each step
+    # Whether marked steps are the samples of T, so that only the first visit of a size times others besides.
+    times_marked: bool = False
+    reference: bool = False  # whether a reference of known work runs beside each step
     resamples_steps: bool = False  # whether replicates draw steps inside the drawn rounds
 
 
 DESIGNS = (
     Design("all rounds profiled, steps resampled too", 10**6, resamples_steps=True),
     Design("two rounds profiled, steps resampled too", resamples_steps=True),
-    Design("two rounds profiled, rounds resampled (now)"),
-    Design("the same, and marked steps are samples (not built)", counts_marked=True),
-    Design(
-        "the same, and a reference beside each sample (not built)",
-        counts_marked=True,
-        reference=True,
-    ),
+    Design("two rounds profiled, rounds resampled"),
+    Design("the same, and marked steps are the samples", times_marked=True),
+    Design("the same, and a reference beside each (now)", times_marked=True, reference=True),
 )
 
 
@@ -76,15 +73,15 @@ def paces(random: np.random.Generator, at_s: Sequence[float]) -> np.ndarray:
 def sweep_of(
     random: np.random.Generator, design: Design, effect: float, *, bursts: bool
 ) -> pd.DataFrame:
-    """The samples of T of one sweep."""
+    """The steps of one sweep."""
     now_s, round_, rows = 0.0, 0, []
+    counts = {batch: max(1, min(8, round(VISIT_S / step_s))) for batch, step_s in COST_S.items()}
     while True:
         profiles = PROFILE_STEPS * (round_ < design.profiled_rounds)
-        counts = {
-            batch: max(1, min(8, round(VISIT_S / step_s))) for batch, step_s in COST_S.items()
-        }
+        both = round_ == 0 or not design.times_marked
+        kinds = [False, True] if both else [True]
         needed_s = sum(
-            (1 + 2 * counts[batch] + profiles) * step_s for batch, step_s in COST_S.items()
+            (1 + len(kinds) * counts[batch] + profiles) * step_s for batch, step_s in COST_S.items()
         )
         if now_s + needed_s > LIMIT_S:
             break
@@ -92,36 +89,26 @@ def sweep_of(
             step_s = COST_S[batch] * (1 + REFERENCE * design.reference)
             now_s += step_s
             slow = np.log(BURST) * (bursts and random.random() < BURSTS)
-            for index in range(2 * counts[batch]):
-                if index < counts[batch] or design.counts_marked:
-                    rows.append((batch, round_, now_s, slow))
-                now_s += step_s
+            for marked in kinds:
+                for _ in range(counts[batch]):
+                    if not marked or design.times_marked:
+                        rows.append((batch, round_, now_s, slow, marked))
+                    now_s += step_s
             now_s += profiles * step_s
         round_ += 1
-    table = pd.DataFrame(rows, columns=["batch", "round", "at_s", "slow"])
+    table = pd.DataFrame(rows, columns=["batch", "round", "at_s", "slow", "marked"])
     pace = paces(random, table["at_s"].tolist())
     logs = pace + table["slow"].to_numpy() + OWN * random.standard_normal(len(table))
-    if design.reference:
-        seen = pace + REFERENCE_NOISE * random.standard_normal(len(table))
-        logs = without(logs, seen, table["batch"].to_numpy())
     longer = 1 + effect * (table["batch"] >= LONGER)
     durations_ns = 1e9 * table["batch"].map(COST_S) * longer * np.exp(logs)
     times = {
         "duration_ns": durations_ns.round().astype("int64"),
         "start_ns": (1e9 * table["at_s"]).astype("int64"),
     }
-    return table[["batch", "round"]].assign(**times, profiled=False)
-
-
-def without(logs: np.ndarray, seen: np.ndarray, batches: np.ndarray) -> np.ndarray:
-    """What is left of logarithms of times beside what a reference saw, by the slope over all samples."""
-    sizes = [batches == batch for batch in np.unique(batches)]
-    apart = [values.copy() for values in (logs, seen)]
-    for values in apart:
-        for of_size in sizes:
-            values[of_size] -= values[of_size].mean()
-    slope = float(apart[0] @ apart[1] / (apart[1] @ apart[1]))
-    return np.asarray(logs - slope * (seen - seen.mean()))
+    if design.reference:
+        seen = pace + REFERENCE_NOISE * random.standard_normal(len(table))
+        times["reference_ns"] = (1e6 * np.exp(seen)).round().astype("int64")
+    return table[["batch", "round", "marked"]].assign(**times, profiled=False)
 
 
 def steps_too(

@@ -18,6 +18,22 @@ _NAMED = 4  # steps in a sentence
 _ALIKE = 1.5  # ratio of times below which a slow first step is as slow as later ones, so no warm-up
 
 
+def is_marked(timed: pd.DataFrame) -> pd.Series:
+    """Whether unprofiled steps are marked ones."""
+    if "marked" not in timed:
+        return pd.Series(False, index=timed.index)
+    return timed["marked"].astype("boolean").fillna(False).astype(bool)
+
+
+def samples_of_time(timed: pd.DataFrame) -> pd.DataFrame:
+    """The unprofiled steps that T is of: of a visit with marked ones these, whose terms are known."""
+    marked = is_marked(timed)
+    if not marked.any():
+        return timed
+    visits = timed.groupby(["batch", "round"], dropna=False, sort=False).ngroup()
+    return timed[marked | ~visits.isin(visits[marked])]
+
+
 @dataclass(frozen=True)
 class Samples:
     """Steps of one condition whose parts are known."""

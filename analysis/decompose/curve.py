@@ -18,7 +18,9 @@ from ...base.errors import CurvescopeError
 from ...profiling.recording.disturbed import SET_ASIDE, with_set_aside
 from ...profiling.recording.schema import OPERATOR_MODE
 from ...profiling.recording.store import STEP
+from .averaged_steps import samples_of_time
 from .functionals import Condition, Functional
+from .pace import paced
 from .statistics import (
     FASTER_HALF,
     STATISTICS,
@@ -216,6 +218,8 @@ def cost_curve(
     visited; if there are fewer than two complete rounds, it counts for the medians too. Visits that are set aside count
     for no value; a drawn round adds nothing to a condition whose visit is set aside in it.
 
+    Times are at the mean pace of the machine where a reference tells it, see `pace`.
+
     `noise` is the standard error of every T(b) as a share of it, for steps that were not repeated; the published spread
     of a row over the root of its averaged steps has precedence. Repeated steps have precedence over both.
     """
@@ -227,6 +231,7 @@ def cost_curve(
         raise CurvescopeError(
             "Steps of this recording have no batch size; give it with --batch when importing."
         )
+    timed = paced(samples_of_time(timed), by)
     shared = shared_rounds(timed, by)
     focused = tuple(
         cost_curve(steps_in_rounds(timed, conditions, rounds, by), statistic, by=by)

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import FORWARD
 from ...profiling.recording.store import KERNEL, Recording
-from .averaged_steps import Samples, averaged, mean_parts, undisturbed_steps
+from .averaged_steps import Samples, averaged, is_marked, mean_parts, undisturbed_steps
 from .kernel_times import AMOUNTS, KEYS, device_work, kernel_times
+from .pace import pace_of
 from .repeated_layers import Groups, group_of, repeated_layers, with_groups
 from .statistics import STATISTICS, Floats, Ints
 from .terms import IDLE, NOT_RECORDED, Key
@@ -309,11 +310,15 @@ def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Ma
     np.add.at(times_ms, (number, codes), marks["duration_ns"].to_numpy(np.float64) / 1e6)
     np.add.at(count, (number, codes), marks["marks"].to_numpy(np.float64))
     batch = index["batch"].to_numpy(np.int64)
-    cost_ms = _mark_cost_ms(
-        times_ms.sum(axis=1), count.sum(axis=1), batch, steps[~profiled], statistic
-    )
-    times_ms = np.maximum(times_ms - cost_ms * count, 0.0)
+    timed = steps[~profiled]
     rounds = index["round"].to_numpy(np.int64)
+    light = np.isin(batch, timed.loc[is_marked(timed), "batch"])  # of these T is of marked steps
+    cost_ms = _mark_cost_ms(
+        times_ms.sum(axis=1), count.sum(axis=1), batch, timed[~is_marked(timed)], statistic
+    )
+    times_ms = np.maximum(times_ms - np.where(light, 0.0, cost_ms)[:, None] * count, 0.0)
+    if (pace := pace_of(steps)) is not None:
+        times_ms *= pace.factors(batch, rounds)[:, None]
     return Marked(
         tuple((None if pd.isna(layer) else str(layer), str(phase)) for layer, phase in places),
         {

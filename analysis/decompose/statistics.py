@@ -30,7 +30,7 @@ _TAIL = 0.1  # share of the replicates left out at each end for their spread
 _TAIL_OF_TIMES = 0.05
 LARGEST_LOG = 700.0  # whose exponential is a number
 # A spread below this share of the values is rounding.
-_RELATIVE_ROUNDING = 1e-9
+RELATIVE_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def estimate(value: float, replicates: Floats, rounds: float, scale: float) -> E
     # less than the central 80 % either: medians of few steps have too few distinct values inside it.
     low, high = np.percentile(replicates, [100 * _TAIL, 100 * (1 - _TAIL)])
     error = float(high - low) / 2 / float(ndtri(1 - _TAIL)) * np.sqrt(rounds / (rounds - 1))
-    error = max(error, _RELATIVE_ROUNDING * abs(scale), np.finfo(float).tiny)
+    error = max(error, RELATIVE_ROUNDING * abs(scale), np.finfo(float).tiny)
     half = float(stdtrit(rounds - 1, (1 + CONFIDENCE) / 2)) * error
     p = float(2 * stdtr(rounds - 1, -abs(value) / error))
     return Estimate(value, value - half, value + half, p)
@@ -165,7 +165,7 @@ def block_estimate(value: float, error: float, freedom: float, scale: float) -> 
         return Estimate(value, -np.inf, np.inf, 1.0)
     from scipy.special import stdtr, stdtrit
 
-    error = max(error, _RELATIVE_ROUNDING * abs(scale), np.finfo(float).tiny)
+    error = max(error, RELATIVE_ROUNDING * abs(scale), np.finfo(float).tiny)
     half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
     p = float(2 * stdtr(freedom, -abs(value) / error))
     return Estimate(value, value - half, value + half, p)
@@ -200,7 +200,7 @@ def time_estimate(
         np.percentile(replicates, [100 * _TAIL_OF_TIMES, 100 * (1 - _TAIL_OF_TIMES)])
     )
     error = max(
-        float(high - low) / 2 / float(ndtri(1 - _TAIL_OF_TIMES)), _RELATIVE_ROUNDING
+        float(high - low) / 2 / float(ndtri(1 - _TAIL_OF_TIMES)), RELATIVE_ROUNDING
     ) * np.sqrt(rounds / freedom)
     half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
     return Estimate(value, value * float(np.exp(-half)), value * float(np.exp(half)), 0.0)

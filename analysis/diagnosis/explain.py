@@ -21,6 +21,7 @@ from ..decompose.curve import NO_CURVE
 from ..decompose.findings import FindingVerdict, found_falls, found_jumps
 from ..decompose.kernel_times import KEYS, device_work, gpus_of
 from ..decompose.marked import step_times
+from ..decompose.pace import pace_of
 from ..decompose.rare_steps import rare_steps
 from ..decompose.repeated_layers import classes_with, group_of
 from ..decompose.source_lines import lines_of, main_lines
@@ -122,6 +123,8 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
     disturbed = disturbances(steps)
     if disturbed is not None and not disturbed.prevail:  # else the headline says it
         notes = (*notes, disturbed.sentence)
+    if (pace := pace_of(steps)) is not None:
+        notes = (*notes, pace.sentence)
     rare = rare_steps(recording, steps)
     notes = (*notes, *(one.sentence for one in rare))
     return Recorded(

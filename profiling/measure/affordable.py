@@ -59,6 +59,7 @@ class Affordable(StoppingRule[int]):
         self._rows: Callable[[], Sequence[StepRow]] = lambda: ()
         self._times_s: dict[int, float] = {}
         self._seen = self._round = 0
+        self._least_light = math.inf  # the least size with marked steps that are samples of T
         self._waiting: list[int] = []  # of this round
         self.left_out: set[int] = set()
 
@@ -157,6 +158,8 @@ class Affordable(StoppingRule[int]):
             if not row["profiled"]:
                 step_s = row["duration_ns"] / 1e9
                 self._times_s[row["batch"]] = max(step_s, self._times_s.get(row["batch"], 0.0))
+                if row.get("marked"):
+                    self._least_light = min(self._least_light, row["batch"])
         self._seen = len(rows)
         return self._times_s
 
@@ -192,7 +195,9 @@ class Affordable(StoppingRule[int]):
         step_s = self._step_s(size)
         least_s = self._least_visit_s(size)
         profiles_s = _PROFILE_STEPS * step_s / ROUNDS if self._protocol.profiled_steps else 0.0
-        return 2 * least_s - self._discarded(size, step_s) + profiles_s
+        marks_s = least_s - self._discarded(size, step_s)
+        # Where marks cost next to nothing, only the first visit times other steps besides.
+        return least_s + (marks_s / ROUNDS if size >= self._least_light else marks_s) + profiles_s
 
     def _round_s(self, sizes: Sequence[int]) -> float:
         return sum(map(self._least_visit_s, sizes))

@@ -39,7 +39,9 @@ class Empty:
 class Visit:
     """The steps of one visit; rows lack the columns that `VisitWriter` adds, as `batch`."""
 
-    unprofiled: list[StepRow]  # rows of `steps`
+    unprofiled: list[
+        StepRow
+    ]  # rows of `steps`; of marked steps too, where their marks cost next to nothing
     profiled: list[StepRows] = field(default_factory=list)  # of each step, with one window
     profile_fits: bool = True  # False if a step fitted the memory only without the profiler
     marked: list[list[dict[str, Any]]] = field(default_factory=list)  # rows of `marks`, by step
@@ -51,6 +53,12 @@ class Visit:
     lines: list[dict[str, Any]] = field(default_factory=list)  # rows of `lines`
     peak: Sequence[dict[str, Any]] = ()  # rows of `peaks`
     warning: str | None = None  # what disturbed it, as a sentence
+
+    @property
+    def timed_steps(self) -> int:
+        """Number of steps without the profiler, with marks or not."""
+        unmarked = sum(not row.get("marked") for row in self.unprofiled)
+        return unmarked + len(self.marked)
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,7 @@ class StepChecks:
 
     def note(self, batch: int, visit: Visit) -> None:
         """Note one visit, right after it."""
-        self._steps += (
-            visit.discarded_steps + len(visit.unprofiled) + len(visit.marked) + len(visit.profiled)
-        )
+        self._steps += visit.discarded_steps + visit.timed_steps + len(visit.profiled)
         compiled = read_compilations()
         if compiled is not None:
             self._compiled.setdefault(batch, compiled)

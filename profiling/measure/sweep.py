@@ -15,6 +15,7 @@ from typing import Any
 from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
 from ..hardware.clocks import ClockSampler
+from ..hardware.reference import Reference
 from ..recording.axis import axis_of
 from ..recording.named_code import described_code, signature_entry
 from ..recording.remote_store import AnyPath
@@ -28,7 +29,7 @@ from .probing import Probing, protocol_of_probes
 from .protocol import Protocol
 from .step_checks import StepChecks
 from .stopping import Complete, StepRow, StoppingRule
-from .visit import FAILED, count_page_faults, visit
+from .visit import FAILED, are_light, count_page_faults, visit
 
 LEFT_OUT = "does not fit the time limit"
 Precise = Callable[[Sequence[StepRow]], bool]
@@ -60,6 +61,10 @@ def run_sweep(
 
     profiles: dict[int, int] = {}  # number of visits with a profile, by batch size
     marked: set[int] = set()
+    light: set[int] = set()  # batch sizes whose marks cost next to nothing
+    # Published protocols are measured as they were published.
+    on_cpu = workload.device == "cpu" and not workload.runs_elsewhere
+    reference = Reference(workload.clock_ns) if on_cpu and not protocol.is_fixed else None
 
     def measure(batch: int) -> Visit | Empty:
         # Two rounds name the kernels of a layer; marks time it in every round.
@@ -75,11 +80,14 @@ def run_sweep(
                 clocks.sample_sometimes,
                 spare_s=affordable.spare_s(batch),
                 profile=not (named and batch in marked),
+                light=batch in light and not protocol.is_fixed,
+                reference=reference,
             )
         if isinstance(result, Empty):
             return result
         profiles[batch] = profiles.get(batch, 0) + bool(result.profiled)
         marked.update([batch] if any(result.marked) else [])
+        light.update([batch] if are_light(result.marked) else [])
         if not workload.runs_elsewhere:
             if not visits.has_operators(batch):
                 count_page_faults(workload, result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ...base.torch_runtime import has_torch
@@ -21,6 +22,7 @@ from ..hardware.heap import FEW_FAULTS
 from ..hardware.host_usage import host_use_between, read_host_use
 from ..hardware.memory_usage import read_peak, reset_peak
 from ..hardware.neighbours import find_neighbours
+from ..hardware.reference import Reference
 from ..hardware.stream_clock import StreamClock, stream_clock
 from ..workload.any_workload import AnyWorkload, FirstProfiled
 from .loop import Empty, Visit
@@ -32,6 +34,8 @@ FAILED = "failed"
 _GPU_WARM_UP_NS = 100_000_000
 # Time of a visit's profiled steps, in steps: of the first of a size with those that look at its operators and memory.
 _FIRST_PROFILE_STEPS, _PROFILE_STEPS = 5.0, 1.5
+_MARK_NS = 1_700  # what a mark costs, as seen
+_LIGHT = 0.002  # share of a step: marks that cost less leave its time as it is
 _MOST_WAITING = 0.01  # share of the time between steps, at a third of the power: then energies are 0.7 % too low
 
 
@@ -60,6 +64,8 @@ def visit(
     *,
     spare_s: float = math.inf,
     profile: bool = True,
+    light: bool = False,
+    reference: Reference | None = None,
 ) -> Visit | Empty:
     """Measure one batch size once; returns the steps, or `Empty`.
 
@@ -72,8 +78,10 @@ def visit(
         between: function that runs after every unprofiled step, outside its time, e.g. to sample clocks.
         spare_s: seconds that marked and profiled steps may take.
         profile: whether steps are profiled; else some are marked only.
+        light: whether marks are known to cost next to nothing of a step: then all timed steps are marked.
+        reference: what runs beside timed steps, if it fits their time; its times are in the rows.
     """
-    parts = protocol, between, spare_s, profile
+    parts = protocol, between, spare_s, profile, light, reference
     result = _visit(workload, batch, *parts)
     if _is_short_of_memory(result) and workload.free_others():
         result = _visit(workload, batch, *parts)
@@ -93,6 +101,8 @@ def _visit(
     between: Callable[[], object],
     spare_s: float,
     profile: bool,
+    light: bool,
+    reference: Reference | None,
 ) -> Visit | Empty:
     unprofiled: list[StepRow] = []
     marked: list[list[dict[str, Any]]] = []
@@ -101,16 +111,25 @@ def _visit(
     try:
         warm_ups = [discard_steps(workload, batch, protocol.discarded_steps)]
         count = protocol.steps_of_visit(batch, warm_ups[0].last_ns)
-        unprofiled = time_steps(workload, count, between, clock=stream_clock(workload.device))
+        if reference and not reference.fits(
+            (protocol.discarded_steps + count) * warm_ups[0].last_ns
+        ):
+            reference = None
+        if light:
+            unprofiled, marked = time_marked_steps(workload, count, between, reference)
+        else:
+            clock = stream_clock(workload.device)
+            unprofiled = time_steps(workload, count, between, clock=clock, reference=reference)
         by_framework = own_profiler() if workload.is_users else None
         records = by_framework is not None or has_torch()
-        most = min(len(unprofiled), protocol.profiled_steps) if records else 0
+        most = min(count, protocol.profiled_steps) if records else 0
         limit_ns: float = workload.clock_ns() - began_ns
         step_ns = unprofiled[-1]["duration_ns"]
         ends_ns = workload.clock_ns() + 1e9 * spare_s
-        marks = most and by_framework is None
-        if marks and workload.clock_ns() + len(unprofiled) * step_ns <= ends_ns:
-            marked = mark_steps(workload, len(unprofiled))
+        marks = most and by_framework is None and not light
+        if marks and workload.clock_ns() + count * step_ns <= ends_ns:
+            rows, marked = time_marked_steps(workload, count, between, reference)
+            unprofiled += rows if are_light(marked) else []
         first_profile = batch not in workload.first_profiled
         steps = _FIRST_PROFILE_STEPS if first_profile else _PROFILE_STEPS
         if not profile or workload.clock_ns() + steps * step_ns > ends_ns:
@@ -227,16 +246,20 @@ def time_steps(
     *,
     exactly: bool = False,
     clock: StreamClock | None = None,
+    reference: Reference | None = None,
 ) -> list[StepRow]:
     """Time steps of the loaded batch; rows as in `Visit.unprofiled`.
 
     `between` is as of `visit`. With `exactly` no further steps run for their energy, e.g. because the steps of ranks
-    meet. `clock` reads the SM clock in each step.
+    meet. `clock` reads the SM clock in each step. The reference runs outside the steps; each has the mean time
+    of its runs before and after. Where energy is read it does not run, as a device must not wait.
     """
     fresh_peak = reset_peak(workload.device)
     meter = meter_of(workload.device)
     joules = [meter.read()] if meter else []
     timed: list[StepRow] = []
+    reads = [(0, reference.read(0.0))] if reference and not meter else []  # after so many steps
+    unread_ns = 0
     for _ in range(count):
         before = read_host_use()
         if clock:
@@ -248,6 +271,13 @@ def time_steps(
         if meter:
             joules.append(meter.read())
         between()
+        unread_ns += duration_ns
+        if reads and reference and (reference.is_due(unread_ns) or len(timed) == count):
+            reads.append((len(timed), reference.read(unread_ns)))
+            unread_ns = 0
+    for (first, before_ns), (last, after_ns) in pairwise(reads):
+        for row in timed[first:last]:
+            row["reference_ns"] = round((before_ns + after_ns) / 2)
     if meter:
         share_energy(None if exactly else workload, timed, joules, meter)
     if not fresh_peak:
@@ -286,16 +316,50 @@ def share_energy(
 
 
 def mark_steps(workload: AnyWorkload, count: int) -> list[list[dict[str, Any]]]:
-    """Time the layers and phases of steps of the loaded batch; rows of each step as in `Visit.marked`.
+    """Time the layers and phases of steps of the loaded batch; rows of each step as in `Visit.marked`."""
+    return time_marked_steps(workload, count)[1]
+
+
+def time_marked_steps(
+    workload: AnyWorkload,
+    count: int,
+    between: Callable[[], object] = lambda: None,
+    reference: Reference | None = None,
+) -> tuple[list[StepRow], list[list[dict[str, Any]]]]:
+    """Time steps of the loaded batch, and their layers and phases; rows as in `Visit.unprofiled` and `Visit.marked`.
 
     A device computes while the host goes on, so its steps have no marks. Layers are marked unless the step runs
     compiled graphs: a graph may look at the modules in it, and would be compiled again.
     """
     if workload.cuda:
-        return []
+        return [], []
     layers = [] if workload.runs_compiled_graphs else workload.layers()
     with Marks(workload.clock_ns).installed(layers) as marks:
-        return [marks.run(workload.run) for _ in range(count)]
+        steps = _MarkedSteps(workload, marks)
+        rows = time_steps(steps, count, between, reference=reference)
+    return [{**row, "marked": True} for row in rows], steps.marked[:count]
+
+
+class _MarkedSteps:
+    """Steps of the loaded batch whose time is that between their marks."""
+
+    def __init__(self, workload: AnyWorkload, marks: Marks) -> None:
+        self.device, self.load, self.submit = workload.device, workload.load, workload.submit
+        self.marked: list[list[dict[str, Any]]] = []
+        self._workload, self._marks = workload, marks
+
+    def time_step(self) -> tuple[int, int]:
+        start_ns = self._workload.clock_ns()
+        self.marked.append(self._marks.run(self._workload.run))
+        return start_ns, sum(row["duration_ns"] for row in self.marked[-1])
+
+
+def are_light(marked: Sequence[Sequence[Mapping[str, Any]]]) -> bool:
+    """Whether the marks of each step cost next to nothing of it, so that its time is one of the unmarked step."""
+    costs = [_MARK_NS * sum(row["marks"] for row in step) for step in marked]
+    times = [sum(row["duration_ns"] for row in step) for step in marked]
+    light = (cost <= _LIGHT * time for cost, time in zip(costs, times, strict=True))
+    return bool(marked) and all(light)
 
 
 def profile_by_framework(workload: AnyWorkload, adapter: Adapter, most: int) -> list[StepRows]:

@@ -310,6 +310,10 @@ STEPS = Table(
         *_STEP_RESOURCES,
         _mean("sm_clock_hz", "Hz", "SM clock of a GPU: its cycles over the unprofiled step, median of the SMs; null "
             "below 0.2 ms."),
+        _mean("reference_ns", "ns", "Time of a reference of constant work, fresh memory and products, beside the step "
+            "on a CPU: mean of before and after it; null where it did not run."),
+        _key("marked", pa.bool_(), "Whether marks noted the borders of layers in the unprofiled step, in order as in "
+            "the table `marks`; then T(b) is of such steps. Null for no."),
         _key("throttle_reasons", _TEXT, "Reasons in samples of the visit that hold the clock down; null if unknown."),
         _PROCESS,
         _key("problem", _TEXT, "Name of the problem, if the recording has several; else null."),

@@ -1,0 +1,113 @@
+"""The machine's pace beside each step, by a reference of known work, taken out of the times of the steps.
+
+A shared machine slows down and speeds up within seconds, so that rounds differ by more than their steps do.
+A reference that always does the same sees that (`profiling.hardware.reference`, column `steps.reference_ns`):
+the logarithm of a visit's times is lowered by a slope times what its reference says beyond the mean of
+all. This is regression on a covariate, as CUPED makes it: Deng et al., Improving the Sensitivity of
+Online Controlled Experiments by Utilizing Pre-Experiment Data, WSDM (2013).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ...profiling.recording.disturbed import used_steps
+from .averaged_steps import samples_of_time
+from .statistics import Floats, Ints
+
+REFERENCE = "reference_ns"
+_LEAST_VISITS = 10  # with a reference, for a slope
+_LEAST_ROUNDS = 3
+_MOST_LEFT = 0.9  # of the variance: a reference that takes out less is not used
+_MOST_SLOPE = 1.5  # a step that slows by more than its reference is noise
+_LEVEL = 0.01  # of the test whether references differ by condition, which their own work does not
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What the reference beside the steps of a sweep says."""
+
+    slope: float  # change of log T over that of the logarithm of the reference
+    left: float  # standard deviation of a visit's log T that is left, over the one before
+    visits: int  # number of visits with a reference
+    logs: pd.Series  # what a visit's log T is lowered by, by condition and round
+
+    @property
+    def sentence(self) -> str:
+        """What it does to the times, for the user."""
+        return (
+            "Times are at the mean pace of the machine, by a reference (fresh memory, products) beside the steps: "
+            f"with slope {self.slope:.2f} it takes out {1 - self.left:.0%} of the spread of {self.visits} visits."
+        )
+
+    def factors(self, conditions: Ints, rounds: Ints) -> Floats:
+        """Factors of the times of steps, shape (steps,); 1 for a visit without a reference."""
+        wanted = pd.MultiIndex.from_arrays([conditions, rounds])
+        return np.asarray(np.exp(-self.logs.reindex(wanted).fillna(0.0)), np.float64)
+
+
+def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
+    """The pace beside the timed steps; None without a reference, or where it narrows nothing.
+
+    The slope is that of all visits that are used. Whether it narrows is judged on each round by the slope of
+    the others. A reference that differs by condition is no common measure, so it is not used.
+    """
+    if REFERENCE not in steps or steps[REFERENCE].isna().all():
+        return None
+    timed = used_steps(steps)
+    timed = samples_of_time(timed[~timed["profiled"].astype(bool)])
+    timed = timed[timed[REFERENCE].notna() & timed[by].notna()]
+    logs = np.log(timed[["duration_ns", REFERENCE]].astype(np.float64))
+    visits = logs.groupby([timed[by], timed["round"]]).mean()
+    seen = visits[REFERENCE]
+    condition, rounds = (visits.index.get_level_values(level) for level in (0, 1))
+    own = visits.groupby(condition).transform("mean")
+    y, x = ((visits - own)[name].to_numpy() for name in ("duration_ns", REFERENCE))
+    conditions, count = condition.nunique(), len(visits)
+    if count < max(_LEAST_VISITS, conditions + 2) or rounds.nunique() < _LEAST_ROUNDS:
+        return None
+    slope, left = _slope(x, y), _left(x, y, rounds.to_numpy())
+    if slope <= 0 or left >= _MOST_LEFT or _differs(seen, condition, x):
+        return None
+    middle = seen.groupby(condition).mean().mean()
+    return Pace(slope, float(np.sqrt(left)), count, slope * (seen - middle))
+
+
+def paced(steps: pd.DataFrame, by: str = "batch") -> pd.DataFrame:
+    """The steps with their times at the mean pace, and no reference any more; as they are without one."""
+    pace = pace_of(steps, by)
+    if pace is not None:
+        factors = pace.factors(steps[by].to_numpy(), steps["round"].to_numpy())
+        steps = steps.assign(duration_ns=steps["duration_ns"] * factors)
+    return steps.drop(columns=REFERENCE, errors="ignore")
+
+
+def _slope(x: Floats, y: Floats) -> float:
+    squares = float(x @ x)
+    return min(float(x @ y) / squares, _MOST_SLOPE) if squares > 0 else 0.0
+
+
+def _left(x: Floats, y: Floats, rounds: Ints) -> float:
+    """Variance of what is left of each round by the slope of the others, over that of the whole."""
+    rest = y.copy()
+    for round_ in np.unique(rounds):
+        inside = rounds == round_
+        rest[inside] -= max(_slope(x[~inside], y[~inside]), 0.0) * x[inside]
+    squares = float(y @ y)
+    return float(rest @ rest) / squares if squares > 0 else 1.0
+
+
+def _differs(seen: pd.Series, condition: pd.Index, inside: Floats) -> bool:
+    """Whether the logarithms of references differ by condition, by more than inside each (analysis of variance)."""
+    from scipy.special import fdtrc
+
+    groups = seen.groupby(condition)
+    means, counts = groups.mean(), groups.size()
+    between = float((counts * (means - seen.mean()) ** 2).sum()) / max(len(means) - 1, 1)
+    within = float(inside @ inside) / (len(seen) - len(means))
+    if len(means) < 2 or within <= 0:
+        return False
+    return bool(fdtrc(len(means) - 1, len(seen) - len(means), between / within) < _LEVEL)

@@ -190,6 +190,7 @@ def measure(
     from .profiling.hardware.host import describe_device
     from .profiling.hardware.neighbours import find_neighbours
     from .profiling.hardware.register import registered
+    from .profiling.measure.round_processes import starter_of
     from .profiling.measure.stopping import Complete, Until
     from .profiling.measure.sweep import run_sweep
     from .profiling.recording.store import open_recording
@@ -224,7 +225,14 @@ def measure(
         try:
             probe_s = 0.0 if protocol.is_fixed else probe_share * (limit_s or 0.0)
             run_sweep(
-                workload, values, protocol, path, view.report, Until(rule, precise), probe_s=probe_s
+                workload,
+                values,
+                protocol,
+                path,
+                view.report,
+                Until(rule, precise),
+                probe_s=probe_s,
+                start=None if complete else starter_of(spec),
             )
         except KeyboardInterrupt:
             view.console.print("Interrupted. The measured data is kept, and this reads it:")

@@ -34,6 +34,8 @@ from .difference import largest_difference
 from .modelled import diagnose_modelled
 from .result import Diagnosis
 
+ONE_PROCESS = "All this is so in this process: another one of the same program may differ by some percent at any batch size."
+
 NOTHING_RECORDED = (
     "What a step does inside is not recorded{of}: its times are measured, and its layers and "
     "kernels are not known."
@@ -123,6 +125,8 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
     disturbed = disturbances(steps)
     if disturbed is not None and not disturbed.prevail:  # else the headline says it
         notes = (*notes, disturbed.sentence)
+    if recording.meta.get("processes") == 1:
+        notes = (*notes, ONE_PROCESS)
     if (pace := pace_of(steps)) is not None:
         notes = (*notes, pace.sentence)
     rare = rare_steps(recording, steps)

@@ -68,6 +68,10 @@ class StepChecks:
                 ran = [Counter(set(step)) for step in ran]
             self._operators.setdefault(batch, []).append(ran)
 
+    def need(self, batch: int) -> bool:
+        """Whether a batch size has too few visits to be checked."""
+        return len(self._times_ms.get(batch, ())) < _LEAST_ROUNDS
+
     def warnings(self) -> list[str]:
         """One sentence for each thing that is wrong."""
         return [

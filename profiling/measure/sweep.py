@@ -27,6 +27,7 @@ from .loop import SEED, Empty, Loop, Progress, Visit, VisitWriter
 from .machine import describe_machine
 from .probing import Probing, protocol_of_probes
 from .protocol import Protocol
+from .round_processes import RoundProcesses
 from .step_checks import StepChecks
 from .stopping import Complete, StepRow, StoppingRule
 from .visit import FAILED, are_light, count_page_faults, visit
@@ -44,12 +45,14 @@ def run_sweep(
     rule: StoppingRule[int] | None = None,
     clock_s: Callable[[], float] = time.monotonic,
     probe_s: float = 0.0,
+    start: Callable[[Sequence[int]], Any] | None = None,
 ) -> None:
     """Measure and record one workload over increasing batch sizes, in this process, in a new folder.
 
     The recording grows visit by visit. After an interruption it is readable up to its last complete visit. By default
     the rounds are those of the protocol. Probes of sizes between the batch sizes take `probe_s`; a compiled step has
-    none: it would be compiled for each.
+    none: it would be compiled for each. Where steps are short, rounds after the first run in processes of their own,
+    if `start` says how to start one, see `round_processes`.
     """
     began_s = clock_s()
     workload.try_step(min(batches))
@@ -66,7 +69,21 @@ def run_sweep(
     on_cpu = workload.device == "cpu" and not workload.runs_elsewhere
     reference = Reference(workload.clock_ns) if on_cpu and not protocol.is_fixed else None
 
+    in_rounds = RoundProcesses(None if protocol.is_fixed else start, protocol)
+
     def measure(batch: int) -> Visit | Empty:
+        elsewhere = None
+        if batch in marked:
+            elsewhere = in_rounds.visit(batch, visits.steps, light=batch in light)
+        profiled = profiles.get(batch, 0) >= (protocol.profiled_rounds or 0)
+        if elsewhere is not None and profiled and not (workload.is_users and checks.need(batch)):
+            return elsewhere
+        here = measure_here(batch)
+        if isinstance(here, Empty) or elsewhere is None:
+            return here
+        return replace(here, unprofiled=elsewhere.unprofiled, marked=elsewhere.marked)
+
+    def measure_here(batch: int) -> Visit | Empty:
         # Two rounds name the kernels of a layer; marks time it in every round.
         named = (
             protocol.profiled_rounds is not None
@@ -114,6 +131,8 @@ def run_sweep(
             visits = VisitWriter(writer, workload.mode)
             why = sweep_batches(visits, measure, probing, report, clock_s, affordable)
             writer.update(**workload.closing_entry())
+            if not workload.runs_elsewhere:
+                writer.update(processes=1 + in_rounds.count)
             if workload.is_users:
                 writer.update(warnings=[*writer.meta.get("warnings", []), *checks.warnings()])
             if why is not None:
@@ -121,6 +140,7 @@ def run_sweep(
                 advice = "" if failed else " Choose smaller sizes with --batch."
                 raise CurvescopeError(f"No batch size could be measured; {why}.{advice}")
     finally:
+        in_rounds.end()
         workload.release()
 
 

@@ -253,6 +253,7 @@ class RecordingJson:
     # seconds until its first step had ended, the median, by batch size
     startup_s: Mapping[str, Number] | None = None
     code_signature: str | None = None  # of who measured it, for the code that it names
+    processes: Count | None = None  # of a sweep, in which timed steps ran
     step_not_importable: str | None = None  # why another process cannot run it again
     runs_in: str | None = None  # framework beside PyTorch in which a named network was built
     mode: str | None = None  # what a step runs: training, forward, …

@@ -60,6 +60,7 @@ def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
     timed = used_steps(steps)
     timed = samples_of_time(timed[~timed["profiled"].astype(bool)])
     timed = timed[timed[REFERENCE].notna() & timed[by].notna()]
+    timed = timed[(timed[REFERENCE] > 0) & (timed["duration_ns"] > 0)]
     logs = np.log(timed[["duration_ns", REFERENCE]].astype(np.float64))
     visits = logs.groupby([timed[by], timed["round"]]).mean()
     seen = visits[REFERENCE]
@@ -70,7 +71,8 @@ def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
     if count < max(_LEAST_VISITS, conditions + 2) or rounds.nunique() < _LEAST_ROUNDS:
         return None
     slope, left = _slope(x, y), _left(x, y, rounds.to_numpy())
-    if slope <= 0 or left >= _MOST_LEFT or _differs(seen, condition, x):
+    narrows = slope > 0 and left < _MOST_LEFT
+    if not narrows or _differs(seen, condition, x):
         return None
     middle = seen.groupby(condition).mean().mean()
     return Pace(slope, float(np.sqrt(left)), count, slope * (seen - middle))

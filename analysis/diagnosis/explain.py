@@ -34,7 +34,10 @@ from .difference import largest_difference
 from .modelled import diagnose_modelled
 from .result import Diagnosis
 
-ONE_PROCESS = "All this is so in this process: another one of the same program may differ by some percent at any batch size."
+ONE_PROCESS = (
+    "All this is so in this process: another one of the same program may differ by some percent at "
+    "any batch size."
+)
 
 NOTHING_RECORDED = (
     "What a step does inside is not recorded{of}: its times are measured, and its layers and "

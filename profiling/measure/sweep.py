@@ -89,6 +89,9 @@ def run_sweep(
             protocol.profiled_rounds is not None
             and profiles.get(batch, 0) >= protocol.profiled_rounds
         )
+        how: dict[str, Any] = {}
+        if not workload.runs_elsewhere:
+            how = {"light": batch in light and not protocol.is_fixed, "reference": reference}
         with clocks:
             result: Visit | Empty = workload.visit(
                 visit,
@@ -97,8 +100,7 @@ def run_sweep(
                 clocks.sample_sometimes,
                 spare_s=affordable.spare_s(batch),
                 profile=not (named and batch in marked),
-                light=batch in light and not protocol.is_fixed,
-                reference=reference,
+                **how,
             )
         if isinstance(result, Empty):
             return result

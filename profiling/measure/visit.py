@@ -128,8 +128,8 @@ def _visit(
         ends_ns = workload.clock_ns() + 1e9 * spare_s
         marks = most and by_framework is None and not light
         if marks and workload.clock_ns() + count * step_ns <= ends_ns:
-            rows, marked = time_marked_steps(workload, count, between, reference)
-            unprofiled += rows if not protocol.is_fixed and are_light(marked) else []
+            samples, marked = time_marked_steps(workload, count, between, reference)
+            unprofiled += samples if not protocol.is_fixed and are_light(marked) else []
         first_profile = batch not in workload.first_profiled
         steps = _FIRST_PROFILE_STEPS if first_profile else _PROFILE_STEPS
         if not profile or workload.clock_ns() + steps * step_ns > ends_ns:

@@ -97,8 +97,9 @@ class RoundSteps:
 
     def visit(self, batch: int, protocol: Protocol, light: bool) -> Visit | Empty:
         """Time and mark steps."""
-        how = {"profile": False, "light": light, "reference": self._reference}
-        found = visit(self._workload, batch, protocol, **how)
+        found = visit(
+            self._workload, batch, protocol, profile=False, light=light, reference=self._reference
+        )
         wait_until_quiet()
         return found
 

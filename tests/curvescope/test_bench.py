@@ -9,6 +9,7 @@ from curvescope.cli import main
 from curvescope.kernels import ceilings
 from curvescope.kernels.levels import MemoryLevel
 from curvescope.profiling.measure.protocol import PROTOCOLS
+from curvescope.profiling.recording.store import open_recording
 
 from .narrow_alexnet import narrow
 
@@ -190,3 +191,23 @@ def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path, comman
             medians[key] = medians.get(key, 0.0) + sweep["results"][0]["median_ns"] / 1e6
     assert {key: one["alone_ms"] for key, one in held.items()} == pytest.approx(medians)
     assert all(one["in_step_ms"] > 0 for one in held.values())
+
+
+@pytest.mark.slow
+def test_half_precision_without_instructions_for_it_has_no_library_call(
+    tmp_path, monkeypatch, command
+):
+    """pytorch 146508: 44 to 81 times as slow as fp32 on such a CPU; oneDNN is told to use AVX2 alone."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    axes = ("--axis", "m=256", "--axis", "k=256", "--axis", "n=256,512")
+    options = ("--precision", "fp32,bf16", "--device", "cpu", "--time-limit", "2", "-o", "r")
+    command("bench", "gemm", *axes, *options, cwd=tmp_path, code=0)
+    times_ns, names = {}, {}
+    for precision in ("fp32", "bf16"):
+        recording = open_recording(tmp_path / "r" / f"gemm_256xnx256_NN_{precision}")
+        steps = recording.frame("steps")
+        times_ns[precision] = steps[steps["batch"] == 512]["duration_ns"].min()
+        names[precision] = set(recording.frame("kernels")["name"])
+    assert times_ns["bf16"] > 5 * times_ns["fp32"]
+    assert all(name.startswith("aten::") for name in names["bf16"])
+    assert not all(name.startswith("aten::") for name in names["fp32"])

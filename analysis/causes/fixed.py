@@ -8,6 +8,7 @@ import re
 import numpy as np
 
 from ..decompose.statistics import LEVEL, Floats
+from ..decompose.terms import OPTIMIZER as OPTIMIZER_PHASE
 from ..decompose.terms import OVERHEAD
 from .case import Case, Cause, Claim, Evidence, Intervention, seen, total
 from .single_profile import ProfiledStep, Suggestion, fact
@@ -106,7 +107,7 @@ _LISTS = re.compile(r"multi_tensor_apply|_foreach_", re.IGNORECASE)
 
 def suggest_optimizer(step: ProfiledStep) -> Suggestion | None:
     """Suggest a fused optimizer, where the optimizer runs many kernels."""
-    mine = step.groups[step.groups["phase"].eq(OPTIMIZER)]
+    mine = step.groups[step.groups["phase"].eq(OPTIMIZER_PHASE)]
     idle_ms = step.idle_because(lambda reason: "Optimizer.step" in reason)
     whole_ms = float(mine["ms"].sum()) + idle_ms
     texts = [*mine["name"].dropna(), *mine["op"].dropna()]

@@ -22,6 +22,7 @@ from ..decompose.terms import IDLE, OVERHEAD
 from .tables import table
 from .words import SAMPLES, UNITS, share, shortened
 
+_NO_OPERATOR = "work outside operators"  # in a sentence
 _NAMED_GROUPS = 3  # the largest groups that a sentence names
 _LEAST_NAMED = 0.05  # share of the time of a group that a sentence names
 _MUCH_IDLE = 0.2  # share of a step
@@ -127,7 +128,7 @@ def _largest(rows: Sequence[Row], whole_ms: float, of: str) -> list[str]:
     """The largest rows as a clause, with their share; those whose names look alike are one."""
     times: dict[str, float] = {}
     for row in rows:
-        label = shortened(row.label)
+        label = _NO_OPERATOR if row.label == "no op" else shortened(row.label)
         times[label] = times.get(label, 0.0) + row.time_ms
     ordered = sorted(times.items(), key=lambda item: -item[1])[:_NAMED_GROUPS]
     named = [(label, time_ms) for label, time_ms in ordered if time_ms >= _LEAST_NAMED * whole_ms]

@@ -258,6 +258,7 @@ def page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+_MOST_SAID = 7  # findings of nsys-ai that are shown
 _FOUND_NOTE = (
     "The ten profiles from here on were searched for after the advice had been written for those above. "
     "Read against the files they showed what was untrue, and is mended: compiled code that runs was called "
@@ -289,7 +290,8 @@ def _said(told: dict[str, Any]) -> list[str]:
     elif lens:
         lines += [f"TraceLens: {lens}", ""]
     if isinstance(others, list):
-        lines += ["nsys-ai:", "", *(f"- {line}" for line in others), ""]
+        more = [f"and {len(others) - _MOST_SAID} further"] if len(others) > _MOST_SAID else []
+        lines += ["nsys-ai:", "", *(f"- {line}" for line in [*others[:_MOST_SAID], *more]), ""]
     elif others:
         lines += [f"nsys-ai: {others}", ""]
     return lines

@@ -130,18 +130,21 @@ _ONE_PROCESS = "_SingleProcessDataLoaderIter"
 
 
 def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
-    """Suggest batches that are loaded ahead, where the device is idle for them."""
+    """Suggest batches that are loaded ahead, where the device is idle for them, or the host makes them itself."""
     waits_ms = step.idle_because(lambda reason: INPUT.search(reason) is not None)
+    loading = _loading(step)
+    waits_ms += float(loading["ms"].sum())
     if not step.enough(waits_ms):
         return None
     reasons = [time.reason for time in step.idle if time.reason and INPUT.search(time.reason)]
-    where = reasons[0].removeprefix("host in range ").removeprefix("host in ")
+    places = [*reasons, *loading["layer"]]
+    where = places[0].removeprefix("host in range ").removeprefix("host in ")
     mine = step.gaps[step.gaps["reason"].isin(reasons)] if len(step.gaps) else step.gaps
     _, code = step.longest_gap(mine)
     alone = _ONE_PROCESS in where
     evidence = [
         fact(
-            "idle time in which the next batch is fetched, per step",
+            f"{'time' if len(loading) else 'idle time'} in which the next batch is fetched, per step",
             waits_ms,
             "ms",
             "ranges, kernels",
@@ -164,6 +167,14 @@ def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
         remedy=_LOAD_AHEAD if alone else "make the loading of a batch faster, or add workers",
         how="DataLoader(..., num_workers=N, persistent_workers=True, pin_memory=True), N up to the number of cores",
     )
+
+
+def _loading(step: ProfiledStep) -> pd.DataFrame:
+    """Operators of the host that make a batch while no other work runs; none where a device works beside them."""
+    if not step.on_host:
+        return step.groups.iloc[:0]
+    place = step.groups["layer"].fillna("").astype(str)
+    return step.groups[place.map(lambda text: INPUT.search(text) is not None).astype(bool)]
 
 
 waiting_for_input = Cause(

@@ -71,6 +71,7 @@ class Advice:
 
     breakdown: Breakdown  # of the largest batch size, by layer, else by kernel
     step: ProfiledStep
+    command: tuple[str, ...] = ()  # of the recorded program; empty for a profile
     advised: tuple[Advised, ...]  # the largest bound first
     gaps: tuple[LongGap, ...]  # the longest gaps of the steps used, one by one
     # kernel family, ms and calls per step
@@ -107,7 +108,15 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
         _advised(one, facts, step) for one in suggestions(step) if not step.groups.empty
     )
     gaps, families = _longest(step), _families(step.groups, step.on_host)
-    return Advice(breakdown=breakdown, step=step, advised=advised, gaps=gaps, families=families)
+    command = recording.meta.get("argv") if recording.meta.get("recorder") else None
+    return Advice(
+        breakdown=breakdown,
+        step=step,
+        advised=advised,
+        gaps=gaps,
+        families=families,
+        command=tuple(map(str, command or ())),
+    )
 
 
 _SAMPLERS = {"AMD": "rocprof-sys-sample", "NVIDIA": "nsys profile --sample=process-tree"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...base.masking import without_secrets
 from ...base.numbers import number
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import RECORDING, STEP
@@ -175,7 +177,15 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
     sizes = "" if batch is None else f" --batch {batch}"
     found: list[tuple[str, str]] = []
     tried = [one for one in advice.advised if one.suggestion.factors and advice.step.is_torch]
-    if tried:
+    if tried and advice.command and batch is not None:
+        command = shlex.join(without_secrets(advice.command))
+        found.append(
+            (
+                "Diagnose tries such changes on the program (docs/your-program.md); batch_size is its constant:",
+                f"curvescope diagnose{sizes} --assign 'batch_size={{batch}}' -- {command}",
+            )
+        )
+    elif tried:
         found.append(
             (
                 "Diagnose tries such changes on a step of your own (docs/guides/own-step.md):",

@@ -101,13 +101,14 @@ def describe(recording: Recording) -> None:
     """Say on standard error what a recording of a command has, what is missing in it, and what is next."""
     from ..profile_files import describe_rows
     from ..profiling.recording.lost import describe_lost
-    from ..profiling.recording.store import STEP, Status
+    from ..profiling.recording.store import KERNEL, STEP, Status
 
     path, meta = recording.path, recording.meta
     counts = {
         name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")
     }
-    lines = [f"{describe_rows(counts)} in {path}"]
+    on_host = recording.work != KERNEL
+    lines = [f"{describe_rows(counts, on_host=on_host)} in {path}"]
     if (steps := recording.count_rows("steps")) and recording.unit == STEP:
         lines.append(f"{counted(steps, 'step')}, from {meta['steps_from']}")
     collectors = meta["collectors"]

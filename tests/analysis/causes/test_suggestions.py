@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from curvescope.analysis.causes.host import compilation, host_waits
+from curvescope.analysis.causes.host import compilation, host_waits, waiting_for_input
 from curvescope.analysis.causes.single_profile import ProfiledStep
 from curvescope.analysis.decompose.host_functions import HostCode
 from curvescope.analysis.diagnosis.suggested import advise
@@ -37,6 +37,14 @@ JAX = "tl_jax08_attention.xplane.pb"
 NO_CALLS = "magus_gtx1080ti_convolutionFFT2D_trace.csv"
 NO_TIMELINE = "averyclapp_metrics_long.csv"
 BERT = "tl_h100_bert_small.json.gz"
+GPUS = "nsysai_mfu_2gpu.sqlite.gz"
+MPI = "pipit_saxpy.sqlite.gz"
+EXPERTS = "switch_a100.json.gz"
+RESIZED = "tl_h100_owlv2.json.gz"
+NORMALISED = "tl_mi300_normalization.json.gz"
+COPIED = "torchbench_copies.json.gz"
+STEPS = "hta_gp100_steps.json.gz"
+REDUCED = "hta_v100_allreduces.json.gz"
 
 # Each cause, a file that shows it with the bound in ms per step, and files that must not.
 SHOWN = [
@@ -61,6 +69,15 @@ SHOWN = [
     ("work of a first use", SMALL, 6.633, (BERT, REPLAY)),
     ("work of a first use", SEPARATE, 633.5, (HPC, JAX)),
     ("work of a first use", CAPTURE, 30.60, (DECODE, NO_CALLS)),
+    ("exposed communication", GPUS, 17.17, (MPI, EXPERTS, RESIZED)),
+    ("exposed communication", REDUCED, 59.57, (STEPS, COPIED)),
+    ("host waits for the device", MPI, 37.57, (COPIED, NORMALISED)),
+    ("precision", EXPERTS, 51.71, (STEPS, GPUS)),
+    ("waiting for input", RESIZED, 621.2, (EXPERTS, NORMALISED, COPIED)),
+    ("work of a first use", NORMALISED, 988.8, (RESIZED, STEPS)),
+    ("copies from and to the host", COPIED, 67.19, (STEPS, NORMALISED)),
+    ("launch- or host-bound", STEPS, 1.443, (MPI, COPIED, GPUS)),
+    ("optimizer work", REDUCED, 12.76, (GPUS, RESIZED)),
 ]
 
 
@@ -217,3 +234,51 @@ def test_a_gap_in_which_the_compiler_runs_is_compilation():
     plain = HostCode((("loader.py(3): read", 25.0),), ())
     assert compilation.suggest(replace(compiling, code_in=lambda _begin, _end: plain)) is None
     assert compilation.suggest(replace(compiling, code_in=lambda _begin, _end: None)) is None
+
+
+def test_code_that_runs_what_was_compiled_compiles_nothing():
+    """`eval_frame.py: _fn` and `aot_autograd.py: forward` are around every call of compiled code."""
+    path = ("eval_frame.py(1039): _fn", "aot_autograd.py(1126): forward", "jit.py(9): run")
+    running = HostCode((("compiler.py(441): _init_handles", 25.0),), path)
+    assert compilation.suggest(step_of([(10, 40)], code=running)) is None
+
+
+def test_a_gap_of_torchs_own_clock_around_the_compiler_is_compilation():
+    timed = step_of([(10, 40)])
+    reason = "host in range _compile.compile_inner (dynamo_timed)"
+    timed = replace(timed, gaps=timed.gaps.assign(reason=reason))
+    assert compilation.suggest(timed).at_most_ms == pytest.approx(30)
+
+
+def test_operators_of_the_host_that_make_a_batch_are_input():
+    """On a CPU a slow transform is work, not idle time."""
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    rows = [(loader, "aten::div", 20.0), ("1", "aten::mm", 50.0)]
+    groups = pd.DataFrame(
+        [
+            {
+                "layer": layer,
+                "op": op,
+                "name": op,
+                "phase": None,
+                "ms": ms,
+                "own_ms": ms,
+                "calls": 1,
+            }
+            for layer, op, ms in rows
+        ]
+    )
+    step = replace(step_of([]), on_host=True, groups=groups)
+    found = waiting_for_input.suggest(step)
+    assert (found.at_most_ms, found.where) == (20.0, loader)
+    assert waiting_for_input.suggest(replace(step, on_host=False)) is None
+
+
+def test_the_gpu_that_waits_least_comes_last(advice):
+    (one,) = advice(GPUS).advised
+    assert one.do.endswith("GPU 1 comes last: it waits least, and the others for it")
+
+
+@pytest.mark.parametrize("name", [REDUCED, CHECKPOINTED, RESIZED])
+def test_no_one_comes_last_where_one_gpu_is_recorded(name, advice):
+    assert not any("comes last" in one.do for one in advice(name).advised)

@@ -20,6 +20,8 @@ def framework_of(recording: Recording) -> str:
         return ", ".join(modelled)
     others = [" ".join(filter(None, item)) for item in (meta.get("frameworks") or {}).items()]
     torch = (meta.get("versions") or {}).get("torch")
+    if others and str(meta.get("runs_in")).startswith("keras"):
+        return f"keras on {' and '.join(others)}"
     if others:
         return " and ".join(
             [*others, *([f"torch {torch}"] if torch and _ran_operators(recording) else [])]

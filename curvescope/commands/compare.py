@@ -155,6 +155,8 @@ def run(args: argparse.Namespace) -> int:
         for line in render_check(comparison, over):
             console.print(line)
     console.print(render_comparison(comparison, None if args.all else 25))
+    if args.framework is not None:
+        options.print_conditions(console, args.framework)
     return int(bool(grown))
 
 

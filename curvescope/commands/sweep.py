@@ -195,6 +195,8 @@ def _sweep(args: argparse.Namespace, workers: Workers | None) -> int:
     recordings = answer()
     for configuration, why in failed:
         messages.print(f"{configuration.label}: nothing could be measured; {why}.", style="yellow")
+    if args.framework is not None and recordings:
+        options.print_conditions(messages, args.framework)
     if recordings:
         messages.print(f"Recorded in {folder}. Next:")
         terminal.print_commands(messages, f"curvescope explain {recordings[0].path}")

@@ -29,6 +29,17 @@ _BUILDERS: dict[str, tuple[str, tuple[str, ...], str, dict[str, str]]] = {
     "keras-jax": (_KERAS, ("keras", "jax"), "'curvescope[jax]' keras", {"backend": "jax"}),
 }
 FRAMEWORKS = (TORCH, TORCH_COMPILE, *_BUILDERS)
+# What each runs, beside threads, which are those that it takes by itself. Compilation is before the timed steps.
+CONDITIONS = {
+    TORCH: "images channels first; not compiled; fp32 products exact",
+    TORCH_COMPILE: "images channels first; compiled by torch.compile; fp32 products exact",
+    "jax": "images channels last; the whole step compiled by jax.jit; fp32 products exact (highest); parameters "
+    "donated; most memory of a GPU is reserved",
+    "keras-tensorflow": "images channels last; train_on_batch as a graph, through XLA where Keras chooses it; fp32 "
+    "products as TensorFlow's default",
+    "keras-jax": "images channels last; train_on_batch compiled by jax.jit; fp32 products as JAX's default; most "
+    "memory of a GPU is reserved",
+}
 
 
 def check_framework(framework: str, *, elsewhere: bool = False) -> None:

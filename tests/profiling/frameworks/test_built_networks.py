@@ -11,12 +11,14 @@ import dataclasses
 import numpy as np
 import pytest
 
+from curvescope.analysis.ran_by import framework_of
 from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.cli import main
 from curvescope.profiling.measure import versions
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.visit import visit
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from curvescope.profiling.workload import framework_step
 from curvescope.profiling.workload.networks import description, get_network, names
 from curvescope.profiling.workload.networks.channels_last import weights_of
@@ -226,3 +228,18 @@ def test_scopes_of_a_framework_are_the_described_layers(scope, layer, monkeypatc
     monkeypatch.setattr(framework_step, "find_spec", lambda name: name)
     steps = framework_step.FrameworkStep("alexnet", "keras-tensorflow")
     assert steps.layer_of(scope) == layer
+
+
+def test_every_framework_says_under_which_conditions_it_runs():
+    assert set(framework_step.CONDITIONS) == set(framework_step.FRAMEWORKS)
+
+
+@pytest.mark.parametrize(
+    ("runs_in", "label"),
+    [("jax", "jax 0.10"), ("keras-jax", "keras on jax 0.10"), (None, "jax 0.10")],
+)
+def test_a_table_names_keras_beside_what_it_runs_on(runs_in, label, tmp_path):
+    meta = {"recording_type": "sweep", "runs_in": runs_in, "frameworks": {"jax": "0.10"}}
+    with RecordingWriter(tmp_path / "r", meta):
+        pass
+    assert framework_of(open_recording(tmp_path / "r")) == label

@@ -87,7 +87,7 @@ def describe_rows(rows: Mapping[str, int], *, on_host: bool = False) -> str:
 def notes(done: Imported) -> list[str]:
     """Notes to show after an import: missing and lost data, and the origin of the steps."""
     lines = [f"Missing: {sentence}." for sentence in done.missing.values()]
-    lines += describe_lost(done.lost)
+    lines += describe_lost(done.lost, on_host="device" in done.missing)
     if done.steps_from is not None:
         share = done.device_time_in_steps
         held = "" if share is None else f"; they hold {100 * share:.0f} % of the device time"

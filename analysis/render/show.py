@@ -9,7 +9,7 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.lost import describe_lost
-from ...profiling.recording.store import STEP, Recording, is_modelled
+from ...profiling.recording.store import KERNEL, STEP, Recording, is_modelled
 from .. import time_tables
 from ..decompose import functionals
 from ..decompose.findings import FindingVerdict
@@ -137,7 +137,8 @@ def _grouping(recording: Recording, diagnosis: Diagnosis) -> str | None:
 
 def show_gaps(console: Console, recording: Recording, axis: Axis | None) -> None:
     """Print what a recording lost, the sizes of an axis that could not be measured, and whether it is incomplete."""
-    for line in describe_lost(recording.meta.get("lost", {})):
+    on_host = recording.work != KERNEL
+    for line in describe_lost(recording.meta.get("lost", {}), on_host=on_host):
         console.print(Text(line, "yellow"))
     for line in _unmeasured(recording, axis) if axis is not None else ():
         console.print(Text(line, "yellow"))

@@ -120,7 +120,11 @@ def describe(recording: Recording) -> None:
     statuses += [
         c["torch_status"] for c in collectors if c.get("torch_status", "recorded") != "recorded"
     ]
-    lines += [*dict.fromkeys(statuses), *meta.get("warnings", []), *describe_lost(meta["lost"])]
+    lines += [
+        *dict.fromkeys(statuses),
+        *meta.get("warnings", []),
+        *describe_lost(meta["lost"], on_host=on_host),
+    ]
     if meta["status"] == Status.INCOMPLETE:
         lines.append("the recording is not complete: some recorded data is lost")
     elif meta.get("ended_by"):

@@ -133,8 +133,10 @@ LOSSES = {
 }  # fmt: skip
 
 
-def describe_lost(lost: Mapping[str, Any]) -> list[str]:
+def describe_lost(lost: Mapping[str, Any], *, on_host: bool = False) -> list[str]:
     """One line for each count in a recording's `lost`; counts of old recordings have no severity.
+
+    Where operators of the host are the work (`on_host`), they are what was lost, and no kernels.
 
     The name follows the sentence, or precedes one with a capital, of an old recording or a plugin.
     """
@@ -142,6 +144,7 @@ def describe_lost(lost: Mapping[str, Any]) -> list[str]:
     for name, entry in lost.items():
         what = "Repaired" if entry.get("severity") == Severity.REPAIRED.value else "Lost"
         count, sentence = entry["count"], entry["sentence"].rstrip(".")
+        sentence = sentence.replace(_WORK, "operators") if on_host else sentence
         whole = sentence[:1].isupper() and sentence[1:2].islower()
         number = "1 of these:" if count == 1 else str(count)  # the sentence is of many
         lines.append(

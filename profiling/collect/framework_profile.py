@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from ...base.errors import CurvescopeError
 from ..attribution.events import StepRows
-from ..frameworks import Adapter
+from ..frameworks.adapter import Adapter
 from ..readers import import_profile
 from ..recording.store import open_recording
 from .recorded_steps import steps_of

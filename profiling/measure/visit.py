@@ -16,7 +16,8 @@ from ..attribution.outermost_operators import OperatorCalls
 from ..collect import torch_step
 from ..collect.framework_profile import record_step as record_by_framework
 from ..collect.marks import Marks
-from ..frameworks import Adapter, framework_versions, memory_ran_out, own_profiler
+from ..frameworks import framework_versions, memory_ran_out, own_profiler
+from ..frameworks.adapter import Adapter
 from ..hardware.energy import EnergyMeter, meter_of
 from ..hardware.heap import FEW_FAULTS
 from ..hardware.host_usage import host_use_between, read_host_use

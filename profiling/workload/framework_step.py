@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -77,7 +76,7 @@ class FrameworkStep(OwnStep):
         self._layers = {row.layer for row in description.rows}
 
     @property
-    def spec(self) -> Mapping[str, Any]:  # type: ignore[override]
+    def spec(self) -> dict[str, Any]:
         """Entries of `recording.json`, see `AnyWorkload.spec`."""
         return {
             "network": self.name,

@@ -84,7 +84,7 @@ class OwnStep(AnyWorkload):
     """Steps of a user's `make_step`."""
 
     mode = MODE
-    precision = None
+    precision: str | None = None
     compiled = False
     is_users = True
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from curvescope.profiling.measure import visit
@@ -43,8 +44,11 @@ def sweep(tmp_path, clock, monkeypatch):
         batches=BATCHES,
         protocol="default",
         report=lambda _: None,
+        slower=lambda: 1.0,
     ):
-        workload = FakeWorkload(clock, lambda batch: round(1e9 * largest_s * SHAPES[shape](batch)))
+        workload = FakeWorkload(
+            clock, lambda batch: round(1e9 * largest_s * SHAPES[shape](batch) * slower())
+        )
         began_s = clock.seconds()
         how = replace(PROTOCOLS[protocol], time_limit_s=limit_s)
         run_sweep(workload, batches, how, tmp_path / "r", report, clock_s=clock.seconds)
@@ -74,6 +78,14 @@ def test_a_sweep_ends_within_its_limit_whatever_a_step_takes(sweep, largest_s, s
     left_out = {one["batch"] for one in recording.meta["unmeasured"]}
     assert left_out == set(BATCHES) - rounds.keys()
     assert {one["why"] for one in recording.meta["unmeasured"]} <= {LEFT_OUT}
+
+
+@pytest.mark.parametrize("largest_s", [0.001, 0.02, 0.3, 1.5, 5.0])
+def test_a_limit_holds_beside_a_compiler(sweep, largest_s):
+    """A step takes up to three times as long as the one before, at any time."""
+    random = np.random.default_rng(0)
+    _, took_s = sweep(largest_s, slower=lambda: random.choice([1.0, 1.0, 1.0, 1.5, 2.0, 3.0]))
+    assert took_s <= 1.1 * LIMIT_S
 
 
 @pytest.mark.parametrize(

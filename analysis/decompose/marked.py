@@ -316,7 +316,8 @@ def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Ma
     cost_ms = _mark_cost_ms(
         times_ms.sum(axis=1), count.sum(axis=1), batch, timed[~is_marked(timed)], statistic
     )
-    times_ms = np.maximum(times_ms - np.where(light, 0.0, cost_ms)[:, None] * count, 0.0)
+    count[light] = 0.0
+    times_ms = np.maximum(times_ms - cost_ms * count, 0.0)
     if (pace := pace_of(steps)) is not None:
         times_ms *= pace.factors(batch, rounds)[:, None]
     return Marked(

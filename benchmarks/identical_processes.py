@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn import functional
 
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.verdicts.measurement import measure
+from curvescope.analysis.verdicts.measurement import compared_rows, measure
 from curvescope.analysis.verdicts.outcome import judged
 from curvescope.analysis.verdicts.savings import savings
 from curvescope.analysis.verdicts.words import Verdict
@@ -149,7 +149,7 @@ def judge(rows: pd.DataFrame, kind: str) -> Judged:
         both = both.assign(
             experiment=0, factor=[CHANGE if v == changed else None for v in both["variant"]]
         )
-        measured = [found for found, _ in measure(one, both, facts)]
+        measured = [found for found, _ in measure(one, compared_rows(one, both), facts)]
         claims = {(one.functional, CHANGE): CLAIM * measured[0].times_ms[-1].value}
         outcomes = judged(measured, claims)
         confirmed += any(outcome.verdict == Verdict.CONFIRMED for outcome in outcomes)
@@ -159,24 +159,33 @@ def judge(rows: pd.DataFrame, kind: str) -> Judged:
 
 
 def main() -> None:
-    """Record the sets that are asked for, then judge all that are kept."""
+    """Record one more set if that is asked for, then judge all that are kept."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--record", action="store_true", help=f"record {', '.join(KINDS)} anew")
+    parser.add_argument(
+        "--record", action="store_true", help=f"record {', '.join(KINDS)} once more"
+    )
     parser.add_argument("--file", type=Path, default=KEPT, help="where the steps are kept")
     args = parser.parse_args()
     if args.record:
-        with gzip.open(args.file, "wt") as file:
+        number = 1 + int(read(args.file)["set"].max()) if args.file.exists() else 0
+        with gzip.open(args.file, "at") as file:
             for kind in KINDS:
-                file.writelines(json.dumps(row) + "\n" for row in rows_of(kind))
+                file.writelines(json.dumps({"set": number, **row}) + "\n" for row in rows_of(kind))
                 print(f"recorded {kind}", flush=True)
-    with gzip.open(args.file, "rt") as file:
-        rows = pd.DataFrame(map(json.loads, file))
-    print("| step | ordered pairs | causes confirmed | savings of 2 % |\n|---|--:|--:|--:|")
-    for kind, of_kind in rows.groupby("kind", sort=False):
-        found = judge(of_kind, str(kind))
-        print(f"| {found.kind} | {found.pairs} | {found.confirmed} | {found.saved} |", flush=True)
+    print("| set | step | ordered pairs | causes confirmed | savings of 2 % |")
+    print("|--:|---|--:|--:|--:|")
+    for (number, kind), rows in read(args.file).groupby(["set", "kind"], sort=False):
+        found = judge(rows, str(kind))
+        cells = number, found.kind, found.pairs, found.confirmed, found.saved
+        print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def read(file: Path) -> pd.DataFrame:
+    """The steps that are kept."""
+    with gzip.open(file, "rt") as lines:
+        return pd.DataFrame(map(json.loads, lines))
 
 
 if __name__ == "__main__":

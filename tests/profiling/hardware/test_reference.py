@@ -31,8 +31,14 @@ def test_it_takes_at_most_its_share_of_the_steps(clock, steps_ns):
     assert reference.is_due(steps_ns)
     assert not reference.is_due(99_999)
     began_ns = clock()
-    assert reference.read(steps_ns) == 4_000
+    assert reference.read(steps_ns) == 1_000
     assert 0 < clock() - began_ns <= SHARE * steps_ns
+
+
+def test_a_part_that_is_interrupted_does_not_count(clock):
+    costs = iter([1_000] * 5 + [1_000, 1_000, 9_000_000, 1_000, 1_000])
+    reference = Reference(clock, lambda: setattr(clock, "now_ns", clock.now_ns + next(costs)))
+    assert reference.read(0.0) == 1_000
 
 
 def test_it_fits_where_it_can_run_before_and_after(clock):

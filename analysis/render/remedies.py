@@ -36,15 +36,22 @@ class SavedAt:
 
     @property
     def text(self) -> str:
-        """The saving in percent with its interval; the interval alone where it is proven neither way.
+        """The saving, or what the change costs, in percent with its interval; the interval alone where both may be.
 
         A change that ran in a single start of the processes has no interval.
         """
         if not (math.isfinite(self.share.low) and math.isfinite(self.share.high)):
             return f"{100 * self.share.value:.0f} % (no interval)"
+        if self.share.high < 0:
+            return _cost(self.share)
         interval = f"{100 * self.share.low:.0f} to {100 * self.share.high:.0f}"
-        is_known = self.proven or self.share.high < 0
-        return f"{100 * self.share.value:.0f} % ({interval})" if is_known else f"{interval} %"
+        return f"{100 * self.share.value:.0f} % ({interval})" if self.proven else f"{interval} %"
+
+
+def _cost(share: Estimate) -> str:
+    """What a change costs that makes the step slower."""
+    interval = f"{-100 * share.high:.0f} to {-100 * share.low:.0f}"
+    return f"costs {-100 * share.value:.0f} % ({interval})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +144,10 @@ def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
     together = "together " if len(best.members) > 1 else ""
     interval = f"{100 * gain.low:.0f} to {100 * gain.high:.0f}"
     more = f", -{100 * most.value:.0f} % at {most_at}" if most.value >= gain.value + _MORE else ""
-    return f"{what}: {together}-{100 * gain.value:.0f} % of the step ({interval}) at {axis.name} {batch}{more}."
+    slower = [(at, gain) for at, gain in best.gains if gain.high < 0]
+    but = f"; but it {_cost(slower[-1][1])} at {slower[-1][0]}" if slower else ""
+    saved = f"{together}-{100 * gain.value:.0f} % of the step ({interval}) at {axis.name} {batch}"
+    return f"{what}: {saved}{more}{but}."
 
 
 def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:
@@ -238,4 +248,4 @@ def _other_line(row: RemedyRow, axis: Axis) -> str:
     if row.verdict == Verdict.UNTESTED:
         return f"Not tried: {row.do}: {row.reason}."
     saves = ", ".join(f"{at.text} at {axis.name} {at.batch}" for at in row.saves)
-    return f"Tried: {row.do}: saves {saves}."
+    return f"Tried: {row.do}: {'' if saves.startswith('costs') else 'saves '}{saves}."

@@ -1,6 +1,7 @@
 """The plan of remedies on machines of known costs: what it tries, what it claims, and how often that is wrong."""
 
 import math
+import re
 from dataclasses import replace
 from itertools import chain
 from types import SimpleNamespace
@@ -320,3 +321,15 @@ def test_a_saving_of_a_single_start_is_printed_without_an_interval():
         == "30 % (no interval)"
     )
     assert SavedAt(8, Estimate(0.3, 0.24, 0.35, 0.01), proven=True).text == "30 % (24 to 35)"
+
+
+def test_a_change_that_slows_the_largest_size_is_not_recommended_without_its_cost():
+    slower = Estimate(-0.45, -0.55, -0.35, 0.001)
+    assert SavedAt(32, slower, proven=False).text == "costs 45 % (35 to 55)"
+    machine = Machine({"fused_optimizer": lambda batch: 0.3 if batch < 8 else -0.4}, noise=0.01)
+    said = saving_sentence(machine.run(seconds=200.0).remedies, Axis())
+    assert re.fullmatch(
+        r"fuse the optimizer: -30 % of the step \(.*\) at batch 1; "
+        r"but it costs 4\d % \(.*\) at 32\.",
+        said,
+    )

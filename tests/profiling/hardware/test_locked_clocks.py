@@ -183,7 +183,7 @@ def test_nothing_but_the_option_changes_a_setting_of_a_gpu():
         "clock_guard.py": {"nvmlDeviceResetGpuLockedClocks"},
     }
     callers = {path.name for path in sources if re.search(r"\blocked_clocks\(", path.read_text())}
-    assert callers == {"locked_clocks.py", "options.py", "locked_clock.py"}
+    assert callers == {"locked_clocks.py", "options.py", "processor.py"}
 
 
 def test_confirm_refuses_to_lock_the_clock_of_a_cpu(refusal_of):

@@ -386,10 +386,11 @@ def _rows(
         time_ms = float(per_step_ns[i].sum()) / 1e6
         flops, *_ = values = [None if pd.isna(amount) else float(amount) for amount in amounts]
         # Nanoseconds over milliseconds make the use of tensor pipes a share, too.
-        gflops, gbs, measured_gbs, tensor = map(giga_per_s, values, rated_ms[:, i].tolist())
+        rates = [giga_per_s(*one) for one in zip(values, rated_ms[:, i].tolist(), strict=True)]
+        gflops, gbs, measured_gbs, tensor = rates
         of_flops, of_bytes, of_measured, of_tensor = (
-            None if value is None or not time_ms else min(ms / time_ms, 1.0)
-            for value, ms in zip(values, known_ms[:, i].tolist(), strict=True)
+            None if rate is None or not time_ms else min(ms / time_ms, 1.0)
+            for rate, ms in zip(rates, known_ms[:, i].tolist(), strict=True)
         )
         rows.append(
             Row(

@@ -197,17 +197,17 @@ def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path, comman
 def test_half_precision_without_instructions_for_it_has_no_library_call(
     tmp_path, monkeypatch, command
 ):
-    """pytorch 146508: 44 to 81 times as slow as fp32 on such a CPU; oneDNN is told to use AVX2 alone."""
+    """pytorch 146508: 44 to 81 times as slow as fp32 on such a CPU; oneDNN is told to use AVX2 alone.
+
+    How much slower depends on the CPU, which may have such instructions for other libraries.
+    """
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     axes = ("--axis", "m=256", "--axis", "k=256", "--axis", "n=256,512")
     options = ("--precision", "fp32,bf16", "--device", "cpu", "--time-limit", "2", "-o", "r")
     command("bench", "gemm", *axes, *options, cwd=tmp_path, code=0)
-    times_ns, names = {}, {}
+    names = {}
     for precision in ("fp32", "bf16"):
         recording = open_recording(tmp_path / "r" / f"gemm_256xnx256_NN_{precision}")
-        steps = recording.frame("steps")
-        times_ns[precision] = steps[steps["batch"] == 512]["duration_ns"].min()
         names[precision] = set(recording.frame("kernels")["name"])
-    assert times_ns["bf16"] > 5 * times_ns["fp32"]
     assert all(name.startswith("aten::") for name in names["bf16"])
     assert not all(name.startswith("aten::") for name in names["fp32"])

@@ -217,7 +217,7 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
         if single
         else f"None of {'the ' if other else ''}{len(rest)} {other}changes"
     )
-    open_ = sorted((one for one in rest if _at_most(one) >= MATERIAL), key=_at_most, reverse=True)
+    open_ = sorted((one for one in rest if _at_most(one) >= MATERIAL), key=_promise, reverse=True)
     if not open_:
         most = 100 * max(map(_at_most, rest))
         least = f"{100 * MATERIAL:.0f} %"
@@ -236,8 +236,20 @@ def _possible(saving: Saving, axis: Axis) -> str:
     at_most = _at_most(saving)
     if at_most < 1:
         return f"up to {100 * at_most:.0f} %"
-    batch, gain = max(saving.gains, key=lambda item: item[1].value)
-    return f"{100 * gain.value:.0f} % at {axis.name} {batch} in too few starts for an interval"
+    batch, gain = _largest(saving)
+    saved = f"{'costs ' if gain.value < 0 else ''}{abs(100 * gain.value):.0f} %"
+    return f"{saved} at {axis.name} {batch} in too few starts for an interval"
+
+
+def _largest(saving: Saving) -> tuple[int, Estimate]:
+    """The batch size at which a change saves most, and how much."""
+    return max(saving.gains, key=lambda item: item[1].value)
+
+
+def _promise(saving: Saving) -> float:
+    """What a change may save; what it saved so far where it ran in too few starts for an interval."""
+    at_most = _at_most(saving)
+    return at_most if at_most < 1 else _largest(saving)[1].value
 
 
 def _at_most(saving: Saving) -> float:

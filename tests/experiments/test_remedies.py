@@ -12,7 +12,13 @@ import pytest
 
 from curvescope.analysis.decompose.statistics import Estimate, pooled_variance, share_estimate
 from curvescope.analysis.diagnosis.remedies import Remedies, find_remedies
-from curvescope.analysis.render.remedies import SavedAt, remedy_table, saving_sentence
+from curvescope.analysis.render.remedies import (
+    SavedAt,
+    _possible,
+    _promise,
+    remedy_table,
+    saving_sentence,
+)
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.budget import Budget
 from curvescope.experiments.factors import FACTORS, factor_of
@@ -333,3 +339,13 @@ def test_a_change_that_slows_the_largest_size_is_not_recommended_without_its_cos
         r"but it costs 4\d % \(.*\) at 32\.",
         said,
     )
+
+
+def test_what_a_few_starts_showed_to_cost_time_is_called_a_cost_and_comes_last():
+    """Without an interval nothing is ruled out, but it promises nothing either."""
+    few = Estimate(-1.01, -math.inf, math.inf, 1.0)
+    slower = SimpleNamespace(at_most=None, gains=((32, few),))
+    some = SimpleNamespace(at_most=0.05, gains=((32, Estimate(0.01, -0.03, 0.05, 0.5)),))
+    assert sorted((slower, some), key=_promise, reverse=True) == [some, slower]
+    said = _possible(slower, Axis())
+    assert said == "costs 101 % at batch 32 in too few starts for an interval"

@@ -185,7 +185,7 @@ class RangeNames:
         groups = {key: value for key, value in found.groupdict().items() if value}
         phase = groups.get("phase")
         if phase is not None:
-            phase = next((p for p, form in _PHASES.items() if form.fullmatch(phase)), None)
+            phase = phase_named(phase)
         return RangeName(
             layer=groups.get("layer"),
             whole_layer=True,
@@ -194,6 +194,11 @@ class RangeNames:
             op=groups.get("op"),
             batch=_number(groups.get("batch")),
         )
+
+
+def phase_named(name: str) -> str | None:
+    """The phase that a name is commonly given to; None for other names."""
+    return next((phase for phase, form in _PHASES.items() if form.fullmatch(name)), None)
 
 
 def scrub(name: str, longest: int = _LONGEST_READ) -> str:
@@ -236,9 +241,8 @@ def _by_convention(name: str, domain: str | None) -> RangeName:
         return RangeName(step=True, batch=served.batch, served=served)
     if any(form.fullmatch(name) for form in (_STEP, _TOKEN, _LIGHTNING_STEP)):
         return RangeName(step=True, batch=batch)
-    for phase, form in _PHASES.items():
-        if form.fullmatch(name):
-            return RangeName(phase=phase, batch=batch)
+    if phase := phase_named(name):
+        return RangeName(phase=phase, batch=batch)
     if (
         ", seq = " in name
         or name.startswith((NODE_PREFIX, *COMMUNICATION))

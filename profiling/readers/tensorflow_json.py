@@ -21,7 +21,7 @@ from typing import Any
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.profile import Profile, profile_of_tables, table_of_rows
-from ..attribution.range_names import scrub
+from ..attribution.range_names import phase_named, scrub
 from ..recording.store import RecordingWriter
 from . import Options
 from .source import Source
@@ -251,8 +251,6 @@ class FrameworkTrace:
                     node := _NODE.fullmatch(str(args.get("long_name", "")))
                 ):
                     named = _named(event.name, _node_path(**node.groupdict()), node["op"])
-                    if str(named["layer"]).partition("/")[0] in _KERAS_OPTIMIZERS:
-                        named["phase"] = "optimizer"
                     without_xla.append({**named, **times, "stream": _id(event.tid)})
         for of_device in scopes.values():
             of_device.sort()
@@ -318,6 +316,10 @@ def _named(kernel: str, path: str, op: Any) -> dict[str, Any]:
         parts.pop()  # the forward operator of the layer: `conv1/Conv2D_grad/…`, `conv1/Conv2D/Conv2DBackpropInput`
     kind = op if isinstance(op, str) and op else pieces[-1] if pieces else None
     if kind is not None and kind.startswith(_OPTIMIZER_OPS):
+        phase = "optimizer"
+    if parts and phase_named(parts[0]) == "optimizer":  # a scope around the update, in JAX
+        phase, parts = "optimizer", parts[1:]
+    elif parts and parts[0] in _KERAS_OPTIMIZERS:
         phase = "optimizer"
     layer = scrub("/".join(parts)) or None
     return {

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.special import ndtr, stdtrit
 
+from ...base.errors import CurvescopeError
 from ...profiling.hardware.devices import get_device
 from ..causes.context import Recorded
 from ..cost_model.constants import LEVELS, Spread, load_fitted
@@ -45,10 +46,18 @@ _SENTENCES, _WORTH_SAYING = 3, 0.005
 def diagnose_modelled(
     kernel_times: pd.DataFrame, recorded: Recorded, meta: Mapping[str, Any], axis: str = "log2"
 ) -> Diagnosis:
-    """Find and explain the anomalies of a modelled recording; the times have a row per kernel: `KEYS`, `start_ns`."""
-    architecture = get_device(meta["device"]["key"]).architecture
+    """Find and explain the anomalies of a modelled recording; the times have a row per kernel: `KEYS`, `start_ns`.
+
+    CurvescopeError: the recording does not say of which GPU and library it is.
+    """
+    key, library = (meta.get("device") or {}).get("key"), meta.get("library")
+    if not key or not library:
+        raise CurvescopeError(
+            "The recording is modelled, and its recording.json does not say of which GPU and library: "
+            "make it again with `curvescope model`."
+        )
     spreads = load_fitted().spreads_for(
-        architecture, meta["library"], meta.get("precision", "fp32")
+        get_device(key).architecture, library, meta.get("precision", "fp32")
     )
     terms = _terms(kernel_times, spreads)
     totals = terms.values_ms.sum(axis=1)

@@ -91,6 +91,19 @@ BROKEN = {
 }
 
 
+@pytest.mark.parametrize("gone", ["device", "library"])
+def test_a_modelled_recording_that_does_not_say_of_what_is_refused(
+    gone, tmp_path, command, refusal_of
+):
+    """Found by fuzzing."""
+    command("model", "alexnet", "--device", "gtx1080", "-o", "m", cwd=tmp_path, code=0)
+    meta = tmp_path / "m" / "recording.json"
+    entries = json.loads(meta.read_text())
+    del entries[gone]
+    meta.write_text(json.dumps(entries))
+    assert "does not say of which GPU and library" in refusal_of("explain", tmp_path / "m")
+
+
 @pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN)
 def test_a_broken_recording_is_listed_beside_the_whole_ones(
     damage, store, document_of, refusal_of, text_of

@@ -190,7 +190,7 @@ def show_table(
     """
     steps = recording.frame("steps")
     noise, origin = time_tables.choose_noise(
-        steps, recording.meta["noise"] if noise is None else noise
+        steps, recording.meta.get("noise") if noise is None else noise
     )
     listed = time_tables.find_all(steps, noise, axis, recording.statistic)
     if problem is not None:

@@ -46,7 +46,7 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
         (devices, cell)
         for devices, ranks in recordings.items()
         if ranks
-        for cell in ranks[0].meta["unmeasured"]
+        for cell in ranks[0].meta.get("unmeasured") or ()
     ]
     if not series and not empty:
         raise CurvescopeError(

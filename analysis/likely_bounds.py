@@ -30,14 +30,12 @@ SHORT_S = 5e-6
 # Families with few FLOPs per byte: far below the ridge of every GPU in the table of devices.
 _STREAMING = frozenset(
     {
-        *(
-            names.ELEMENTWISE,
-            names.LAYOUT,
-            names.INDEXING,
-            names.NORMALISATION,
-            names.POOLING,
-            names.REDUCTION,
-        ),
+        names.ELEMENTWISE,
+        names.LAYOUT,
+        names.INDEXING,
+        names.NORMALISATION,
+        names.POOLING,
+        names.REDUCTION,
         *(names.SOFTMAX, names.OPTIMIZER, names.QUANTISATION, names.GEMV),
     }
 )

@@ -33,27 +33,23 @@ Work = Callable[[Sequence[str]], Iterable[pa.Table]]
 
 KEYS = (
     *("layer", "phase", "op", "name", "source"),
-    *(
-        "grid_x",
-        "grid_y",
-        "grid_z",
-        "block_x",
-        "block_y",
-        "block_z",
-        "registers_per_thread",
-        "shared_memory_bytes",
-    ),
+    "grid_x",
+    "grid_y",
+    "grid_z",
+    "block_x",
+    "block_y",
+    "block_z",
+    "registers_per_thread",
+    "shared_memory_bytes",
 )
 AMOUNTS = (
-    *(
-        "flops",
-        "bytes_compulsory",
-        "dram_bytes",
-        "l2_bytes",
-        "l1_bytes",
-        "flops_executed",
-        "sm_cycles",
-    ),
+    "flops",
+    "bytes_compulsory",
+    "dram_bytes",
+    "l2_bytes",
+    "l1_bytes",
+    "flops_executed",
+    "sm_cycles",
     *("achieved_occupancy", "tensor_pipe_use"),
 )
 COPIES = GPU_COPIES

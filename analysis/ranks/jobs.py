@@ -39,16 +39,14 @@ _RANK_IN_TRACE = re.compile(r'"distributedInfo"\s*:\s*\{[^}]*?"rank"\s*:\s*(\d+)
 _PROFILES = (".json", ".json.gz", ".sqlite", ".nvprof")
 # A damaged recording may raise these, besides the errors of the store.
 _DAMAGE = (
-    *(
-        CurvescopeError,
-        pa.ArrowException,
-        ArithmeticError,
-        LookupError,
-        MemoryError,
-        OSError,
-        TypeError,
-        ValueError,
-    ),
+    CurvescopeError,
+    pa.ArrowException,
+    ArithmeticError,
+    LookupError,
+    MemoryError,
+    OSError,
+    TypeError,
+    ValueError,
 )
 
 

@@ -19,16 +19,14 @@ from .report_verdict import comparison_html, verdict_html
 
 _ASSETS = Path(__file__).with_name("report_assets")
 _SCRIPTS = (
-    *(
-        "base.js",
-        "curve.js",
-        "experiments.js",
-        "heat.js",
-        "icicle.js",
-        "timeline.js",
-        "roofline.js",
-        "kernels.js",
-    ),
+    "base.js",
+    "curve.js",
+    "experiments.js",
+    "heat.js",
+    "icicle.js",
+    "timeline.js",
+    "roofline.js",
+    "kernels.js",
     *("rows.js", "page.js"),
 )
 

@@ -23,10 +23,8 @@ _TYPES = (
     *((4, "Long", "long", 8), (4, "Long", "long int", 8), (29, "UInt64", "unsigned long", 8)),
     *((5, "Half", "c10::Half", 2), (15, "BFloat16", "c10::BFloat16", 2)),
     *((6, "Float", "float", 4), (7, "Double", "double", 8)),
-    *(
-        (9, "ComplexFloat", "c10::complex<float>", 8),
-        (10, "ComplexDouble", "c10::complex<double>", 16),
-    ),
+    (9, "ComplexFloat", "c10::complex<float>", 8),
+    (10, "ComplexDouble", "c10::complex<double>", 16),
 )
 _BYTES = {name: size for _, *names, size in _TYPES for name in names}
 BYTES_BY_NUMBER = {number: size for number, _, _, size in _TYPES}

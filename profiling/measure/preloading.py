@@ -18,15 +18,13 @@ from multiprocessing import util
 
 # Not those that Curvescope itself loads: most steps need none of them, and the others load what they build on.
 LIBRARIES = (
-    *(
-        "transformers",
-        "timm",
-        "diffusers",
-        "torch_geometric",
-        "torchvision",
-        "torchaudio",
-        "lightning",
-    ),
+    "transformers",
+    "timm",
+    "diffusers",
+    "torch_geometric",
+    "torchvision",
+    "torchaudio",
+    "lightning",
     *("sklearn", "tensorboard"),
 )
 _NAMES = "CURVESCOPE_PRELOADED"

@@ -28,16 +28,14 @@ from ...base.user_folders import data_folder
 SIGNATURE = "code_signature"  # entry of recording.json and of plans
 # Entries of recording.json that say what runs again.
 _ENTRIES = (
-    *(
-        "network",
-        "input_shape",
-        "sequence_length",
-        "mode",
-        "precision",
-        "compiled",
-        "graphed",
-        "memory_limit_bytes",
-    ),
+    "network",
+    "input_shape",
+    "sequence_length",
+    "mode",
+    "precision",
+    "compiled",
+    "graphed",
+    "memory_limit_bytes",
     *("step", "step_module", "axis", "fixed", "torch_device"),
     *("program", "step_range", "step_line", "workdir", "assign", "runs_in"),
 )

@@ -440,20 +440,18 @@ EXPERIMENTS = Table(
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        *(
-            KERNELS,
-            RANGES,
-            MEMORY,
-            API_CALLS,
-            CLOCKS,
-            STEPS,
-            MARKS,
-            OPERATORS,
-            LINES,
-            FUNCTIONS,
-            PEAKS,
-            EXPERIMENTS,
-        ),
+        KERNELS,
+        RANGES,
+        MEMORY,
+        API_CALLS,
+        CLOCKS,
+        STEPS,
+        MARKS,
+        OPERATORS,
+        LINES,
+        FUNCTIONS,
+        PEAKS,
+        EXPERIMENTS,
     )
 }
 

@@ -324,14 +324,12 @@ def test_unknown_intervals_are_null_in_the_document(random):
     assert point["n"] == 2
     assert point["discarded_steps"] == 7
     assert {part["kind"] for part in point["loss"]["shares"]} == {
-        *(
-            "communication",
-            "load imbalance",
-            "slower kernels",
-            "input",
-            "idle",
-            "profiling overhead",
-        )
+        "communication",
+        "load imbalance",
+        "slower kernels",
+        "input",
+        "idle",
+        "profiling overhead",
     }
 
 

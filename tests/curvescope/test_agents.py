@@ -181,19 +181,15 @@ OUTSIDE = "is outside what agents may read"
     "path",
     [
         *("/etc", "..", "../outside", "runs/../../outside", "link", "linked-part", "linked-meta"),
-        *(
-            "http://127.0.0.1:18099/x",
-            "s3://bucket/job",
-            "file:///etc",
-            "s3://named/job/../other",
-            "s3://named/jobs",
-        ),
-        *(
-            "s3://named/job?x=1",
-            "simplecache::http://127.0.0.1/x",
-            "memory://x",
-            "http:/127.0.0.1/x::y",
-        ),
+        "http://127.0.0.1:18099/x",
+        "s3://bucket/job",
+        "file:///etc",
+        "s3://named/job/../other",
+        "s3://named/jobs",
+        "s3://named/job?x=1",
+        "simplecache::http://127.0.0.1/x",
+        "memory://x",
+        "http:/127.0.0.1/x::y",
     ],
 )
 def test_nothing_outside_the_roots_is_read(path, tmp_path, monkeypatch):

@@ -17,27 +17,23 @@ from typing import Any
 
 CATEGORIES = "kernel,gpu_memcpy,gpu_memset,cuda_runtime,cuda_driver,cpu_op,user_annotation,python_function,Trace"
 ARGUMENTS = {
-    *(
-        "correlation",
-        "External id",
-        "external id",
-        "stream",
-        "device",
-        "bytes",
-        "grid",
-        "block",
-        "Sequence number",
-    ),
+    "correlation",
+    "External id",
+    "external id",
+    "stream",
+    "device",
+    "bytes",
+    "grid",
+    "block",
+    "Sequence number",
     *("Fwd thread id", "Input Dims", "Input type", "Concrete Inputs", "graph node id", "graph id"),
-    *(
-        "Python id",
-        "Python parent id",
-        "Collective name",
-        "Group size",
-        "dtype",
-        "In msg nelems",
-        "Out msg nelems",
-    ),
+    "Python id",
+    "Python parent id",
+    "Collective name",
+    "Group size",
+    "dtype",
+    "In msg nelems",
+    "Out msg nelems",
 }
 DOCUMENT = {"schemaVersion", "deviceProperties", "baseTimeNanoseconds", "distributedInfo"}
 DEVICE = {"id", "name", "computeMajor", "computeMinor", "numSms"}

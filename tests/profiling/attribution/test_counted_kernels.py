@@ -26,12 +26,10 @@ NCU = Path(__file__).parents[2] / "data" / "profiles" / "averyclapp_metrics_long
             "ab",
             [0, None, 1],
         ),  # one of two equal kernels has a counterpart: which one is not known
-        *(
-            ("abc", "abc", [0, 1, 2]),
-            ("axb", "ab", [0, None, 1]),
-            ("ab", "axyb", [0, 3]),
-            ("ab", "cd", [None, None]),
-        ),
+        ("abc", "abc", [0, 1, 2]),
+        ("axb", "ab", [0, None, 1]),
+        ("ab", "axyb", [0, 3]),
+        ("ab", "cd", [None, None]),
         *(("", "a", []), ("a", "", [None])),
     ],
 )

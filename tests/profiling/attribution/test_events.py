@@ -165,18 +165,14 @@ def test_communication_is_told_from_the_layer_it_runs_under():
     )
     rows = kernel_rows(
         [
-            *(
-                STEP,
-                mark("phase:backward", 0, 900),
-                op(accumulate + gradient, 100, 300),
-                op(gradient, 110, 10),
-            ),
+            STEP,
+            mark("phase:backward", 0, 900),
+            op(accumulate + gradient, 100, 300),
+            op(gradient, 110, 10),
             *(op(reducer, 150, 100), op("aten::mul", 160, 80), op("c10d::allreduce_", 300, 50)),
-            *(
-                op("gloo:all_reduce", 320, 500, thread=2),
-                op(bucket, 850, 20),
-                op("aten::copy_", 855, 10),
-            ),
+            op("gloo:all_reduce", 320, 500, thread=2),
+            op(bucket, 850, 20),
+            op("aten::copy_", 855, 10),
         ]
     )
     assert {(row["name"], row["op"]) for row in rows.kernels} == {

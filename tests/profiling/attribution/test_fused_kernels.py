@@ -44,16 +44,14 @@ def test_shares_go_by_bytes_or_are_equal_where_none_are_known_and_are_read_again
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "",
-            "[1]",
-            "[[null, 3]]",
-            '[["a", "b", "c"]]',
-            "[]",
-            '[[5, "a", 1]]',
-            "[[null, 3, NaN]]",
-            "{",
-        ),
+        "",
+        "[1]",
+        "[[null, 3]]",
+        '[["a", "b", "c"]]',
+        "[]",
+        '[[5, "a", 1]]',
+        "[[null, 3, NaN]]",
+        "{",
         *('[[null, "a", -1], [null, "b", 2]]', '[[null, "aten::add", 0]]'),
     ],
 )

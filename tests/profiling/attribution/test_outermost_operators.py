@@ -197,13 +197,11 @@ def test_arguments_of_a_trace_without_strides_and_of_a_number_that_json_lacks():
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        *(
-            ("", None),
-            ("[4, 4]", [4, 4]),
-            ("1e-05", 1e-5),
-            ("False", False),
-            ("[True, False]", [True, False]),
-        ),
+        ("", None),
+        ("[4, 4]", [4, 4]),
+        ("1e-05", 1e-5),
+        ("False", False),
+        ("[True, False]", [True, False]),
         *(("-inf", float("-inf")), ("none", "none"), (3, 3)),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -16,6 +15,7 @@ from .kernels.method import Method
 from .kernels.runner import Result
 from .profiling.hardware.ceilings import Ceiling
 from .profiling.hardware.devices import Device
+from .profiling.readers import ImportDocument as ImportDocument  # printed by `import`
 from .profiling.workload.networks.facts import Facts
 
 
@@ -83,21 +83,6 @@ class DoctorDocument:
     """What this machine has: `doctor`."""
 
     checks: Sequence[Check]  # one per item
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImportDocument:
-    """A finished import: `import`."""
-
-    path: str  # folder of the recording
-    format: str  # name of the file's format
-    rows: Mapping[str, int]  # rows by table
-    lost: Mapping[str, Any]  # count, severity and sentence by name
-    missing: Mapping[str, str]  # data that the profiler did not record, by name, with a sentence
-    steps_from: str | None  # source of the steps; null for formats without steps
-    # share of the device time that lies in steps; null without times or steps
-    device_time_in_steps: float | None
-    batch_from: str | None  # source of the batch sizes; null if unknown
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from .analysis.render.terminal import print_prose, progress_bars
 from .base.counted import counted
 from .base.errors import CurvescopeError
 from .base.escaping import escape_controls
-from .profiling.readers import Imported, Options, import_profile
+from .profiling.readers import ImportDocument, Options, import_profile
 from .profiling.recording.lost import describe_lost
 from .profiling.recording.remote_store import AnyPath, RemotePath
 from .profiling.recording.store import (
@@ -66,7 +66,7 @@ def _say_whole(line: str) -> None:
     print(escape_controls(line), file=sys.stderr)
 
 
-def describe_imported(done: Imported) -> str:
+def describe_imported(done: ImportDocument) -> str:
     """Numbers of rows in words, without a step where none is known."""
     rows = {
         table: count for table, count in done.rows.items() if done.unit == STEP or table != "steps"
@@ -84,7 +84,7 @@ def describe_rows(rows: Mapping[str, int], *, on_host: bool = False) -> str:
     )
 
 
-def notes(done: Imported) -> list[str]:
+def notes(done: ImportDocument) -> list[str]:
     """Notes to show after an import: missing and lost data, and the origin of the steps."""
     lines = [f"Missing: {sentence}." for sentence in done.missing.values()]
     lines += describe_lost(done.lost, on_host="device" in done.missing)
@@ -97,7 +97,7 @@ def notes(done: Imported) -> list[str]:
     return [escape_controls(line) for line in lines]
 
 
-def advised_lines(path: AnyPath) -> list[str]:
+def advised_lines(path: AnyPath | str) -> list[str]:
     """The first lines of `explain` on a recording of one profile; none where nothing ran.
 
     Of a large recording they only say that `explain` gives advice, so that an import takes the time of reading.

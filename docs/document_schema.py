@@ -12,9 +12,9 @@ import msgspec.inspect
 
 from curvescope import documents as here
 from curvescope.analysis.render import (
+    advice,
     breakdown,
     compare,
-    documents,
     energy,
     explained,
     memory,
@@ -27,7 +27,7 @@ from curvescope.analysis.render import (
 from curvescope.analysis.render.documents import kind_of
 
 _MODULES = (
-    documents,
+    advice,
     explained,
     breakdown,
     compare,

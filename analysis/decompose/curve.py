@@ -51,6 +51,11 @@ NO_CURVE = (
 )
 
 
+def known_batch(condition: Condition) -> int | None:
+    """The batch size of a condition; None if no one knows it."""
+    return None if condition == UNKNOWN else condition
+
+
 @dataclass(frozen=True)
 class Point:
     """One condition of the curve."""

@@ -103,7 +103,9 @@ def _merged(path: AnyPath) -> list[Job]:
         return []
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         try:
-            recording = open_merged(import_profile(path, Path(folder) / "recording").path)
+            target = Path(folder) / "recording"
+            import_profile(path, target)
+            recording = open_merged(target)
         except CurvescopeError:
             return []  # the error is reported when the file is read
         count = (recording.meta.get("merged") or {}).get("processes", 1)
@@ -184,7 +186,8 @@ def _reduce(job: Job) -> Reduction:
             if _is_profile(path):
                 local = path.fetch(Path(folder)) if isinstance(path, RemotePath) else path
                 options = Options(process=job.process)
-                path = import_profile(local, Path(folder) / "recording", options).path
+                path = Path(folder) / "recording"
+                import_profile(local, path, options)
             recording = open_merged(path)
             return reduce_rank(
                 job.rank_id, all_used(recording.frame("steps")), device_work(recording)

@@ -1,20 +1,22 @@
-"""Advice from one profile as text for a terminal: what the step waits for, what to do, and what that saves at most."""
+"""Advice from one profile, as text and as a document: what the step waits for, what to do, and what that saves."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.masking import without_secrets
 from ...base.numbers import number
-from ...profiling.recording.axis import Axis
-from ...profiling.recording.store import RECORDING, STEP
+from ...profiling.recording.axis import Axis, axis_of
+from ...profiling.recording.store import RECORDING, STEP, Recording
 from ..causes.case import Evidence
 from ..decompose.idle import FOLLOWS, WAITS
 from ..diagnosis.suggested import Advice, Advised, LongGap
+from ..verdicts.words import Verdict
 from .breakdown import breakdown_verdict
 from .tables import Indented, table
 from .words import SAMPLES, UNITS, share
@@ -38,6 +40,71 @@ _SUM = "Savings are upper bounds, and do not add up: two may be of the same time
 _MOST_FAMILIES = 6
 _LEAST_GAP = 0.005  # share of the time of a gap that is listed
 _FIRST_LINES = 3  # of advice after a recording or an import
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuggestedChange:
+    """What one cause suggests of a profile; nothing was tried."""
+
+    cause: str  # name of the cause
+    verdict: str  # untested
+    what: str  # what the step does or waits for, as a clause
+    do: str  # what to do, as an instruction
+    how: str | None  # how to do it; null if `do` says it
+    at_most_ms: float  # what it saves at most, per step
+    at_most_share: float | None  # the same as a share of the step; null for a step without time
+    where: str | None  # layer, operator, range or call with most of it; null if unknown
+    stack: Sequence[str]  # functions of the program, the outermost first; empty if unknown
+    factors: Sequence[str]  # factors of complete steps that `diagnose` tests it with
+    evidence: Sequence[Evidence]  # facts of the profile: each value is `after`
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviceDocument:
+    """What one profile, or one batch size, suggests: `explain` without a curve."""
+
+    recording: str  # folder or URL of the recording
+    headline: str  # how long a step takes, and where that goes, in a sentence
+    unit: str  # what the times are of: step, or recording where no step is known
+    batch: int | None  # samples in a step; null if unknown
+    time_ms: float  # mean time of the steps used
+    steps: int  # number of these steps
+    suggested: Sequence[SuggestedChange]  # the largest bound first; bounds do not add up
+    gaps: Sequence[LongGap]  # the longest gaps in the device work, one by one
+    families: Sequence[tuple[str, float, float]]  # kernel family, ms and calls per step
+    commands: Sequence[str]  # what to run next
+
+    @classmethod
+    def of(cls, path: object, recording: Recording, advice: Advice) -> AdviceDocument:
+        """The document of advice on the recording or profile that a user named by a path."""
+        whole_ms = advice.step.time_ms
+        return cls(
+            recording=str(path),
+            headline=breakdown_verdict(advice.breakdown, axis_of(recording.meta), advice.step.idle),
+            unit=advice.breakdown.unit,
+            batch=advice.breakdown.batch,
+            time_ms=whole_ms,
+            steps=advice.step.steps,
+            suggested=[
+                SuggestedChange(
+                    cause=one.suggestion.cause,
+                    verdict=Verdict.UNTESTED,
+                    what=one.suggestion.what,
+                    do=one.do,
+                    how=one.how,
+                    at_most_ms=one.suggestion.at_most_ms,
+                    at_most_share=one.suggestion.at_most_ms / whole_ms if whole_ms else None,
+                    where=one.suggestion.where,
+                    stack=one.suggestion.stack,
+                    factors=one.suggestion.factors,
+                    evidence=one.suggestion.evidence,
+                )
+                for one in advice.advised
+            ],
+            gaps=advice.gaps,
+            families=advice.families,
+            commands=[command for _, command in next_commands(path, advice)],
+        )
 
 
 def first_lines(advice: Advice, axis: Axis = SAMPLES) -> list[str]:

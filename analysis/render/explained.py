@@ -9,7 +9,7 @@ from typing import Any
 from ...profiling.recording.disturbed import Disturbances
 from ...profiling.recording.store import Recording, Status, is_modelled
 from ..causes import Attribution
-from ..decompose.curve import Point
+from ..decompose.curve import Point, known_batch
 from ..decompose.findings import Finding
 from ..decompose.functionals import Functional
 from ..decompose.rare_steps import RareSteps
@@ -19,7 +19,6 @@ from ..diagnosis.result import Diagnosis, Explanation
 from ..verdicts.outcome import Outcome
 from .answer_words import ShownAnswer, shown, shown_answers
 from .causes import verdict_sentence
-from .documents import known_batch
 from .headline import answer_on, headline
 from .remedies import RemedyTable, batch_sentence, remedy_table
 

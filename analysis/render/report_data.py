@@ -28,7 +28,7 @@ from ..causes.context import Recorded
 from ..compare import compare
 from ..decompose.averaged_steps import undisturbed_steps
 from ..decompose.curve import UNKNOWN as UNKNOWN_BATCH
-from ..decompose.curve import native
+from ..decompose.curve import known_batch, native
 from ..decompose.functionals import excess, neighbours
 from ..decompose.idle import HOST_COLUMNS
 from ..decompose.kernel_times import Work, device_work
@@ -48,7 +48,6 @@ from .answer_words import shown
 from .answers import how_to_test
 from .causes import verdict_sentence
 from .compare import verdicts
-from .documents import known_batch
 from .energy import EnergyDocument, energy_document
 from .explained import ExplainDocument
 from .headline import clock_line, largest_sentence

@@ -11,8 +11,8 @@ from ...profiling.recording.experiments import FactorFacts
 from ...profiling.recording.store import Recording
 from ..diagnosis.suggested import advise
 from . import terminal
-from .advice import next_commands, render_advice
-from .documents import AdviceDocument, print_document
+from .advice import AdviceDocument, next_commands, render_advice
+from .documents import print_document
 from .show import recording_line, show_gaps
 
 

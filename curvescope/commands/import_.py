@@ -13,7 +13,7 @@ copied.
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from ..base.escaping import escape_controls
 from ..parsers import group
 
 if TYPE_CHECKING:
-    from ..profiling.readers import Imported
+    from ..profiling.readers import ImportDocument
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,10 +106,8 @@ def run(args: argparse.Namespace) -> int:
     done = _import(args)
     if args.json:
         from ..analysis.render.documents import print_document
-        from ..documents import ImportDocument
 
-        known = {field.name: getattr(done, field.name) for field in fields(ImportDocument)}
-        print_document(ImportDocument(**{**known, "path": str(done.path)}))
+        print_document(done)
         return 0
     print_prose(f"{done.format}: {describe_imported(done)}")
     for line in notes(done):
@@ -126,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _import(args: argparse.Namespace) -> Imported:
+def _import(args: argparse.Namespace) -> ImportDocument:
     from ..profile_files import progress
     from ..profiling.readers import Options, import_profile
 

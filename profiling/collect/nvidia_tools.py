@@ -11,7 +11,7 @@ from pathlib import Path
 from ...base.errors import BackendMissingError, CurvescopeError
 from ...base.masking import without_secrets
 from ..hardware.host import describe_environment
-from ..readers import Imported, Options, import_profile, metrics
+from ..readers import ImportDocument, Options, import_profile, metrics
 from ..readers.nsight_reports import printed_by
 from ..recording.remote_store import AnyPath
 from .command import require_program, run_command
@@ -133,7 +133,7 @@ def record_with(
     path: AnyPath,
     options: Options | None = None,
     request: Request | None = None,
-) -> tuple[int, Imported]:
+) -> tuple[int, ImportDocument]:
     """Run the command under nsys, ncu or nvprof and import the profile; after Ctrl-C, import what was still written.
 
     Returns:

@@ -61,20 +61,20 @@ READERS = (
 
 
 @dataclass(frozen=True)
-class Imported:
-    """A finished import: the recording's folder, the file's format, and rows by table."""
+class ImportDocument:
+    """A finished import: what `import_profile` returns, and `curvescope import --json` prints."""
 
-    path: AnyPath
-    format: str
-    rows: dict[str, int]
+    path: str  # folder or URL of the recording
+    format: str  # name of the file's format
+    rows: dict[str, int]  # rows by table
     lost: dict[str, dict[str, Any]]  # count, severity and sentence by name
-    # data that the profiler did not record, with a sentence
+    # data that the profiler did not record, by name, with a sentence
     missing: dict[str, str] = field(default_factory=dict)
     steps_from: str | None = None  # source of the steps; None for formats without steps
-    # share of the device time, 0 to 1; None without times or steps
+    # share of the device time that lies in steps, 0 to 1; None without times or steps
     device_time_in_steps: float | None = None
     batch_from: str | None = None  # source of the batch sizes; None if unknown
-    unit: str = STEP  # what the rows of `steps` are, see `Recording.unit`
+    unit: str = STEP  # what the rows of `steps` are of: step, or recording where no step is known
 
 
 def import_profile(
@@ -82,7 +82,7 @@ def import_profile(
     target: AnyPath | None = None,
     options: Options | None = None,
     meta: Mapping[str, Any] | None = None,
-) -> Imported:
+) -> ImportDocument:
     """Turn a profile, plain or gzip, into a recording, by default in a dated folder under `runs`.
 
     Neither its name nor any path in it is copied: both may name hosts and people. `meta` has further facts about the
@@ -110,7 +110,7 @@ def import_profile(
     return describe_import(writer.path)
 
 
-def describe_import(path: AnyPath) -> Imported:
+def describe_import(path: AnyPath) -> ImportDocument:
     """Describe a finished import."""
     recording = open_recording(path)
     meta = recording.meta
@@ -118,8 +118,8 @@ def describe_import(path: AnyPath) -> Imported:
     if recording.work != KERNEL:  # a call of an operator may have several rows
         part = recording.arrow("kernels", ["part"])["part"]
         rows["kernels"] -= pc.sum(pc.greater(part, 0)).as_py() or 0
-    return Imported(
-        path,
+    return ImportDocument(
+        str(path),
         str(meta["imported_from"]),
         rows,
         meta["lost"],

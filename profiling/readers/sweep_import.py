@@ -20,7 +20,7 @@ from ...base.errors import CurvescopeError
 from ..recording.remote_store import AnyPath, remove_tree
 from ..recording.schema import OPERATORS, PEAKS, TABLES, conform
 from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
-from . import Imported, Options, describe_import, import_profile, serving_results
+from . import ImportDocument, Options, describe_import, import_profile, serving_results
 from .source import Source
 
 NAME = "sweep of profiles"
@@ -35,7 +35,7 @@ def are_results(paths: Sequence[Path]) -> bool:
     return True
 
 
-def import_results(paths: Sequence[Path], target: AnyPath | None = None) -> Imported:
+def import_results(paths: Sequence[Path], target: AnyPath | None = None) -> ImportDocument:
     """One table of several results; CurvescopeError if one cannot be read, or none has a point."""
     points: list[serving_results.Point] = []
     for path in paths:
@@ -63,7 +63,7 @@ def import_sweep(
     target: AnyPath | None = None,
     batches: Sequence[int] = (),
     options: Options | None = None,
-) -> Imported:
+) -> ImportDocument:
     """Import profiles of any formats as one sweep; files of the same batch size become its rounds.
 
     Batches are the samples per step, one per file; default: from ranges or shapes.

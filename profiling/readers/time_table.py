@@ -18,7 +18,7 @@ from ...base.errors import CurvescopeError
 from ..recording.remote_store import AnyPath
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, new_recording_path
-from . import Imported
+from . import ImportDocument
 
 NAME = "table of times"
 _NS_PER = {"time_ns": 1.0, "time_us": 1e3, "time_ms": 1e6, "time_s": 1e9}
@@ -27,7 +27,7 @@ _COLUMNS = ("problem", "device", "batch", *_NS_PER, "n", "spread")
 
 def import_table(
     source: Path, target: AnyPath | None = None, noise: float | None = None
-) -> Imported:
+) -> ImportDocument:
     """Convert a CSV of times in UTF-8 to a recording, by default in a dated folder under `runs`.
 
     Noise is the standard error of a time as a fraction of it, for times with neither repeats nor a published spread;
@@ -69,7 +69,7 @@ def import_table(
     with RecordingWriter(target or new_recording_path("table"), meta) as writer:
         columns = [c.name for c in TABLES["steps"].columns]
         writer.write("steps", {name: [row.get(name) for row in rows] for name in columns})
-    return Imported(writer.path, NAME, {"steps": len(rows)}, {})
+    return ImportDocument(str(writer.path), NAME, {"steps": len(rows)}, {})
 
 
 def _time_column(source: Path, names: Any) -> str:

@@ -1,9 +1,11 @@
-"""Writes a bill of materials of what users install, and asks the advisory database about it: `make audit`.
+"""Writes a bill of materials of what users install, and asks the advisory database about it:
+`make audit`.
 
-An empty environment gets the package and all extras of users; build/sbom.json is its CycloneDX bill, with what is
-compiled into our libraries, which no package index knows and no database is asked about. Those that need a CUDA toolkit
-or another extra's place, and large ones, are only asked about, by the versions of constraints.txt. Exit code 1: a known
-vulnerability. Exit code 2: the database did not answer for some package, which is then not known to be free of them.
+An empty environment gets the package and all extras of users; build/sbom.json is its CycloneDX
+bill, with what is compiled into our libraries, which no package index knows and no database is
+asked about. Those that need a CUDA toolkit or another extra's place, and large ones, are only asked
+about, by the versions of constraints.txt. Exit code 1: a known vulnerability. Exit code 2: the
+database did not answer for some package, which is then not known to be free of them.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def main() -> int:
         asked = json.loads(done.stdout)["dependencies"] + json.loads(others.stdout)["dependencies"]
     except ValueError:
         print(
-            f"NOT AUDITED: the advisory database was not reached:\n{(done.stderr + others.stderr).strip()[-500:]}"
+            "NOT AUDITED: the advisory database was not "
+            f"reached:\n{(done.stderr + others.stderr).strip()[-500:]}"
         )
         return 2
     return report(asked)
@@ -97,17 +100,20 @@ def report(asked: list[dict[str, object]]) -> int:
         print(f"VULNERABLE: {entry['name']} {entry['version']}: {ids}")
     if asked and len(skipped) == len(asked):
         print(
-            "NOT AUDITED: the advisory database answered for no package: its service cannot be reached from here."
+            "NOT AUDITED: the advisory database answered for no package: its service cannot be "
+            "reached from here."
         )
         print("Run `make audit` where pypi.org answers.")
         return 2
     if skipped:
         print(
-            f"NOT AUDITED: for {len(skipped)} of {len(asked)} packages the advisory database had no answer:"
+            f"NOT AUDITED: for {len(skipped)} of {len(asked)} packages the advisory database had "
+            "no answer:"
         )
         print("  " + ", ".join(str(entry["name"]) for entry in skipped))
     print(
-        f"{len(asked) - len(skipped) - len(vulnerable)} of {len(asked)} packages have no known vulnerability."
+        f"{len(asked) - len(skipped) - len(vulnerable)} of {len(asked)} packages have no known "
+        "vulnerability."
     )
     return 1 if vulnerable else 2 if skipped else 0
 

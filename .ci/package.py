@@ -1,10 +1,12 @@
-"""Builds the sdist and the wheels as they are published, and holds them to what is promised: `make package`.
+"""Builds the sdist and the wheels as they are published, and holds them to what is promised:
+`make package`.
 
-Twice from folders of different names the wheel comes out byte for byte the same (SOURCE_DATE_EPOCH is the commit's
-time). It is tagged with the oldest glibc it runs on; the pure one, for systems without the collector, with none. They
-and the sdist are installed into empty environments; the wheels' have no compiler on their PATH. Every Python of 3.10 to
-3.14 that is found is tried; those that are not are named. All have the version of the package and of the changelog, and
-SHA256SUMS lists them.
+Twice from folders of different names the wheel comes out byte for byte the same (SOURCE_DATE_EPOCH
+is the commit's time). It is tagged with the oldest glibc it runs on; the pure one, for systems
+without the collector, with none. They and the sdist are installed into empty environments; the
+wheels' have no compiler on their PATH. Every Python of 3.10 to 3.14 that is found is tried; those
+that are not are named. All have the version of the package and of the changelog, and SHA256SUMS
+lists them.
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ def main() -> None:
     ]
     (DIST / "SHA256SUMS").write_text("\n".join([*sums, ""]))
     print(
-        f"whole on Python {', '.join(tried)}: {', '.join(p.name for p in sorted(DIST.iterdir()))} in {DIST}"
+        f"whole on Python {', '.join(tried)}: {', '.join(p.name for p in sorted(DIST.iterdir()))} "
+        f"in {DIST}"
     )
 
 
@@ -146,7 +149,9 @@ def tag(wheel: Path) -> Path:
 
 
 def check_sdist(sdist: Path) -> None:
-    """It has what a build and its tests need, and nothing that git does not have; it may follow the rooms' links."""
+    """It has what a build and its tests need, and nothing that git does not have; it may follow the
+    rooms' links.
+    """
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     tracked = set(run("git", "ls-files", cwd=ROOT).splitlines())
@@ -167,7 +172,9 @@ def check_sdist(sdist: Path) -> None:
 
 
 def check_version(*files: Path) -> None:
-    """Every file has the version of the package, which the changelog has too, unless it is being worked on."""
+    """Every file has the version of the package, which the changelog has too, unless it is being
+    worked on.
+    """
     found = re.search(
         r'^__version__ = "(.+)"$', (ROOT / "curvescope" / "__init__.py").read_text(), re.MULTILINE
     )

@@ -1,4 +1,5 @@
-"""Makes a version of what is committed: `make release VERSION=1.2.3` commits it, tags it and builds its files.
+"""Makes a version of what is committed: `make release VERSION=1.2.3` commits it, tags it and builds
+its files.
 
 Nothing is uploaded: `build/dist` is what the owner gives to PyPI, and the tag what is pushed.
 """

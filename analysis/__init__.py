@@ -1,1 +1,3 @@
-"""Pure functions from tables to tables, and renderers; nothing here measures, and nothing imports torch."""
+"""Pure functions from tables to tables, and renderers; nothing here measures, and nothing imports
+torch.
+"""

@@ -1,11 +1,14 @@
-"""Aligns the device work of recordings: gives every group of kernels a row, the same row in each recording if possible.
+"""Aligns the device work of recordings: gives every group of kernels a row, the same row in each
+recording if possible.
 
-A group gets the first of these rows that all recordings have: its layer (only if rows are layers); its operator with
-the shapes that this takes, or its kernel, if no operator is known; its operator with other shapes, or another number at
-the end of its name, or the family of its kernel; an operator further inside, as one version calls `aten::addmm` where
-the other calls it through `aten::linear`; its kernel; its position, for two recordings: operators of both between the
-same two rows in common are one row. Rows but layers are those of one phase, if all recordings tell phases. What is in
-one recording only has a row of its own, and one row for all such rows that are below a hundredth of the time.
+A group gets the first of these rows that all recordings have: its layer (only if rows are layers);
+its operator with the shapes that this takes, or its kernel, if no operator is known; its operator
+with other shapes, or another number at the end of its name, or the family of its kernel; an
+operator further inside, as one version calls `aten::addmm` where the other calls it through
+`aten::linear`; its kernel; its position, for two recordings: operators of both between the same two
+rows in common are one row. Rows but layers are those of one phase, if all recordings tell phases.
+What is in one recording only has a row of its own, and one row for all such rows that are below a
+hundredth of the time.
 """
 
 from __future__ import annotations
@@ -56,7 +59,9 @@ class _Work(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The operator with its shapes; a part of a fused kernel has those of the kernel, not its own."""
+        """The operator with its shapes; a part of a fused kernel has those of the kernel, not its
+        own.
+        """
         named_by_operator = (
             self.shapes
             and self.operators[:1] == (self.path or str(self.op)).split(OPERATOR_SEPARATOR)[:1]
@@ -72,10 +77,11 @@ _Level = Callable[[_Work], str | None]  # label of a group; None if it has none
 
 
 def align(tables: Sequence[pd.DataFrame], by_layer: bool) -> list[pd.DataFrame]:
-    """Put the labels of rows into the column `layer` of each recording's kernel times, and their phase into `phase`.
+    """Put the labels of rows into the column `layer` of each recording's kernel times, and their
+    phase into `phase`.
 
-    The tables are of one batch size, with as many of `KEYS` as are known. With `by_layer` a row is a layer, where all
-    recordings have it.
+    The tables are of one batch size, with as many of `KEYS` as are known. With `by_layer` a row is
+    a layer, where all recordings have it.
     """
     works = [_works(table) for table in tables]
     sides = [dict.fromkeys(work for work in of_side if work is not None) for of_side in works]
@@ -166,7 +172,8 @@ def _align_by_position(
     """Give groups without a row that lie between the same two rows in common one row."""
     orders = []
     for side, rows in zip(sides, aligned, strict=True):
-        # A row is where its first group is. Rows of operators without a counterpart are equal to none.
+        # A row is where its first group is. Rows of operators without a counterpart are equal to
+        # none.
         order: dict[Any, list[_Work]] = {}
         for work in side:
             if work in rows or work.op:
@@ -209,7 +216,9 @@ def _names(works: Sequence[_Work]) -> str:
 def _labelled(
     table: pd.DataFrame, works: Sequence[_Work | None], rows: dict[_Work, _Row]
 ) -> pd.DataFrame:
-    """The table with the rows in its columns `layer` and `phase`; idle time and communication have none."""
+    """The table with the rows in its columns `layer` and `phase`; idle time and communication have
+    none.
+    """
     labels = [(None, None) if work is None else rows[work] for work in works]
     layer, phase = (pd.Series([row[i] for row in labels], table.index, object) for i in (0, 1))
     return table.assign(layer=layer, phase=phase)

@@ -8,10 +8,12 @@ import numpy as np
 
 from .decompose.statistics import LEVEL
 
-# p of a growth that ends a run of versions while the interval is wide: many looks at few processes find some growth by
-# chance (docs/statistics.md).
+# p of a growth that ends a run of versions while the interval is wide: many looks at few processes
+# find some growth by chance (docs/statistics.md).
 _SURE = 0.001
-_PRECISE = 0.6  # half-width of an interval, as a share of a limit, at which the estimate says on which side a growth is
+# half-width of an interval, as a share of a limit, at which the estimate says on which side a
+# growth is
+_PRECISE = 0.6
 
 
 @dataclass(frozen=True)

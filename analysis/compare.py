@@ -1,10 +1,12 @@
-"""Compare recordings of one network (devices, versions, configurations) by layer, operator, kernel family or kernel.
+"""Compare recordings of one network (devices, versions, configurations) by layer, operator, kernel
+family or kernel.
 
-A change is a ratio of times to those of the first recording, with an interval. Recordings are independent of each
-other, so their replicates are paired at random; of versions that were measured together, replicates draw the same
-processes. All changes of one kind form one family (Holm). A row *follows the hardware* if its speed-up lies between the
-ratios of the devices' compute and DRAM roofs. On two GPUs of one model, a significant change whose interval in cycles
-contains 1 is said to be the clock's (nvbench judges in cycles, too).
+A change is a ratio of times to those of the first recording, with an interval. Recordings are
+independent of each other, so their replicates are paired at random; of versions that were measured
+together, replicates draw the same processes. All changes of one kind form one family (Holm). A row
+*follows the hardware* if its speed-up lies between the ratios of the devices' compute and DRAM
+roofs. On two GPUs of one model, a significant change whose interval in cycles contains 1 is said to
+be the clock's (nvbench judges in cycles, too).
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from .side import Side, side
 LAYER, OPERATOR, FAMILY, KERNEL = BY = ("layer", "operator", "family", "kernel")
 _Place = tuple[object, ...]
 _STEM = re.compile(r"[<\d]")  # before the parameters in a kernel's name
-# Devices reach different shares of their peaks: within this factor of a ratio of roofs a speed-up still follows it.
+# Devices reach different shares of their peaks: within this factor of a ratio of roofs a speed-up
+# still follows it.
 _SPARE = 1.1
 _FAILS = 0.02  # p of a growth that fails, of versions that are measured until the answer is known
 
@@ -112,7 +115,9 @@ class Comparison:
         return {name: of_sides for name, of_sides in values.items() if len(set(of_sides)) > 1}
 
     def regressions(self, over: float) -> list[tuple[str, str, Change]]:
-        """Significant increases of step times above a share `over`: name of the recording, batch size, change."""
+        """Significant increases of step times above a share `over`: name of the recording, batch
+        size, change.
+        """
         level = _FAILS if self.together else LEVEL
         return [
             change
@@ -121,7 +126,9 @@ class Comparison:
         ]
 
     def undecided(self, over: float) -> list[tuple[str, str, Change]]:
-        """Where the measurement rules out neither a growth above a share nor its absence; as `regressions`."""
+        """Where the measurement rules out neither a growth above a share nor its absence; as
+        `regressions`.
+        """
         failed = self.regressions(over)
         return [
             change
@@ -137,10 +144,11 @@ class Comparison:
 
 
 def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = None) -> Comparison:
-    """Compare every recording with the first; CurvescopeError if the batch size is not in all recordings.
+    """Compare every recording with the first; CurvescopeError if the batch size is not in all
+    recordings.
 
-    By default rows are layers if all recordings have one in common, else operators if all name them, else families;
-    their batch size is the largest that all recordings profiled.
+    By default rows are layers if all recordings have one in common, else operators if all name
+    them, else families; their batch size is the largest that all recordings profiled.
     """
     common = _common(sides)
     if not common:
@@ -168,7 +176,10 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
 
 
 def refuse_different(sides: Sequence[Side]) -> None:
-    """Refuse recordings of different networks; CurvescopeError. Those that name none, e.g. profiles, pass."""
+    """Refuse recordings of different networks; CurvescopeError.
+
+    Those that name none, e.g. profiles, pass.
+    """
     named = [(side.name, side.settings.get("network")) for side in sides]
     known = {network for _, network in named if network is not None}
     if len(known) > 1:
@@ -190,10 +201,11 @@ def measured_together(sides: Sequence[Side]) -> bool:
 def decided(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], over: float, rounds_of_process: int
 ) -> bool:
-    """Whether versions that are being measured together differ by more than a share, or not, at every batch size.
+    """Whether versions that are being measured together differ by more than a share, or not, at
+    every batch size.
 
-    The rows are those of the `steps` tables so far, with the name of the version as `factor`; the base is the first
-    name.
+    The rows are those of the `steps` tables so far, with the name of the version as `factor`; the
+    base is the first name.
     """
     steps = pd.DataFrame(rows)
     steps = steps[~steps["profiled"]]
@@ -243,7 +255,9 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, 
 def _with_clocks(
     line: ComparedLine, sides: Sequence[Side], batch: int
 ) -> Iterator[tuple[Change | None, tuple[float | None, float | None]]]:
-    """Each change with the clocks of the base and of the other recording; None unless both are GPUs of one model."""
+    """Each change with the clocks of the base and of the other recording; None unless both are GPUs
+    of one model.
+    """
     base = sides[0]
     for change, other in zip(line.changes, sides[1:], strict=True):
         alike = base.hardware.name is not None and base.hardware.name == other.hardware.name
@@ -270,7 +284,10 @@ def _changes(
     rounds: Sequence[int],
     together: bool = False,
 ) -> tuple[Change | None, ...]:
-    """Compare every later time with the first; p is not adjusted yet. Of runs `together`, replicates are paired."""
+    """Compare every later time with the first; p is not adjusted yet.
+
+    Of runs `together`, replicates are paired.
+    """
     changes: list[Change | None] = []
     base, drawn = times[0], replicates[0]
     for position, (other, others) in enumerate(
@@ -349,10 +366,11 @@ def _class_of(sides: Sequence[Side], layer: str | None) -> str | None:
 def _with_former_names(
     base: pd.DataFrame, other: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both tables, in which a kernel that was renamed or replaced has one name: the former one, and the new one.
+    """Both tables, in which a kernel that was renamed or replaced has one name: the former one, and
+    the new one.
 
-    Two kernels that only one recording has are one if they have the same place (layer, phase and operator) and the
-    same name up to its parameters, and else if each is alone at its place.
+    Two kernels that only one recording has are one if they have the same place (layer, phase and
+    operator) and the same name up to its parameters, and else if each is alone at its place.
     """
     places = [
         {

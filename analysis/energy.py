@@ -1,8 +1,9 @@
-"""Energy of a step over batch sizes: the same curve, functionals and tests as for time, over joules.
+"""Energy of a step over batch sizes: the same curve, functionals and tests as for time, over
+joules.
 
-Energy is measured for a visit and shared among its steps by their durations. No counter gives the energy of one kernel,
-so an anomaly splits exactly into two parts only: that of the step's time, at the power of the smaller batch size, and
-that of the difference of power.
+Energy is measured for a visit and shared among its steps by their durations. No counter gives the
+energy of one kernel, so an anomaly splits exactly into two parts only: that of the step's time, at
+the power of the smaller batch size, and that of the difference of power.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class EnergyDiagnosis:
     times: Curve  # curve of time of the same steps
     findings: tuple[Finding, ...]  # every excess, then every curvature, in joules
     splits: tuple[PowerSplit, ...]  # split of every finding, in their order
-    # energy that does not grow with the batch size, with its interval; None if it is not significant
+    # energy that does not grow with the batch size, with its interval; None if it is not
+    # significant
     fixed_cost: tuple[Functional, Estimate] | None
     source: dict[str, Any]  # entry `energy` of `recording.json`
     unmeasured: int  # number of timed steps without an energy
@@ -56,7 +58,9 @@ class EnergyDiagnosis:
 
 
 def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
-    """Test the curve of energy of a recording of a sweep; CurvescopeError says why if there is none."""
+    """Test the curve of energy of a recording of a sweep; CurvescopeError says why if there is
+    none.
+    """
     if axis == "throughput":
         raise CurvescopeError(
             "--curvature throughput is of times: of energies choose log2 or linear."
@@ -93,7 +97,8 @@ def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
 def split_by_power(functional: Functional, energies: Curve, times: Curve) -> PowerSplit:
     """Split a functional of energy into a part of time and a part of power.
 
-    With E(b) = P(b)·T(b) and the smallest batch size a: Σ cᵦ·E(b) = P(a)·Σ cᵦ·T(b) + Σ cᵦ·(P(b) − P(a))·T(b).
+    With E(b) = P(b)·T(b) and the smallest batch size a: Σ cᵦ·E(b) = P(a)·Σ cᵦ·T(b) + Σ cᵦ·(P(b) −
+    P(a))·T(b).
     """
     powers_w = _powers_w(energies, times)
     base_w = powers_w[min(functional.conditions)]

@@ -1,6 +1,8 @@
-"""The likely bound of kernels whose FLOPs and bytes are unknown, as far as their names and launches say.
+"""The likely bound of kernels whose FLOPs and bytes are unknown, as far as their names and launches
+say.
 
-This is a guess, e.g. for a profile of Nsight Systems, which has no shapes; only counters measure the bound.
+This is a guess, e.g. for a profile of Nsight Systems, which has no shapes; only counters measure
+the bound.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ HOST_LINK, LINKS, FEW_BLOCKS, SHORT, MEMORY = (
     "memory",
 )
 OPEN = "memory or compute"
-# An empty kernel takes about 2 µs on NVIDIA's GPUs (`curvescope bench launch` measures it), so in a shorter call than
-# this most of the time is its start and end.
+# An empty kernel takes about 2 µs on NVIDIA's GPUs (`curvescope bench launch` measures it), so in a
+# shorter call than this most of the time is its start and end.
 SHORT_S = 5e-6
 # Families with few FLOPs per byte: far below the ridge of every GPU in the table of devices.
 _STREAMING = frozenset(
@@ -48,9 +50,9 @@ class LikelyPoint:
     label: str  # name of the kernel, layer or phase
     calls: float  # launches and copies per step
     time_s: float  # time per step
-    # what most of its time is likely bound by: `host link`, `communication`, `few blocks` (fewer than the GPU has SMs),
-    # `short calls` (under 5 µs), `memory` (by the kind of kernel), or `memory or compute`, if its names and launches do
-    # not tell
+    # what most of its time is likely bound by: `host link`, `communication`, `few blocks` (fewer
+    # than the GPU has SMs), `short calls` (under 5 µs), `memory` (by the kind of kernel), or
+    # `memory or compute`, if its names and launches do not tell
     likely: str
     share: float  # share of its time for which `likely` holds
     # blocks over those that the GPU holds at once, of its longest kernel; None if unknown
@@ -68,7 +70,9 @@ def plain_rows(table: pd.DataFrame) -> list[Any]:
 
 
 def likely_point(label: str, rows: Sequence[Any], per: int, hardware: Hardware) -> LikelyPoint:
-    """What is likely of a group: `plain_rows` of `kernel_times` or `kernel_totals`, which add up `per` steps."""
+    """What is likely of a group: `plain_rows` of `kernel_times` or `kernel_totals`, which add up
+    `per` steps.
+    """
     times_ms: dict[str, float] = {}
     for row in rows:
         likely = _likely(row, hardware)

@@ -1,7 +1,9 @@
-"""Peak memory over batch sizes: the same curve, functionals and tests as for time, over bytes, split over layers.
+"""Peak memory over batch sizes: the same curve, functionals and tests as for time, over bytes,
+split over layers.
 
-M(b) is what the allocator had given out at the peak of one step, without tensors that the step does not use: a sum of
-blocks, each with a layer and a kind. Where the peak moves, M is the larger of two lines, and bends upwards.
+M(b) is what the allocator had given out at the peak of one step, without tensors that the step does
+not use: a sum of blocks, each with a layer and a kind. Where the peak moves, M is the larger of two
+lines, and bends upwards.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from .decompose.repeated_layers import classes_with, group_of, repeated_layers
 from .decompose.statistics import Estimate, Floats, normal_estimate
 from .decompose.terms import work_label
 
-# Relative standard error of a peak. On a CPU equal steps of two processes have equal peaks, to the byte; on a GPU a
-# library may choose another workspace.
+# Relative standard error of a peak. On a CPU equal steps of two processes have equal peaks, to the
+# byte; on a GPU a library may choose another workspace.
 ERROR = 0.0005
 _LEAST_MARGIN = 0.01  # of a predicted peak
 _ERRORS = 2.0  # in a margin: one error was seen, and the next one may be larger
@@ -34,8 +36,9 @@ _OUT_OF_MEMORY = "out of memory"
 _FAR = 1 << 40
 _ROUNDED = 1 + 1e-9  # a limit that is a measured peak holds it
 _NO_PEAKS = (
-    "has no allocations of a step: it was recorded before they were, as a CUDA graph, or by a profiler without them "
-    "(torch.profiler: profile_memory=True). Record it with `curvescope memory`"
+    "has no allocations of a step: it was recorded before they were, as a CUDA graph, or by a "
+    "profiler without them (torch.profiler: profile_memory=True). Record it with "
+    "`curvescope memory`"
 )
 
 
@@ -86,8 +89,10 @@ class LargestBatch:
     batch: int  # the prediction
     low: int  # the least that the margin allows for
     high: int  # the most
-    margin: float  # margin of a predicted peak one doubling beyond the largest measured one, a share of it
-    # relative error of the peak of the largest measured size as predicted from the others; None if there are too few
+    # margin of a predicted peak one doubling beyond the largest measured one, a share of it
+    margin: float
+    # relative error of the peak of the largest measured size as predicted from the others; None if
+    # there are too few
     checked: float | None
     failed: tuple[int, ...] = ()  # batch sizes that ran out of memory when they were measured
 
@@ -115,9 +120,11 @@ def explain_memory(
     by_instance: bool = False,
     limit_bytes: int | None = None,
 ) -> MemoryDiagnosis:
-    """Test the curve of peak memory of a recording, and split it over layers; CurvescopeError says why it cannot.
+    """Test the curve of peak memory of a recording, and split it over layers; CurvescopeError says
+    why it cannot.
 
-    The limit is by default what there was when the largest size was measured; the axis is log2 or linear.
+    The limit is by default what there was when the largest size was measured; the axis is log2 or
+    linear.
     """
     if axis == "throughput":
         raise CurvescopeError(
@@ -185,7 +192,9 @@ def explain_memory(
 
 
 def _with_terms(rows: pd.DataFrame, recording: Recording, by_instance: bool) -> pd.DataFrame:
-    """The rows with the name of their kind and the label of their term; repeated layers have one name."""
+    """The rows with the name of their kind and the label of their term; repeated layers have one
+    name.
+    """
     classes = recording.meta.get("layer_classes") or {}
     names: dict[str, str] = {}
     if not by_instance:
@@ -273,11 +282,12 @@ def _largest_batch(
 def largest_batch(
     sizes: dict[int, float], limit_mb: float, cached_mb: float = 0.0, failed: Sequence[int] = ()
 ) -> LargestBatch | None:
-    """Predict the largest batch size whose peak is within a limit; None if the memory is not seen to grow.
+    """Predict the largest batch size whose peak is within a limit; None if the memory is not seen
+    to grow.
 
-    The margin is twice the error of the largest measured peak as predicted from the others, for each doubling. What the
-    allocator kept beside the largest peak (`cached_mb`) are pieces that may not serve again; `failed` ran out of
-    memory.
+    The margin is twice the error of the largest measured peak as predicted from the others, for
+    each doubling. What the allocator kept beside the largest peak (`cached_mb`) are pieces that may
+    not serve again; `failed` ran out of memory.
     """
     batches = sorted(sizes)
     if len(batches) < 2 or sizes[batches[-1]] <= sizes[batches[-2]]:
@@ -318,10 +328,11 @@ def largest_batch(
 
 
 def _predictor(sizes: dict[int, float]) -> tuple[Callable[[float], float], float | None]:
-    """What predicts the memory of a larger batch size, and its relative error at the largest one, left out.
+    """What predicts the memory of a larger batch size, and its relative error at the largest one,
+    left out.
 
-    A straight line through the two largest sizes. Where that does not predict the largest one, a parabola through
-    three, unless that predicts it worse.
+    A straight line through the two largest sizes. Where that does not predict the largest one, a
+    parabola through three, unless that predicts it worse.
     """
     batches, values = sorted(sizes), [sizes[batch] for batch in sorted(sizes)]
     errors = {

@@ -14,7 +14,9 @@ UNKNOWN = "unknown"
 
 
 def framework_of(recording: Recording) -> str:
-    """The frameworks with their versions, e.g. `jax 0.10.2`; `unknown` where the recording does not tell."""
+    """The frameworks with their versions, e.g. `jax 0.10.2`; `unknown` where the recording does not
+    tell.
+    """
     meta = recording.meta
     if modelled := [str(meta[key]) for key in ("framework", "library") if meta.get(key)]:
         return ", ".join(modelled)
@@ -34,7 +36,9 @@ def framework_of(recording: Recording) -> str:
 
 
 def framework_beside_torch(recording: Recording) -> str | None:
-    """The framework that ran the steps if PyTorch ran nothing in them, or `unknown`; None if PyTorch ran."""
+    """The framework that ran the steps if PyTorch ran nothing in them, or `unknown`; None if
+    PyTorch ran.
+    """
     others = " and ".join(recording.meta.get("frameworks") or ())
     if others and not _ran_operators(recording):
         return others

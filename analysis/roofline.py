@@ -1,8 +1,10 @@
-"""The roofline of a recording: arithmetic intensity and achieved rates per kernel, layer or phase, under each roof.
+"""The roofline of a recording: arithmetic intensity and achieved rates per kernel, layer or phase,
+under each roof.
 
-Bytes are measured at a memory level (DRAM, L2, L1) if the recording has them, else compulsory (each operand moved once,
-a lower bound, compared with the DRAM roof). FLOPs are measured, else those of the direct algorithm. The compute roof of
-a kernel is that of the precision in its name, else that of the recording.
+Bytes are measured at a memory level (DRAM, L2, L1) if the recording has them, else compulsory (each
+operand moved once, a lower bound, compared with the DRAM roof). FLOPs are measured, else those of
+the direct algorithm. The compute roof of a kernel is that of the precision in its name, else that
+of the recording.
 """
 
 from __future__ import annotations
@@ -29,10 +31,12 @@ from .likely_bounds import LikelyPoint, likely_point, plain_rows
 KEYS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}
 MEASURED, DIRECT, COMPULSORY = "measured", "direct algorithm", "compulsory"
 UNKNOWN_BOUND, NEITHER = "unknown", "neither"
-# A point that reaches half of the roof above it is called bound by that roof; below that, something else limits it.
+# A point that reaches half of the roof above it is called bound by that roof; below that, something
+# else limits it.
 BOUND_SHARE = 0.5
 
-# Version of the exported document. Fields are added, never renamed or dropped; a change of meaning is a new version.
+# Version of the exported document. Fields are added, never renamed or dropped; a change of meaning
+# is a new version.
 #   1  first version
 
 
@@ -59,12 +63,13 @@ class RoofPoint:
     flops_per_s: float  # achieved rate
     levels: tuple[LevelTraffic, ...]  # traffic, DRAM first; empty if no bytes are known
     bound: str  # memory, compute, neither (under half of the roof above it), or unknown
-    # achieved rate over the limit of the roofs at its intensity; over 1 if the roofs do not apply (another precision,
-    # another algorithm's FLOPs); None without roofs
+    # achieved rate over the limit of the roofs at its intensity; over 1 if the roofs do not apply
+    # (another precision, another algorithm's FLOPs); None without roofs
     utilisation: float | None
     roof_kind: str | None  # kind of roof that `utilisation` refers to, ceiling or peak
     exceeded_roofs: tuple[str, ...] = ()  # roofs that its rates exceed, `compute` and `DRAM`
-    # precisions of its products by the names of its kernels; `unknown` for kernels whose names say none
+    # precisions of its products by the names of its kernels; `unknown` for kernels whose names say
+    # none
     precisions: tuple[str, ...] = ()
 
 
@@ -75,10 +80,12 @@ class Roofline:
     batch: int | None  # number of samples in a step; None if unknown
     by: str  # kernel, layer or phase
     points: tuple[RoofPoint, ...]  # points, longest first
-    # roofs of memory, and of the precisions of the points; that of the recording where a name says none
+    # roofs of memory, and of the precisions of the points; that of the recording where a name says
+    # none
     roofs: tuple[Roof, ...]
     time_without_work_s: float  # time per step of kernels with unknown work
-    # number of profiled steps; None if the profile has no steps and points are totals of the profile
+    # number of profiled steps; None if the profile has no steps and points are totals of the
+    # profile
     n_steps: int | None
     # groups of which no kernel has known work, longest first, with what likely bounds them
     without_work: tuple[LikelyPoint, ...] = ()
@@ -100,8 +107,9 @@ def roofline(
 ) -> Roofline:
     """Points and roofs at one batch size, by default the largest; by kernel, layer or phase.
 
-    The times are the result of `kernel_times`, or of `kernel_totals` without steps, e.g. from Nsight Compute. The batch
-    size must be profiled, and some kernel have a time; else CurvescopeError.
+    The times are the result of `kernel_times`, or of `kernel_totals` without steps, e.g. from
+    Nsight Compute. The batch size must be profiled, and some kernel have a time; else
+    CurvescopeError.
     """
     if "step" not in kernel_times:
         rows, n_steps, batch = kernel_times, None, None
@@ -111,7 +119,8 @@ def roofline(
             batch = profiled[-1]
         if batch is not None and batch not in profiled:
             raise CurvescopeError(
-                f"Batch {batch} was not profiled; the recording has {', '.join(map(str, profiled))}."
+                f"Batch {batch} was not profiled; the recording has "
+                f"{', '.join(map(str, profiled))}."
             )
         kernel_times = (
             kernel_times if batch is None else kernel_times[kernel_times["batch"] == batch]
@@ -257,7 +266,9 @@ CSV_COLUMNS = (
 
 
 def csv_rows(drawn: Roofline) -> list[dict[str, Any]]:
-    """The document as rows: first `roof` rows, then a `point` row per point and memory level; missing is empty."""
+    """The document as rows: first `roof` rows, then a `point` row per point and memory level;
+    missing is empty.
+    """
     rows: list[dict[str, Any]] = [
         {
             **asdict(roof),

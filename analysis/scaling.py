@@ -1,8 +1,9 @@
 """Scaling over devices: throughput, speed-up, efficiency, and the lost time split exactly.
 
-T_N, the time of a step of N ranks, is the mean of theirs, each a sum of terms (`rank_parts`). The loss is a linear
-functional, with b samples on every device (weak scaling) T_N(b) − T_1(b), with B in all (strong scaling) T_N(B/N) −
-T_1(B)/N, and splits without a model: each kind of term on N devices minus that on one. See docs/scaling.md.
+T_N, the time of a step of N ranks, is the mean of theirs, each a sum of terms (`rank_parts`). The
+loss is a linear functional, with b samples on every device (weak scaling) T_N(b) − T_1(b), with B
+in all (strong scaling) T_N(B/N) − T_1(B)/N, and splits without a model: each kind of term on N
+devices minus that on one. See docs/scaling.md.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ def _loss_shares(shares: Iterable[Share]) -> tuple[LossShare, ...]:
 class Lateness:
     """The rank that the others wait for, and the terms in which it takes longer.
 
-    It has the most own time (all but communication and waiting) over the median of the other ranks, as stragglers have
-    in `ranks.stragglers`: own time needs no common clock, and the others wait meanwhile.
+    It has the most own time (all but communication and waiting) over the median of the other ranks,
+    as stragglers have in `ranks.stragglers`: own time needs no common clock, and the others wait
+    meanwhile.
     """
 
     rank: int  # number of the rank
@@ -83,8 +85,8 @@ class Lateness:
     waits_less_ms: Estimate  # mean waiting of the others minus its own waiting
     latest_in: int  # number of profiled steps in which no rank had more own time over the others
     profiled_steps: int  # number of profiled steps
-    # its terms minus the mean of the other ranks', largest first; with the difference of the step lengths they add up
-    # to `waits_less_ms`
+    # its terms minus the mean of the other ranks', largest first; with the difference of the step
+    # lengths they add up to `waits_less_ms`
     shares: tuple[LossShare, ...]
 
 
@@ -114,9 +116,11 @@ class ScaledPoint:
     spread: float | None  # interquartile range of the steps over their time; None for a single step
     discarded_steps: int  # number of discarded steps
     incomplete_steps: int  # number of steps of visits that some rank did not finish
-    # number of profiled steps whose collectives differ between ranks; their waiting is in communication
+    # number of profiled steps whose collectives differ between ranks; their waiting is in
+    # communication
     unmatched_steps: int
-    clock_error_ns: int  # largest error between clocks of ranks; 0 if they share a clock. No time depends on it.
+    # largest error between clocks of ranks; 0 if they share a clock. No time depends on it.
+    clock_error_ns: int
     loss: EfficiencyLoss | None  # None for one device, and if no step was profiled
 
 
@@ -136,8 +140,8 @@ def scale(
 ) -> tuple[Series, ...]:
     """Compare every number of devices with one device.
 
-    Of weak and strong scaling, one device first, points that were not measured are left out, and so is a series without
-    a measured point of one device.
+    Of weak and strong scaling, one device first, points that were not measured are left out, and so
+    is a series without a measured point of one device.
     """
     run = _Run(measured, statistic)
     series = (
@@ -246,7 +250,9 @@ def _functional(coefficients: dict[ScalingPoint, float]) -> Functional:
 
 
 def _ratio(value: float, replicates: Floats, rounds: int) -> Estimate:
-    """A ratio with an interval of its logarithm, which stays above 0; `p` is that of a ratio of 1."""
+    """A ratio with an interval of its logarithm, which stays above 0; `p` is that of a
+    ratio of 1.
+    """
     smallest = np.finfo(float).tiny
     log = estimate(float(np.log(value)), np.log(np.maximum(replicates, smallest)), rounds, 1.0)
     with np.errstate(over="ignore"):  # one round gives no interval: from 0 to infinity

@@ -1,6 +1,8 @@
-"""Selects the steps of an inference server that make one cost curve, and names what else changes with the batch size.
+"""Selects the steps of an inference server that make one cost curve, and names what else changes
+with the batch size.
 
-Prefill and decode are different work, so a curve has steps of one mode: decode over requests, prefill over tokens.
+Prefill and decode are different work, so a curve has steps of one mode: decode over requests,
+prefill over tokens.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ def select_served(steps: pd.DataFrame, mode: str | None = None) -> ServedSteps:
     if len(repeated) >= _LEAST_STEPS and len(repeated) < mine["batch"].nunique():
         rare = mine[~mine["batch"].isin(repeated)]
         notes.append(
-            f"Left out: {counted(rare['batch'].nunique(), 'size')} with fewer than {_LEAST_STEPS} steps each "
-            f"({counted(len(rare), 'step')})."
+            f"Left out: {counted(rare['batch'].nunique(), 'size')} with fewer than {_LEAST_STEPS} "
+            f"steps each ({counted(len(rare), 'step')})."
         )
         mine = mine[mine["batch"].isin(repeated)]
     return ServedSteps(mine, axis, (*notes, *_context_notes(mine, axis)))
@@ -88,7 +90,8 @@ def _context_notes(steps: pd.DataFrame, axis: Axis) -> list[str]:
         return []
     first, last = context.index[0], context.index[-1]
     return [
-        f"The context per request moves with the {axis.name}: median {context.iloc[0]:.0f} tokens at {first}, "
-        f"{context.iloc[-1]:.0f} at {last} (from {context.min():.0f} to {context.max():.0f}). Attention costs more "
-        "with a longer context, so a deviation in attention may come from it."
+        f"The context per request moves with the {axis.name}: median {context.iloc[0]:.0f} tokens "
+        f"at {first}, {context.iloc[-1]:.0f} at {last} (from {context.min():.0f} to "
+        f"{context.max():.0f}). Attention costs more with a longer context, so a deviation in "
+        "attention may come from it."
     ]

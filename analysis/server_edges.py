@@ -1,4 +1,5 @@
-"""Edges in the cost of a server's steps: numbers of requests beyond which a step takes longer at once.
+"""Edges in the cost of a server's steps: numbers of requests beyond which a step takes longer at
+once.
 
 Nobody chose in which order the sizes ran, and the machine, the cache and the context drift. So an
 edge is looked for between steps that are neighbours in time: inside windows of the log that hold
@@ -214,7 +215,9 @@ def _against_other_changes(level: Floats, sizes: Ints, at: int) -> Estimate | No
 
 
 def _changes(level: Floats, values: Ints, left_out: Ints | None = None) -> Floats:
-    """How the level changes where a value does, as of a rise of it; some positions may be left out."""
+    """How the level changes where a value does, as of a rise of it; some positions may
+    be left out.
+    """
     ends = np.flatnonzero(np.diff(values)) + 1
     if not len(ends):
         return np.empty(0)
@@ -240,7 +243,8 @@ def _with_error(value: Estimate, error: float) -> Estimate:
     if error <= 0 or not np.isfinite(half) or half <= 0:
         return value
     wider = float(np.hypot(half, 2 * error))
-    # Student's t shrinks as the interval widens; p is that of a normal one of this width, or larger.
+    # Student's t shrinks as the interval widens; p is that of a normal one of this width, or
+    # larger.
     from scipy.special import ndtr
 
     p = float(2 * ndtr(-1.96 * abs(value.value) / wider))

@@ -85,7 +85,8 @@ def is_server_log(recording: Recording) -> bool:
 
 
 def refuse_log(recording: Recording, path: object, what: str) -> None:
-    """CurvescopeError if a recording is a server's log: it has times of steps, and no kernel or operator.
+    """CurvescopeError if a recording is a server's log: it has times of steps, and no kernel or
+    operator.
 
     Args:
         recording: any recording.
@@ -94,13 +95,15 @@ def refuse_log(recording: Recording, path: object, what: str) -> None:
     """
     if is_server_log(recording):
         raise CurvescopeError(
-            f"{path} is a server's log: it has times of steps and no kernels, so there is no {what} of it. "
-            f"`curvescope explain {path}` shows its curve, and the trace to record that would split a step."
+            f"{path} is a server's log: it has times of steps and no kernels, so there is no "
+            f"{what} of it. `curvescope explain {path}` shows its curve, and the trace to record "
+            "that would split a step."
         )
 
 
 def graph_limit(server: Mapping[str, Any]) -> int | None:
-    """The largest number of requests that a captured graph holds; 0 without graphs, None if unknown.
+    """The largest number of requests that a captured graph holds; 0 without graphs, None if
+    unknown.
 
     vLLM captures full graphs of decode steps up to `max_num_seqs` only: a captured size beyond it
     is that of a piecewise graph (vllm/v1/cudagraph_dispatcher.py).
@@ -119,7 +122,9 @@ def graph_limit(server: Mapping[str, Any]) -> int | None:
 
 
 def block_steps(steps: pd.DataFrame, times_ns: Floats | None = None) -> pd.DataFrame:
-    """One row for each block of each size with `BLOCKS` steps or more: its median time, its number as round."""
+    """One row for each block of each size with `BLOCKS` steps or more: its median time, its number
+    as round.
+    """
     if times_ns is None:
         times_ns = steps["duration_ns"].to_numpy(np.float64)
     sizes = steps["batch"].to_numpy(np.int64)
@@ -139,13 +144,15 @@ def block_steps(steps: pd.DataFrame, times_ns: Floats | None = None) -> pd.DataF
 
 
 def compared_steps(recordings: Sequence[Recording]) -> list[pd.DataFrame]:
-    """Blocks of the decode steps of several logs, at the same context per request where all tell it.
+    """Blocks of the decode steps of several logs, at the same context per request where all tell
+    it.
 
     CurvescopeError: one is no log, or has no decode step.
     """
     if others := [str(one.path) for one in recordings if not is_server_log(one)]:
         raise CurvescopeError(
-            f"A server's log is compared with another one; {', '.join(others)} is none. Compare traces with traces."
+            f"A server's log is compared with another one; {', '.join(others)} is none. Compare "
+            "traces with traces."
         )
     of_logs = [_decode_steps(one) for one in recordings]
     contexts = [(steps["context_tokens"] / steps["batch"]).astype("Float64") for steps in of_logs]
@@ -160,7 +167,8 @@ def _decode_steps(recording: Recording) -> pd.DataFrame:
     decode = steps[steps["mode"] == DECODE]
     if decode.empty:
         raise CurvescopeError(
-            f"{recording.path} has no decode step, so there is no curve over requests: let the server generate."
+            f"{recording.path} has no decode step, so there is no curve over requests: let the "
+            "server generate."
         )
     return decode
 
@@ -181,7 +189,8 @@ def explain_log(recording: Recording) -> LogCurve:
         rare = count[count < BLOCKS]
         if len(rare):
             notes.append(
-                f"Left out: {len(rare)} sizes with fewer than {BLOCKS} steps each ({rare.sum()} steps)."
+                f"Left out: {len(rare)} sizes with fewer than {BLOCKS} steps each ({rare.sum()} "
+                "steps)."
             )
     padded = _padded(server)
     edges: tuple[Edge, ...] = ()
@@ -205,7 +214,9 @@ def explain_log(recording: Recording) -> LogCurve:
 
 
 def _batching(curve: Curve) -> Batching:
-    """The tokens per second of the largest size over those of the smallest, with a logarithmic interval."""
+    """The tokens per second of the largest size over those of the smallest, with a logarithmic
+    interval.
+    """
     small, large = curve.points[0], curve.points[-1]
     few, many = int(small.condition), int(large.condition)
     slower = large.time_ms.value / small.time_ms.value
@@ -241,7 +252,8 @@ def _at_equal_context(
     notes = []
     if not known.any():
         notes.append(
-            "The log does not tell the context of the requests; a longer one makes steps slower, too."
+            "The log does not tell the context of the requests; a longer one makes steps slower, "
+            "too."
         )
     elif known.all():
         usual = float(np.median(context / sizes)) if per_request is None else per_request
@@ -250,20 +262,24 @@ def _at_equal_context(
         if slope:
             times = times - slope * away
             notes.append(
-                f"At {usual:,.0f} tokens of context per request: 1,000 tokens more take {slope / 1e3:.3g} ms a step."
+                f"At {usual:,.0f} tokens of context per request: 1,000 tokens more take "
+                f"{slope / 1e3:.3g} ms a step."
             )
     if not np.isnan(beside).any() and (beside > 0).any():
         slope = _slope_inside(times, beside, sizes)
         if slope:
             times = times - slope * np.maximum(beside, 0)
             notes.append(
-                f"Without prompt tokens between the steps, of which 1,000 take {slope / 1e3:.3g} ms."
+                f"Without prompt tokens between the steps, of which 1,000 take {slope / 1e3:.3g} "
+                "ms."
             )
     return np.maximum(times, 1.0), notes
 
 
 def _slope_inside(times: Floats, other: Floats, sizes: Floats) -> float:
-    """The slope of times over another quantity inside sizes; 0 where it is not certain, or not positive."""
+    """The slope of times over another quantity inside sizes; 0 where it is not certain, or not
+    positive.
+    """
     frame = pd.DataFrame({"time": times, "other": other, "size": sizes})
     by_size = frame.groupby("size")
     time = (frame["time"] - by_size["time"].transform("median")).to_numpy(np.float64)
@@ -337,7 +353,8 @@ def _edges(
 
 
 def _padding(curve: Curve, count: pd.Series[int], limit: int, captured: Ints) -> Estimate | None:
-    """The share of the decode time that padding takes if a request costs what the line's slope says.
+    """The share of the decode time that padding takes if a request costs what the line's slope
+    says.
 
     None without captured sizes, if no step was padded, or if times follow the running requests.
     """
@@ -390,7 +407,9 @@ def _prompt_costs(steps: pd.DataFrame, curve: Curve | None) -> list[PromptCost]:
 
 
 def best_batch(curve: Curve, limit_ms: float | None = None) -> int | None:
-    """The size with the most tokens per second whose time, by the upper end of its interval, keeps a limit."""
+    """The size with the most tokens per second whose time, by the upper end of its interval, keeps
+    a limit.
+    """
     able = [point for point in curve.points if limit_ms is None or point.time_ms.high <= limit_ms]
     if not able:
         return None

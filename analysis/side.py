@@ -39,12 +39,15 @@ class Side:
     # mean SM clock by batch size; empty on a CPU, whose cores differ, and if unknown
     clocks_hz: Mapping[Any, float] = field(default_factory=dict)
     unit: str = STEP  # what the times are of, see `Recording.unit`
-    # the run in which it was measured together with others; None alone. Its rounds are processes then.
+    # the run in which it was measured together with others; None alone. Its rounds are processes
+    # then.
     run: str | None = None
 
 
 def recorded_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
-    """Prepare a recording, or a part of its steps, for comparison, with the columns by which rows are aligned."""
+    """Prepare a recording, or a part of its steps, for comparison, with the columns by which rows
+    are aligned.
+    """
     times = step_times(recording, steps, KEYS, (), by_instance=True).table
     return side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
 
@@ -57,7 +60,9 @@ def side(
     statistic: str = "median",
     clocks: pd.DataFrame | None = None,
 ) -> Side:
-    """Prepare a recording for comparison, from its `recording.json` and tables; CurvescopeError if it has no step."""
+    """Prepare a recording for comparison, from its `recording.json` and tables; CurvescopeError if
+    it has no step.
+    """
     if steps.empty:
         raise CurvescopeError(
             f"{name} has no step: there is nothing to compare. Record or import one with steps."
@@ -98,7 +103,9 @@ def side(
 
 
 def _main_precision(kernel_times: pd.DataFrame) -> str | None:
-    """The precision of the products with most time, by the names of their kernels; None if no name says one."""
+    """The precision of the products with most time, by the names of their kernels; None if no name
+    says one.
+    """
     of_name = {name: kernel_precision(str(name)) for name in kernel_times["name"].unique()}
     times = (
         kernel_times["exclusive_ms"]

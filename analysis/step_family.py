@@ -27,7 +27,9 @@ class Family:
 
     @property
     def per_unit_us(self) -> tuple[tuple[float | None, ...], ...]:
-        """Step time over the product of both values, µs; equal everywhere if cost is proportional to both."""
+        """Step time over the product of both values, µs; equal everywhere if cost is proportional
+        to both.
+        """
         return tuple(
             tuple(
                 None if ms is None else ms * 1e3 / (at * value)

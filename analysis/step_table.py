@@ -1,4 +1,6 @@
-"""Step times of several recordings side by side: by network, framework and device, and by batch size."""
+"""Step times of several recordings side by side: by network, framework and device, and by batch
+size.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class Cell:
     n: int | None = None  # number of timed steps; None if a publication omits it
     samples_per_s: float | None = None  # batch divided by T(b)
     peak_memory_bytes: int | None = None  # largest peak of the visits
-    # model FLOPs utilisation, 0 to 1; None if no peak or no FLOPs are known, or nothing was profiled
+    # model FLOPs utilisation, 0 to 1; None if no peak or no FLOPs are known, or nothing was
+    # profiled
     mfu: float | None = None
     mfu_peak: str | None = None  # the peak that it is of, FLOP/s and source; None without it
     empty: str | None = None  # reason for a missing time; None if there is one
@@ -187,7 +190,9 @@ def by_device(cells: Sequence[Cell], batch: int) -> Grid:
 
 
 def common_batch(cells: Sequence[Cell]) -> int | None:
-    """The batch size for which most rows have a time (the largest of several), of those measured here, if any are."""
+    """The batch size for which most rows have a time (the largest of several), of those measured
+    here, if any are.
+    """
     timed = [c for c in cells if c.time_ms is not None]
     measured = {c.batch for c in timed if c.origin == "measured"}
     rows: dict[int, set[tuple[str, ...]]] = {}

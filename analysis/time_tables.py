@@ -1,8 +1,10 @@
-"""Tests the cost curves of a table of times (e.g. published measurements) with the same detector as a sweep.
+"""Tests the cost curves of a table of times (e.g. published measurements) with the same detector as
+a sweep.
 
-Each problem on each device is a curve; all tests of all curves form one family (Holm). Times without repeats have no
-spread of their own: unless it is stated, their noise is estimated from the table. Real curves also bend a little
-everywhere, so an effect under 5 % of the larger time is no anomaly here.
+Each problem on each device is a curve; all tests of all curves form one family (Holm). Times
+without repeats have no spread of their own: unless it is stated, their noise is estimated from the
+table. Real curves also bend a little everywhere, so an effect under 5 % of the larger time is no
+anomaly here.
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ from .decompose.findings import Finding, FindingVerdict, find, judge
 from .decompose.statistics import LEVEL, Floats, holm
 
 MATERIAL = 0.05
-# Noise of a table that is too short to show its own; published benchmarks vary by 1 to 5 % between runs.
+# Noise of a table that is too short to show its own; published benchmarks vary by 1 to 5 % between
+# runs.
 ASSUMED_NOISE = 0.05
-LEAST_NOISE = 0.005  # printed times are rounded, and no table states the difference between two runs of one card
+# printed times are rounded, and no table states the difference between two runs of one card
+LEAST_NOISE = 0.005
 _LEAST_RESIDUALS = 8
-# Share of the residuals that is taken as free of anomalies, and its quantile of a normal distribution's size.
+# Share of the residuals that is taken as free of anomalies, and its quantile of a normal
+# distribution's size.
 _QUIET = 0.25
 _LEAST_CURVES = 5  # for a mean over curves
 
@@ -39,7 +44,9 @@ class TestedCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class Pooled:
-    """The mean of a bend over several curves of a network or a problem, each of which may be too uncertain alone."""
+    """The mean of a bend over several curves of a network or a problem, each of which may be too
+    uncertain alone.
+    """
 
     name: str  # what the curves share
     label: str  # the functional, e.g. `bend at 2`.
@@ -54,7 +61,9 @@ class Pooled:
 def find_all(
     steps: pd.DataFrame, noise: float | None, axis: str = "log2", statistic: str = "median"
 ) -> tuple[TestedCurve, ...]:
-    """Test every pair and every inner point of every curve of a `steps` table with problems, as `find` does."""
+    """Test every pair and every inner point of every curve of a `steps` table with problems, as
+    `find` does.
+    """
     alone = []
     for (problem, device_name), rows in steps.groupby(
         ["problem", "device_name"], dropna=False, sort=False
@@ -75,12 +84,14 @@ def find_all(
 
 
 def estimate_noise(steps: pd.DataFrame) -> float | None:
-    """Estimate the standard error of a single time, as a share of it, from how smooth the table's curves are.
+    """Estimate the standard error of a single time, as a share of it, from how smooth the table's
+    curves are.
 
-    Four neighbours of a smooth curve lie near a parabola in logarithms of time and batch; what is left, over the root
-    of its squared weights, has the noise as its standard deviation. Anomalies are left over too, so the estimate takes
-    the smallest quarter of the residuals, and the quietest quarter of the batch sizes. It is at least `LEAST_NOISE`;
-    None if the table has fewer than eight groups of four neighbours without repeats.
+    Four neighbours of a smooth curve lie near a parabola in logarithms of time and batch; what is
+    left, over the root of its squared weights, has the noise as its standard deviation. Anomalies
+    are left over too, so the estimate takes the smallest quarter of the residuals, and the quietest
+    quarter of the batch sizes. It is at least `LEAST_NOISE`; None if the table has fewer than eight
+    groups of four neighbours without repeats.
     """
     residuals: dict[int, list[float]] = {}
     for _, rows in steps.groupby(["problem", "device_name"], dropna=False, sort=False):
@@ -106,7 +117,9 @@ def estimate_noise(steps: pd.DataFrame) -> float | None:
 
 
 def choose_noise(steps: pd.DataFrame, stated: float | None) -> tuple[float, str]:
-    """The standard error of single times, and its origin: stated, estimated, or assumed where the table is short."""
+    """The standard error of single times, and its origin: stated, estimated, or assumed where the
+    table is short.
+    """
     if stated is not None:
         return stated, "stated"
     estimated = estimate_noise(steps)
@@ -130,9 +143,11 @@ def relative_to_last(curve: Curve, finding: Finding) -> float:
 
 
 def is_corner(curve: Curve, finding: Finding) -> bool:
-    """Whether a bend is the corner of max(host, device): flat, then proportional, within the errors of its times.
+    """Whether a bend is the corner of max(host, device): flat, then proportional, within the errors
+    of its times.
 
-    A host that takes the same time for every batch size hides a faster device up to some batch size.
+    A host that takes the same time for every batch size hides a faster device up to some batch
+    size.
     """
     before, at, after = sorted(finding.tested.conditions)
     first, middle, last = (curve.at(batch).time_ms for batch in (before, at, after))
@@ -145,7 +160,9 @@ def is_corner(curve: Curve, finding: Finding) -> bool:
 def pool(
     listed: Sequence[TestedCurve], names: Sequence[str | None] | None = None
 ) -> tuple[Pooled, ...]:
-    """Test each functional's mean over five curves or more that share a name, e.g. the problem; anomalies first."""
+    """Test each functional's mean over five curves or more that share a name, e.g. the problem;
+    anomalies first.
+    """
     from scipy.special import stdtrit
 
     effects: dict[tuple[str, str], list[float]] = {}

@@ -1,6 +1,8 @@
-"""What `curvescope.annotate` costs with no tool listening: a chain of trivial layers, with and without it, in turn.
+"""What `curvescope.annotate` costs with no tool listening: a chain of trivial layers, with and
+without it, in turn.
 
-The figure with a tool listening is the collector's to give; a range then costs what the tool's push and pop cost.
+The figure with a tool listening is the collector's to give; a range then costs what the tool's push
+and pop cost.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ def main() -> None:
     low, middle, high = statistics.quantiles(costs_us, n=4)
     ratio = statistics.median(b / a for a, b in zip(plain, marked, strict=True))
     print(
-        f"per layer, forward and backward range: {middle:.1f} us ({low:.1f} … {high:.1f}), n {_PAIRS}"
+        f"per layer, forward and backward range: {middle:.1f} us ({low:.1f} … {high:.1f}), n "
+        f"{_PAIRS}"
     )
     print(f"ratio of the passes (layers that do almost nothing): {ratio:.2f}")
 

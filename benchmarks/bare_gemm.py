@@ -1,7 +1,8 @@
-"""GEMM at 2048³ by our method against a bare torch loop: in turn, so that what else the machine does touches both.
+"""GEMM at 2048³ by our method against a bare torch loop: in turn, so that what else the machine
+does touches both.
 
-The goal is a best time within 5 % of the bare loop's. The bare loop is what one writes in a minute: the same call, a
-performance counter on either side, no check.
+The goal is a best time within 5 % of the bare loop's. The bare loop is what one writes in a minute:
+the same call, a performance counter on either side, no check.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def main() -> None:
         statistics.median(durations) / statistics.median(bare),
     )
     print(
-        f"best over best {best:.3f}, median over median {median:.3f}; {torch.get_num_threads()} threads"
+        f"best over best {best:.3f}, median over median {median:.3f}; {torch.get_num_threads()} "
+        "threads"
     )
     for note in ours.notes(backend, method):
         print(f"noticed: {note.sentence}")

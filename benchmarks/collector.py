@@ -1,7 +1,9 @@
-"""What the collector costs: ten million kernel records of a test double of libcupti, and NVTX push/pop pairs.
+"""What the collector costs: ten million kernel records of a test double of libcupti, and NVTX
+push/pop pairs.
 
-Beside them the same records through cupti-python, where pip can fetch it, and as lines of JSON. No GPU takes part, and
-CUPTI's own cost is in no figure. The last lines say whether the goals are met; on a busy machine they say nothing.
+Beside them the same records through cupti-python, where pip can fetch it, and as lines of JSON. No
+GPU takes part, and CUPTI's own cost is in no figure. The last lines say whether the goals are met;
+on a busy machine they say nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ def thread_seconds() -> dict[str, float]:
 
 
 def sustain(folder: Path) -> dict[str, float]:
-    """Ten million records as fast as they go to disk; the emitting thread waits where there is no room."""
+    """Ten million records as fast as they go to disk; the emitting thread waits where there is no
+    room.
+    """
     from curvescope.profiling.native import record_start, record_stop
 
     fake = fake_cupti()
@@ -86,8 +90,8 @@ def sustain(folder: Path) -> dict[str, float]:
 def cost(folder: Path) -> dict[str, dict[str, float]]:
     """Cost of a record to the thread that emits it, in bursts that fit into the buffers.
 
-    Turn by turn with a client that does nothing with its one buffer, with one that has a buffer for all records of a
-    burst, as a client needs that keeps them, and with the collector.
+    Turn by turn with a client that does nothing with its one buffer, with one that has a buffer for
+    all records of a burst, as a client needs that keeps them, and with the collector.
     """
     from curvescope.profiling.native import record_start, record_stop
 
@@ -125,7 +129,8 @@ def cost(folder: Path) -> dict[str, dict[str, float]]:
             "median_ns": float(np.median(ns)),
             "p999_ns": float(np.quantile(ns, 0.999)),
             "first_p999_ns": float(np.quantile(of_bursts[0] / ticks_per_ns, 0.999)),
-            # A mean of wall times would hold what other processes take of the machine; CPU time does not.
+            # A mean of wall times would hold what other processes take of the machine; CPU time
+            # does not.
             "cpu_ns": float(np.median(cpu_s)) / _BURST * 1e9,
             "away_s": float(away_s.sum()),
             "faults": float(faults.sum()),
@@ -203,9 +208,11 @@ print(json.dumps({"cpu_ns": (time.process_time() - began) / count * 1e9, "count"
 
 
 def cupti_python(folder: Path) -> dict[str, float] | None:
-    """The same records handed to a Python function by cupti-python, which does nothing with them; null without it.
+    """The same records handed to a Python function by cupti-python, which does nothing with them;
+    null without it.
 
-    cupti-python is put into a folder of its own, and the libcupti it brings gives way to the test double.
+    cupti-python is put into a folder of its own, and the libcupti it brings gives way to the test
+    double.
     """
     from tests.native.doubles import build_doubles
 
@@ -259,27 +266,33 @@ def main() -> None:
         ours_ns = through["writer_cpu_s"] / _RECORDS * 1e9
         print(f"{_RECORDS:,} kernel records of a test double to disk")
         print(
-            f"  records/s, emitting on one core and writing on another: {_RECORDS / through['elapsed_s']:,.0f}"
+            "  records/s, emitting on one core and writing on another: "
+            f"{_RECORDS / through['elapsed_s']:,.0f}"
         )
         print(
-            f"  records/s by CPU time of the writer, one core:          {_RECORDS / through['writer_cpu_s']:,.0f}"
+            "  records/s by CPU time of the writer, one core:          "
+            f"{_RECORDS / through['writer_cpu_s']:,.0f}"
         )
         print(f"  bytes per record: {size / _RECORDS:.1f}; lost: {lost}")
 
         costs = child("cost", chunks, fake)
         print(
-            "cost of a record in the thread that emits it, ns, turn by turn: a client that does nothing with its one"
+            "cost of a record in the thread that emits it, ns, turn by turn: a client that does "
+            "nothing with its one"
         )
         print(
-            f"buffer, one that does nothing with {_IDLE_BUFFERS['many']}, the collector, and how much more it takes"
+            f"buffer, one that does nothing with {_IDLE_BUFFERS['many']}, the collector, and how "
+            "much more it takes"
         )
         for label, name in _COSTS.items():
             one, many, ours = (costs[client][name] for client in _IDLE_BUFFERS)
             print(
-                f"  {label:<26} {one:12,.1f} {many:12,.1f} {ours:12,.1f} {ours - one:+12,.1f} {ours - many:+12,.1f}"
+                f"  {label:<26} {one:12,.1f} {many:12,.1f} {ours:12,.1f} {ours - one:+12,.1f} "
+                f"{ours - many:+12,.1f}"
             )
         print(
-            f"that thread, {_BURSTS * _BURST:,} records: page faults, switches, s without a core, longest record in ms"
+            f"that thread, {_BURSTS * _BURST:,} records: page faults, switches, s without a core, "
+            "longest record in ms"
         )
         for client, of_client in costs.items():
             names = ("faults", "switches", "away_s", "longest_ms")
@@ -289,7 +302,8 @@ def main() -> None:
         print(f"  collector, to disk                          {ours_ns:10.1f}")
         by_json = python_json(folder)
         print(
-            f"  json.dumps, to disk, {by_json['bytes']:.0f} bytes             {by_json['cpu_ns']:10.1f}",
+            f"  json.dumps, to disk, {by_json['bytes']:.0f} bytes             "
+            f"{by_json['cpu_ns']:10.1f}",
             end="",
         )
         print(f"   {by_json['cpu_ns'] / ours_ns:.0f} x")
@@ -319,17 +333,20 @@ def main() -> None:
             f"a push/pop pair of the nvtx package, ns: {without['median_ns']:.0f} without, ", end=""
         )
         print(
-            f"{pushed['median_ns']:.0f} with the collector ({ranges:,} of {_PAIRS * _ROUNDS:,} recorded)"
+            f"{pushed['median_ns']:.0f} with the collector ({ranges:,} of {_PAIRS * _ROUNDS:,} "
+            "recorded)"
         )
 
         beyond_ns = costs["collector"]["p999_ns"] - costs["idle"]["p999_ns"]
         rate = _RECORDS / through["writer_cpu_s"]
         print(
-            f"goals: 999 of 1,000 records under +{_GOAL_P999_NS} ns: {_verdict(beyond_ns < _GOAL_P999_NS)}; ",
+            f"goals: 999 of 1,000 records under +{_GOAL_P999_NS} ns: "
+            f"{_verdict(beyond_ns < _GOAL_P999_NS)}; ",
             end="",
         )
         print(
-            f"{_GOAL_RECORDS_PER_S:,} records/s on one core: {_verdict(rate >= _GOAL_RECORDS_PER_S)}; ",
+            f"{_GOAL_RECORDS_PER_S:,} records/s on one core: "
+            f"{_verdict(rate >= _GOAL_RECORDS_PER_S)}; ",
             end="",
         )
         print(f"none lost: {_verdict(not lost)}; load {os.getloadavg()[0]:.2f} at the end")

@@ -1,4 +1,6 @@
-"""Which cause is named in synthetic recordings with each cause planted: the table of docs/causes.md."""
+"""Which cause is named in synthetic recordings with each cause planted: the table of
+docs/causes.md.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Holds the cost model against published measurements: prints the errors that docs/cost-model-validation.md quotes.
+"""Holds the cost model against published measurements: prints the errors that
+docs/cost-model-validation.md quotes.
 
-Errors of single operators are those of the fits that left GPUs, architectures and problems out, one row per published
-time in cost_model_residuals.csv.gz; of other cards and of complete steps the model is asked anew. Both are of the fits
-of 2026-11-24, which docs/cost-model.md says how to repeat. Run: `python benchmarks/cost_model.py`, half a minute.
+Errors of single operators are those of the fits that left GPUs, architectures and problems out, one
+row per published time in cost_model_residuals.csv.gz; of other cards and of complete steps the
+model is asked anew. Both are of the fits of 2026-11-24, which docs/cost-model.md says how to
+repeat. Run: `python benchmarks/cost_model.py`, half a minute.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ _NEUSIGHT = {
 
 @dataclass(frozen=True)
 class Measured:
-    """NeuSight's measurements of one kind of operator on one GPU; arrays have the shape (problems,)."""
+    """NeuSight's measurements of one kind of operator on one GPU; arrays have the shape
+    (problems,).
+    """
 
     source: str
     device: str
@@ -74,7 +78,8 @@ class Measured:
 
 
 def read_neusight(folder: Path) -> list[Measured]:
-    """Forward convolutions, and products on five cards; of the products and the later cards only those of 1 ms or more.
+    """Forward convolutions, and products on five cards; of the products and the later cards only
+    those of 1 ms or more.
 
     Nothing was ever fitted to them.
     """
@@ -165,7 +170,8 @@ def read_left_out() -> dict[str, dict[str, Constants]]:
 
 
 def other_library(table: pd.DataFrame, without: str) -> Offset:
-    """How far convolutions with cuDNN 8 lie off as a whole, on all cards of fitted architectures but one.
+    """How far convolutions with cuDNN 8 lie off as a whole, on all cards of fitted architectures
+    but one.
 
     Root mean square over cards of their median, in logarithms.
     """
@@ -189,7 +195,9 @@ def print_operator_errors() -> None:
 
 
 def compare_other_cards() -> pd.DataFrame:
-    """Cards and a library that no fit has seen: rows, whether in their intervals, and whether the model refuses."""
+    """Cards and a library that no fit has seen: rows, whether in their intervals, and whether the
+    model refuses.
+    """
     fitted, frames, residuals, library = load_fitted(), [], read_residuals(), get_library(_LIBRARY)
     for group in read_neusight(PUBLISHED):
         device = get_device(group.device)
@@ -204,7 +212,9 @@ def compare_other_cards() -> pd.DataFrame:
 
 
 def print_other_cards() -> None:
-    """Errors of cards and a library that no fit has seen, and how many are inside their 90 % interval."""
+    """Errors of cards and a library that no fit has seen, and how many are inside their 90 %
+    interval.
+    """
     table = compare_other_cards()
     for what in (["device", "source", "error_kind"], ["device"], ["error_kind"]):
         by = ["refused", *what]

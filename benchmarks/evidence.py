@@ -1,4 +1,6 @@
-"""Pages of evidence: how they begin, with three figures, and how scripts replace their results in a page."""
+"""Pages of evidence: how they begin, with three figures, and how scripts replace their results in a
+page.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ def figures_of(page: Path) -> tuple[str, list[str]]:
 def with_results(text: str, above: str, found: Sequence[str]) -> str:
     """A page with new results at one place, found by the text `above`; all other text stays.
 
-    Rows of a table take the place of those of the first table that ends behind `above`. One line takes the place of the
-    first line that begins so.
+    Rows of a table take the place of those of the first table that ends behind `above`. One line
+    takes the place of the first line that begins so.
     """
     place = text.index(f"\n{above}") + 1
     if found[0].startswith("|"):
@@ -42,9 +44,11 @@ def simulate(
     sweeps: int,
     results: Callable[[int], Iterator[tuple[str, list[str]]]],
 ) -> None:
-    """A script whose simulations give results for places of a page, which are written where `--write` asks for it.
+    """A script whose simulations give results for places of a page, which are written where
+    `--write` asks for it.
 
-    Arguments: `results` takes the number of simulations of each kind, and gives each place as `with_results` finds it.
+    Arguments: `results` takes the number of simulations of each kind, and gives each place as
+    `with_results` finds it.
     """
     parser = argparse.ArgumentParser(description=says)
     parser.add_argument(

@@ -1,8 +1,9 @@
-"""What the verdicts of experiments promise, held against simulated ones: a section of docs/statistics.md.
+"""What the verdicts of experiments promise, held against simulated ones: a section of
+docs/statistics.md.
 
-Runs of a term are drawn in the order in which an experiment takes them, with every noise of interval_coverage.py, and
-go through the stages of experiments/plan.py. Run: `python benchmarks/experiment_verdicts.py --write`, about fifteen
-minutes on two cores.
+Runs of a term are drawn in the order in which an experiment takes them, with every noise of
+interval_coverage.py, and go through the stages of experiments/plan.py. Run:
+`python benchmarks/experiment_verdicts.py --write`, about fifteen minutes on two cores.
 """
 
 from __future__ import annotations
@@ -106,7 +107,9 @@ def verdicts(effect: float, noise: str, seed: int) -> list[str]:
 
 
 def stressed(times: float, noise: str, seed: int) -> tuple[bool, bool]:
-    """Whether a stress confirms its cause, and whether the interval of the share holds its true value."""
+    """Whether a stress confirms its cause, and whether the interval of the share holds its true
+    value.
+    """
     usual = costs_of(0.2)[None]
     weights = dict(BEND.coefficients)
     size_ms = sum(weight * usual[batch] for batch, weight in weights.items())
@@ -120,7 +123,9 @@ def stressed(times: float, noise: str, seed: int) -> tuple[bool, bool]:
 
 
 def interval(share: float, noise: str, seed: int) -> tuple[bool, bool]:
-    """Whether the interval of the share removed holds its true value, and whether it is infinite."""
+    """Whether the interval of the share removed holds its true value, and whether it is
+    infinite.
+    """
     random = np.random.default_rng(seed)
     one = experiment(Stage.CONFIRM, (RIGHT,), 0)
     taken = outcomes_of(one, run(one, costs_of(0.2, share), noise, random), {})[1].taken
@@ -179,7 +184,10 @@ def results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
         for size in sizes["verdict"]
     )
     begin = "wrong factor. The result: "
-    of_any = f"at least {min(held):.1%} of any kind (of {sweeps}); at most {wrong:.1%} of any kind confirm a wrong one."
+    of_any = (
+        f"at least {min(held):.1%} of any kind (of {sweeps}); at most {wrong:.1%} of any kind "
+        "confirm a wrong one."
+    )
     yield begin, [f"{begin}{np.mean(held):.1%} of all hold it, {of_any}"]
     yield "| noise | right, 10% |", rows
 

@@ -1,4 +1,6 @@
-"""The commands into which `faults.py` injects faults, the store that they work in, and what each has recorded."""
+"""The commands into which `faults.py` injects faults, the store that they work in, and what each
+has recorded.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ ROOT = Path(__file__).parents[1]
 PROFILE = ROOT / "tests" / "data" / "profiles" / "kineto_resnet50_w0_a.pt.trace.json.gz"
 EXAMPLE = ROOT / "examples" / "recordings" / "alexnet-cpu"  # has measured remedies
 CLI = [sys.executable, "-m", "curvescope.cli"]
-NET = "from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(48, 4))\n"
+NET = (
+    "from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(48, "
+    "4))\n"
+)
 # A line, the time, for each range that has ended: what has to be in the recording.
 RANGES = """
 import os, time, nvtx
@@ -32,11 +37,12 @@ for n in range(200):
     except OSError:
         pass
 """
-ASK = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2024-11-05","capabilities":{},'
+ASK = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2024-11-05","capabilities":{},'  # noqa: E501
 ASK += '"clientInfo":{"name":"faults","version":"1"}}}'
 LATE_NS = 500_000_000  # ranges that ended so shortly before a kill of all processes may be missing
 
-# The networks and files are small and the protocol short, so that most moments of a run are ones in which it writes.
+# The networks and files are small and the protocol short, so that most moments of a run are ones in
+# which it writes.
 _TRAINED = ["net:build", "--input-shape", "3,4,4", "--device", "cpu"]
 _NET = [*_TRAINED, "--mode", "forward"]
 _QUICK = ["--batch", "1,2", "--quick", "--time-limit", "0.5"]
@@ -52,7 +58,9 @@ _NEW = ["-o", "store/new"]
 
 
 def ranges_in(folder: Path, store: str = "new") -> int:
-    """Number of ranges in a recording, those counted as lost included, after a recovery where one is needed."""
+    """Number of ranges in a recording, those counted as lost included, after a recovery where one
+    is needed.
+    """
     from curvescope.base.errors import CurvescopeError
     from curvescope.profiling.collect.kept_chunks import recover
     from curvescope.profiling.recording.store import has_chunks, open_recording
@@ -69,7 +77,9 @@ def ranges_in(folder: Path, store: str = "new") -> int:
 
 
 def ranges_done(folder: Path, killed_ns: int | None) -> int:
-    """Number of ranges that the program had ended, long enough before a kill of all its processes."""
+    """Number of ranges that the program had ended, long enough before a kill of all its
+    processes.
+    """
     lines = (folder / "done").read_text().split() if (folder / "done").exists() else []
     return sum(killed_ns is None or int(line) < killed_ns - LATE_NS for line in lines)
 
@@ -170,7 +180,9 @@ def _cut(made: Path) -> None:
 
 @contextmanager
 def trial_folder() -> Iterator[Path]:
-    """A copy of the template for one trial, with room for temporary files, which a killed command leaves."""
+    """A copy of the template for one trial, with room for temporary files, which a killed command
+    leaves.
+    """
     with tempfile.TemporaryDirectory(
         prefix="curvescope-trial-", ignore_cleanup_errors=True
     ) as folder:

@@ -1,9 +1,11 @@
-"""Faults injected into every command: kills, signals, full disks, no memory, clocks that step, broken packages.
+"""Faults injected into every command: kills, signals, full disks, no memory, clocks that step,
+broken packages.
 
-`python benchmarks/faults.py --minutes 30` runs trials for half an hour and writes docs/faults.md: one of each fault and
-command first, then another of each; `--only kill --command record` a part of them, and writes nothing without
-`--write`. Each outcome is a line of build/faults.jsonl as soon as it is known: run again, it goes on with what is
-missing there; delete the file after a change of the code. The page says what makes a trial bad.
+`python benchmarks/faults.py --minutes 30` runs trials for half an hour and writes docs/faults.md:
+one of each fault and command first, then another of each; `--only kill --command record` a part of
+them, and writes nothing without `--write`. Each outcome is a line of build/faults.jsonl as soon as
+it is known: run again, it goes on with what is missing there; delete the file after a change of the
+code. The page says what makes a trial bad.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ def ended(
     given: str = "",
     hung_s: float = HUNG_S,
 ) -> Outcome:
-    """Run a command in a process group of its own to its end, judged; one that hangs is made to say where."""
+    """Run a command in a process group of its own to its end, judged; one that hangs is made to say
+    where.
+    """
     process = subprocess.Popen(
         arguments,
         cwd=folder,
@@ -124,11 +128,14 @@ def judged(code: int, err: str) -> Outcome:
 def signalled(
     number: signal.Signals, *, alone: bool = False
 ) -> Callable[[Path, str, random.Random], Outcome]:
-    """Sends a signal at a random moment of the command's work: to all its processes, as Slurm does, or to it alone."""
+    """Sends a signal at a random moment of the command's work: to all its processes, as Slurm does,
+    or to it alone.
+    """
 
     def inject(folder: Path, command: str, chance: random.Random) -> Outcome:
         tried = COMMANDS[command]
-        # Uniform over somewhat more than the life of the command; one that has ended is a trial of no fault.
+        # Uniform over somewhat more than the life of the command; one that has ended is a trial of
+        # no fault.
         after_s = chance.random() * 1.1 * life_s(command)
         started = Started(tried.arguments, folder)
         time.sleep(after_s)
@@ -168,7 +175,9 @@ _TRIALS_OF_A_LIFE = 20
 
 
 def life_s(command: str) -> float:
-    """How long the command runs undisturbed; measured anew every so many trials, as the machine's load changes."""
+    """How long the command runs undisturbed; measured anew every so many trials, as the machine's
+    load changes.
+    """
     life, used = _LIVES.get(command, (0.0, _TRIALS_OF_A_LIFE))
     if used >= _TRIALS_OF_A_LIFE:
         with trial_folder() as folder:
@@ -181,7 +190,9 @@ def life_s(command: str) -> float:
 
 
 def full_disk(folder: Path, command: str, chance: random.Random) -> Outcome:
-    """No file may grow past a few kilobytes: writes fail as on a full disk, with an errno of their own."""
+    """No file may grow past a few kilobytes: writes fail as on a full disk, with an errno of their
+    own.
+    """
     limit = chance.choice((0, 100, 1000, 4000))
 
     def prepare() -> None:
@@ -192,7 +203,9 @@ def full_disk(folder: Path, command: str, chance: random.Random) -> Outcome:
 
 
 def on_small_disk(folder: Path, command: str, _: random.Random) -> Outcome:
-    """A file system of 16 kB, mounted for this trial alone in a namespace of its own; what is on it is copied out."""
+    """A file system of 16 kB, mounted for this trial alone in a namespace of its own; what is on it
+    is copied out.
+    """
     new, seen = folder / "store" / "new", folder / "seen"
     new.mkdir()
     outcome = in_namespace(
@@ -212,7 +225,9 @@ def read_only(folder: Path, command: str, _: random.Random) -> Outcome:
 
 
 def in_namespace(folder: Path, command: str, mount: str, then: str = "true") -> Outcome:
-    """Run a command, `then` another, where something is mounted that nobody else sees, and that goes with them."""
+    """Run a command, `then` another, where something is mounted that nobody else sees, and that
+    goes with them.
+    """
     script = f'{{ {mount}; }} || {{ echo "cannot mount here" >&2; exit {CANNOT_INJECT}; }}; '
     script += f'"$@"; code=$?; {then}; exit $code'
     outcome = ended(
@@ -279,9 +294,11 @@ def without(*packages: str, half: bool) -> Callable[[Path, str, random.Random], 
             (startup / package / "__init__.py").write_text("from ._C import gone\n")
         else:
             (startup / "sitecustomize.py").write_text(
-                "import sys\n\n\nclass Missing:\n    def find_spec(self, name, path=None, target=None):\n"
+                "import sys\n\n\nclass Missing:\n    def find_spec(self, name, path=None, "
+                "target=None):\n"
                 f"        if name.partition('.')[0] == {package!r}:\n"
-                f"            raise ModuleNotFoundError(f'No module named {{name!r}}', name=name)\n\n\n"
+                "            raise ModuleNotFoundError(f'No module named {name!r}', "
+                "name=name)\n\n\n"
                 "sys.meta_path.insert(0, Missing())\n"
             )
         return run(
@@ -292,7 +309,9 @@ def without(*packages: str, half: bool) -> Callable[[Path, str, random.Random], 
 
 
 def together(folder: Path, command: str, _: random.Random) -> Outcome:
-    """Ten of the same command at once, which choose names by themselves: each has to get a recording of its own."""
+    """Ten of the same command at once, which choose names by themselves: each has to get a
+    recording of its own.
+    """
     arguments = [word for word in COMMANDS[command].arguments if word not in ("-o", "store/new")]
     (folder / "runs").symlink_to(folder / "store")
     before = set((folder / "store").iterdir())
@@ -368,7 +387,9 @@ def left_behind(store: Path) -> Iterator[str]:
 
 
 def trial(fault: Fault, command: str, seed: int) -> Outcome:
-    """Inject once, and look at the store before and after; what was recorded before has to be there, by number."""
+    """Inject once, and look at the store before and after; what was recorded before has to be
+    there, by number.
+    """
     tried = COMMANDS[command]
     with trial_folder() as folder:
         before = hashes(folder / "store", command)
@@ -431,10 +452,13 @@ def page(results: dict[tuple[str, str], list[Outcome]], minutes: float) -> str:
         f"**{bad} of {len(outcomes)}** trials were bad."
         + ("" if len(outcomes) >= FULL else f" This run is a part: all are {FULL} trials."),
         f"**{signals}** of them were kills and other signals at a random moment.",
-        f"**{len({command for _, command in results})}** commands were tried, with **{len({f for f, _ in results})}** "
-        "kinds of fault.",
+        f"**{len({command for _, command in results})}** commands were tried, with "
+        f"**{len({f for f, _ in results})}** kinds of fault.",
     )
-    ran = f"{len(outcomes)} trials in sequence, {minutes:.0f} minutes on a busy machine ({os.cpu_count()} cores of "
+    ran = (
+        f"{len(outcomes)} trials in sequence, {minutes:.0f} minutes on a busy machine "
+        f"({os.cpu_count()} cores of "
+    )
     ran += f"{cpu_name()})"
     text = re.sub(r"(?s).*?(?=`python )", head, PAGE.read_text(), count=1)
     text = re.sub(r"\d+ trials in sequence.*?(?=\. In each trial)", lambda _: ran, text, count=1)
@@ -467,13 +491,18 @@ def _counted(outcomes: list[Outcome], command: str) -> str:
         if counted
         else ""
     )
-    return f"{len(outcomes)} | {codes['done']} | {codes['said']} | {codes['killed']} | {numbers} | {bad}"
+    return (
+        f"{len(outcomes)} | {codes['done']} | {codes['said']} | {codes['killed']} | {numbers} | "
+        f"{bad}"
+    )
 
 
 def planned(
     only: list[str] | None, commands: list[str] | None, trials: int | None
 ) -> list[tuple[Fault, str, int]]:
-    """Every trial: the first of each fault and command, then the second of each, so that a part is a part of each."""
+    """Every trial: the first of each fault and command, then the second of each, so that a part is
+    a part of each.
+    """
     rounds = [
         (seed, place, fault, command)
         for place, fault in enumerate(FAULTS)
@@ -489,7 +518,9 @@ Key = tuple[str, str, int]
 
 
 def read_kept() -> tuple[dict[Key, Outcome], float]:
-    """Outcomes of trials that were run, by fault, command and seed; and the seconds that they took."""
+    """Outcomes of trials that were run, by fault, command and seed; and the seconds
+    that they took.
+    """
     kept: dict[Key, Outcome] = {}
     seconds = 0.0
     if KEPT.exists():
@@ -514,7 +545,8 @@ def keep(fault: Fault, command: str, seed: int) -> None:
         file.write(json.dumps({**entry, "outcome": asdict(outcome)}) + "\n")
     if outcome.problems:
         print(
-            f"{fault.name} {command} {seed}: {outcome.problems}, code {outcome.code}\n{outcome.said}",
+            f"{fault.name} {command} {seed}: {outcome.problems}, code "
+            f"{outcome.code}\n{outcome.said}",
             flush=True,
         )
 

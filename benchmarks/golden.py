@@ -1,11 +1,12 @@
-"""Golden set: what every reading command prints of stored inputs, to show that a refactoring changes nothing.
+"""Golden set: what every reading command prints of stored inputs, to show that a refactoring
+changes nothing.
 
     python benchmarks/golden.py inputs FOLDER      copies stored profiles and recordings, writes planted ones; once
-    python benchmarks/golden.py write OUT --inputs FOLDER [--root CHECKOUT] [--jobs N] [--only GROUP]
-    python benchmarks/golden.py compare OLD NEW [--only GROUP] [--lines N] [--files N]
+    python benchmarks/golden.py write OUT --inputs FOLDER [--root CHECKOUT] [--jobs N] [--only
+    GROUP] python benchmarks/golden.py compare OLD NEW [--only GROUP] [--lines N] [--files N]
 
-`write` runs the commands of CHECKOUT (default: this one), one file per command; all inputs come from FOLDER. `compare`
-exits with 1 if a file differs.
+`write` runs the commands of CHECKOUT (default: this one), one file per command; all inputs come
+from FOLDER. `compare` exits with 1 if a file differs.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ SEVERAL = (f"compare {SIDES}", f"compare {SIDES} --fail-over 5%", f"compare {SID
            "explain missing", "devices mi300x", f"explain {KINETO}", "explain profiles/served.json --mode prefill",
            "explain planted/throttling --curvature throughput", f"import {KINETO} -o whole --steps whole",
            f"import {SGLANG}decode.json.gz -o captured --capture {SGLANG}capture_bs32.json.gz")  # fmt: skip
-# Command lines by the folder that they go to, whose name is also that of the recording that they make.
+# Command lines by the folder that they go to, whose name is also that of the recording that they
+# make.
 FURTHER = {
     "imported/sweep": [f"import --as sweep {BATCHES} -o imported/sweep"],
     "imported/times": ["import --table times.csv -o imported/times", "explain imported/times --problem AlexNet",
@@ -79,7 +81,9 @@ FURTHER = {
 
 
 def write_inputs(out: Path) -> None:
-    """Copy what this checkout stores, and write planted sweeps, a server's trace, ranks and a scaling run."""
+    """Copy what this checkout stores, and write planted sweeps, a server's trace, ranks and a
+    scaling run.
+    """
     sys.path[:0] = [str(HERE), str(HERE / "examples" / "serving")]
     data, unread = HERE / "tests" / "data", shutil.ignore_patterns("*.md", "*.py", "__pycache__")
     for folder in (HERE / "examples" / "recordings", data / "causes", data / "networks"):
@@ -103,7 +107,9 @@ def write_inputs(out: Path) -> None:
 
 
 def write_scaling(out: Path, planted, run_of) -> None:
-    """A weak and strong scaling run on 1, 2 and 4 devices: rank 1 is slow, input takes longer on more."""
+    """A weak and strong scaling run on 1, 2 and 4 devices: rank 1 is slow, input takes longer on
+    more.
+    """
     from numpy.random import default_rng
 
     protocol = {"name": "default", "rounds": [6, 6], "discarded_steps": 1, "steps_per_visit": [2, 2], "visit_s": 1.0,
@@ -139,10 +145,13 @@ def write_scaling(out: Path, planted, run_of) -> None:
 
 
 def write(root: Path, inputs: Path, out: Path, jobs: int, only: str) -> None:
-    """Run all command lines of a checkout in a copy of the inputs, each group in a process of its own."""
+    """Run all command lines of a checkout in a copy of the inputs, each group in a process of its
+    own.
+    """
     if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ENVIRONMENT)
-    # Before an editable installation, which finds modules first, and knows only those of its own checkout.
+    # Before an editable installation, which finds modules first, and knows only those of its own
+    # checkout.
     sys.meta_path[:] = [
         finder for finder in sys.meta_path if "editable" not in type(finder).__module__
     ]
@@ -201,7 +210,9 @@ def run(line: str) -> tuple[int | str, str, str]:
 
 
 def write_group(name: str, lines: list[str], root: Path, out: Path) -> None:
-    """Run the command lines of one group, then EACH on the recording of its name, if there is one by then."""
+    """Run the command lines of one group, then EACH on the recording of its name, if there is one
+    by then.
+    """
     (out / name).mkdir(parents=True)
     for line in lines:
         keep(name, line, out, root)
@@ -211,7 +222,9 @@ def write_group(name: str, lines: list[str], root: Path, out: Path) -> None:
 
 
 def keep(name: str, line: str, out: Path, root: Path) -> None:
-    """Run a command line on `name`, and write what it printed and made, without what differs from run to run."""
+    """Run a command line on `name`, and write what it printed and made, without what differs from
+    run to run.
+    """
     made = Path(tempfile.mkdtemp(dir="."), "made")
 
     def clean(text: str) -> str:
@@ -241,7 +254,9 @@ def keep(name: str, line: str, out: Path, root: Path) -> None:
 
 
 def contents(path: Path, clean, name: str) -> object:
-    """A file in short: digests of a table's columns; the data and the page of a report, its script once."""
+    """A file in short: digests of a table's columns; the data and the page of a report, its script
+    once.
+    """
     if path.suffix == ".parquet":
         table = pyarrow.parquet.ParquetFile(path).read()
         return {

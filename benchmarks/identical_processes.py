@@ -1,12 +1,13 @@
-"""Identical processes taken for an unmodified step and a change of it: how often a claim is made that is false.
+"""Identical processes taken for an unmodified step and a change of it: how often a claim is made
+that is false.
 
-Five variants of a step that differ in nothing run as an experiment on complete steps runs them: five
-starts of all, each with two rounds. Every ordered pair of variants is then judged as the unmodified
-step and a change. Any cause confirmed, or saving of 2 % proven, is false.
+Five variants of a step that differ in nothing run as an experiment on complete steps runs them:
+five starts of all, each with two rounds. Every ordered pair of variants is then judged as the
+unmodified step and a change. Any cause confirmed, or saving of 2 % proven, is false.
 
     python -m benchmarks.identical_processes --record    # some minutes, on a machine with nothing else to do
     python -m benchmarks.identical_processes             # judges what is kept, in the present rules
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

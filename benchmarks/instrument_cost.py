@@ -1,8 +1,10 @@
-"""What each instrument costs a step on a CPU: marks, the profiler, MKL's log, and watching (page faults and lines).
+"""What each instrument costs a step on a CPU: marks, the profiler, MKL's log, and watching (page
+faults and lines).
 
-All run in turn in every round. A time is the mean of the faster half, as T; the cost is its ratio to the unprofiled
-steps', with the quartiles of the ratios of the rounds. Marks leave out their own work, so they have two ratios: of the
-wall time, and of the time that they give to layers and phases.
+All run in turn in every round. A time is the mean of the faster half, as T; the cost is its ratio
+to the unprofiled steps', with the quartiles of the ratios of the rounds. Marks leave out their own
+work, so they have two ratios: of the wall time, and of the time that they give to layers and
+phases.
 """
 
 from __future__ import annotations
@@ -100,7 +102,8 @@ def main() -> None:
         for instrument, values in times.items():
             low, high = np.percentile(values / plain, [25, 75])
             print(
-                f"  {instrument:30s} {faster_half(values) / faster_half(plain):6.2f} ({low:.2f} … {high:.2f})"
+                f"  {instrument:30s} {faster_half(values) / faster_half(plain):6.2f} ({low:.2f} … "
+                f"{high:.2f})"
             )
 
 

@@ -1,7 +1,9 @@
-"""What the intervals and the detector promise, held against simulated sweeps: tables of docs/statistics.md.
+"""What the intervals and the detector promise, held against simulated sweeps: tables of
+docs/statistics.md.
 
-Every shape of noise is a process in time: steps are drawn in the order in which a sweep measures them, so that drift
-and runs of slow steps fall where they would. Run: `python benchmarks/interval_coverage.py --write`, about ten minutes.
+Every shape of noise is a process in time: steps are drawn in the order in which a sweep measures
+them, so that drift and runs of slow steps fall where they would. Run:
+`python benchmarks/interval_coverage.py --write`, about ten minutes.
 """
 
 from __future__ import annotations
@@ -66,19 +68,25 @@ def two_paces(random: np.random.Generator, visits: int, steps: int) -> np.ndarra
 
 
 def two_states(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
-    """A quarter of the visits run 8 % slower in all their steps, e.g. by the placement of pages or by clocks."""
+    """A quarter of the visits run 8 % slower in all their steps, e.g. by the placement of pages or
+    by clocks.
+    """
     quiet = np.exp(0.005 * random.standard_normal((visits, steps)))
     return quiet * np.where(random.random((visits, 1)) < 0.25, 1.08, 1.0)
 
 
 def slow_visits(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
-    """Three in ten visits run a third slower in all their steps, e.g. on a core whose units a busy one shares."""
+    """Three in ten visits run a third slower in all their steps, e.g. on a core whose units a busy
+    one shares.
+    """
     quiet = np.exp(0.01 * random.standard_normal((visits, steps)))
     return quiet * np.where(random.random((visits, 1)) < 0.3, 1.33, 1.0)
 
 
 def busy_neighbour(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
-    """Three in ten visits run 2 to 1,000 times slower and say that threads waited for a core: they are set aside."""
+    """Three in ten visits run 2 to 1,000 times slower and say that threads waited for a core: they
+    are set aside.
+    """
     quiet = np.exp(0.02 * random.standard_normal((visits, steps)))
     return quiet * np.where(
         random.random((visits, 1)) < 0.3,
@@ -154,7 +162,9 @@ class Tally:
 
 
 def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, sweeps: int) -> Tally:
-    """Sweeps over `BATCHES` of a cost fixed plus proportional, with `effect` more from batch 16 on."""
+    """Sweeps over `BATCHES` of a cost fixed plus proportional, with `effect` more from
+    batch 16 on.
+    """
     random = np.random.default_rng(seed)
     cost_ms = cost_with(effect)
     drawn = SHAPES[shape](np.random.default_rng(0), 4000, steps)
@@ -188,7 +198,9 @@ def cost_with(effect: float) -> dict[int, float]:
 def sweep_of(
     random: np.random.Generator, shape: str, effect: float, rounds: int, steps: int
 ) -> pd.DataFrame:
-    """Steps over `BATCHES` of a cost fixed plus proportional, with `effect` more from batch 16 on."""
+    """Steps over `BATCHES` of a cost fixed plus proportional, with `effect` more from
+    batch 16 on.
+    """
     cost_ms = cost_with(effect)
     factors = iter(SHAPES[shape](random, rounds * len(BATCHES), steps))
     rows = []
@@ -243,8 +255,8 @@ def _drifting(random: np.random.Generator, rounds: int) -> np.ndarray:
     return 1 + random.uniform(-0.1, 0.1) * (np.linspace(0, 1, rounds) - 0.5)
 
 
-# The factor of each round, besides independent 2 % of every layer of every step; the shares of steps that take 50 %
-# longer, and of visits that are set aside.
+# The factor of each round, besides independent 2 % of every layer of every step; the shares of
+# steps that take 50 % longer, and of visits that are set aside.
 TERM_SHAPES = {
     "independent": (_alike, 0.0, 0.0),
     "shared inside a round": (_sharing, 0.0, 0.0),
@@ -256,11 +268,14 @@ TERM_SHAPES = {
 
 @dataclass(frozen=True)
 class TermTally:
-    """Sweeps, how many intervals of each share hold the true value, and how wide those of the planted layer are."""
+    """Sweeps, how many intervals of each share hold the true value, and how wide those of the
+    planted layer are.
+    """
 
     sweeps: int
     held: tuple[int, ...]  # by share: the three terms, profiling overhead, the whole excess
-    width: float  # mean width of the planted layer's interval over 2 · 1.96 standard deviations of its estimates
+    # mean width of the planted layer's interval over 2 · 1.96 standard deviations of its estimates
+    width: float
 
 
 def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int) -> TermTally:
@@ -295,7 +310,8 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int) -> TermTally
         shares = terms_of(_KEYS, samples, range(rounds), FASTER_HALF).decompose(TERM_PAIR, curve)
         estimates.append([*(share.value for share in shares), curve.evaluate(TERM_PAIR)])
     values = np.array([[value.value for value in row] for row in estimates])
-    # What the statistic is on average: the faster half of noisy steps lies below the times without noise.
+    # What the statistic is on average: the faster half of noisy steps lies below the times without
+    # noise.
     truth = values.mean(axis=0)
     held = [
         sum(row[i].low <= true <= row[i].high for row in estimates) for i, true in enumerate(truth)
@@ -305,7 +321,9 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int) -> TermTally
 
 
 def _spread(values: list[float]) -> float:
-    """Standard deviation of normal values from their central half: few sweeps, mostly disturbed, count little."""
+    """Standard deviation of normal values from their central half: few sweeps, mostly disturbed,
+    count little.
+    """
     low, high = np.percentile(values, [25, 75])
     return float(high - low) / 1.349
 
@@ -316,7 +334,9 @@ def _run_terms(case: tuple[str, int], sweeps: int) -> TermTally:
 
 
 def _without_anomaly(shape: str, tally: Tally) -> str:
-    """Sweeps that report an anomaly, and intervals that hold: of the bend, and of T(b) where it has one true value."""
+    """Sweeps that report an anomaly, and intervals that hold: of the bend, and of T(b) where it has
+    one true value.
+    """
     shares = [tally.alarms / tally.sweeps, tally.covered / tally.sweeps]
     shares += [tally.points / tally.sweeps / len(BATCHES)] if shape in CENTRED else []
     return ", ".join(f"{share:.1%}" for share in shares)
@@ -373,7 +393,8 @@ def page_results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
         ),
         (
             "A step time that is 20 % longer",
-            f"from one batch size on is found in **{power:.0%}** or more of them (default protocol).",
+            f"from one batch size on is found in **{power:.0%}** or more of them (default "
+            "protocol).",
         ),
     ):
         yield f"- {words} ", [f"- {words} {end}"]

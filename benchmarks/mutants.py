@@ -1,10 +1,12 @@
-"""Whether the fast tests notice errors of the method: plants those of mutants.toml, one at a time, in a copy.
+"""Whether the fast tests notice errors of the method: plants those of mutants.toml, one at a time,
+in a copy.
 
-The copy has what is not committed yet. Takes some minutes; `--only 7` plants one of them. Exit code: 0 every error was
-caught; 1 some survived; 2 the list does not fit the code, or the tests fail without any error planted.
+The copy has what is not committed yet. Takes some minutes; `--only 7` plants one of them. Exit
+code: 0 every error was caught; 1 some survived; 2 the list does not fit the code, or the tests fail
+without any error planted.
 
     .venv-virtual/bin/python benchmarks/mutants.py --virtual    # in code that only a GPU reaches, on a virtual card
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ class Mutant:
     def apply(self, text: str) -> str:
         if (count := text.count(self.old)) != 1:
             raise ValueError(
-                f"mutant {self.number}: {self.file} has the old text {count} times, not once; adapt {LIST.name}:\n"
+                f"mutant {self.number}: {self.file} has the old text {count} times, not once; "
+                f"adapt {LIST.name}:\n"
                 f"{self.old.strip()}"
             )
         return text.replace(self.old, self.new)
@@ -59,7 +62,9 @@ def read_list(path: Path = LIST) -> list[Mutant]:
 
 
 def copy_checkout(folder: Path) -> None:
-    """Copy every file of the checkout that git does not ignore, and the native libraries, into `folder`."""
+    """Copy every file of the checkout that git does not ignore, and the native libraries, into
+    `folder`.
+    """
     listed = [
         "git",
         "-C",
@@ -83,8 +88,11 @@ def copy_checkout(folder: Path) -> None:
 
 
 def run_tests(folder: Path, tests: Sequence[str]) -> int:
-    """Run fast tests of a copy until one fails; return pytest's exit code, and show its output if it is an error."""
-    # The import hook of an editable install would find the checkout; an empty module of its name replaces it.
+    """Run fast tests of a copy until one fails; return pytest's exit code, and show its output if
+    it is an error.
+    """
+    # The import hook of an editable install would find the checkout; an empty module of its name
+    # replaces it.
     for hook in (module for module in sys.modules if module.startswith("_editable_")):
         (folder / f"{hook}.py").touch()
     command = [

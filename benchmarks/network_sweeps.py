@@ -1,6 +1,7 @@
 """The published batch sweeps of whole networks, and what the cost model says to them.
 
-Of the model, only the time of MXNet's engine comes from here: for the scores of a card, from other cards' steps.
+Of the model, only the time of MXNet's engine comes from here: for the scores of a card, from other
+cards' steps.
 """
 
 from __future__ import annotations
@@ -63,15 +64,18 @@ _RULES = {
     "MXNet 1.2": "mxnet",
     "Torch7": "torch_benchmark",
 }
-# MXNet's ResNet asks for 256 MiB where other networks leave the default (symbol/resnet.py, conv_workspace).
+# MXNet's ResNet asks for 256 MiB where other networks leave the default (symbol/resnet.py,
+# conv_workspace).
 _RESNET_WORKSPACE_BYTES = 256 * 2**20
 
 
 def alexnet_ungrouped(image: int = 227) -> Mapping[str, Any]:
-    """AlexNet as Caffe, Paddle and MXNet time it: 96 and 256 filters first, no groups, no padding of the image.
+    """AlexNet as Caffe, Paddle and MXNet time it: 96 and 256 filters first, no groups, no padding
+    of the image.
 
-    Source: Krizhevsky et al. (2012), figure 2, its two halves joined; PaddlePaddle 9d377f0 benchmark/README.md says
-    group=1; MXNet's is example/image-classification/symbol/alexnet.py @ 0a03417.
+    Source: Krizhevsky et al. (2012), figure 2, its two halves joined; PaddlePaddle 9d377f0
+    benchmark/README.md says group=1; MXNet's is example/image-classification/symbol/alexnet.py @
+    0a03417.
     """
     rows: list[dict[str, Any]] = []
     parameters = 0
@@ -133,7 +137,7 @@ def with_normalised_images(operations: Mapping[str, Any]) -> Mapping[str, Any]:
     example/image-classification/symbol/resnet.py @ 0a03417.
     """
     images = operations["operations"][0]["inputs"][0]
-    normalise = {"layer": "bn_data", "op": "native_batch_norm", "inputs": [images, *[[images[1]]] * 4],
+    normalise = {"layer": "bn_data", "op": "native_batch_norm", "inputs": [images, *[[images[1]]] * 4],  # noqa: E501
                  "outputs": [images], "settings": {}}  # fmt: skip
     return {
         "parameters": operations["parameters"] + 2 * images[1][1],
@@ -164,7 +168,8 @@ def read_later_sweeps(folder: Path) -> pd.DataFrame:
 
 
 def read_torch7(folder: Path) -> pd.DataFrame:
-    """Steps without an update at batch 16 of four cards under Torch7, never fitted; columns as of `read_sweeps`.
+    """Steps without an update at batch 16 of four cards under Torch7, never fitted; columns as of
+    `read_sweeps`.
 
     Its timer stands around the forward and the backward pass of a network in training.
     """
@@ -216,7 +221,9 @@ COLUMNS = ("gpu", "framework", "network", "step", "library")  # they name a publ
 
 
 def curves(sweeps: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
-    """Each published curve of a network that has a table: its `COLUMNS` and its rows by batch size."""
+    """Each published curve of a network that has a table: its `COLUMNS` and its rows by
+    batch size.
+    """
     for curve, rows in sweeps.groupby(list(COLUMNS)):
         if curve[2] in _NETWORKS:  # else recurrent networks, and a toy for CIFAR
             yield curve, rows.sort_values("batch")
@@ -253,7 +260,9 @@ def compare_sweeps(
     without: Mapping[str, Mapping[str, Constants]],
     engine_s: Mapping[str, float],
 ) -> pd.DataFrame:
-    """Published and modelled steps, with 90 % intervals; `without` has the fits that left a GPU out, by its key."""
+    """Published and modelled steps, with 90 % intervals; `without` has the fits that left a GPU
+    out, by its key.
+    """
     frames, fitted = [], load_fitted()
     for curve, rows in curves(sweeps):
         gpu, framework, network, step, library = curve
@@ -264,8 +273,8 @@ def compare_sweeps(
         low, high = np.percentile(drawn_ms, _TAILS, axis=0)
         frames.append(
             pd.DataFrame(
-                {"gpu": gpu, "framework": framework, "network": network, "mode": step, "batch": rows.batch,
-                 "published_ms": rows.time_ms, "modelled_ms": modelled.time_s * 1e3, "low_ms": low, "high_ms": high}
+                {"gpu": gpu, "framework": framework, "network": network, "mode": step, "batch": rows.batch,  # noqa: E501
+                 "published_ms": rows.time_ms, "modelled_ms": modelled.time_s * 1e3, "low_ms": low, "high_ms": high}  # noqa: E501
             )
         )  # fmt: skip
     return pd.concat(frames, ignore_index=True)
@@ -274,7 +283,8 @@ def compare_sweeps(
 def _draw_ms(step: Step, spreads: Mapping[str, Spread]) -> Floats:
     """Draws of the true time of a step, ms, shape (replicates, batches)."""
     sizes = step.batches
-    # A term whose algorithm or kind changes is one column per algorithm and kind, as in a recording.
+    # A term whose algorithm or kind changes is one column per algorithm and kind, as in a
+    # recording.
     columns: list[tuple[str, str, str, Any]] = []
     for term in step.terms:
         kinds = np.array([term.kind] * len(sizes))

@@ -1,4 +1,6 @@
-"""Write analysis/cost_model/networks.json.gz: the operators of every named network (needs torch)."""
+"""Write analysis/cost_model/networks.json.gz: the operators of every named network
+(needs torch).
+"""
 
 import gzip
 import json

@@ -1,8 +1,9 @@
-"""Runs the benchmarks one after the other and writes docs/benchmarks.md from what they found: `make bench`.
+"""Runs the benchmarks one after the other and writes docs/benchmarks.md from what they found:
+`make bench`.
 
-What a script prints is kept in benchmarks/results.json with the machine it ran on, and the page is written after each:
-what is done when it is interrupted stays, and `--missing` runs the rest. `--page-only` writes the page anew, `--only
-NAME` replaces one benchmark and leaves the others.
+What a script prints is kept in benchmarks/results.json with the machine it ran on, and the page is
+written after each: what is done when it is interrupted stays, and `--missing` runs the rest.
+`--page-only` writes the page anew, `--only NAME` replaces one benchmark and leaves the others.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ BENCHMARKS = (
         "The collector against a JSON writer and cupti-python",
         "collector.py",
         90,
-        "cupti-python reads any activity and metric of CUPTI with few lines of Python; ours reads what steps need.",
+        "cupti-python reads any activity and metric of CUPTI with few lines of Python; ours reads "
+        "what steps need.",
     ),
     Benchmark("analyse", "Analysing a recording of a million kernels", "analyse_million.py", 60),
 )
@@ -90,8 +92,10 @@ def page(kept: dict[str, Any]) -> str:
     """The page as Markdown; what was never run is named."""
     lines = [
         beginning("Benchmarks", *(_figure(kept, *one) for one in FIGURES))
-        + "`make bench` writes this page. Each comparison measures both tools alternately in one run and gives the "
-        "ratio with its minimum and maximum; above 1 the peer takes more. Single times hold for this machine only.",
+        + "`make bench` writes this page. Each comparison measures both tools alternately in one "
+        "run and gives the "
+        "ratio with its minimum and maximum; above 1 the peer takes more. Single times hold for "
+        "this machine only.",
     ]
     for benchmark in BENCHMARKS:
         lines += ["", f"## {benchmark.title}", ""]
@@ -101,8 +105,9 @@ def page(kept: dict[str, Any]) -> str:
             continue
         host = found["host"]
         lines.append(
-            f"`python benchmarks/{benchmark.script}`, {found['took_s']:.0f} s, {found['at_utc'][:10]}, "
-            f"{host['usable_cores']} cores of {host['cpu']}, load {host['load_average_1min']} at the end."
+            f"`python benchmarks/{benchmark.script}`, {found['took_s']:.0f} s, "
+            f"{found['at_utc'][:10]}, {host['usable_cores']} cores of {host['cpu']}, load "
+            f"{host['load_average_1min']} at the end."
         )
         if found["exit_code"]:
             lines += ["", f"**It failed** with exit code {found['exit_code']}; its output follows."]
@@ -149,7 +154,8 @@ def main() -> int:
             found = run(benchmark)
         except KeyboardInterrupt:
             print(
-                f"Interrupted; {number - 1} are kept. The others: `python benchmarks/page.py --missing`."
+                f"Interrupted; {number - 1} are kept. The others: "
+                "`python benchmarks/page.py --missing`."
             )
             return 130
         if found["exit_code"]:

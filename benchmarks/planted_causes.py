@@ -1,25 +1,33 @@
-"""Planted causes: does `diagnose` find the right layer and confirm the right cause in steps that really have one?
+"""Planted causes: does `diagnose` find the right layer and confirm the right cause in steps that
+really have one?
 
-Each run measures a step of benchmarks/planted_steps.py through `curvescope.diagnose`, in a process of its own that knows
-nothing of what is planted. The size of the effect is set by the depth of the network around it, and then measured
-without Curvescope: F of the step with the planted cause minus F of the same step without it, as a share of the step.
-A run counts only if that effect is at least 5 % and F of the step itself at least half of it: otherwise the machine does
-not show what was planted, or the rest of the step cancels it, and "no anomaly" is the right answer.
+Each run measures a step of benchmarks/planted_steps.py through `curvescope.diagnose`, in a process
+of its own that knows nothing of what is planted. The size of the effect is set by the depth of the
+network around it, and then measured without Curvescope: F of the step with the planted cause minus
+F of the same step without it, as a share of the step. A run counts only if that effect is at least
+5 % and F of the step itself at least half of it: otherwise the machine does not show what was
+planted, or the rest of the step cancels it, and "no anomaly" is the right answer.
 
-- *Layer right*: the answer on the largest anomaly (on the fixed cost, if that was planted or there is no anomaly) names the
-  planted layer. Causes of no layer, e.g. a busy neighbour, are right on the step as a whole and not counted here.
-- *Cause confirmed*: of that answer's anomaly, a cause that is true of what was planted is confirmed for at least 10 %; it
-  *leads* if the answer names it. Every network has a fixed cost of its own, which may be the larger part of the answer.
-- *Wrong cause*: any cause confirmed for at least 10 % of any anomaly or of the fixed cost that is not true of the step. That
-  weights are read and Python runs in every step is true of every network's fixed cost.
+- *Layer right*: the answer on the largest anomaly (on the fixed cost, if that was planted or there
+  is no anomaly) names the planted layer. Causes of no layer, e.g. a busy neighbour, are right on
+  the step as a whole and not counted here.
+- *Cause confirmed*: of that answer's anomaly, a cause that is true of what was planted is confirmed
+  for at least 10 %; it *leads* if the answer names it. Every network has a fixed cost of its own,
+  which may be the larger part of the answer.
+- *Wrong cause*: any cause confirmed for at least 10 % of any anomaly or of the fixed cost that is
+  not true of the step. That weights are read and Python runs in every step is true of every
+  network's fixed cost.
 
-With nothing planted, a step runs `batch` equal parts one after the other, as with accumulated gradients. Its time is
-proportional to the batch by construction, so every functional is 0, the fixed cost too: any confirmed cause is wrong.
-Steps of pure waiting, and of one product in double precision, cannot be made faster: any saving of 2 % is a false one.
+With nothing planted, a step runs `batch` equal parts one after the other, as with accumulated
+gradients. Its time is proportional to the batch by construction, so every functional is 0, the
+fixed cost too: any confirmed cause is wrong. Steps of pure waiting, and of one product in double
+precision, cannot be made faster: any saving of 2 % is a false one.
 
-    python benchmarks/planted_causes.py [--runs 8] [--null 200] [--still 100] [--cases ...] [--write]
+    python benchmarks/planted_causes.py [--runs 8] [--null 200] [--still 100] [--cases ...]
+    [--write]
 
-Results go to benchmarks/results/planted_causes.jsonl as they come. Interrupted, the same command goes on where it was.
+Results go to benchmarks/results/planted_causes.jsonl as they come. Interrupted, the same command
+goes on where it was.
 """
 
 # ruff: noqa: E501 - lines of the page
@@ -48,12 +56,10 @@ from benchmarks.evidence import beginning  # noqa: E402
 KEPT = Path(__file__).parent / "results" / "planted_causes.jsonl"
 # The same runs elsewhere: how a sentence on them begins, and their file.
 OTHERS = {
-    "On busier machines (AlexNet's steps varied by 10 to 25 %, elsewhere by 3 to 6 %; or tests ran on the other core)": KEPT.with_name(
-        "planted_causes_disturbed.jsonl"
-    ),
-    "With the code of 2026-11-25 (more causes, a plan of remedies before them, rounds that end early), on two cores of an AMD EPYC": KEPT.with_name(
-        "planted_causes_later.jsonl"
-    ),
+    "On busier machines (AlexNet's steps varied by 10 to 25 %, elsewhere by 3 to 6 %; or tests ran "
+    "on the other core)": KEPT.with_name("planted_causes_disturbed.jsonl"),
+    "With the code of 2026-11-25 (more causes, a plan of remedies before them, rounds that end "
+    "early), on two cores of an AMD EPYC": KEPT.with_name("planted_causes_later.jsonl"),
 }
 PAGE = ROOT / "docs" / "planted-causes.md"
 EFFECTS = (0.05, 0.1, 0.2, 0.5)
@@ -66,7 +72,8 @@ MOST_DEPTH = 40
 LEAST_EFFECT = 0.05
 FIXED = "fixed cost"
 LEAST = 0.1  # of an anomaly: a smaller confirmed cause leads no answer of `diagnose`
-# Every network reads its weights and runs Python between its operators, so these are true of every fixed cost.
+# Every network reads its weights and runs Python between its operators, so these are true of every
+# fixed cost.
 NATURAL = ("weights read every step", "launch- or host-bound")
 _LONGEST_S = 150.0
 _ROUNDS = 15
@@ -196,7 +203,9 @@ def score(case: Case | None, record: dict[str, Any]) -> Score:
 
 
 def leading(case: Case, record: dict[str, Any]) -> dict[str, Any] | None:
-    """The answer that counts: on the largest anomaly, or on the fixed cost if there is none or if that was planted."""
+    """The answer that counts: on the largest anomaly, or on the fixed cost if there is none or if
+    that was planted.
+    """
     answers = record["answers"]
     if case.functional == FIXED:
         answers = [one for one in answers if one["kind"] == FIXED]
@@ -204,7 +213,9 @@ def leading(case: Case, record: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def describe(diagnosis: Any) -> dict[str, Any]:
-    """What a diagnosis found, as JSON: the answers, and every confirmed cause with its functional."""
+    """What a diagnosis found, as JSON: the answers, and every confirmed cause with its
+    functional.
+    """
     from curvescope.analysis.render.answer_words import shown
 
     explained = [*diagnosis.explanations, *filter(None, [diagnosis.fixed_cost])]
@@ -294,9 +305,12 @@ class Effect:
     """What was planted, measured without Curvescope.
 
     Attributes:
-        planted_ms: F of the step with the planted cause minus F of the step without it, without its sign.
-        whole_ms: F of the step with the planted cause, positive where it has the sign of the planted part.
-        step_ms: the time of the step that the effect is a share of: the last one, of a fixed cost the first.
+        planted_ms: F of the step with the planted cause minus F of the step without it, without its
+            sign.
+        whole_ms: F of the step with the planted cause, positive where it has the sign of the
+            planted part.
+        step_ms: the time of the step that the effect is a share of: the last one, of a fixed cost
+            the first.
     """
 
     planted_ms: float
@@ -356,7 +370,9 @@ def _steps() -> Any:
 
 
 def run_one(name: str, effect: float, number: int) -> dict[str, Any]:
-    """Measure and diagnose one step in this process; `name` is a case, or a network with nothing planted."""
+    """Measure and diagnose one step in this process; `name` is a case, or a network with nothing
+    planted.
+    """
     import torch
 
     import curvescope
@@ -408,8 +424,9 @@ def run(name: str, effect: float | None, number: int) -> dict[str, Any]:
         "OMP_NUM_THREADS": str(
             case.threads if case else 1 + number // 2 % 2 if name in STILL else 1
         ),
-        # Threads that wait without a core often share one afterwards, so a step takes one of two times, as long as it
-        # pleases the system. What nothing makes faster has the default, as users do.
+        # Threads that wait without a core often share one afterwards, so a step takes one of two
+        # times, as long as it pleases the system. What nothing makes faster has the default, as
+        # users do.
         **({} if name in STILL else {"OMP_WAIT_POLICY": "passive"}),
         _steps_nice(): str(os.nice(0)),
     }
@@ -490,8 +507,9 @@ def other_sentence(where: str, kept: Sequence[dict[str, Any]]) -> str:
     causes = _joined(sorted({cause for one in scores for cause in one.wrong}))
     return (
         f"\n{where}, the right cause was confirmed in "
-        f"{_share(sum(one.confirmed for one in scores), len(scores))} of the steps and a wrong one in "
-        f"{sum(bool(one.wrong) for one in scores)}{f' ({causes})' if causes else ''}; with nothing planted, a cause was confirmed in "
+        f"{_share(sum(one.confirmed for one in scores), len(scores))} of the steps and a wrong one "
+        f"in {sum(bool(one.wrong) for one in scores)}{f' ({causes})' if causes else ''}; with "
+        "nothing planted, a cause was confirmed in "
         f"{_share(wrong.total(), len(nulls))}{f': {named}' if named else ''}.\n"
     )
 
@@ -530,14 +548,17 @@ def page(
     named = sorted({cause for one in false for cause in score(None, one).wrong})
     sessions = {json.dumps(one["machine"], sort_keys=True): one["machine"] for one in whole}
     machines = "; ".join(
-        f"{one['cpu']}, usable cores: {one['cores']}, torch {one['torch']}, Python {one['python']}, {one['date']}"
+        f"{one['cpu']}, usable cores: {one['cores']}, torch {one['torch']}, Python "
+        f"{one['python']}, {one['date']}"
         for one in sessions.values()
     )
     loads = [one["load"] for one in whole]
     figures = (
-        f"The right cause was confirmed in **{_share(confirmed, count)}** of the steps with a planted cause.",
+        f"The right cause was confirmed in **{_share(confirmed, count)}** of the steps with a "
+        "planted cause.",
         f"A wrong cause was confirmed in **{_share(wrong, count)}** of them.",
-        f"With nothing planted, a cause was confirmed in **{_share(len(false), len(nulls))}** of the sweeps.",
+        f"With nothing planted, a cause was confirmed in **{_share(len(false), len(nulls))}** of "
+        "the sweeps.",
     )
     return beginning("Planted causes", *figures) + TEXT.format(
         rows="\n".join(rows),
@@ -666,7 +687,8 @@ def main() -> int:
         waiting := [name for name in cases if CASES[name].threads > len(os.sched_getaffinity(0))]
     ):
         parser.error(
-            f"{', '.join(waiting)}: its threads need a processor each; leave it out by --cases, or give more"
+            f"{', '.join(waiting)}: its threads need a processor each; leave it out by --cases, or "
+            "give more"
         )
     kept, began_s, facts = kept_runs(args.results), time.monotonic(), machine()
     for name, effect, number in missing(kept, cases, effects, args.runs, args.null, args.still):
@@ -690,7 +712,10 @@ def summary(record: dict[str, Any]) -> str:
         return f"{record['name']} {record['number']}: {record['error']}"
     case = CASES.get(record["name"])
     if not record.get("shows", True):
-        return f"{record['name']} {record['number']} {record['effect']:.1%}: the step does not show what was planted"
+        return (
+            f"{record['name']} {record['number']} {record['effect']:.1%}: the step does not show "
+            "what was planted"
+        )
     found = score(case, record)
     effect = f" {record['effect']:.1%}" if case else ""
     answers = (
@@ -700,10 +725,14 @@ def summary(record: dict[str, Any]) -> str:
         or "no anomaly"
     )
     if record["name"] in STILL:
-        return f"{record['name']} {record['number']}: {record['changes_tried']} changes tried, saving {record['saves'] or 'nothing'}"
+        return (
+            f"{record['name']} {record['number']}: {record['changes_tried']} changes tried, saving "
+            f"{record['saves'] or 'nothing'}"
+        )
     return (
-        f"{record['name']} {record['number']}{effect}: layer {found.layer}, confirmed {found.confirmed}, "
-        f"wrong {', '.join(found.wrong) or 'none'} ({record['wall_s']:.0f} s): {answers}"
+        f"{record['name']} {record['number']}{effect}: layer {found.layer}, confirmed "
+        f"{found.confirmed}, wrong {', '.join(found.wrong) or 'none'} ({record['wall_s']:.0f} s): "
+        f"{answers}"
     )
 
 

@@ -1,11 +1,11 @@
 """Steps of small real networks with one planted cause, for benchmarks/planted_causes.py.
 
-Every function makes one step for `curvescope.diagnose`. `depth` is the number of blocks of the network around the
-planted layer, which sets the effect's share of the step. With `planted=0` the same network computes the same without
-the planted cause.
+Every function makes one step for `curvescope.diagnose`. `depth` is the number of blocks of the
+network around the planted layer, which sets the effect's share of the step. With `planted=0` the
+same network computes the same without the planted cause.
 """
 
-# ruff: noqa: D102, E501 - `forward` of modules that say what they do
+# ruff: noqa: D102 - `forward` of modules that say what they do
 from __future__ import annotations
 
 import os
@@ -85,8 +85,9 @@ def _blocks(kind: str, depth: int, width: int = 64) -> nn.Module:
 def forward(model: nn.Module, *inputs: torch.Tensor) -> Step:
     """A forward step of a model.
 
-    glibc keeps blocks of up to the largest size that a process has freed so far, at most 32 MiB (mallopt(3)). So that
-    the history of a process makes no page faults, it has freed such a block, as after the load of a checkpoint.
+    glibc keeps blocks of up to the largest size that a process has freed so far, at most 32 MiB
+    (mallopt(3)). So that the history of a process makes no page faults, it has freed such a block,
+    as after the load of a checkpoint.
     """
     model.eval()
     torch.empty(_LARGEST_KEPT)
@@ -100,7 +101,9 @@ def forward(model: nn.Module, *inputs: torch.Tensor) -> Step:
 
 
 class SlowProduct(nn.Module):
-    """A classifier whose first fully connected layer is a product that MKL runs slowly from 2 rows on."""
+    """A classifier whose first fully connected layer is a product that MKL runs slowly from 2 rows
+    on.
+    """
 
     def __init__(self, depth: int, planted: int) -> None:
         super().__init__()
@@ -123,7 +126,9 @@ def slow_product(batch: int, depth: int, planted: int = 1) -> Step:
 
 
 class TiedDecoder(nn.Module):
-    """A text model whose decoder uses the table of embeddings, which lies the other way for its product."""
+    """A text model whose decoder uses the table of embeddings, which lies the other way for its
+    product.
+    """
 
     def __init__(self, depth: int, planted: int) -> None:
         super().__init__()
@@ -145,7 +150,9 @@ def tied_decoder(batch: int, depth: int, planted: int = 1) -> Step:
 
 
 class PatchNet(nn.Module):
-    """A vision model on patches, with oneDNN off: from 16 samples on its convolution runs through NNPACK."""
+    """A vision model on patches, with oneDNN off: from 16 samples on its convolution runs through
+    NNPACK.
+    """
 
     def __init__(self, depth: int) -> None:
         super().__init__()
@@ -170,7 +177,9 @@ def switched_convolution(batch: int, depth: int, planted: int = 1) -> Step:
 
 
 class Unfolded(nn.Module):
-    """A convolution that the model itself runs in another way from 16 samples on: as a product of patches."""
+    """A convolution that the model itself runs in another way from 16 samples on: as a product of
+    patches.
+    """
 
     def __init__(self, planted: int) -> None:
         super().__init__()
@@ -203,7 +212,9 @@ def own_switch(batch: int, depth: int, planted: int = 1) -> Step:
 
 
 class Prototypes(nn.Module):
-    """Distances to prototypes, which PyTorch computes one by one up to 25 rows, and as a product from 26 on."""
+    """Distances to prototypes, which PyTorch computes one by one up to 25 rows, and as a product
+    from 26 on.
+    """
 
     def __init__(self, planted: int) -> None:
         super().__init__()
@@ -233,7 +244,9 @@ def few_rows(batch: int, depth: int, planted: int = 1) -> Step:
 
 
 class Workspace(nn.Module):
-    """Copies its input into a workspace for the longest sequence, of which glibc gives back every page afterwards."""
+    """Copies its input into a workspace for the longest sequence, of which glibc gives back every
+    page afterwards.
+    """
 
     def __init__(self, from_batch: int, rows: int | None, planted: int) -> None:
         super().__init__()
@@ -273,7 +286,9 @@ def fresh_memory_always(batch: int, depth: int, planted: int = 1) -> Step:
 
 
 class Scale(nn.Module):
-    """y = x * w over arrays that stay from step to step: 0.7 MiB a sample, so that 64 samples outgrow 32 MiB of cache."""
+    """y = x * w over arrays that stay from step to step: 0.7 MiB a sample, so that 64 samples
+    outgrow 32 MiB of cache.
+    """
 
     def __init__(self, batch: int, planted: int) -> None:
         super().__init__()
@@ -427,7 +442,9 @@ def denormal_values(batch: int, depth: int, planted: int = 1) -> Step:
 
 
 class SharedMatrix(nn.Module):
-    """A product with one matrix, written as a batch of products: PyTorch copies the matrix for each sample."""
+    """A product with one matrix, written as a batch of products: PyTorch copies the matrix for each
+    sample.
+    """
 
     def __init__(self, planted: int) -> None:
         super().__init__()
@@ -510,13 +527,16 @@ while words := os.read(0, 4096):  # nothing: the parent has ended
 
 
 class Neighbour:
-    """A process on the same core, e.g. one that loads data, which computes in some percent of the time of each step."""
+    """A process on the same core, e.g. one that loads data, which computes in some percent of the
+    time of each step.
+    """
 
     def __init__(self, percent: int) -> None:
         core = max(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {core})
         words = [sys.executable, "-c", _NEIGHBOUR, os.environ.get(NICE, "0"), str(percent)]
-        # A neighbour that outlived its parent must not hold the pipes of whoever reads what that wrote.
+        # A neighbour that outlived its parent must not hold the pipes of whoever reads what that
+        # wrote.
         nothing = subprocess.DEVNULL
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, bufsize=0
@@ -587,7 +607,9 @@ class Product(nn.Module):
 
 
 def micro_batches(kind: str) -> Callable[..., Step]:
-    """Makes steps that run `batch` equal parts, one after the other: their time is proportional by construction."""
+    """Makes steps that run `batch` equal parts, one after the other: their time is proportional by
+    construction.
+    """
 
     def make(batch: int, depth: int) -> Step:
         models: dict[str, Callable[[], tuple[nn.Module, Any]]] = {

@@ -1,7 +1,9 @@
-"""How often probes find a jump between the sizes of a sweep, and how often noise: a section of docs/statistics.md.
+"""How often probes find a jump between the sizes of a sweep, and how often noise: a section of
+docs/statistics.md.
 
-The curves are those of published anomalies that doublings miss or misplace. Sweeps are simulated on a clock of their
-own, by the rule that `diagnose` has. Run: `python benchmarks/probed_sizes.py --write`, about five minutes.
+The curves are those of published anomalies that doublings miss or misplace. Sweeps are simulated on
+a clock of their own, by the rule that `diagnose` has. Run:
+`python benchmarks/probed_sizes.py --write`, about five minutes.
 """
 
 from __future__ import annotations

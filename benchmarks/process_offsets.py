@@ -1,8 +1,9 @@
-"""What a sweep says of a program whose processes differ: all rounds in one process, or each in one of its own.
+"""What a sweep says of a program whose processes differ: all rounds in one process, or each in one
+of its own.
 
-A process is faster or slower at each batch size by a factor that stays while it lives: 2 % (standard
-deviation), or 5 % more in three of ten. Steps vary by 2 % besides, four in a visit, eight rounds.
-`python benchmarks/process_offsets.py --write`, a minute.
+A process is faster or slower at each batch size by a factor that stays while it lives: 2 %
+(standard deviation), or 5 % more in three of ten. Steps vary by 2 % besides, four in a visit, eight
+rounds. `python benchmarks/process_offsets.py --write`, a minute.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def truth_ms(offsets: Offsets) -> np.ndarray:
 
 
 def simulate(name: str, sweeps: int, *, one_process: bool) -> list[float]:
-    """Shares of sweeps: intervals of T and of `TESTED` that hold the truth; an anomaly, by effect."""
+    """Shares of sweeps: intervals of T and of `TESTED` that hold the truth; an anomaly,
+    by effect.
+    """
     random, offsets = np.random.default_rng(1), OFFSETS[name]
     true_ms = dict(zip(BATCHES, truth_ms(offsets), strict=True))
     held, found = np.zeros(1 + len(TESTED)), dict.fromkeys(EFFECTS, 0)

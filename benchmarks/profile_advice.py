@@ -1,12 +1,13 @@
-"""Profiles that others recorded, side by side: our advice, sums by hand over the file, and what other tools say.
+"""Profiles that others recorded, side by side: our advice, sums by hand over the file, and what
+other tools say.
 
     python benchmarks/profile_advice.py [--peers PYTHON]   measures, into results/profile_advice.json
     python benchmarks/profile_advice.py --page             writes docs/profile-advice.md from it
 
 PYTHON is that of a virtual environment of its own, made with
-`python -m venv peers && peers/bin/pip install HolisticTraceAnalysis nsys-ai`; TraceLens is imported where PYTHONPATH
-has its repository. Sums by hand use json and sqlite3 alone.
-"""
+`python -m venv peers && peers/bin/pip install HolisticTraceAnalysis nsys-ai`; TraceLens is imported
+where PYTHONPATH has its repository. Sums by hand use json and sqlite3 alone.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ said["span_ms"] = float(row["kernel_time(us)"]) / 1e3
 idle = trace.get_idle_time_breakdown(ranks=[0], visualize=False)[0]
 said["idle"] = {str(k): float(v) / 1e3 for k, v in idle.groupby("idle_category")["idle_time"].sum().items()}
 print(json.dumps(said))
-"""
+"""  # noqa: E501
 _TRACELENS = """
 import json, logging, sys
 logging.disable(logging.CRITICAL)
@@ -83,7 +84,9 @@ _NOT_HOST = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 def device_events(path: Path) -> list[tuple[float, float, str]]:
-    """Start and end in ms, and kind (kernel, HtoD, DtoH or other), of all device work of a profile."""
+    """Start and end in ms, and kind (kernel, HtoD, DtoH or other), of all device work
+    of a profile.
+    """
     if ".sqlite" in path.name:
         with tempfile.NamedTemporaryFile(suffix=".sqlite") as copy:
             Path(copy.name).write_bytes(gzip.decompress(path.read_bytes()))
@@ -116,7 +119,9 @@ def device_events(path: Path) -> list[tuple[float, float, str]]:
 
 
 def by_hand(path: Path) -> dict[str, Any]:
-    """Sums over the whole file: time from the first to the last device work, busy time, longest gap, copies alone."""
+    """Sums over the whole file: time from the first to the last device work, busy time, longest
+    gap, copies alone.
+    """
     events = device_events(path)
     first, last = events[0][0], max(end for _, end, _ in events)
     busy, reached, longest = 0.0, first, 0.0
@@ -154,7 +159,9 @@ def ours(path: Path) -> dict[str, Any]:
 
 
 def peers(path: Path, python: Path) -> dict[str, Any]:
-    """What HolisticTraceAnalysis says of a trace, and nsys-ai of an export; an error in its words."""
+    """What HolisticTraceAnalysis says of a trace, and nsys-ai of an export; an error in
+    its words.
+    """
     if ".sqlite" not in path.name:
         return {
             name: _of_trace(script, path, python)
@@ -175,7 +182,9 @@ def peers(path: Path, python: Path) -> dict[str, Any]:
 
 
 def _of_trace(script: str, path: Path, python: Path) -> dict[str, Any] | str:
-    """What a script says of a trace whose flows from host to device are as the profiler writes them."""
+    """What a script says of a trace whose flows from host to device are as the profiler writes
+    them.
+    """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "trace.json.gz"
         copy.write_bytes(gzip.compress(json.dumps(with_flows(path)).encode()))
@@ -187,7 +196,9 @@ def _of_trace(script: str, path: Path, python: Path) -> dict[str, Any] | str:
 
 
 def with_flows(path: Path) -> dict[str, Any]:
-    """The document of a trace with flows from launches to device work: our excerpts lack what TraceLens needs."""
+    """The document of a trace with flows from launches to device work: our excerpts lack what
+    TraceLens needs.
+    """
     document: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
     events = document["traceEvents"]
     if any(event.get("cat") == "ac2g" for event in events):
@@ -223,17 +234,18 @@ def page() -> str:
     lines = [
         "# Advice on profiles of others",
         "",
-        "Thirty profiles that other people recorded (origin and licence: `tests/data/profiles/README.md`): what "
-        "`explain` suggests, what the file itself says by sums with `json` and `sqlite3` alone, and what other tools "
-        "say of it. Sums are over the whole file, from its first to its last device work; ours are per step, where "
-        "steps are known. A suggestion is an upper bound, and was not tried. `benchmarks/profile_advice.py` makes this "
-        "page.",
+        "Thirty profiles that other people recorded (origin and licence: "
+        "`tests/data/profiles/README.md`): what `explain` suggests, what the file itself says by "
+        "sums with `json` and `sqlite3` alone, and what other tools say of it. Sums are over the "
+        "whole file, from its first to its last device work; ours are per step, where steps are "
+        "known. A suggestion is an upper bound, and was not tried. `benchmarks/profile_advice.py` "
+        "makes this page.",
         "",
-        "HTA is HolisticTraceAnalysis 0.5.0 (its temporal and idle time breakdown), nsys-ai is 0.3.0 (its skill "
-        "`root_cause_matcher`), TraceLens is AMD's at commit 171dd747 (its GPU timeline). Where they differ from us: "
-        "HTA's span begins with the first kernel, so that it does not see the 218 ms before it in the video's step; "
-        "nsys-ai counts time of copies as idle, and calls copies pageable that the export's own ENUM_CUDA_MEM_KIND "
-        "names pinned.",
+        "HTA is HolisticTraceAnalysis 0.5.0 (its temporal and idle time breakdown), nsys-ai is "
+        "0.3.0 (its skill `root_cause_matcher`), TraceLens is AMD's at commit 171dd747 (its GPU "
+        "timeline). Where they differ from us: HTA's span begins with the first kernel, so that it "
+        "does not see the 218 ms before it in the video's step; nsys-ai counts time of copies as "
+        "idle, and calls copies pageable that the export's own ENUM_CUDA_MEM_KIND names pinned.",
         "",
     ]
     for name, row in json.loads(RESULTS.read_text()).items():
@@ -243,15 +255,16 @@ def page() -> str:
         lines += [f"## {name}", "", row["ours"]["headline"], ""]
         lines += ["| suggested | saves at most | where |", "|---|--:|---|"]
         lines += [
-            f"| {one['do']} ({one['cause']}) | {one['at_most_ms']:.4g} ms ({one['at_most_share']:.0%}) "
-            f"| {(one['where'] or '').replace('|', '/')} |"
+            f"| {one['do']} ({one['cause']}) | {one['at_most_ms']:.4g} ms "
+            f"({one['at_most_share']:.0%}) | {(one['where'] or '').replace('|', '/')} |"
             for one in row["ours"]["suggested"]
         ] or ["| nothing | | |"]
         lines += [
             "",
-            f"By hand: {hand['span_ms']:.5g} ms from the first to the last device work, {hand['busy_ms']:.5g} ms busy, "
-            f"{hand['idle_share']:.0%} idle; longest gap {hand['longest_gap_ms']:.4g} ms; copies from or to the host "
-            f"beside which nothing runs {hand['copies_alone_ms']:.4g} ms.",
+            f"By hand: {hand['span_ms']:.5g} ms from the first to the last device work, "
+            f"{hand['busy_ms']:.5g} ms busy, {hand['idle_share']:.0%} idle; longest gap "
+            f"{hand['longest_gap_ms']:.4g} ms; copies from or to the host beside which nothing "
+            f"runs {hand['copies_alone_ms']:.4g} ms.",
             "",
         ]
         lines += _said(row["peers"])
@@ -260,12 +273,13 @@ def page() -> str:
 
 _MOST_SAID = 7  # findings of nsys-ai that are shown
 _FOUND_NOTE = (
-    "The ten profiles from here on were searched for after the advice had been written for those above. "
-    "Read against the files they showed what was untrue, and is mended: compiled code that runs was called "
-    "compilation; a copy to the device was a wait for a result; a call that Nsight Systems writes twice "
-    "counted twice; exposed communication was a sum over GPUs; TF32 was proposed with the bound of bf16; "
-    "functions were those of a thread that waits; rows of a product were a batch size where they are tokens; "
-    "every operator of a CPU trace was elementwise; a step in which no gap was long had one long gap."
+    "The ten profiles from here on were searched for after the advice had been written for those "
+    "above. Read against the files they showed what was untrue, and is mended: compiled code that "
+    "runs was called compilation; a copy to the device was a wait for a result; a call that Nsight "
+    "Systems writes twice counted twice; exposed communication was a sum over GPUs; TF32 was "
+    "proposed with the bound of bf16; functions were those of a thread that waits; rows of a "
+    "product were a batch size where they are tokens; every operator of a CPU trace was "
+    "elementwise; a step in which no gap was long had one long gap."
 )
 
 
@@ -275,16 +289,18 @@ def _said(told: dict[str, Any]) -> list[str]:
     if isinstance(hta, dict):
         idle = ", ".join(f"{name} {ms:.4g} ms" for name, ms in hta["idle"].items())
         lines += [
-            f"HTA: idle {hta['idle_time']:.0f} %, compute {hta['compute_time']:.0f} %, other device work "
-            f"{hta['non_compute_time']:.0f} % of {hta['span_ms']:.5g} ms; idle by category: {idle}.",
+            f"HTA: idle {hta['idle_time']:.0f} %, compute {hta['compute_time']:.0f} %, other "
+            f"device work {hta['non_compute_time']:.0f} % of {hta['span_ms']:.5g} ms; idle by "
+            f"category: {idle}.",
             "",
         ]
     elif hta:
         lines += [f"HTA: {hta}", ""]
     if isinstance(lens, dict):
         lines += [
-            f"TraceLens: busy {lens['busy_time']:.5g} of {lens['total_time']:.5g} ms, exposed communication "
-            f"{lens['exposed_comm_time']:.4g} ms, exposed copies {lens['exposed_memcpy_time']:.4g} ms.",
+            f"TraceLens: busy {lens['busy_time']:.5g} of {lens['total_time']:.5g} ms, exposed "
+            f"communication {lens['exposed_comm_time']:.4g} ms, exposed copies "
+            f"{lens['exposed_memcpy_time']:.4g} ms.",
             "",
         ]
     elif lens:

@@ -1,8 +1,10 @@
-"""Steps of public models and training scripts, as a user would wrap them: `--step benchmarks.public_steps:NAME`.
+"""Steps of public models and training scripts, as a user would wrap them:
+`--step benchmarks.public_steps:NAME`.
 
-From the Python Package Index: transformers, timm, diffusers, torch_geometric. From GitHub, their folders on PYTHONPATH:
-karpathy/nanoGPT, facebookresearch/dlrm, and of pytorch/examples word_language_model, mnist, siamese_network and
-time_sequence_prediction. Inputs are random; sizes are those of the scripts or smaller, for a CPU.
+From the Python Package Index: transformers, timm, diffusers, torch_geometric. From GitHub, their
+folders on PYTHONPATH: karpathy/nanoGPT, facebookresearch/dlrm, and of pytorch/examples
+word_language_model, mnist, siamese_network and time_sequence_prediction. Inputs are random; sizes
+are those of the scripts or smaller, for a CPU.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def _adamw(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def nanogpt(batch: int) -> Any:
-    """karpathy/nanoGPT: the sizes that its README gives for a CPU, its own optimizer and clipping."""
+    """karpathy/nanoGPT: the sizes that its README gives for a CPU, its own optimizer
+    and clipping.
+    """
     script = importlib.import_module("model")
     model = script.GPT(
         script.GPTConfig(block_size=64, vocab_size=65, n_layer=4, n_head=4, n_embd=128, dropout=0.0)
@@ -141,7 +145,9 @@ def diffusion(batch: int) -> Any:
 
 
 def graph(batch: int) -> Any:
-    """torch_geometric: a GIN over `batch` graphs of 200 nodes and 800 edges, as in its mutag_gin example."""
+    """torch_geometric: a GIN over `batch` graphs of 200 nodes and 800 edges, as in its mutag_gin
+    example.
+    """
     from torch_geometric.data import Batch, Data
     from torch_geometric.nn import GIN, MLP, global_add_pool
 
@@ -165,7 +171,9 @@ def graph(batch: int) -> Any:
 
 
 def recommender(batch: int) -> Any:
-    """facebookresearch/dlrm: eight tables of 20,000 rows, sixteen samples to a unit of the batch, SGD."""
+    """facebookresearch/dlrm: eight tables of 20,000 rows, sixteen samples to a unit of the batch,
+    SGD.
+    """
     import numpy as np
 
     script = importlib.import_module("dlrm_s_pytorch")
@@ -182,7 +190,9 @@ def recommender(batch: int) -> Any:
 
 
 def language(batch: int) -> Any:
-    """pytorch/examples, word_language_model: its LSTM of two layers, 35 words, clipping and plain updates."""
+    """pytorch/examples, word_language_model: its LSTM of two layers, 35 words, clipping and plain
+    updates.
+    """
     model = importlib.import_module("word_language_model.model").RNNModel(
         "LSTM", 10000, 200, 200, 2, 0.2
     )
@@ -218,7 +228,9 @@ def siamese(batch: int) -> Any:
 
 
 def own_loop(batch: int) -> Any:
-    """A loop of one's own: a small network, four accumulated parts, and a moving average of the weights."""
+    """A loop of one's own: a small network, four accumulated parts, and a moving average of the
+    weights.
+    """
     layers = [nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)]
     for width in (32, 64, 128):
         layers += [nn.Conv2d(width, 2 * width, 3, padding=1, bias=False), nn.BatchNorm2d(2 * width), nn.SiLU(),
@@ -245,7 +257,9 @@ def own_loop(batch: int) -> Any:
 
 
 def sine_waves(batch: int) -> Any:
-    """pytorch/examples, time_sequence_prediction: LSTM cells in a loop over 100 times, in double precision."""
+    """pytorch/examples, time_sequence_prediction: LSTM cells in a loop over 100 times, in double
+    precision.
+    """
     model = importlib.import_module("time_sequence_prediction.train").Sequence().double()
     waves = torch.sin(
         torch.arange(101, dtype=torch.float64) / 20 + torch.rand(batch, 1, dtype=torch.float64)
@@ -266,7 +280,8 @@ NAMES = ("nanogpt", "bert", "llama_decode", "wav2vec2", "vit", "mobilenet", "dif
 def run(step: str, batches: str, folder: Path, path: Path, **variables: str) -> dict[str, Any]:
     """Run `curvescope diagnose` on a step as a user would, and keep what the pages need in a file.
 
-    The recording stays in the folder, by the name of the function. `variables` are of the environment.
+    The recording stays in the folder, by the name of the function. `variables` are of the
+    environment.
     """
     name = step.rpartition(":")[2]
     words = [
@@ -342,7 +357,9 @@ def _percent(share: dict[str, float]) -> str:
 
 
 def answered(run: dict[str, Any]) -> bool:
-    """Whether a step got an answer: a proven gain of 5 %, or the proof that nothing that was tried saves 2 %."""
+    """Whether a step got an answer: a proven gain of 5 %, or the proof that nothing that was tried
+    saves 2 %.
+    """
     plan = run["remedies"]
     gains = [
         at["share"]["value"] for change in plan["rows"] for at in change["saves"] if at["proven"]
@@ -367,11 +384,12 @@ def page() -> str:
     false = [claimed for claimed in claims if claimed]
     share = f"{sum(map(answered, runs))} of {len(runs)}"
     figures = (
-        f"**{share}** public steps end with a gain of 5 % or more, or with the proof that nothing tried saves 2 %.",
-        f"**{sum(size for size, _ in scores)} of {len(live)}** published anomalies are found at their size, "
-        f"{sum(cause for _, cause in scores)} with their cause confirmed.",
-        f"**{len(false)} of {len(still)}** sweeps of steps that nothing should make faster end with a false gain of "
-        "2 % or more.",
+        f"**{share}** public steps end with a gain of 5 % or more, or with the proof that nothing "
+        "tried saves 2 %.",
+        f"**{sum(size for size, _ in scores)} of {len(live)}** published anomalies are found at "
+        f"their size, {sum(cause for _, cause in scores)} with their cause confirmed.",
+        f"**{len(false)} of {len(still)}** sweeps of steps that nothing should make faster end "
+        "with a false gain of 2 % or more.",
     )
     device = runs[0]["device"]
     return beginning("Public steps and published anomalies", *figures) + TEXT.format(
@@ -385,7 +403,8 @@ def page() -> str:
             bool(run["saves"]) and not claimed for run, claimed in zip(still, claims, strict=True)
         ),
         sweeps=len(still),
-        tried=f"{min(run['changes_tried'] for run in still)} to {max(run['changes_tried'] for run in still)}",
+        tried=f"{min(run['changes_tried'] for run in still)} to "
+        f"{max(run['changes_tried'] for run in still)}",
     )
 
 
@@ -426,7 +445,9 @@ share one core for a while, so a process has one of two times, and which of them
 
 
 def main() -> None:
-    """Diagnose the steps that are asked for, each in a folder of its own, and keep what the page needs."""
+    """Diagnose the steps that are asked for, each in a folder of its own, and keep what the page
+    needs.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

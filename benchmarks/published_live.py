@@ -1,9 +1,11 @@
-"""Published anomalies, live on a CPU: does `curvescope diagnose` name the size at which each lies, and its cause?
+"""Published anomalies, live on a CPU: does `curvescope diagnose` name the size at which each lies,
+and its cause?
 
     python -m benchmarks.published_live --folder FOLDER [NAME ...]
 
-Every anomaly was reported by users of another project, at the size and with the cause of `ANOMALIES`; each stands in a
-small network here. The command gets the default sizes, 1, 2, 4 ... 64, whatever the size of the anomaly is.
+Every anomaly was reported by users of another project, at the size and with the cause of
+`ANOMALIES`; each stands in a small network here. The command gets the default sizes, 1, 2, 4 ...
+64, whatever the size of the anomaly is.
 """
 
 # ruff: noqa: E501 - rows of a table
@@ -61,7 +63,9 @@ def rows_fp32(batch: int) -> planted_steps.Step:
 
 
 def dequantized(batch: int) -> planted_steps.Step:
-    """A product with weights of 8 bits: from 32 rows on they are converted first, for a faster product."""
+    """A product with weights of 8 bits: from 32 rows on they are converted first, for a faster
+    product.
+    """
 
     def product(
         x: torch.Tensor, weight: torch.Tensor, quantized: torch.Tensor, scale: torch.Tensor
@@ -93,7 +97,9 @@ def padded_rows(batch: int) -> planted_steps.Step:
 
 @dataclass(frozen=True)
 class Anomaly:
-    """A published anomaly: where it was reported, what it is, the sizes before and at its jump, and its right causes."""
+    """A published anomaly: where it was reported, what it is, the sizes before and at its jump, and
+    its right causes.
+    """
 
     source: str
     what: str
@@ -147,7 +153,9 @@ def is_right(name: str, answer: dict[str, Any]) -> bool:
 
 
 def found(name: str, run: dict[str, Any]) -> tuple[bool, bool]:
-    """Whether an answer on an anomaly is at the right size, and whether a right cause is confirmed there."""
+    """Whether an answer on an anomaly is at the right size, and whether a right cause is confirmed
+    there.
+    """
     placed = at_its_size(name, run)
     return bool(placed), any(is_right(name, answer) for answer in placed)
 
@@ -160,7 +168,10 @@ def row(name: str, run: dict[str, Any]) -> str:
         for one in answers[:1]
     ]
     size, cause = ("yes" if right else "no" for right in found(name, run))
-    return f"| {anomaly.source}: {anomaly.what} | {''.join(said) or 'none'} | {size} | {cause} | {run['wall_s']:.0f} |"
+    return (
+        f"| {anomaly.source}: {anomaly.what} | {''.join(said) or 'none'} | {size} | {cause} | "
+        f"{run['wall_s']:.0f} |"
+    )
 
 
 def still() -> list[dict[str, Any]]:

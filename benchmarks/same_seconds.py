@@ -1,8 +1,9 @@
-"""What a sweep finds in the same seconds by other designs, on a machine that drifts: a table of docs/statistics.md.
+"""What a sweep finds in the same seconds by other designs, on a machine that drifts: a table of
+docs/statistics.md.
 
-Visits fall on the clock as those of AlexNet do, and the machine's pace wanders: its logarithm varies by
-7 % with a time constant of 5 s, each step by 3 %; with bursts, one visit in twenty takes half as long
-again. `python benchmarks/same_seconds.py --write`, some minutes.
+Visits fall on the clock as those of AlexNet do, and the machine's pace wanders: its logarithm
+varies by 7 % with a time constant of 5 s, each step by 3 %; with bursts, one visit in twenty takes
+half as long again. `python benchmarks/same_seconds.py --write`, some minutes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Design:
 
     name: str
     profiled_rounds: int = 2
-    # Whether marked steps are the samples of T, so that only the first visit of a size times others besides.
+    # Whether marked steps are the samples of T, so that only the first visit of a size times others
+    # besides.
     times_marked: bool = False
     reference: bool = False  # whether a reference of known work runs beside each step
     resamples_steps: bool = False  # whether replicates draw steps inside the drawn rounds
@@ -127,7 +129,9 @@ def steps_too(
 
 
 def simulate(design: Design, *, bursts: bool, sweeps: int) -> dict[str, Any]:
-    """Rounds, half-width of an excess as a share of the step, its coverage, and sweeps that find an anomaly."""
+    """Rounds, half-width of an excess as a share of the step, its coverage, and sweeps that find an
+    anomaly.
+    """
     curves.replicate = steps_too if design.resamples_steps else replicate  # type: ignore[attr-defined]
     found: dict[str, Any] = {"rounds": [], "half": [], "held": 0, **dict.fromkeys(EFFECTS, 0)}
     # What the faster half lies below the mean does not depend on the batch size.

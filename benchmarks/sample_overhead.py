@@ -1,7 +1,9 @@
-"""What a sample costs beside the work: an empty function, timed by the timer alone and by whole visits.
+"""What a sample costs beside the work: an empty function, timed by the timer alone and by whole
+visits.
 
-The goal is under 2 µs for each sample. The part that falls between the two readings of the clock is in every duration;
-the rest only takes time. Of many repetitions the fastest is printed beside the median: other work makes them slower.
+The goal is under 2 µs for each sample. The part that falls between the two readings of the clock is
+in every duration; the rest only takes time. Of many repetitions the fastest is printed beside the
+median: other work makes them slower.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ def main() -> None:
         ("a whole visit, a sample", by_visit),
     ):
         print(
-            f"{name:<28} best {min(values) / 1e3:.3f} µs, median {statistics.median(values) / 1e3:.3f} µs"
+            f"{name:<28} best {min(values) / 1e3:.3f} µs, median "
+            f"{statistics.median(values) / 1e3:.3f} µs"
         )
 
 

@@ -1,4 +1,5 @@
-"""What ending the rounds of a sweep costs in verdicts, held against simulated sweeps: a section of docs/statistics.md.
+"""What ending the rounds of a sweep costs in verdicts, held against simulated sweeps: a section of
+docs/statistics.md.
 
 Run: `python benchmarks/sequential_rounds.py --write`, about ten minutes.
 """

@@ -1,7 +1,9 @@
-"""How often experiments on complete steps err where processes differ: a table of docs/statistics.md.
+"""How often experiments on complete steps err where processes differ: a table of
+docs/statistics.md.
 
-Three factors run in five starts of two rounds, as an experiment of the plan does. Processes differ at
-each batch size. `python benchmarks/start_verdicts.py [EXPERIMENTS]`, by default 200 of each kind.
+Three factors run in five starts of two rounds, as an experiment of the plan does. Processes differ
+at each batch size. `python benchmarks/start_verdicts.py [EXPERIMENTS]`, by default 200 of each
+kind.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ OFFSETS = (0.0, 0.01, 0.02, 0.04)  # standard deviation of a process
 
 
 def simulate(effect: float, between: float, experiments: int) -> dict[str, float]:
-    """Shares of experiments: a null confirmed or saved, the true cause confirmed, its interval right."""
+    """Shares of experiments: a null confirmed or saved, the true cause confirmed, its interval
+    right.
+    """
     random = np.random.default_rng([int(1e3 * effect), int(1e4 * between)])
     cost_ms = {8: 480.0, 16: 960 / (1 - effect)}
     counts = dict.fromkeys(("wrong", "saved", "right", "refuted", "held"), 0)

@@ -1,4 +1,5 @@
-"""How long `curvescope --help` takes, against `python -c pass`: whole processes in turn, ratio of each pair.
+"""How long `curvescope --help` takes, against `python -c pass`: whole processes in turn, ratio of
+each pair.
 
 The goal is under 0.3 s.
 """
@@ -31,7 +32,8 @@ def main() -> None:
         ("ratio", [ours / bare for ours, bare in pairs]),
     ):
         print(
-            f"{name:<22} median {statistics.median(values):.3f}  ({min(values):.3f} … {max(values):.3f}), n {_PAIRS}"
+            f"{name:<22} median {statistics.median(values):.3f}  ({min(values):.3f} … "
+            f"{max(values):.3f}), n {_PAIRS}"
         )
 
 

@@ -1,4 +1,5 @@
-"""Triad bandwidth of `bench memory` against a C STREAM that is compiled here: in turn, at four times the last cache.
+"""Triad bandwidth of `bench memory` against a C STREAM that is compiled here: in turn, at four
+times the last cache.
 
 The goal is a bandwidth within 10 %. Needs numba and a C compiler.
 """
@@ -68,7 +69,8 @@ def main() -> None:
     print(f"triad over {problem.size} bytes in {threads} threads")
     for name, values in gb_per_s.items():
         print(
-            f"{name:<9} best {max(values):6.2f} GB/s, median {statistics.median(values):6.2f} GB/s, n {len(values)}"
+            f"{name:<9} best {max(values):6.2f} GB/s, median {statistics.median(values):6.2f} "
+            f"GB/s, n {len(values)}"
         )
     best = max(gb_per_s["ours"]) / max(gb_per_s["C STREAM"])
     median = statistics.median(gb_per_s["ours"]) / statistics.median(gb_per_s["C STREAM"])

@@ -1,15 +1,17 @@
-"""Planted causes on virtual cards: does `diagnose` confirm the right cause on a GPU's path, and nothing else?
+"""Planted causes on virtual cards: does `diagnose` confirm the right cause on a GPU's path, and
+nothing else?
 
-A virtual card (tests/virtual_card) is a GPU made of CUDA's public functions: kernels take a time by a small table and
-compute nothing, and time is virtual, so that a run gives the same on every machine. What is planted is in the step
-(benchmarks/gpu/steps_with_causes.py) or in the card; `curvescope.diagnose` is told nothing. It is a test of the method
-along the path of a GPU; it says nothing of a real one.
+A virtual card (tests/virtual_card) is a GPU made of CUDA's public functions: kernels take a time by
+a small table and compute nothing, and time is virtual, so that a run gives the same on every
+machine. What is planted is in the step (benchmarks/gpu/steps_with_causes.py) or in the card;
+`curvescope.diagnose` is told nothing. It is a test of the method along the path of a GPU; it says
+nothing of a real one.
 
     .venv-virtual/bin/python benchmarks/virtual_causes.py [--cases wave,clock] [--write]
 
-With `make virtual`'s environment. A case named `PLANT@SEED` is held out: device, shapes, batch sizes and the amount are
-drawn by the seed, and nothing was fitted to them. The tests run the plants of `IN_CI`. Results go to
-benchmarks/results/virtual_causes.jsonl; a later run of a case counts.
+With `make virtual`'s environment. A case named `PLANT@SEED` is held out: device, shapes, batch
+sizes and the amount are drawn by the seed, and nothing was fitted to them. The tests run the plants
+of `IN_CI`. Results go to benchmarks/results/virtual_causes.jsonl; a later run of a case counts.
 """
 
 from __future__ import annotations
@@ -229,7 +231,9 @@ _WHAT = {
 
 
 def _drawn_wave(draw: random.Random, device: str) -> Planted:
-    """Rows of softmax: two blocks of 1,024 threads fill an SM; the third batch size is just past a wave."""
+    """Rows of softmax: two blocks of 1,024 threads fill an SM; the third batch size is just past a
+    wave.
+    """
     rows = draw.randint(3, 9)
     fits = 2 * get_device(device).sm_count // rows
     past = fits + draw.randint(1, max(1, fits // 8))
@@ -336,20 +340,25 @@ def summary(name: str, record: dict[str, Any]) -> str:
         if planted.case.causes
         else "nothing planted"
     )
-    return f"{name}: {verdict}, wrong {', '.join(found.wrong) or 'none'} ({record['wall_s']:.0f} s): {answers}"
+    return (
+        f"{name}: {verdict}, wrong {', '.join(found.wrong) or 'none'} ({record['wall_s']:.0f} s): "
+        f"{answers}"
+    )
 
 
 def page(kept: Sequence[dict[str, Any]]) -> str:
     """The page as Markdown, of the last run of each case."""
     last = {one["name"]: one for one in kept if "error" not in one}
     figures = [
-        f"{title}, the right cause was found in {_figures([name for name in names if name in last], last)}"
+        f"{title}, the right cause was found in "
+        f"{_figures([name for name in names if name in last], last)}"
         for title, names in (("Of the plants", CASES), ("Of those held out", HELD_OUT))
     ]
     nulls = [last[name] for name in NULLS if name in last]
     false = sum(bool(score(None, one).wrong) for one in nulls)
     figures.append(
-        f"With nothing planted, a cause was confirmed in **{_of(false, len(nulls))}** of the sweeps."
+        f"With nothing planted, a cause was confirmed in **{_of(false, len(nulls))}** of the "
+        "sweeps."
     )
     tables = [
         "\n".join(_row(name, last[name]) for name in names if name in last)
@@ -366,8 +375,9 @@ def _figures(names: Sequence[str], last: Mapping[str, dict[str, Any]]) -> str:
     hits = [planted.testable for planted, one in found if right(planted, one)]
     wrong = sum(bool(score(planted.case, one).wrong) for planted, one in found)
     return (
-        f"**{_of(len(hits), len(found))}**: confirmed in {sum(hits)}, and named in {len(hits) - sum(hits)}, where no "
-        f"experiment tests it. A wrong cause was confirmed in **{_of(wrong, len(found))}**."
+        f"**{_of(len(hits), len(found))}**: confirmed in {sum(hits)}, and named in "
+        f"{len(hits) - sum(hits)}, where no experiment tests it. A wrong cause was confirmed in "
+        f"**{_of(wrong, len(found))}**."
     )
 
 

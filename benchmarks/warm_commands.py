@@ -1,7 +1,8 @@
-"""Commands started as forks of a process that has imported what they import, so that they begin with their work.
+"""Commands started as forks of a process that has imported what they import, so that they begin
+with their work.
 
-Most of a short command is the start of Python and imports, in which nothing is written. A signal at a random moment of
-a command started here falls into its work.
+Most of a short command is the start of Python and imports, in which nothing is written. A signal at
+a random moment of a command started here falls into its work.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ class Started:
         return found
 
     def wait_for_all(self, seconds: float) -> bool:
-        """Wait for the end of every process that the command started; returns whether all have ended."""
+        """Wait for the end of every process that the command started; returns whether all have
+        ended.
+        """
         until = time.monotonic() + seconds
         while self._session():
             if time.monotonic() > until:

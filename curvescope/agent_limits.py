@@ -1,6 +1,7 @@
 """What an agent may read through the MCP server, and how long an answer is at most.
 
-It may read below a few roots: the folder that the server is started in, and the folders and URLs named at its start.
+It may read below a few roots: the folder that the server is started in, and the folders and URLs
+named at its start.
 """
 
 from __future__ import annotations
@@ -59,13 +60,15 @@ class Roots:
     @property
     def _refusal(self) -> str:
         return (
-            "is outside what agents may read: the folder that the server was started in, and those named at its start "
-            "(`curvescope mcp FOLDER …`)."
+            "is outside what agents may read: the folder that the server was started in, and those "
+            "named at its start (`curvescope mcp FOLDER …`)."
         )
 
 
 def _links(folder: Path) -> Iterator[Path]:
-    """Where links lead that would be followed in a folder: in recordings in it, or in folders of it."""
+    """Where links lead that would be followed in a folder: in recordings in it, or in folders of
+    it.
+    """
     recordings = [
         meta.parent for inside in ("", "*/", "*/*/") for meta in folder.glob(f"{inside}{META_FILE}")
     ]
@@ -76,7 +79,8 @@ def _links(folder: Path) -> Iterator[Path]:
 
 
 def bounded(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer with numbers of four digits, short names, and lists that are cut off until it is short enough.
+    """An answer with numbers of four digits, short names, and lists that are cut off until it is
+    short enough.
 
     What is left out of a list `x` is counted as `x_left_out`.
     """

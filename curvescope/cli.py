@@ -72,7 +72,8 @@ JOBS = {
         ),
         Command(
             "counters",
-            "measure memory traffic and executed FLOPs of a recording's kernels by hardware counters",
+            "measure memory traffic and executed FLOPs of a recording's kernels by hardware "
+            "counters",
         ),
         Command(
             "apply",
@@ -96,7 +97,8 @@ JOBS = {
         Command("completion", "print a completion script for bash, zsh or fish"),
     ),
 }
-# Commands that few need, or that other commands name: the help lists them without a line of their own.
+# Commands that few need, or that other commands name: the help lists them without a line of their
+# own.
 SELDOM = (
     "energy",
     "scale",
@@ -123,7 +125,9 @@ EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it; after SIGTERM 143, 
 
 
 class _Parser(Parser):
-    """Lists every command in the help, but imports only the module of the command that is called."""
+    """Lists every command in the help, but imports only the module of the command that
+    is called.
+    """
 
     def format_help(self) -> str:
         jobs = {
@@ -172,11 +176,14 @@ class _Parser(Parser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code: 0 done, 1 a check failed, 2 bad input, 128 + signal that ended it."""
+    """Run one command; returns its exit code: 0 done, 1 a check failed, 2 bad input, 128 + signal
+    that ended it.
+    """
     hook = sys.unraisablehook
 
     def interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
-        # The interpreter's own callbacks (weak references, finalizers) swallow an interrupt that arrives inside them.
+        # The interpreter's own callbacks (weak references, finalizers) swallow an interrupt that
+        # arrives inside them.
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             hook(unraisable)
             return
@@ -195,7 +202,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 return _main(argv)
             except (KeyboardInterrupt, Exception) as error:
-                # Native code may turn an interrupt that arrives inside it into an error of its own, as NumPy does.
+                # Native code may turn an interrupt that arrives inside it into an error of its own,
+                # as NumPy does.
                 if not signals and not isinstance(error, KeyboardInterrupt):
                     raise
                 number = signals[0] if signals else signal.SIGINT
@@ -240,7 +248,8 @@ def _main(argv: Sequence[str] | None) -> int:
         print(_wrapped(escape_controls(str(error))), file=sys.stderr)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
-        # The reader of the output has exited (`curvescope runs | head`). Silence the interpreter's own flush at exit.
+        # The reader of the output has exited (`curvescope runs | head`). Silence the interpreter's
+        # own flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ImportError, MemoryError, OSError, RuntimeError) as error:
@@ -254,7 +263,9 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _read_sooner() -> None:
-    """Spare a process that only reads what takes a quarter of the time of a command on a small recording."""
+    """Spare a process that only reads what takes a quarter of the time of a command on a small
+    recording.
+    """
     from .profiling.hardware import heap
 
     # numpy's threads wait in a loop for the work of matrices
@@ -262,7 +273,8 @@ def _read_sooner() -> None:
     # Arrow's own keeps much of what was freed, by thread
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     if sys.platform == "linux" and heap.can_change():
-        heap.keep_all_memory()  # or large arrays get new pages each time, a twentieth of the time for a million kernels
+        # or large arrays get new pages each time, a twentieth of the time for a million kernels
+        heap.keep_all_memory()
     gc.disable()
     atexit.register(gc.freeze)  # or Python looks for cycles among all objects once more as it ends
 
@@ -283,13 +295,16 @@ def _refuse_elsewhere(command: str) -> None:
     """Refuse what needs Linux on another system."""
     if command in ON_LINUX and sys.platform != "linux":
         raise CurvescopeError(
-            f"`curvescope {command}` runs on Linux only. Here recordings and profiles can be read: `import`, "
-            "`explain`, `breakdown`, `compare`, `roofline`, `table`, `ranks`, `report` and `export`."
+            f"`curvescope {command}` runs on Linux only. Here recordings and profiles can be read: "
+            "`import`, `explain`, `breakdown`, `compare`, `roofline`, `table`, `ranks`, `report` "
+            "and `export`."
         )
 
 
 def _check_address_space() -> None:
-    """Refuse a small address space limit: OpenBLAS (in numpy and scipy) hangs if it gets no memory at load."""
+    """Refuse a small address space limit: OpenBLAS (in numpy and scipy) hangs if it gets no memory
+    at load.
+    """
     try:
         import resource
     except ImportError:  # not a POSIX system
@@ -303,7 +318,10 @@ def _refusal(error: ImportError | MemoryError | OSError | RuntimeError) -> str:
     """Message and remedy for OS-level failures that no command handles."""
     if isinstance(error, ImportError):
         package = (error.name or "A package").partition(".")[0]
-        return f"{package} cannot be imported ({error}); reinstall it in this Python: {sys.executable}."
+        return (
+            f"{package} cannot be imported ({error}); reinstall it in this Python: "
+            f"{sys.executable}."
+        )
     if isinstance(error, (MemoryError, RuntimeError)) or error.errno == errno.ENOMEM:
         return "Out of memory: end other programs, or raise the limit of this one (`ulimit -v`)."
     return f"A file operation failed ({error}): free space there, or choose another folder."

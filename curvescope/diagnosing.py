@@ -1,4 +1,6 @@
-"""Measures a workload with progress on standard error, for the command `diagnose` and for `curvescope.diagnose`."""
+"""Measures a workload with progress on standard error, for the command `diagnose` and for
+`curvescope.diagnose`.
+"""
 
 from __future__ import annotations
 
@@ -56,37 +58,41 @@ def diagnose(
     output: str | Path | None = None,
     probe: float = PROBE_SHARE,
 ) -> Diagnosis:
-    """Measure a step of your own over batch sizes, explain its cost curve, and test the causes by experiment.
+    """Measure a step of your own over batch sizes, explain its cost curve, and test the causes by
+    experiment.
 
-    The recording is in `runs/DATE_NAME`, or in `output`; its path is printed on standard error. `curvescope explain`
-    reads it later.
+    The recording is in `runs/DATE_NAME`, or in `output`; its path is printed on standard error.
+    `curvescope explain` reads it later.
 
     Args:
-        make_step: function of a batch size that returns a function that runs one step: your model, data,
-            loss, optimizer, precision and compilation. If it has a method `close`, this is called when another batch
-            size follows.
+        make_step: function of a batch size that returns a function that runs one step: your model,
+            data, loss, optimizer, precision and compilation. If it has a method `close`, this is
+            called when another batch size follows.
         batches: batch sizes, or values of another axis, increasing.
-        module: torch module whose layers are named; default: the attribute `module` of the step or of `make_step`.
-            Without a module, kernels have operators and no layers. Experiments run in other processes, which know this
-            module only if it is a variable of the file that defines `make_step`.
+        module: torch module whose layers are named; default: the attribute `module` of the step or
+            of `make_step`. Without a module, kernels have operators and no layers. Experiments run
+            in other processes, which know this module only if it is a variable of the file that
+            defines `make_step`.
         device: `cpu`, `cuda` or `cuda:N`; default: the one that the step uses.
-        axis: name of the argument of `make_step` that `batches` are for, e.g. tokens. Any name but batch is passed by
-            name.
+        axis: name of the argument of `make_step` that `batches` are for, e.g. tokens. Any name but
+            batch is passed by name.
         fixed: values of other arguments of `make_step`, by name.
-        cuda_graph: whether a step of each batch size is captured as a CUDA graph and its replays are measured.
+        cuda_graph: whether a step of each batch size is captured as a CUDA graph and its replays
+            are measured.
         name: name of the recording; default: that of the function.
         protocol: name of a protocol, e.g. quick, or a `Protocol`.
         time_limit_s: seconds to measure; None for the protocol's own.
-        experiments_s: time limit of the experiments after it, seconds; 0 for none, None for what measuring
-            leaves of 140 s, of 80 s where steps take under 20 ms, and on a GPU 180 s; with another time limit
-            in proportion. `confirm` makes more of them later.
+        experiments_s: time limit of the experiments after it, seconds; 0 for none, None for what
+            measuring leaves of 140 s, of 80 s where steps take under 20 ms, and on a GPU 180 s;
+            with another time limit in proportion. `confirm` makes more of them later.
         curvature: axis of curvatures: log2, linear or throughput.
         output: folder to create for the recording.
-        probe: share of the time to measure in which sizes between `batches` are probed for jumps; 0 for none.
+        probe: share of the time to measure in which sizes between `batches` are probed for jumps; 0
+            for none.
 
     Raises:
-        CurvescopeError: `make_step` returns no step, no batch size can be measured, a value is out of range, or the
-            step cannot be a CUDA graph.
+        CurvescopeError: `make_step` returns no step, no batch size can be measured, a value is out
+            of range, or the step cannot be a CUDA graph.
     """
     from .analysis.diagnosis.explain import explain
     from .profiling.measure.graphed_steps import GraphedSteps
@@ -130,7 +136,8 @@ def _check(make_step: object, batches: Sequence[int]) -> None:
 def record_curve(
     name: str, args: argparse.Namespace, protocol_on: Callable[[str], Protocol]
 ) -> Recording:
-    """Measure the one curve that the options of a command describe, and record it; no experiments run.
+    """Measure the one curve that the options of a command describe, and record it; no experiments
+    run.
 
     Raises:
         CurvescopeError: the options describe several curves, or see `measure`.
@@ -167,18 +174,21 @@ def measure(
     *,
     complete: bool = False,
 ) -> None:
-    """Measure one curve in this process and record it, then run experiments; with the curve so far on stderr.
+    """Measure one curve in this process and record it, then run experiments; with the curve so far
+    on stderr.
 
     Args:
         workload: steps to measure.
         values: values of its axis, increasing.
         protocol: how to measure.
         path: folder to create for the recording.
-        experiments_s_of: gives the time limit of the experiments on a device, seconds; 0 for none, None for
-            what measuring leaves, see `base.arguments.total_s`.
+        experiments_s_of: gives the time limit of the experiments on a device, seconds; 0 for none,
+            None for what measuring leaves, see `base.arguments.total_s`.
         precise: whether the rows of `steps` so far are precise enough; asked after each round.
-        probe_share: share of the time in which sizes between the values are probed; a published protocol has no probes.
-        complete: whether rounds visit every value until the end of the protocol, whatever is decided by then.
+        probe_share: share of the time in which sizes between the values are probed; a published
+            protocol has no probes.
+        complete: whether rounds visit every value until the end of the protocol, whatever is
+            decided by then.
 
     Raises:
         CurvescopeError: see `run_sweep`.
@@ -205,8 +215,8 @@ def measure(
     listed = ", ".join(map(str, values))
     messages = terminal.console(stderr=True)
     messages.print(
-        f"Measuring {workload.name} ({workload.mode} step), {axis_of(spec).name} {listed}{fixed}, on "
-        f"{describe_device(workload.device)['name']} ({workload.device}): "
+        f"Measuring {workload.name} ({workload.mode} step), {axis_of(spec).name} {listed}{fixed}, "
+        f"on {describe_device(workload.device)['name']} ({workload.device}): "
         f"{_duration(workload.device, limit_s, experiments_s, protocol)}, into {path}."
     )
     is_usual = limit_s == PROTOCOLS["default"].time_limit_s

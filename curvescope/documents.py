@@ -1,4 +1,6 @@
-"""The documents of `--json` that commands make themselves; those of analyses are in `analysis.render`."""
+"""The documents of `--json` that commands make themselves; those of analyses are in
+`analysis.render`.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,9 @@ class BenchSweep:
 
 @dataclass(frozen=True)
 class BenchDocument:
-    """Operators alone: `bench gemm`, `conv`, `attention`, `operators`, `memory`, `latency`, `launch`, `peak`, `all`."""
+    """Operators alone: `bench gemm`, `conv`, `attention`, `operators`, `memory`, `latency`,
+    `launch`, `peak`, `all`.
+    """
 
     method: Method  # how it was measured
     sweeps: Sequence[BenchSweep]  # the sweeps
@@ -162,7 +166,9 @@ class ReplayDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class CeilingsDocument:
-    """Measured ceilings of this device: `bench ceilings`; roofs that could not be measured are missing."""
+    """Measured ceilings of this device: `bench ceilings`; roofs that could not be measured are
+    missing.
+    """
 
     kept: str  # file that stores them
     compute: Mapping[str, Ceiling]  # by precision, FLOP/s

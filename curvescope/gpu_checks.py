@@ -1,4 +1,6 @@
-"""What `curvescope doctor` says about a machine with NVIDIA's driver: whether its GPUs can be recorded and measured."""
+"""What `curvescope doctor` says about a machine with NVIDIA's driver: whether its GPUs can be
+recorded and measured.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from .profiling.hardware.neighbours import neighbours_on
 
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 _PERMISSION_REMEDY = (
-    "allow all users by the module option NVreg_RestrictProfilingToAdminUsers=0 and a restart, or run as root: "
-    "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
+    "allow all users by the module option NVreg_RestrictProfilingToAdminUsers=0 and a restart, or "
+    "run as root: https://developer.nvidia.com/ERR_NVGPUCTRPERM"
 )
 # NVML's compute modes (nvml.h, nvmlComputeMode_t).
 _COMPUTE_MODES = {
@@ -41,7 +43,9 @@ class Check:
 
 
 def check_gpus() -> Iterator[Check]:
-    """Check driver, GPUs, permission, libcupti and collector; nothing on a machine without a driver."""
+    """Check driver, GPUs, permission, libcupti and collector; nothing on a machine without a
+    driver.
+    """
     try:
         driver = CudaDriver()
     except BackendMissingError:
@@ -50,7 +54,10 @@ def check_gpus() -> Iterator[Check]:
     try:
         count = driver.count_devices()
     except BackendMissingError as error:
-        remedy = "check that the kernel module is loaded, that the devices are visible, and CUDA_VISIBLE_DEVICES"
+        remedy = (
+            "check that the kernel module is loaded, that the devices are visible, and "
+            "CUDA_VISIBLE_DEVICES"
+        )
         yield Check("NVIDIA driver", False, f"{version}: {error}", remedy)
         return
     yield Check("NVIDIA driver", True, f"{version}, {counted(count, 'device')} for this process")
@@ -112,7 +119,10 @@ def _gpu(index: int) -> Iterator[Check]:
         parts.append(f"{len(others.pids) + others.unknown} other processes on it")
     parts.append("whether clocks are locked is not reported by any driver")
     shared = mode in (None, 0)
-    remedy = "experiments, `sweep` and `counters` need it in several processes at once: nvidia-smi -c DEFAULT, as root"
+    remedy = (
+        "experiments, `sweep` and `counters` need it in several processes at once: nvidia-smi -c "
+        "DEFAULT, as root"
+    )
     yield Check(f"GPU {index}", shared, ", ".join(parts), "" if shared else remedy)
 
 
@@ -172,8 +182,8 @@ def _collector() -> Iterator[Check]:
     yield Check(
         name,
         test.passed,
-        f"{test.recorded} of {counted(test.launched, 'kernel')} recorded, {test.with_geometry} with geometry, "
-        f"{test.seconds:.2f} s",
+        f"{test.recorded} of {counted(test.launched, 'kernel')} recorded, {test.with_geometry} "
+        f"with geometry, {test.seconds:.2f} s",
         "`curvescope record` loses GPU work here; the line above says why",
     )
     if test.cupti_path is None:

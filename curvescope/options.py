@@ -51,12 +51,14 @@ _OPTIONS = {
     "recording": _option(type=as_path, help="folder or URL of a recording"),
     "network": _option(
         nargs="?",
-        help="name of a network, e.g. alexnet or vgg_a, or PACKAGE.MODULE:FUNCTION, which returns your torch module",
+        help="name of a network, e.g. alexnet or vgg_a, or PACKAGE.MODULE:FUNCTION, which returns "
+        "your torch module",
     ),
     "--step": _option(
         WHAT,
         metavar="PACKAGE.MODULE:MAKE_STEP",
-        help="your own step: make_step(batch) returns a function that runs one; also FILE.py:MAKE_STEP",
+        help="your own step: make_step(batch) returns a function that runs one; also "
+        "FILE.py:MAKE_STEP",
     ),
     "--input-shape": _option(
         WHAT,
@@ -69,7 +71,8 @@ _OPTIONS = {
         action="append",
         default=[],
         metavar="NAME=VALUES",
-        help="another number to vary, e.g. tokens=128..4096: an argument of make_step, or tokens for BERT; a "
+        help="another number to vary, e.g. tokens=128..4096: an argument of make_step, or tokens "
+        "for BERT; a "
         "second axis with several values gives a family of curves",
     ),
     "--mode": _option(WHAT, default="training", choices=MODES, help="what a step runs"),
@@ -88,13 +91,15 @@ _OPTIONS = {
     "--framework": _option(
         WHAT,
         metavar="NAME",
-        help="what runs a named network: torch (default), torch-compile, or jax, which builds it from the same "
+        help="what runs a named network: torch (default), torch-compile, or jax, which builds it "
+        "from the same "
         "description",
     ),
     "--device": _option(WHERE, help="cpu, cuda or cuda:N (default: cuda if there is one)"),
     "--run-its-code": _option(
         action="store_true",
-        help="run the code that it names, though you did not: as you, with all that you may do (read it first)",
+        help="run the code that it names, though you did not: as you, with all that you may do "
+        "(read it first)",
     ),
     "--lock-clocks": _option(
         WHERE,
@@ -109,13 +114,15 @@ _OPTIONS = {
         HOW,
         default=f"{PROBE_SHARE:.0%}",
         metavar="SHARE",
-        help=f"share of the time in which sizes between the batch sizes are probed for jumps; 0 for none (default: "
+        help=f"share of the time in which sizes between the batch sizes are probed for jumps; 0 "
+        "for none (default: "
         f"{PROBE_SHARE:.0%}%)",
     ),
     "--experiments": _option(HOW, metavar="TIME", help=EXPERIMENTS),
     "--memory-limit": _option(
         metavar="SIZE",
-        help="memory that a step may have, e.g. 24GB (default: what the device had left when it was measured)",
+        help="memory that a step may have, e.g. 24GB (default: what the device had left when it "
+        "was measured)",
     ),
     "--by-instance": _option(
         action="store_true", help="keep repeated layers apart, e.g. the blocks of a transformer"
@@ -126,7 +133,8 @@ _OPTIONS = {
     "--curvature": _option(
         choices=CURVATURES,
         default=CURVATURES[0],
-        help="axis of curvatures: log2, of time per sample (default); linear, of the step time; or throughput, of "
+        help="axis of curvatures: log2, of time per sample (default); linear, of the step time; or "
+        "throughput, of "
         "samples per second over log2 of the batch size",
     ),
     "--all": _option(action="store_true", help="show everything: all anomalies, terms and tests"),
@@ -165,7 +173,9 @@ def add_curve(parser: argparse.ArgumentParser) -> None:
 
 
 def add_program(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of commands that measure a program as it is: `-- COMMAND`, whose description names them."""
+    """Declare the options of commands that measure a program as it is: `-- COMMAND`, whose
+    description names them.
+    """
     assert isinstance(parser, CommandParser)
     parser.takes_program = True
     for name in ("--step-range", "--step-line", "--workdir"):
@@ -184,8 +194,10 @@ def add_protocol(parser: argparse.ArgumentParser) -> None:
     protocol.add_argument(
         "--protocol",
         default="default",
-        help="rules of measuring: default, quick, addfor (mean of 100 runs), dell (images/s over all iterations; "
-        "dell:SAMPLES sets their total number of samples), dlperf (20 steps ignored, 100 measured, 7 repeats, median)",
+        help="rules of measuring: default, quick, addfor (mean of 100 runs), dell (images/s over "
+        "all iterations; "
+        "dell:SAMPLES sets their total number of samples), dlperf (20 steps ignored, 100 measured, "
+        "7 repeats, median)",
     )
     how.add_argument(
         "--until",
@@ -196,7 +208,8 @@ def add_protocol(parser: argparse.ArgumentParser) -> None:
         "--time-limit",
         type=float,
         metavar="S",
-        help=f"seconds to measure a network (default: the protocol's, {usual_s:g}; with --quick {quick_s:g})",
+        help=f"seconds to measure a network (default: the protocol's, {usual_s:g}; with --quick "
+        f"{quick_s:g})",
     )
 
 
@@ -229,7 +242,8 @@ def configurations_of(
     """What the options `NETWORK` ask for: one configuration per curve.
 
     Raises:
-        CurvescopeError: neither a network nor a step is named, it does not exist, or an option does not fit it.
+        CurvescopeError: neither a network nor a step is named, it does not exist, or an option does
+            not fit it.
     """
     from .profiling.measure.configuration import Configuration
 
@@ -257,7 +271,9 @@ def configurations_of(
 
 
 def print_conditions(messages: Console, frameworks: str) -> None:
-    """Print what each framework of a value of `--framework` runs, without which a comparison misleads."""
+    """Print what each framework of a value of `--framework` runs, without which a comparison
+    misleads.
+    """
     from .profiling.workload.framework_step import CONDITIONS
 
     for name in dict.fromkeys(one.partition("@")[0] for one in frameworks.split(",")):
@@ -285,7 +301,9 @@ def in_framework(
 
 
 def steps_of(args: argparse.Namespace, axes: Axes, device: str) -> list[Configuration]:
-    """Configurations of the step of the user's own, which decides by itself what other options say of a network."""
+    """Configurations of the step of the user's own, which decides by itself what other options say
+    of a network.
+    """
     from .profiling.measure.configuration import Configuration
 
     given = {
@@ -307,7 +325,9 @@ def steps_of(args: argparse.Namespace, axes: Axes, device: str) -> list[Configur
 def programs_of(
     args: argparse.Namespace, axes: Axes, command: Sequence[str]
 ) -> list[Configuration]:
-    """Configurations of a program as it is, which decides by itself what other options say of a network."""
+    """Configurations of a program as it is, which decides by itself what other options say of a
+    network.
+    """
     from .profiling.measure.configuration import Configuration
     from .profiling.workload.program import Program
 
@@ -359,7 +379,8 @@ def protocol_of(args: argparse.Namespace) -> Protocol:
     if samples:
         if protocol.images is None or not samples.isdecimal() or not int(samples):
             raise CurvescopeError(
-                f"--protocol {args.protocol}: dell alone takes a number of samples, e.g. dell:10000."
+                f"--protocol {args.protocol}: dell alone takes a number of samples, e.g. "
+                "dell:10000."
             )
         protocol = replace(protocol, images=int(samples))
     if args.until is not None:
@@ -392,7 +413,8 @@ def precise_enough(protocol: Protocol) -> Callable[[Sequence[dict[str, Any]]], b
 
 
 def sample_of(args: argparse.Namespace, network: str) -> tuple[tuple[int, ...] | None, int | None]:
-    """What `--input-shape` says of a network: the shape of a sample of the user's own, or the tokens of one of text.
+    """What `--input-shape` says of a network: the shape of a sample of the user's own, or the
+    tokens of one of text.
 
     Raises:
         CurvescopeError: the value is missing, or not a shape.
@@ -420,5 +442,7 @@ def experiments_s_of(args: argparse.Namespace, default_s: float) -> float:
 
 
 def shown(args: argparse.Namespace) -> dict[str, Any]:
-    """How the result is shown, by the options `RESULT`: arguments of the functions of `analysis.render` that show."""
+    """How the result is shown, by the options `RESULT`: arguments of the functions of
+    `analysis.render` that show.
+    """
     return {"axis": args.curvature, "everything": args.all, "as_json": args.json}

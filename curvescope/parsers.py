@@ -1,4 +1,6 @@
-"""Commands and their parsers, whose help shows groups of options, and the options that were replaced."""
+"""Commands and their parsers, whose help shows groups of options, and the options that were
+replaced.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +56,8 @@ Run: TypeAlias = "Callable[[argparse.Namespace], int]"  # what a command does; r
 class Command(NamedTuple):
     """A command, or a benchmark (`bench NAME`), with its line in the help.
 
-    Its module in `commands`, with _ for - and after a keyword, defines `add_arguments(parser)` and `run(args) -> int`,
-    and is imported only by `build`.
+    Its module in `commands`, with _ for - and after a keyword, defines `add_arguments(parser)` and
+    `run(args) -> int`, and is imported only by `build`.
     """
 
     name: str
@@ -71,7 +73,9 @@ class Command(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes values such as -3..4 as values, so that what is wrong with them is said, and knows typos."""
+    """A parser that takes values such as -3..4 as values, so that what is wrong with them is said,
+    and knows typos.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -88,7 +92,8 @@ class Parser(argparse.ArgumentParser):
 
 
 class CommandParser(Parser):
-    """A parser of one command: `group` puts its options under titles; those without a group come last.
+    """A parser of one command: `group` puts its options under titles; those without a group come
+    last.
 
     With `takes_program`, all that follows -- is the command of a program, `program`.
     """
@@ -159,7 +164,9 @@ def refuse_former(command: str, arguments: Sequence[str]) -> None:
 
 
 def _filled(text: str) -> str:
-    """A description whose sentences fill the width; examples, which are indented, stay unmodified."""
+    """A description whose sentences fill the width; examples, which are indented, stay
+    unmodified.
+    """
     width = min(shutil.get_terminal_size().columns - 2, 100)
     paragraphs = text.strip().split("\n\n")
     return "\n\n".join(

@@ -1,4 +1,6 @@
-"""Opens recordings and profiles alike, for commands that read; a profile is first imported into a temporary folder."""
+"""Opens recordings and profiles alike, for commands that read; a profile is first imported into a
+temporary folder.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ _ADVISED_ROWS = 500_000
 
 @contextmanager
 def open_any(path: AnyPath) -> Iterator[Recording]:
-    """Open the recording in a folder or under a URL, or import a profile file; closed and deleted with the block.
+    """Open the recording in a folder or under a URL, or import a profile file; closed and deleted
+    with the block.
 
     Raises:
         CurvescopeError: the path holds neither.
@@ -75,7 +78,9 @@ def describe_imported(done: ImportDocument) -> str:
 
 
 def describe_rows(rows: Mapping[str, int], *, on_host: bool = False) -> str:
-    """Numbers of recorded rows by table in words, e.g. `8772 kernels, 1 API call`; `on_host`: kernels are operators."""
+    """Numbers of recorded rows by table in words, e.g. `8772 kernels, 1 API call`; `on_host`:
+    kernels are operators.
+    """
     names = {**_NOUNS, "kernels": "host operators"} if on_host else _NOUNS
     nouns = ((count, names.get(table, table)) for table, count in rows.items() if count)
     return (
@@ -100,7 +105,8 @@ def notes(done: ImportDocument) -> list[str]:
 def advised_lines(path: AnyPath | str) -> list[str]:
     """The first lines of `explain` on a recording of one profile; none where nothing ran.
 
-    Of a large recording they only say that `explain` gives advice, so that an import takes the time of reading.
+    Of a large recording they only say that `explain` gives advice, so that an import takes the time
+    of reading.
     """
     recording = open_recording(path)
     count = sum(recording.count_rows(table) for table in ("kernels", "api_calls"))
@@ -124,7 +130,9 @@ def advised_lines(path: AnyPath | str) -> list[str]:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar on the terminal; yields a function of description, amount done and total (0: unknown)."""
+    """Show a progress bar on the terminal; yields a function of description, amount done and total
+    (0: unknown).
+    """
     with progress_bars(22) as bars:
         task = bars.add_task("reading", total=None)
 

@@ -3,8 +3,8 @@
     def test_my_step(no_new_anomaly):
         no_new_anomaly(make_step, batches=(1, 2, 4, 8))
 
-`make_step(batch)` prepares a step and returns a function that runs it. Accepted anomalies are stored beside the test,
-in `curvescope_accepted/`; `pytest --curvescope-accept` writes them.
+`make_step(batch)` prepares a step and returns a function that runs it. Accepted anomalies are
+stored beside the test, in `curvescope_accepted/`; `pytest --curvescope-accept` writes them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def no_new_anomaly(request: pytest.FixtureRequest, tmp_path: Path) -> NoNewAnomaly:
-    """Measures a step over batch sizes, and fails the test if its cost curve has an anomaly that is not accepted."""
+    """Measures a step over batch sizes, and fails the test if its cost curve has an anomaly that is
+    not accepted.
+    """
     name = re.sub(r"[^\w.-]+", "_", request.node.name)
     accepted = request.path.parent / ACCEPTED_FOLDER / f"{request.path.stem}.{name}.json"
     return NoNewAnomaly(
@@ -59,10 +61,12 @@ class NoNewAnomaly:
     ) -> None:
         """Measure, and fail if an anomaly is not accepted and a second measurement finds it again.
 
-        A measurement reports a false anomaly in at most 1 of 20 cases; two in a row report the same one more rarely.
+        A measurement reports a false anomaly in at most 1 of 20 cases; two in a row report the same
+        one more rarely.
 
         Args:
-            make_step: function of a batch size that returns a function that runs one step and waits for the device.
+            make_step: function of a batch size that returns a function that runs one step and waits
+                for the device.
             batches: batch sizes, increasing; at least three.
             protocol: name of a protocol or a `Protocol`, whose time limit it has.
         """
@@ -124,4 +128,7 @@ class NoNewAnomaly:
 
 def _size(finding: Finding) -> str:
     value = finding.tested_value
-    return f"{value.value:+.3g} ms ({value.low:.3g} to {value.high:.3g}), adjusted p {finding.p_adjusted:.2g}"
+    return (
+        f"{value.value:+.3g} ms ({value.low:.3g} to {value.high:.3g}), adjusted p "
+        f"{finding.p_adjusted:.2g}"
+    )

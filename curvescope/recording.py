@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 
 class Recording(store.Recording):
-    """A recording for reading, with its analyses. Times are in ms, rates in units of their names, missing is NaN.
+    """A recording for reading, with its analyses.
 
-    Every analysis raises CurvescopeError where the recording lacks what it needs, and says what to record.
+    Times are in ms, rates in units of their names, missing is NaN.
+
+    Every analysis raises CurvescopeError where the recording lacks what it needs, and says what to
+    record.
     """
 
     def breakdown(self, by: str = "layer", batch: int | None = None) -> pd.DataFrame:
-        """Time of a step by layer, kernel, phase or op, idle and overhead last; the rows add up to the measured step.
+        """Time of a step by layer, kernel, phase or op, idle and overhead last; the rows add up to
+        the measured step.
 
         Args:
             by: what a row is: layer, kernel, phase or op.
@@ -34,7 +38,8 @@ class Recording(store.Recording):
         return _frame(map(asdict, recorded_breakdown(self, by, batch).rows))
 
     def roofline(self, by: str = "kernel", batch: int | None = None) -> pd.DataFrame:
-        """Arithmetic intensity and rates: a row per point and memory level, longest first, after a row per roof.
+        """Arithmetic intensity and rates: a row per point and memory level, longest first, after a
+        row per roof.
 
         Args:
             by: what a point is: kernel, layer or phase.
@@ -47,12 +52,13 @@ class Recording(store.Recording):
     def compare(
         self, other: store.Recording, by: str | None = None, batch: int | None = None
     ) -> pd.DataFrame:
-        """Times of another recording beside this one's, and the speedup, above 1 if it is faster, with its interval.
+        """Times of another recording beside this one's, and the speedup, above 1 if it is faster,
+        with its interval.
 
         Args:
             other: the recording to compare with this one.
-            by: what a row is: batch, layer, operator, family or kernel; default: layer if both have some in common,
-                else operator if all name operators, else family.
+            by: what a row is: batch, layer, operator, family or kernel; default: layer if both have
+                some in common, else operator if all name operators, else family.
             batch: batch size of the rows; default: the largest that is profiled in both.
         """
         from .analysis.compare import compare
@@ -71,7 +77,8 @@ class Recording(store.Recording):
         return _frame(rows)
 
     def ranks(self, *others: store.Recording) -> pd.DataFrame:
-        """Stragglers among the ranks of a job, largest excess first; empty if no rank delays the others.
+        """Stragglers among the ranks of a job, largest excess first; empty if no rank delays the
+        others.
 
         Args:
             others: recordings of the other ranks; default: all in the folder of this one.

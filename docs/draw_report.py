@@ -1,4 +1,5 @@
-"""Writes docs/figures/report.png, the picture of the report of the kept AlexNet run: `python docs/draw_report.py`.
+"""Writes docs/figures/report.png, the picture of the report of the kept AlexNet run:
+`python docs/draw_report.py`.
 
 It needs Chromium. The report itself is written when the site is built (`make docs`).
 """

@@ -15,7 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CONTRIBUTING, PICTURE = ROOT / "CONTRIBUTING.md", ROOT / "docs" / "figures" / "rooms.svg"
 
-# Module prefix (within the package) -> what the room holds, from top to bottom: imports go down this list only.
+# Module prefix (within the package) -> what the room holds, from top to bottom: imports go down
+# this list only.
 ROOMS = {
     "": "public API, command line",
     "experiments": "factors, replay, plan",
@@ -134,9 +135,10 @@ def svg() -> str:
         left += across * (width + 16)
     size = left, floors * (height + gap) - gap + 16
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size[0]} {size[1]}" font-family="sans-serif">',
-        '<defs><marker id="a" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        '<path d="M0 0 8 4 0 8z" fill="#667"/></marker></defs>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size[0]} {size[1]}" '
+        'font-family="sans-serif">',
+        '<defs><marker id="a" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" '
+        'orient="auto"><path d="M0 0 8 4 0 8z" fill="#667"/></marker></defs>',
         f'<rect width="{size[0]}" height="{size[1]}" fill="#fff"/>',
     ]
     for room, target in edges:
@@ -145,14 +147,18 @@ def svg() -> str:
         bend = (y2 - y1) / 2
         # the rooms between them
         around = -width if x1 == x2 and floor[room] - floor[target] > 1 else 0
-        curve = f"M{x1:g} {y1:g}C{x1 + around:g} {y1 + bend:g} {x2 + around:g} {y2 - bend:g} {x2:g} {y2:g}"
+        curve = (
+            f"M{x1:g} {y1:g}C{x1 + around:g} {y1 + bend:g} {x2 + around:g} {y2 - bend:g} {x2:g} "
+            f"{y2:g}"
+        )
         parts.append(f'<path d="{curve}" fill="none" stroke="#667" marker-end="url(#a)"/>')
     for room, (x, y) in at.items():
         middle = x + width / 2
         parts.append(
-            f'<rect x="{x:g}" y="{y:g}" width="{width}" height="{height}" rx="6" fill="#eef3fa" stroke="#4a6fa5"/>'
-            f'<text x="{middle:g}" y="{y + 19:g}" text-anchor="middle" font-size="13">{escape(_title(room))}</text>'
-            f'<text x="{middle:g}" y="{y + 36:g}" text-anchor="middle" font-size="11" fill="#556">{ROOMS[room]}</text>'
+            f'<rect x="{x:g}" y="{y:g}" width="{width}" height="{height}" rx="6" fill="#eef3fa" '
+            f'stroke="#4a6fa5"/><text x="{middle:g}" y="{y + 19:g}" text-anchor="middle" '
+            f'font-size="13">{escape(_title(room))}</text><text x="{middle:g}" y="{y + 36:g}" '
+            f'text-anchor="middle" font-size="11" fill="#556">{ROOMS[room]}</text>'
         )
     return "\n".join([*parts, "</svg>"]) + "\n"
 

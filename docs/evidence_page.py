@@ -30,8 +30,8 @@ def evidence_page(docs: Path) -> str:
     lines = [
         "# Evidence",
         "",
-        "What was measured of Curvescope itself. Benchmarks write these pages; each begins with its three figures, and "
-        "`python docs/generate_reference.py` repeats them here.",
+        "What was measured of Curvescope itself. Benchmarks write these pages; each begins with "
+        "its three figures, and `python docs/generate_reference.py` repeats them here.",
     ]
     for page in PAGES:
         title, figures = figures_of(docs / f"{page}.md")

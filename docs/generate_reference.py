@@ -1,8 +1,9 @@
-"""Writes the reference pages that follow from the code: `python docs/generate_reference.py`; a test holds them to it.
+"""Writes the reference pages that follow from the code: `python docs/generate_reference.py`; a test
+holds them to it.
 
-Commands come from their argument parsers, devices and metrics from the TOML tables, the schema from `schema.py`,
-factors of experiments from their modules, documents of `--json` from the types that describe them, and the figures of
-the evidence from its pages.
+Commands come from their argument parsers, devices and metrics from the TOML tables, the schema from
+`schema.py`, factors of experiments from their modules, documents of `--json` from the types that
+describe them, and the figures of the evidence from its pages.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def pages() -> dict[Path, str]:
 
 
 def built_pages() -> dict[Path, str]:
-    """Long tables that only the site has: `curvescope devices` and the schema of documents say the same."""
+    """Long tables that only the site has: `curvescope devices` and the schema of documents say the
+    same.
+    """
     return {
         DOCS / "reference" / "devices.md": devices_page(),
         DOCS / "reference" / "documents.md": documents_page(),
@@ -61,11 +64,11 @@ def commands_page() -> str:
     lines = [
         "# Commands",
         "",
-        "Generated from the argument parsers; `curvescope COMMAND --help` prints the same. What several commands "
-        "take alike is in [one table](#arguments-of-several-commands).",
+        "Generated from the argument parsers; `curvescope COMMAND --help` prints the same. What "
+        "several commands take alike is in [one table](#arguments-of-several-commands).",
         "",
-        "Exit codes: 0 done; 1 a requested check failed; 2 bad input or an unusable machine, and the "
-        "message says what to do; 130 interrupted. `record` passes on the code of what it ran.",
+        "Exit codes: 0 done; 1 a requested check failed; 2 bad input or an unusable machine, and "
+        "the message says what to do; 130 interrupted. `record` passes on the code of what it ran.",
     ]
     commands: list[Command | Bench] = []
     for name, command in COMMANDS.items():
@@ -150,9 +153,9 @@ def devices_page() -> str:
     lines = [
         "# Devices",
         "",
-        "Generated from `profiling/hardware/devices*.toml`. A number in brackets is that of its source, below; `?` "
-        "marks what nobody has looked up again. An empty cell: no source was found. `curvescope devices NAME` prints "
-        "one card with its sources.",
+        "Generated from `profiling/hardware/devices*.toml`. A number in brackets is that of its "
+        "source, below; `?` marks what nobody has looked up again. An empty cell: no source was "
+        "found. `curvescope devices NAME` prints one card with its sources.",
         "",
         "## Cards",
         "",
@@ -180,9 +183,10 @@ def _peaks(listed: tuple[devices.Device, ...]) -> Iterator[str]:
         "",
         "## Peaks",
         "",
-        "TFLOP/s of products (TOP/s of int8) on dense operands, at the clock of long kernels: SMs x FMAs per SM and "
-        "clock x 2 x clock. *t*: in tensor cores, with sums in fp32. Without them products of fp16, bf16 and TF32 run "
-        "in fp32. A test compares the peaks with those that data sheets and TechPowerUp print (`published_*`).",
+        "TFLOP/s of products (TOP/s of int8) on dense operands, at the clock of long kernels: SMs "
+        "x FMAs per SM and clock x 2 x clock. *t*: in tensor cores, with sums in fp32. Without "
+        "them products of fp16, bf16 and TF32 run in fp32. A test compares the peaks with those "
+        "that data sheets and TechPowerUp print (`published_*`).",
         "",
         f"| key | {' | '.join(devices.PEAK_PRECISIONS)} |",
         "|---|" + "--:|" * len(devices.PEAK_PRECISIONS),
@@ -206,9 +210,9 @@ def _units(
         "",
         "## SMs",
         "",
-        "FMAs that an SM starts per clock, without and (*t*) with tensor cores, and its limits by compute capability. "
-        "The first card of each is named; `l40` and `titan_rtx` have tensor rates of their own. "
-        f"Limits: {_cell(SOURCE)}.",
+        "FMAs that an SM starts per clock, without and (*t*) with tensor cores, and its limits by "
+        "compute capability. The first card of each is named; `l40` and `titan_rtx` have tensor "
+        f"rates of their own. Limits: {_cell(SOURCE)}.",
         "",
     )
     kinds = [
@@ -254,11 +258,12 @@ def documents_page() -> str:
     lines = [
         "# Documents of --json",
         "",
-        "Generated from the types of the documents. Every command with `--json` prints one of these objects on one "
-        "line of standard output, and everything else on standard error. Its first field, `schema`, names its kind and "
-        "version. A field that is renamed, removed or gets another meaning makes the next version of all documents; "
-        "new fields may come at any time. What is missing or unknown is null. Units stand in the names; a share is a "
-        "fraction of 1. `?` behind a type: or null; `[]`: an array of it; `{}`: an object of it by name.",
+        "Generated from the types of the documents. Every command with `--json` prints one of "
+        "these objects on one line of standard output, and everything else on standard error. Its "
+        "first field, `schema`, names its kind and version. A field that is renamed, removed or "
+        "gets another meaning makes the next version of all documents; new fields may come at any "
+        "time. What is missing or unknown is null. Units stand in the names; a share is a fraction "
+        "of 1. `?` behind a type: or null; `[]`: an array of it; `{}`: an object of it by name.",
         "",
         "The same as JSON Schema, draft 2020-12: [documents.schema.json](documents.schema.json). "
         "Shorter answers: [the server for agents](../guides/agents.md).",
@@ -316,8 +321,8 @@ def factors_page() -> str:
     lines = [
         "# Factors",
         "",
-        "Generated from `experiments/factors/`. An experiment changes one factor at a time. A factor without an "
-        "instruction is an experiment only.",
+        "Generated from `experiments/factors/`. An experiment changes one factor at a time. A "
+        "factor without an instruction is an experiment only.",
     ]
     for title, scope in (("On one term in isolation", "term"), ("On complete steps", "step")):
         lines += [
@@ -330,7 +335,8 @@ def factors_page() -> str:
         for name, one in all_facts(scope).items():
             remedy = (one.remedy or "").format(where="the layer" if scope == "term" else "the step")
             lines.append(
-                f"| `{name}` | {_cell(one.what)} | {_cell(remedy)} | {_cell(naming(one.how, ()) or '')} |"
+                f"| `{name}` | {_cell(one.what)} | {_cell(remedy)} | "
+                f"{_cell(naming(one.how, ()) or '')} |"
             )
     return "\n".join([*lines, *_tested_causes(), *_feasible_on_a_gpu()]) + "\n"
 
@@ -358,9 +364,10 @@ def _feasible_on_a_gpu() -> Iterator[str]:
         "",
         "## What the default time decides on a GPU",
         "",
-        "Simulated, on no GPU: sweeps of an 80 GB H100, each with a cause at its own thresholds, and the plan for "
-        f"{default_experiments_s('cuda'):.0f} s. Times are those that the plan expects, with starts of 6 s, until the "
-        "cause is confirmed, or refuted where no factor changes anything (`tests/experiments/gpu_feasibility.py`).",
+        "Simulated, on no GPU: sweeps of an 80 GB H100, each with a cause at its own thresholds, "
+        f"and the plan for {default_experiments_s('cuda'):.0f} s. Times are those that the plan "
+        "expects, with starts of 6 s, until the cause is confirmed, or refuted where no factor "
+        "changes anything (`tests/experiments/gpu_feasibility.py`).",
         "",
         "| cause | here | confirmed by | refuted by |",
         "|---|---|---|---|",
@@ -369,7 +376,8 @@ def _feasible_on_a_gpu() -> Iterator[str]:
         (DOCS.parent / "benchmarks" / "results" / "gpu_feasibility.json").read_text()
     ):
         worlds = (
-            f"`{one['factor']}`, {'term alone' if one['scope'] == 'term' else 'complete steps'}, {one['seconds']} s"
+            f"`{one['factor']}`, {'term alone' if one['scope'] == 'term' else 'complete steps'}, "
+            f"{one['seconds']} s"
             for one in (row["confirmed"], row["refuted"])
         )
         yield f"| {row['cause']} | {row['at']} | {' | '.join(worlds)} |"
@@ -380,10 +388,10 @@ def metrics_page() -> str:
     lines = [
         "# Metrics",
         "",
-        "Generated from `profiling/readers/metrics.toml`: what metrics of nvprof and Nsight Compute fill the measured "
-        "columns of `kernels`. A column is a sum of metrics, each times a factor; it is filled only where every "
-        "metric was recorded. Of the entries of one column and part "
-        "the first that can be filled is taken; parts add up.",
+        "Generated from `profiling/readers/metrics.toml`: what metrics of nvprof and Nsight "
+        "Compute fill the measured columns of `kernels`. A column is a sum of metrics, each times "
+        "a factor; it is filled only where every metric was recorded. Of the entries of one column "
+        "and part the first that can be filled is taken; parts add up.",
         "",
         "| column | part | tool | known on | sum of | source |",
         "|---|---|---|---|---|---|",

@@ -1,14 +1,16 @@
-"""Runs the command blocks of the documentation: `python docs/run_blocks.py [--write] [--slow] [PAGE...]`.
+"""Runs the command blocks of the documentation:
+`python docs/run_blocks.py [--write] [--slow] [PAGE...]`.
 
-A ```console block holds commands after `$ ` and what they print, which is compared; a line `...` stands for any lines.
-A ```sh block is run and has to succeed. The blocks of a page run in order, in one empty folder. A comment right before
-a block says what else holds of it:
+A ```console block holds commands after `$
+` and what they print, which is compared; a line `...` stands for any lines. A ```sh block is run
+and has to succeed. The blocks of a page run in order, in one empty folder. A comment right before a
+block says what else holds of it:
 
     <!-- slow -->         takes longer than seconds: run with --slow only
     <!-- not run: WHY --> needs what a test machine has not; its curvescope commands are parsed
     <!-- file: NAME -->   the block is not commands: it is written to this file
     <!-- get: NAME = PATH -->  (anywhere) puts a copy of a file or folder of the repository into the folder
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class BlockError(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its kind, the comment before it, its text, and where the text stands in the page."""
+    """A fenced block: its kind, the comment before it, its text, and where the text stands in the
+    page.
+    """
 
     kind: str
     mark: str
@@ -126,7 +130,9 @@ def matches(shown: str, printed: str) -> bool:
 
 
 def renewed(shown: str, printed: str) -> str:
-    """What a command prints now, as much of it as the page showed: each piece becomes the lines most like it."""
+    """What a command prints now, as much of it as the page showed: each piece becomes the lines
+    most like it.
+    """
     lines = _stripped(printed).splitlines(keepends=True)
     if "...\n" not in shown:
         return "".join(lines)
@@ -200,7 +206,9 @@ def _run_here(arguments: list[str], folder: Path) -> tuple[int, str, str]:
 
 
 def command_lines(page: str) -> list[str]:
-    """Every line of a page that is a curvescope command, in a block of any kind; comments are left out."""
+    """Every line of a page that is a curvescope command, in a block of any kind; comments are left
+    out.
+    """
     lines = page.replace("\\\n", " ").splitlines()
     found = (re.fullmatch(r"(?:\$ |    )?(curvescope [a-z].*?)(?:\s+#.*)?", line) for line in lines)
     return [match[1] for match in found if match]

@@ -1,6 +1,8 @@
-"""Runs the example notebook and writes its outputs into it: `python docs/run_notebook.py`; a test holds it to them.
+"""Runs the example notebook and writes its outputs into it: `python docs/run_notebook.py`; a test
+holds it to them.
 
-Each cell runs as Jupyter runs it: the value of its last expression is its output, as HTML and as text.
+Each cell runs as Jupyter runs it: the value of its last expression is its output, as HTML and as
+text.
 """
 
 from __future__ import annotations

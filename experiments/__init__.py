@@ -1,1 +1,3 @@
-"""Experiments: which one to run next, replays of recorded operators, factors, and the loop that confirms causes."""
+"""Experiments: which one to run next, replays of recorded operators, factors, and the loop that
+confirms causes.
+"""

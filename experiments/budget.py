@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Diagnosis
 
 _USUAL_LIMIT_S = 60.0
-# What one pass takes beyond the steps themselves: processes that start and build the step, calls that are rebuilt.
+# What one pass takes beyond the steps themselves: processes that start and build the step, calls
+# that are rebuilt.
 _RUNS_PER_VISIT = 2.5
 _TERM_SETUP_S, _VISIT_S = 1.0, 0.01
 _FIRST_STEPS = 1.5  # time of a first step of each batch size, in later ones
@@ -39,8 +40,9 @@ _COSTS = {
     Stage.SCREEN: ((4, 8), 6.0),
     Stage.CONFIRM: ((10, 40), 6.0),
 }
-# The same of complete steps, after each start of the processes, with the most starts: processes differ more than the
-# rounds of one, and each start counts once. A screen has few rounds for all, and those that lead have most.
+# The same of complete steps, after each start of the processes, with the most starts: processes
+# differ more than the rounds of one, and each start counts once. A screen has few rounds for all,
+# and those that lead have most.
 _COSTS_OF_STEPS = {
     Stage.SCREEN: ((1, 1), 30.0, 4),
     Stage.CONFIRM: ((2, 2), 15.0, 12),
@@ -48,7 +50,9 @@ _COSTS_OF_STEPS = {
 }
 # Starts that an experiment takes though it becomes longer than usual.
 _ENOUGH_STARTS, _ENOUGH_FOR_A_SCREEN = 5, 2
-_SLACK = 1.5  # time limit of an experiment whose number of rounds is known, as a factor on what it is expected to take
+# time limit of an experiment whose number of rounds is known, as a factor on what it is expected to
+# take
+_SLACK = 1.5
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,9 @@ class Budget:
         return runs and factor.fits(scope, self.framework)
 
     def setup_s(self, name: str) -> float:
-        """Expected seconds until the complete step runs with a factor; 0 if it does not apply to the device."""
+        """Expected seconds until the complete step runs with a factor; 0 if it does not apply to
+        the device.
+        """
         factor = None if self.refused(name) else factor_of(name)
         if factor is None or factor.step is None or name in self.impossible:
             return 0.0
@@ -100,7 +106,8 @@ class Budget:
         )
 
     def fitting(self, wanted: Experiment) -> Iterator[Experiment]:
-        """The experiment with its time limit, if it fits the time; if need be with fewer rounds, targets or factors.
+        """The experiment with its time limit, if it fits the time; if need be with fewer rounds,
+        targets or factors.
 
         Factors of PyTorch go where another framework ran the steps.
         """
@@ -147,7 +154,9 @@ class Budget:
                 return
 
     def shortest_s(self, wanted: Experiment) -> float:
-        """Expected seconds of the minimum number of rounds, after each of a few starts if it wants several."""
+        """Expected seconds of the minimum number of rounds, after each of a few starts if it wants
+        several.
+        """
         setup_s, round_s = self._times_s(wanted)
         return min(wanted.starts, _enough_starts(wanted)) * (setup_s + wanted.rounds[0] * round_s)
 
@@ -182,7 +191,9 @@ class Budget:
         return setup_s, round_s
 
     def takes_turns(self, batches: Iterable[int]) -> bool:
-        """Whether the device's memory holds one process of these steps only, so that each starts for every round."""
+        """Whether the device's memory holds one process of these steps only, so that each starts
+        for every round.
+        """
         return (1 + MARGIN) * max(
             (self.fullness.get(batch, 0.0) for batch in batches), default=0.0
         ) > 1
@@ -195,11 +206,15 @@ class Budget:
         return USUAL_SETUP_S if self.device == "cpu" else _CUDA_START_S
 
     def pass_ms(self, key: Key | None, batches: Iterable[float]) -> float:
-        """Time of a term, or of the step without a key, summed over some batch sizes; 0 if it is not known."""
+        """Time of a term, or of the step without a key, summed over some batch sizes; 0 if it is
+        not known.
+        """
         return float(self._times_ms(key, batches).sum())
 
     def _times_ms(self, key: Key | None, batches: Iterable[float]) -> npt.NDArray[np.float64]:
-        """Time of a term, or of the step without a key, by batch size, shape (batch sizes,); 0 if it is not known."""
+        """Time of a term, or of the step without a key, by batch size, shape (batch sizes,); 0 if
+        it is not known.
+        """
         at = sorted(map(float, batches))
         curve, terms = self.diagnosis.curve, self.diagnosis.terms
         if key is None:
@@ -216,7 +231,8 @@ class Budget:
 
 
 def _fewer(wanted: Experiment, changes: int) -> list[tuple[int, int, bool]]:
-    """Possible numbers of starts and of least rounds, the best first, and whether the usual time limits them.
+    """Possible numbers of starts and of least rounds, the best first, and whether the usual time
+    limits them.
 
     The usual time always limits a screen of several changes, which may run with fewer of them.
     """
@@ -251,7 +267,9 @@ def rounds_of(stage: Stage, scope: Scope, *, in_turns: bool = False) -> tuple[in
 
 
 def starts_of(stage: Stage, scope: Scope) -> int:
-    """Maximum number of starts of the processes; 1 for a term in isolation, which has none of its own."""
+    """Maximum number of starts of the processes; 1 for a term in isolation, which has none of its
+    own.
+    """
     return _COSTS_OF_STEPS[stage][2] if scope == Scope.STEP else 1
 
 

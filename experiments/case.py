@@ -1,4 +1,6 @@
-"""What a target, with one of its terms or with complete steps, may get of each stage of experiments."""
+"""What a target, with one of its terms or with complete steps, may get of each stage of
+experiments.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +30,25 @@ from .known import Known, is_of_steps
 if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Explanation
 
-# Least share of a target that a cause claims, for its factors to come first; more for those with a long set-up.
+# Least share of a target that a cause claims, for its factors to come first; more for those with a
+# long set-up.
 _SUGGESTED = 0.03
 _OUTBID = 0.2  # the same for a cause whose claims others outbid
 _LEAST_SCREENED = 3  # factors of one screen of a term, however long it takes
 # longest time for the fewest rounds of a screen of a term, as a factor on its usual time
 _LONG_SCREEN = 3.0
 _MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of its own
-_ALSO_COSTS = 2.0  # longest pass of an experiment on a term that tests several targets, as a factor on that for one
+# longest pass of an experiment on a term that tests several targets, as a factor on that for one
+_ALSO_COSTS = 2.0
 _GRID_SIZES = 9
 _HELPS = 0.02  # least gain on a term that is worth a measurement on the complete step
 
 
 @dataclass(frozen=True)
 class TermCase:
-    """A target and one of its terms, or complete steps: what is known of it, and experiments on it."""
+    """A target and one of its terms, or complete steps: what is known of it, and
+    experiments on it.
+    """
 
     known: Known
     target: Explanation
@@ -100,7 +106,9 @@ class TermCase:
 
     @property
     def waits_for_steps(self) -> bool:
-        """Whether complete steps can test the largest cause of the target by a factor that no term alone has."""
+        """Whether complete steps can test the largest cause of the target by a factor that no term
+        alone has.
+        """
         return is_of_steps(
             max(
                 self.amounts, key=lambda cause: abs(self.amounts[cause]), default=causes.UNEXPLAINED
@@ -109,13 +117,17 @@ class TermCase:
 
     @property
     def is_in_context(self) -> bool:
-        """Whether no cause of the target is confirmed, and its largest term alone does not show its share."""
+        """Whether no cause of the target is confirmed, and its largest term alone does not show its
+        share.
+        """
         first = (replace(self, share=share) for share in self.terms[:1])
         shown = any(case.shown == Reproduction.REPRODUCES for case in first)
         return not shown and not is_confirmed(self.target.attribution.causes)
 
     def earlier(self, *stages: Stage) -> list[Experiment]:
-        """Earlier experiments on it in these stages; one that was interrupted may be made once more."""
+        """Earlier experiments on it in these stages; one that was interrupted may be made once
+        more.
+        """
         own = subject(self.experiment(stages[0]))
         same = [
             one
@@ -128,8 +140,8 @@ class TermCase:
     def experiment(self, stage: Stage, factors: Iterable[str] = ()) -> Experiment:
         """An experiment with the usual rounds.
 
-        On a term it tests all targets that the term makes and that do not make it much longer, on complete steps all
-        that need no further batch sizes.
+        On a term it tests all targets that the term makes and that do not make it much longer, on
+        complete steps all that need no further batch sizes.
         """
         known, target, share, names = self.known, self.target, self.share, tuple(factors)
         scope = Scope.STEP if share is None else Scope.TERM
@@ -169,7 +181,9 @@ class TermCase:
         )
 
     def _clearly_larger(self, batch: float) -> float:
-        """The first batch size whose step takes twice as long, else the largest: it says what a sample costs."""
+        """The first batch size whose step takes twice as long, else the largest: it says what a
+        sample costs.
+        """
         curve = self.known.diagnosis.curve
         times_ms = {
             float(p.condition): p.time_ms.value for p in curve.points if p.condition >= batch
@@ -191,17 +205,19 @@ class TermCase:
     def suggested(
         self, *, costly: bool = False, least_of_step: float = 0.0
     ) -> Iterator[Experiment]:
-        """Complete steps with the factors that the recording suggests and no term can be tested with alone.
+        """Complete steps with the factors that the recording suggests and no term can be tested
+        with alone.
 
-        `costly` asks for factors with a long set-up, instead of the others; `least_of_step` is the least share of the
-        step, at the last batch size, that the cause of a factor claims.
+        `costly` asks for factors with a long set-up, instead of the others; `least_of_step` is the
+        least share of the step, at the last batch size, that the cause of a factor claims.
         """
         known, target = self.known, self.target
         whole = target.value.value
         of_step = whole / known.diagnosis.curve.at(target.functional.last).time_ms.value
         names: dict[str, float] = {}
         for cause, intervention in causes.interventions().items():
-            # A cause that others outbid in every term may still be the right one: only an experiment tells.
+            # A cause that others outbid in every term may still be the right one: only an
+            # experiment tells.
             share = self.amounts.get(cause, 0.0) / whole
             outbid = causes.claimed(target.weighed, cause, whole) / whole
             for name in (name for name in intervention.step if name not in intervention.term):
@@ -216,7 +232,9 @@ class TermCase:
         yield from self.on_steps(Stage.CONFIRM, sorted(names, key=lambda name: -names[name]))
 
     def on_steps(self, stage: Stage, names: Iterable[str]) -> Iterator[Experiment]:
-        """Complete steps with the factors not yet tried so; those that do not apply come along and say why."""
+        """Complete steps with the factors not yet tried so; those that do not apply come along and
+        say why.
+        """
         tried = {
             name
             for one in self.earlier(stage)
@@ -254,7 +272,9 @@ class TermCase:
             yield replace(screen, factors=names)
 
     def _ordered(self) -> list[str]:
-        """The factors of terms: first those of causes that claim some of the term, last those of other devices."""
+        """The factors of terms: first those of causes that claim some of the term, last those of
+        other devices.
+        """
         owner = causes.factors(Scope.TERM, self.claiming)
         ranks = {cause: self.claiming.index(cause) for cause in self.claiming}
         changes = {
@@ -391,7 +411,9 @@ class TermCase:
             yield with_more_rounds(self.experiment(Stage.CONFIRM, names))
 
     def context(self) -> Iterator[Experiment]:
-        """A screen of complete steps with factors that were not tried on the target; then what it suggests."""
+        """A screen of complete steps with factors that were not tried on the target; then what it
+        suggests.
+        """
         if self.earlier(Stage.SCREEN):
             yield from self.on_steps(Stage.CONFIRM, hopeful(self.outcomes))
             return

@@ -10,7 +10,8 @@ from typing import Any
 from ..base.errors import CurvescopeError
 from ..profiling.measure.stopping import StepRow
 
-# Threads of a step wait for each other too: a smaller share of the time without a core is no contention.
+# Threads of a step wait for each other too: a smaller share of the time without a core is no
+# contention.
 LEAST_WAIT = 0.05
 
 
@@ -63,7 +64,9 @@ class StepsWithin(ChangedSteps):
 
 
 class ChangedModule(ChangedSteps):
-    """Steps whose module is changed in place before its first step; a user's may name another after each `load`."""
+    """Steps whose module is changed in place before its first step; a user's may name another after
+    each `load`.
+    """
 
     def __init__(self, workload: Any, change: Callable[[Any], object]) -> None:
         super().__init__(workload)

@@ -1,4 +1,6 @@
-"""Experiments on a finished recording: plan one, run it, record it, and again while time is left."""
+"""Experiments on a finished recording: plan one, run it, record it, and again while
+time is left.
+"""
 
 from __future__ import annotations
 
@@ -55,24 +57,27 @@ def confirm(
     clock_s: Callable[[], float] = time.monotonic,
     run_its_code: bool = False,
 ) -> Recording:
-    """Test by experiment why the anomalies of a recording and its fixed cost are there, on the recording's machine.
+    """Test by experiment why the anomalies of a recording and its fixed cost are there, on the
+    recording's machine.
 
-    Every experiment is recorded as it runs, so an interruption keeps everything before it. A failing experiment costs
-    only itself: its entry says why. Calling this again continues where the experiments ended.
+    Every experiment is recorded as it runs, so an interruption keeps everything before it. A
+    failing experiment costs only itself: its entry says why. Calling this again continues where the
+    experiments ended.
 
     Args:
         recording: recording of a sweep, or its folder or URL.
         seconds: time limit, None for 90 s, on a GPU 180 s.
         report: function that receives the progress.
         clock_s: clock of the time limit.
-        run_its_code: whether code runs that the recording names and this user did not, see `check_code`.
+        run_its_code: whether code runs that the recording names and this user did not, see
+            `check_code`.
 
     Returns:
         The recording with its experiments; `explain` and `show_diagnosis` read them.
 
     Raises:
-        CurvescopeError: the recording has nothing to run again, was made on another device, names code of somebody
-            else, or cannot be extended.
+        CurvescopeError: the recording has nothing to run again, was made on another device, names
+            code of somebody else, or cannot be extended.
         KeyboardInterrupt: passed on; finished experiments are recorded.
     """
     from ..analysis.diagnosis.explain import explain, explain_again
@@ -144,7 +149,9 @@ def _run(
 
 
 class _Decided:
-    """Whether the rows of an experiment so far decide it, as far as it confirms; looks at half as many rounds more."""
+    """Whether the rows of an experiment so far decide it, as far as it confirms; looks at half as
+    many rounds more.
+    """
 
     def __init__(self, experiment: Experiment, diagnosis: Diagnosis, device: str) -> None:
         from ..analysis.causes import claims_of_steps
@@ -195,7 +202,10 @@ def _differences(recording: Recording) -> tuple[str, ...]:
 
 
 def confirm_with_bars(path: AnyPath, seconds: float, run_its_code: bool = False) -> Recording:
-    """Run experiments with a progress bar; see `confirm`. After Ctrl-C, a line says what is kept."""
+    """Run experiments with a progress bar; see `confirm`.
+
+    After Ctrl-C, a line says what is kept.
+    """
     from ..analysis.render import terminal
 
     with terminal.progress_bars(44) as bars:

@@ -1,4 +1,6 @@
-"""What a factor is: one change of the operator calls of a term, of complete steps, or of both, described as data."""
+"""What a factor is: one change of the operator calls of a term, of complete steps, or of both,
+described as data.
+"""
 
 from __future__ import annotations
 
@@ -43,17 +45,19 @@ class TermChange:
     reason_against: Callable[[CallFamily], str | None] = lambda _: None
     # the context of all runs of a visit
     around: Callable[[], AbstractContextManager[object]] = nullcontext
-    # The changed call, from the call and the increasing batch sizes of the experiment: the same object if the change
-    # leaves it unmodified. It raises `CannotReplay` with the reason if this call cannot be changed.
+    # The changed call, from the call and the increasing batch sizes of the experiment: the same
+    # object if the change leaves it unmodified. It raises `CannotReplay` with the reason if this
+    # call cannot be changed.
     call: Callable[[Runnable, tuple[int, ...]], Runnable] | None = None
-    # The batch size of the pieces in which the term runs larger ones, from its calls and the batch sizes of the
-    # experiment; None if there is nothing to divide.
+    # The batch size of the pieces in which the term runs larger ones, from its calls and the batch
+    # sizes of the experiment; None if there is nothing to divide.
     piece: Callable[[Sequence[CallFamily], Sequence[int]], int | None] | None = None
     caches: Caches = Caches.AS_IN_STEP
     discarded: int = 1  # number of runs to discard in a visit
     # whether its visits run in a thread of their own, with what PyTorch keeps by thread
     own_thread: bool = False
-    same_work: bool = False  # whether the operators do the same in every case, so that their results need no comparison
+    # whether the operators do the same in every case, so that their results need no comparison
+    same_work: bool = False
 
     @property
     def only_chooses(self) -> bool:
@@ -87,11 +91,15 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class StepChange:
-    """How a factor changes complete steps, in a worker process of its own; without an entry nothing."""
+    """How a factor changes complete steps, in a worker process of its own; without an entry
+    nothing.
+    """
 
-    # Instructions to set it for the complete step, or these by kind of device; None if it is an experiment only.
+    # Instructions to set it for the complete step, or these by kind of device; None if it is an
+    # experiment only.
     how: str | Mapping[str, str] | None = None
-    # The same as variables of the environment of a process; none if they cannot set it, or are those of `environment`.
+    # The same as variables of the environment of a process; none if they cannot set it, or are
+    # those of `environment`.
     variables: Callable[[], Mapping[str, str]] = dict
     screen: int | None = None  # its place in a screen without evidence; None to be left out of it
     screen_on: tuple[str, ...] = ("cpu", "cuda")  # kinds of devices whose screens have it
@@ -101,16 +109,17 @@ class StepChange:
     reason_against: Callable[[Target], str | None] = lambda _: None  # known before a worker starts
     # by its nature, not to be compared
     changed_results: Callable[[Target], str | None] = lambda _: None
-    # Changes the worker process before the steps are built; this and the next raise `CurvescopeError` with the reason
-    # if the machine, the installation or the steps do not allow the change.
+    # Changes the worker process before the steps are built; this and the next raise
+    # `CurvescopeError` with the reason if the machine, the installation or the steps do not allow
+    # the change.
     prepare: Callable[[Target], object] = lambda _: None
     change: Callable[[Any, Target], Steps] = lambda workload, _: workload  # changes the built steps
     # with which the worker loads its libraries anew
     environment: Mapping[str, str] = field(default_factory=dict)
     # of each visit; it raises too
     around: Callable[[Target], AbstractContextManager[object]] = lambda _: nullcontext()
-    # Why the change did not take effect, as a clause, from the rows of the unmodified and of the changed steps; None if
-    # it did, or if nothing shows it.
+    # Why the change did not take effect, as a clause, from the rows of the unmodified and of the
+    # changed steps; None if it did, or if nothing shows it.
     without_effect: Callable[[Sequence[StepRow], Sequence[StepRow]], str | None] = lambda _, __: (
         None
     )
@@ -141,7 +150,9 @@ class Factor:
     sets: str | None = None
 
     def refusal(self, device: str) -> str | None:
-        """The reason why nothing can be changed on a device, `cpu` or `cuda:N`; None if something can."""
+        """The reason why nothing can be changed on a device, `cpu` or `cuda:N`; None if something
+        can.
+        """
         return self.refuses.get(_kind(device))
 
     def fits(self, scope: str, framework: str | None) -> bool:
@@ -149,7 +160,9 @@ class Factor:
         return framework is None or (self.any_framework and scope == Scope.STEP)
 
     def facts(self, scope: str, device: str = "cpu") -> FactorFacts:
-        """What a recording says of the factor, which has a change of the scope; instructions differ by device."""
+        """What a recording says of the factor, which has a change of the scope; instructions differ
+        by device.
+        """
         change = self.term if scope == Scope.TERM else self.step
         assert change is not None
         how = (
@@ -165,7 +178,9 @@ class Factor:
 
 
 def together(name: str, factors: Sequence[Factor]) -> Factor:
-    """Several factors of complete steps, changed together in their order; for the name see `members`."""
+    """Several factors of complete steps, changed together in their order; for the name see
+    `members`.
+    """
     changes = [factor.step for factor in factors if factor.step is not None]
 
     def change(workload: Any, target: Target) -> Any:

@@ -1,4 +1,6 @@
-"""When the rounds of a sweep end, and which batch sizes the last ones visit: rounds go where a verdict is open."""
+"""When the rounds of a sweep end, and which batch sizes the last ones visit: rounds go where a
+verdict is open.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,20 @@ if TYPE_CHECKING:
     from ..profiling.measure.protocol import Protocol
     from ..profiling.recording.remote_store import AnyPath
 
-# Rounds until the next look, as a share of those so far: each look at growing data is another chance to take noise for
-# an effect, and takes up to a second.
+# Rounds until the next look, as a share of those so far: each look at growing data is another
+# chance to take noise for an effect, and takes up to a second.
 _UNTIL_NEXT_LOOK = 0.5
 _LEAST_UNTIL_NEXT_LOOK = 3
 
 
 class Focused(StoppingRule[int]):
-    """The stopping rule of a sweep whose rounds end when no open verdict can be decided in the time.
+    """The stopping rule of a sweep whose rounds end when no open verdict can be decided in the
+    time.
 
-    While a functional of the curve is open, rounds visit all batch sizes. After that they visit only those of the
-    largest anomaly, whose label is `deciding`, while terms that cannot be distinguished from 0 make a fifth of it or
-    more. What further rounds are not expected to decide is not open, see `findings.decidable`.
+    While a functional of the curve is open, rounds visit all batch sizes. After that they visit
+    only those of the largest anomaly, whose label is `deciding`, while terms that cannot be
+    distinguished from 0 make a fifth of it or more. What further rounds are not expected to decide
+    is not open, see `findings.decidable`.
     """
 
     def __init__(
@@ -110,8 +114,8 @@ def all_fast(rows: Sequence[StepRow]) -> bool:
 def focused(protocol: Protocol, path: AnyPath, fast_s: float = math.inf) -> StoppingRule[int]:
     """The rule of a sweep with a protocol, with a time limit in seconds where all steps are fast.
 
-    Rounds stay complete for a published protocol, whose number of rounds is fixed, and for `until`, which asks every
-    batch size to be precise.
+    Rounds stay complete for a published protocol, whose number of rounds is fixed, and for `until`,
+    which asks every batch size to be precise.
     """
     import pandas as pd
 

@@ -20,8 +20,9 @@ _HELPS_MUCH = 0.1  # least gain in a screen that is worth fresh rounds, whatever
 def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     """The factors that a screen suggests and that have not run on fresh rounds.
 
-    First those that may remove the anomaly, the best first, unless one is confirmed; without those that remove
-    much less than the best one, which come if that one fails. Then those that make the term much faster.
+    First those that may remove the anomaly, the best first, unless one is confirmed; without those
+    that remove much less than the best one, which come if that one fails. Then those that make the
+    term much faster.
     """
     fresh = {outcome.factor for outcome in outcomes if outcome.experiment.stage == Stage.CONFIRM}
     # Splitting removes most anomalies: it rules no other factor out.

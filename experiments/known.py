@@ -1,4 +1,6 @@
-"""What a plan of experiments is made of: the diagnosis, the experiments so far, and the time that is left."""
+"""What a plan of experiments is made of: the diagnosis, the experiments so far, and the time that
+is left.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Known:
 
     @cached_property
     def targets(self) -> list[tuple[Explanation, list[Share]]]:
-        """Anomalies with the terms to test, in the order of the answers; then the fixed cost, which is usual."""
+        """Anomalies with the terms to test, in the order of the answers; then the fixed cost, which
+        is usual.
+        """
         fixed = self.diagnosis.fixed_cost
         targets = [*self.diagnosis.explanations, *([fixed] if fixed is not None else [])]
         return [(target, self._terms(target)) for target in targets if not target.attribution.noise]
@@ -72,7 +76,9 @@ class Known:
 
     @cached_property
     def confirmed_on_steps(self) -> frozenset[str]:
-        """The factors of terms for causes that complete steps test, and have confirmed: a term would say it again."""
+        """The factors of terms for causes that complete steps test, and have confirmed: a term
+        would say it again.
+        """
         totals = (total for target, _ in self.targets for total in target.attribution.causes)
         known = {total.cause for total in totals if total.confirmed_on_steps}
         return frozenset(

@@ -1,7 +1,8 @@
 """The next experiment worth its time, from the diagnosis and the experiments made so far.
 
-Every anomaly is a target, in the order of the answers, and last the fixed cost. `_PLAN` says in turns what each target
-may get; the first experiment that fits the time is the next one, and one that does not fit is passed over.
+Every anomaly is a target, in the order of the answers, and last the fixed cost. `_PLAN` says in
+turns what each target may get; the first experiment that fits the time is the next one, and one
+that does not fit is passed over.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def _stages_of_terms(turn: int, of: slice) -> tuple[_Row, ...]:
     return (
         # A term that does not show its share in isolation suggests no factor.
         _Row(turn, of, _always, TermCase.alone),
-        # A few rounds for every factor, first those of causes with evidence, say which are worth fresh rounds.
+        # A few rounds for every factor, first those of causes with evidence, say which are worth
+        # fresh rounds.
         _Row(
             turn,
             of,
@@ -105,8 +107,8 @@ def next_experiment(
 ) -> Experiment | None:
     """The next experiment to run; None if nothing is left to test, or nothing of it fits the time.
 
-    It looks at the entries and rows of earlier experiments: append the returned experiment to the entries of
-    `recording.json`, run it, write its rows, open the recording anew and ask again.
+    It looks at the entries and rows of earlier experiments: append the returned experiment to the
+    entries of `recording.json`, run it, write its rows, open the recording anew and ask again.
     """
     return next(candidates(_known(recording, time_left_s, diagnosis, total_s)), None)
 
@@ -182,7 +184,9 @@ def _known(
 
 
 def _run_s(recording: Recording) -> float | None:
-    """Seconds of a run of a program beside its steps, as it is known; None if the steps are not a program's."""
+    """Seconds of a run of a program beside its steps, as it is known; None if the steps are not a
+    program's.
+    """
     if recording.meta.get("program") is None:
         return None
     startup_s: dict[str, float] = recording.meta.get("startup_s") or {"": 0.0}
@@ -192,8 +196,9 @@ def _run_s(recording: Recording) -> float | None:
 def candidates(known: Known) -> Iterator[Experiment]:
     """Experiments that fit the time, the best first; later ones assume nothing of earlier ones.
 
-    Causes of anomalies come first, but leave time to the plan of remedies. Of the fixed cost, which is usual, only what
-    makes a large part of the step comes before that plan, the rest before its further rounds.
+    Causes of anomalies come first, but leave time to the plan of remedies. Of the fixed cost, which
+    is usual, only what makes a large part of the step comes before that plan, the rest before its
+    further rounds.
     """
     remedies, budget = RemedyPlan(known), known.budget
     left_s = budget.time_left_s - remedies.reserved_s()
@@ -218,7 +223,9 @@ def _of_causes(known: Known, plan: Iterable[_Row]) -> Iterator[Experiment]:
 
 
 def open_terms(diagnosis: Diagnosis) -> tuple[Share, ...]:
-    """The terms of the largest anomaly that matter and are not yet told from 0; none if they make under 20 % of it."""
+    """The terms of the largest anomaly that matter and are not yet told from 0; none if they make
+    under 20 % of it.
+    """
     if not diagnosis.explanations:
         return ()
     largest = diagnosis.explanations[0]

@@ -1,7 +1,8 @@
-"""Runs of a user's program with one factor changed: by variables of its environment, or in its process.
+"""Runs of a user's program with one factor changed: by variables of its environment, or in its
+process.
 
-Every visit is a run of its own, so nothing is kept between visits, and every visit is a start. Results of the steps are
-not compared: only the program knows them.
+Every visit is a run of its own, so nothing is kept between visits, and every visit is a start.
+Results of the steps are not compared: only the program knows them.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class ProgramWorker:
     def visit(
         self, batch: int, protocol: Protocol, while_waiting: Callable[[], object] = lambda: None
     ) -> list[StepRow] | Empty:
-        """Run the program once; rows of the table `experiments`, without the columns of the experiment."""
+        """Run the program once; rows of the table `experiments`, without the columns of the
+        experiment.
+        """
         try:
             result = self._steps.visit(None, batch, protocol, while_waiting, profile=False)
         except CurvescopeError as error:

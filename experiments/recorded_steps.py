@@ -1,4 +1,6 @@
-"""What a recording says of the steps that experiments run again: how they are built, their memory and their clocks."""
+"""What a recording says of the steps that experiments run again: how they are built, their memory
+and their clocks.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from .step_worker import CUDA_CONTEXT_BYTES
 
 
 def _most_bytes(recording: Recording, column: str) -> dict[int, int]:
-    """The largest value of a column on memory in the unprofiled steps of each batch size that have one."""
+    """The largest value of a column on memory in the unprofiled steps of each batch size that have
+    one.
+    """
     most: dict[int, int] = {}
     for row in recording.arrow("steps", ["batch", column, "profiled"]).to_pylist():
         if row[column] and not row["profiled"]:
@@ -19,7 +23,9 @@ def _most_bytes(recording: Recording, column: str) -> dict[int, int]:
 
 
 def fullness(recording: Recording) -> dict[int, float]:
-    """Share of a CUDA device's memory that a process of the steps takes, by batch size; empty if unknown."""
+    """Share of a CUDA device's memory that a process of the steps takes, by batch size; empty if
+    unknown.
+    """
     capacity = (recording.meta.get("device") or {}).get("memory_bytes")
     most = _most_bytes(recording, "peak_memory_bytes") | _most_bytes(
         recording, "reserved_memory_bytes"

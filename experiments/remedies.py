@@ -1,7 +1,9 @@
-"""The plan of remedies: what commonly helps is tried on complete steps, whether there is an anomaly or not.
+"""The plan of remedies: what commonly helps is tried on complete steps, whether there is an anomaly
+or not.
 
-A few rounds for all say which changes lead. Fresh rounds measure these, and how they add to each other. What adds is a
-set, which fresh rounds measure together with its members. Each experiment has processes of its own.
+A few rounds for all say which changes lead. Fresh rounds measure these, and how they add to each
+other. What adds is a set, which fresh rounds measure together with its members. Each experiment has
+processes of its own.
 """
 
 from __future__ import annotations
@@ -65,12 +67,16 @@ class RemedyPlan:
     known: Known
 
     def candidates(self) -> Iterator[Experiment]:
-        """The experiments that fit the time, the best first; what leads a first screen comes before a second one."""
+        """The experiments that fit the time, the best first; what leads a first screen comes before
+        a second one.
+        """
         screen, fresh = self._screen(), (self._confirm(), self._together())
         yield from self._fitting(*((*fresh, screen) if self._made else (screen, *fresh)))
 
     def further(self) -> Iterator[Experiment]:
-        """What may follow where time is left: more rounds of what is open, and changes with a long set-up."""
+        """What may follow where time is left: more rounds of what is open, and changes with a long
+        set-up.
+        """
         yield from self._fitting(self._again(), self._costly())
 
     def _fitting(self, *experiments: Experiment | None) -> Iterator[Experiment]:
@@ -114,7 +120,9 @@ class RemedyPlan:
         return tuple(dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1]))) if sizes else ()
 
     def _batches(self, wanted: Experiment | None) -> list[tuple[int, ...]]:
-        """The batch sizes that an experiment may have, the best first: one trains at the largest."""
+        """The batch sizes that an experiment may have, the best first: one trains at
+        the largest.
+        """
         if wanted is None:
             return []
         first, *_, last = (*self._sizes, self._sizes[-1])
@@ -155,7 +163,9 @@ class RemedyPlan:
         )
 
     def _screen(self) -> Experiment | None:
-        """A few rounds of every change that was not tried; those that do not apply come along and say why."""
+        """A few rounds of every change that was not tried; those that do not apply come along and
+        say why.
+        """
         names = [name for name in self._ordered(costly=False) if self._is_new(name)]
         return self._experiment(Stage.SCREEN, names) if names else None
 
@@ -268,7 +278,9 @@ class RemedyPlan:
         return sorted(leading, key=lambda name: (-leads[name], name))[:_MOST_LEADERS]
 
     def _suggested(self, name: str) -> float:
-        """The largest saving of a change in its first experiment on complete steps, which suggests it."""
+        """The largest saving of a change in its first experiment on complete steps, which suggests
+        it.
+        """
         return max(self._first_gains(name).values())
 
     def _best_size(self, name: str) -> int:
@@ -291,7 +303,9 @@ class RemedyPlan:
 
     @cached_property
     def _chain(self) -> list[str]:
-        """The best leader, then that with the second, and so on; none changes results, or sets what another does."""
+        """The best leader, then that with the second, and so on; none changes results, or sets what
+        another does.
+        """
         joined: list[str] = []
         for name in self._leaders:
             taken = {FACTORS[one].sets for one in joined} - {None}
@@ -301,7 +315,9 @@ class RemedyPlan:
 
     @cached_property
     def _set(self) -> tuple[str, ...]:
-        """The leaders that add to those before them, on fresh rounds; empty before they had these."""
+        """The leaders that add to those before them, on fresh rounds; empty before they
+        had these.
+        """
         chosen = [members(name)[-1] for name in self._chain[:1] if self._gain(name) >= _ADDS]
         chosen += [
             members(name)[-1] for before, name in pairwise(self._chain) if self._adds(before, name)
@@ -309,7 +325,9 @@ class RemedyPlan:
         return tuple(chosen)
 
     def _adds(self, before: str, name: str) -> bool:
-        """Whether changes save more than those before, by the mean over batch sizes in the starts that had both."""
+        """Whether changes save more than those before, by the mean over batch sizes in the starts
+        that had both.
+        """
         outcomes = {
             (outcome.experiment.number, outcome.factor): outcome.ratios
             for outcome in self.known.diagnosis.outcomes
@@ -336,7 +354,9 @@ class RemedyPlan:
 
 
 def impossible(recording: Recording) -> frozenset[str]:
-    """The changes that the steps of a recording are known to refuse, of those that commonly help."""
+    """The changes that the steps of a recording are known to refuse, of those that
+    commonly help.
+    """
     try:
         target = target_of(recording, configuration_of(recording.meta), ())
     except CurvescopeError:  # its steps cannot be built at all

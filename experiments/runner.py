@@ -1,4 +1,6 @@
-"""What experiments on terms and on complete steps share: interleaved rounds, rows, and the entry at the end."""
+"""What experiments on terms and on complete steps share: interleaved rounds, rows, and the entry at
+the end.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ class Runner(ABC):
 
     @abstractmethod
     def measure(self) -> bool:
-        """Make all rounds; returns whether the experiment ran to its end, with the minimum number of rounds."""
+        """Make all rounds; returns whether the experiment ran to its end, with the minimum number
+        of rounds.
+        """
 
     @abstractmethod
     def visit(self, condition: Condition, round_: int) -> None:
@@ -74,10 +78,14 @@ class Runner(ABC):
 
     @abstractmethod
     def reason_against(self, name: str) -> str | None:
-        """The reason why a factor that fits the device cannot be changed; None if it can, as far as is known."""
+        """The reason why a factor that fits the device cannot be changed; None if it can, as far as
+        is known.
+        """
 
     def expected_s(self, condition: Condition) -> float:  # noqa: ARG002 - of a first visit
-        """Seconds that a first visit of a condition is expected to take; 0 where nothing says it."""
+        """Seconds that a first visit of a condition is expected to take; 0 where
+        nothing says it.
+        """
         return 0.0
 
     def fits(self, condition: Condition) -> bool:
@@ -91,7 +99,9 @@ class Runner(ABC):
         return self.rows
 
     def run(self) -> Experiment:
-        """Run the experiment and record it with what could not be changed; rows are kept whatever happens."""
+        """Run the experiment and record it with what could not be changed; rows are kept whatever
+        happens.
+        """
         done = False
         try:
             done = self.measure()

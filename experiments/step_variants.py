@@ -1,10 +1,11 @@
-"""Experiments on complete steps: unprofiled steps with one factor changed at a time, in interleaved rounds.
+"""Experiments on complete steps: unprofiled steps with one factor changed at a time, in interleaved
+rounds.
 
-Each variant runs in a process of its own, which stays until the end; so do the unmodified steps. Every round visits
-every variant and batch size once, in an order that changes, and only one process works at a time. Variants that do not
-fit the memory together run in groups, each with rounds of its own and the unmodified steps in all of them. Where the
-memory does not hold even two processes, they take turns with it: in each round, each starts anew, visits every batch
-size and ends.
+Each variant runs in a process of its own, which stays until the end; so do the unmodified steps.
+Every round visits every variant and batch size once, in an order that changes, and only one process
+works at a time. Variants that do not fit the memory together run in groups, each with rounds of its
+own and the unmodified steps in all of them. Where the memory does not hold even two processes, they
+take turns with it: in each round, each starts anew, visits every batch size and ends.
 """
 
 from __future__ import annotations
@@ -29,24 +30,29 @@ from .recorded_steps import target_of
 from .runner import Condition, Row, Runner, Watch
 from .step_worker import Number, Ready, StepWorker
 
-MOST_AT_ONCE = 6  # variants beside the unmodified steps: enough to share their rounds, few enough for the memory
+# variants beside the unmodified steps: enough to share their rounds, few enough for the memory
+MOST_AT_ONCE = 6
 _LEAST_STARTS = 2  # of processes, where an experiment wants several
 _STARTS_TO_DECIDE = 3  # of processes, after which an experiment may end because it is decided
-MARGIN = 1.25  # memory of a variant, in peaks of the unmodified steps: split, padded and compiled steps take more
+# memory of a variant, in peaks of the unmodified steps: split, padded and compiled steps take more
+MARGIN = 1.25
 _NOTED_SHARE = 1.1  # of the memory of the unmodified steps: a variant that takes more is noted
 _LEAST_START_S = 10.0
 _START_FACTOR = 3.0  # time for the start of a variant, as a factor on that of the unmodified steps
-# A visit is at most five steps, and the start of a worker one step of each batch size. A visit that takes so many times
-# as long as the start hangs.
+# A visit is at most five steps, and the start of a worker one step of each batch size. A visit that
+# takes so many times as long as the start hangs.
 _LEAST_VISIT_S, _VISIT_SHARE = 120.0, 20.0
-# Largest difference of results that counts as rounding, relative. Gradients of fp32 differ by 1e-5 between libraries,
-# of 16-bit formats by their 2^-8. A user's step may use any precision.
+# Largest difference of results that counts as rounding, relative. Gradients of fp32 differ by 1e-5
+# between libraries, of 16-bit formats by their 2^-8. A user's step may use any precision.
 _ROUNDING = {"fp32": 1e-3}
 _ROUNDING_ELSE = 2e-2
 _SWEPT = ["batch", "round", "duration_ns", "profiled"]  # columns of the sweep's steps
 _UNMODIFIED = "unmodified steps"
 _FAILED = f"the {_UNMODIFIED} failed"
-_TURNS = "Processes took turns with the memory, which holds one of them: each started anew for every round."
+_TURNS = (
+    "Processes took turns with the memory, which holds one of them: each started anew for every "
+    "round."
+)
 
 
 def run_step(
@@ -103,7 +109,9 @@ class StepRunner(Runner):
         ]
 
     def measure(self) -> bool:
-        """Run all factors that can be changed, after each start; returns whether the time was enough for two."""
+        """Run all factors that can be changed, after each start; returns whether the time was
+        enough for two.
+        """
         possible = self.possible()
         if self.experiment.factors and not possible:
             return True
@@ -152,7 +160,8 @@ class StepRunner(Runner):
             conditions = [
                 (name, batch) for name in (None, *group) for batch in self._target.batches
             ]
-            # What comes first after starts is slow, while the machine recovers: each time it is something else.
+            # What comes first after starts is slow, while the machine recovers: each time it is
+            # something else.
             seed = None if self._turns else self._starts_left
             rounds = self.run_rounds(conditions, 1 / (groups_left + 1) / self._starts_left, seed)
             self._late |= rounds < self.experiment.rounds[0] and not self._stopped
@@ -253,7 +262,8 @@ class StepRunner(Runner):
         return None not in self._running
 
     def _start_group(self, waiting: list[str]) -> list[str]:
-        """Start the workers of as many factors as fit together; takes them, and those that fail, from `waiting`.
+        """Start the workers of as many factors as fit together; takes them, and those that fail,
+        from `waiting`.
 
         If none fits beside the unmodified steps, all get turns with the memory.
         """
@@ -275,7 +285,9 @@ class StepRunner(Runner):
         return group
 
     def _memory_is_short(self) -> bool:
-        """Whether no further worker fits the memory beside those that run; False if the memory is unknown."""
+        """Whether no further worker fits the memory beside those that run; False if the memory is
+        unknown.
+        """
         peak, available = self._ready[None].peak_bytes, self._workers[None].available_bytes()
         return peak is not None and available is not None and MARGIN * peak > available
 
@@ -305,8 +317,8 @@ class StepRunner(Runner):
                     self._compare_memory(name)
                 if not ready.quiet:
                     self.notes.append(
-                        "Threads of waiting processes keep the cores busy and disturb the times: set "
-                        "OMP_WAIT_POLICY=passive."
+                        "Threads of waiting processes keep the cores busy and disturb the times: "
+                        "set OMP_WAIT_POLICY=passive."
                     )
                 return None
             why = _clause(ready)
@@ -328,7 +340,8 @@ class StepRunner(Runner):
         usual, now = self._ready[None].peak_bytes, self._ready[name].peak_bytes
         if usual is not None and now is not None and now > _NOTED_SHARE * usual:
             self.notes.append(
-                f"The first steps took {now / 1e9:.2f} GB of memory with {name}, {usual / 1e9:.2f} GB unmodified."
+                f"The first steps took {now / 1e9:.2f} GB of memory with {name}, {usual / 1e9:.2f} "
+                "GB unmodified."
             )
 
     def _compare_results(self, name: str) -> None:
@@ -346,7 +359,8 @@ class StepRunner(Runner):
             return
         if unmodified.draws:
             self.notes.append(
-                f"The steps draw random numbers, and {name} draws others: results were not compared."
+                f"The steps draw random numbers, and {name} draws others: results were not "
+                "compared."
             )
         else:
             what = f"the result of a step of batch {batch}"
@@ -355,8 +369,8 @@ class StepRunner(Runner):
     def _compare_with_sweep(self) -> None:
         """Note batch sizes whose unmodified steps take another time than in the sweep.
 
-        They do if no round of the one reaches the times of the other: with five rounds here and six there, 1 in 231
-        comparisons says so by chance.
+        They do if no round of the one reaches the times of the other: with five rounds here and six
+        there, 1 in 231 comparisons says so by chance.
         """
         for batch in self._target.batches:
             now, then = _medians(self.ran(None), batch), _medians(self._swept, batch)
@@ -364,8 +378,8 @@ class StepRunner(Runner):
                 continue
             share = statistics.median(now) / statistics.median(then) - 1
             self.notes.append(
-                f"Batch {batch}: the unmodified steps take {abs(share):.0%} {'more' if share > 0 else 'less'} time "
-                "than when the sweep ran."
+                f"Batch {batch}: the unmodified steps take {abs(share):.0%} "
+                f"{'more' if share > 0 else 'less'} time than when the sweep ran."
             )
 
 

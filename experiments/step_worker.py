@@ -1,8 +1,8 @@
 """A process that runs the steps of one variant: unmodified, or with one factor changed.
 
-It stays until the experiment ends, because what a factor changes builds up over steps: the heap, the caches of the
-allocator, compiled code. Between its visits it must not disturb the others: its threads wait without a core, see
-`wait_until_quiet`.
+It stays until the experiment ends, because what a factor changes builds up over steps: the heap,
+the caches of the allocator, compiled code. Between its visits it must not disturb the others: its
+threads wait without a core, see `wait_until_quiet`.
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ def _random_state(device: str) -> tuple[Any, ...]:
 
 
 def _numbers(result: object, module: Any) -> Iterator[Number]:
-    """Numbers that describe what a step returned, and the gradients that it left in the parameters of its module."""
+    """Numbers that describe what a step returned, and the gradients that it left in the parameters
+    of its module.
+    """
     values = list(_sums(result))
     if values:
         yield sum(value for value, _ in values), sum(scale for _, scale in values)
@@ -157,7 +159,9 @@ def _numbers(result: object, module: Any) -> Iterator[Number]:
 
 
 def _sums(result: object) -> Iterator[Number]:
-    """The sum of each tensor, array and number in what a step returned, and the sum of their absolute values."""
+    """The sum of each tensor, array and number in what a step returned, and the sum of their
+    absolute values.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(result, torch.Tensor):
         tensor = (result.abs() if result.is_complex() else result).detach().double()

@@ -1,4 +1,6 @@
-"""Scaled dot-product attention, softmax(Q Kᵀ / √size) V, and its gradients, for each sample and head alone."""
+"""Scaled dot-product attention, softmax(Q Kᵀ / √size) V, and its gradients, for each sample and
+head alone.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,13 @@ from .problem import (
     normal,
 )
 
-# Torch's implementations: the fused ones of FlashAttention, xFormers and cuDNN, and single operators.
+# Torch's implementations: the fused ones of FlashAttention, xFormers and cuDNN, and single
+# operators.
 ALGORITHMS = ("flash", "efficient", "cudnn", "math")
 DIRECTIONS = ("fwd", "bwd")
 PRECISIONS_HERE = ("fp64", "fp32", "tf32", "fp16", "bf16")
-# Of a larger problem these many queries of every head are checked: a query's result needs all keys and values.
+# Of a larger problem these many queries of every head are checked: a query's result needs all keys
+# and values.
 _CHECKED_QUERIES = 8
 _QUERIES_AT_ONCE = 512  # of the gradients' reference, so that its scores fit the memory
 
@@ -75,7 +79,9 @@ class Attention(Labelled):
 
     @property
     def work(self) -> Work:
-        """FLOPs of the products that the mask leaves, two forward, five backward; each operand moved once."""
+        """FLOPs of the products that the mask leaves, two forward, five backward; each operand
+        moved once.
+        """
         op, operands, before = _RULE if self.direction == "fwd" else _BACKWARD_RULE
         dtypes = [PRECISIONS[self.precision].profiler_dtype] * operands
         return operator_work.work(
@@ -88,9 +94,11 @@ class Attention(Labelled):
         return tuple(normal(generator, self.shape, self.precision) for _ in range(count))
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Error against float64; of a large problem, of some queries of every head, or the gradients of some heads.
+        """Error against float64; of a large problem, of some queries of every head, or the
+        gradients of some heads.
 
-        Values of the order of 1 have weights that add up to 1, with its roundoff. Gradients are (3, *shape).
+        Values of the order of 1 have weights that add up to 1, with its roundoff. Gradients are (3,
+        *shape).
         """
         forward = self.direction == "fwd"
         if result.shape != (self.shape if forward else (3, *self.shape)):

@@ -1,6 +1,7 @@
 """Our own CUDA kernels as data: source file, launch configuration, and work of one launch.
 
-The sources in kernels/cuda explain how they work; `bench compile` shows their resources on each architecture.
+The sources in kernels/cuda explain how they work; `bench compile` shows their resources on each
+architecture.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class CudaKernel:
     flops_per_thread_round: int | None = None  # of a peak kernel, one FMA counted as two
 
 
-# A round of an arithmetic peak: 16 steps on each of 8 chains; each thread does 1/32 of a matrix instruction.
+# A round of an arithmetic peak: 16 steps on each of 8 chains; each thread does 1/32 of a matrix
+# instruction.
 _STEPS = 16 * 8
 KERNELS = (
     *(CudaKernel(f"sgemm_{transposes}", "gemm") for transposes in ("nn", "nt", "tn", "tt")),
@@ -58,7 +60,8 @@ KERNELS = (
     ),
 )
 
-# For sm_90 alone, in kernels/cuda/sm_90a: 128 steps a round, each of 2 x 64 x 128 x K operations for 128 threads.
+# For sm_90 alone, in kernels/cuda/sm_90a: 128 steps a round, each of 2 x 64 x 128 x K operations
+# for 128 threads.
 WGMMA_DEPTHS = {"fp16": 16, "bf16": 16, "tf32": 8, "fp8": 32, "int8": 32}
 HOPPER_KERNELS = tuple(
     CudaKernel(
@@ -72,5 +75,7 @@ HOPPER_KERNELS = tuple(
 
 
 def tile_grid(rows: int, columns: int, groups: int = 1) -> tuple[int, int, int]:
-    """Grid of a tiled product: SGEMM with m rows and n columns, or a convolution as its source describes it."""
+    """Grid of a tiled product: SGEMM with m rows and n columns, or a convolution as its source
+    describes it.
+    """
     return -(-columns // TILE), -(-rows // TILE), groups

@@ -1,6 +1,7 @@
 """The problems that measure a device's ceilings, and how their results become ceilings.
 
-A ceiling is the best rate of a device, so only the fastest visit counts: other work makes visits slower, never faster.
+A ceiling is the best rate of a device, so only the fastest visit counts: other work makes visits
+slower, never faster.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ MEMORY_KINDS = ("copy", "triad", "read", "write")
 def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, str, Sweep]]:
     """Problems to measure: backend, what the result stands for, and sweep.
 
-    That is a precision, whose products (of `library`) have random operands, a memory level, or the units of one, e.g.
-    `units fp32`, where a GPU's kernel (of `streams`) multiplies constants.
+    That is a precision, whose products (of `library`) have random operands, a memory level, or the
+    units of one, e.g. `units fp32`, where a GPU's kernel (of `streams`) multiplies constants.
     """
     problems: list[tuple[Backend, str, Sweep]] = []
     extent = GEMM_EXTENTS[library.describe()["kind"]]
@@ -85,7 +86,9 @@ def every_problem(streams: Backend, library: Backend) -> list[tuple[Backend, Swe
 
 
 def find_ceilings(device: dict[str, Any], measured: Sequence[tuple[str, str, Result]]) -> Ceilings:
-    """The best result of each precision, its units and each memory level: of (backend, what it stands for, result)."""
+    """The best result of each precision, its units and each memory level: of (backend, what it
+    stands for, result).
+    """
     compute: dict[str, Ceiling] = {}
     bandwidth: dict[str, Ceiling] = {}
     units: dict[str, Ceiling] = {}

@@ -1,7 +1,8 @@
 """Compile CUDA C++ to cubins with NVRTC, without GPU or CUDA toolkit, and with a cache.
 
-Each architecture is compiled by the oldest installed NVRTC that supports it, so the same source gives the same cubin on
-every machine: 11.8, installed by default on Linux x86-64, is the last with Kepler and the first with Hopper.
+Each architecture is compiled by the oldest installed NVRTC that supports it, so the same source
+gives the same cubin on every machine: 11.8, installed by default on Linux x86-64, is the last with
+Kepler and the first with Hopper.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 # Each compiling process takes some 150 MB; there are about 70 cubins in all.
 _MOST_WORKERS = 8
 _GET_NVRTC = (
-    "NVRTC, NVIDIA's runtime compiler, is missing: `pip install nvidia-cuda-nvrtc-cu11` (Kepler to Hopper, 23 MB; "
-    "Linux x86-64; the extra nvrtc), or put the lib folder of a CUDA toolkit on LD_LIBRARY_PATH."
+    "NVRTC, NVIDIA's runtime compiler, is missing: `pip install nvidia-cuda-nvrtc-cu11` (Kepler to "
+    "Hopper, 23 MB; Linux x86-64; the extra nvrtc), or put the lib folder of a CUDA toolkit on "
+    "LD_LIBRARY_PATH."
 )
 
 
@@ -56,7 +58,9 @@ class CudaSource:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A source for one architecture, e.g. 80 for sm_80: the cubin, the log of NVRTC and ptxas, NVRTC's version."""
+    """A source for one architecture, e.g. 80 for sm_80: the cubin, the log of NVRTC and ptxas,
+    NVRTC's version.
+    """
 
     source: str
     architecture: int
@@ -87,7 +91,9 @@ def read_source(path: Path) -> CudaSource:
 
 
 def compile_source(source: CudaSource, architecture: int) -> Compiled:
-    """Compile a source, without includes other than its own headers, or take its cubin from the cache."""
+    """Compile a source, without includes other than its own headers, or take its cubin from the
+    cache.
+    """
     if cached := read_cached(source, architecture):
         return cached
     compiler = _compiler_of(source, architecture)
@@ -116,10 +122,11 @@ def read_cached(source: CudaSource, architecture: int) -> Compiled | None:
 
 
 def compile_many(pairs: Sequence[tuple[CudaSource, int]]) -> Iterator[Compiled]:
-    """Compile every (source, architecture) on all cores, and yield cubins in the order of completion.
+    """Compile every (source, architecture) on all cores, and yield cubins in the order of
+    completion.
 
-    Processes are used because NVRTC compiles on one thread at a time. Finished cubins stay in the cache after an
-    interruption.
+    Processes are used because NVRTC compiles on one thread at a time. Finished cubins stay in the
+    cache after an interruption.
     """
     cached = [read_cached(source, architecture) for source, architecture in pairs]
     yield from (compiled for compiled in cached if compiled)
@@ -133,7 +140,8 @@ def compile_many(pairs: Sequence[tuple[CudaSource, int]]) -> Iterator[Compiled]:
     for _, compiled in call_many(_compile_pair, missing, workers):
         if isinstance(compiled, Empty) and compiled.why == KILLED:
             raise CurvescopeError(
-                "A compiling process was killed, perhaps for lack of memory. Finished cubins are kept: try again."
+                "A compiling process was killed, perhaps for lack of memory. Finished cubins are "
+                "kept: try again."
             )
         if isinstance(compiled, Empty):
             raise CurvescopeError(compiled.detail)
@@ -153,7 +161,9 @@ def _compiler_of(source: CudaSource, architecture: int) -> Nvrtc:
 
 
 def _cache_paths(source: CudaSource, architecture: int) -> tuple[Path, Path]:
-    """Paths of the cubin and its log, named by a hash of sources, headers, options and compiler version."""
+    """Paths of the cubin and its log, named by a hash of sources, headers, options and compiler
+    version.
+    """
     content = repr(
         (source, _options(source, architecture), _compiler_of(source, architecture).version_text)
     )
@@ -162,7 +172,9 @@ def _cache_paths(source: CudaSource, architecture: int) -> tuple[Path, Path]:
 
 
 def cache_folder() -> Path:
-    """Folder of cached cubins: $CURVESCOPE_CACHE/cubins, or curvescope/cubins in the user's cache folder."""
+    """Folder of cached cubins: $CURVESCOPE_CACHE/cubins, or curvescope/cubins in the user's cache
+    folder.
+    """
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen).expanduser() / "cubins"
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -170,7 +182,9 @@ def cache_folder() -> Path:
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
-    """Write through a temporary name: other processes may write the same file or be killed while writing."""
+    """Write through a temporary name: other processes may write the same file or be killed while
+    writing.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as file:
@@ -178,8 +192,8 @@ def _write_atomically(path: Path, content: bytes) -> None:
     except (CurvescopeError, OSError) as error:
         why = error.__cause__ or error
         raise CurvescopeError(
-            f"Compiled kernels cannot be cached in {path.parent}: {getattr(why, 'strerror', why)}. Set "
-            f"{CACHE_VARIABLE} to a writable folder."
+            f"Compiled kernels cannot be cached in {path.parent}: {getattr(why, 'strerror', why)}. "
+            f"Set {CACHE_VARIABLE} to a writable folder."
         ) from error
 
 
@@ -191,10 +205,13 @@ def parse_architectures(text: str) -> tuple[int, ...]:
 
 
 class Nvrtc:
-    """One NVRTC library, called through ctypes; `architectures` are its targets, e.g. 80 for sm_80."""
+    """One NVRTC library, called through ctypes; `architectures` are its targets, e.g.
+    80 for sm_80.
+    """
 
     def __init__(self, path: Path) -> None:
-        # NVRTC opens its builtins by name, which works once the file beside it is loaded; newer wheels need this.
+        # NVRTC opens its builtins by name, which works once the file beside it is loaded; newer
+        # wheels need this.
         for builtins in path.parent.glob("libnvrtc-builtins.so*"):
             ctypes.CDLL(str(builtins))
         self.path = path
@@ -214,7 +231,9 @@ class Nvrtc:
         return f"{self.version[0]}.{self.version[1]}"
 
     def compile(self, source: CudaSource, options: tuple[str, ...]) -> tuple[bytes, str]:
-        """Compile a source; returns the cubin and the log, which is the message if the source does not compile."""
+        """Compile a source; returns the cubin and the log, which is the message if the source does
+        not compile.
+        """
         names, texts = (_strings([header[i] for header in source.headers]) for i in (0, 1))
         program, title = ctypes.c_void_p(), f"{source.name}.cu".encode()
         code = source.text.encode()
@@ -259,7 +278,9 @@ def _strings(texts: Sequence[str]) -> Any:
 
 @contextlib.contextmanager
 def _restored_locale() -> Iterator[None]:
-    """Restore the locale: NVRTC 11.8 leaves the thread in the C locale, in which Python opens files as ASCII."""
+    """Restore the locale: NVRTC 11.8 leaves the thread in the C locale, in which Python opens files
+    as ASCII.
+    """
     c_library = ctypes.CDLL(None)
     c_library.uselocale.restype, c_library.uselocale.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     before = c_library.uselocale(None)
@@ -270,7 +291,9 @@ def _restored_locale() -> Iterator[None]:
 
 
 def compiler_for(architecture: int, least: tuple[int, int] = (0, 0)) -> Nvrtc:
-    """The oldest installed NVRTC of at least a version that supports the architecture; an error says what there is."""
+    """The oldest installed NVRTC of at least a version that supports the architecture; an error
+    says what there is.
+    """
     supported: list[str] = []
     for compiler in map(_open, _library_paths()):
         if isinstance(compiler, str):
@@ -283,8 +306,8 @@ def compiler_for(architecture: int, least: tuple[int, int] = (0, 0)) -> Nvrtc:
     if not supported:
         raise BackendMissingError(_GET_NVRTC)
     raise BackendMissingError(
-        f"No installed NVRTC compiles for sm_{architecture}: {'; '.join(supported)}. Beyond sm_90: `pip install "
-        "nvidia-cuda-nvrtc-cu12`; for Kepler: `pip install nvidia-cuda-nvrtc-cu11`."
+        f"No installed NVRTC compiles for sm_{architecture}: {'; '.join(supported)}. Beyond sm_90: "
+        "`pip install nvidia-cuda-nvrtc-cu12`; for Kepler: `pip install nvidia-cuda-nvrtc-cu11`."
     )
 
 
@@ -305,7 +328,9 @@ def compilers() -> tuple[Nvrtc, ...]:
 
 @cache
 def _open(path: Path) -> Nvrtc | str:
-    """The library, or why it is unusable (e.g. built for another platform, or older than 11.2 with calls missing)."""
+    """The library, or why it is unusable (e.g. built for another platform, or older than 11.2 with
+    calls missing).
+    """
     try:
         return Nvrtc(path)
     except (OSError, AttributeError) as error:
@@ -313,7 +338,9 @@ def _open(path: Path) -> Nvrtc | str:
 
 
 def _library_paths() -> list[Path]:
-    """Every NVRTC of NVIDIA's wheels and of CUDA toolkits, oldest version first; one path per version."""
+    """Every NVRTC of NVIDIA's wheels and of CUDA toolkits, oldest version first; one path per
+    version.
+    """
     packages = [Path(entry or ".") for entry in dict.fromkeys([*sys.path, *site.getsitepackages()])]
     folders = [
         # nvidia/cuda_nvrtc/lib up to CUDA 12, nvidia/cu13/lib from CUDA 13 on.

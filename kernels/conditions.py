@@ -19,13 +19,14 @@ from ..profiling.hardware.host_usage import read_wait_ns
 from ..profiling.hardware.stream_clock import StreamClock
 from ..profiling.recording.disturbed import THROTTLES
 
-# Above these limits a result has a note. Published GPU benchmarks use 2 % as the limit of a stable result; a thread
-# that waits for 2 % of the time slows its kernel by as much. Work of other processes first costs memory bandwidth.
+# Above these limits a result has a note. Published GPU benchmarks use 2 % as the limit of a stable
+# result; a thread that waits for 2 % of the time slows its kernel by as much. Work of other
+# processes first costs memory bandwidth.
 _SHARES = {
     "waiting": (
         0.02,
-        "threads waited for a processor, together {:.0%} of the time: stop other work, or use fewer threads "
-        "(OMP_NUM_THREADS)",
+        "threads waited for a processor, together {:.0%} of the time: stop other work, or use "
+        "fewer threads (OMP_NUM_THREADS)",
     ),
     "others": (0.10, "other processes used {:.0%} of the processors: stop them and measure again"),
 }
@@ -72,7 +73,8 @@ def read_snapshot() -> Snapshot:
     """Read the counters."""
     busy_ns = None
     with suppress(OSError, ValueError, IndexError):
-        # cpu user nice system idle iowait irq softirq steal: user includes guest time; steal is work of others too.
+        # cpu user nice system idle iowait irq softirq steal: user includes guest time; steal is
+        # work of others too.
         fields = [int(f) for f in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
         busy_ns = (sum(fields) - fields[3] - fields[4]) * (
             1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -111,7 +113,9 @@ class CpuWatch:
 
 
 class CudaWatch:
-    """Observes the conditions of work on a CUDA device, by its clocks; the processor's load does not matter there."""
+    """Observes the conditions of work on a CUDA device, by its clocks; the processor's load does
+    not matter there.
+    """
 
     def __init__(
         self, sampler: ClockSampler, clock: Callable[[], StreamClock | None] = lambda: None
@@ -127,7 +131,9 @@ class CudaWatch:
             clock.begin()
 
     def end(self) -> Conditions:
-        """The conditions since `begin`; None for values that neither the device nor NVML provides."""
+        """The conditions since `begin`; None for values that neither the device nor
+        NVML provides.
+        """
         clock = self._clock()
         clock_hz = clock.end() if clock else None
         wall_ns = max(time.monotonic_ns() - self._began_ns, 1)

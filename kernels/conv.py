@@ -1,6 +1,8 @@
-"""Two-dimensional convolutions: forward, and backward to the data or to the weights, without flipping the filter.
+"""Two-dimensional convolutions: forward, and backward to the data or to the weights, without
+flipping the filter.
 
-Arrays are (samples, channels, height, width) and (filters, channels per group, height, width), NCHW or NHWC in memory.
+Arrays are (samples, channels, height, width) and (filters, channels per group, height, width), NCHW
+or NHWC in memory.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ LAYOUTS = ("nchw", "nhwc")
 
 @dataclass(frozen=True)
 class Conv(Labelled):
-    """A convolution of n images of c channels with k filters of r x s; pairs are vertical and horizontal."""
+    """A convolution of n images of c channels with k filters of r x s; pairs are vertical and
+    horizontal.
+    """
 
     n: int
     c: int
@@ -68,11 +72,18 @@ class Conv(Labelled):
         if min(self.output) < 1:
             raise CurvescopeError(f"{self.label}: the filter is larger than the padded image.")
         if self.direction not in DIRECTIONS or self.layout not in LAYOUTS:
-            allowed = f"the direction must be one of {', '.join(DIRECTIONS)}, the layout one of {', '.join(LAYOUTS)}"
+            allowed = (
+                f"the direction must be one of {', '.join(DIRECTIONS)}, the layout one of "
+                f"{', '.join(LAYOUTS)}"
+            )
             raise CurvescopeError(f"{self.label}: {allowed}.")
 
     def label_along(self, axis: str) -> str:
-        """E.g. `conv bwd_data n64 c64 224x224 k64 3x3 p1 fp32`; default values (stride 1, one group) are omitted."""
+        """E.g.
+
+        `conv bwd_data n64 c64 224x224 k64 3x3 p1 fp32`; default values (stride 1, one group) are
+        omitted.
+        """
         n, c, h, w, k, r, s = ("*" if axis == name else getattr(self, name) for name in "nchwkrs")
         parts = [f"conv {self.direction} n{n} c{c} {h}x{w} k{k} {r}x{s}"]
         for letter, pair, usual in (
@@ -124,7 +135,9 @@ class Conv(Labelled):
 
     @property
     def work(self) -> Work:
-        """FLOPs of the direct algorithm, including products with padding; each operand moved once."""
+        """FLOPs of the direct algorithm, including products with padding; each operand
+        moved once.
+        """
         dtypes = [PRECISIONS[self.precision].profiler_dtype] * 3
         if self.direction == "fwd":
             concrete = (None, None, None, self.stride, self.padding, self.dilation, self.groups)
@@ -146,13 +159,17 @@ class Conv(Labelled):
         return channels // self.groups * self.r * self.s
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, Array]:
-        """The two inputs of the direction: image and weights, gradient and weights, or image and gradient."""
+        """The two inputs of the direction: image and weights, gradient and weights, or image and
+        gradient.
+        """
         first = self.result_shape if self.direction == "bwd_data" else self.image_shape
         second = self.result_shape if self.direction == "bwd_weights" else self.weights_shape
         return normal(generator, first, self.precision), normal(generator, second, self.precision)
 
     def reference(self, operands: tuple[Array, ...]) -> Array:
-        """The result in float64: one matrix product per filter element and group, over all its positions at once."""
+        """The result in float64: one matrix product per filter element and group, over all its
+        positions at once.
+        """
         first, second = (array.astype(np.float64) for array in operands)
         to_data, (top, left) = self.direction == "bwd_data", self.padding
         image = np.zeros(self.image_shape) if to_data else first
@@ -184,11 +201,12 @@ class Conv(Labelled):
         return padded[:, :, top : top + self.h, left : left + self.w] if to_data else result
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Error against the reference; for a large convolution, of sums over channels with random signs.
+        """Error against the reference; for a large convolution, of sums over channels with random
+        signs.
 
-        A convolution is linear in its filters: the sum of output channels is the output of the summed filters, which
-        costs one filter's work. The same holds backward to the data over input channels, and backward to the weights
-        over gradients.
+        A convolution is linear in its filters: the sum of output channels is the output of the
+        summed filters, which costs one filter's work. The same holds backward to the data over
+        input channels, and backward to the weights over gradients.
         """
         allowed = allowed_error(self.precision, self.terms)
         if (self.work.flops or 0) <= FULL_CHECK_FLOPS or result.shape != self.shape:

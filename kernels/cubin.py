@@ -1,7 +1,8 @@
-"""Reads the resources of a cubin's kernels from the ELF file: registers, shared, local and constant memory.
+"""Reads the resources of a cubin's kernels from the ELF file: registers, shared, local and constant
+memory.
 
-NVIDIA publishes no specification: the layout follows `readelf` and the listing of `nvdisasm`, which names every
-attribute. Every value is tested against ptxas's report of the same kernel.
+NVIDIA publishes no specification: the layout follows `readelf` and the listing of `nvdisasm`, which
+names every attribute. Every value is tested against ptxas's report of the same kernel.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ _EIATTR_MAX_THREADS = 0x05
 _EIATTR_FRAME_SIZE = 0x11
 _EIATTR_CBANK_PARAM_SIZE = 0x19
 _EIATTR_REGCOUNT = 0x2F
-# In this format the last two bytes of the four-byte header are the length of the payload; in the others, the value.
+# In this format the last two bytes of the four-byte header are the length of the payload; in the
+# others, the value.
 _EIFMT_SVAL = 0x04
-# From sm_90 on a kernel's shared section begins with the 1 KB of shared memory that the system reserves in every block
-# (CUDA C++ Programming Guide, "Shared Memory" of compute capability 8.x and 9.0); sm_80 to sm_89 reserve it too, but
-# their section does not contain it. Neither ptxas nor `shared_bytes` counts it.
+# From sm_90 on a kernel's shared section begins with the 1 KB of shared memory that the system
+# reserves in every block (CUDA C++ Programming Guide, "Shared Memory" of compute capability 8.x and
+# 9.0); sm_80 to sm_89 reserve it too, but their section does not contain it. Neither ptxas nor
+# `shared_bytes` counts it.
 _RESERVED_IN_SECTION_FROM = 90
 _RESERVED_SHARED_BYTES = 1024
 
@@ -52,7 +55,9 @@ class _Section(NamedTuple):
 
 
 def read_cubin(data: bytes) -> tuple[KernelResources, ...]:
-    """The kernels of a cubin by name; an error if the data is none, is truncated, or has an unknown layout."""
+    """The kernels of a cubin by name; an error if the data is none, is truncated, or has an unknown
+    layout.
+    """
     try:
         return _read(data)
     except (struct.error, IndexError, KeyError, UnicodeDecodeError) as error:
@@ -62,7 +67,8 @@ def read_cubin(data: bytes) -> tuple[KernelResources, ...]:
 def _read(data: bytes) -> tuple[KernelResources, ...]:
     if data[:5] != b"\x7fELF\x02" or struct.unpack_from("<H", data, 18)[0] != _EM_CUDA:
         raise CurvescopeError("This is not a cubin: an ELF64 file for NVIDIA GPUs was expected.")
-    # The architecture is the lowest byte of e_flags up to CUDA 12 (ABI version 7), the second from CUDA 13 on (8).
+    # The architecture is the lowest byte of e_flags up to CUDA 12 (ABI version 7), the second from
+    # CUDA 13 on (8).
     abi_version, (flags,) = data[8], struct.unpack_from("<I", data, 48)
     if abi_version not in (7, 8):
         raise CurvescopeError(

@@ -1,6 +1,8 @@
-"""Turns a problem into launches of our own CUDA kernels: buffers, arguments, grid, and how to read the result.
+"""Turns a problem into launches of our own CUDA kernels: buffers, arguments, grid, and how to read
+the result.
 
-The plan is data and the same for every library. The order of the arguments follows the sources in kernels/cuda.
+The plan is data and the same for every library. The order of the arguments follows the sources in
+kernels/cuda.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ _BLOCK_THREADS = 256
 _BLOCKS_PER_SM = 8
 _MOST_ELEMENTS = 2**31 - 1  # the kernels count elements in int
 _CHASE_UNROLL = 16
-# Least bytes of a launch of a memory kernel, by repeated passes: 0.2 ms at the 8 TB/s of an H200's L2, where a launch
-# takes the host 3 to 7 µs.
+# Least bytes of a launch of a memory kernel, by repeated passes: 0.2 ms at the 8 TB/s of an H200's
+# L2, where a launch takes the host 3 to 7 µs.
 BYTES_PER_LAUNCH = 2_000_000_000
 UNLIKELY_SUM = np.float32(np.finfo(np.float32).max)  # a read writes its sum if it is this
 
@@ -41,7 +43,9 @@ class Buffer:
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One launch; the arguments are buffers, numpy scalars, or a structure by value as `np.void`."""
+    """One launch; the arguments are buffers, numpy scalars, or a structure by value as
+    `np.void`.
+    """
 
     kernel: str
     grid: tuple[int, int, int]
@@ -63,7 +67,9 @@ class LaunchPlan:
 
 
 def plan(problem: Problem, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:
-    """The launches of a problem on a device with so many SMs; an UnsupportedError if no kernel exists for it."""
+    """The launches of a problem on a device with so many SMs; an UnsupportedError if no kernel
+    exists for it.
+    """
     make = _PLANS.get(type(problem))
     if make is None:
         raise UnsupportedError(f"Curvescope has no CUDA kernel for {type(problem).__name__}")
@@ -86,7 +92,8 @@ def _float64(
 
 
 def _gemm(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001
-    # Column-major C = op(A) op(B) is row-major Cᵀ = op(B)ᵀ op(A)ᵀ, and an array in C order is the transposed matrix.
+    # Column-major C = op(A) op(B) is row-major Cᵀ = op(B)ᵀ op(A)ᵀ, and an array in C order is the
+    # transposed matrix.
     kernel, shape = f"sgemm_{problem.transpose[::-1].lower()}", (problem.n, problem.m)
     scalars = (*map(np.int32, (*shape, problem.k)), np.float32(1), np.float32(0))
     launch = KernelLaunch(kernel, tile_grid(*shape), (Buffer(1), Buffer(0), Buffer(2), *scalars))
@@ -96,8 +103,8 @@ def _gemm(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPla
 def convolution_launch(problem: Conv) -> KernelLaunch:
     """The launch of a convolution: buffers 0 and 1 hold its operands, 2 its result.
 
-    The last argument is `struct Convolution` of cuda/convolution.cu by value, field by field: 16 integers of 4 bytes.
-    Its channels and filters are totals over all groups.
+    The last argument is `struct Convolution` of cuda/convolution.cu by value, field by field: 16
+    integers of 4 bytes. Its channels and filters are totals over all groups.
     """
     (n, c, h, w), (k, c_of_group, r, s), (p, q) = (
         problem.image_shape,
@@ -188,7 +195,8 @@ def hold_launch(cycles: int) -> KernelLaunch:
     return KernelLaunch("spin", (1, 1, 1), (np.int64(cycles),), (1, 1, 1))
 
 
-# The value 1 in each number format, as the kernels take it: packed formats have it in every part of a register.
+# The value 1 in each number format, as the kernels take it: packed formats have it in every part of
+# a register.
 _ONES: dict[str, np.generic] = {
     "fp64": np.float64(1),
     "fp32": np.float32(1),
@@ -228,7 +236,9 @@ _PEAKS = ("peak_{}_wgmma", "peak_{}_tensor", "peak_{}x2", "peak_{}")  # best fir
 def peak_rounds(
     precision: str, architecture: int, sm_count: int, wgmma: bool = False
 ) -> PeakRounds:
-    """The peak problem that keeps every SM busy; `wgmma` if Hopper's own kernels can be compiled."""
+    """The peak problem that keeps every SM busy; `wgmma` if Hopper's own kernels can be
+    compiled.
+    """
     by_name = {kernel.name: kernel for kernel in (*KERNELS, *HOPPER_KERNELS)}
     first, *others = (by_name.get(name.format(precision)) for name in _PEAKS)
     for kernel in (first if wgmma and architecture == _HOPPER else None, *others):

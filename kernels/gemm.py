@@ -1,7 +1,8 @@
 """Matrix products: C = op(A) · op(B), column-major as in BLAS, cuBLAS and DeepBench.
 
-An array in C order holds a matrix with its extents reversed: C is an array of shape (n, m). For a torch layer
-`y = x · Wᵀ`, m is the number of outputs, k of inputs and n of samples, A is W (transposed) and B is x.
+An array in C order holds a matrix with its extents reversed: C is an array of shape (n, m). For a
+torch layer `y = x · Wᵀ`, m is the number of outputs, k of inputs and n of samples, A is W
+(transposed) and B is x.
 """
 
 from __future__ import annotations
@@ -61,13 +62,17 @@ class Gemm(Labelled):
         )
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, Array]:
-        """A and B as C-order arrays: A of shape (k, m), or (m, k) if transposed; B of shape (n, k), or (k, n)."""
+        """A and B as C-order arrays: A of shape (k, m), or (m, k) if transposed; B of shape (n, k),
+        or (k, n).
+        """
         a = (self.k, self.m) if self.transpose[0] == "N" else (self.m, self.k)
         b = (self.n, self.k) if self.transpose[1] == "N" else (self.k, self.n)
         return normal(generator, a, self.precision), normal(generator, b, self.precision)
 
     def views(self, operands: tuple[Array, ...]) -> tuple[Array, Array]:
-        """op(A) of shape (k, m) and op(B) of shape (n, k); C of shape (n, m) is the second times the first."""
+        """op(A) of shape (k, m) and op(B) of shape (n, k); C of shape (n, m) is the second times
+        the first.
+        """
         a, b = operands
         return a if self.transpose[0] == "N" else a.T, b if self.transpose[1] == "N" else b.T
 
@@ -76,7 +81,9 @@ class Gemm(Labelled):
         return np.asarray(b.astype(np.float64) @ a.astype(np.float64))
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Error of C, of shape (n, m); for a large product, of sums over the columns of C with random signs."""
+        """Error of C, of shape (n, m); for a large product, of sums over the columns of C with
+        random signs.
+        """
         allowed = allowed_error(self.precision, self.k)
         if (self.work.flops or 0) <= FULL_CHECK_FLOPS or result.shape != (self.n, self.m):
             return compare(result, self.reference(operands), allowed)

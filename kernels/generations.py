@@ -48,7 +48,8 @@ def describe_builds(
 ) -> list[KernelBuild]:
     """Describe every kernel of a cubin; `mix` counts instructions as well.
 
-    A launch of `block_threads` is capped by the launch bounds; its default is the launch bounds, or 256 without them.
+    A launch of `block_threads` is capped by the launch bounds; its default is the launch bounds, or
+    256 without them.
     """
     spills = _spills(compiled.log)
     instructions: Mapping[str, Mapping[str, int]] = {}

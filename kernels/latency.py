@@ -1,6 +1,7 @@
 """Latency of the memory levels, by a chain of dependent loads: each loads the index of the next.
 
-The items form one random cycle, which no prefetcher predicts. Beyond the reach of the TLB its misses are in the time.
+The items form one random cycle, which no prefetcher predicts. Beyond the reach of the TLB its
+misses are in the time.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from ..base.errors import CurvescopeError
 from ..profiling.attribution.operation import Work
 from .problem import Array, Error, Labelled, compare
 
-# Cache line of x86 and most ARM cores. NVIDIA's L2 has 32-byte sectors in 128-byte lines, so two items share a line.
+# Cache line of x86 and most ARM cores. NVIDIA's L2 has 32-byte sectors in 128-byte lines, so two
+# items share a line.
 LINE_BYTES = 64
 ITEM_BYTES = 8
-# Takes some microseconds in L1, some milliseconds in DRAM. A run goes on where the last one ended, so that runs visit
-# the complete buffer before they meet a line again.
+# Takes some microseconds in L1, some milliseconds in DRAM. A run goes on where the last one ended,
+# so that runs visit the complete buffer before they meet a line again.
 LOADS = 20_000
 
 
@@ -69,6 +71,8 @@ class Latency(Labelled):
         return (buffer,)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:  # noqa: ARG002 - implied by the order
-        """Distance in lines between the end of the chain, an index of shape (1,), and the expected end."""
+        """Distance in lines between the end of the chain, an index of shape (1,), and the expected
+        end.
+        """
         last = self.order[self.loads % self.lines] * (LINE_BYTES // ITEM_BYTES)
         return compare(result, np.asarray([float(last)]), 0.0)

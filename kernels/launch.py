@@ -13,7 +13,8 @@ from .problem import Array, Error, Labelled, compare
 KINDS = (
     "call",  # host time of one asynchronous call
     "synchronize",  # host time of the call and of waiting for it
-    "throughput",  # device time from one kernel to the next, with many queued while the device is busy
+    # device time from one kernel to the next, with many queued while the device is busy
+    "throughput",
     "graph",  # the same inside one CUDA graph
 )
 # Number of queued kernels: below the 1024 that CUDA queues before a launch blocks.
@@ -22,7 +23,9 @@ QUEUED = 500
 
 @dataclass(frozen=True)
 class Launch(Labelled):
-    """One launch of an operator that adds 1 to one number: so short that only the launch takes time."""
+    """One launch of an operator that adds 1 to one number: so short that only the launch takes
+    time.
+    """
 
     kind: str = "call"
     precision: str = "fp32"

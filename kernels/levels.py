@@ -16,15 +16,18 @@ class MemoryLevel(NamedTuple):
     """One level: L1, L2, L3 or DRAM, and the working set of its benchmark."""
 
     name: str
-    # Half the capacity, on a GPU a quarter, because half of an L2 may be far from an SM; for DRAM four times the last
-    # cache, on a GPU at least 1 GB and sixteen times, because launch and tail of a shorter kernel count.
+    # Half the capacity, on a GPU a quarter, because half of an L2 may be far from an SM; for DRAM
+    # four times the last cache, on a GPU at least 1 GB and sixteen times, because launch and tail
+    # of a shorter kernel count.
     size_bytes: int
 
 
 def memory_levels(
     device: Mapping[str, Any], processors: int | None = None, cpus: Path = _CPUS
 ) -> list[MemoryLevel]:
-    """The levels of a device (`Backend.describe`), nearest first; on a CPU of some of its threads."""
+    """The levels of a device (`Backend.describe`), nearest first; on a CPU of some of
+    its threads.
+    """
     cuda, capacities = device["kind"] == "cuda", {"L2": int(device.get("l2_cache_bytes") or 0)}
     if not cuda:
         capacities = cache_capacities(processors or int(device.get("threads") or 1), cpus)

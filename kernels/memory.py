@@ -1,7 +1,8 @@
 """Memory traffic: STREAM's four kernels, reads alone and writes alone, with a stride, at any size.
 
-Bytes are counted like in STREAM (https://www.cs.virginia.edu/stream/ref.html): those that the kernel reads and writes,
-without the lines that a cache fetches before writing them; with a stride, only the accessed elements.
+Bytes are counted like in STREAM (https://www.cs.virginia.edu/stream/ref.html): those that the
+kernel reads and writes, without the lines that a cache fetches before writing them; with a stride,
+only the accessed elements.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class Memory(Labelled):
         )
 
     def reference(self, operands: tuple[Array, ...]) -> Array:
-        """In float64: the accessed elements that are written, or the sum of those that are read, shape (1,)."""
+        """In float64: the accessed elements that are written, or the sum of those that are read,
+        shape (1,).
+        """
         touched = [array[:: self.stride].astype(np.float64) for array in operands]
         if self.kind == "write":
             return np.full(self.elements, SCALAR)
@@ -98,7 +101,9 @@ class Memory(Labelled):
         return touched[0] + (SCALAR if self.kind == "triad" else 1.0) * touched[1]
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Error against the reference; allowed: none for a copy, two roundings for arithmetic, more for a long sum."""
+        """Error against the reference; allowed: none for a copy, two roundings for arithmetic, more
+        for a long sum.
+        """
         reference = self.reference(operands)
         if self.kind in ("copy", "write"):
             return compare(result, reference, 0.0)

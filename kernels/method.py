@@ -1,7 +1,9 @@
-"""How a problem is measured: verified first, then sampled in visits until its median is known well enough.
+"""How a problem is measured: verified first, then sampled in visits until its median is known well
+enough.
 
-The problems of a sweep are visited in turn, so slow drift of the machine affects all of them equally. The interval of
-the median is taken from the medians of the visits, which contain the drift, unlike single samples.
+The problems of a sweep are visited in turn, so slow drift of the machine affects all of them
+equally. The interval of the median is taken from the medians of the visits, which contain the
+drift, unlike single samples.
 """
 
 from __future__ import annotations
@@ -51,15 +53,16 @@ class Method:
     """Settings of a measurement; recorded with every result.
 
     Attributes:
-        cache: "cold" clears the caches before every sample by reading a buffer twice the size of the last-level cache;
-            "hot" does not, so data that fits a cache stays there.
-        until: target half-width of the median's interval, as a fraction of the median; sampling stops there.
+        cache: "cold" clears the caches before every sample by reading a buffer twice the size of
+            the last-level cache; "hot" does not, so data that fits a cache stays there.
+        until: target half-width of the median's interval, as a fraction of the median; sampling
+            stops there.
         time_limit_s: time for one problem; sampling stops then even if `until` is not reached.
         visits: least and most visits.
         visit_s: sampling time of one visit.
         samples_per_visit: least and most samples of a visit.
-        profile: whether each visit ends with one call under the profiler, to record its kernels; this takes some 20 ms
-            more than the call.
+        profile: whether each visit ends with one call under the profiler, to record its kernels;
+            this takes some 20 ms more than the call.
         verify: whether results are checked before they are timed.
     """
 
@@ -74,10 +77,14 @@ class Method:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Two of the values that bracket the median of their distribution with 95 % confidence; None for fewer than six."""
-    # Two order statistics bracket the median: David and Nagaraja, Order Statistics, 3rd edition, section 7.1.
+    """Two of the values that bracket the median of their distribution with 95 % confidence; None
+    for fewer than six.
+    """
+    # Two order statistics bracket the median: David and Nagaraja, Order Statistics, 3rd edition,
+    # section 7.1.
     ordered = sorted(values)
-    # The j-th smallest lies above the median if fewer than j values lie below it: a binomial count with p = 1/2.
+    # The j-th smallest lies above the median if fewer than j values lie below it: a binomial count
+    # with p = 1/2.
     j = int(binom.ppf((1 - CONFIDENCE) / 2, len(ordered), 0.5))
     while j > 0 and 2 * binom.cdf(j - 1, len(ordered), 0.5) > 1 - CONFIDENCE:
         j -= 1
@@ -85,7 +92,9 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 class Verification(NamedTuple):
-    """The outcome of a problem, a sentence about it unless it is ok, and the error against the reference."""
+    """The outcome of a problem, a sentence about it unless it is ok, and the error against the
+    reference.
+    """
 
     outcome: str
     detail: str = ""
@@ -144,7 +153,9 @@ class BenchMeasurement:
         )
 
     def prepare(self, backend: Backend, method: Method) -> Prepared | None:
-        """Create operands and kernel, and verify on the first call; None where the problem is not to be timed."""
+        """Create operands and kernel, and verify on the first call; None where the problem is not
+        to be timed.
+        """
         if self._prepared is not None:
             return self._prepared
         if self.verification is not None and not self.timed:
@@ -189,8 +200,8 @@ class BenchMeasurement:
         backend.watch.begin()
         (first,) = timer.take(prepared.run, 1, 1, before)  # includes fresh memory and cold code
         if first.duration_ns > _OVERTIME * method.time_limit_s * 1e9:
-            # A second run would exceed the time limit again, so this sample is kept. It contains no compilation: the
-            # verification ran before.
+            # A second run would exceed the time limit again, so this sample is kept. It contains no
+            # compilation: the verification ran before.
             return self._keep([first], prepared, backend.watch.end())
         self.discarded["warm-up"] += 1
         sample_ns = self.calls * first.duration_ns
@@ -207,7 +218,9 @@ class BenchMeasurement:
     def _keep(
         self, taken: list[Sample], prepared: Prepared, conditions: Conditions
     ) -> list[Sample]:
-        """Add the samples of a visit; discard those that waited for the host, and all if the device throttled."""
+        """Add the samples of a visit; discard those that waited for the host, and all if the device
+        throttled.
+        """
         inner = prepared.inner
         samples = [s._replace(duration_ns=s.duration_ns / inner) for s in without_waiting(taken)]
         if waiting := len(taken) - len(samples):
@@ -231,8 +244,8 @@ class BenchMeasurement:
         waited = statistics.mean(sample.waits_for_host for visit in self.visits for sample in visit)
         if waited > 0.5:
             sentence = (
-                "host-bound: the device waited for the host in every sample, so times contain the host's work: measure "
-                "a larger problem"
+                "host-bound: the device waited for the host in every sample, so times contain the "
+                "host's work: measure a larger problem"
             )
             notes.append(Note("host-bound", waited, sentence))
         interval = self.interval_ns()
@@ -249,7 +262,10 @@ class BenchMeasurement:
         sample_ns = median * self.calls * self.inner
         if sample_ns < SAMPLE_RESOLUTIONS / 2 * backend.timer.resolution_ns:
             share = backend.timer.resolution_ns / sample_ns
-            sentence = f"the timer's resolution is {share:.1%} of a sample: --cache hot times many calls at once"
+            sentence = (
+                f"the timer's resolution is {share:.1%} of a sample: --cache hot times many calls "
+                "at once"
+            )
             notes.append(Note("resolution", share, sentence))
         return notes
 
@@ -277,7 +293,9 @@ def _before(backend: Backend, prepared: Prepared, method: Method) -> Run | None:
 
 
 def _calibrate(timer: Timer, prepared: Prepared, discarded: Counter[str]) -> tuple[int, float]:
-    """The number of calls that makes a sample long enough for the timer, and the time of one call, ns."""
+    """The number of calls that makes a sample long enough for the timer, and the time of one call,
+    ns.
+    """
     enough_ns = SAMPLE_RESOLUTIONS * timer.resolution_ns
     calls = 1
     while True:
@@ -287,5 +305,6 @@ def _calibrate(timer: Timer, prepared: Prepared, discarded: Counter[str]) -> tup
         sample_ns = max(call_ns * calls, 1)
         if sample_ns >= enough_ns:
             return calls, call_ns
-        # Aim 10 % beyond the estimate, but grow at most tenfold: the estimate from a short sample is inexact.
+        # Aim 10 % beyond the estimate, but grow at most tenfold: the estimate from a short sample
+        # is inexact.
         calls = min(10 * calls, math.ceil(1.1 * calls * enough_ns / sample_ns))

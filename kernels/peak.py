@@ -32,7 +32,9 @@ class Peak(Labelled):
 
     @property
     def work(self) -> Work:
-        """One multiplication and one addition per step and chain; the memory traffic is negligible."""
+        """One multiplication and one addition per step and chain; the memory traffic is
+        negligible.
+        """
         return Work(2 * self.chains * self.steps, 0)
 
     def operands(self, generator: np.random.Generator) -> tuple[Array]:
@@ -40,7 +42,9 @@ class Peak(Labelled):
         return (normal(generator, (self.chains,), self.precision),)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Error against x_n = aⁿ x_0 + b (1 - aⁿ) / (1 - a), which is exact up to the roundings of the last step."""
+        """Error against x_n = aⁿ x_0 + b (1 - aⁿ) / (1 - a), which is exact up to the roundings of
+        the last step.
+        """
         shrunk = A**self.steps
         reference = shrunk * operands[0].astype(np.float64) + B * (1 - shrunk) / (1 - A)
         return compare(result, reference, 4 * PRECISIONS[self.precision].result_roundoff)
@@ -48,10 +52,11 @@ class Peak(Labelled):
 
 @dataclass(frozen=True)
 class PeakRounds(Labelled):
-    """Rounds of one of our CUDA peak kernels, in which every multiplication of 1 by 1 adds 1 to a sum.
+    """Rounds of one of our CUDA peak kernels, in which every multiplication of 1 by 1 adds 1 to a
+    sum.
 
-    Each thread does `flops_per_thread_round` FLOPs in a round, see kernels/catalog.py. The default number of rounds
-    takes a few milliseconds.
+    Each thread does `flops_per_thread_round` FLOPs in a round, see kernels/catalog.py. The default
+    number of rounds takes a few milliseconds.
     """
 
     kernel: str
@@ -69,5 +74,7 @@ class PeakRounds(Labelled):
         return ()
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:  # noqa: ARG002 - no operands
-        """Error of each thread's sum after one round against half its FLOPs: each fused multiply-add adds 1."""
+        """Error of each thread's sum after one round against half its FLOPs: each fused
+        multiply-add adds 1.
+        """
         return compare(result, np.full(self.threads, self.flops_per_thread_round / 2), 0.0)

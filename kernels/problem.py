@@ -1,6 +1,8 @@
-"""What all operator problems share: a label, FLOPs and bytes, random operands, and a check against float64.
+"""What all operator problems share: a label, FLOPs and bytes, random operands, and a check against
+float64.
 
-Operands are standard normal and rounded to the problem's precision, so the reference starts from the kernel's numbers.
+Operands are standard normal and rounded to the problem's precision, so the reference starts from
+the kernel's numbers.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from ..profiling.hardware.precisions import PRECISIONS
 
 Array = npt.NDArray[Any]
 
-# The largest of 10⁸ normally distributed errors lies within 6 standard deviations; Winograd's transforms cost more.
+# The largest of 10⁸ normally distributed errors lies within 6 standard deviations; Winograd's
+# transforms cost more.
 _ALLOWED_ROUNDOFFS = 16
-# Checking every element in float64 costs as much as the problem itself; larger problems are checked on projections.
+# Checking every element in float64 costs as much as the problem itself; larger problems are checked
+# on projections.
 FULL_CHECK_FLOPS = 4_000_000_000
 
 
@@ -64,7 +68,8 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Error:
-    """The largest error of a result and the allowed one, both in the unit of the result; NaN for a result with NaN.
+    """The largest error of a result and the allowed one, both in the unit of the result; NaN for a
+    result with NaN.
 
     `projected` if sums of elements with random signs were compared instead of single elements.
     """
@@ -80,7 +85,9 @@ class Error:
 
 
 def normal(generator: np.random.Generator, shape: tuple[int, ...], precision: str) -> Array:
-    """Standard normal numbers that the precision holds exactly (int8: whole ones); float64 for fp64, else float32."""
+    """Standard normal numbers that the precision holds exactly (int8: whole ones); float64 for
+    fp64, else float32.
+    """
     if precision == "fp64":
         return generator.standard_normal(shape)
     values = generator.standard_normal(shape, np.float32)
@@ -88,7 +95,8 @@ def normal(generator: np.random.Generator, shape: tuple[int, ...], precision: st
         return values.astype(np.float16).astype(np.float32)
     if precision == "bf16":
         bits = values.view(np.uint32)
-        # To nearest, ties to even: add half of what is cut off, a hair less where the kept last bit is 0.
+        # To nearest, ties to even: add half of what is cut off, a hair less where the kept last bit
+        # is 0.
         bits += np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
         bits &= np.uint32(0xFFFF0000)
     if precision == "fp8":
@@ -97,7 +105,9 @@ def normal(generator: np.random.Generator, shape: tuple[int, ...], precision: st
 
 
 def round_to_e4m3(values: Array) -> Array:
-    """The nearest numbers of E4M3 to ones of at most 448, ties to even: 3 stored bits, exponents from -6."""
+    """The nearest numbers of E4M3 to ones of at most 448, ties to even: 3 stored bits, exponents
+    from -6.
+    """
     with np.errstate(divide="ignore"):
         exponent = np.maximum(np.floor(np.log2(np.abs(values))), -6)
     unit = np.exp2(exponent - 3).astype(values.dtype)
@@ -105,14 +115,17 @@ def round_to_e4m3(values: Array) -> Array:
 
 
 def allowed_error(precision: str, terms: int) -> float:
-    """Largest allowed error of a sum of `terms` products of standard normal numbers; its root mean square is √terms."""
+    """Largest allowed error of a sum of `terms` products of standard normal numbers; its root mean
+    square is √terms.
+    """
     return allowed_relative_error(precision, terms) * float(terms**0.5)
 
 
 def allowed_relative_error(precision: str, terms: float) -> float:
     """The same as a share of that root mean square.
 
-    Roundoff of a running sum grows as a random walk over partial sums that themselves grow with √terms.
+    Roundoff of a running sum grows as a random walk over partial sums that themselves grow with
+    √terms.
     """
     p = PRECISIONS[precision]
     return float(
@@ -128,5 +141,7 @@ def compare(result: Array, reference: Array, allowed: float, projected: bool = F
 
 
 def random_signs(size: int) -> Array:
-    """±1 in float64, the same for the same size: weights that combine many elements into one sum without losing any."""
+    """±1 in float64, the same for the same size: weights that combine many elements into one sum
+    without losing any.
+    """
     return np.random.default_rng(size).choice(np.array([-1.0, 1.0]), size)

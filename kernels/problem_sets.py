@@ -31,7 +31,10 @@ def deepbench_gemm(precision: str = "fp32") -> list[Gemm]:
 
 
 def deepbench_conv(precision: str = "fp32") -> list[Conv]:
-    """DeepBench's training convolutions, each in all three directions. Source: kernels/data/README.md."""
+    """DeepBench's training convolutions, each in all three directions.
+
+    Source: kernels/data/README.md.
+    """
     problems = []
     for row in _rows("deepbench_train_conv.csv"):
         for name in ("stride", "padding"):
@@ -41,7 +44,9 @@ def deepbench_conv(precision: str = "fp32") -> list[Conv]:
 
 
 def reduce(problem: Any, flops: int) -> Any:
-    """Shrink a problem for a smoke test: halve its largest extents until its work is at most `flops` FLOPs."""
+    """Shrink a problem for a smoke test: halve its largest extents until its work is at most
+    `flops` FLOPs.
+    """
     names = ("m", "n", "k") if isinstance(problem, Gemm) else ("n", "c", "h", "w", "k")
     while (problem.work.flops or 0) > flops:
         for name in sorted(names, key=lambda name: -int(getattr(problem, name))):
@@ -78,10 +83,12 @@ def _halved(problem: Any, name: str) -> Any:
 def layer_sweeps(
     network: Network, batches: Sequence[int], kind: type, precision: str = "fp32"
 ) -> list[Sweep]:
-    """The convolutions (`kind` Conv) or matrix products (Gemm) of a network's layers, each alone, over batch sizes.
+    """The convolutions (`kind` Conv) or matrix products (Gemm) of a network's layers, each alone,
+    over batch sizes.
 
-    A fully connected layer is three products: forward, to its data, and to its weights, where the batch is k. Layers of
-    the same shape share one sweep, which names all of them. The first layer has no gradient to its data.
+    A fully connected layer is three products: forward, to its data, and to its weights, where the
+    batch is k. Layers of the same shape share one sweep, which names all of them. The first layer
+    has no gradient to its data.
     """
     by_batch = [_layers(network, batch, kind, precision) for batch in batches]
     paths: dict[tuple[str, tuple[Any, ...]], list[str]] = {}

@@ -37,7 +37,9 @@ _EXACT = ("relu", "embedding")
 
 @dataclass(frozen=True)
 class RowOperator(Labelled):
-    """One operator, a key of `KINDS`, over a matrix; an embedding looks up as many rows in a table."""
+    """One operator, a key of `KINDS`, over a matrix; an embedding looks up as many rows
+    in a table.
+    """
 
     rows: int
     columns: int

@@ -1,6 +1,8 @@
-"""Runs the problems of a sweep on a backend and writes them as a recording that `explain` and `breakdown` read.
+"""Runs the problems of a sweep on a backend and writes them as a recording that `explain` and
+`breakdown` read.
 
-A sample is a row of `steps`, with the axis value as its batch; a profiled call gives rows of `kernels`.
+A sample is a row of `steps`, with the axis value as its batch; a profiled call gives rows of
+`kernels`.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from .conditions import Note
 from .method import BenchMeasurement, Method
 from .sweeps import Sweep
 
-# Operands of all problems of a sweep are kept up to this total size, on a GPU also up to a share of its memory, which
-# holds a working set for each memory level; beyond it, each visit creates its own again (5 s a gigabyte).
+# Operands of all problems of a sweep are kept up to this total size, on a GPU also up to a share of
+# its memory, which holds a working set for each memory level; beyond it, each visit creates its own
+# again (5 s a gigabyte).
 _KEPT_BYTES, _KEPT_SHARE = 1_000_000_000, 1 / 3
 
 
@@ -42,7 +45,8 @@ class Result:
         value: value of the problem on the sweep's axis.
         outcome: one of `method.Outcome`.
         detail: a sentence if the outcome is not ok.
-        error: largest error, in the result's unit; None if nothing was compared or the error is not finite.
+        error: largest error, in the result's unit; None if nothing was compared or the error is not
+            finite.
         error_allowed: largest acceptable error.
         error_projected: whether sums with random signs were compared instead of each element.
         n: number of kept samples.
@@ -56,8 +60,8 @@ class Result:
         clock_hz: lowest and highest clock of the device over the visits; None if unknown.
         flops: FLOPs of one call, by the direct algorithm.
         bytes_compulsory: bytes of one call, each operand once.
-        parts: number and name of the units that one call consists of, e.g. (20000, "load"), if the table shows the
-            duration of one unit; else None.
+        parts: number and name of the units that one call consists of, e.g. (20000, "load"), if the
+            table shows the duration of one unit; else None.
         discarded: number of discarded samples by reason.
         notes: disturbances and limits of the precision.
         gflop_per_s: FLOPs of the direct algorithm over the median.
@@ -103,7 +107,9 @@ class Result:
 
 
 def kept_bytes(device: Mapping[str, Any]) -> int:
-    """Bytes of the operands that are kept between the visits of a sweep, on a device (`Backend.describe`)."""
+    """Bytes of the operands that are kept between the visits of a sweep, on a device
+    (`Backend.describe`).
+    """
     return max(_KEPT_BYTES, int(_KEPT_SHARE * (device.get("memory_bytes") or 0)))
 
 
@@ -114,7 +120,8 @@ def run_sweep(
     path: Path,
     report: Callable[[Result], None] = lambda _: None,
 ) -> list[Result]:
-    """Measure the problems of one sweep, and record them in a new folder, marked if it is interrupted.
+    """Measure the problems of one sweep, and record them in a new folder, marked if it is
+    interrupted.
 
     After every visit `report` receives the problem's current result.
     """

@@ -43,7 +43,9 @@ def single(problem: Any) -> Sweep:
 
 
 def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
-    """Parse `n=1,2,4..256` (a range doubles), `n=32..160:8` (steps of 8) or `transpose=NN,TN` to a name and values."""
+    """Parse `n=1,2,4..256` (a range doubles), `n=32..160:8` (steps of 8) or `transpose=NN,TN` to a
+    name and values.
+    """
     name, equals, listed = text.partition("=")
     values: list[str] = []
     for part in map(str.strip, listed.split(",")):
@@ -68,10 +70,11 @@ def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
 def span(
     base: P, axes: Sequence[str], precisions: str = "fp32", batch_axis: str = "n"
 ) -> list[Sweep]:
-    """All combinations of the values of axes (see `parse_axis`) and of precisions, joined by commas, as sweeps.
+    """All combinations of the values of axes (see `parse_axis`) and of precisions, joined by
+    commas, as sweeps.
 
-    Fields without an axis are those of `base`. If the batch axis, that of the cost curve, has one value and another
-    numeric axis has several, that axis becomes the batch axis.
+    Fields without an axis are those of `base`. If the batch axis, that of the cost curve, has one
+    value and another numeric axis has several, that axis becomes the batch axis.
     """
     fields = [f.name for f in dataclasses.fields(base)]
     values: dict[str, tuple[str, ...]] = {"precision": tuple(precisions.split(","))}

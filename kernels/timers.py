@@ -10,10 +10,12 @@ from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
 Run = Callable[[], Any]
-# A sample for which the device may have waited for the host by more than this share of it is not the device's time.
+# A sample for which the device may have waited for the host by more than this share of it is not
+# the device's time.
 _MOST_WAITING = 0.02
-# A hold lasts this much longer than the host needs to queue a sample, and no longer than the limit: while it queues 500
-# launches from Python the device waits for 10 ms, and a queue holds some thousand.
+# A hold lasts this much longer than the host needs to queue a sample, and no longer than the limit:
+# while it queues 500 launches from Python the device waits for 10 ms, and a queue holds some
+# thousand.
 _HOLD_FACTOR, _LEAST_HOLD_NS, _MOST_HOLD_NS = 1.5, 20_000, 20_000_000
 # above every boost clock in hardware/devices_*.toml; at a lower clock a hold lasts longer
 _CYCLES_PER_NS = 3
@@ -28,15 +30,17 @@ class Sample(NamedTuple):
 
 
 def without_waiting(samples: Sequence[Sample]) -> list[Sample]:
-    """The samples that do not wait for the host; all if each does, because then the work itself waits."""
+    """The samples that do not wait for the host; all if each does, because then the work itself
+    waits.
+    """
     return [sample for sample in samples if not sample.waits_for_host] or list(samples)
 
 
 class PerfCounter:
     """Timer over `time.perf_counter_ns`, for work that is complete when `run` returns.
 
-    On Linux this is the same clock as `time.monotonic_ns`. A sample adds two clock readings and an append
-    (benchmarks/sample_overhead.py).
+    On Linux this is the same clock as `time.monotonic_ns`. A sample adds two clock readings and an
+    append (benchmarks/sample_overhead.py).
     """
 
     name = "perf_counter"
@@ -84,10 +88,11 @@ class EventApi:
 class CudaEvents:
     """Timer with one event before and one after each sample, in the stream of the work.
 
-    A short kernel holds the stream in front of each sample, for longer than the host took to queue the one before, as
-    nvbench's blocking kernel does: so the device finds the work queued and never waits for the host. All samples are
-    queued before the host waits once. A sample that the device began before the host had queued all of it says so,
-    e.g. of a copy that waits for the device itself.
+    A short kernel holds the stream in front of each sample, for longer than the host took to queue
+    the one before, as nvbench's blocking kernel does: so the device finds the work queued and never
+    waits for the host. All samples are queued before the host waits once. A sample that the device
+    began before the host had queued all of it says so, e.g. of a copy that waits for the device
+    itself.
     """
 
     api: EventApi
@@ -135,6 +140,6 @@ class CudaEvents:
         return samples
 
 
-# A timer's `take` times `count` samples of `calls` calls each; `before` runs ahead of each, outside its time. Its
-# `resolution_ns` is the largest error of a sample's duration.
+# A timer's `take` times `count` samples of `calls` calls each; `before` runs ahead of each, outside
+# its time. Its `resolution_ns` is the largest error of a sample's duration.
 Timer = PerfCounter | CudaEvents

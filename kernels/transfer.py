@@ -1,7 +1,8 @@
-"""Copies between the host's memory and the device's: what the link (PCIe or NVLink) and pageable memory allow.
+"""Copies between the host's memory and the device's: what the link (PCIe or NVLink) and pageable
+memory allow.
 
-Pinned memory is read and written by the device itself; pageable memory the driver copies through pinned memory of its
-own. Bytes are counted once: those that cross the link.
+Pinned memory is read and written by the device itself; pageable memory the driver copies through
+pinned memory of its own. Bytes are counted once: those that cross the link.
 """
 
 from __future__ import annotations

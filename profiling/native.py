@@ -1,6 +1,7 @@
 """Typed ctypes interface to the native libraries; no other module loads them.
 
-The libraries have a plain C interface, so one build serves every Python and can be injected into any process.
+The libraries have a plain C interface, so one build serves every Python and can be injected into
+any process.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ LIBRARY_NAME = "libcurvescope_collector.so"
 
 
 def library_path(name: str = LIBRARY_NAME) -> Path:
-    """Path of a library (default: the collector), which is beside this module in wheels and in editable installs.
+    """Path of a library (default: the collector), which is beside this module in wheels and in
+    editable installs.
 
     Raises:
         BackendMissingError: the package was installed without its native build.
@@ -72,7 +74,9 @@ def _demangler() -> tuple[Any, Any] | None:
 
 @lru_cache(maxsize=1 << 16)
 def demangle(name: str) -> str:
-    """Demangle a C++ name; other names, and all names without a C++ library, are returned unchanged."""
+    """Demangle a C++ name; other names, and all names without a C++ library, are returned
+    unchanged.
+    """
     if not name.startswith("_Z"):
         return name
     plain = name.removesuffix(".kd")  # ROCm's descriptor of a kernel
@@ -85,7 +89,8 @@ def demangle(name: str) -> str:
     return name if found is None else found
 
 
-# Libraries before GCC 13 do not know the type bf16. Another built-in type that no GPU has stands for it.
+# Libraries before GCC 13 do not know the type bf16. Another built-in type that no GPU has stands
+# for it.
 _BFLOAT16 = "DF16b"
 
 
@@ -109,7 +114,9 @@ def clock_ns() -> int:
 
 
 def record_start(folder: Path) -> bool:
-    """Start to record this process into chunk files in `folder`; returns False if it is being recorded already."""
+    """Start to record this process into chunk files in `folder`; returns False if it is being
+    recorded already.
+    """
     return bool(load().curvescope_record_start(str(folder).encode()))
 
 
@@ -119,15 +126,19 @@ def record_stop() -> None:
 
 
 def cupti_pause() -> bool:
-    """Stop collecting GPU work until `cupti_resume`, for another client of CUPTI; False if none is collected.
+    """Stop collecting GPU work until `cupti_resume`, for another client of CUPTI; False if none is
+    collected.
 
-    Waits for the devices and writes all records so far. GPU work until then is missing, and counted as such.
+    Waits for the devices and writes all records so far. GPU work until then is missing, and counted
+    as such.
     """
     return bool(load().curvescope_cupti_pause())
 
 
 def cupti_resume() -> bool:
-    """Collect GPU work again, also where the other client stays subscribed; False if it was not paused, or cannot."""
+    """Collect GPU work again, also where the other client stays subscribed; False if it was not
+    paused, or cannot.
+    """
     return bool(load().curvescope_cupti_resume())
 
 
@@ -135,7 +146,7 @@ def share_cupti(other_is_idle: bool) -> None:
     """Say whether `record_start` collects GPU work where another client of CUPTI is subscribed.
 
     Args:
-        other_is_idle: whether that client collects nothing until the recording ends or pauses, as torch's profiler
-            between two profiles.
+        other_is_idle: whether that client collects nothing until the recording ends or pauses, as
+            torch's profiler between two profiles.
     """
     load().curvescope_cupti_share(int(other_is_idle))

@@ -1,7 +1,8 @@
 """Headless Chromium over its own pipe (DevTools protocol): no driver, no package, no port.
 
-One browser serves all pages of a process, each in a context of its own: no cookies, storage or cache of another.
-Messages are JSON ended by a zero byte, in on descriptor 3, out on 4 (`--remote-debugging-pipe`).
+One browser serves all pages of a process, each in a context of its own: no cookies, storage or
+cache of another. Messages are JSON ended by a zero byte, in on descriptor 3, out on 4
+(`--remote-debugging-pipe`).
 """
 
 import atexit
@@ -21,7 +22,8 @@ import pytest
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _PATIENCE_S = 600.0
 _PATIENCE_TO_END_S = 30.0
-# Puts the pipe where Chromium expects it; copies above 9 first, so that neither end is in the way of the other.
+# Puts the pipe where Chromium expects it; copies above 9 first, so that neither end is in the way
+# of the other.
 _ON_3_AND_4 = """
 import fcntl, os, sys
 ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
@@ -91,7 +93,9 @@ class Browser:
         self._profile.cleanup()
 
     def send(self, method, session=None, note=lambda *_: None, **parameters):
-        """Call a method of the protocol and return its result; `note` gets the session's events until then."""
+        """Call a method of the protocol and return its result; `note` gets the session's events
+        until then.
+        """
         self._next += 1
         message = {"id": self._next, "method": method, "params": parameters}
         if session:
@@ -197,7 +201,8 @@ class Page:
     def settle(self):
         """Let layout, observers and drawing come to rest."""
         self.evaluate(
-            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 30))))"
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => "
+            "setTimeout(done, 30))))"
         )
 
     def resize(self, width, height):
@@ -219,9 +224,10 @@ class Page:
     def hover(self, selector):
         """Move the pointer onto the middle of an element."""
         x, y = self.evaluate(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            "e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
-            "return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+            "(() => { const e = "
+            f"document.querySelector({json.dumps(selector)});e.scrollIntoView({{block: 'center', "
+            "behavior: 'instant'}); const b = e.getBoundingClientRect();return [b.x + b.width / 2, "
+            "b.y + b.height / 2]; })()"
         )
         self.settle()
         for nudge in (1, 0):

@@ -27,12 +27,12 @@ from curvescope.profiling.hardware import heap
 
 from .shared import ON_VIRTUAL_CARD, PROFILES, load_script, shared_folder
 
-# A shell starts what it puts into the background with interrupts ignored, and every process that a test starts and
-# interrupts would inherit that.
+# A shell starts what it puts into the background with interrupts ignored, and every process that a
+# test starts and interrupts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# One thread in every library, here and in processes that tests start: threads of one operator wait for each other, and
-# on a machine that does other work as well they spend most of the time waiting.
+# One thread in every library, here and in processes that tests start: threads of one operator wait
+# for each other, and on a machine that does other work as well they spend most of the time waiting.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # whatever the shell of the user says
 
@@ -40,12 +40,13 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="curvescope-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
 
-# No file of a test outlives a power cut, and waiting for the disk takes milliseconds for each of some ten thousand.
+# No file of a test outlives a power cut, and waiting for the disk takes milliseconds for each of
+# some ten thousand.
 os.fsync = lambda _descriptor: None
 
 
-# No example is refused for its time, which a busy machine decides, and every run has the same examples. To look for
-# others: `pytest --hypothesis-profile=default`.
+# No example is refused for its time, which a busy machine decides, and every run has the same
+# examples. To look for others: `pytest --hypothesis-profile=default`.
 settings.register_profile(
     "everywhere", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
@@ -54,7 +55,9 @@ settings.load_profile("everywhere")
 
 @pytest.fixture(autouse=True)
 def _glibc_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without thresholds in the environment: Dask sets one, in the process that starts its workers."""
+    """Without thresholds in the environment: Dask sets one, in the process that starts
+    its workers.
+    """
     for name in heap.VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
@@ -63,13 +66,17 @@ def _glibc_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
 def _files_of_the_user(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is read or written in the user's own folder of data; all tests of a run share another."""
+    """Nothing is read or written in the user's own folder of data; all tests of a run share
+    another.
+    """
     monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path_factory.getbasetemp() / "data"))
 
 
 @pytest.fixture(autouse=True)
 def _documents_fit_their_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every document that a command prints in this process is held to its schema, where jsonschema is installed."""
+    """Every document that a command prints in this process is held to its schema, where jsonschema
+    is installed.
+    """
     if find_spec("jsonschema") is None:  # a GPU machine without a network
         return
     as_text = documents.document_text
@@ -84,7 +91,9 @@ def _documents_fit_their_schema(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def document_validator(schema):
-    """Validator of the documents of one kind, which takes no field that their schema does not name."""
+    """Validator of the documents of one kind, which takes no field that their schema
+    does not name.
+    """
     import jsonschema
 
     whole = load_script("docs/document_schema.py").document_schema()
@@ -101,7 +110,9 @@ def document_validator(schema):
 
 @pytest.fixture(scope="session")
 def imported_profile(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Folders of recordings of `data/profiles`, each imported once with the usual options; tests only read them."""
+    """Folders of recordings of `data/profiles`, each imported once with the usual options; tests
+    only read them.
+    """
 
     def get(name: str) -> Path:
         from curvescope.profiling.readers import import_profile
@@ -118,7 +129,9 @@ def imported_profile(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str]
 
 
 def run_command(*arguments, cwd, code=None):
-    """Run a command in a folder; return its exit code, which is `code`, and what it printed, as of an own process."""
+    """Run a command in a folder; return its exit code, which is `code`, and what it printed, as of
+    an own process.
+    """
     out, err = io.StringIO(), io.StringIO()
     before = Path.cwd()
     os.chdir(cwd)
@@ -180,7 +193,9 @@ def refusal_of(capsys):
 
 @pytest.fixture
 def one_compile_thread() -> Iterator[None]:
-    """Inductor compiles in the test's own process; monkeypatch cannot put an option of torch back, torch can."""
+    """Inductor compiles in the test's own process; monkeypatch cannot put an option of torch back,
+    torch can.
+    """
     import torch._inductor.config
 
     with torch._inductor.config.patch(compile_threads=1):
@@ -188,7 +203,8 @@ def one_compile_thread() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # The files of slow tests first, so that no processor waits at the end for a slow test that began last.
+    # The files of slow tests first, so that no processor waits at the end for a slow test that
+    # began last.
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
     gpu = [item for item in items if item.get_closest_marker("gpu")]
@@ -205,7 +221,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Take what the imports make out of every collection of garbage; with torch that is a million objects."""
+    """Take what the imports make out of every collection of garbage; with torch that is a million
+    objects.
+    """
     gc.disable()
     collected = yield
     gc.freeze()

@@ -35,7 +35,8 @@ def vllm_start(most=100, captured=SIZES, version="0.14.0", eager=False, further=
     return (
         f"(APIServer pid=7) INFO 12-22 21:40:00 [utils.py:233] non-default args: "
         f"{{'model': '/home/ada/secret-model', 'host': 'gpu7', 'max_num_seqs': {most}}}\n"
-        f"(EngineCore_DP0 pid=9) INFO 12-22 21:41:00 [core.py:77] Initializing a V1 LLM engine (v{version}) with "
+        "(EngineCore_DP0 pid=9) INFO 12-22 21:41:00 [core.py:77] Initializing a V1 LLM engine "
+        f"(v{version}) with "
         f"config: model='/home/ada/secret-model', tensor_parallel_size=4, enforce_eager={eager}, "
         f'compilation_config={{{mode},"cudagraph_capture_sizes":[{sizes}]}}{further}\n'
     )
@@ -44,9 +45,9 @@ def vllm_start(most=100, captured=SIZES, version="0.14.0", eager=False, further=
 def iteration(number, requests, ms, prompts=0, prompt_tokens=0, after="", tokens=None):
     """One line of `--enable-logging-iteration-details`."""
     return (
-        f"(EngineCore_DP0 pid=9) INFO 12-22 21:44:40 [core.py:349] Iteration({number}): {prompts} context requests, "
-        f"{prompt_tokens} context tokens, {requests} generation requests, {tokens or requests} generation tokens, "
-        f"iteration elapsed time: {ms:.2f} ms{after}\n"
+        f"(EngineCore_DP0 pid=9) INFO 12-22 21:44:40 [core.py:349] Iteration({number}): {prompts} "
+        f"context requests, {prompt_tokens} context tokens, {requests} generation requests, "
+        f"{tokens or requests} generation tokens, iteration elapsed time: {ms:.2f} ms{after}\n"
     )
 
 
@@ -60,7 +61,9 @@ def vllm_steps(sizes, ms_of, seed=0, after=lambda step: ""):
 
 
 def with_cliff(limit, extra_ms, captured=SIZES):
-    """8 ms and 0.06 ms for each computed request; steps beyond the limit run without a full graph."""
+    """8 ms and 0.06 ms for each computed request; steps beyond the limit run without a
+    full graph.
+    """
 
     def ms(requests):
         return 8 + 0.06 * padded(requests, captured) + (extra_ms if requests > limit else 0)
@@ -69,13 +72,18 @@ def with_cliff(limit, extra_ms, captured=SIZES):
 
 
 def sglang_log(sizes, ms_of, limit, seed=0, steps_per_line=40, prompts=()):
-    """Decode lines, each of the steps since the one before; prompts are (line, tokens) of prefill before it."""
+    """Decode lines, each of the steps since the one before; prompts are (line, tokens) of prefill
+    before it.
+    """
     noise, extra = disturbed(seed), dict(prompts)
     lines = [
-        f"[2026-08-05 10:00:00] server_args=ServerArgs(model_path='/home/ada/m', tp_size=1, "
-        f"decode_log_interval={steps_per_line}, cuda_graph_max_bs={limit}, disable_cuda_graph=False)\n"
-        "[2026-08-05 10:00:09] Capture target decode CUDA graph begin. backend=full, num_tokens_per_req=1, "
-        f"bs=[{', '.join(str(size) for size in (1, 2, 4, 8, 12, 16, 24, 32) if size <= limit)}], avail mem=7.10 GB\n"
+        "[2026-08-05 10:00:00] server_args=ServerArgs(model_path='/home/ada/m', tp_size=1, "
+        f"decode_log_interval={steps_per_line}, cuda_graph_max_bs={limit}, "
+        "disable_cuda_graph=False)\n"
+        "[2026-08-05 10:00:09] Capture target decode CUDA graph begin. backend=full, "
+        "num_tokens_per_req=1, "
+        f"bs=[{', '.join(str(size) for size in (1, 2, 4, 8, 12, 16, 24, 32) if size <= limit)}], "
+        "avail mem=7.10 GB\n"
         "[2026-08-05 10:00:10] max_total_num_tokens=2980168, chunked_prefill_size=4096, "
         "max_prefill_tokens=16384, max_running_requests=4096, context_len=32768\n"
     ]
@@ -85,22 +93,23 @@ def sglang_log(sizes, ms_of, limit, seed=0, steps_per_line=40, prompts=()):
         if line in extra:
             prefill_s = 2e-5 * extra[line]
             lines.append(
-                f"[2026-08-05 10:00:11] Prefill batch, #new-seq: 1, #new-token: {extra[line]}, #cached-token: 0, "
-                f"token usage: 0.08, #running-req: {before}, #queue-req: 0, cuda graph: False, "
-                "input throughput (token/s): 559.53\n"
+                f"[2026-08-05 10:00:11] Prefill batch, #new-seq: 1, #new-token: {extra[line]}, "
+                f"#cached-token: 0, token usage: 0.08, #running-req: {before}, #queue-req: 0, cuda "
+                "graph: False, input throughput (token/s): 559.53\n"
             )
         elapsed_s = steps_per_line * ms_of(requests) * next(noise) / 1e3 + prefill_s
         rate = steps_per_line * (before + requests) / 2 / elapsed_s
         lines.append(
-            f"[2026-08-05 10:00:11] Decode batch, #running-req: {requests}, #token: {requests * 700}, "
-            f"token usage: 0.08, cuda graph: {requests <= limit}, gen throughput (token/s): {rate:.2f}, "
-            "#queue-req: 0\n"
+            f"[2026-08-05 10:00:11] Decode batch, #running-req: {requests}, #token: "
+            f"{requests * 700}, token usage: 0.08, cuda graph: {requests <= limit}, gen throughput "
+            f"(token/s): {rate:.2f}, #queue-req: 0\n"
         )
     return "".join(lines)
 
 
 def llama_log(clients, ms_of, seed=0, tokens=40, per_phase=60, joined=False):
-    """What llama.cpp's server prints of clients that ask again and again; each phase has so many of them.
+    """What llama.cpp's server prints of clients that ask again and again; each phase has so many of
+    them.
 
     `joined` is the form of later versions, in which a line has both the slot and its times.
     """
@@ -132,7 +141,10 @@ def _llama_end(slot, task, _, ms, tokens, joined):
     decode = (
         f"       eval time = {ms:10.2f} ms / {tokens:5d} tokens ( {ms / tokens:8.2f} ms per token)"
     )
-    stop = f"slot      release: id {slot:2d} | task {task} | stop processing: n_tokens = 104, truncated = 0\n"
+    stop = (
+        f"slot      release: id {slot:2d} | task {task} | stop processing: n_tokens = 104, "
+        "truncated = 0\n"
+    )
     if joined:
         return [f"{head}{prompt}\n", f"{head}{decode}\n", stop]
     return [stop, f"{head}\n{prompt}\n{decode}\n"]

@@ -1,4 +1,6 @@
-"""Folders that the workers of a session share, as what fills them takes seconds; scripts and data of the checkout."""
+"""Folders that the workers of a session share, as what fills them takes seconds; scripts and data
+of the checkout.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The rooms of the code: imports go down the list of rooms in docs/draw_rooms.py, and the drawn picture is today's."""
+"""The rooms of the code: imports go down the list of rooms in docs/draw_rooms.py, and the drawn
+picture is today's.
+"""
 
 import pytest
 

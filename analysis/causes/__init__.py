@@ -1,7 +1,7 @@
 """The causes of an anomaly's terms: competing causes, each scored by evidence in the recording.
 
-Every cause is a `Cause`, beside its kin, and listed in `catalogue`: to add one, write its `weigh` and its
-`Intervention`, and put it into the list.
+Every cause is a `Cause`, beside its kin, and listed in `catalogue`: to add one, write its `weigh`
+and its `Intervention`, and put it into the list.
 """
 
 from .attribution import attribute, claims_of_steps, judge

@@ -1,7 +1,8 @@
-"""Attribute an anomaly to causes: what experiments confirmed, then what the evidence suggests, the best-scored first.
+"""Attribute an anomaly to causes: what experiments confirmed, then what the evidence suggests, the
+best-scored first.
 
-The rest is *unexplained*, a cause with an amount of its own. So the amounts of all causes over all terms add up to the
-anomaly.
+The rest is *unexplained*, a cause with an amount of its own. So the amounts of all causes over all
+terms add up to the anomaly.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ def attribute(
 ) -> Attribution:
     """Attribute every term of an anomaly to causes; the values of the terms add up to its value.
 
-    Causes that an experiment confirms take what it measured, first those confirmed on a term alone, then those
-    confirmed on complete steps. Refuted causes take nothing. The others share what is left by the evidence of the
-    recording. `waits_for_time`: whether the time for experiments was up before all were made.
+    Causes that an experiment confirms take what it measured, first those confirmed on a term alone,
+    then those confirmed on complete steps. Refuted causes take nothing. The others share what is
+    left by the evidence of the recording. `waits_for_time`: whether the time for experiments was up
+    before all were made.
     """
     terms = _terms(functional, weighed, outcomes)
     on_steps = about(outcomes, functional, None)
@@ -105,12 +107,15 @@ class Anomaly(Protocol):
 
 
 def judge(anomalies: Iterable[Anomaly], measured: Sequence[Measurement]) -> tuple[Outcome, ...]:
-    """The outcomes of all experiments of a recording, of complete steps by what causes claim of these anomalies."""
+    """The outcomes of all experiments of a recording, of complete steps by what causes claim of
+    these anomalies.
+    """
     return judged(measured, claims_of_steps(anomalies, judged(measured)))
 
 
 def claims_of_steps(anomalies: Iterable[Anomaly], outcomes: Sequence[Outcome]) -> Claims:
-    """What the cause of each factor of complete steps claims of each anomaly, after the outcomes of terms in isolation.
+    """What the cause of each factor of complete steps claims of each anomaly, after the outcomes of
+    terms in isolation.
 
     Factors whose cause claims nothing are left out.
     """
@@ -176,7 +181,9 @@ class _Term:
             self.give(cause, proof.amount, proof)
 
     def claimed(self, cause: str) -> float:
-        """Amount that a cause claims without experiments, in the direction of the term, up to what is left."""
+        """Amount that a cause claims without experiments, in the direction of the term, up to what
+        is left.
+        """
         claim = self._claims.get(cause)
         return (
             self._up_to_rest(claim.amount) if claim in self._ordered and claim is not None else 0.0
@@ -211,10 +218,11 @@ class _Term:
     def share_out(
         self, refuted: Collection[str], untried: str | None
     ) -> list[tuple[str, TermCause]]:
-        """The causes of the term, the confirmed ones first, then the best-scored; their amounts add up to the term.
+        """The causes of the term, the confirmed ones first, then the best-scored; their amounts add
+        up to the term.
 
-        Causes in `refuted` take nothing more: complete steps decided on them. `untried` is the reason for causes that
-        factors could have tested and did not.
+        Causes in `refuted` take nothing more: complete steps decided on them. `untried` is the
+        reason for causes that factors could have tested and did not.
         """
         unexplained = 0.0
         suspected: Claim | None = None
@@ -255,4 +263,7 @@ def _suspicion(cause: str, reason: str | None) -> str:
     """What would confirm a cause that evidence only suggests, as a clause."""
     expected = interventions()[cause].expected
     why = f" ({reason})" if reason else ""
-    return f"a {cause} is suspected and not confirmed{why}; if it is one, {expected[0].lower()}{expected[1:-1]}"
+    return (
+        f"a {cause} is suspected and not confirmed{why}; if it is one, "
+        f"{expected[0].lower()}{expected[1:-1]}"
+    )

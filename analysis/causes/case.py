@@ -1,4 +1,6 @@
-"""The input of causes: one term of an anomaly, with everything recorded about it at each batch size."""
+"""The input of causes: one term of an anomaly, with everything recorded about it at each batch
+size.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """Launches of a kernel with one launch configuration in a term at a batch size, per step; None: not recorded."""
+    """Launches of a kernel with one launch configuration in a term at a batch size, per step; None:
+    not recorded.
+    """
 
     batch: int
     name: str
@@ -46,7 +50,9 @@ class HostCalls:
 
 @dataclass(frozen=True)
 class SlowDown:
-    """Slow-down of a term's kernels beside communication, or of all in its own term, at a batch size, per step."""
+    """Slow-down of a term's kernels beside communication, or of all in its own term, at a batch
+    size, per step.
+    """
 
     time_ms: float  # part of the slow-down in the exclusive time of the term
     error_ms: float  # standard error of that part
@@ -73,7 +79,9 @@ class MeanHostUse:
 
 @dataclass(frozen=True)
 class TermOperands:
-    """The operands of a term at one batch size; shares are means over its calls by their time, None if unknown."""
+    """The operands of a term at one batch size; shares are means over its calls by their time, None
+    if unknown.
+    """
 
     # floating, of each operator's first
     dtypes: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -84,7 +92,9 @@ class TermOperands:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchFacts:
-    """Facts about one batch size besides its kernels, per profiled step; None or empty if not recorded."""
+    """Facts about one batch size besides its kernels, per profiled step; None or empty if not
+    recorded.
+    """
 
     timed_ms: Floats  # durations of the unprofiled steps
     idle_ms: float
@@ -145,14 +155,17 @@ class Intervention:
     step: tuple[str, ...] = ()  # the same for complete steps
     # factors of other causes that test this cause instead, in terms where it has evidence
     shared: tuple[str, ...] = ()
-    slows: bool = False  # whether it slows what it is in, so that shared factors test it where they make that faster
+    # whether it slows what it is in, so that shared factors test it where they make that faster
+    slows: bool = False
     # reason that no factor tests it, as a clause without a full stop; None if one does
     untested: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One cause: what it claims of a term or suggests of a profile, and the experiment that tests it."""
+    """One cause: what it claims of a term or suggests of a profile, and the experiment that tests
+    it.
+    """
 
     name: str
     weigh: Callable[[Case], Claim | None] | None = None  # None: of single profiles only
@@ -216,7 +229,8 @@ class Case:
         return math.fsum(weight * of(batch) for batch, weight in self.functional.coefficients)
 
     def beyond_fastest(self, slow: Callable[[int, int], bool]) -> float:
-        """Amount of the time beyond that at the rate per sample of the fastest batch size: an upper bound.
+        """Amount of the time beyond that at the rate per sample of the fastest batch size: an upper
+        bound.
 
         `slow` says whether the time of a batch size counts, given it and the fastest one.
         """
@@ -240,7 +254,9 @@ class Case:
 
     @property
     def switched(self) -> bool:
-        """Whether the kernel with the most time at one size does not run at the other; their order may change."""
+        """Whether the kernel with the most time at one size does not run at the other; their order
+        may change.
+        """
         return not set(map(self.main_kernel, self.sides)) <= set(self.common_names())
 
     def main_kernel(self, batch: int) -> str | None:

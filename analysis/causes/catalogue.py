@@ -96,9 +96,11 @@ def _factors(intervention: Intervention) -> set[tuple[str, str]]:
 def interventions_with(
     evident: Collection[str], outcomes: Iterable[Outcome] = ()
 ) -> dict[str, Intervention]:
-    """The experiment of every cause in a term where some have evidence: those get the factors that they share.
+    """The experiment of every cause in a term where some have evidence: those get the factors that
+    they share.
 
-    A cause that slows what it is in gets them also by the outcomes of experiments that they confirm.
+    A cause that slows what it is in gets them also by the outcomes of experiments that they
+    confirm.
     """
     named = interventions()
     fast = {
@@ -167,7 +169,8 @@ def _guarded(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
 def suggestions(step: ProfiledStep) -> tuple[Suggestion, ...]:
     """What the causes suggest of a profiled step, the largest bound first.
 
-    The capture of a graph runs once, and its gaps are those of no step: only that it is one is said.
+    The capture of a graph runs once, and its gaps are those of no step: only that it is one is
+    said.
     """
     asked = (host.first_use,) if step.is_capture else (*_OF_TERMS, *_OF_PROFILES)
     suggesting = (cause.suggest for cause in asked)
@@ -191,7 +194,9 @@ def weigh_causes(label: str, case: Case) -> Weighed:
 
 
 def claimed(weighed: Iterable[Weighed], cause: str, value: float) -> float:
-    """What a cause claims of all terms in the direction of an anomaly, up to its value, whatever other causes claim."""
+    """What a cause claims of all terms in the direction of an anomaly, up to its value, whatever
+    other causes claim.
+    """
     amounts = [
         math.copysign(min(abs(term.claims[cause].amount), abs(share)), share)
         for term in weighed

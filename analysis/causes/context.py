@@ -115,7 +115,9 @@ def examine(batches: Iterable[int], kernel_times: pd.DataFrame, recorded: Record
 
 
 def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -> Iterator[Case]:
-    """One case per term of the functional, in the terms' order; `examined` may be of further batch sizes."""
+    """One case per term of the functional, in the terms' order; `examined` may be of further batch
+    sizes.
+    """
     coefficients = dict(functional.coefficients)
     facts = {batch: examined.facts[batch] for batch in functional.conditions}
     for share in shares:
@@ -138,9 +140,11 @@ def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -
 
 
 def count_faults(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dict[Key, float]]:
-    """Page faults in one step by batch size and term, in the group of a repeated layer that `names` has.
+    """Page faults in one step by batch size and term, in the group of a repeated layer that `names`
+    has.
 
-    From columns `batch`, `layer`, `phase` and `page_faults` of `operators`; without batch sizes that were not counted.
+    From columns `batch`, `layer`, `phase` and `page_faults` of `operators`; without batch sizes
+    that were not counted.
     """
     faults: dict[int, dict[Key, float]] = {}
     for row in operators.filter(pc.is_valid(operators["page_faults"])).to_pylist():
@@ -153,7 +157,9 @@ def count_faults(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dic
 def read_operands(
     operators: pa.Table, names: Mapping[str, str]
 ) -> dict[int, dict[Key, TermOperands]]:
-    """The operands of each term, by batch size, from `OPERAND_COLUMNS`; `names` has the groups of repeated layers."""
+    """The operands of each term, by batch size, from `OPERAND_COLUMNS`; `names` has the groups of
+    repeated layers.
+    """
     calls: dict[int, dict[Key, list[Mapping[str, Any]]]] = {}
     for row in operators.to_pylist():
         key = Key.of(names.get(row["layer"] or "", row["layer"]), row["phase"], KERNELS)
@@ -353,8 +359,8 @@ def mean_clock(
 ) -> tuple[float | None, frozenset[str]]:
     """Mean SM clock of the steps of a batch size, and what held it down during its visits.
 
-    The clock is the one that the steps themselves counted. Without it, samples inside steps count; on a CPU also those
-    between them, where a GPU is idle and its clock another one.
+    The clock is the one that the steps themselves counted. Without it, samples inside steps count;
+    on a CPU also those between them, where a GPU is idle and its clock another one.
     """
     none = pd.Series(dtype=object)
     counted, texts = (

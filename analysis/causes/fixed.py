@@ -1,4 +1,6 @@
-"""Causes of what does not grow with the batch size: weights, the optimizer, and what is left of a fixed cost."""
+"""Causes of what does not grow with the batch size: weights, the optimizer, and what is left of a
+fixed cost.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ _MEMORY_BOUND = 0.3  # least share of the time that moving the bytes takes
 
 
 def weights_possible(case: Case, amount: float) -> bool:
-    """Weights make a fixed cost, and neither a bend nor a positive excess; without bytes that stay there are none."""
+    """Weights make a fixed cost, and neither a bend nor a positive excess; without bytes that stay
+    there are none.
+    """
     of_constant = math.fsum(weight for _, weight in case.functional.coefficients)
     if of_constant * amount <= 0 or abs(of_constant) <= _ROUNDING:
         return False
@@ -144,7 +148,8 @@ optimizer = Cause(
     weigh=weigh_optimizer,
     suggest=suggest_optimizer,
     intervention=Intervention(
-        expected="Without its updates the optimizer's share goes away; with a fused one, or on lists, it shrinks.",
+        expected="Without its updates the optimizer's share goes away; with a fused one, or on "
+        "lists, it shrinks.",
         step=("no_update", "fused_optimizer", "foreach_optimizer"),
     ),
 )
@@ -258,8 +263,8 @@ def weigh_not_significant(case: Case) -> Claim | None:
 def two_groups(times_ms: Floats) -> tuple[float, float] | None:
     """The medians of two groups in the times; None if one group describes them.
 
-    Split at the widest gap that leaves at least a fifth, and three, on each side: two groups if the gap is wider than
-    4 times the larger group's interquartile range and than 5 % of the median.
+    Split at the widest gap that leaves at least a fifth, and three, on each side: two groups if the
+    gap is wider than 4 times the larger group's interquartile range and than 5 % of the median.
     """
     times = np.sort(times_ms)
     least = max(3, math.ceil(len(times) / 5))

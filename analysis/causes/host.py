@@ -113,7 +113,8 @@ host_bound = Cause(
     weigh=weigh_host_bound,
     suggest=suggest_host_bound,
     intervention=Intervention(
-        expected="With the step as one CUDA graph, compiled, or without the code between its operators, idle shrinks.",
+        expected="With the step as one CUDA graph, compiled, or without the code between its "
+        "operators, idle shrinks.",
         step=("cuda_graph", "replayed_operators", "compiled"),
     ),
 )
@@ -130,7 +131,9 @@ _ONE_PROCESS = "_SingleProcessDataLoaderIter"
 
 
 def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
-    """Suggest batches that are loaded ahead, where the device is idle for them, or the host makes them itself."""
+    """Suggest batches that are loaded ahead, where the device is idle for them, or the host makes
+    them itself.
+    """
     waits_ms = step.idle_because(lambda reason: INPUT.search(reason) is not None)
     loading = _loading(step)
     waits_ms += float(loading["ms"].sum())
@@ -144,7 +147,8 @@ def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
     alone = _ONE_PROCESS in where
     evidence = [
         fact(
-            f"{'time' if len(loading) else 'idle time'} in which the next batch is fetched, per step",
+            f"{'time' if len(loading) else 'idle time'} in which the next batch is fetched, per "
+            "step",
             waits_ms,
             "ms",
             "ranges, kernels",
@@ -165,12 +169,15 @@ def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
         where=where,
         stack=stack_of(code),
         remedy=_LOAD_AHEAD if alone else "make the loading of a batch faster, or add workers",
-        how="DataLoader(..., num_workers=N, persistent_workers=True, pin_memory=True), N up to the number of cores",
+        how="DataLoader(..., num_workers=N, persistent_workers=True, pin_memory=True), N up to the "
+        "number of cores",
     )
 
 
 def _loading(step: ProfiledStep) -> pd.DataFrame:
-    """Operators of the host that make a batch while no other work runs; none where a device works beside them."""
+    """Operators of the host that make a batch while no other work runs; none where a device works
+    beside them.
+    """
     if not step.on_host:
         return step.groups.iloc[:0]
     place = step.groups["layer"].fillna("").astype(str)
@@ -221,7 +228,10 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
         return None
     told = str(longest["reason"] or "")
     where = told.removeprefix(_RANGE) if told.startswith(_RANGE) else None
-    what = f"waits for code of the host in {'one long gap' if len(alike) <= step.steps else 'a few long gaps'}"
+    what = (
+        "waits for code of the host in "
+        f"{'one long gap' if len(alike) <= step.steps else 'a few long gaps'}"
+    )
     what += ", not in every step" if len(alike) < step.steps else ""
     evidence = [fact("longest time without a kernel", length_ms, "ms", "kernels.start_ns")]
     evidence += [
@@ -265,10 +275,13 @@ one_gap = Cause(
 HOST_WAITS = "host waits for the device"
 _NEAR_NS = 200_000  # between the return of a wait and a gap that follows from it
 _IN_TORCH = (
-    "no .item(), .cpu(), print or boolean test of a tensor in the step; add losses up on the device; copy with "
-    "non_blocking=True; torch.cuda.set_sync_debug_mode('warn') names each place"
+    "no .item(), .cpu(), print or boolean test of a tensor in the step; add losses up on the "
+    "device; copy with non_blocking=True; torch.cuda.set_sync_debug_mode('warn') names each place"
 )
-_IN_CUDA = "work of one stream runs in order without a wait of the host; let events, and only the last read, wait"
+_IN_CUDA = (
+    "work of one stream runs in order without a wait of the host; let events, and only the last "
+    "read, wait"
+)
 _READS = (
     "aten::item",
     "aten::_local_scalar_dense",
@@ -326,7 +339,9 @@ def suggest_host_waits(step: ProfiledStep) -> Suggestion | None:
 
 
 def _dry(gaps: pd.DataFrame, waits: pd.DataFrame, steps: int) -> tuple[pd.DataFrame, float]:
-    """The gaps that a wait precedes or ends in, and the time of the waits up to that of their gap, per step in ms."""
+    """The gaps that a wait precedes or ends in, and the time of the waits up to that of their gap,
+    per step in ms.
+    """
     begin, end = (gaps[name].to_numpy(np.int64) for name in ("begin_ns", "end_ns"))
     ordered = waits.sort_values("end_ns")
     returned = ordered["end_ns"].to_numpy(np.int64)
@@ -384,7 +399,10 @@ def suggest_first_use(step: ProfiledStep) -> Suggestion | None:
             )
         )
     if loads_ms:
-        what = "idle time in launches of at least 5 ms, as of kernels that are not loaded yet, per step"
+        what = (
+            "idle time in launches of at least 5 ms, as of kernels that are not loaded yet, per "
+            "step"
+        )
         evidence.append(fact(what, loads_ms, "ms", "api_calls"))
     if not step.enough(waits_ms + loads_ms):
         return None
@@ -412,7 +430,8 @@ def _suggestion(
         evidence=evidence,
         where=where,
         remedy="warm up before the steps that count, and profile later steps",
-        how="run some steps first (torch.profiler.schedule(wait=1, warmup=3, active=3)); in a service run each shape "
+        how="run some steps first (torch.profiler.schedule(wait=1, warmup=3, active=3)); in a "
+        "service run each shape "
         "once at the start; with CUDA, CUDA_MODULE_LOADING=EAGER loads all modules at the start",
     )
 
@@ -434,7 +453,7 @@ COMPILATION = "compilation in the step"
 # Functions that compile. Those of torch._dynamo and torch._inductor that run compiled code are no
 # compilation, e.g. `eval_frame.py(1039): _fn` and `aot_autograd.py(1126): forward`.
 _COMPILES = re.compile(
-    r"(convert_frame|output_graph|compile_fx|aot_autograd|codecache|async_compile|graph|compiler|jit)\.py\(\d+\): "
+    r"(convert_frame|output_graph|compile_fx|aot_autograd|codecache|async_compile|graph|compiler|jit)\.py\(\d+\): "  # noqa: E501
     r"\w*(compile|transform|codegen|lower|dispatcher_function)\w*$"
     r"|triton_heuristics\.py\(\d+\): (benchmark_all_configs|autotune_to_one_config|precompile)"
 )
@@ -478,7 +497,8 @@ def suggest_compilation(step: ProfiledStep) -> Suggestion | None:
         where="torch.compile",
         stack=stack_of(code),
         remedy="warm up each shape once, and keep shapes the same or mark them dynamic",
-        how="TORCH_LOGS=recompiles,graph_breaks names each place; torch._dynamo.mark_dynamic(x, 0); "
+        how="TORCH_LOGS=recompiles,graph_breaks names each place; torch._dynamo.mark_dynamic(x, "
+        "0); "
         "torch.compile(..., dynamic=True); mode='default' instead of a search of kernels",
     )
 

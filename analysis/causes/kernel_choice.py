@@ -1,4 +1,6 @@
-"""Causes in which kernels run: a switch of algorithm, the last wave or tile, a captured graph, another roof."""
+"""Causes in which kernels run: a switch of algorithm, the last wave or tile, a captured graph,
+another roof.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,8 @@ def _switched_share(case: Case, batch: int, common: set[str]) -> float:
 
 
 def changed_for_good(kernel_times: pd.DataFrame, recorded: Recorded) -> list[str]:
-    """A sentence on each batch size of a GPU that runs other kernels from some round of the sweep on.
+    """A sentence on each batch size of a GPU that runs other kernels from some round of the sweep
+    on.
 
     A library that chooses an algorithm when memory is short keeps it for the life of the process.
     """
@@ -89,9 +92,10 @@ def changed_for_good(kernel_times: pd.DataFrame, recorded: Recorded) -> list[str
             if later.loc[new].sum().min() >= _LEAST_SHARE <= earlier.loc[old].sum().min():
                 names = [short_name(shares.loc[one].sum(axis=1).idxmax()) for one in (new, old)]
                 said.append(
-                    f"{recorded.axis.name.capitalize()} {batch}: from round {first + 1} on {names[0]} runs in place of "
-                    f"{names[1]}, so its times are of two algorithms. A library that chose one when memory was short "
-                    "keeps it; `sweep` measures each visit in a process of its own."
+                    f"{recorded.axis.name.capitalize()} {batch}: from round {first + 1} on "
+                    f"{names[0]} runs in place of {names[1]}, so its times are of two algorithms. "
+                    "A library that chose one when memory was short keeps it; `sweep` measures "
+                    "each visit in a process of its own."
                 )
                 break
     return said
@@ -102,12 +106,13 @@ algorithm_switch = Cause(
     weigh=weigh_algorithm_switch,
     intervention=Intervention(
         expected=(
-            "With the same library at all sizes, with algorithms chosen in another way, or with larger sizes in "
-            "pieces of the size before the switch, the term's share goes away."
+            "With the same library at all sizes, with algorithms chosen in another way, or with "
+            "larger sizes in pieces of the size before the switch, the term's share goes away."
         ),
         term=("no_nnpack", "cudnn_benchmark", "deterministic", "before_switch"),
         step=("no_nnpack", "cudnn_benchmark", "deterministic"),
-        # Another library at all batch sizes removes a switch between two; a padded batch runs as the larger one.
+        # Another library at all batch sizes removes a switch between two; a padded batch runs as
+        # the larger one.
         shared=("onednn", "no_onednn", "no_cudnn", "cublaslt", "padded_batch"),
     ),
 )
@@ -123,8 +128,8 @@ algorithm_switch = Cause(
 QUANTISATION = "wave and tile quantisation"
 # With more waves the tail is under 3 % of the time, too little for a verdict.
 _MOST_WAVES = 32
-# Of further batch sizes, as a factor on the largest: they have to fit the memory. The second only where the first tells
-# nothing, as of 9 samples just past a wave of 8.
+# Of further batch sizes, as a factor on the largest: they have to fit the memory. The second only
+# where the first tells nothing, as of 9 samples just past a wave of 8.
 _MOST_SIZES = (2, 3)
 
 
@@ -149,15 +154,20 @@ def weigh_quantisation(case: Case) -> Claim | None:
     score = 0.9 * max(0.0, min(1.0, (0.30 - miss) / 0.25))
     if score == 0:
         return None
-    refutation = "A size that fills the last wave (grid a multiple of SMs x blocks per SM) still shows the excess."
+    refutation = (
+        "A size that fills the last wave (grid a multiple of SMs x blocks per SM) still shows the "
+        "excess."
+    )
     return Claim(QUANTISATION, claimed, score, tuple(evidence), refutation)
 
 
 def fillings(case: Case) -> tuple[Wave, ...]:
-    """Where the last wave ends, of the kernel for whose empty part most is claimed; empty where its grids do not tell.
+    """Where the last wave ends, of the kernel for whose empty part most is claimed; empty where its
+    grids do not tell.
 
-    Blocks are taken for a constant number in each of ceil(batch x rate) rows. Of the rates that give the recorded
-    grids, the largest says what certainly still fits a wave, the smallest what certainly takes one more.
+    Blocks are taken for a constant number in each of ceil(batch x rate) rows. Of the rates that
+    give the recorded grids, the largest says what certainly still fits a wave, the smallest what
+    certainly takes one more.
     """
     found = (_fillings(case, most * case.functional.last) for most in _MOST_SIZES)
     return next(filter(None, found), ())
@@ -194,7 +204,9 @@ def _fillings(case: Case, most_samples: int) -> tuple[Wave, ...]:
 
 
 def _in_waves(case: Case) -> Iterator[tuple[str, float, float]]:
-    """Kernels at both sizes whose blocks run in few waves, with the waves at the smaller and at the larger size."""
+    """Kernels at both sizes whose blocks run in few waves, with the waves at the smaller and at the
+    larger size.
+    """
     for name in case.common_names():
         low, high = (_waves(case, case.at(batch, name)) for batch in case.sides)
         if (
@@ -229,7 +241,9 @@ def _waves(case: Case, uses: tuple[Use, ...]) -> float | None:
 
 
 def _is_persistent(case: Case, name: str) -> bool:
-    """Whether a kernel fills the SMs with the same blocks at both sizes; they take tiles in turn, not waves."""
+    """Whether a kernel fills the SMs with the same blocks at both sizes; they take tiles in turn,
+    not waves.
+    """
     blocks = {use.blocks for batch in case.sides for use in case.at(batch, name)}
     same = blocks.pop() if len(blocks) == 1 else None
     return bool(same and case.hardware.sm_count and same % case.hardware.sm_count == 0)
@@ -240,7 +254,9 @@ def _tail(waves: float | None) -> float:
 
 
 def _padding(case: Case, name: str) -> float:
-    """Share of the blocks at the larger size beyond proportional growth from the smaller size; 0 without any."""
+    """Share of the blocks at the larger size beyond proportional growth from the smaller size; 0
+    without any.
+    """
     blocks = {
         batch: sum((u.blocks or 0) * u.calls for u in case.at(batch, name)) for batch in case.sides
     }
@@ -273,8 +289,8 @@ quantisation = Cause(
     weigh=weigh_quantisation,
     intervention=Intervention(
         expected=(
-            "More samples take no longer until the last wave of blocks is full, and then a whole wave longer; with the "
-            "batch padded to the next multiple, the odd sizes get faster."
+            "More samples take no longer until the last wave of blocks is full, and then a whole "
+            "wave longer; with the batch padded to the next multiple, the odd sizes get faster."
         ),
         term=("filled_wave", "padded_batch"),
         step=("padded_batch",),
@@ -292,7 +308,8 @@ quantisation = Cause(
 GRAPH_PADDING = "graph padding"
 _REPLAY = re.compile(r"(?:cuda|cu|hip)GraphLaunch")
 _GRID = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
-_SAME = 0.8  # least share of the time in equal kernels: what runs outside of the graph depends on the batch
+# least share of the time in equal kernels: what runs outside of the graph depends on the batch
+_SAME = 0.8
 # A mark is a fact, equal grids are a sign; both before quantisation, which sees the padded rows as
 # blocks.
 _SCORE_MARKED, _SCORE = 0.95, 0.91
@@ -346,7 +363,8 @@ def _on_line(nodes: list[tuple[int, float]], batch: int) -> float:
 def graph_batches(
     kernel_times: pd.DataFrame, steps: pd.DataFrame, api_calls: pd.DataFrame | None
 ) -> Mapping[int, tuple[int, bool]]:
-    """The batch size of the graph that the steps of each batch size replay, and whether marks tell it.
+    """The batch size of the graph that the steps of each batch size replay, and whether marks tell
+    it.
 
     Empty if no graph is replayed.
     """
@@ -378,7 +396,9 @@ def graph_batches(
 
 
 def _equal(kernels: Mapping[int, Mapping[tuple[object, ...], float]], one: int, other: int) -> bool:
-    """Whether the kernels of two batch sizes are the same, in the same grids, for most of their time."""
+    """Whether the kernels of two batch sizes are the same, in the same grids, for most of their
+    time.
+    """
     return all(
         math.fsum(time for key, time in kernels[a].items() if key in kernels[b])
         >= _SAME * math.fsum(kernels[a].values())

@@ -38,7 +38,9 @@ _RISEN = 1.1
 
 
 def cache_capacity_possible(case: Case, amount: float) -> bool:
-    """Steps whose kernels move no more than the cache holds have all their data there; True if that is not known."""
+    """Steps whose kernels move no more than the cache holds have all their data there; True if that
+    is not known.
+    """
     del amount
     moved = max(case.facts[batch].kernel_bytes for batch in case.functional.conditions)
     return case.hardware.cache_bytes is None or not moved or moved > case.hardware.cache_bytes
@@ -127,7 +129,10 @@ def weigh_memory_pressure(case: Case) -> Claim | None:
         or (_fullness(case, case.before) or 0) >= _FULL
     ):
         return None
-    refutation = "On a device with more memory, or with a smaller workspace limit at both sizes, the switch stays."
+    refutation = (
+        "On a device with more memory, or with a smaller workspace limit at both sizes, the switch "
+        "stays."
+    )
     return Claim(
         MEMORY_PRESSURE, switch.amount, 0.97, (*memory_evidence(case), *switch.evidence), refutation
     )
@@ -151,7 +156,10 @@ def _allocations(case: Case) -> Claim | None:
         ),
         *memory_evidence(case),
     )
-    refutation = "With free memory (smaller model, larger device, or a warm allocator cache), idle does not shrink."
+    refutation = (
+        "With free memory (smaller model, larger device, or a warm allocator cache), idle does not "
+        "shrink."
+    )
     return Claim(MEMORY_PRESSURE, amount, 0.9, evidence, refutation)
 
 
@@ -223,7 +231,8 @@ def suggest_memory_pressure(step: ProfiledStep) -> Suggestion | None:
         where=main,
         factors=("expandable_segments", "malloc_async"),
         remedy="let the caching allocator keep the memory: warm up once with the largest shape",
-        how="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; no torch.cuda.empty_cache() in the loop; in the first "
+        how="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; no torch.cuda.empty_cache() in the "
+        "loop; in the first "
         "steps of a program allocations are usual",
     )
 
@@ -234,8 +243,9 @@ memory_pressure = Cause(
     suggest=suggest_memory_pressure,
     intervention=Intervention(
         expected=(
-            "With memory as full as at the largest size, the smaller ones slow down by as much; with a small "
-            "workspace, or an allocator that does not break up the memory, the effect goes away."
+            "With memory as full as at the largest size, the smaller ones slow down by as much; "
+            "with a small workspace, or an allocator that does not break up the memory, the effect "
+            "goes away."
         ),
         term=("small_workspace",),
         step=("smaller_memory", "cudnn_workspace", "expandable_segments", "malloc_async"),
@@ -257,7 +267,9 @@ _MOST_MS = 0.005
 
 
 def page_faults_possible(case: Case, amount: float) -> bool:
-    """Steps that count fewer faults than a half of the amount needs have another cause; True if none are counted."""
+    """Steps that count fewer faults than a half of the amount needs have another cause; True if
+    none are counted.
+    """
     faults = _functional(case)
     return faults is None or _MOST_MS * abs(faults) >= abs(amount) / 2
 
@@ -297,8 +309,8 @@ def weigh_page_faults(case: Case) -> Claim | None:
         *memory_evidence(case),
     )
     refutation = (
-        "With an allocator that keeps freed memory (larger MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_, or "
-        "another one), the term keeps its value."
+        "With an allocator that keeps freed memory (larger MALLOC_TRIM_THRESHOLD_ and "
+        "MALLOC_MMAP_THRESHOLD_, or another one), the term keeps its value."
     )
     # If other kernels run too, the fresh memory may be theirs: the switch is the more likely cause.
     return Claim(PAGE_FAULTS, amount, 0.8 if case.switched else 0.9, evidence, refutation)
@@ -318,14 +330,18 @@ def _functional(case: Case) -> float | None:
 
 
 def _ms_of_a_fault(case: Case) -> float:
-    """Wall time of a fault: the time in the kernel is sampled, so that single batch sizes tell it badly."""
+    """Wall time of a fault: the time in the kernel is sampled, so that single batch sizes tell it
+    badly.
+    """
     batches = case.functional.conditions
     faults = sum(_use(case, batch).page_faults for batch in batches)
     return sum(system_wall_ms(case.facts[batch]) for batch in batches) / faults if faults else 0.0
 
 
 def _share_of_faults(case: Case, batch: int) -> float:
-    """Share of the term in the page faults of a step; 0 at batch sizes with so few that they were not counted."""
+    """Share of the term in the page faults of a step; 0 at batch sizes with so few that they were
+    not counted.
+    """
     facts = case.facts[batch]
     if facts.term_faults is None or facts.host_use is None:
         return 0.0
@@ -345,8 +361,8 @@ def _share_of_bytes(case: Case, batch: int) -> float:
 def system_wall_ms(facts: BatchFacts) -> float:
     """Wall time in the operating system's kernel.
 
-    Threads are assumed to be in the kernel concurrently, and to wait for cores there as elsewhere in the step; time in
-    which a step sleeps does not count.
+    Threads are assumed to be in the kernel concurrently, and to wait for cores there as elsewhere
+    in the step; time in which a step sleeps does not count.
     """
     use = facts.host_use
     if use is None or use.cpu_ms <= 0 or not len(facts.timed_ms):

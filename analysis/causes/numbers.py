@@ -43,7 +43,9 @@ def weigh_values(case: Case) -> Claim | None:
 
 
 def _differ(numbers: TermOperands, fastest: TermOperands) -> bool:
-    """Whether the numbers at a batch size may be slower than those at the fastest one; False if unknown."""
+    """Whether the numbers at a batch size may be slower than those at the fastest one; False if
+    unknown.
+    """
     denormal = _difference(numbers.denormals, fastest.denormals) > _MORE_DENORMAL
     return denormal or abs(_difference(numbers.distinct, fastest.distinct)) > _LESS_DISTINCT
 
@@ -108,7 +110,9 @@ _OTHERS = ("tf32", "bf16", "fp16")
 
 
 def suggest_precision(step: ProfiledStep) -> Suggestion | None:
-    """Suggest a shorter type, where products compute in fp32 beside tensor cores that are faster."""
+    """Suggest a shorter type, where products compute in fp32 beside tensor cores that
+    are faster.
+    """
     fp32 = step.hardware.roof("compute", "fp32")
     others = [roof for name in _OTHERS if (roof := step.hardware.roof("compute", name)) is not None]
     products = step.named(lambda name: kernel_precision(name) == "fp32")

@@ -1,7 +1,8 @@
-"""The input of causes without a curve: one profiled step, with everything recorded about it; and what they suggest.
+"""The input of causes without a curve: one profiled step, with everything recorded about it; and
+what they suggest.
 
-A cause that can tell from one profile has `suggest(step) -> Suggestion | None`. Nothing is tried: a suggestion has
-evidence and an upper bound of what its removal saves, and is never confirmed.
+A cause that can tell from one profile has `suggest(step) -> Suggestion | None`. Nothing is tried: a
+suggestion has evidence and an upper bound of what its removal saves, and is never confirmed.
 """
 
 from __future__ import annotations
@@ -47,10 +48,12 @@ class ProfiledStep:
     trains: bool  # whether it has a backward pass or an optimizer
     on_host: bool  # whether operators of the host are the work
     hardware: Hardware
-    # groups of kernels: name, op, layer, phase, kind, ms (shared out among what overlaps), own_ms, calls, flops
+    # groups of kernels: name, op, layer, phase, kind, ms (shared out among what overlaps), own_ms,
+    # calls, flops
     groups: pd.DataFrame
     copies: pd.DataFrame  # memcpys: kind, host_memory, calls, bytes, own_ms
-    # time in which nothing but these runs: copies from and to the host, by direction, and communication
+    # time in which nothing but these runs: copies from and to the host, by direction, and
+    # communication
     exposed_ms: Mapping[str, float] = field(default_factory=dict)
     idle: tuple[IdleTime, ...] = ()
     # gaps of at least `LONG_GAP_NS`: step, begin_ns, end_ns, reason, before
@@ -74,12 +77,16 @@ class ProfiledStep:
 
     @property
     def knows_reasons(self) -> bool:
-        """Whether the profile tells what the host did in idle time: else nobody knows what the step waits for."""
+        """Whether the profile tells what the host did in idle time: else nobody knows what the step
+        waits for.
+        """
         return any(time.reason is not None for time in self.idle)
 
     @property
     def is_capture(self) -> bool:
-        """Whether most of it is the capture of a graph, in which kernels are launched and do not run."""
+        """Whether most of it is the capture of a graph, in which kernels are launched and do not
+        run.
+        """
         return self.capture_ms > self.time_ms / 2
 
     def idle_because(self, matches: Callable[[str], bool]) -> float:
@@ -127,7 +134,9 @@ def fact(what: str, value: float | str | None, unit: str, table: str) -> Evidenc
 
 
 def stack_of(code: HostCode | None, most: int = 4) -> tuple[str, ...]:
-    """The innermost functions around a gap, then those that took most of it; empty without call stacks."""
+    """The innermost functions around a gap, then those that took most of it; empty without call
+    stacks.
+    """
     if code is None:
         return ()
     own = [f"{name} ({time_ms:.3g} ms)" for name, time_ms in code.own_ms]
@@ -142,7 +151,9 @@ def gap_ms(gaps: pd.DataFrame, steps: int) -> float:
 
 
 def host_gaps(step: ProfiledStep, but: Sequence[str] = ()) -> pd.DataFrame:
-    """The long gaps in which the host was the reason; without those whose reason contains some words."""
+    """The long gaps in which the host was the reason; without those whose reason contains some
+    words.
+    """
     gaps = step.gaps
     if gaps.empty:
         return gaps

@@ -38,7 +38,8 @@ def weigh_idle_threads(case: Case) -> Claim | None:
 
 
 def threads_at_work(case: Case, *, with_core: bool = False) -> dict[int, float]:
-    """Mean number of threads of a step that work, by batch size; empty if unknown, with one thread, and on a GPU.
+    """Mean number of threads of a step that work, by batch size; empty if unknown, with one thread,
+    and on a GPU.
 
     `with_core` leaves out threads that have work and wait for a core.
     """
@@ -174,7 +175,8 @@ cpu_contention = Cause(
     name=CPU_CONTENTION,
     weigh=weigh_cpu_contention,
     intervention=Intervention(
-        expected="At a raised priority, which leaves next to nothing to other work on the cores, the excess goes away.",
+        expected="At a raised priority, which leaves next to nothing to other work on the cores, "
+        "the excess goes away.",
         step=("priority",),
     ),
 )
@@ -233,7 +235,9 @@ def weigh_throttling(case: Case) -> Claim | None:
 
 
 def _own_clock(case: Case, batch: int) -> float | None:
-    """Measured cycles of the term's kernels over their recorded time, Hz; None unless all of them have cycles."""
+    """Measured cycles of the term's kernels over their recorded time, Hz; None unless all of them
+    have cycles.
+    """
     cycles, time_ms = counted_total(case.at(batch), "sm_cycles"), case.time_ms(batch)
     return None if cycles is None or time_ms <= 0 else cycles / time_ms * 1e3
 
@@ -243,8 +247,8 @@ throttling = Cause(
     weigh=weigh_throttling,
     intervention=Intervention(
         expected=(
-            "With the clock locked to one value below that of all sizes, or with pauses between the "
-            "steps, the excess goes away."
+            "With the clock locked to one value below that of all sizes, or with pauses between "
+            "the steps, the excess goes away."
         ),
         step=("locked_clock", "pauses"),
     ),

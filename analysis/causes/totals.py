@@ -20,13 +20,14 @@ class TermCause:
 
     label: str  # label of the term
     amount: float  # explained amount, in the functional's unit
-    # claim of the cause; of what is unexplained, that of a cause which is only suspected, e.g. a slow library call, or
-    # None
+    # claim of the cause; of what is unexplained, that of a cause which is only suspected, e.g. a
+    # slow library call, or None
     claim: Claim | None
     # claims of other causes on the same term, the best first, whatever they explain
     rivals: tuple[Claim, ...]
     verdict: Verdict = Verdict.UNTESTED  # verdict of experiments on the cause in this term
-    # reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if nobody tried
+    # reason for an undecided or untested verdict, as a clause without a full stop; None otherwise,
+    # or if nobody tried
     reason: str | None = None
 
 
@@ -41,7 +42,8 @@ class CauseTotal:
     verdict: Verdict = Verdict.UNTESTED
     # amount that an experiment measured on the complete step, with its interval; None without one
     measured: Estimate | None = None
-    # reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if nobody tried
+    # reason for an undecided or untested verdict, as a clause without a full stop; None otherwise,
+    # or if nobody tried
     reason: str | None = None
 
     @property
@@ -57,16 +59,17 @@ class Attribution:
     functional: Functional  # the explained anomaly
     value: float  # its value, in its unit
     noise: bool  # whether the anomaly is smaller than its noise
-    # the largest first, and last, apart from them, what is not significant. A cause that some terms confirm and others
-    # do not comes twice
+    # the largest first, and last, apart from them, what is not significant. A cause that some terms
+    # confirm and others do not comes twice
     causes: tuple[CauseTotal, ...]
 
     @property
     def verdict(self) -> CauseTotal | None:
         """The cause of most of the anomaly in the anomaly's direction; None for an anomaly of 0.
 
-        What is less than its own noise is not significant, whatever its terms are; of an anomaly that is, the terms
-        that are not significant alone stand in for a cause only where there is nothing else.
+        What is less than its own noise is not significant, whatever its terms are; of an anomaly
+        that is, the terms that are not significant alone stand in for a cause only where there is
+        nothing else.
         """
         if self.noise:
             unstable = (c for c in self.causes if c.cause == NOT_SIGNIFICANT)
@@ -80,7 +83,8 @@ class Attribution:
 def totals(
     cause: str, shares: list[TermCause], of_step: Proof | None, untried: str | None
 ) -> list[CauseTotal]:
-    """One cause over all terms: the part that its terms confirm, and the rest; one total if complete steps decide.
+    """One cause over all terms: the part that its terms confirm, and the rest; one total if
+    complete steps decide.
 
     `untried` is the reason for a cause that factors could have tested and did not.
     """

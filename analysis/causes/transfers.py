@@ -1,4 +1,6 @@
-"""Causes in transfers: kernels beside communication, and communication or copies that nothing hides."""
+"""Causes in transfers: kernels beside communication, and communication or copies that nothing
+hides.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ beside_communication = Cause(
     name=BESIDE_COMMUNICATION,
     weigh=weigh_beside_communication,
     intervention=Intervention(
-        expected="With the collectives after the kernels instead of beside them, the kernels are as fast as alone.",
+        expected="With the collectives after the kernels instead of beside them, the kernels are "
+        "as fast as alone.",
         untested="no factor takes communication out of a step",
     ),
 )
@@ -69,7 +72,8 @@ EXPOSED_COMMUNICATION = "exposed communication"
 _OF_PARAMETERS = ("AllGather", "ReduceScatter")
 _OF_GRADIENTS = ("AllReduce", "Reduce", "Broadcast")
 _LATE = 1.5  # time in communication of another rank over that of the last
-_WAITS = 3.0  # bus rate of the fastest call over the mean one, from which calls mostly wait for another rank
+# bus rate of the fastest call over the mean one, from which calls mostly wait for another rank
+_WAITS = 3.0
 
 
 def suggest_exposed_communication(step: ProfiledStep) -> Suggestion | None:
@@ -121,7 +125,8 @@ def suggest_exposed_communication(step: ProfiledStep) -> Suggestion | None:
 def _last(by_rank_ms: Mapping[str, float]) -> str | None:
     """The rank that spends far less time in communication than the others; None without one.
 
-    A call of a collective ends for all ranks together, so that the one that enters last spends least time in it.
+    A call of a collective ends for all ranks together, so that the one that enters last spends
+    least time in it.
     """
     if len(by_rank_ms) < 2:
         return None
@@ -130,19 +135,27 @@ def _last(by_rank_ms: Mapping[str, float]) -> str | None:
 
 
 def _how(collective: str, step: ProfiledStep) -> str:
-    """How to hide a collective: gradients beside the backward pass, parameters ahead, exchanges in parts."""
+    """How to hide a collective: gradients beside the backward pass, parameters ahead, exchanges in
+    parts.
+    """
     if not step.is_torch:
-        return "a stream of its own for communication, and work that does not need its result beside it"
+        return (
+            "a stream of its own for communication, and work that does not need its result beside "
+            "it"
+        )
     if collective in _OF_PARAMETERS:
         return (
             "FSDP with backward_prefetch and forward_prefetch, or fully_shard, which gathers ahead"
         )
     if collective not in _OF_GRADIENTS or not step.trains:
         return (
-            "async_op=True and other work before wait(); split what is exchanged, so that one part computes while "
-            "another moves; fewer ranks per model where it fits"
+            "async_op=True and other work before wait(); split what is exchanged, so that one part "
+            "computes while another moves; fewer ranks per model where it fits"
         )
-    return "DistributedDataParallel(bucket_cap_mb=..., gradient_as_bucket_view=True), which sends beside the backward"
+    return (
+        "DistributedDataParallel(bucket_cap_mb=..., gradient_as_bucket_view=True), which sends "
+        "beside the backward"
+    )
 
 
 exposed_communication = Cause(
@@ -207,7 +220,10 @@ def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:
             "fetches its data from the host",
             "keep weights and states on the device, or fetch them ahead",
         )
-        how = "turn off CPU offload (offload_params of FSDP, offload_optimizer of DeepSpeed), or prefetch"
+        how = (
+            "turn off CPU offload (offload_params of FSDP, offload_optimizer of DeepSpeed), or "
+            "prefetch"
+        )
     elif share >= _SOME:
         what, remedy = (
             "copies from pageable memory",
@@ -221,7 +237,10 @@ def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:
         )
         how = "tensor.to(device, non_blocking=True) in a stream of its own, one batch ahead"
     if not step.is_torch and not offloads:
-        how = "cudaHostRegister or cudaMallocHost for the host's memory; cudaMemcpyAsync in a stream of its own"
+        how = (
+            "cudaHostRegister or cudaMallocHost for the host's memory; cudaMemcpyAsync in a stream "
+            "of its own"
+        )
     return Suggestion(
         cause=HOST_COPIES,
         what=what,
@@ -238,7 +257,8 @@ host_copies = Cause(
     weigh=weigh_host_copies,
     suggest=suggest_host_copies,
     intervention=Intervention(
-        expected="With the data on the device, or copied beside other work, their time leaves the step.",
+        expected="With the data on the device, or copied beside other work, their time leaves the "
+        "step.",
         untested="no factor changes where the program keeps its data",
     ),
 )

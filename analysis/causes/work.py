@@ -1,4 +1,6 @@
-"""Causes in how much work a term does: more of it, more often, in too large calls, of copies, or in a slow call."""
+"""Causes in how much work a term does: more of it, more often, in too large calls, of copies, or in
+a slow call.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,11 @@ _PRODUCT = re.compile(
 
 
 def weights_of_work(case: Case) -> tuple[dict[int, float], float]:
-    """The part of a term's functional that is more work than in proportion, as weights of the term's times.
+    """The part of a term's functional that is more work than in proportion, as weights of the
+    term's times.
 
-    By batch size, empty if no work is known; and the time at the larger one whose work is known, ms.
+    By batch size, empty if no work is known; and the time at the larger one whose work is known,
+    ms.
     """
     parts = case.work
     whole_ms = {batch: case.time_ms(batch) for batch in case.functional.conditions}
@@ -49,7 +53,9 @@ def weights_of_work(case: Case) -> tuple[dict[int, float], float]:
 
 
 def weigh_more_work(case: Case) -> Claim | None:
-    """Claim the exact part, if it differs from 0; an optimizer's work, which is constant, has a cause of its own."""
+    """Claim the exact part, if it differs from 0; an optimizer's work, which is constant, has a
+    cause of its own.
+    """
     value = case.share.work.value if case.share.work else None
     if value is None or case.share.key.phase == OPTIMIZER or value.low <= 0 <= value.high:
         return None
@@ -114,7 +120,9 @@ def _groups(uses: Iterable[Use]) -> Iterator[tuple[str, list[Use]]]:
 
 
 def _work(uses: list[Use], ran: list[int]) -> tuple[str, Mapping[int, float] | None]:
-    """Unit and work of a group of uses by batch size at which it ran; None if unknown at one of several."""
+    """Unit and work of a group of uses by batch size at which it ran; None if unknown at one of
+    several.
+    """
     if len(ran) == 1:
         return "", {ran[0]: 1.0}
     is_product = all(_PRODUCT.fullmatch(use.op or "") for use in uses)
@@ -263,7 +271,9 @@ def weigh_copies(case: Case) -> Claim | None:
 
 
 def _copies(name: str) -> bool:
-    """Whether a kernel or operator copies; many others name the layout that they work on, e.g. `nchw`."""
+    """Whether a kernel or operator copies; many others name the layout that they work on, e.g.
+    `nchw`.
+    """
     return _COPY.match(name) is not None and read_name(name).family == LAYOUT
 
 
@@ -302,7 +312,8 @@ copies = Cause(
     weigh=weigh_copies,
     suggest=suggest_copies,
     intervention=Intervention(
-        expected="With operands that are stored as the operator reads them, the term's share goes away.",
+        expected="With operands that are stored as the operator reads them, the term's share goes "
+        "away.",
         term=("stored_operands",),
         shared=("channels_last",),
     ),
@@ -345,7 +356,9 @@ def weigh_slow_call(case: Case) -> Claim | None:
 
 
 def _rates(case: Case) -> dict[int, float]:
-    """Rate at each batch size as a share of the best, the highest of what can be its limit; empty if unknown."""
+    """Rate at each batch size as a share of the best, the highest of what can be its limit; empty
+    if unknown.
+    """
     batches = case.functional.conditions
     compute, dram = case.hardware.roof("compute"), case.hardware.roof("DRAM")
     work = {
@@ -377,7 +390,8 @@ slow_call = Cause(
     name=SLOW_CALL,
     weigh=weigh_slow_call,
     intervention=Intervention(
-        expected="Through another library, or with operands stored in another order, the term's share goes away.",
+        expected="Through another library, or with operands stored in another order, the term's "
+        "share goes away.",
         term=("onednn", "no_onednn", "no_cudnn", "cublaslt", "other_layout", "channels_last"),
         step=("no_onednn", "channels_last", "other_layout"),
     ),

@@ -1,4 +1,6 @@
-"""Chooses the algorithm like a library: the one it is known to take, or else the fastest that it offers."""
+"""Chooses the algorithm like a library: the one it is known to take, or else the fastest that it
+offers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from .product import CostEstimate, estimate_products
 
 @dataclass(frozen=True)
 class Library:
-    """Behaviour of a generation of cuDNN and its contemporary cuBLAS, derived from published times."""
+    """Behaviour of a generation of cuDNN and its contemporary cuBLAS, derived from
+    published times.
+    """
 
     name: str  # name, e.g. cudnn5
     versions: str  # versions that it stands for
@@ -40,7 +44,8 @@ class Library:
 
 # cudnn_scope: on five cards it advised non-fused Winograd for none of 3,100 problems.
 _LEGACY = "cuDNN 7.5 and 7.6 asked by cudnnGetConvolutionForwardAlgorithm"
-# cudnn.h of 5.0 and 5.1: cudnnConvolutionBwdFilterAlgo_t has 0, 1, FFT and 3 (and, from 5.1, non-fused Winograd).
+# cudnn.h of 5.0 and 5.1: cudnnConvolutionBwdFilterAlgo_t has 0, 1, FFT and 3 (and, from 5.1,
+# non-fused Winograd).
 _LACKS = frozenset({("backward_weights", "FFT_TILING")})
 _CUDNN5 = Library(
     "cudnn5",
@@ -98,8 +103,8 @@ LIBRARIES = {
         ),
     )
 }
-# Architectures with published choices: a library's omissions there do not apply to other architectures, which have
-# other kernels; for those the fastest algorithm is assumed.
+# Architectures with published choices: a library's omissions there do not apply to other
+# architectures, which have other kernels; for those the fastest algorithm is assumed.
 CHOICES_SEEN = ARCHITECTURES[1:]  # from Turing on like Volta: the libraries are the same or newer
 # Below this number of channels on either side, no library was observed to use non-fused Winograd.
 _NONFUSED_CHANNELS = 128
@@ -117,8 +122,9 @@ class Quirk:
     source: str  # source of the observation
 
 
-# VGG's conv3_1 with cuDNN 5: FFT, whose transformed filters (64·33 frequencies × 128 × 256 complex) alone are 0.55 GB.
-# The forward rows name FFT; the backward rows name no algorithm, but their times match FFT. Observed at 8 and 16.
+# VGG's conv3_1 with cuDNN 5: FFT, whose transformed filters (64·33 frequencies × 128 × 256 complex)
+# alone are 0.55 GB. The forward rows name FFT; the backward rows name no algorithm, but their times
+# match FFT. Observed at 8 and 16.
 QUIRKS = (
     Quirk(
         "cudnn5", "forward", (128, 56, 56, 256, 3, 3), 8, "FFT", "DeepBench da81ba7: M40, Titan X"
@@ -160,8 +166,9 @@ def get_library(name: str) -> Library:
 def lacks_transposed(device: Device, library: Library) -> bool:
     """Whether nothing tells the time of products with transposed weights.
 
-    cuBLAS 12 has kernels of small tiles for them on Maxwell and Pascal, from which a P100 takes up to 3.2 times and a
-    P4 up to 6.1 times the modelled time (nine of ten products; NeuSight's, benchmarks/published).
+    cuBLAS 12 has kernels of small tiles for them on Maxwell and Pascal, from which a P100 takes up
+    to 3.2 times and a P4 up to 6.1 times the modelled time (nine of ten products; NeuSight's,
+    benchmarks/published).
     """
     return library.name == "cudnn8" and device.architecture in ("maxwell", "pascal")
 
@@ -213,10 +220,12 @@ def choose_algorithm(
     autotuned: bool = False,
     taken: Labels | None = None,
 ) -> Chosen:
-    """Choose the algorithm that the library is known to take (`taken`), or else the fastest that it offers.
+    """Choose the algorithm that the library is known to take (`taken`), or else the fastest that it
+    offers.
 
-    No algorithm is chosen that the workspace does not allow. If the framework times every algorithm (`autotuned`), all
-    are candidates, and there are no exceptions. `taken` has the shape (problems,) and is empty where nothing is known.
+    No algorithm is chosen that the workspace does not allow. If the framework times every algorithm
+    (`autotuned`), all are candidates, and there are no exceptions. `taken` has the shape
+    (problems,) and is empty where nothing is known.
     """
     names = tuple(estimates)
     times = np.stack([estimates[name].time_s for name in names])
@@ -249,7 +258,9 @@ def known_choice(
     *,
     timed: bool = False,
 ) -> Labels | None:
-    """The algorithms that a library is known to take; None if nothing is known, as of all phases but forward."""
+    """The algorithms that a library is known to take; None if nothing is known, as of all phases
+    but forward.
+    """
     choice = (
         learned.get(f"{library.name} {TIMED if timed else ASKED}") if phase == PHASES[0] else None
     )

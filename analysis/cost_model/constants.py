@@ -106,7 +106,8 @@ class Spread:
     gpu: float  # variation between GPUs, common to all operators of a kind
     gpus: int  # number of GPUs behind `gpu`; with few, `gpu` itself is uncertain
     algorithm: float  # variation between GPUs, common to all operators of a kind with one algorithm
-    # variation between batch sizes, common to all shapes: a library changes its kernels with the batch size
+    # variation between batch sizes, common to all shapes: a library changes its kernels with the
+    # batch size
     size: float
     rest: tuple[float, ...]  # remaining variation between operators: its quantiles at `LEVELS`
     lasting: float  # share of the rest's variance that a shape has at every batch size
@@ -135,9 +136,11 @@ class Fitted:
     def spreads_for(
         self, architecture: str, library: str, precision: str = "fp32"
     ) -> dict[str, Spread]:
-        """The variation by kind; wider between GPUs if the kind was not measured there, or not with that library.
+        """The variation by kind; wider between GPUs if the kind was not measured there, or not with
+        that library.
 
-        Times in fp16 and bf16 come from one card, so they vary like those of an architecture that was left out.
+        Times in fp16 and bf16 come from one card, so they vary like those of an architecture that
+        was left out.
         """
         return {kind: self._spread(kind, architecture, library, precision) for kind in self.spreads}
 
@@ -183,10 +186,11 @@ def load_fitted() -> Fitted:
 
 
 def constants_for(architecture: str, fitted: Mapping[str, Constants]) -> Constants:
-    """The constants of an architecture; if it was not fitted, extrapolated from the newest older ones.
+    """The constants of an architecture; if it was not fitted, extrapolated from the newest older
+    ones.
 
-    With two or more older architectures, their shares of the peak are extrapolated: the unused part shrinks by the same
-    factor as between the last two.
+    With two or more older architectures, their shares of the peak are extrapolated: the unused part
+    shrinks by the same factor as between the last two.
     """
     if architecture in fitted:
         return fitted[architecture]

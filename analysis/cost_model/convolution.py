@@ -13,11 +13,12 @@ from .launches import ModelledGpu, ModelledLaunch, Tile
 from .problems import ITEM_BYTES, Convolutions, Flags, Floats
 from .product import CostEstimate, split_depth
 
-# Fused Winograd F(2×2, 3×3): a block holds 32 tiles of 4×4 inputs (2×2 outputs) and 32 output channels: 16 products of
-# 32 × 32, the work of one 128 × 128 tile. The kernel's name, tile148, gives their arrangement: 1 image, 4 × 8 tiles.
-# NeuSight's 1,279 rows on V100 all name it. On P100 it gives the grid of 71 % of 1,603; others take 2 or 4 images, but
-# the one with the fewest blocks gives 53 %. K80's and M60's times (cuDNN 7.6, batch 16 and more) go with the blocks of
-# tile148, within a tenth; with the fewest blocks, 7×7 images would be 1.7 times as slow as others.
+# Fused Winograd F(2×2, 3×3): a block holds 32 tiles of 4×4 inputs (2×2 outputs) and 32 output
+# channels: 16 products of 32 × 32, the work of one 128 × 128 tile. The kernel's name, tile148,
+# gives their arrangement: 1 image, 4 × 8 tiles. NeuSight's 1,279 rows on V100 all name it. On P100
+# it gives the grid of 71 % of 1,603; others take 2 or 4 images, but the one with the fewest blocks
+# gives 53 %. K80's and M60's times (cuDNN 7.6, batch 16 and more) go with the blocks of tile148,
+# within a tenth; with the fewest blocks, 7×7 images would be 1.7 times as slow as others.
 _FUSED_DOWN, _FUSED_ACROSS = 2 * 4, 2 * 8  # outputs of a block
 _FUSED_CHANNELS = 32
 # Threads from NeuSight's launches.
@@ -29,18 +30,19 @@ _FROM_VOLTA_ON = ARCHITECTURES[ARCHITECTURES.index("volta") :]
 # Architectures on which cuDNN is known to take the tile that fills the SMs.
 _FILLED_ON = _FROM_VOLTA_ON
 _BLOCKS_PER_SM = 2
-# From this batch size on, strided 1x1 convolutions on Volta take 1.2 to 2 times as long per image, for all six shapes
-# of cudnn_scope on V100 and on Titan V (cuDNN 7.6), and on no other card.
+# From this batch size on, strided 1x1 convolutions on Volta take 1.2 to 2 times as long per image,
+# for all six shapes of cudnn_scope on V100 and on Titan V (cuDNN 7.6), and on no other card.
 _MANY_IMAGES, _MANY_IMAGES_SLOWDOWN = 512, 1.5  # median
 _PIXELS_PER_STEP = 32
-# Non-fused Winograd transforms images in such groups: on all five cards of cudnn_scope (Kepler to Turing) it takes as
-# long and as much workspace at batch 1 as at 16.
+# Non-fused Winograd transforms images in such groups: on all five cards of cudnn_scope (Kepler to
+# Turing) it takes as long and as much workspace at batch 1 as at 16.
 _NONFUSED_IMAGES = 16
 # Rows of tiles for which a tiled FFT has scratch memory, and what it has besides, by cudnn_scope.
 _FFT_TILES_AT_ONCE, _FFT_TILE_BYTES = 2, 24576
 _LEAST_FFT = 16
 _COMPLEX_BYTES = 8
-# Real products per complex product: cuDNN's kernels are named gcgemm (all 46 in NeuSight), after Gauss's three.
+# Real products per complex product: cuDNN's kernels are named gcgemm (all 46 in NeuSight), after
+# Gauss's three.
 _REAL_PRODUCTS = 3
 _FFT_TILE = 32
 _LARGEST_FFT = 256
@@ -50,9 +52,10 @@ GROUPED_ON = _FROM_VOLTA_ON
 # cudnnSetConvolutionGroupCount (release notes).
 _BY_GROUPS = frozenset({"IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM", "ALGO_1"})
 DEPTHWISE = "DEPTHWISE"
-# Time of cuDNN 7.6's depthwise kernel over that of its bytes at STREAM's rate: the mean of the medians of V100 (1.46),
-# Titan V (1.23) and Quadro RTX 6000 (1.28), cudnn_scope's 3x3 kernels of MobileNet v2, forward. On K80 and M60 it is
-# 3.4 and 2.6, and up to 14 for small images. No gradient is published: they take the same.
+# Time of cuDNN 7.6's depthwise kernel over that of its bytes at STREAM's rate: the mean of the
+# medians of V100 (1.46), Titan V (1.23) and Quadro RTX 6000 (1.28), cudnn_scope's 3x3 kernels of
+# MobileNet v2, forward. On K80 and M60 it is 3.4 and 2.6, and up to 14 for small images. No
+# gradient is published: they take the same.
 DEPTHWISE_SLOWDOWN = 1.32
 
 Algorithms = Mapping[str, Callable[[], CostEstimate]]
@@ -84,8 +87,9 @@ def _computes(name: str, problems: Convolutions) -> Flags:
 def _depthwise(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
     """One product per tap and value, so the bytes decide; all three phases move the same tensors.
 
-    So do the kernels of PyTorch (aten/src/ATen/native/cuda/DepthwiseConv2d.cu: a thread per result) and of cuDNN, where
-    IMPLICIT_GEMM is the fastest of its algorithms in all of cudnn_scope's 311 depthwise cases.
+    So do the kernels of PyTorch (aten/src/ATen/native/cuda/DepthwiseConv2d.cu: a thread per result)
+    and of cuDNN, where IMPLICIT_GEMM is the fastest of its algorithms in all of cudnn_scope's 311
+    depthwise cases.
     """
     moved = machine.streaming(
         "depthwise", problems.touched_bytes + problems.weight_bytes + problems.output_bytes
@@ -132,11 +136,12 @@ def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
 def _filling_tile(
     pixels: Floats, problems: Convolutions, machine: ModelledGpu
 ) -> npt.NDArray[np.int64]:
-    """Index of the tile that cuDNN 7.6 takes on Volta: as wide as the output, if its grid fills every SM twice.
+    """Index of the tile that cuDNN 7.6 takes on Volta: as wide as the output, if its grid fills
+    every SM twice.
 
-    V100 and Titan V, cudnn_scope: a 1x1 convolution from 1024 to 256 channels of 14x14 takes 0.338 ms at batch 32,
-    which is three blocks of 128x64 on the fullest SM, and 0.695 ms at batch 64, which is three of 128x128; five of
-    128x64 would take 0.55 ms.
+    V100 and Titan V, cudnn_scope: a 1x1 convolution from 1024 to 256 channels of 14x14 takes 0.338
+    ms at batch 32, which is three blocks of 128x64 on the fullest SM, and 0.695 ms at batch 64,
+    which is three of 128x128; five of 128x64 would take 0.55 ms.
     """
     columns = problems.group_k
     wide = (
@@ -168,8 +173,9 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
         return CostEstimate.of(main)
 
     def scatter() -> CostEstimate:
-        # One product per tap, added into an image of zeros. This kernel is compiled (dgrad_engine in profiles), the one
-        # that gathers is assembled (maxwell_scudnn_..._stridedB), so its main loop is slower.
+        # One product per tap, added into an image of zeros. This kernel is compiled (dgrad_engine
+        # in profiles), the one that gathers is assembled (maxwell_scudnn_..._stridedB), so its main
+        # loop is slower.
         taps, pixels = problems.c * problems.r * problems.s, problems.n * problems.p * problems.q
         added = ITEM_BYTES * taps * pixels * constants["scatter"]
         zero = machine.transforming("set_zero", problems.input_bytes)
@@ -187,7 +193,9 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
 
 
 def _backward_weights(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
-    """Every algorithm of the weight gradient; its sum runs over the batch and all pixels, so it is split."""
+    """Every algorithm of the weight gradient; its sum runs over the batch and all pixels, so it is
+    split.
+    """
     constants = machine.constants
     taps = problems.group_c * problems.r * problems.s
     # Each image's pixels are summed in steps that do not extend into the next image.
@@ -224,7 +232,9 @@ def _unit(problems: Convolutions) -> Flags:
 def _transformed(
     problems: Convolutions, machine: ModelledGpu, unit: Flags | bool = True
 ) -> Algorithms:
-    """Winograd and FFT, which need stride 1; for a data gradient `problems` is mirrored, `unit` is not."""
+    """Winograd and FFT, which need stride 1; for a data gradient `problems` is mirrored, `unit` is
+    not.
+    """
 
     def where_unit(cost: CostEstimate) -> CostEstimate:
         return replace(cost, possible=cost.possible & unit)
@@ -257,7 +267,8 @@ def _fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEs
         share, _CONVOLUTION_TILES[0], blocks, problems.c, "winograd_cycles"
     )
     operands = problems.input_bytes + 16 / 9 * problems.weight_bytes + problems.output_bytes
-    # A block reads its 4×4 input tiles (at stride 2, so 4 values each are new) and transformed weights per channel.
+    # A block reads its 4×4 input tiles (at stride 2, so 4 values each are new) and transformed
+    # weights per channel.
     l2_bytes = (
         ITEM_BYTES * blocks * problems.c * (32 * 16 / 2 + 16 * _FUSED_CHANNELS)
         + problems.output_bytes
@@ -283,12 +294,15 @@ def _fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEs
 def _nonfused(
     problems: Convolutions, machine: ModelledGpu, *, weights: bool = False
 ) -> CostEstimate:
-    """Transform, one product per point, transform back: F(4×4, 3×3) with 36 points, F(4×4, 5×5) with 64.
+    """Transform, one product per point, transform back: F(4×4, 3×3) with 36 points, F(4×4, 5×5)
+    with 64.
 
-    In a weight gradient the roles are swapped: outputs are the taps, and the sum runs over tiles of the output.
+    In a weight gradient the roles are swapped: outputs are the taps, and the sum runs over tiles of
+    the output.
     """
     points = (problems.r + 3) * (problems.s + 3)
-    # Weight gradients are not grouped: DeepBench's conv3_1 takes 1.9 times as long at batch 16 as at 8 (P100, V100).
+    # Weight gradients are not grouped: DeepBench's conv3_1 takes 1.9 times as long at batch 16 as
+    # at 8 (P100, V100).
     images = problems.n if weights else np.ceil(problems.n / _NONFUSED_IMAGES) * _NONFUSED_IMAGES
     tiles = images * np.ceil(problems.p / 4) * np.ceil(problems.q / 4)
     factor = machine.constants["transform"]
@@ -322,7 +336,9 @@ def _nonfused(
 def _fft(
     problems: Convolutions, machine: ModelledGpu, *, tiled: bool, weights: bool = False
 ) -> CostEstimate:
-    """Transform images and filters, one complex product per frequency (half for real data), transform back."""
+    """Transform images and filters, one complex product per frequency (half for real data),
+    transform back.
+    """
     height, width = problems.h + 2 * problems.pad_h, problems.w + 2 * problems.pad_w
     if tiled:
         size_h = size_w = np.full_like(problems.n, _FFT_TILE)
@@ -367,7 +383,8 @@ def _fft(
         & (problems.r <= _FFT_TILE)
         & (problems.s <= _FFT_TILE)
     )
-    # cudnn_scope's 2,400 workspaces: the filters' spectrum twice or, in tiles, once, and not all tiles at once.
+    # cudnn_scope's 2,400 workspaces: the filters' spectrum twice or, in tiles, once, and not all
+    # tiles at once.
     if tiled:
         at_once = np.minimum(tiles, _FFT_TILES_AT_ONCE)
         workspace = (data + results) * at_once / tiles + filters + _FFT_TILE_BYTES * at_once

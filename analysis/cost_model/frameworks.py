@@ -1,4 +1,6 @@
-"""The work of a framework around the kernels: memory, choice of algorithms, parameter updates, waiting."""
+"""The work of a framework around the kernels: memory, choice of algorithms, parameter updates,
+waiting.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +12,28 @@ import numpy as np
 
 from .problems import ITEM_BYTES, Floats
 
-# Host time of one launch, including the library call: NeuSight's shortest operators of four kernels take 46 us (V100)
-# and 61 us (P100) longer than those of two.
+# Host time of one launch, including the library call: NeuSight's shortest operators of four kernels
+# take 46 us (V100) and 61 us (P100) longer than those of two.
 HOST_LAUNCH_S = 25e-6
-# Time of an MXNet operator beyond its kernel if the engine waits for it: 51 operators on 40 kB take 26.9 us
-# (median; benchmarks/published/mxnet_operators_v100.csv), of which the model gives the kernel 4.0 us.
+# Time of an MXNet operator beyond its kernel if the engine waits for it: 51 operators on 40 kB take
+# 26.9 us (median; benchmarks/published/mxnet_operators_v100.csv), of which the model gives the
+# kernel 4.0 us.
 WAIT_S = 23e-6
-# Time from the end of an MXNet operator to the start of the next one that needs it: the engine notes what is ready, and
-# wakes a thread. No operator's published time holds it, so it is the median over four cards of what training steps of 1
-# to 4 images say; the scores of a card have the median of the others (benchmarks/network_sweeps.py).
+# Time from the end of an MXNet operator to the start of the next one that needs it: the engine
+# notes what is ready, and wakes a thread. No operator's published time holds it, so it is the
+# median over four cards of what training steps of 1 to 4 images say; the scores of a card have the
+# median of the others (benchmarks/network_sweeps.py).
 ENGINE_S = 45e-6
-# Bandwidth of PCIe 3.0 x16 (8 GT/s on 16 lanes, 128 of 130 bits). No copy reaches it, so it gives the least time for
-# copying images, on GPUs of MXNet's time.
+# Bandwidth of PCIe 3.0 x16 (8 GT/s on 16 lanes, 128 of 130 bits). No copy reaches it, so it gives
+# the least time for copying images, on GPUs of MXNet's time.
 PCIE_BYTES_PER_S = 16 * 8e9 / 8 * 128 / 130
-# Threads that run the operators of one GPU: MXNET_GPU_WORKER_NTHREADS is 2 by default (docs/how_to/env_var.md).
+# Threads that run the operators of one GPU: MXNET_GPU_WORKER_NTHREADS is 2 by default
+# (docs/how_to/env_var.md).
 _WORKERS = 2
 
-# Rows of a table that are not separate operators in a framework with whole layers: the parts of dropout, the batch
-# counter of PyTorch's batch normalisation, and the loss, which is one operator with the softmax.
+# Rows of a table that are not separate operators in a framework with whole layers: the parts of
+# dropout, the batch counter of PyTorch's batch normalisation, and the loss, which is one operator
+# with the softmax.
 _PIECES = frozenset({"add_", "bernoulli_", "div_", "zeros_like", "nll_loss_forward"})
 # Parameter tensors of an operator other than a convolution, which lists them in its row.
 _PARAMETERS: Mapping[str, int] = {
@@ -46,16 +52,19 @@ class Framework:
     name: str  # name of the framework
     # whether it stores the positions of a pool's maxima, instead of searching them again
     pool_places: bool
-    autotuned: bool  # whether it times every algorithm of a convolution, instead of using the library's heuristic
+    # whether it times every algorithm of a convolution, instead of using the library's heuristic
+    autotuned: bool
     workspace_bytes: float  # most scratch memory that a convolution may use
-    waits: str = "none"  # operators of a training step that the host waits for: none, all, or those with parameters
+    # operators of a training step that the host waits for: none, all, or those with parameters
+    waits: str = "none"
     # time from the end of an operator that the host waits for to the start of the next
     engine_s: float = 0.0
     # operators that update one parameter tensor; matters only if the host waits
     update_operators: int = 1
     # passes over the parameters' bytes in an update
     update_passes: int = 5  # weight and momentum read and written, the gradient read
-    copies_images: bool = False  # whether a training step begins with a copy of its images to the GPU, without overlap
+    # whether a training step begins with a copy of its images to the GPU, without overlap
+    copies_images: bool = False
     spare_share: float = 0.0  # share of the free memory that its allocator leaves alone
     spare_bytes: float = 0.0  # least memory that its allocator leaves alone
     excluded: tuple[str, ...] = ()  # algorithms that it never runs
@@ -65,9 +74,9 @@ class Framework:
         return free_bytes - max(self.spare_share * free_bytes, self.spare_bytes)
 
 
-# TF_CUDNN_WORKSPACE_LIMIT_IN_MB is 4096 and TF_CUDNN_USE_AUTOTUNE is on if not set. The allocator leaves 5 % of the
-# free memory alone, at least 300 MiB (gpu_device.cc, MinSystemMemory); a published log of a GTX 1080 has 6.90 GiB of
-# 7.26 (tensorflow#7187).
+# TF_CUDNN_WORKSPACE_LIMIT_IN_MB is 4096 and TF_CUDNN_USE_AUTOTUNE is on if not set. The allocator
+# leaves 5 % of the free memory alone, at least 300 MiB (gpu_device.cc, MinSystemMemory); a
+# published log of a GTX 1080 has 6.90 GiB of 7.26 (tensorflow#7187).
 _TENSORFLOW = Framework(
     "tensorflow", False, True, 4 * 2**30, spare_share=0.05, spare_bytes=300 * 2**20
 )
@@ -83,20 +92,25 @@ FRAMEWORKS = {
         _TENSORFLOW,
         # Before 1.3, TF_ENABLE_WINOGRAD_NONFUSED is off if not set (tensorflow#9339).
         replace(_TENSORFLOW, name="tensorflow1.0", excluded=("WINOGRAD_NONFUSED",)),
-        # MXNet 1.2 (apache/mxnet 054aeee): a convolution's `workspace` is 1024 MiB and MXNET_CUDNN_AUTOTUNE_DEFAULT on
-        # if not set. A training step runs in segments and is waited for after each (graph_executor.cc,
-        # BulkTrainingOpSegs): forward they end where parameters come in, backward an operator that gives a gradient of
-        # parameters runs alone. Inference is one segment. The update is sgd_mom_update, then the new weights are copied
-        # out of the key-value store by other threads: two passes more. Images lie in the host's memory
-        # (common/data.py, SyntheticDataIter) and are copied over those that the step before has read to its end.
+        # MXNet 1.2 (apache/mxnet 054aeee): a convolution's `workspace` is 1024 MiB and
+        # MXNET_CUDNN_AUTOTUNE_DEFAULT on if not set. A training step runs in segments and is waited
+        # for after each (graph_executor.cc, BulkTrainingOpSegs): forward they end where parameters
+        # come in, backward an operator that gives a gradient of parameters runs alone. Inference is
+        # one segment. The update is sgd_mom_update, then the new weights are copied out of the
+        # key-value store by other threads: two passes more. Images lie in the host's memory
+        # (common/data.py, SyntheticDataIter) and are copied over those that the step before has
+        # read to its end.
         Framework("mxnet", False, True, 2**30, "parameters", ENGINE_S, 1, 7, True),
-        # MXNet 0.9 (apache/mxnet 0a03417): training steps have no segments, so every operator is waited for; SGD is
-        # seven NDArray operators of 17 passes (optimizer.py), and the copy. Timing is off if not set, but the
-        # documentation asks for it in benchmarks (docs/how_to/env_var.md).
+        # MXNet 0.9 (apache/mxnet 0a03417): training steps have no segments, so every operator is
+        # waited for; SGD is seven NDArray operators of 17 passes (optimizer.py), and the copy.
+        # Timing is off if not set, but the documentation asks for it in benchmarks
+        # (docs/how_to/env_var.md).
         Framework("mxnet0.9", False, True, 2**30, "all", ENGINE_S, 7, 19, True),
-        # PaddlePaddle of 2017 (hl_cuda_cudnn.cc): cudnn_conv_workspace_limit_in_mb is 4096 if not set; cuDNN is asked.
+        # PaddlePaddle of 2017 (hl_cuda_cudnn.cc): cudnn_conv_workspace_limit_in_mb is 4096 if not
+        # set; cuDNN is asked.
         Framework("paddle", False, False, 4 * 2**30),
-        # Caffe asks cuDNN with 8 MiB (cudnn_conv_layer.cpp; PaddlePaddle/Paddle 9d377f0, benchmark/README.md).
+        # Caffe asks cuDNN with 8 MiB (cudnn_conv_layer.cpp; PaddlePaddle/Paddle 9d377f0,
+        # benchmark/README.md).
         Framework("caffe", False, False, 8 * 2**20),
     )
 }
@@ -114,13 +128,15 @@ def waiting_s(
 ) -> Floats | float:
     """Time of a step in which no kernel of the passes runs, because the host waits, by batch size.
 
-    An operator that the host waits for starts on an idle GPU: only its own kernels can hide the launches that follow.
-    Forward and backward are a chain. An update depends only on its gradient, so it runs beside the chain, on the stream
-    of the other thread, and the next step waits only for the parameters that it reads (base_module.py: `fit` reads the
-    outputs after it has queued the updates). All threads share all operators. Both need DRAM except during
-    convolutions, so an update hides only behind those.
+    An operator that the host waits for starts on an idle GPU: only its own kernels can hide the
+    launches that follow. Forward and backward are a chain. An update depends only on its gradient,
+    so it runs beside the chain, on the stream of the other thread, and the next step waits only for
+    the parameters that it reads (base_module.py: `fit` reads the outputs after it has queued the
+    updates). All threads share all operators. Both need DRAM except during convolutions, so an
+    update hides only behind those.
 
-    `work` has the number of launches of an operator and the time of its kernels, by phase and index in the table.
+    `work` has the number of launches of an operator and the time of its kernels, by phase and index
+    in the table.
     """
     if framework.waits == "none" or kind == "forward":
         return 0.0
@@ -151,10 +167,13 @@ def waiting_s(
 
 
 def _segments(rows: dict[int, int], phase: str, alone: bool) -> Iterator[list[int]]:
-    """Indices of operators that MXNet waits for together, in order; `rows` gives the number of parameters by index."""
+    """Indices of operators that MXNet waits for together, in order; `rows` gives the number of
+    parameters by index.
+    """
     segment: list[int] = []
     for index, parameters in rows.items() if phase == "forward" else reversed(rows.items()):
-        # A forward operator with parameters begins a segment; a backward one is a segment of its own.
+        # A forward operator with parameters begins a segment; a backward one is a segment of its
+        # own.
         if segment and (alone or parameters or (phase == "backward" and rows[segment[0]])):
             yield segment
             segment = []

@@ -16,7 +16,9 @@ from .problems import ITEM_BYTES, Floats
 
 
 class Tile(NamedTuple):
-    """Output tile of a block, its threads, and the name of the constant for its time outside the main loop."""
+    """Output tile of a block, its threads, and the name of the constant for its time outside the
+    main loop.
+    """
 
     rows: int
     columns: int
@@ -24,17 +26,18 @@ class Tile(NamedTuple):
     edge: str = "product_cycles"
 
 
-# Tiles of the libraries' fp32 products, from their names (..._128x64_...), with threads per block from NeuSight's
-# launches; 32x32 is not among those: according to its name, four slices share the depth.
+# Tiles of the libraries' fp32 products, from their names (..._128x64_...), with threads per block
+# from NeuSight's launches; 32x32 is not among those: according to its name, four slices share the
+# depth.
 TILES = (
-    Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 128, 128), Tile(64, 64, 64), Tile(128, 32, 256),
+    Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 128, 128), Tile(64, 64, 64), Tile(128, 32, 256),  # noqa: E501
     Tile(32, 128, 256), Tile(32, 32, 128),
 )  # fmt: skip
 # registers of a thread besides its accumulators: with 8 x 8 of them it has 128
 _REGISTERS_BESIDE = 64
 _DEPTH_PER_STEP = 8
-# The slowest of three overlapping limits decides, but near a tie they interfere: a norm instead of a maximum, at most
-# 26 % above it if all three are equal.
+# The slowest of three overlapping limits decides, but near a tie they interfere: a norm instead of
+# a maximum, at most 26 % above it if all three are equal.
 _TIE_NORM = 5.0
 
 
@@ -122,10 +125,12 @@ class ModelledGpu:
         step: str = "step_cycles",
         taken: npt.NDArray[np.int64] | None = None,
     ) -> ModelledLaunch:
-        """A kernel of output tiles over a depth; each problem uses its fastest tile, or the one whose index is `taken`.
+        """A kernel of output tiles over a depth; each problem uses its fastest tile, or the one
+        whose index is `taken`.
 
-        `share` is that of the peak in the main loop of a 128 × 128 tile; `grid` is (rows, columns, number of such
-        outputs); `dram` and `step` name the constants of the DRAM rate and of the least clocks of a step of the depth.
+        `share` is that of the peak in the main loop of a 128 × 128 tile; `grid` is (rows, columns,
+        number of such outputs); `dram` and `step` name the constants of the DRAM rate and of the
+        least clocks of a step of the depth.
         """
         rows, columns, count = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in grid))
         best: ModelledLaunch | None = None

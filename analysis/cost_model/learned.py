@@ -1,7 +1,9 @@
-"""The algorithm that a library takes, learned from examples: one small decision tree over shapes per library.
+"""The algorithm that a library takes, learned from examples: one small decision tree over shapes
+per library.
 
-No rule of cuDNN's heuristics is published, but for cuDNN 7.6 which algorithm it advises and which is the fastest, for
-hundreds of shapes. `choices.json` has the trees, learned with the constants' fit (docs/cost-model.md).
+No rule of cuDNN's heuristics is published, but for cuDNN 7.6 which algorithm it advises and which
+is the fastest, for hundreds of shapes. `choices.json` has the trees, learned with the constants'
+fit (docs/cost-model.md).
 """
 
 from __future__ import annotations
@@ -64,8 +66,8 @@ class LearnedChoice:
 def describe(problems: Convolutions, device: Device) -> dict[str, Floats]:
     """What trees ask about, each of shape (problems,).
 
-    `fill` is the number of blocks of 128 pixels and 64 output channels per SM, `generation` the position of the
-    architecture in `ARCHITECTURES`.
+    `fill` is the number of blocks of 128 pixels and 64 output channels per SM, `generation` the
+    position of the architecture in `ARCHITECTURES`.
     """
     pixels = problems.n * problems.p * problems.q
     blocks = np.ceil(pixels / _BLOCK[0]) * np.ceil(problems.k / _BLOCK[1])

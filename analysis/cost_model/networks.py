@@ -1,4 +1,6 @@
-"""Models a training step of a network as terms: the kernels of every operator, over many batch sizes at once."""
+"""Models a training step of a network as terms: the kernels of every operator, over many batch
+sizes at once.
+"""
 
 from __future__ import annotations
 
@@ -71,10 +73,11 @@ class Step:
     batches: Floats  # the batch sizes, shape (batches,)
     terms: tuple[ModelledTerm, ...]  # terms in the order of the step
     host_s: float  # host time for launching them
-    # time of kernels that run while others do, because the framework updates parameters beside the passes
+    # time of kernels that run while others do, because the framework updates parameters beside the
+    # passes
     beside_s: Floats
-    # time that no kernel of the passes runs, because the host waits for single operators, for updates or for images;
-    # shape (batches,)
+    # time that no kernel of the passes runs, because the host waits for single operators, for
+    # updates or for images; shape (batches,)
     waiting_s: Floats
     memory_bytes: Floats  # memory without workspace, shape (batches,)
     fits: npt.NDArray[np.bool_]  # whether it fits the GPU
@@ -120,10 +123,11 @@ def estimate_step(
     framework: Framework = FRAMEWORKS["torch"],
     precision: str = "fp32",
 ) -> Step:
-    """Cost of a step at every batch size; CurvescopeError for an operator or a precision that the model does not know.
+    """Cost of a step at every batch size; CurvescopeError for an operator or a precision that the
+    model does not know.
 
-    In fp16 and bf16, products and convolutions run on tensor cores; parameters, their gradients and the update stay in
-    fp32. `memory_bytes` replaces the memory of the GPU (for what-if questions).
+    In fp16 and bf16, products and convolutions run on tensor cores; parameters, their gradients and
+    the update stay in fp32. `memory_bytes` replaces the memory of the GPU (for what-if questions).
     """
     tensor = None if precision == "fp32" else tensor_machine(machine.device, precision)
     machine = machine if tensor is None else replace(machine, item_bytes=tensor.item_bytes)
@@ -187,8 +191,8 @@ def _held_bytes(
 ) -> Floats:
     """Peak memory, without workspace.
 
-    In the backward pass, tensors kept by the forward pass are freed layer by layer, while gradients of a layer's input
-    and output are allocated and freed: the peak is where the sum is largest.
+    In the backward pass, tensors kept by the forward pass are freed layer by layer, while gradients
+    of a layer's input and output are allocated and freed: the peak is where the sum is largest.
     """
     weights = ITEM_BYTES * operations["parameters"]
     # (rows, batches)
@@ -242,8 +246,9 @@ def _convolution_terms(
         tensor is not None or machine.device.architecture not in GROUPED_ON
     ):
         raise CurvescopeError(
-            "The cost model supports grouped and depthwise convolutions only in fp32 and from Volta on: on older GPUs, "
-            "cuDNN's kernels take 3 to 14 times as long as their bytes. Measure it with --device cuda."
+            "The cost model supports grouped and depthwise convolutions only in fp32 and from "
+            "Volta on: on older GPUs, cuDNN's kernels take 3 to 14 times as long as their bytes. "
+            "Measure it with --device cuda."
         )
     count = len(limit)
     fastest = framework.autotuned or machine.device.architecture not in CHOICES_SEEN
@@ -290,8 +295,8 @@ def _convolution_terms(
 def _extents(row: OperatorRow) -> tuple[Floats, ...]:
     if len(row.inputs[0]) != 4 or {"dilation", "transposed"} & set(row.settings):
         raise CurvescopeError(
-            f"The cost model supports only plain 2-d convolutions; {row.layer} is dilated, transposed or of other "
-            "dimensions. Measure it with --device cuda."
+            f"The cost model supports only plain 2-d convolutions; {row.layer} is dilated, "
+            "transposed or of other dimensions. Measure it with --device cuda."
         )
     (n, c, h, w), (k, _, r, s) = row.inputs[0], row.inputs[1]
     (stride_h, stride_w), (pad_h, pad_w) = row.settings["stride"], row.settings["padding"]
@@ -342,8 +347,9 @@ def _product_terms(
     problems = Products(*(np.concatenate(field) for field in extents))
     if problems.transposed.any() and lacks_transposed(machine.device, library):
         raise CurvescopeError(
-            f"The cost model does not know linear layers with {library.versions} on {machine.device.name}: on GPUs of "
-            "that age their kernels take up to 6 times as long as modelled. Choose another --library."
+            f"The cost model does not know linear layers with {library.versions} on "
+            f"{machine.device.name}: on GPUs of that age their kernels take up to 6 times as long "
+            "as modelled. Choose another --library."
         )
     if tensor is None:
         estimate, kernel = estimate_products_of(problems, machine, library), "sgemm"
@@ -372,7 +378,8 @@ def _products(row: OperatorRow, kind: str) -> list[tuple[str, Products]]:
     *counts, m, k = row.inputs[-2]
     n = row.inputs[-1][-1]
     count = product(counts) if counts else np.ones_like(m)
-    # cuBLAS counts columns first, so the batch is its n; a linear layer's weights are stored transposed.
+    # cuBLAS counts columns first, so the batch is its n; a linear layer's weights are stored
+    # transposed.
     forward = Products(n, m, k, np.full(m.shape, row.op == "addmm"), count)
     if kind == "forward":
         return [("forward", forward)]

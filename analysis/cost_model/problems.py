@@ -83,7 +83,9 @@ class Convolutions(_Problems):
 
     @property
     def touched_bytes(self) -> Floats:
-        """Bytes of the input that a convolution reads: a stride larger than the kernel skips whole rows."""
+        """Bytes of the input that a convolution reads: a stride larger than the kernel skips whole
+        rows.
+        """
         return self.input_bytes * np.minimum(1.0, self.r / self.stride_h)
 
     @property
@@ -97,7 +99,9 @@ class Convolutions(_Problems):
         return ITEM_BYTES * self.k * self.group_c * self.r * self.s
 
     def mirrored(self) -> Convolutions:
-        """The stride-1 convolution that computes the gradient of the input of a stride-1 convolution."""
+        """The stride-1 convolution that computes the gradient of the input of a stride-1
+        convolution.
+        """
         ones = np.ones_like(self.n)
         return Convolutions(
             self.n, self.k, self.p, self.q, self.c, self.r, self.s,
@@ -107,7 +111,9 @@ class Convolutions(_Problems):
 
 @dataclass(frozen=True)
 class Products(_Problems):
-    """Matrix products C = A·B, fp32, A being m × k and B k × n; every field an array of shape (problems,)."""
+    """Matrix products C = A·B, fp32, A being m × k and B k × n; every field an array of shape
+    (problems,).
+    """
 
     m: Floats  # rows of C
     n: Floats  # columns of C
@@ -131,9 +137,11 @@ class Products(_Problems):
 
 
 def product_kinds(flops: Floats | float, touched_bytes: Floats | float) -> npt.NDArray[np.str_]:
-    """Which matrix products are narrow: some extent is about 128 or less, so libraries use special kernels.
+    """Which matrix products are narrow: some extent is about 128 or less, so libraries use special
+    kernels.
 
-    Derived from the FLOPs per byte, which a recording contains: twice their ratio is 1 / (1/m + 1/n + 1/k).
+    Derived from the FLOPs per byte, which a recording contains: twice their ratio is 1 / (1/m + 1/n
+    + 1/k).
     """
     return np.where(
         2 * np.asarray(flops) < _NARROW_EXTENT * np.asarray(touched_bytes), NARROW, "product"

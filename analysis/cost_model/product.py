@@ -1,4 +1,6 @@
-"""Models matrix products: tiles over the output, with the depth split if the output alone would leave SMs idle."""
+"""Models matrix products: tiles over the output, with the depth split if the output alone would
+leave SMs idle.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,17 @@ def estimate_products(
     split_from: int = 0,
     slow_transposed: bool = False,
 ) -> CostEstimate:
-    """Estimate the cost of matrix products with a library's output tiles, and its least depth to split."""
-    # Published for cuBLAS 7.5 and early 8.0: outputs over 1024 on both sides, unless the depth is a multiple of 1024.
+    """Estimate the cost of matrix products with a library's output tiles, and its least depth to
+    split.
+    """
+    # Published for cuBLAS 7.5 and early 8.0: outputs over 1024 on both sides, unless the depth is a
+    # multiple of 1024.
     large = (np.minimum(problems.m, problems.n) > 1024) & (problems.k % 1024 != 0)
     slowdown = np.where(
         problems.transposed & large & slow_transposed, machine.constants["transposed_old"], 1.0
     )
     main, added, workspace = split_depth(
-        machine, "sgemm", machine.constants["product"], (problems.m, problems.n, problems.count), problems.k,
+        machine, "sgemm", machine.constants["product"], (problems.m, problems.n, problems.count), problems.k,  # noqa: E501
         problems.touched_bytes, slowdown, tiles, split_from, "product_dram",
     )  # fmt: skip
     return CostEstimate.of(main, added, workspace_bytes=workspace)
@@ -70,7 +75,8 @@ def split_depth(
     split_from: int = 0,
     dram: str = "dram",
 ) -> tuple[ModelledLaunch, ModelledLaunch, Floats]:
-    """The fastest split of the depth: the main launch, the launch that adds the sums, and the bytes of the sums.
+    """The fastest split of the depth: the main launch, the launch that adds the sums, and the bytes
+    of the sums.
 
     Without a split the second launch has no blocks and takes no time.
     """
@@ -83,7 +89,7 @@ def split_depth(
             break
         sums = outputs * splits if splits > 1 else np.zeros_like(outputs)
         main = machine.tiled(
-            name, share, (rows, columns, count * splits), np.ceil(depth / splits), dram_bytes + sums,
+            name, share, (rows, columns, count * splits), np.ceil(depth / splits), dram_bytes + sums,  # noqa: E501
             tiles=tiles, slowdown=slowdown, dram=dram,
         )  # fmt: skip
         added = machine.transforming("add splits", sums * machine.constants["split"])

@@ -43,13 +43,17 @@ _STEP_COLUMNS = (
 
 
 def machine_for(device: Device) -> ModelledGpu:
-    """The GPU with the constants of its architecture, see `constants_for`; CurvescopeError if the model has none."""
+    """The GPU with the constants of its architecture, see `constants_for`; CurvescopeError if the
+    model has none.
+    """
     _check(device)
     return ModelledGpu(device, constants_for(device.architecture, load_fitted().constants))
 
 
 def usual_library(device: Device) -> str:
-    """The default library of a GPU; CurvescopeError if the model has no constants for its architecture."""
+    """The default library of a GPU; CurvescopeError if the model has no constants for its
+    architecture.
+    """
     _check(device)
     return _USUAL_LIBRARY[device.architecture]
 
@@ -58,8 +62,8 @@ def _check(device: Device) -> None:
     if device.architecture not in _USUAL_LIBRARY:
         libraries = ", ".join(_USUAL_LIBRARY)
         raise CurvescopeError(
-            f"The cost model has no constants for {device.architecture} GPUs such as {device.name}: choose one of "
-            f"{libraries} (`curvescope devices`)."
+            f"The cost model has no constants for {device.architecture} GPUs such as "
+            f"{device.name}: choose one of {libraries} (`curvescope devices`)."
         )
 
 
@@ -73,7 +77,9 @@ def model_steps(
     framework: Framework = FRAMEWORKS["torch"],
     precision: str = "fp32",
 ) -> Step:
-    """Model the steps at every batch size, as `estimate_step`; CurvescopeError if one does not fit the memory."""
+    """Model the steps at every batch size, as `estimate_step`; CurvescopeError if one does not fit
+    the memory.
+    """
     machine = machine_for(device)
     step = estimate_step(
         operations, batches, machine, library, kind, framework=framework, precision=precision
@@ -106,10 +112,12 @@ def record_model(
     what_if: Mapping[str, float] | None = None,
     precision: str = "fp32",
 ) -> Step:
-    """Write the modelled steps as a recording of source `model`; CurvescopeError for what it cannot model or write.
+    """Write the modelled steps as a recording of source `model`; CurvescopeError for what it cannot
+    model or write.
 
-    Each batch size has one unprofiled and one profiled step of exactly the same duration: a model has no noise. Its
-    error is added when the recording is read, by `uncertainty`. `what_if` has changed facts of the GPU, e.g. sm_count.
+    Each batch size has one unprofiled and one profiled step of exactly the same duration: a model
+    has no noise. Its error is added when the recording is read, by `uncertainty`. `what_if` has
+    changed facts of the GPU, e.g. sm_count.
     """
     if kind not in MODES:
         raise CurvescopeError(f"--mode {kind}: choose one of {', '.join(MODES)}.")
@@ -151,7 +159,9 @@ def record_model(
 
 
 def _tables(step: Step, kind: str) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """The columns of `kernels` and `steps`: at every batch size an unprofiled step, then a profiled one."""
+    """The columns of `kernels` and `steps`: at every batch size an unprofiled step, then a profiled
+    one.
+    """
     durations = np.rint(np.stack([term.time_s for term in step.terms]) * 1e9).astype(
         np.int64
     )  # (terms, batches)
@@ -178,7 +188,8 @@ def _tables(step: Step, kind: str) -> tuple[dict[str, list[Any]], dict[str, list
             )
             if profiled:
                 starts = start_ns + np.cumsum(durations[:, i]) - durations[:, i]
-                # An update that runs beside the passes has a stream of its own, from the backward pass on.
+                # An update that runs beside the passes has a stream of its own, from the backward
+                # pass on.
                 beside = [
                     int(term.phase == "optimizer" and step.beside_s[i] > 0) for term in step.terms
                 ]

@@ -43,7 +43,9 @@ class OperatorRow:
 
     @classmethod
     def of(cls, row: Mapping[str, Any], sizes: Floats) -> OperatorRow:
-        """An operator of a table, whose extents are each a factor of the batch size and a constant."""
+        """An operator of a table, whose extents are each a factor of the batch size and
+        a constant.
+        """
 
         def extents(shapes: Any) -> list[list[Floats]]:
             return [[factor * sizes + constant for factor, constant in shape] for shape in shapes]
@@ -68,9 +70,9 @@ def product(extents: Sequence[Floats]) -> Floats:
     return np.asarray(reduce(np.multiply, extents) if extents else 1.0)
 
 
-# Passes over the output (forward, backward) of operators that only move data; operators not listed read their inputs
-# and write their outputs, and move half as much again in the backward pass. Dropout is one kernel on a GPU: the random
-# numbers and the scaling belong to its product.
+# Passes over the output (forward, backward) of operators that only move data; operators not listed
+# read their inputs and write their outputs, and move half as much again in the backward pass.
+# Dropout is one kernel on a GPU: the random numbers and the scaling belong to its product.
 _PASSES: Mapping[str, tuple[float, float]] = {
     "relu_": (2, 3),
     "native_batch_norm": (3, 5),
@@ -94,12 +96,14 @@ _BRANCHING = ("convolution", "max_pool2d", "max_pool2d_with_indices", "avg_pool2
 
 
 def summed(rows: Sequence[OperatorRow]) -> dict[int, Floats]:
-    """Elements of each gradient that is added to another one, by the index of an operator where branches part or meet.
+    """Elements of each gradient that is added to another one, by the index of an operator where
+    branches part or meet.
 
-    A tensor that several operators read has a gradient from each. PyTorch and Caffe (layer `split`) add them one by one
-    (titanx_maxwell_caffe_per_layer.csv: GoogLeNet's `split` layers take 5 % of the backward pass). Branches are
-    recognised by their shapes: an operator that does not read what the operator before it wrote begins a branch; a sum
-    without such a branch adds a tensor to what was computed from it.
+    A tensor that several operators read has a gradient from each. PyTorch and Caffe (layer `split`)
+    add them one by one (titanx_maxwell_caffe_per_layer.csv: GoogLeNet's `split` layers take 5 % of
+    the backward pass). Branches are recognised by their shapes: an operator that does not read what
+    the operator before it wrote begins a branch; a sum without such a branch adds a tensor to what
+    was computed from it.
     """
     sums: dict[int, Floats] = {}
     branched, before = False, rows[0]
@@ -126,8 +130,9 @@ def sum_gradients(row: OperatorRow, elements: Floats, machine: ModelledGpu) -> M
     return _streamed(row, "backward", "sum_gradients", 3 * elements, machine)
 
 
-# Time of a max pool over that of a ReLU with as many bytes: 3x3 pools of stride 2 of cudnn_scope on K80, M60, V100 and
-# Titan V, 32 images and more; on a Quadro RTX 6000, a pool is no slower. No gradient of a pool is published.
+# Time of a max pool over that of a ReLU with as many bytes: 3x3 pools of stride 2 of cudnn_scope on
+# K80, M60, V100 and Titan V, 32 images and more; on a Quadro RTX 6000, a pool is no slower. No
+# gradient of a pool is published.
 _POOL_SLOWDOWN = {"kepler": 1.8, "maxwell": 1.35, "pascal": 1.35, "volta": 1.2}
 
 

@@ -1,8 +1,10 @@
-"""Products and convolutions on tensor cores, in fp16 and bf16: launches of tiles, with the rule of multiples of 8.
+"""Products and convolutions on tensor cores, in fp16 and bf16: launches of tiles, with the rule of
+multiples of 8.
 
-Tensor cores take operands of 16 bytes at a time, i.e. 8 values of fp16: other extents are padded by the library (cuDNN)
-or the caller (DeepBench). Winograd and FFT are not modelled: for all of DeepBench's 94 forward convolutions in fp16 on
-V100, cuDNN 7.6 took IMPLICIT_PRECOMP_GEMM. The constants are fitted to that V100; for other cards they are predictions.
+Tensor cores take operands of 16 bytes at a time, i.e. 8 values of fp16: other extents are padded by
+the library (cuDNN) or the caller (DeepBench). Winograd and FFT are not modelled: for all of
+DeepBench's 94 forward convolutions in fp16 on V100, cuDNN 7.6 took IMPLICIT_PRECOMP_GEMM. The
+constants are fitted to that V100; for other cards they are predictions.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from .problems import Convolutions, Floats, Products
 from .product import CostEstimate, split_depth
 
 TENSOR_PRECISIONS = ("fp16", "bf16")
-# Extents are padded to 16 bytes (NVIDIA, Deep Learning Performance: Matrix Multiplication Background, section 4).
+# Extents are padded to 16 bytes (NVIDIA, Deep Learning Performance: Matrix Multiplication
+# Background, section 4).
 MULTIPLE = 8
 _ITEM_BYTES = 2
 # Tiles of cuBLAS's kernels on Volta, from their names (volta_fp16_s884gemm_fp16_256x128_...).
@@ -63,11 +66,13 @@ class TensorGpu(ModelledGpu):
 
 
 def tensor_machine(device: Device, precision: str, constants: Constants | None = None) -> TensorGpu:
-    """The tensor cores of a GPU, by default with the fitted constants; CurvescopeError if they lack the precision."""
+    """The tensor cores of a GPU, by default with the fitted constants; CurvescopeError if they lack
+    the precision.
+    """
     if precision not in TENSOR_PRECISIONS or device.tensor_flops_per_s(precision) is None:
         raise CurvescopeError(
-            f"The cost model has no tensor cores for {precision} on {device.name}: choose fp32, or one of "
-            f"{', '.join(TENSOR_PRECISIONS)} on a card that has them (`curvescope devices`)."
+            f"The cost model has no tensor cores for {precision} on {device.name}: choose fp32, or "
+            f"one of {', '.join(TENSOR_PRECISIONS)} on a card that has them (`curvescope devices`)."
         )
     return TensorGpu(device, constants or load_fitted().tensor, precision=precision)
 
@@ -77,7 +82,7 @@ def estimate_tensor_products(problems: Products, machine: TensorGpu) -> CostEsti
     rows, columns, depth = padded(problems.m), padded(problems.n), padded(problems.k)
     touched = _ITEM_BYTES * problems.count * (rows * depth + depth * columns + rows * columns)
     main, added, sums = split_depth(
-        machine, "hmma_gemm", machine.constants["product"], (rows, columns, problems.count), depth, touched,
+        machine, "hmma_gemm", machine.constants["product"], (rows, columns, problems.count), depth, touched,  # noqa: E501
         tiles=_TILES, dram="product_dram",
     )  # fmt: skip
     return CostEstimate.of(main, added, workspace_bytes=sums)
@@ -98,7 +103,7 @@ def estimate_tensor_convolutions(
     slowdown = np.where(aligned, 1.0, constants["misaligned"])
     if phase == "backward_weights":
         main, added, sums = split_depth(
-            machine, "hmma_wgrad", constants["weights"], (inputs * taps, outputs, ones), pixels, moved, slowdown,
+            machine, "hmma_wgrad", constants["weights"], (inputs * taps, outputs, ones), pixels, moved, slowdown,  # noqa: E501
             tiles=_CONVOLUTION_TILES,
         )  # fmt: skip
         return CostEstimate.of(main, added, workspace_bytes=sums)

@@ -1,4 +1,6 @@
-"""The steps that an estimate averages: those that a statistic takes, without the disturbed ones where it needs that."""
+"""The steps that an estimate averages: those that a statistic takes, without the disturbed ones
+where it needs that.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ import pandas as pd
 from ...base.numbers import number
 from .statistics import FASTER_HALF, MEDIAN, STATISTICS, Floats, Ints
 
-# A step is far if it lies farther from the median than 4 standard deviations of normal steps (1.4826 times the
-# median absolute deviation), and than 5 %: three quiet steps may agree far more closely than a fourth one.
+# A step is far if it lies farther from the median than 4 standard deviations of normal steps
+# (1.4826 times the median absolute deviation), and than 5 %: three quiet steps may agree far more
+# closely than a fourth one.
 _FAR = 4 * 1.4826
 _LEAST_FAR = 0.05
 _NAMED = 4  # steps in a sentence
@@ -26,7 +29,9 @@ def is_marked(timed: pd.DataFrame) -> pd.Series:
 
 
 def samples_of_time(timed: pd.DataFrame) -> pd.DataFrame:
-    """The unprofiled steps that T is of: of a visit with marked ones these, whose terms are known."""
+    """The unprofiled steps that T is of: of a visit with marked ones these, whose terms
+    are known.
+    """
     marked = is_marked(timed)
     if not marked.any():
         return timed
@@ -51,7 +56,9 @@ def mean_parts(sample: Samples, statistic: str) -> Floats:
 
 
 def averaged(walls_ms: Floats, statistic: str | None) -> Ints:
-    """Positions of the steps that `mean_parts` averages, increasing; without a statistic the undisturbed ones."""
+    """Positions of the steps that `mean_parts` averages, increasing; without a statistic the
+    undisturbed ones.
+    """
     used = fastest_first(Samples(walls_ms[:, None], np.zeros(len(walls_ms), np.int64)), statistic)
     return np.sort(used[weights_of(np.ones((1, len(used))), statistic)[0] > 0])
 
@@ -66,10 +73,11 @@ def fastest_first(sample: Samples, statistic: str | None) -> Ints:
 
 
 def weights_of(counts: Floats, statistic: str | None) -> Floats:
-    """Weights of steps, the fastest first, in a mean that takes what the statistic takes; they add up to 1.
+    """Weights of steps, the fastest first, in a mean that takes what the statistic takes; they add
+    up to 1.
 
-    The median has no weights of its own: the mean of the middle half stands for it. Counts, how often each step was
-    drawn, and weights have the shape (replicates, steps).
+    The median has no weights of its own: the mean of the middle half stands for it. Counts, how
+    often each step was drawn, and weights have the shape (replicates, steps).
     """
     total, upto = counts.sum(axis=1, keepdims=True), np.cumsum(counts, axis=1)
     if statistic == FASTER_HALF:
@@ -85,9 +93,10 @@ def weights_of(counts: Floats, statistic: str | None) -> Floats:
 def undisturbed(times: Floats, size: float | None = None) -> Ints:
     """Positions of the steps, in order of time, that an estimate uses.
 
-    Set aside are first steps far from the median, which are a warm-up, and one that stands alone far above or far below
-    it. What recurs is the program: several slow steps are used, as are first ones that later ones resemble. The limit
-    of 5 % is of `size`, by default the median of the times.
+    Set aside are first steps far from the median, which are a warm-up, and one that stands alone
+    far above or far below it. What recurs is the program: several slow steps are used, as are first
+    ones that later ones resemble. The limit of 5 % is of `size`, by default the median of the
+    times.
     """
     if len(times) < 3:
         return np.arange(len(times))
@@ -114,7 +123,9 @@ def _resembles(time: float, others: Floats) -> bool:
 
 
 def set_aside_sentence(durations_ms: Floats) -> str | None:
-    """The profiled steps of one condition that an estimate leaves out, with their times; None without one."""
+    """The profiled steps of one condition that an estimate leaves out, with their times; None
+    without one.
+    """
     used = undisturbed(durations_ms)
     numbers = np.delete(np.arange(len(durations_ms)), used)
     if not len(numbers):
@@ -122,14 +133,17 @@ def set_aside_sentence(durations_ms: Floats) -> str | None:
     kept = durations_ms[used]
     named = ", ".join(f"{number(durations_ms[at])} ms (number {at + 1})" for at in numbers[:_NAMED])
     return (
-        f"{len(numbers)} of {len(durations_ms)} profiled steps set aside, far from the median, as a warm-up at the "
-        f"start or alone: {named}{', …' if len(numbers) > _NAMED else ''}; those used take {number(kept.min())} to "
-        f"{number(kept.max())} ms. With them all steps take {number(durations_ms.sum())} ms."
+        f"{len(numbers)} of {len(durations_ms)} profiled steps set aside, far from the median, as "
+        f"a warm-up at the start or alone: {named}{', …' if len(numbers) > _NAMED else ''}; those "
+        f"used take {number(kept.min())} to {number(kept.max())} ms. With them all steps take "
+        f"{number(durations_ms.sum())} ms."
     )
 
 
 def undisturbed_steps(kernel_times: pd.DataFrame) -> list[int]:
-    """Numbers of the profiled steps that an estimate of one batch size uses: the `averaged` ones, if they are known."""
+    """Numbers of the profiled steps that an estimate of one batch size uses: the `averaged` ones,
+    if they are known.
+    """
     if "averaged" in kernel_times:
         return sorted(
             int(step) for step in kernel_times.loc[kernel_times["averaged"], "step"].unique()

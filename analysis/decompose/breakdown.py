@@ -1,4 +1,6 @@
-"""Break a step down into exclusive times per layer, kernel, phase or operator, with achieved rates."""
+"""Break a step down into exclusive times per layer, kernel, phase or operator, with
+achieved rates.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,9 @@ KEYS = {
 }
 _COLUMNS = KEYS | {"line": KEYS["op"]}  # of `kernels`, which know no lines
 NO_LINES = (
-    "This recording names no lines of a program: only `diagnose` and `sweep` of a step record them, and not of a "
-    "compiled one. Group by layer, op or kernel, or measure the step with `curvescope diagnose --step`."
+    "This recording names no lines of a program: only `diagnose` and `sweep` of a step record "
+    "them, and not of a compiled one. Group by layer, op or kernel, or measure the step with "
+    "`curvescope diagnose --step`."
 )
 _TENSOR = "tensor_pipe_use"
 _AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", _TENSOR)
@@ -57,16 +60,16 @@ class Row:
 
     label: str  # the group; idle and profiling overhead are groups of their own
     time_ms: float  # its share of the step
-    # half the interquartile range of its time over the profiled steps used; that of the complete step for profiling
-    # overhead; None if that is a single step
+    # half the interquartile range of its time over the profiled steps used; that of the complete
+    # step for profiling overhead; None if that is a single step
     spread_ms: float | None
     # kernels per step, of a fused one its part; None for idle and what follows it
     calls: float | None
     flops: float | None  # FLOPs per step; None if no row's work is known
     # known FLOPs over the time of the kernels that have them; None if none are known
     gflop_per_s: float | None
-    # compulsory bytes over the time of the kernels that have them; GB is 10⁹ bytes. Copies count with their whole
-    # durations, as they mostly run beside other work.
+    # compulsory bytes over the time of the kernels that have them; GB is 10⁹ bytes. Copies count
+    # with their whole durations, as they mostly run beside other work.
     gb_per_s: float | None
     # measured DRAM bytes over the time of the kernels that have them
     measured_gb_per_s: float | None = None
@@ -74,16 +77,17 @@ class Row:
     flops_time_share: float | None = None
     bytes_time_share: float | None = None  # the same for `gb_per_s`
     measured_time_share: float | None = None  # the same for `measured_gb_per_s`
-    # measured share of cycles in which the tensor pipes were active, 0 to 1, a mean over the time of the kernels that
-    # have it; None if none has
+    # measured share of cycles in which the tensor pipes were active, 0 to 1, a mean over the time
+    # of the kernels that have it; None if none has
     tensor_pipe_use: float | None = None
     tensor_time_share: float | None = None  # the same for `tensor_pipe_use`
-    # share of the row's time that is its part of kernels which a compiler fused from operators of several rows,
-    # modelled by bytes; None if there is none
+    # share of the row's time that is its part of kernels which a compiler fused from operators of
+    # several rows, modelled by bytes; None if there is none
     shared_time_share: float | None = None
     # FLOPs per step by the precision in the kernels' names; `unknown` where they say none
     precisions: Mapping[str, float] = field(default_factory=dict)
-    # sum of the own durations of its kernels in a step, more than `time_ms` where they overlap others; None for idle
+    # sum of the own durations of its kernels in a step, more than `time_ms` where they overlap
+    # others; None for idle
     duration_ms: float | None = None
 
 
@@ -99,7 +103,8 @@ def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
 class Breakdown:
     """The groups of one batch size; their times add up to `time_ms`.
 
-    If every step was profiled, e.g. in an imported profile, `time_ms` is that of the profiled steps.
+    If every step was profiled, e.g. in an imported profile, `time_ms` is that of the profiled
+    steps.
     """
 
     batch: int | None  # samples in a step; None if the profile does not name it
@@ -108,12 +113,14 @@ class Breakdown:
     rows: tuple[Row, ...]
     overhead_ms: float | None  # the profiling overhead; None if no step ran unprofiled
     n_timed: int  # number of timed steps behind `time_ms`
-    n_profiled: int  # number of profiled steps; 0 for a recording without steps, whose rows are sums over all of it
-    n_used: int  # number of profiled steps that the rows average: those that T takes, e.g. the faster half.
+    # number of profiled steps; 0 for a recording without steps, whose rows are sums over all of it
+    n_profiled: int
+    # number of profiled steps that the rows average: those that T takes, e.g. the faster half.
+    n_used: int
     used: tuple[int, ...]  # their numbers
     unit: str = STEP  # what takes the time: `step`, or `recording` if no step is known
-    # the profiled steps that are not used, with their times, in a sentence; None without one, and where unprofiled
-    # steps say which are used
+    # the profiled steps that are not used, with their times, in a sentence; None without one, and
+    # where unprofiled steps say which are used
     set_aside: str | None = None
     work: str = KERNEL  # what runs: `kernel`, or `operator` of the host, see `Recording.work`
     # number of the GPU whose work the rows are of; None for all that are recorded
@@ -137,7 +144,9 @@ def recorded_breakdown(
     by_instance: bool = True,
     device: int | None = None,
 ) -> Breakdown:
-    """Split the step of a recording as `break_down` does; CurvescopeError if no such GPU is recorded."""
+    """Split the step of a recording as `break_down` does; CurvescopeError if no such GPU is
+    recorded.
+    """
     gpus = gpus_of(recording)
     if device is not None and device not in gpus:
         numbers = ", ".join(map(str, gpus)) or "none"
@@ -203,10 +212,12 @@ def break_down(
     lines: pd.DataFrame | None = None,
     correct: Callable[[pd.DataFrame], pd.DataFrame] = lambda times: times,
 ) -> Breakdown:
-    """Split the step at one batch size, by default the largest, by layer, kernel, phase, op or line.
+    """Split the step at one batch size, by default the largest, by layer, kernel, phase, op or
+    line.
 
-    `operators` tell which layers are equal, see `repeated_layers`; None keeps all layers apart. `correct` is a function
-    of the times of steps without marks, e.g. `marked.without_profiler`. CurvescopeError if there is nothing to split.
+    `operators` tell which layers are equal, see `repeated_layers`; None keeps all layers apart.
+    `correct` is a function of the times of steps without marks, e.g. `marked.without_profiler`.
+    CurvescopeError if there is nothing to split.
     """
     if steps.empty:
         return _totals(work, by, layer_classes or {})
@@ -224,7 +235,8 @@ def break_down(
         piece.num_rows for piece in work(["step"])
     ):  # unrecorded work is not idle time
         raise CurvescopeError(
-            f"No kernel, memcpy or memset of the device was recorded: there is nothing to break down. {RECORD_DEVICE}"
+            "No kernel, memcpy or memset of the device was recorded: there is nothing to break "
+            f"down. {RECORD_DEVICE}"
         )
     walls_ms = profiled["duration_ns"].to_numpy(np.float64) / 1e6
     times = with_averaged(times, None if curve is None else statistic)
@@ -284,7 +296,9 @@ def break_down(
 def _pick_batch(
     steps: pd.DataFrame, batch: int | None, statistic: str
 ) -> tuple[int | None, Curve | None]:
-    """Choose the batch size, by default the largest, and its curve, None if no step ran unprofiled."""
+    """Choose the batch size, by default the largest, and its curve, None if no step ran
+    unprofiled.
+    """
     curve = None if steps["profiled"].all() else cost_curve(steps, statistic)
     batches = (
         curve.conditions
@@ -303,12 +317,15 @@ def _pick_batch(
 
 
 def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
-    """Sums over a recording without steps, e.g. of Nsight Compute, whose kernels have durations but no start."""
+    """Sums over a recording without steps, e.g. of Nsight Compute, whose kernels have durations but
+    no start.
+    """
     groups = kernel_totals(work, _grouped_by(by), (*_AMOUNTS, _DURATION)).assign(step=0)
     if groups.empty:
         raise CurvescopeError(
-            "No kernel, memcpy or memset of this recording has a duration: there is nothing to break down. "
-            f"`curvescope roofline` shows metrics if the recording has any. {RECORD_DEVICE}"
+            "No kernel, memcpy or memset of this recording has a duration: there is nothing to "
+            "break down. `curvescope roofline` shows metrics if the recording has any. "
+            f"{RECORD_DEVICE}"
         )
     rows = _rows(groups, by, classes, np.zeros(1, np.int64), 1)
     return Breakdown(None, math.fsum(row.time_ms for row in rows), tuple(rows), None, 0, 0, 0, ())
@@ -326,7 +343,9 @@ def _named_kernels(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
 
 
 def _grouped_by(by: str) -> list[str]:
-    """Columns of `kernels` to group by: also the place, and the names, which tell communication and copies."""
+    """Columns of `kernels` to group by: also the place, and the names, which tell communication and
+    copies.
+    """
     return list(dict.fromkeys([*_COLUMNS[by], *KEYS["layer"], "name"]))
 
 

@@ -1,9 +1,11 @@
-"""Collectives of a recording: messages, rates, overlap with other kernels, and how much they slow these down.
+"""Collectives of a recording: messages, rates, overlap with other kernels, and how much they slow
+these down.
 
-Rates are those of nccl-tests (doc/PERFORMANCE.md there) over the time of the kernel, which waits for the last rank too:
-they are lower bounds. The slow-down of a kernel is its time beside communication (at least half of the call), with
-which it shares SMs and DRAM, minus the mean time of the same kernel (name, grid, block, FLOPs) at the same batch size
-where no communication runs. Kernels that never run alone are left out.
+Rates are those of nccl-tests (doc/PERFORMANCE.md there) over the time of the kernel, which waits
+for the last rank too: they are lower bounds. The slow-down of a kernel is its time beside
+communication (at least half of the call), with which it shares SMs and DRAM, minus the mean time of
+the same kernel (name, grid, block, FLOPs) at the same batch size where no communication runs.
+Kernels that never run alone are left out.
 """
 
 from __future__ import annotations
@@ -87,14 +89,18 @@ class Communication:
 
 
 def bus_factor(name: str, ranks: int) -> float | None:
-    """Bytes that cross the bus per byte of the message, as nccl-tests counts them; None for other collectives."""
+    """Bytes that cross the bus per byte of the message, as nccl-tests counts them; None for other
+    collectives.
+    """
     if name in _WHOLE:
         return 1.0
     return _PARTS[name] * (ranks - 1) / ranks if name in _PARTS else None
 
 
 def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communication | None:
-    """Describe the communication of one batch size, None for an unknown one; None if there is none."""
+    """Describe the communication of one batch size, None for an unknown one; None if
+    there is none.
+    """
     profiled = profiled_steps(steps)
     profiled = profiled[profiled["batch"].isna() if batch is None else profiled["batch"] == batch]
     if profiled.empty or not _communicates(work):
@@ -126,11 +132,12 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
 def slow_downs(
     work: Work, steps: pd.DataFrame, names: Mapping[str, str] = MappingProxyType({})
 ) -> pd.DataFrame:
-    """The slow-down of kernels beside communication, by batch size, layer (or group of repeated layers) and phase.
+    """The slow-down of kernels beside communication, by batch size, layer (or group of repeated
+    layers) and phase.
 
-    Columns, per step, are expected_ms (time of the compared calls had they run alone), excess_ms (their slow-down),
-    error_ms (its standard error), own_ms (part of the slow-down in the exclusive time of the kernels) and shared_ms
-    (the other part, in that of the communication beside them).
+    Columns, per step, are expected_ms (time of the compared calls had they run alone), excess_ms
+    (their slow-down), error_ms (its standard error), own_ms (part of the slow-down in the exclusive
+    time of the kernels) and shared_ms (the other part, in that of the communication beside them).
     """
     rows = []
     profiled = profiled_steps(steps)
@@ -164,7 +171,8 @@ def _communicates(work: Work) -> bool:
 
 
 def _calls(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
-    """Every kernel of the steps, with its time beside kernels of the other kind, communication or not.
+    """Every kernel of the steps, with its time beside kernels of the other kind, communication or
+    not.
 
     Adds the columns communicates, ms, overlap_ms and beside (for at least half of the call).
     """
@@ -223,7 +231,9 @@ def _union_ms(calls: pd.DataFrame) -> float:
 
 
 def _union_by_device_ms(calls: pd.DataFrame) -> dict[str, float]:
-    """Time in which some of the calls run on each device, whose process is named where others have one like it."""
+    """Time in which some of the calls run on each device, whose process is named where others have
+    one like it.
+    """
     found = {}
     places = calls.groupby(_PLACE, dropna=False).indices
     alone = len({device for _, device in places}) == len(places)
@@ -236,7 +246,9 @@ def _union_by_device_ms(calls: pd.DataFrame) -> dict[str, float]:
 
 
 def _most_exposed_ms(calls: pd.DataFrame, other: pd.DataFrame) -> float:
-    """Time on one device in which communication runs and nothing else, of the device with most of it."""
+    """Time on one device in which communication runs and nothing else, of the device with most of
+    it.
+    """
     whole, others = _union_by_device_ms(calls), _union_by_device_ms(other)
     return max(time_ms - others.get(place, 0.0) for place, time_ms in whole.items())
 
@@ -244,8 +256,8 @@ def _most_exposed_ms(calls: pd.DataFrame, other: pd.DataFrame) -> float:
 def _compared(other: pd.DataFrame) -> pd.DataFrame:
     """The calls beside communication of kernels that run alone as well.
 
-    Adds key, alone_ms (mean of a call alone), excess_ms, and the variances of that mean (alone_var) and of a call
-    beside communication (beside_var), in ms².
+    Adds key, alone_ms (mean of a call alone), excess_ms, and the variances of that mean (alone_var)
+    and of a call beside communication (beside_var), in ms².
     """
     other = other.assign(key=other.groupby(_SAME, dropna=False, observed=True).ngroup())
     alone = other[other["overlap_ms"] == 0].groupby("key")["ms"].agg(["mean", "var", "size"])
@@ -264,7 +276,9 @@ def _compared(other: pd.DataFrame) -> pd.DataFrame:
 
 
 def _error_ms(compared: pd.DataFrame) -> float:
-    """Standard error of the sum of the slow-downs: calls of one kernel share the mean that they are compared with."""
+    """Standard error of the sum of the slow-downs: calls of one kernel share the mean that they are
+    compared with.
+    """
     calls = compared.groupby("key").agg(
         n=("ms", "size"), alone=("alone_var", "first"), beside=("beside_var", "first")
     )

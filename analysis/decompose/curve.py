@@ -1,8 +1,9 @@
 """The cost curve T(b) of a recording: a statistic of the unprofiled steps, with intervals.
 
-T(b) is of the complete rounds, which visited every condition. A sweep may also make focused rounds, which visit only
-the conditions of one functional. A functional is evaluated over all rounds that visited all its conditions, and over no
-others: in each of them its conditions met the same state of the machine.
+T(b) is of the complete rounds, which visited every condition. A sweep may also make focused rounds,
+which visit only the conditions of one functional. A functional is evaluated over all rounds that
+visited all its conditions, and over no others: in each of them its conditions met the same state of
+the machine.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ UNSTABLE_SPREAD = 0.02  # published benchmarks call a result with more variation
 
 UNKNOWN = "unknown"  # condition of steps whose batch size no one knows
 NO_CURVE = (
-    "This recording has no timed step, nor profiled steps of two batch sizes: there is no curve to explain. "
-    "`curvescope breakdown` says where its time goes. For a curve, import one profile per batch size with "
-    "`--as sweep`, or measure a step with `curvescope diagnose`."
+    "This recording has no timed step, nor profiled steps of two batch sizes: there is no curve to "
+    "explain. `curvescope breakdown` says where its time goes. For a curve, import one profile per "
+    "batch size with `--as sweep`, or measure a step with `curvescope diagnose`."
 )
 
 
@@ -74,16 +75,21 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """T at every measured condition, and the replicates that give intervals to functionals of it."""
+    """T at every measured condition, and the replicates that give intervals to
+    functionals of it.
+    """
 
     points: tuple[Point, ...]  # increasing in batch size
-    replicates_ms: Floats  # bootstrap replicates of T, shape (replicates, points), with the same rounds for all points
+    # bootstrap replicates of T, shape (replicates, points), with the same rounds for all points
+    replicates_ms: Floats
     rounds: int  # number of rounds in which every batch size was measured
     statistic: str  # name of one of `STATISTICS`, or modelled
-    # stated or published standard error of each T(b), shape (points,); None if the replicates give it
+    # stated or published standard error of each T(b), shape (points,); None if the replicates give
+    # it
     errors_ms: Floats | None = None
     profiled: bool = False  # whether the steps were profiled, e.g. in a sweep of imported profiles
-    # correlation of the errors of two rounds, the largest of any condition; 0 if the order is unknown
+    # correlation of the errors of two rounds, the largest of any condition; 0 if the order is
+    # unknown
     round_correlation: float = 0.0
     # curves over some of the conditions, each from more rounds than this one
     focused: tuple[Curve, ...] = ()
@@ -110,7 +116,9 @@ class Curve:
         return max((p.time_ms.high - p.time_ms.value) / p.time_ms.value for p in self.points)
 
     def behind(self, functional: Functional) -> Curve:
-        """The curve that a functional is evaluated on: this one, or a focused one from more rounds."""
+        """The curve that a functional is evaluated on: this one, or a focused one from
+        more rounds.
+        """
         able = (
             curve for curve in self.focused if curve._position.keys() >= set(functional.conditions)
         )
@@ -121,7 +129,8 @@ class Curve:
         curve = self.behind(functional)
         if curve is not self:
             return curve.evaluate(functional)
-        # Only the points with a coefficient: a table has thousands of points and as many functionals.
+        # Only the points with a coefficient: a table has thousands of points and as many
+        # functionals.
         points, weights = self._parts(functional)
         values = np.array([self.points[point].time_ms.value for point in points])
         errors = None if self.errors_ms is None else self.errors_ms[points]
@@ -140,7 +149,9 @@ class Curve:
         )
 
     def rounds_behind(self, functional: Functional) -> float:
-        """Effective number of rounds behind a functional of this curve; a modelled one has no rounds of points."""
+        """Effective number of rounds behind a functional of this curve; a modelled one has no
+        rounds of points.
+        """
         if self.statistic == MODELLED:
             return self.rounds
         places, weights = self._parts(functional)
@@ -180,7 +191,9 @@ def _visited(steps: pd.DataFrame, by: str) -> dict[int, frozenset[Condition]]:
 
 
 def shared_rounds(steps: pd.DataFrame, by: str = "batch") -> list[int]:
-    """Rounds in which every condition was measured, set aside or not, increasing; replicates draw from them."""
+    """Rounds in which every condition was measured, set aside or not, increasing; replicates draw
+    from them.
+    """
     visited = _visited(steps, by)
     every = frozenset().union(*visited.values())
     return sorted(round_ for round_, conditions in visited.items() if conditions == every)
@@ -189,10 +202,11 @@ def shared_rounds(steps: pd.DataFrame, by: str = "batch") -> list[int]:
 def focused_rounds(
     steps: pd.DataFrame, by: str = "batch"
 ) -> list[tuple[tuple[Condition, ...], list[int]]]:
-    """Sets of two or more conditions that more rounds visited than visited every condition, with these rounds.
+    """Sets of two or more conditions that more rounds visited than visited every condition, with
+    these rounds.
 
-    A benchmark of operators has none: it ends the visits of each problem once its time is known, and all of them count.
-    The steps are of one kind, e.g. the unprofiled ones.
+    A benchmark of operators has none: it ends the visits of each problem once its time is known,
+    and all of them count. The steps are of one kind, e.g. the unprofiled ones.
     """
     if "mode" in steps and (steps["mode"] == OPERATOR_MODE).all():
         return []
@@ -217,16 +231,19 @@ def steps_in_rounds(
 def cost_curve(
     steps: pd.DataFrame, statistic: str = "median", noise: float | None = None, by: str = "batch"
 ) -> Curve:
-    """Compute the curve of the unprofiled steps; CurvescopeError if no step was timed, or its batch size is unknown.
+    """Compute the curve of the unprofiled steps; CurvescopeError if no step was timed, or its batch
+    size is unknown.
 
-    A round that left out a condition, e.g. by an interruption, counts only for functionals of the conditions that it
-    visited; if there are fewer than two complete rounds, it counts for the medians too. Visits that are set aside count
-    for no value; a drawn round adds nothing to a condition whose visit is set aside in it.
+    A round that left out a condition, e.g. by an interruption, counts only for functionals of the
+    conditions that it visited; if there are fewer than two complete rounds, it counts for the
+    medians too. Visits that are set aside count for no value; a drawn round adds nothing to a
+    condition whose visit is set aside in it.
 
     Times are at the mean pace of the machine where a reference tells it, see `pace`.
 
-    `noise` is the standard error of every T(b) as a share of it, for steps that were not repeated; the published spread
-    of a row over the root of its averaged steps has precedence. Repeated steps have precedence over both.
+    `noise` is the standard error of every T(b) as a share of it, for steps that were not repeated;
+    the published spread of a row over the root of its averaged steps has precedence. Repeated steps
+    have precedence over both.
     """
     timed = with_set_aside(steps)
     timed = timed[~timed["profiled"].astype(bool)]
@@ -285,7 +302,9 @@ def cost_curve(
 def _round_correlation(
     timed: pd.DataFrame, visits: Mapping[tuple[Condition, int], Ints]
 ) -> dict[Condition, float]:
-    """Correlation of the errors of two rounds, by condition, from the correlation of consecutive visits."""
+    """Correlation of the errors of two rounds, by condition, from the correlation of consecutive
+    visits.
+    """
     if (
         "start_ns" not in timed
         or timed["start_ns"].isna().any()

@@ -1,4 +1,6 @@
-"""Exclusive time: each instant of a step is shared among the kernels running in it, so their times sum to the step."""
+"""Exclusive time: each instant of a step is shared among the kernels running in it, so their times
+sum to the step.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,12 @@ from .statistics import Floats
 def exclusive_ns(
     start_ns: npt.ArrayLike, duration_ns: npt.ArrayLike, window_start_ns: int, window_ns: int
 ) -> tuple[Floats, float]:
-    """Share the window among the intervals: their exclusive times, and the idle time; together they are `window_ns`.
+    """Share the window among the intervals: their exclusive times, and the idle time; together they
+    are `window_ns`.
 
-    An instant in which n intervals run gives each of them 1/n; an instant in which none runs is idle. What lies outside
-    the window is cut off, and durations below 0 are 0. O(n log n), with a relative rounding of 1e-12.
+    An instant in which n intervals run gives each of them 1/n; an instant in which none runs is
+    idle. What lies outside the window is cut off, and durations below 0 are 0. O(n log n), with a
+    relative rounding of 1e-12.
     """
     levels = np.zeros(np.shape(start_ns), dtype=np.int64)
     return layered_exclusive_ns(start_ns, duration_ns, levels, window_start_ns, window_ns)
@@ -29,8 +33,8 @@ def layered_exclusive_ns(
 ) -> tuple[Floats, float]:
     """Share the window as `exclusive_ns`, the lowest level, from 0, first.
 
-    An instant belongs in equal shares to the intervals of the lowest level that run in it; those of higher levels get
-    nothing.
+    An instant belongs in equal shares to the intervals of the lowest level that run in it; those of
+    higher levels get nothing.
     """
     # Relative to the window, so that float64 holds nanoseconds of any clock without rounding.
     start = np.clip(np.asarray(start_ns, dtype=np.int64) - window_start_ns, 0, window_ns)

@@ -1,8 +1,9 @@
 """Find the significant functionals of a cost curve, and the anomalies among them.
 
-Tested are the excess over proportional cost of every adjacent pair of batch sizes, and the bend away from fixed plus
-proportional cost of every inner one, as one family (Holm). Anomalies are a positive excess and a bend in either
-direction of 2 % of the step time or more; a negative excess is the amortised fixed cost of a step.
+Tested are the excess over proportional cost of every adjacent pair of batch sizes, and the bend
+away from fixed plus proportional cost of every inner one, as one family (Holm). Anomalies are a
+positive excess and a bend in either direction of 2 % of the step time or more; a negative excess is
+the amortised fixed cost of a step.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class FindingVerdict(Word):
     # its own interval excludes 0, but Holm's correction takes it back
     NOT_SIGNIFICANT = "not significant"
     NOISE = "noise"
-    UNKNOWN = "unknown"  # without an interval: one step of each size, so that whether it repeats is unknown
+    # without an interval: one step of each size, so that whether it repeats is unknown
+    UNKNOWN = "unknown"
 
 
 LARGE = 0.05  # of a step: worth more rounds while it is not distinguished from 0
@@ -47,7 +49,8 @@ class Finding:
 
     shown: Functional  # the displayed functional: excess, or curvature on the chosen axis
     value: Estimate  # its value and interval
-    tested: Functional  # the functional behind the verdict: the excess itself, or the bend for a curvature
+    # the functional behind the verdict: the excess itself, or the bend for a curvature
+    tested: Functional
     tested_value: Estimate  # its value and interval, in ms
     p_adjusted: float  # p of `tested`, adjusted over the family
     verdict: FindingVerdict  # verdict on it
@@ -76,11 +79,12 @@ def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:
 
 
 def undecided(curve: Curve, findings: Sequence[Finding], more: float) -> list[Finding]:
-    """The findings of a look at a sweep that goes on: neither decided yet, nor beyond what the time allows.
+    """The findings of a look at a sweep that goes on: neither decided yet, nor beyond what the time
+    allows.
 
-    Decided are anomalies at a stricter level than that of the end, as each look may err; and what is none of 5 % or
-    more of the step by its interval. A negative excess is none of any size. The rounds at the time limit are `more`
-    times those so far.
+    Decided are anomalies at a stricter level than that of the end, as each look may err; and what
+    is none of 5 % or more of the step by its interval. A negative excess is none of any size. The
+    rounds at the time limit are `more` times those so far.
     """
     left = []
     for finding in findings:
@@ -95,7 +99,9 @@ def undecided(curve: Curve, findings: Sequence[Finding], more: float) -> list[Fi
 
 
 def decidable(value: Estimate, more: float) -> bool:
-    """Whether `more` times the rounds may tell a value from 0, if it lies a quarter of its interval farther away."""
+    """Whether `more` times the rounds may tell a value from 0, if it lies a quarter of its interval
+    farther away.
+    """
     if not math.isfinite(value.high):
         return more > 1
     half = value.high - value.value
@@ -103,7 +109,8 @@ def decidable(value: Estimate, more: float) -> bool:
 
 
 def found_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Condition, Condition]]:
-    """The jumps that a sweep looked for, and that are anomalies: where the time rises, and bends upwards.
+    """The jumps that a sweep looked for, and that are anomalies: where the time rises, and bends
+    upwards.
 
     A bend downwards behind a jump, e.g. at 33 of 32, 33 and 34, is none of the step from 33 to 34.
     """
@@ -160,7 +167,8 @@ def judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:
 
 
 def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
-    """The fixed cost at the smallest pair of batch sizes where it is significant and at least 2 % of T(b).
+    """The fixed cost at the smallest pair of batch sizes where it is significant and at least 2 %
+    of T(b).
 
     All adjacent pairs form one family (Holm). Pairs without profiled steps cannot be split.
     """

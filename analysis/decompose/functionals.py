@@ -26,7 +26,8 @@ class Functional:
     """A linear functional of T."""
 
     kind: str  # excess, fixed cost, curvature, bend, or the name of another comparison
-    at: Condition  # condition of the functional; for an excess or a fixed cost the smaller of the two batch sizes
+    # condition of the functional; for an excess or a fixed cost the smaller of the two batch sizes
+    at: Condition
     to: Condition | None  # the larger batch size of an excess or a fixed cost; None for other kinds
     # (condition, coefficient), increasing in batch size
     coefficients: tuple[tuple[Condition, float], ...]
@@ -42,7 +43,9 @@ class Functional:
 
     @property
     def of_rate(self) -> bool:
-        """Whether the coefficients multiply 1/T, in steps per second, which is no sum of terms and has no shares."""
+        """Whether the coefficients multiply 1/T, in steps per second, which is no sum of terms and
+        has no shares.
+        """
         return self.unit == THROUGHPUT
 
     @property
@@ -62,17 +65,21 @@ class Functional:
 
 
 def excess(small: int, large: int) -> Functional:
-    """Excess cost of `large` over the linear continuation of `small`: T(large) − (large/small)·T(small), in ms.
+    """Excess cost of `large` over the linear continuation of `small`: T(large) −
+    (large/small)·T(small), in ms.
 
-    0 where cost is proportional to the batch; positive where the larger batch costs more than its share.
+    0 where cost is proportional to the batch; positive where the larger batch costs more than its
+    share.
     """
     return Functional(EXCESS, small, large, ((small, -large / small), (large, 1.0)), "ms")
 
 
 def fixed_cost(small: int, large: int) -> Functional:
-    """The cost that does not grow with the batch, in ms: (k·T(b) − T(kb))/(k − 1), for doublings 2·T(b) − T(2b).
+    """The cost that does not grow with the batch, in ms: (k·T(b) − T(kb))/(k − 1), for doublings
+    2·T(b) − T(2b).
 
-    It is the intercept at batch 0 of the straight line through both times; 0 where cost is proportional to the batch.
+    It is the intercept at batch 0 of the straight line through both times; 0 where cost is
+    proportional to the batch.
     """
     ratio = large / small
     weights = ((small, ratio / (ratio - 1)), (large, -1 / (ratio - 1)))
@@ -82,10 +89,11 @@ def fixed_cost(small: int, large: int) -> Functional:
 def curvature(before: int, at: int, after: int, axis: str = "log2") -> Functional:
     """Curvature of the cost curve at a batch size; above 0 is concave-up, below 0 concave-down.
 
-    On the axis `log2` it is the second divided difference of time per sample over log2 of the batch size, in ms per
-    sample; on doublings T(2b)/2b − 2·T(b)/b + T(b/2)/(b/2). `linear`: that of T itself over the batch size, in ms per
-    sample²; 0 for every cost that is fixed plus proportional. `throughput`: that of the samples per second, b/T(b),
-    over log2 of the batch size; below 0 the throughput gains less by this doubling than by the one before.
+    On the axis `log2` it is the second divided difference of time per sample over log2 of the batch
+    size, in ms per sample; on doublings T(2b)/2b − 2·T(b)/b + T(b/2)/(b/2). `linear`: that of T
+    itself over the batch size, in ms per sample²; 0 for every cost that is fixed plus proportional.
+    `throughput`: that of the samples per second, b/T(b), over log2 of the batch size; below 0 the
+    throughput gains less by this doubling than by the one before.
     """
     if axis in ("log2", "throughput"):
         left, right = log2(at / before), log2(after / at)
@@ -114,8 +122,8 @@ def curvature(before: int, at: int, after: int, axis: str = "log2") -> Functiona
 def bend(before: int, at: int, after: int) -> Functional:
     """How much T(after) departs from the straight line through T(before) and T(at), in ms.
 
-    T(after) − T(at) − (after−at)/(at−before)·(T(at) − T(before)): 0 for every cost that is fixed plus proportional,
-    so the fixed cost of a step, which larger batches share, is no anomaly.
+    T(after) − T(at) − (after−at)/(at−before)·(T(at) − T(before)): 0 for every cost that is fixed
+    plus proportional, so the fixed cost of a step, which larger batches share, is no anomaly.
     """
     ratio = (after - at) / (at - before)
     return Functional("bend", at, None, ((before, ratio), (at, -1.0 - ratio), (after, 1.0)), "ms")
@@ -126,8 +134,8 @@ def neighbours(
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
     """Adjacent pairs, and inner points with both neighbours, of increasing batch sizes.
 
-    A line through a pair between which the cost jumps would continue the jump, often manifold, so that no inner point
-    begins with one.
+    A line through a pair between which the cost jumps would continue the jump, often manifold, so
+    that no inner point begins with one.
     """
     ordered = sorted(batches)
     inner = zip(ordered, ordered[1:], ordered[2:], strict=False)

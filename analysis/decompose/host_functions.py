@@ -1,4 +1,6 @@
-"""What the program ran on the host in a gap, by the call stacks of a trace: own times of functions, and the path."""
+"""What the program ran on the host in a gap, by the call stacks of a trace: own times of functions,
+and the path.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _NO_TYPE = ("type", "builtins", "PyCapsule")  # objects whose type says nothing 
 
 
 def plain(name: str) -> str:
-    """A built-in function without the address of its object, e.g. `Tensor.copy_`; other names as they are."""
+    """A built-in function without the address of its object, e.g. `Tensor.copy_`; other names as
+    they are.
+    """
     match = _BUILT_IN.match(name)
     if match is None:
         return name
@@ -34,7 +38,8 @@ def plain(name: str) -> str:
 class HostCode:
     """The functions of the host in a gap."""
 
-    # functions with their own time in it, in ms, without that of functions inside them; the longest first
+    # functions with their own time in it, in ms, without that of functions inside them; the longest
+    # first
     own_ms: tuple[tuple[str, float], ...]
     path: tuple[str, ...]  # the functions around at least half of it, outermost first
 
@@ -52,9 +57,11 @@ class HostFunctions:
         self._threads = sorted(threads, key=len, reverse=True)
 
     def during(self, begin_ns: int, end_ns: int) -> HostCode | None:
-        """The functions in a time, of the thread that runs most functions of all; None if none is known.
+        """The functions in a time, of the thread that runs most functions of all; None if none is
+        known.
 
-        Other threads wait for work of the program's own, e.g. for a message, for as long as it lasts.
+        Other threads wait for work of the program's own, e.g. for a message, for as long as it
+        lasts.
         """
         inside = (
             rows[(rows["start_ns"] < end_ns) & (rows["end_ns"] > begin_ns)]

@@ -1,9 +1,10 @@
 """What the host did while no device work ran: the reason for each gap in a step.
 
-A gap has the first of these reasons: the API call that took at least half of it; the shortest range (of NVTX, or of the
-profiler's own annotations) around at least half of it; no API call, if others were recorded. Of a gap before work that
-was launched long before it began, only the time up to its launch is the host's: after it the device waits by itself,
-for an event or for work that is not recorded, or goes from one kernel to the next.
+A gap has the first of these reasons: the API call that took at least half of it; the shortest range
+(of NVTX, or of the profiler's own annotations) around at least half of it; no API call, if others
+were recorded. Of a gap before work that was launched long before it began, only the time up to its
+launch is the host's: after it the device waits by itself, for an event or for work that is not
+recorded, or goes from one kernel to the next.
 """
 
 from __future__ import annotations
@@ -44,11 +45,12 @@ _SUMMED = (
     "ns",
     "gaps",
 )
-# Codes of reasons: none, none of the calls that were recorded; and where the work after a gap had been launched, that
-# it waits, or that it follows as fast as a device starts a kernel.
+# Codes of reasons: none, none of the calls that were recorded; and where the work after a gap had
+# been launched, that it waits, or that it follows as fast as a device starts a kernel.
 _UNTOLD, _OUTSIDE, _WAITS, _FOLLOWS = -1, -2, -3, -4
 _WITHOUT_CALL = {_OUTSIDE: OUTSIDE_CALLS, _WAITS: WAITS, _FOLLOWS: FOLLOWS}
-# Time from a launch to the begin of its work on an idle device that counts as the host's: tens of µs are usual.
+# Time from a launch to the begin of its work on an idle device that counts as the host's: tens of
+# µs are usual.
 _LATENCY_NS = 100_000
 _FOLLOWS_NS = 20_000  # between two launched kernels of a stream, or of a graph, a few µs are usual
 _HALF = 0.5
@@ -75,14 +77,17 @@ class Gaps(NamedTuple):
 
     begin_ns: Ints  # starts; begin_ns, end_ns and following have the shape (gaps,)
     end_ns: Ints
-    following: Ints  # position of the device work after the gap; the number of all work for a gap at the step's end
+    # position of the device work after the gap; the number of all work for a gap at the step's end
+    following: Ints
 
 
 class StepHostSpans:
     """The calls or ranges of the host, in order of their starts."""
 
     def __init__(self, table: pd.DataFrame) -> None:
-        """Take the spans of a table with `HOST_COLUMNS`; rows without start or duration are left out."""
+        """Take the spans of a table with `HOST_COLUMNS`; rows without start or duration are left
+        out.
+        """
         known = table["start_ns"].notna() & table["duration_ns"].notna()
         timed = table if known.all() else table[known]
         if not timed["start_ns"].is_monotonic_increasing:
@@ -97,7 +102,9 @@ class StepHostSpans:
         self._ended_ns = np.maximum.accumulate(self.end_ns) if len(timed) else self.end_ns
 
     def during(self, begin_ns: int, end_ns: int, processes: Sequence[float]) -> Ints:
-        """Positions of the spans that overlap a time: of some processes (by default all), and of unknown ones."""
+        """Positions of the spans that overlap a time: of some processes (by default all), and of
+        unknown ones.
+        """
         first = np.searchsorted(self._ended_ns, begin_ns, side="right")
         near = np.arange(first, np.searchsorted(self.start_ns, end_ns, side="left"))
         near = np.asarray(near[self.end_ns[near] > begin_ns], np.int64)
@@ -107,7 +114,9 @@ class StepHostSpans:
         return np.asarray(near[np.isin(of_near, processes) | np.isnan(of_near)])
 
     def ends_of(self, work: pd.DataFrame) -> Ints:
-        """When the calls that launched some work returned; far in the future where they are unknown. Shape (work,)."""
+        """When the calls that launched some work returned; far in the future where they are
+        unknown. Shape (work,).
+        """
         if self._correlation is None or "correlation_id" not in work:
             return np.full(len(work), _NO_LAUNCH)
         launches = pd.DataFrame(
@@ -135,7 +144,8 @@ def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps
 
 
 def split_at_launch(gaps: Gaps, launched_ns: Ints) -> tuple[Gaps, npt.NDArray[np.bool_]]:
-    """The gaps, divided where the work after them had been launched, and which of them lie after that launch.
+    """The gaps, divided where the work after them had been launched, and which of them lie after
+    that launch.
 
     `launched_ns` has the end of the launch of each piece of work, and of none. Shape (work + 1,).
     """
@@ -156,7 +166,10 @@ def reasons(
     calls: StepHostSpans,
     read_ranges: Callable[[], StepHostSpans] | None,
 ) -> list[str | None]:
-    """The reason for each gap of a step; None if unknown. Ranges are read only if calls leave a gap without one."""
+    """The reason for each gap of a step; None if unknown.
+
+    Ranges are read only if calls leave a gap without one.
+    """
     return [
         _text(code, calls, read_ranges)
         for code in _reason_codes(gaps, processes, calls, read_ranges).tolist()
@@ -169,7 +182,9 @@ def _reason_codes(
     calls: StepHostSpans,
     read_ranges: Callable[[], StepHostSpans] | None,
 ) -> Ints:
-    """The reason for each gap as `_text` reads it: a call by its code, a range by its code after the calls'."""
+    """The reason for each gap as `_text` reads it: a call by its code, a range by its code after
+    the calls'.
+    """
     codes = np.full(len(gaps.begin_ns), _UNTOLD, np.int64)
     if not len(codes):
         return codes
@@ -206,7 +221,8 @@ def _host_in(key: Key, classes: Mapping[str, str]) -> str:
 
 
 def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tuple[IdleTime, ...]:
-    """The idle time of a breakdown by reason, see `idle_times`; empty if it is below `LEAST_SHARE` of the step.
+    """The idle time of a breakdown by reason, see `idle_times`; empty if it is below `LEAST_SHARE`
+    of the step.
 
     Marked steps tell the layer and phase whose code the host ran.
     """
@@ -301,7 +317,9 @@ def idle_times(
     calls: StepHostSpans,
     read_ranges: Callable[[], StepHostSpans] | None,
 ) -> tuple[IdleTime, ...]:
-    """The idle time of a mean step by reason, the longest first; their times add up to all of it."""
+    """The idle time of a mean step by reason, the longest first; their times add up to
+    all of it.
+    """
     collected: list[tuple[Ints, ...]] = []
     count, layers = 0, pd.Index([])
     for one in _step_gaps(work, steps, calls, read_ranges):
@@ -337,7 +355,9 @@ def long_gaps(
     read_ranges: Callable[[], StepHostSpans] | None,
     least_ns: int,
 ) -> pd.DataFrame:
-    """The gaps of at least that length: step, begin_ns, end_ns, reason (None if unknown), and layer of what follows."""
+    """The gaps of at least that length: step, begin_ns, end_ns, reason (None if unknown), and layer
+    of what follows.
+    """
     found = [pd.DataFrame({"step": [], "begin_ns": [], "end_ns": [], "reason": [], "before": []})]
     for one in _step_gaps(work, steps, calls, read_ranges):
         rows = np.flatnonzero(one.gaps.end_ns - one.gaps.begin_ns >= least_ns)
@@ -364,14 +384,18 @@ def _summed(gaps: list[tuple[Ints, ...]]) -> tuple[Ints, ...]:
 
 
 def _range_name(name: str) -> str:
-    """What a range is, without what differs from call to call: the number of a step, the shapes of an operator."""
+    """What a range is, without what differs from call to call: the number of a step, the shapes of
+    an operator.
+    """
     parsed = _NAMES.read(name)
     plain = _STEP_NUMBER.split(name)[0] if parsed.step else parsed.op or parsed.layer
     return (plain or name)[:_LONGEST_NAME]
 
 
 def _rows(work: Work, steps: pd.DataFrame) -> pd.DataFrame:
-    """The device work of steps by step and start, with the position of its step in the column `step`."""
+    """The device work of steps by step and start, with the position of its step in the column
+    `step`.
+    """
     pieces, positions = [], []
     for piece in work(_COLUMNS):
         inside, position = of_steps(piece, steps["step"].to_numpy(np.int64))
@@ -409,7 +433,9 @@ def _overlaps(gaps: Gaps, spans: StepHostSpans, near: Ints) -> tuple[Ints, Ints,
 
 
 def _mostly(gaps: Gaps, calls: StepHostSpans, near: Ints) -> tuple[Ints, Ints]:
-    """The gaps of which calls of one name took at least half, with the code of the name that took most."""
+    """The gaps of which calls of one name took at least half, with the code of the name that took
+    most.
+    """
     gap, span, length = _overlaps(gaps, calls, near)
     names = len(calls.names)
     key, which = np.unique(gap * names + calls.codes[span], return_inverse=True)
@@ -419,7 +445,9 @@ def _mostly(gaps: Gaps, calls: StepHostSpans, near: Ints) -> tuple[Ints, Ints]:
 
 
 def _innermost(gaps: Gaps, ranges: StepHostSpans, near: Ints) -> tuple[Ints, Ints]:
-    """The gaps with a range around at least half of them, with the code of the shortest one's name."""
+    """The gaps with a range around at least half of them, with the code of the shortest
+    one's name.
+    """
     gap, span, length = _overlaps(gaps, ranges, near)
     lasting = ranges.end_ns[span] - ranges.start_ns[span]
     return _first(

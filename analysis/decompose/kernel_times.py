@@ -1,7 +1,8 @@
 """Exclusive time of device work: millions of kernels reduced to a row per step and group.
 
-Memcpy and memset count as kernels. The kernels are read twice, one part file at a time: first their times, which are
-shared out over each step, then the columns they are grouped by: memory holds some forty bytes per kernel, and one file.
+Memcpy and memset count as kernels. The kernels are read twice, one part file at a time: first their
+times, which are shared out over each step, then the columns they are grouped by: memory holds some
+forty bytes per kernel, and one file.
 """
 
 from __future__ import annotations
@@ -65,10 +66,12 @@ _PANDAS_TYPES: dict[pa.DataType, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64()
 def device_work(
     recording: Recording, *, copied_bytes: bool = False, device: int | None = None
 ) -> Work:
-    """The kernels of a recording, one part file at a time, then its memcpy and memset as kernels of those names.
+    """The kernels of a recording, one part file at a time, then its memcpy and memset as kernels of
+    those names.
 
-    With `copied_bytes` these have compulsory bytes, those that they move; they cross a bus, so that no cause which
-    compares bytes with caches and DRAM may see them. Reading a damaged part file raises CurvescopeError.
+    With `copied_bytes` these have compulsory bytes, those that they move; they cross a bus, so that
+    no cause which compares bytes with caches and DRAM may see them. Reading a damaged part file
+    raises CurvescopeError.
     """
 
     def pieces(columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -121,16 +124,19 @@ def kernel_times(
     place_idle: bool = False,
     by_name: bool = True,
 ) -> pd.DataFrame:
-    """Exclusive time of every group of kernels in every profiled step, then the idle time of every step.
+    """Exclusive time of every group of kernels in every profiled step, then the idle time of every
+    step.
 
-    Rows outside profiled steps or without duration are left out. Keys are columns of `kernels`, including `name`;
-    amounts are added up, or averaged over time, as the schema says, and rows with and without a value are in different
-    groups. With `place_idle`, idle time has a row for each layer and phase: the gap before a kernel is that of the
-    layer that launched it; else a row per step. Unless `by_name`, only communication, copies and products of each
-    precision are apart, each under one of their names.
+    Rows outside profiled steps or without duration are left out. Keys are columns of `kernels`,
+    including `name`; amounts are added up, or averaged over time, as the schema says, and rows with
+    and without a value are in different groups. With `place_idle`, idle time has a row for each
+    layer and phase: the gap before a kernel is that of the layer that launched it; else a row per
+    step. Unless `by_name`, only communication, copies and products of each precision are apart,
+    each under one of their names.
 
-    The columns are step, batch, the keys, exclusive_ns, exclusive_ms, calls, the amounts, shared (see `split_fused`)
-    and kind (see `with_kind`); an unknown amount is NaN. Per step, exclusive_ns adds up to the step's wall time.
+    The columns are step, batch, the keys, exclusive_ns, exclusive_ms, calls, the amounts, shared
+    (see `split_fused`) and kind (see `with_kind`); an unknown amount is NaN. Per step, exclusive_ns
+    adds up to the step's wall time.
     """
     profiled = profiled_steps(steps)
     places = ["layer", "phase"] if place_idle else []
@@ -146,7 +152,8 @@ def kernel_times(
 def with_kind(table: pd.DataFrame) -> pd.DataFrame:
     """The same rows with a column `kind`: idle, communication or kernels.
 
-    Communication has no layer and no phase: it is started where a gradient is ready, and its time is no layer's.
+    Communication has no layer and no phase: it is started where a gradient is ready, and its time
+    is no layer's.
     """
     kind_of = {
         name: COMMUNICATION if is_communication(str(name)) else KERNELS
@@ -162,7 +169,9 @@ def with_kind(table: pd.DataFrame) -> pd.DataFrame:
 def kernel_totals(
     work: Work, keys: Sequence[str] = KEYS, amounts: Sequence[str] = AMOUNTS
 ) -> pd.DataFrame:
-    """As `kernel_times`, without step, batch and idle: sums of the durations, of a recording without steps."""
+    """As `kernel_times`, without step, batch and idle: sums of the durations, of a recording
+    without steps.
+    """
     read = _with_fused(keys)
     collected = _Groups(read, amounts)
     for piece in work(list(dict.fromkeys([*read, *amounts, "duration_ns", _PART]))):
@@ -180,9 +189,9 @@ def _with_fused(keys: Sequence[str]) -> list[str]:
 def split_fused(groups: pd.DataFrame, keys: Sequence[str], amounts: Sequence[str]) -> pd.DataFrame:
     """Share the time, the calls and the amounts of fused kernels over the operators in them.
 
-    The column `fused` goes; each layer and operator (as far as they are keys) in a fused kernel gets a row. The column
-    `shared` says whether others have a part of the row's kernels. Times stay whole nanoseconds, and all columns keep
-    their sums.
+    The column `fused` goes; each layer and operator (as far as they are keys) in a fused kernel
+    gets a row. The column `shared` says whether others have a part of the row's kernels. Times stay
+    whole nanoseconds, and all columns keep their sums.
     """
     if _FUSED not in groups:
         return groups.assign(shared=False)
@@ -228,7 +237,9 @@ def _shares(text: str, keys: Sequence[str]) -> list[OperatorShare]:
 
 
 def profiled_steps(steps: pd.DataFrame, batch: int | None = None) -> pd.DataFrame:
-    """The profiled steps, or those of one batch size, whose start is known, by number; no visit that is set aside."""
+    """The profiled steps, or those of one batch size, whose start is known, by number; no visit
+    that is set aside.
+    """
     found = used_steps(steps)
     found = found[found["profiled"].astype(bool) & found["start_ns"].notna()].sort_values("step")
     return found if batch is None else found[found["batch"] == batch]
@@ -243,10 +254,12 @@ def group_times(
     *,
     by_name: bool = True,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Exclusive time of every group of kernels in every step, and the idle time, by places of the kernels after it.
+    """Exclusive time of every group of kernels in every step, and the idle time, by places of the
+    kernels after it.
 
-    The columns are step (its position in `profiled`), the keys, exclusive_ns, calls, the amounts and shared (see
-    `split_fused`); and for idle time step, the places and exclusive_ns. Both are whole ns that add up to the wall time.
+    The columns are step (its position in `profiled`), the keys, exclusive_ns, calls, the amounts
+    and shared (see `split_fused`); and for idle time step, the places and exclusive_ns. Both are
+    whole ns that add up to the wall time.
     """
     number, start, window = (
         profiled[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns")
@@ -282,7 +295,9 @@ def group_times(
 
 
 def of_steps(table: pa.Table, number: Ints) -> tuple[pa.Table, Ints]:
-    """The rows of some steps, whose numbers increase, that have a duration, and the position of each row's step."""
+    """The rows of some steps, whose numbers increase, that have a duration, and the position of
+    each row's step.
+    """
     if not len(number):
         return table.slice(0, 0), np.zeros(0, np.int64)
     if table["step"].null_count or table["duration_ns"].null_count:
@@ -308,7 +323,9 @@ def kernels_of(work: Work, step: int, columns: Sequence[str]) -> pd.DataFrame:
 def exclusive_and_gaps(
     work: Work, number: Ints, window_start_ns: Ints, window_ns: Ints
 ) -> tuple[Ints, Ints]:
-    """Exclusive time of every kernel of the steps, and the gap before it, in whole ns, in the order of `work`."""
+    """Exclusive time of every kernel of the steps, and the gap before it, in whole ns, in the order
+    of `work`.
+    """
     pieces: list[tuple[npt.NDArray[np.int32], Ints, Ints]] = []
     for piece in work(_TIMES):
         table, position = of_steps(piece, number)
@@ -340,19 +357,23 @@ def _share_out(
     window_start_ns: Ints,
     window_ns: Ints,
 ) -> tuple[Ints, Ints]:
-    """`exclusive_and_gaps` of whole steps, rows by step and start, rounded so that each step's sum stays."""
+    """`exclusive_and_gaps` of whole steps, rows by step and start, rounded so that each step's sum
+    stays.
+    """
     low, room = window_start_ns[step], window_ns[step]
     start = np.clip(start_ns - low, 0, room)
     end = np.maximum(np.clip(start_ns + duration_ns - low, 0, room), start)
     exclusive: Ints = end - start
-    # The exclusive time of a kernel without overlap is its duration; only steps with overlaps are shared out.
+    # The exclusive time of a kernel without overlap is its duration; only steps with overlaps are
+    # shared out.
     beside = (step[1:] == step[:-1]) & (start[1:] < end[:-1])
     for one in np.unique(step[1:][beside]).tolist():
         first, last = np.searchsorted(step, [one, one + 1])
         shares, _ = exclusive_ns(
             start[first:last], (end - start)[first:last], 0, int(window_ns[one])
         )
-        # The running sum is rounded, not its terms: each is exact to a nanosecond, and their sum is exact.
+        # The running sum is rounded, not its terms: each is exact to a nanosecond, and their sum is
+        # exact.
         exclusive[first:last] = np.diff(np.rint(np.cumsum(shares)).astype(np.int64), prepend=0)
     # Steps one after another, so that the latest end so far is never that of an earlier step.
     offset = step.astype(np.int64) * (int(room.max(initial=0)) + 1)
@@ -361,12 +382,16 @@ def _share_out(
 
 
 def _kind_of(name: str) -> tuple[bool, bool, str]:
-    """What views tell of a kernel's name besides the name: communication, a copy, the precision of its products."""
+    """What views tell of a kernel's name besides the name: communication, a copy, the precision of
+    its products.
+    """
     return is_communication(name), name.startswith(COPIES), kernel_precision(name)
 
 
 class _Groups:
-    """Groups of kernels that accumulate pieces; each text is stored once and referred to by a code."""
+    """Groups of kernels that accumulate pieces; each text is stored once and referred
+    to by a code.
+    """
 
     def __init__(self, keys: Sequence[str], amounts: Sequence[str], by_name: bool = True) -> None:
         self._keys, self._amounts, self._by_name = keys, amounts, by_name
@@ -423,7 +448,9 @@ class _Groups:
         )
 
     def frame(self) -> pd.DataFrame:
-        """The keys, exclusive_ns, calls and the amounts of all groups, in order of appearance; means are over time."""
+        """The keys, exclusive_ns, calls and the amounts of all groups, in order of appearance;
+        means are over time.
+        """
         if not self._pieces:
             columns = [*self._keys, *self._amounts, "exclusive_ns"]
             self.add(pa.schema([(c, _SCHEMA.get(c, pa.int64())) for c in columns]).empty_table())

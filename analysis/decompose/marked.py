@@ -1,10 +1,13 @@
-"""Time of the unprofiled step by layer and phase, from marked steps; profiled steps split what a layer takes.
+"""Time of the unprofiled step by layer and phase, from marked steps; profiled steps split what a
+layer takes.
 
-A profiler slows a step where its work is: each event costs it about a microsecond. Marks are taken at the borders of
-layers and phases alone. So a place, a layer in a phase, takes the time that marked steps spend there; its kernels take
-the time that profiled steps measure, at most all of it; the rest is idle: the host computes, or waits.
+A profiler slows a step where its work is: each event costs it about a microsecond. Marks are taken
+at the borders of layers and phases alone. So a place, a layer in a phase, takes the time that
+marked steps spend there; its kernels take the time that profiled steps measure, at most all of it;
+the rest is idle: the host computes, or waits.
 
-The cost of one mark, known from the steps without marks, times the marks at a place is taken from the place.
+The cost of one mark, known from the steps without marks, times the marks at a place is taken from
+the place.
 """
 
 from __future__ import annotations
@@ -47,7 +50,9 @@ class Marked:
     profiled_rounds: Mapping[int, Collection[int]] = field(default_factory=dict)
 
     def pace(self, batch: int) -> float:
-        """How much slower all rounds were than those with a profiled step, by the marked steps of both."""
+        """How much slower all rounds were than those with a profiled step, by the marked steps of
+        both.
+        """
         steps = self.steps[batch]
         inside = np.isin(steps.rounds, list(self.profiled_rounds.get(batch, steps.rounds)))
         if inside.all() or not inside.any():
@@ -58,13 +63,14 @@ class Marked:
         return every_ms / profiled_ms
 
     def settle(self, kernel_times: pd.DataFrame) -> tuple[pd.DataFrame, Sampled]:
-        """Exclusive times that add up to those of the marked steps at each place, and the terms' times in these steps.
+        """Exclusive times that add up to those of the marked steps at each place, and the terms'
+        times in these steps.
 
-        Kernels keep their times, at the pace of all rounds if some were not profiled, or all take a part of them if
-        together they took more than their place does. Idle rows
-        are by place; idle times of less than 0.5 % of the step at every batch size are together and have no place. A
-        place's time in a step is shared out over its terms as it is on average. All batch sizes of `with_averaged` have
-        marked steps.
+        Kernels keep their times, at the pace of all rounds if some were not profiled, or all take a
+        part of them if together they took more than their place does. Idle rows are by place; idle
+        times of less than 0.5 % of the step at every batch size are together and have no place. A
+        place's time in a step is shared out over its terms as it is on average. All batch sizes of
+        `with_averaged` have marked steps.
         """
         work = kernel_times[kernel_times["kind"] != IDLE]
         term, different = pd.MultiIndex.from_frame(work[["layer", "phase", "kind"]]).factorize()
@@ -120,7 +126,9 @@ class Marked:
         return pd.concat([settled, table], ignore_index=True), (every, samples)
 
     def grouped(self, groups: Mapping[str, str]) -> Marked:
-        """The same steps with the layers of a group as one place; `groups` has the name of each layer's."""
+        """The same steps with the layers of a group as one place; `groups` has the name of each
+        layer's.
+        """
         names = [(groups.get(layer or "", layer), phase) for layer, phase in self.places]
         places = tuple(dict.fromkeys(names))
         member = np.array([[name == place for place in places] for name in names], np.float64)
@@ -130,7 +138,9 @@ class Marked:
         return Marked(places, steps, self.statistic, self.profiled_rounds)
 
     def layers(self) -> dict[int, pd.DataFrame]:
-        """Time of each layer (a column, "" for the rest) in every step (a row), by batch size, ms."""
+        """Time of each layer (a column, "" for the rest) in every step (a row), by
+        batch size, ms.
+        """
         names = [layer or "" for layer, _ in self.places]
         different = list(dict.fromkeys(names))
         member = np.array([[name == other for other in different] for name in names], np.float64)
@@ -140,7 +150,9 @@ class Marked:
         }
 
     def _place_of(self, table: pd.DataFrame) -> Ints:
-        """The place of each row: that of its layer and phase, or else that of the phase outside layers."""
+        """The place of each row: that of its layer and phase, or else that of the phase outside
+        layers.
+        """
         index = {place: number for number, place in enumerate(self.places)}
         outside = index.get((None, FORWARD), 0)
 
@@ -169,7 +181,9 @@ def step_times(
     *,
     by_instance: bool = False,
 ) -> StepTimes:
-    """Times in the steps of a recording, or of a part of them, by layer; keys include layer and phase."""
+    """Times in the steps of a recording, or of a part of them, by layer; keys include layer and
+    phase.
+    """
     placed = recording.work == KERNEL and recording.meta.get("recorder") != "model"
     times = kernel_times(device_work(recording), steps, keys, amounts, place_idle=placed)
     if times.empty:
@@ -202,7 +216,8 @@ def step_times(
 def hides_work(recording: Recording, kernel_times: pd.DataFrame) -> bool:
     """Whether time without a kernel may be work that nobody recorded: such time is not called idle.
 
-    So it is where nothing at all was recorded, and on a CPU where another framework than PyTorch worked.
+    So it is where nothing at all was recorded, and on a CPU where another framework than PyTorch
+    worked.
     """
     if not (kernel_times["name"] != IDLE).any():
         return True
@@ -232,7 +247,9 @@ def _not_recorded(
 
 
 def _without_small_places(kernel_times: pd.DataFrame) -> pd.DataFrame:
-    """The same table, with no place for idle time that is less than 0.5 % of the step at every batch size."""
+    """The same table, with no place for idle time that is less than 0.5 % of the step at every
+    batch size.
+    """
     idle = kernel_times["kind"] == IDLE
     if not kernel_times.loc[idle, ["layer", "phase"]].notna().any(axis=None):
         return kernel_times
@@ -253,10 +270,11 @@ def _without_small_places(kernel_times: pd.DataFrame) -> pd.DataFrame:
 def without_profiler(
     kernel_times: pd.DataFrame, steps: pd.DataFrame, recording: Recording
 ) -> pd.DataFrame:
-    """The same table with idle times less what the profiler costs, of a recording whose steps ran on a GPU.
+    """The same table with idle times less what the profiler costs, of a recording whose steps ran
+    on a GPU.
 
-    There kernels keep their times, and the profiler slows the host: what it adds to a step is time between kernels.
-    What it costs beyond the idle time stays profiling overhead.
+    There kernels keep their times, and the profiler slows the host: what it adds to a step is time
+    between kernels. What it costs beyond the idle time stays profiling overhead.
     """
     timed = steps[~steps["profiled"].astype(bool)]
     if timed.empty or not str(recording.meta.get("torch_device")).startswith("cuda"):
@@ -280,7 +298,9 @@ def without_profiler(
 
 
 def with_averaged(kernel_times: pd.DataFrame, statistic: str | None) -> pd.DataFrame:
-    """The same table with the column `averaged`: whether an estimate uses the step, see `terms.averaged`."""
+    """The same table with the column `averaged`: whether an estimate uses the step, see
+    `terms.averaged`.
+    """
     walls = kernel_times.groupby(["batch", "step"], dropna=False)["exclusive_ms"].sum()
     used: list[int] = []
     for _, of_batch in walls.groupby("batch", dropna=False):
@@ -290,7 +310,9 @@ def with_averaged(kernel_times: pd.DataFrame, statistic: str | None) -> pd.DataF
 
 
 def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Marked | None:
-    """The marked steps of a recording, without visits that are set aside; None if a batch size was not marked."""
+    """The marked steps of a recording, without visits that are set aside; None if a batch size was
+    not marked.
+    """
     steps = used_steps(steps)
     if len(marks):
         visits = pd.MultiIndex.from_frame(steps[_VISIT])
@@ -334,9 +356,11 @@ def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Ma
 def _mark_cost_ms(
     marked_ms: Floats, marks: Floats, batch: Ints, timed: pd.DataFrame, statistic: str
 ) -> float:
-    """What one mark costs: the least squares of the relative differences of marked and unmarked steps.
+    """What one mark costs: the least squares of the relative differences of marked and unmarked
+    steps.
 
-    At least nothing, and at most 5 µs, three times what was seen: a difference beyond that is noise.
+    At least nothing, and at most 5 µs, three times what was seen: a difference beyond that is
+    noise.
     """
     mean = STATISTICS[statistic]
     slower, number = [], []

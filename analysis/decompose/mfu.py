@@ -1,4 +1,6 @@
-"""MFU, model FLOPs utilisation: the FLOPs that a step's shapes need, over what the peak would do in the step's time."""
+"""MFU, model FLOPs utilisation: the FLOPs that a step's shapes need, over what the peak would do in
+the step's time.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,14 @@ from .breakdown import Breakdown
 class Mfu:
     """The utilisation of a step."""
 
-    # FLOPs of the direct algorithm over the peak times the step's time; a lower bound where some are unknown
+    # FLOPs of the direct algorithm over the peak times the step's time; a lower bound where some
+    # are unknown
     share: float
     peak_flops_per_s: float  # the peak, of all GPUs together
     peak_kind: str  # peak (datasheet), or ceiling (measured) if no peak is known
     peak_source: str  # source of the peak
-    # precision of the peak: that of the products with the most FLOPs by their kernels' names, else the recording's
+    # precision of the peak: that of the products with the most FLOPs by their kernels' names, else
+    # the recording's
     precision: str | None
     known_time_share: float  # share of the busy time in which kernels with known FLOPs run, 0 to 1
 

@@ -1,10 +1,12 @@
-"""The machine's pace beside each step, by a reference of known work, taken out of the times of the steps.
+"""The machine's pace beside each step, by a reference of known work, taken out of the times of the
+steps.
 
-A shared machine slows down and speeds up within seconds, so that rounds differ by more than their steps do.
-A reference that always does the same sees that (`profiling.hardware.reference`, column `steps.reference_ns`):
-the logarithm of a visit's times is lowered by a slope times what its reference says beyond the mean of
-all. This is regression on a covariate, as CUPED makes it: Deng et al., Improving the Sensitivity of
-Online Controlled Experiments by Utilizing Pre-Experiment Data, WSDM (2013).
+A shared machine slows down and speeds up within seconds, so that rounds differ by more than their
+steps do. A reference that always does the same sees that (`profiling.hardware.reference`, column
+`steps.reference_ns`): the logarithm of a visit's times is lowered by a slope times what its
+reference says beyond the mean of all. This is regression on a covariate, as CUPED makes it: Deng et
+al., Improving the Sensitivity of Online Controlled Experiments by Utilizing Pre-Experiment Data,
+WSDM (2013).
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ class Pace:
     def sentence(self) -> str:
         """What it does to the times, for the user."""
         return (
-            "Times are at the mean pace of the machine, by a reference (fresh memory, products) beside the steps: "
-            f"with slope {self.slope:.2f} it takes out {1 - self.left:.0%} of the spread of {self.visits} visits."
+            "Times are at the mean pace of the machine, by a reference (fresh memory, products) "
+            f"beside the steps: with slope {self.slope:.2f} it takes out {1 - self.left:.0%} of "
+            f"the spread of {self.visits} visits."
         )
 
     def factors(self, conditions: Ints, rounds: Ints) -> Floats:
@@ -52,8 +55,9 @@ class Pace:
 def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
     """The pace beside the timed steps; None without a reference, or where it narrows nothing.
 
-    The slope is that of all visits that are used. Whether it narrows is judged on each round by the slope of
-    the others. A reference that differs by condition is no common measure, so it is not used.
+    The slope is that of all visits that are used. Whether it narrows is judged on each round by the
+    slope of the others. A reference that differs by condition is no common measure, so it is not
+    used.
     """
     if REFERENCE not in steps or steps[REFERENCE].isna().all():
         return None
@@ -79,7 +83,9 @@ def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
 
 
 def paced(steps: pd.DataFrame, by: str = "batch") -> pd.DataFrame:
-    """The steps with their times at the mean pace, and no reference any more; as they are without one."""
+    """The steps with their times at the mean pace, and no reference any more; as they are without
+    one.
+    """
     pace = pace_of(steps, by)
     if pace is not None:
         factors = pace.factors(steps[by].to_numpy(), steps["round"].to_numpy())
@@ -103,7 +109,9 @@ def _left(x: Floats, y: Floats, rounds: Ints) -> float:
 
 
 def _differs(seen: pd.Series, condition: pd.Index, inside: Floats) -> bool:
-    """Whether the logarithms of references differ by condition, by more than inside each (analysis of variance)."""
+    """Whether the logarithms of references differ by condition, by more than inside each (analysis
+    of variance).
+    """
     from scipy.special import fdtrc
 
     groups = seen.groupby(condition)

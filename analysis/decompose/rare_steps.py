@@ -1,8 +1,10 @@
-"""Rare slow steps: few of many that take far longer than the steps around them, which T(b) leaves out.
+"""Rare slow steps: few of many that take far longer than the steps around them, which T(b) leaves
+out.
 
-A step is slow if it takes 1.5 times the median of the steps around it, or more, and lies farther outside the spread of
-the others than a normal one ever does. If its threads waited for a core, it is the machine that was slow. Three or more
-are said, if they are at most a tenth of the steps. What they have in common must hold for four in five of them.
+A step is slow if it takes 1.5 times the median of the steps around it, or more, and lies farther
+outside the spread of the others than a normal one ever does. If its threads waited for a core, it
+is the machine that was slow. Three or more are said, if they are at most a tenth of the steps. What
+they have in common must hold for four in five of them.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ class RareSteps:
     slow: tuple[int, ...]  # numbers of the slow ones, as in the table `steps`
     slow_ms: float  # their median time
     usual_ms: float  # median time of the others
-    cost_share: float  # what they take longer than the steps around them, as a share of the time of all steps
+    # what they take longer than the steps around them, as a share of the time of all steps
+    cost_share: float
     period: int | None  # number of steps from one to the next; None if there is no fixed one
     in_common: tuple[InCommon, ...]  # what they have in common
     sentence: str = field(init=False)  # the same in a sentence
@@ -79,15 +82,18 @@ class RareSteps:
         ]
         same = f"in common: {', '.join(told)}" if told else "no counter tells them from the others"
         sentence = (
-            f"{len(self.slow)} of {counted(self.steps, 'step')}{of} take {number(self.slow_ms / self.usual_ms, 2)} "
-            f"times as long ({number(self.slow_ms)} instead of {number(self.usual_ms)} ms), {self.cost_share:.1%} of "
-            f"all the time, which T leaves out: {when}{more}; {same}."
+            f"{len(self.slow)} of {counted(self.steps, 'step')}{of} take "
+            f"{number(self.slow_ms / self.usual_ms, 2)} times as long ({number(self.slow_ms)} "
+            f"instead of {number(self.usual_ms)} ms), {self.cost_share:.1%} of all the time, which "
+            f"T leaves out: {when}{more}; {same}."
         )
         object.__setattr__(self, "sentence", sentence)
 
 
 def rare_steps(recording: Recording, steps: pd.DataFrame) -> tuple[RareSteps, ...]:
-    """The rare slow steps of a recording by batch size; of steps of an inference server none, as no two are alike."""
+    """The rare slow steps of a recording by batch size; of steps of an inference server none, as no
+    two are alike.
+    """
     one_each = ("tokens", "averaged_steps")
     if steps.empty or any(name in steps and steps[name].notna().any() for name in one_each):
         return ()
@@ -136,7 +142,9 @@ def _numbers(steps: pd.DataFrame, name: str) -> Floats:
 
 
 def _medians_around(times_ms: Floats) -> Floats:
-    """The median of the times around each, so that a slow drift of the machine is none of a step."""
+    """The median of the times around each, so that a slow drift of the machine is none
+    of a step.
+    """
     around = (
         pd.Series(times_ms).rolling(2 * _AROUND + 1, center=True, min_periods=_AROUND + 1).median()
     )
@@ -150,7 +158,8 @@ def _in_common(counters: Mapping[str, Floats], slow: Bools) -> Iterator[InCommon
         if np.isnan(mine).any() or np.isnan(others).all():
             continue
         usual = float(np.nanmedian(others))
-        # More than nearly all others, and more by half of the usual amount or of that of the slow ones.
+        # More than nearly all others, and more by half of the usual amount or of that of the slow
+        # ones.
         beyond = (mine > np.nanquantile(others, _USUAL)) & (
             mine - usual > abs(usual) * (0.05 if name in _LOWER else 0.5)
         )
@@ -159,7 +168,9 @@ def _in_common(counters: Mapping[str, Floats], slow: Bools) -> Iterator[InCommon
 
 
 def _period(slow: pd.DataFrame) -> int | None:
-    """Number of steps from one slow step to the next, if nearly all in a round keep it; None if chance explains it."""
+    """Number of steps from one slow step to the next, if nearly all in a round keep it; None if
+    chance explains it.
+    """
     rounds = slow.groupby("round")["index"]
     _, indices = max(rounds, key=lambda one: len(one[1]), default=(None, None))
     if indices is None or len(indices) <= _LEAST_SLOW:
@@ -170,6 +181,7 @@ def _period(slow: pd.DataFrame) -> int | None:
         return None
     held = int(np.bincount(at % period).max())
     slots = (at[-1] - at[0]) // period + 1
-    # Two define the period and its phase; each further one meets it by chance in one of as many cases as it has steps.
+    # Two define the period and its phase; each further one meets it by chance in one of as many
+    # cases as it has steps.
     by_chance = len(at) ** 2 * float(period) ** (2 - held)
     return period if held >= _MOST_OF * max(len(at), slots) and by_chance < _LEAST_P else None

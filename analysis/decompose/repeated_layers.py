@@ -1,8 +1,9 @@
-"""Repeated layers are one term: layers whose names differ in one number, and which do the same work.
+"""Repeated layers are one term: layers whose names differ in one number, and which do the same
+work.
 
-`h.0.mlp.c_fc` to `h.11.mlp.c_fc` of one class, with equal operators on equal shapes, are `h.*.mlp.c_fc`; if others of
-that pattern do other work, `h.1-11.attn`. Modules that a profiler numbers are `BertLayer_*`. A layer that takes another
-time than the others stays by itself.
+`h.0.mlp.c_fc` to `h.11.mlp.c_fc` of one class, with equal operators on equal shapes, are
+`h.*.mlp.c_fc`; if others of that pattern do other work, `h.1-11.attn`. Modules that a profiler
+numbers are `BertLayer_*`. A layer that takes another time than the others stays by itself.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from .terms import IDLE
 Groups = Mapping[str, tuple[str, ...]]  # layers by the name of their group
 # by batch size: time of each layer (a column) in every step (a row)
 Steps = Mapping[Any, pd.DataFrame]
-# A layer deviates if at some batch size its median differs from that of its group by such a part of it, by so many
-# standard errors, and by such a share of the step.
+# A layer deviates if at some batch size its median differs from that of its group by such a part of
+# it, by so many standard errors, and by such a share of the step.
 _DEVIATES = 0.25
 _ERRORS = 8.0
 _MATERIAL = 0.005
 _SHAPES = ("op", "name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _MOST_RUNS = 4
-# A part of a path that is a number, or a class with the number of its call, as profilers name it, e.g. `Linear_3`.
+# A part of a path that is a number, or a class with the number of its call, as profilers name it,
+# e.g. `Linear_3`.
 _NUMBERED = re.compile(r"((?:[A-Z][A-Za-z0-9]*_)?)(\d+)")
 
 
@@ -42,9 +44,9 @@ def repeated_layers(
 ) -> dict[str, tuple[str, ...]]:
     """Groups of two or more layers.
 
-    `operators` has columns batch, layer, phase, op, arguments and calls; without rows the kernels with their launch
-    geometry say which work is equal. Times of each layer by step are by default those of its kernels; `kernels` gives
-    calls by name, by default those of `kernel_times`.
+    `operators` has columns batch, layer, phase, op, arguments and calls; without rows the kernels
+    with their launch geometry say which work is equal. Times of each layer by step are by default
+    those of its kernels; `kernels` gives calls by name, by default those of `kernel_times`.
     """
     steps = _steps(kernel_times) if steps is None else steps
     timed = (layer for times in steps.values() for layer in times if layer and not pd.isna(layer))
@@ -123,7 +125,9 @@ def _alike_in_time(members: Sequence[str], steps: Steps) -> list[str]:
 
 
 def _named(pattern: str, members: Sequence[str]) -> str:
-    """The numbers of the members in place of the `*`, e.g. `1-11`; the first, the second and the last of many runs."""
+    """The numbers of the members in place of the `*`, e.g. `1-11`; the first, the second and the
+    last of many runs.
+    """
     before = pattern.index("*")
     numbers = [int(member[before:].partition(".")[0]) for member in members]
     runs = [
@@ -135,7 +139,9 @@ def _named(pattern: str, members: Sequence[str]) -> str:
 
 
 def with_groups(layers: pd.Series, names: Mapping[str, str]) -> pd.Series:
-    """A column of layers with the name of the group in place of each layer that has one, see `group_of`."""
+    """A column of layers with the name of the group in place of each layer that has one, see
+    `group_of`.
+    """
     codes, different = pd.factorize(layers)
     texts = np.array([*(names.get(layer, layer) for layer in different), None], dtype=object)
     return pd.Series(texts[codes], layers.index)
@@ -147,7 +153,9 @@ def group_of(groups: Groups) -> dict[str, str]:
 
 
 def classes_with(classes: Mapping[str, str], groups: Groups) -> dict[str, str]:
-    """The class of each layer, and of each group with its number of layers, e.g. `Linear, 12 times`."""
+    """The class of each layer, and of each group with its number of layers, e.g.
+    `Linear, 12 times`.
+    """
     named = {
         group: (classes.get(layers[0]), f"{len(layers)} times") for group, layers in groups.items()
     }

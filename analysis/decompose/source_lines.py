@@ -1,4 +1,6 @@
-"""Lines of the program that time of layers comes from; seen in one slow step per batch size: only shares are used."""
+"""Lines of the program that time of layers comes from; seen in one slow step per batch size: only
+shares are used.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ Lines = Mapping[Any, Mapping[Key, str]]  # by batch size and term
 
 
 def lines_of(recording: Recording, names: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """The table `lines` by groups of layers, with columns `at` (`file:line`) and `kind`, of kernels or idle time."""
+    """The table `lines` by groups of layers, with columns `at` (`file:line`) and `kind`, of kernels
+    or idle time.
+    """
     rows = recording.frame("lines", COLUMNS)
     at = [f"{file}:{line}" for file, line in zip(rows["file"], rows["line"], strict=True)]
     kind = [IDLE if pd.isna(op) else KERNELS for op in rows["op"]]
@@ -25,7 +29,9 @@ def lines_of(recording: Recording, names: Mapping[str, str] | None = None) -> pd
 
 
 def main_lines(lines: pd.DataFrame) -> Lines:
-    """The line with the most time in each term, by batch size; idle time is sampled, and rests on all sizes."""
+    """The line with the most time in each term, by batch size; idle time is sampled, and rests on
+    all sizes.
+    """
     columns = ["batch", "layer", "phase", "kind", "at"]
     total = lines.groupby(columns, dropna=False, sort=False)["duration_ns"].sum().reset_index()
     found: dict[Any, dict[Key, str]] = {batch: {} for batch in lines["batch"].unique()}
@@ -43,7 +49,9 @@ def main_lines(lines: pd.DataFrame) -> Lines:
 
 
 def by_line(times: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
-    """Kernel times of one batch size by line, in the column `line`; amounts are shared as the times of the lines."""
+    """Kernel times of one batch size by line, in the column `line`; amounts are shared as the times
+    of the lines.
+    """
     keys = ["layer", "phase", "op"]
     total = (
         lines.groupby([*keys, "at"], dropna=False, sort=False)["duration_ns"].sum().reset_index()

@@ -2,9 +2,9 @@
 
 Steps of one round share the state of the machine, so a replicate draws rounds with replacement, the
 same for every batch size, and takes all steps of each: to draw steps inside as well would count
-their noise twice. The spread of the central replicates, times √(R/(R−1)) for R rounds, is the standard
-error of Student's t with R−1 degrees of freedom. Source of the scheme: Davison and Hinkley, Bootstrap Methods and their
-Application (1997), sections 2.4 and 3.8.
+their noise twice. The spread of the central replicates, times √(R/(R−1)) for R rounds, is the
+standard error of Student's t with R−1 degrees of freedom. Source of the scheme: Davison and
+Hinkley, Bootstrap Methods and their Application (1997), sections 2.4 and 3.8.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ MATERIAL = 0.02  # of a step's time; a smaller effect is no anomaly, however sig
 REPLICATES = 2000
 _SEED = 0
 _TAIL = 0.1  # share of the replicates left out at each end for their spread
-# The same for a time: medians of single steps in few rounds have few distinct values, and more of them are needed.
+# The same for a time: medians of single steps in few rounds have few distinct values, and more of
+# them are needed.
 _TAIL_OF_TIMES = 0.05
 LARGEST_LOG = 700.0  # whose exponential is a number
 # A spread below this share of the values is rounding.
@@ -66,7 +67,9 @@ def round_counts(rounds: int) -> Floats:
 
 
 def medians(values: Floats, axis: int = -1) -> Any:
-    """Medians without the NaN; every row holds a number. np.nanmedian gives the same in ten times the time."""
+    """Medians without the NaN; every row holds a number. np.nanmedian gives the same in ten times
+    the time.
+    """
     ordered = np.moveaxis(np.sort(values, axis=axis), axis, -1)  # NaN last
     counts = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
     middle = [
@@ -77,12 +80,14 @@ def medians(values: Floats, axis: int = -1) -> Any:
 
 
 def faster_half(values: Floats, axis: int = -1) -> Any:
-    """Mean of the faster half of times along an axis, rounded up, without the NaN; every row holds a number.
+    """Mean of the faster half of times along an axis, rounded up, without the NaN; every row holds
+    a number.
 
-    What disturbs a step makes it slower. On a machine that is slower by a third in 30 % of the visits, the median jumps
-    to the slow state in some sweeps; this only where more than half of the visits are slow. Without such states it is
-    as precise. It lies below the median by 0.8 standard deviations of a step's time, at all conditions alike. Source
-    for lower order statistics: Chen and Revels, Robust Benchmarking in Noisy Environments (2016), arXiv:1608.04295.
+    What disturbs a step makes it slower. On a machine that is slower by a third in 30 % of the
+    visits, the median jumps to the slow state in some sweeps; this only where more than half of the
+    visits are slow. Without such states it is as precise. It lies below the median by 0.8 standard
+    deviations of a step's time, at all conditions alike. Source for lower order statistics: Chen
+    and Revels, Robust Benchmarking in Noisy Environments (2016), arXiv:1608.04295.
     """
     ordered = np.moveaxis(np.sort(values, axis=axis), axis, -1)  # NaN last
     counts = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
@@ -94,8 +99,9 @@ def faster_half(values: Floats, axis: int = -1) -> Any:
 def widened(replicates: Floats, value: Any, rounds: int) -> Any:
     """Replicates of the faster half, moved away from its value by √((R+2)/R) for R rounds.
 
-    Of few rounds they vary too little, though estimates allow for √(R/(R−1)): without this, 95 % intervals of the
-    difference of two faster halves of 4 to 20 normal values held it in 92 to 95 of 100 cases.
+    Of few rounds they vary too little, though estimates allow for √(R/(R−1)): without this, 95 %
+    intervals of the difference of two faster halves of 4 to 20 normal values held it in 92 to 95 of
+    100 cases.
     """
     return value + (replicates - value) * np.sqrt((rounds + 2) / rounds)
 
@@ -115,7 +121,9 @@ def spread_of(values: Floats, center: float) -> float | None:
 
 
 def replicate(rounds: Sequence[Floats], drawn: Ints, statistic: str = "median") -> Floats:
-    """A statistic of all steps of one batch size in the drawn rounds, by replicate; some round has values."""
+    """A statistic of all steps of one batch size in the drawn rounds, by replicate; some round has
+    values.
+    """
     padded = np.full((len(rounds), max(map(len, rounds))), np.nan)
     for i, values in enumerate(rounds):
         padded[i, : len(values)] = values
@@ -126,7 +134,9 @@ def replicate(rounds: Sequence[Floats], drawn: Ints, statistic: str = "median") 
 
 
 def filled(drawn: Floats, value: Any) -> Floats:
-    """Values of replicates, shape (replicates, values, ...), changed in place: one without any gets that of all."""
+    """Values of replicates, shape (replicates, values, ...), changed in place: one without any gets
+    that of all.
+    """
     drawn[:, 0] = np.where(np.isnan(drawn).all(axis=1), value, drawn[:, 0])
     return drawn
 
@@ -134,15 +144,16 @@ def filled(drawn: Floats, value: Any) -> Floats:
 def estimate(value: float, replicates: Floats, rounds: float, scale: float) -> Estimate:
     """An interval and a p-value of a statistic of all the data, from bootstrap replicates of it.
 
-    With one round the spread is unknown: the interval is infinite, p is 1. A spread far below `scale`, the size of the
-    numbers behind the statistic, is rounding.
+    With one round the spread is unknown: the interval is infinite, p is 1. A spread far below
+    `scale`, the size of the numbers behind the statistic, is rounding.
     """
     if rounds < 2:
         return Estimate(value, -np.inf, np.inf, 1.0)
     from scipy.special import ndtri, stdtr, stdtrit
 
-    # Not their standard deviation: one disturbed step in six moves a few replicates far, though not the estimate. Not
-    # less than the central 80 % either: medians of few steps have too few distinct values inside it.
+    # Not their standard deviation: one disturbed step in six moves a few replicates far, though not
+    # the estimate. Not less than the central 80 % either: medians of few steps have too few
+    # distinct values inside it.
     low, high = np.percentile(replicates, [100 * _TAIL, 100 * (1 - _TAIL)])
     error = float(high - low) / 2 / float(ndtri(1 - _TAIL)) * np.sqrt(rounds / (rounds - 1))
     error = max(error, RELATIVE_ROUNDING * abs(scale), np.finfo(float).tiny)
@@ -157,9 +168,11 @@ def mean_error(blocks: Floats) -> float:
 
 
 def block_estimate(value: float, error: float, freedom: float, scale: float) -> Estimate:
-    """Student's interval of a mean of independent values, from its standard error and the degrees of freedom.
+    """Student's interval of a mean of independent values, from its standard error and the degrees
+    of freedom.
 
-    With less than one of them the spread is unknown: the interval is infinite, p is 1. `scale` is as of `estimate`.
+    With less than one of them the spread is unknown: the interval is infinite, p is 1. `scale` is
+    as of `estimate`.
     """
     if freedom < 1:
         return Estimate(value, -np.inf, np.inf, 1.0)
@@ -186,8 +199,8 @@ def time_estimate(
 ) -> Estimate:
     """A time with its interval on a logarithmic scale, which never reaches 0; else as `estimate`.
 
-    Correlated rounds count as the number of independent ones that gives a mean of the same variance, both in the
-    standard error and in Student's t; as two at least.
+    Correlated rounds count as the number of independent ones that gives a mean of the same
+    variance, both in the standard error and in Student's t; as two at least.
     """
     if rounds < 2 or value <= 0 or replicates.min() <= 0:
         return estimate(value, replicates, rounds, value)
@@ -207,10 +220,12 @@ def time_estimate(
 
 
 def effective_rounds(rounds: npt.ArrayLike, sizes: npt.ArrayLike) -> float:
-    """Effective number of rounds behind a sum whose parts have different sizes and numbers of rounds.
+    """Effective number of rounds behind a sum whose parts have different sizes and numbers of
+    rounds.
 
-    The degrees of freedom are those of Welch and Satterthwaite (Biometrics Bulletin 2, 1946), with noise proportional
-    to the sizes, and at most those of one part. A part of size 0 does not count; if all are 0, the fewest rounds do.
+    The degrees of freedom are those of Welch and Satterthwaite (Biometrics Bulletin 2, 1946), with
+    noise proportional to the sizes, and at most those of one part. A part of size 0 does not count;
+    if all are 0, the fewest rounds do.
     """
     free, variances = np.asarray(rounds, np.float64) - 1, np.asarray(sizes, np.float64) ** 2
     if variances.any():
@@ -227,8 +242,9 @@ def fieller(
 ) -> Estimate:
     """The ratio of two statistics, with its interval, infinite where the denominator may be 0.
 
-    `varied` has the values of both in the same blocks or replicates, from which `spread` gives an interval. p is that
-    of the numerator being 0. Source: Fieller, Some Problems in Interval Estimation, J. Royal Statist. Soc. B 16 (1954).
+    `varied` has the values of both in the same blocks or replicates, from which `spread` gives an
+    interval. p is that of the numerator being 0. Source: Fieller, Some Problems in Interval
+    Estimation, J. Royal Statist. Soc. B 16 (1954).
     """
     top, bottom = values
     ratio = top / bottom if bottom else np.nan
@@ -243,7 +259,8 @@ def fieller(
         return Estimate(ratio, -np.inf, np.inf, p)
     sizes = [blocks / size for blocks, size in zip(varied, (top_error, bottom_error), strict=True)]
     correlation = (error(sizes[0] + sizes[1]) ** 2 - error(sizes[0] - sizes[1]) ** 2) / 4
-    # The ratios r for which top - r·bottom cannot be distinguished from 0 lie between the roots of a·r² - 2·b·r + c.
+    # The ratios r for which top - r·bottom cannot be distinguished from 0 lie between the roots of
+    # a·r² - 2·b·r + c.
     a = bottom**2 - bottom_error**2
     b = top * bottom - min(max(correlation, -1.0), 1.0) * top_error * bottom_error
     c = top**2 - top_error**2
@@ -254,12 +271,15 @@ def fieller(
 
 
 def share_estimate(logs: Floats, pooled: tuple[float, float]) -> Estimate:
-    """The share of a time that a change saves, from the logarithms of its ratios in independent starts of processes.
+    """The share of a time that a change saves, from the logarithms of its ratios in independent
+    starts of processes.
 
-    `pooled` is the variance of such logarithms inside groups like this one, and its degrees of freedom; with 0 of them
-    nothing is known of it, and the interval is infinite, as it is with one start: that says nothing of others.
+    `pooled` is the variance of such logarithms inside groups like this one, and its degrees of
+    freedom; with 0 of them nothing is known of it, and the interval is infinite, as it is with one
+    start: that says nothing of others.
     """
-    # A group that varies more than the others has its own variance; one value alone says nothing of its process.
+    # A group that varies more than the others has its own variance; one value alone says nothing of
+    # its process.
     own = float(np.var(logs, ddof=1)) if len(logs) > 1 else 0.0
     error, freedom = (
         float(np.sqrt(max(own, pooled[0]) / len(logs))),
@@ -272,7 +292,9 @@ def share_estimate(logs: Floats, pooled: tuple[float, float]) -> Estimate:
 
 
 def saved_share(log: float) -> float:
-    """The share of a time that is saved, from the logarithm of its ratio; -inf where that is beyond all numbers."""
+    """The share of a time that is saved, from the logarithm of its ratio; -inf where that is beyond
+    all numbers.
+    """
     return 1 - float(np.exp(log)) if log < LARGEST_LOG else -np.inf
 
 
@@ -284,7 +306,9 @@ def pooled_variance(groups: Sequence[Floats]) -> tuple[float, float]:
 
 
 def mean_correlation(errors: Floats, positions: Ints) -> float:
-    """Mean correlation of the errors at some positions of a complete first-order autoregressive series."""
+    """Mean correlation of the errors at some positions of a complete first-order autoregressive
+    series.
+    """
     size = float(errors @ errors)
     if len(errors) < 3 or len(positions) < 2 or size == 0:
         return 0.0
@@ -303,9 +327,11 @@ def normal_estimate(value: float, error: float) -> Estimate:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values so that the chance of any false rejection in the family stays under the level.
+    """Adjust p-values so that the chance of any false rejection in the family stays under the
+    level.
 
-    Source: Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scand. J. Statist. 6 (1979).
+    Source: Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scand. J. Statist. 6
+    (1979).
     """
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted = [1.0] * len(p_values)

@@ -1,11 +1,14 @@
-"""The terms of T: time of kernels and idle time by layer and phase, and profiling overhead, at every condition.
+"""The terms of T: time of kernels and idle time by layer and phase, and profiling overhead, at
+every condition.
 
-A condition is a property by which steps differ: a batch size, a number of devices with a batch size, a run, a rank. At
-each, T = Σ terms + profiling overhead, and so for every functional of T, to the last digit. T is a statistic of the
-unprofiled steps; the terms are means of steps whose parts are known, over those that the statistic takes.
+A condition is a property by which steps differ: a batch size, a number of devices with a batch
+size, a run, a rank. At each, T = Σ terms + profiling overhead, and so for every functional of T, to
+the last digit. T is a statistic of the unprofiled steps; the terms are means of steps whose parts
+are known, over those that the statistic takes.
 
-A replicate takes all steps of the rounds it draws: with means, resampling the steps inside as well would count their
-noise twice (Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8).
+A replicate takes all steps of the rounds it draws: with means, resampling the steps inside as well
+would count their noise twice (Davison and Hinkley, Bootstrap Methods and their Application, 1997,
+section 3.8).
 """
 
 from __future__ import annotations
@@ -48,15 +51,17 @@ from .statistics import (
 )
 
 KERNELS = "kernels"
-COMMUNICATION = "communication"  # of GPUs or processes with each other: its layer is that of the hook that started it
+# of GPUs or processes with each other: its layer is that of the hook that started it
+COMMUNICATION = "communication"
 IDLE = "idle"
-NOT_RECORDED = "not recorded"  # time in which no kernel was seen, of steps whose work nobody records, see `marked`
+# time in which no kernel was seen, of steps whose work nobody records, see `marked`
+NOT_RECORDED = "not recorded"
 OVERHEAD = "profiling overhead"
 OUTSIDE, OPTIMIZER = "outside layers", "optimizer"  # labels of work that belongs to no layer
 # Remedy for a recording without any device work.
 RECORD_DEVICE = (
-    "If the device did work, record again with its activity, e.g. with `nsys profile --trace=cuda,nvtx`; under WSL 2 "
-    "it may be invisible."
+    "If the device did work, record again with its activity, e.g. with "
+    "`nsys profile --trace=cuda,nvtx`; under WSL 2 it may be invisible."
 )
 _SEED = 2
 
@@ -94,7 +99,9 @@ class Key:
 
 
 def work_label(layer: str | None, phase: str | None, layer_class: str | None = None) -> str:
-    """Layer and phase of work, e.g. `conv1 forward`; outside layers e.g. `optimizer` or `forward outside layers`."""
+    """Layer and phase of work, e.g. `conv1 forward`; outside layers e.g. `optimizer` or
+    `forward outside layers`.
+    """
     if layer is not None:
         return " ".join(filter(None, (layer_label(layer, layer_class), phase)))
     return OPTIMIZER if phase == OPTIMIZER else f"{phase or 'work'} {OUTSIDE}"
@@ -114,8 +121,8 @@ def layer_label(layer: str, layer_class: str | None) -> str:
 class TermWork:
     """The part of a term's contribution that is more work than in proportion, see `causes.work`."""
 
-    # the part, in the functional's unit; the rest of the contribution is the same work done more slowly. None if no
-    # work is known.
+    # the part, in the functional's unit; the rest of the contribution is the same work done more
+    # slowly. None if no work is known.
     value: Estimate | None
     known_ms: float  # time at the larger batch size whose work is known
     time_ms: float  # all of the term's time there
@@ -128,11 +135,13 @@ class Share:
     key: Key  # the term
     value: Estimate  # the contribution with its interval, in the functional's unit
     real: bool = False  # whether it is significant, tested over all shares of the functional (Holm)
-    # kernel with the most time in the term at the condition that the functional is taken at; None if unknown
+    # kernel with the most time in the term at the condition that the functional is taken at; None
+    # if unknown
     kernel_before: str | None = None
     kernel_after: str | None = None  # kernel with the most time at the condition compared with it
     layer_class: str | None = None  # class of the layer, e.g. Conv2d; None if unknown.
-    # line of the program with most of its time at the largest batch size, e.g. `model.py:41`; None if unknown.
+    # line of the program with most of its time at the largest batch size, e.g. `model.py:41`; None
+    # if unknown.
     line: str | None = None
     # the part that is more work than in proportion; None if the term has no kernels
     work: TermWork | None = None
@@ -179,8 +188,8 @@ class Terms:
     def decompose(self, functional: Functional, curve: Curve | None = None) -> list[Share]:
         """Split the functional of T; the values of the shares add up to it.
 
-        There is a share per term, then the profiling overhead, if steps ran unprofiled; all are tested as one family.
-        Without a curve of the same recording T is the sum of the terms.
+        There is a share per term, then the profiling overhead, if steps ran unprofiled; all are
+        tested as one family. Without a curve of the same recording T is the sum of the terms.
         """
         if (terms := self.behind(functional)) is not self:
             return terms.decompose(functional, curve and curve.behind(functional))
@@ -216,7 +225,9 @@ class Terms:
     def weighted(
         self, functional: Functional, key: Key, weights: Mapping[Condition, float]
     ) -> Estimate:
-        """A sum of the times of one term, with weights by condition; the rounds are those of the functional."""
+        """A sum of the times of one term, with weights by condition; the rounds are those of the
+        functional.
+        """
         if (terms := self.behind(functional)) is not self:
             return terms.weighted(functional, key, weights)
         listed = np.array([weights.get(condition, 0.0) for condition in self.conditions])
@@ -239,7 +250,9 @@ class Terms:
         )
 
     def curve(self, steps: pd.DataFrame, by: str = "batch") -> Curve:
-        """Curve of the profiled steps, for recordings without unprofiled ones; T is the exact sum of the terms."""
+        """Curve of the profiled steps, for recordings without unprofiled ones; T is the exact sum
+        of the terms.
+        """
         sums, replicates = self.values_ms.sum(axis=1), self.replicates_ms.sum(axis=2)
         points = []
         for i, condition in enumerate(self.conditions):
@@ -274,7 +287,9 @@ class Terms:
         )
 
     def _rounds(self, functional: Functional, values: Floats | None = None) -> float:
-        """Effective number of rounds behind a functional of one term; without values, the fewest of any condition."""
+        """Effective number of rounds behind a functional of one term; without values, the fewest of
+        any condition.
+        """
         weights = coefficients(functional, self.conditions)
         counted = np.flatnonzero(weights)
         sizes = np.zeros(len(counted)) if values is None else (weights * values)[counted]
@@ -290,9 +305,10 @@ def estimate_terms(
 ) -> Terms:
     """Terms by layer and phase.
 
-    `kernel_times` is its result, or a table whose column `kind` has further kinds. The unprofiled ones of the `steps`,
-    set aside or not, say which rounds visited which conditions. `sampled` has the keys and samples of marked steps, see
-    `marked.Marked.settle`; by default they are those of the profiled steps.
+    `kernel_times` is its result, or a table whose column `kind` has further kinds. The unprofiled
+    ones of the `steps`, set aside or not, say which rounds visited which conditions. `sampled` has
+    the keys and samples of marked steps, see `marked.Marked.settle`; by default they are those of
+    the profiled steps.
     """
     timed = steps[~steps["profiled"].astype(bool)]
     keys, samples = sampled or _profiled_samples(kernel_times, steps, by)
@@ -366,8 +382,9 @@ def terms_of(
 ) -> Terms:
     """Estimate terms from their times by condition, increasing.
 
-    A replicate draws from the rounds `shared`, e.g. `curve.shared_rounds`. If there are fewer than two and all steps
-    were profiled, it draws steps instead. Without a statistic T is the mean of the undisturbed steps.
+    A replicate draws from the rounds `shared`, e.g. `curve.shared_rounds`. If there are fewer than
+    two and all steps were profiled, it draws steps instead. Without a statistic T is the mean of
+    the undisturbed steps.
     """
     if shared is None:
         shared = sorted(

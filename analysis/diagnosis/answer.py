@@ -1,4 +1,6 @@
-"""Answers: for each anomaly and the fixed cost of a step, what it is, where, why, what to do, and how sure that is."""
+"""Answers: for each anomaly and the fixed cost of a step, what it is, where, why, what to do, and
+how sure that is.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class Remedy:
     term_gain: Estimate | None
     # share of the complete step saved at that batch size; None if it was not measured on the step
     step_gain: Estimate | None
-    # share saved at every batch size of the experiment, as (batch size, gain); empty as for `step_gain`
+    # share saved at every batch size of the experiment, as (batch size, gain); empty as for
+    # `step_gain`
     step_gains: tuple[tuple[int, Estimate], ...] = ()
     # differences, if it changes the results beyond rounding; else None
     changed_results: str | None = None
@@ -55,19 +58,22 @@ class TermEvidence:
     label: str  # label of the term; "the step" for complete steps
     # the term's share in the step, in the functional's unit; None for the complete step
     share: Estimate | None
-    # the term in isolation, unmodified; None if it was not run. For the complete step, the unmodified step
+    # the term in isolation, unmodified; None if it was not run. For the complete step, the
+    # unmodified step
     alone: Outcome | None
     # see `words.Reproduction`; None for the complete step, or if it was not run in isolation
     reproduction: Reproduction | None
     shape: Shape | None  # shape of the curve on a finer grid; None if it was not run
-    # one outcome per factor, the decisive one: the last of those that were confirmed or refuted on fresh rounds, else
-    # the last; confirmed ones first
+    # one outcome per factor, the decisive one: the last of those that were confirmed or refuted on
+    # fresh rounds, else the last; confirmed ones first
     factors: tuple[Outcome, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer(Drawn):
-    """The answer on one anomaly, or on the fixed cost: numbers, places and verdicts, of which `render` makes words."""
+    """The answer on one anomaly, or on the fixed cost: numbers, places and verdicts, of which
+    `render` makes words.
+    """
 
     axis: Axis
     explanation: Explanation  # the anomaly with its terms and causes
@@ -105,14 +111,18 @@ class Answer(Drawn):
 
 
 def answered(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
-    """The diagnosis of a recording with the plan of remedies and the answers, from the outcomes in it."""
+    """The diagnosis of a recording with the plan of remedies and the answers, from the outcomes in
+    it.
+    """
     weights = weights_of(diagnosis.recorded.operands) if diagnosis.recorded else ()
     diagnosis = replace(diagnosis, remedies=find_remedies(diagnosis.outcomes, weights))
     return replace(diagnosis, answers=answers(diagnosis, recording))
 
 
 def answers(diagnosis: Diagnosis, recording: Recording) -> tuple[Answer, ...]:
-    """The answer on every explained anomaly, the largest first, and last on the fixed cost, if it is significant."""
+    """The answer on every explained anomaly, the largest first, and last on the fixed cost, if it
+    is significant.
+    """
     has_grid = any(outcome.experiment.stage == Stage.GRID for outcome in diagnosis.outcomes)
     rows = recording.frame("experiments") if has_grid else pd.DataFrame()
     axis = axis_of(recording.meta)
@@ -163,7 +173,9 @@ def _confirmed_alone(total: CauseTotal, evidence: Sequence[TermEvidence]) -> str
 
 
 def _leading(explanation: Explanation) -> CauseTotal | None:
-    """The largest confirmed cause, else the largest cause; None if both are small: most is not significant."""
+    """The largest confirmed cause, else the largest cause; None if both are small: most is not
+    significant.
+    """
     value = explanation.value.value
     agreeing = [
         t
@@ -207,7 +219,9 @@ def _by_verdict(outcome: Outcome) -> tuple[int, float]:
 
 
 def _intervention(total: CauseTotal) -> Intervention | None:
-    """The experiment of a cause, with the factors that causes share where the recording has evidence of them."""
+    """The experiment of a cause, with the factors that causes share where the recording has
+    evidence of them.
+    """
     evident = {claim.cause for term in total.terms for claim in (term.claim, *term.rivals) if claim}
     return interventions_with(evident).get(total.cause)
 
@@ -215,7 +229,9 @@ def _intervention(total: CauseTotal) -> Intervention | None:
 def _decisive(
     total: CauseTotal, where: str | None, evidence: Sequence[TermEvidence]
 ) -> Outcome | None:
-    """The outcome that decides on a cause: in the term where it is largest; on complete steps without one."""
+    """The outcome that decides on a cause: in the term where it is largest; on complete steps
+    without one.
+    """
     intervention = _intervention(total)
     if intervention is None:
         return None
@@ -233,7 +249,9 @@ def _decisive(
 def _remedy(
     explanation: Explanation, evidence: Sequence[TermEvidence], diagnosis: Diagnosis
 ) -> Remedy | None:
-    """What helped most: on complete steps if that was measured, in any experiment, else on the largest term."""
+    """What helped most: on complete steps if that was measured, in any experiment, else on the
+    largest term.
+    """
     weights = {
         term.label: term.case.operands(term.case.after).weights for term in explanation.weighed
     }

@@ -1,4 +1,6 @@
-"""What can be said of a curve whose times have no interval: the largest difference, and where it is."""
+"""What can be said of a curve whose times have no interval: the largest difference, and where it
+is.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from ..decompose.terms import IDLE, Terms
 
 @dataclass(frozen=True)
 class Difference:
-    """The adjacent batch sizes whose times differ most, measured so rarely that whether it repeats is unknown."""
+    """The adjacent batch sizes whose times differ most, measured so rarely that whether it repeats
+    is unknown.
+    """
 
     at: Condition
     to: Condition
@@ -32,7 +36,9 @@ class Difference:
 def largest_difference(
     recording: Recording, times_ms: dict[Condition, float], terms: Terms | None
 ) -> Difference:
-    """The adjacent pair of batch sizes that costs most beyond proportion; else the pair that differs most."""
+    """The adjacent pair of batch sizes that costs most beyond proportion; else the pair that
+    differs most.
+    """
 
     def size(pair: tuple[Condition, Condition]) -> tuple[bool, float]:
         at, to = pair

@@ -44,34 +44,38 @@ NOTHING_RECORDED = (
     "kernels are not known."
 )
 NO_LAYERS = (
-    "No layers are known, as no module is given: set `step.module = model` in `make_step`, or pass `module=model` to "
-    "`curvescope.diagnose`."
+    "No layers are known, as no module is given: set `step.module = model` in `make_step`, or pass "
+    "`module=model` to `curvescope.diagnose`."
 )
 
 
 def explain(
     recording: Recording, axis: str = "log2", mode: str | None = None, *, by_instance: bool = False
 ) -> Diagnosis:
-    """Diagnose a recording: its curve, significant deviations, and each anomaly with its terms and causes.
+    """Diagnose a recording: its curve, significant deviations, and each anomaly with its terms and
+    causes.
 
     The result renders itself in a notebook.
 
     Args:
         recording: recording from `open_recording`.
         axis: axis of the curvatures: log2, linear or throughput.
-        mode: mode of the steps of an inference server: decode, prefill or mixed; default: the one with most sizes.
+        mode: mode of the steps of an inference server: decode, prefill or mixed; default: the one
+            with most sizes.
         by_instance: whether repeated layers stay apart, see `decompose.repeated_layers`.
 
     Raises:
-        CurvescopeError: the recording has no step, its steps have no batch size, or it is a table of times.
+        CurvescopeError: the recording has no step, its steps have no batch size, or it is a table
+            of times.
     """
     refuse_table(recording)
     evidence = recorded(recording, mode)
     has_batch = evidence.steps["batch"].notna()
     if len(has_batch) and not has_batch.any():
         raise CurvescopeError(
-            f"{recording.path.name} names no batch size, so there is no curve to explain. Import the "
-            "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
+            f"{recording.path.name} names no batch size, so there is no curve to explain. Import "
+            "the profiles of several batch sizes together: `curvescope import --as sweep --batch "
+            "8,16 FILE FILE`."
         )
     times, evidence = with_times(
         replace(evidence, steps=evidence.steps[has_batch]), recording, by_instance=by_instance
@@ -85,7 +89,9 @@ def explain(
 def diagnosed(
     recording: Recording, times: pd.DataFrame, evidence: Recorded, axis: str = "log2"
 ) -> Diagnosis:
-    """The diagnosis, with answers, of what `with_times` gives; a single profiled batch size has terms only."""
+    """The diagnosis, with answers, of what `with_times` gives; a single profiled batch size has
+    terms only.
+    """
     if is_modelled(recording.meta):
         diagnosis = diagnose_modelled(times, evidence, recording.meta, axis)
     else:
@@ -104,14 +110,17 @@ def diagnosed(
 
 
 def explain_again(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
-    """The diagnosis after further experiments, which are all that may have changed: far quicker than `explain`."""
+    """The diagnosis after further experiments, which are all that may have changed: far quicker
+    than `explain`.
+    """
     now = measurements(recording, diagnosis.outcomes)
     waits = bool(recording.meta.get("experiments_wait_for_time"))
     return answered(split.with_measurements(diagnosis, now, waits_for_time=waits), recording)
 
 
 def recorded(recording: Recording, mode: str | None = None) -> Recorded:
-    """The data of a recording that causes examine; of an inference server the steps of one mode, see `explain`.
+    """The data of a recording that causes examine; of an inference server the steps of one mode,
+    see `explain`.
 
     Raises:
         CurvescopeError: a mode is given, but the steps are not those of an inference server.
@@ -176,7 +185,9 @@ def with_times(
 
 
 def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -> Recorded:
-    """The same data with notes on profiled steps set aside, and on how to name layers if a user's own step could."""
+    """The same data with notes on profiled steps set aside, and on how to name layers if a user's
+    own step could.
+    """
     meta, notes = recording.meta, list(evidence.notes)
     if len(gpus := gpus_of(recording)) > 1:
         notes.append(f"Terms are of {len(gpus)} GPUs together; `breakdown --device` shows one.")
@@ -213,7 +224,9 @@ def _of_program(recording: Recording, times: pd.DataFrame) -> list[str]:
 
 
 def _with_slow_downs(evidence: Recorded, recording: Recording, times: pd.DataFrame) -> Recorded:
-    """The same data with the slow-down of kernels beside communication, if there is communication."""
+    """The same data with the slow-down of kernels beside communication, if there is
+    communication.
+    """
     if not (times["kind"] == COMMUNICATION).any():
         return evidence
     used = [step for _, rows in times.groupby("batch") for step in undisturbed_steps(rows)]

@@ -1,12 +1,14 @@
-"""Intervals of modelled recordings: a model has no noise, so intervals come from its prediction errors.
+"""Intervals of modelled recordings: a model has no noise, so intervals come from its prediction
+errors.
 
-The error of a kernel is drawn as a product of components, estimated on GPUs left out of the fit: one for the GPU, which
-all kernels share in proportion to the variation of their kind (kernels that only move bytes have a separate one,
-because they depend on other constants); one for each algorithm; one for each kind at each batch size, all three with
-long tails where they are known from few GPUs only; and the rest, drawn from the left-out residuals with their outliers
-and skew, part of it the same for a shape at every batch size. Layers of one algorithm or kind have correlated errors,
-so the errors of a step do not average out over its layers. In an excess or a curvature, errors that do not depend on
-the batch size nearly cancel, unless an algorithm changes.
+The error of a kernel is drawn as a product of components, estimated on GPUs left out of the fit:
+one for the GPU, which all kernels share in proportion to the variation of their kind (kernels that
+only move bytes have a separate one, because they depend on other constants); one for each
+algorithm; one for each kind at each batch size, all three with long tails where they are known from
+few GPUs only; and the rest, drawn from the left-out residuals with their outliers and skew, part of
+it the same for a shape at every batch size. Layers of one algorithm or kind have correlated errors,
+so the errors of a step do not average out over its layers. In an excess or a curvature, errors that
+do not depend on the batch size nearly cancel, unless an algorithm changes.
 """
 
 from __future__ import annotations
@@ -32,11 +34,13 @@ from ..decompose.terms import IDLE, KERNELS, Key, Terms
 from .result import Diagnosis
 from .split import diagnose_curve
 
-# Replicates are draws of the error itself, not of a mean over rounds: like a mean over very many rounds.
+# Replicates are draws of the error itself, not of a mean over rounds: like a mean over very many
+# rounds.
 _ROUNDS = 1_000_000
 _SEED = 3
-# Variation of host time for a launch or a wait between hosts, in logarithms: NeuSight's two hosts take 46 and 61 us for
-# the same two launches. Estimated from so few hosts, it has Student's distribution, like variation between few GPUs.
+# Variation of host time for a launch or a wait between hosts, in logarithms: NeuSight's two hosts
+# take 46 and 61 us for the same two launches. Estimated from so few hosts, it has Student's
+# distribution, like variation between few GPUs.
 _HOST_SPREAD, _HOSTS = 0.28, 2
 HOST = "host"
 # Sentences on changes of algorithm: their number, and the least share of the step that one costs.
@@ -46,15 +50,16 @@ _SENTENCES, _WORTH_SAYING = 3, 0.005
 def diagnose_modelled(
     kernel_times: pd.DataFrame, recorded: Recorded, meta: Mapping[str, Any], axis: str = "log2"
 ) -> Diagnosis:
-    """Find and explain the anomalies of a modelled recording; the times have a row per kernel: `KEYS`, `start_ns`.
+    """Find and explain the anomalies of a modelled recording; the times have a row per kernel:
+    `KEYS`, `start_ns`.
 
     CurvescopeError: the recording does not say of which GPU and library it is.
     """
     key, library = (meta.get("device") or {}).get("key"), meta.get("library")
     if not key or not library:
         raise CurvescopeError(
-            "The recording is modelled, and its recording.json does not say of which GPU and library: "
-            "make it again with `curvescope model`."
+            "The recording is modelled, and its recording.json does not say of which GPU and "
+            "library: make it again with `curvescope model`."
         )
     spreads = load_fitted().spreads_for(
         get_device(key).architecture, library, meta.get("precision", "fp32")
@@ -77,9 +82,11 @@ def diagnose_modelled(
 
 
 def _switches(kernel_times: pd.DataFrame) -> list[str]:
-    """Sentences on the convolutions whose algorithm changes and costs more than its share, the costliest first.
+    """Sentences on the convolutions whose algorithm changes and costs more than its share, the
+    costliest first.
 
-    The model's error is larger than most of these, so they are no findings; but they say where to measure.
+    The model's error is larger than most of these, so they are no findings; but they say where to
+    measure.
     """
     step_ms = kernel_times.groupby("batch")["exclusive_ms"].sum()
     kinds = kernel_times["name"].str.extract(r"^(forward|backward_data|backward_weights)_(\w+)$")
@@ -95,8 +102,8 @@ def _switches(kernel_times: pd.DataFrame) -> list[str]:
                     (excess_ms, layer, kind.replace("_", " "), small, large, before, after)
                 )
     return [
-        f"Modelled from batch {small} to {large}: {layer} {kind} changes from {before} to {after}, {excess_ms:+.0f} ms "
-        f"over its share. To test it on a card, measure both batch sizes there."
+        f"Modelled from batch {small} to {large}: {layer} {kind} changes from {before} to {after}, "
+        f"{excess_ms:+.0f} ms over its share. To test it on a card, measure both batch sizes there."
         for excess_ms, layer, kind, small, large, before, after in sorted(switches, reverse=True)[
             :_SENTENCES
         ]
@@ -110,10 +117,12 @@ def draw_errors(
     batches: int,
     spreads: Mapping[str, Spread],
 ) -> npt.NDArray[np.float64]:
-    """Draw factors between modelled and possible true times, of shape (replicates, batches, kernels).
+    """Draw factors between modelled and possible true times, of shape (replicates, batches,
+    kernels).
 
-    The kind of a kernel is forward, backward_data, backward_weights, product, narrow_product, streaming or host.
-    Kernels with the same algorithm share its error, as do those with the same shape. Spreads are by kind.
+    The kind of a kernel is forward, backward_data, backward_weights, product, narrow_product,
+    streaming or host. Kernels with the same algorithm share its error, as do those with the same
+    shape. Spreads are by kind.
     """
     generator = np.random.default_rng(_SEED)
 
@@ -131,7 +140,8 @@ def draw_errors(
     def tailed(
         level: str, name: str, normal: npt.NDArray[np.float64], cases: int
     ) -> npt.NDArray[np.float64]:
-        # Student's, by way of its quantiles, as of a spread known from few cases; taken once, for they are slow.
+        # Student's, by way of its quantiles, as of a spread known from few cases; taken once, for
+        # they are slow.
         if (level, name, cases) not in tails:
             tails[level, name, cases] = np.asarray(stdtrit(cases, ndtr(normal)))
         return tails[level, name, cases]

@@ -1,4 +1,6 @@
-"""What changes of complete steps save, in isolation and together, and which batch size has the most throughput."""
+"""What changes of complete steps save, in isolation and together, and which batch size has the most
+throughput.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Remedies:
 
     @cached_property
     def together(self) -> Saving | None:
-        """Changes that all help, and save more together than any one of them; None without such a set, proven."""
+        """Changes that all help, and save more together than any one of them; None without such a
+        set, proven.
+        """
         helping = {one.factor for one in self.helping}
         proven = [
             one
@@ -60,13 +64,17 @@ class Remedies:
 
     @cached_property
     def best(self) -> Saving | None:
-        """What saves most without changing results, else what saves most; None if nothing is proven to save."""
+        """What saves most without changing results, else what saves most; None if nothing is proven
+        to save.
+        """
         kept = [one for one in self.helping if not one.changed_results] or list(self.helping)
         return self.together or max(kept, key=_saved, default=None)
 
 
 def find_remedies(outcomes: Iterable[Outcome], weights: Sequence[str] = ()) -> Remedies:
-    """The plan of remedies from all experiments; `weights` are parameters that the products of a step multiply by."""
+    """The plan of remedies from all experiments; `weights` are parameters that the products of a
+    step multiply by.
+    """
     found = [
         replace(saving, facts=replace(saving.facts, how=naming(saving.facts.how, weights)))
         if saving.facts
@@ -80,7 +88,9 @@ def find_remedies(outcomes: Iterable[Outcome], weights: Sequence[str] = ()) -> R
 
 
 def naming(how: str | None, weights: Sequence[str]) -> str | None:
-    """Instructions with the names of the parameters, if these are known, in the place of `{weights}`."""
+    """Instructions with the names of the parameters, if these are known, in the place of
+    `{weights}`.
+    """
     if how is None or _WEIGHTS not in how:
         return how
     if len(weights) <= _FEW_NAMES:
@@ -113,7 +123,9 @@ class Throughput:
 
 
 def throughput_of(curve: Curve) -> Throughput | None:
-    """The throughput of a curve; None without steps of two batch sizes, or with times that are hardly known."""
+    """The throughput of a curve; None without steps of two batch sizes, or with times that are
+    hardly known.
+    """
     sizes = [point for point in curve.points if point.condition != UNKNOWN]
     imprecise = any(point.time_ms.high > _PRECISE * point.time_ms.value for point in sizes)
     if curve.unit != STEP or len(sizes) < 2 or imprecise:

@@ -1,4 +1,6 @@
-"""A diagnosis as data: the curve, its findings, and each anomaly with its terms, causes and answer."""
+"""A diagnosis as data: the curve, its findings, and each anomaly with its terms, causes
+and answer.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 
 
 class Drawn:
-    """What a notebook shows as HTML and `print` as text, once `analysis.render` has registered how."""
+    """What a notebook shows as HTML and `print` as text, once `analysis.render` has
+    registered how.
+    """
 
     _html: ClassVar[Callable[[Any], str] | None] = None
     _text: ClassVar[Callable[[Any], str]] = repr
@@ -50,7 +54,9 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Explanation(Drawn):
-    """A functional split into shares, the largest first, idle and profiling overhead last; they add up to its value."""
+    """A functional split into shares, the largest first, idle and profiling overhead last; they add
+    up to its value.
+    """
 
     functional: Functional
     value: Estimate

@@ -45,7 +45,8 @@ def explain(
 ) -> Explanation:
     """Split one functional over batch sizes of the curve into its terms, and those into causes.
 
-    `examined` is of these tables and of at least the functional's batch sizes; it is made here if it is not given.
+    `examined` is of these tables and of at least the functional's batch sizes; it is made here if
+    it is not given.
 
     Raises:
         CurvescopeError: a batch size of the functional has no profiled step.
@@ -63,11 +64,14 @@ def _split(
     recorded: Recorded,
     examined: Examined | None = None,
 ) -> Explanation:
-    """The same before experiments: with what causes claim of each term, and nothing attributed to them."""
+    """The same before experiments: with what causes claim of each term, and nothing attributed to
+    them.
+    """
     missing = set(functional.conditions) - set(terms.conditions)
     if missing:
         raise CurvescopeError(
-            f"{functional.label} cannot be split: batch {', '.join(map(str, sorted(missing)))} has no profiled step."
+            f"{functional.label} cannot be split: batch {', '.join(map(str, sorted(missing)))} has "
+            "no profiled step."
         )
     behind = terms.behind(functional)
     if behind is not terms:
@@ -155,15 +159,18 @@ def diagnose(
     statistic: str = "median",
     recorded: Recorded | None = None,
 ) -> Diagnosis:
-    """Find and explain the anomalies of a recording; without profiled steps they are found, not split.
+    """Find and explain the anomalies of a recording; without profiled steps they are found, not
+    split.
 
-    The axis is that of the displayed curvatures: log2, linear or throughput; the statistic is one of `STATISTICS`.
+    The axis is that of the displayed curvatures: log2, linear or throughput; the statistic is one
+    of `STATISTICS`.
     """
     recorded = recorded or Recorded(steps)
     terms = None
     if not kernel_times.empty:
         terms = estimate_terms(kernel_times, steps, statistic=statistic, sampled=recorded.sampled)
-    # If every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead is unknown.
+    # If every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead
+    # is unknown.
     profiled = terms is not None and steps["profiled"].astype(bool).all()
     curve = terms.curve(steps) if terms is not None and profiled else cost_curve(steps, statistic)
     return diagnose_curve(
@@ -182,7 +189,8 @@ def diagnose_curve(
     recorded: Recorded,
     axis: str = "log2",
 ) -> Diagnosis:
-    """Find and explain the anomalies of a curve; without terms, i.e. profiled steps, they are found, not split.
+    """Find and explain the anomalies of a curve; without terms, i.e. profiled steps, they are
+    found, not split.
 
     Whole recordings are not compared: how many steps each of them holds is unknown.
     """
@@ -218,7 +226,9 @@ def diagnose_curve(
 
 
 def _fold(explanations: Sequence[Explanation]) -> list[Explanation]:
-    """List bends under the excess that causes them: a jump from b to 2b is also a bend at b and one at 2b."""
+    """List bends under the excess that causes them: a jump from b to 2b is also a bend at b and one
+    at 2b.
+    """
     kept: list[Explanation] = []
     for explanation in sorted(
         explanations, key=lambda e: (e.functional.kind != "excess", -abs(e.value.value))

@@ -1,4 +1,7 @@
-"""Advice for a recording without a curve: one profile, or one batch size. Nothing was tried: it is suggested."""
+"""Advice for a recording without a curve: one profile, or one batch size.
+
+Nothing was tried: it is suggested.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,9 @@ class Advice:
 
 
 def has_no_curve(recording: Recording) -> bool:
-    """Whether a recording has no timed step, and profiled steps of one batch size, or of unknown ones, at most."""
+    """Whether a recording has no timed step, and profiled steps of one batch size, or of unknown
+    ones, at most.
+    """
     steps = recording.frame("steps")
     return steps.empty or bool(
         steps["profiled"].astype(bool).all() and steps["batch"].nunique() < 2
@@ -92,7 +97,8 @@ def device_kind(recording: Recording) -> str:
 
 
 def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
-    """Ask every cause what one profile suggests; `facts` are those of the factors of complete steps, by name.
+    """Ask every cause what one profile suggests; `facts` are those of the factors of complete
+    steps, by name.
 
     CurvescopeError: nothing of the device, or of operators, was recorded.
     """
@@ -124,7 +130,8 @@ _SAMPLERS = {"AMD": "rocprof-sys-sample", "NVIDIA": "nsys profile --sample=proce
 _WITHOUT_TORCH = {
     host.HOST_BOUND: (
         "launch the work of a step as one graph",
-        "stream capture and one graph launch in CUDA or HIP; in JAX and TensorFlow, one compiled function for a step",
+        "stream capture and one graph launch in CUDA or HIP; in JAX and TensorFlow, one compiled "
+        "function for a step",
     ),
     numbers.PRECISION: ("compute products in fp16 or bf16", None),
     fixed.OPTIMIZER: ("update all parameters in few kernels", None),
@@ -218,7 +225,9 @@ _TORCH_OPERATOR = r"^(?:aten::|torch\.|c10)"
 
 
 def _is_torch(recording: Recording, groups: pd.DataFrame) -> bool:
-    """Whether PyTorch ran the program, by the format of the profile or the names of its operators."""
+    """Whether PyTorch ran the program, by the format of the profile or the names of its
+    operators.
+    """
     source = recording.meta.get("imported_from")
     operators = groups["op"].dropna().astype(str)
     return (
@@ -261,10 +270,12 @@ def _capture_ms(recording: Recording, used: pd.DataFrame) -> float:
 
 
 def _calls(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
-    """Calls of the host: name, start_ns, end_ns, kind (see `host_kind`), waits, and whether they lie in a step used.
+    """Calls of the host: name, start_ns, end_ns, kind (see `host_kind`), waits, and whether they
+    lie in a step used.
 
-    A copy to the device is no wait for a result, also where it holds the host up: it is told with the copies. Of calls
-    inside each other, e.g. of the runtime and of the driver, the outer one counts.
+    A copy to the device is no wait for a result, also where it holds the host up: it is told with
+    the copies. Of calls inside each other, e.g. of the runtime and of the driver, the outer one
+    counts.
     """
     table = recording.arrow("api_calls", list(_CALL_COLUMNS)).to_pandas()
     table = table.dropna(subset=["start_ns", "duration_ns"])
@@ -290,7 +301,9 @@ _CALL_COLUMNS = ("name", "start_ns", "duration_ns", "process", "thread", "correl
 
 
 def _is_inside(calls: pd.DataFrame) -> pd.Series:
-    """Whether each call lies in another of its thread; Nsight Systems writes some twice, e.g. as cudaMemcpy_v3020."""
+    """Whether each call lies in another of its thread; Nsight Systems writes some twice, e.g. as
+    cudaMemcpy_v3020.
+    """
     ends = (calls["start_ns"] + calls["duration_ns"]).rename("end_ns")
     ordered = pd.concat([calls[["process", "thread", "start_ns"]], ends], axis=1).sort_values(
         ["start_ns", "end_ns"], ascending=[True, False], kind="stable"
@@ -301,7 +314,9 @@ def _is_inside(calls: pd.DataFrame) -> pd.Series:
 
 
 def _keys(table: pd.DataFrame) -> pd.Series:
-    """What joins a call and its copy: process and correlation id, as text; a null one joins nothing."""
+    """What joins a call and its copy: process and correlation id, as text; a null one joins
+    nothing.
+    """
     known = table["correlation_id"].notna()
     keys = table["process"].astype(str) + ":" + table["correlation_id"].astype(str)
     return keys.where(known)

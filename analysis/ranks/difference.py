@@ -1,7 +1,8 @@
 """The difference of two ranks, or of two groups of ranks, split like any anomaly into its terms.
 
-Both sides run the same steps, so the steps are taken in pairs: common effects cancel, and the bootstrap is over steps.
-The wall times of synchronised ranks are equal: extra time of one is communication (waiting) of the others.
+Both sides run the same steps, so the steps are taken in pairs: common effects cancel, and the
+bootstrap is over steps. The wall times of synchronised ranks are equal: extra time of one is
+communication (waiting) of the others.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class RankDifference:
     steps: tuple[int, int]
     value: Estimate  # difference of mean step times, in ms
     own: Estimate  # difference of non-communication time, in ms
-    # one per term, largest first, idle last; they add up to `value`. `kernel_before` and `kernel_after` are the kernels
-    # with the most time in the other group and in the group.
+    # one per term, largest first, idle last; they add up to `value`. `kernel_before` and
+    # `kernel_after` are the kernels with the most time in the other group and in the group.
     shares: tuple[Share, ...]
 
 
@@ -75,7 +76,8 @@ def _members(reduction: Reduction) -> dict[int, int]:
 def explain_difference(
     one: Group, other: Group, names: Reduction, steps: Collection[int] | None = None
 ) -> RankDifference:
-    """Split the difference of two groups over their common steps, or some of them; CurvescopeError if there is none.
+    """Split the difference of two groups over their common steps, or some of them; CurvescopeError
+    if there is none.
 
     `names` is a reduction with the names of both groups' keys.
     """

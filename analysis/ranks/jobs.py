@@ -1,4 +1,5 @@
-"""Find the recordings of ranks and reduce each: in this process, in several, or by workers of a Dask cluster.
+"""Find the recordings of ranks and reduce each: in this process, in several, or by workers of a
+Dask cluster.
 
 A recording that kills its process, e.g. because it does not fit the memory, is left out and named.
 """
@@ -60,19 +61,21 @@ class Job:
 
 
 def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
-    """Find the recordings named on the command line: the jobs by rank, and a reduction that lists the unreadable ones.
+    """Find the recordings named on the command line: the jobs by rank, and a reduction that lists
+    the unreadable ones.
 
-    Arguments are folders of recordings or profiles, folders above them, patterns, or URLs of these. The number of a
-    rank is the one in its recording; else the number after `rank` in the file name, else the last number in the file
-    name, else the position in the list. CurvescopeError if there is no recording.
+    Arguments are folders of recordings or profiles, folders above them, patterns, or URLs of these.
+    The number of a rank is the one in its recording; else the number after `rank` in the file name,
+    else the last number in the file name, else the position in the list. CurvescopeError if there
+    is no recording.
     """
     paths = sorted(
         {path for text in arguments for path in _expand(text)}, key=lambda p: _natural(str(p))
     )
     if not paths:
         raise CurvescopeError(
-            f"{' '.join(arguments)}: no recording found. Give the folders of the ranks, the folder above them, or a "
-            "pattern in quotes, e.g. 's3://bucket/job/rank*/'."
+            f"{' '.join(arguments)}: no recording found. Give the folders of the ranks, the folder "
+            "above them, or a pattern in quotes, e.g. 's3://bucket/job/rank*/'."
         )
     if len(paths) == 1 and _is_profile(paths[0]) and (merged := _merged(paths[0])):
         return merged, combine([])
@@ -130,7 +133,9 @@ def _expand(text: str) -> Iterator[AnyPath]:
 
 
 def _under(path: AnyPath) -> Iterable[AnyPath]:
-    """The path itself if it is a recording or a profile, else the recordings in it, or else the profiles in it."""
+    """The path itself if it is a recording or a profile, else the recordings in it, or else the
+    profiles in it.
+    """
     try:
         if (path / META_FILE).is_file() or path.is_file():
             return [path]
@@ -202,10 +207,11 @@ class Reducer:
     def __init__(
         self, ranks: int, scheduler: str | None = None, workers: int | None = None
     ) -> None:
-        """Create a reducer of so many ranks, with a Dask scheduler (`tcp://host:8786`) or workers of this machine.
+        """Create a reducer of so many ranks, with a Dask scheduler (`tcp://host:8786`) or workers
+        of this machine.
 
-        By default as many workers as cores and ranks justify; 1 is this process. BackendMissingError: a scheduler
-        without Dask.
+        By default as many workers as cores and ranks justify; 1 is this process.
+        BackendMissingError: a scheduler without Dask.
         """
         # Reductions at index k combine `_TOGETHER` to the k chunks each.
         self._finished: list[list[Reduction]] = []
@@ -255,7 +261,9 @@ class Reducer:
     def reduce(
         self, jobs: Sequence[Job], report: Callable[[int], None] = lambda _: None
     ) -> Reduction:
-        """Reduce recordings and report the number of finished jobs; after an interrupt `so_far` has these."""
+        """Reduce recordings and report the number of finished jobs; after an interrupt `so_far` has
+        these.
+        """
         self._finished, done = [], 0
         for chunk, reduction in self._chunks(jobs):
             self._take(reduction)
@@ -323,7 +331,10 @@ class Reducer:
                 yield chunk, future.result()
             except KilledWorker:
                 if len(chunk) == 1:
-                    reason = "every worker that read it was killed, e.g. because it does not fit the memory"
+                    reason = (
+                        "every worker that read it was killed, e.g. because it does not fit the "
+                        "memory"
+                    )
                     yield chunk, unreadable(str(chunk[0].path), reason)
                     continue
                 for job in chunk:  # one of them killed the workers: retry each alone

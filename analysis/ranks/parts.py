@@ -1,9 +1,9 @@
 """Cut the steps of synchronised ranks exactly into kernels, communication, waiting, input and idle.
 
-Each instant of a rank's step belongs to the first of these that runs in it, in equal shares to concurrent ones: kernels
-of the layers; copies into buckets and back, and starting collectives (communication); a collective, *waiting* at first
-and *communication* for as long as the rank needs that waits least; fetching the batch (input); none of these (idle).
-Clocks need not agree.
+Each instant of a rank's step belongs to the first of these that runs in it, in equal shares to
+concurrent ones: kernels of the layers; copies into buckets and back, and starting collectives
+(communication); a collective, *waiting* at first and *communication* for as long as the rank needs
+that waits least; fetching the batch (input); none of these (idle). Clocks need not agree.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class RankTables:
 
 
 def shared_steps(ranks: Sequence[RankTables], profiled: bool) -> pd.DataFrame:
-    """The steps that every rank finished, with `duration_ns_0`, `start_ns_0`, `step_0`, `duration_ns_1`, … by rank."""
+    """The steps that every rank finished, with `duration_ns_0`, `start_ns_0`, `step_0`,
+    `duration_ns_1`, … by rank.
+    """
     tables = []
     for i, rank in enumerate(ranks):
         chosen = rank.steps[rank.steps["profiled"].astype(bool) == profiled]
@@ -103,7 +105,9 @@ class _Timeline:
         return _joined(_Rows(index, code, self._start[index], self._end[index]), inputs)
 
     def parts(self, pieces: Sequence[tuple[int, int, _Rows, Floats]]) -> pd.DataFrame:
-        """The cut steps as a table; each piece is batch, number of the step, rows, and their exclusive time in ns."""
+        """The cut steps as a table; each piece is batch, number of the step, rows, and their
+        exclusive time in ns.
+        """
         index = np.concatenate([rows.index for _, _, rows, _ in pieces])
         code = np.concatenate([rows.code for _, _, rows, _ in pieces])
         counts = [len(rows.index) for _, _, rows, _ in pieces]
@@ -123,9 +127,10 @@ class _Timeline:
 def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
     """Cut every profiled step of synchronised ranks.
 
-    Columns are layer, phase, name, op, batch, step (position among the shared steps), rank, kind (one of `KINDS`) and
-    exclusive_ms, which adds up to the wall time of each rank's step. And the number of steps whose collectives differ
-    between ranks, so that all of their time counts as communication.
+    Columns are layer, phase, name, op, batch, step (position among the shared steps), rank, kind
+    (one of `KINDS`) and exclusive_ms, which adds up to the wall time of each rank's step. And the
+    number of steps whose collectives differ between ranks, so that all of their time counts as
+    communication.
     """
     timelines = [_Timeline(rank) for rank in ranks]
     pieces: list[list[tuple[int, int, _Rows, Floats]]] = [[] for _ in ranks]
@@ -159,7 +164,9 @@ def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
 
 
 def _shortest(of_ranks: Sequence[_Rows]) -> Ints | None:
-    """Shortest duration of each collective on any rank, which all run in one order, ns; None if collectives differ."""
+    """Shortest duration of each collective on any rank, which all run in one order, ns; None if
+    collectives differ.
+    """
     durations = [(rows.end_ns - rows.start_ns)[rows.code == _MOVING] for rows in of_ranks]
     if len({len(of_rank) for of_rank in durations}) != 1:
         return None

@@ -1,8 +1,8 @@
 """Reduce the recording of one rank to tables that add up over ranks.
 
-Collectives of different ranks are matched by step, *channel* and order of start in the channel. A channel is the
-communicator if the recording names it, else the position of the stream among those that run collectives in that step:
-ranks of one program create their streams in one order.
+Collectives of different ranks are matched by step, *channel* and order of start in the channel. A
+channel is the communicator if the recording names it, else the position of the stream among those
+that run collectives in that step: ranks of one program create their streams in one order.
 """
 
 from __future__ import annotations
@@ -123,11 +123,12 @@ def _names(keys: pd.DataFrame) -> _Names:
 def _collectives(
     work: Work, profiled: pd.DataFrame, operations: dict[str, str | None]
 ) -> tuple[pd.DataFrame, _Names]:
-    """Find every collective of the steps with its channel and order, and the names of channels and operations.
+    """Find every collective of the steps with its channel and order, and the names of channels and
+    operations.
 
-    `operations` has the operation by name, for communication only; None where only the profiler may tell it, as of
-    RCCL's generic kernel. The table has columns step, channel, occurrence, operation and duration_ns (numbers, ids,
-    nanoseconds).
+    `operations` has the operation by name, for communication only; None where only the profiler may
+    tell it, as of RCCL's generic kernel. The table has columns step, channel, occurrence, operation
+    and duration_ns (numbers, ids, nanoseconds).
     """
     number = profiled["step"].to_numpy(np.int64)
     names = pa.array([*operations], pa.string())

@@ -1,9 +1,11 @@
-"""Find ranks that delay the others, layers out of balance, and collectives that wait, with the rank they wait for.
+"""Find ranks that delay the others, layers out of balance, and collectives that wait, with the rank
+they wait for.
 
-A *straggler* has more *own time*, wall time without communication, than the median of the other ranks: on average, more
-than noise (bootstrap over steps, Holm over ranks) and by at least 2 % of the step; or, *at times*, in single steps by
-at least a tenth of the step and farther than any of as many normal deviates would be. The waiting of a rank in a
-collective is its duration minus the shortest on any rank: clocks need not agree. See docs/ranks.md.
+A *straggler* has more *own time*, wall time without communication, than the median of the other
+ranks: on average, more than noise (bootstrap over steps, Holm over ranks) and by at least 2 % of
+the step; or, *at times*, in single steps by at least a tenth of the step and farther than any of as
+many normal deviates would be. The waiting of a rank in a collective is its duration minus the
+shortest on any rank: clocks need not agree. See docs/ranks.md.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ class Straggler:
     share: float  # `excess_ms` over the median step
     p_adjusted: float  # p of no excess, adjusted over all ranks
     steps: int  # number of its steps
-    # steps in which it is slower than the others by 2 % of the step; if slow at times, those single ones
+    # steps in which it is slower than the others by 2 % of the step; if slow at times, those single
+    # ones
     slow_steps: tuple[int, ...]
     waited_for_ms: float  # mean time per step that each other rank waited for it
     # terms with more time than those of the others, largest excess first
@@ -85,7 +88,8 @@ class Waiting:
     calls: float  # calls per step
     duration_ms: float  # duration of all calls of a step, mean over ranks
     waiting_ms: float  # waiting within that duration
-    # (rank, ms): ranks that the others wait for, with the wait of each other rank per step, longest first
+    # (rank, ms): ranks that the others wait for, with the wait of each other rank per step, longest
+    # first
     last: tuple[tuple[int, float], ...]
 
 
@@ -143,7 +147,9 @@ def _matrices(reduction: Reduction) -> tuple[Ints, Ints, Floats, Floats]:
 
 
 def over_others(times: Floats) -> Floats:
-    """Each time minus the median of the other ranks' times in the step, shape (ranks, steps); NaN is a missing one."""
+    """Each time minus the median of the other ranks' times in the step, shape (ranks, steps); NaN
+    is a missing one.
+    """
     excess = np.full_like(times, np.nan)
     for column in range(times.shape[1]):
         present = np.flatnonzero(~np.isnan(times[:, column]))
@@ -213,7 +219,9 @@ def _stragglers(
 
 
 def _bursts(own_ms: Floats, excess: Floats, wall_ms: Floats) -> npt.NDArray[np.bool_]:
-    """Steps in which a rank is slower by far more than the ranks usually differ, shape (ranks, steps)."""
+    """Steps in which a rank is slower by far more than the ranks usually differ, shape (ranks,
+    steps).
+    """
     if len(own_ms) < _ENOUGH_RANKS:
         return np.zeros(own_ms.shape, bool)
     with np.errstate(invalid="ignore"):
@@ -228,7 +236,9 @@ def _bursts(own_ms: Floats, excess: Floats, wall_ms: Floats) -> npt.NDArray[np.b
 
 
 def _term_times(reduction: Reduction, rank_of: Ints) -> tuple[Ints, Floats]:
-    """Ids of the terms, and the mean time of each in a step of each rank in ms, shape (ranks, terms)."""
+    """Ids of the terms, and the mean time of each in a step of each rank in ms, shape (ranks,
+    terms).
+    """
     ids, column = np.unique(reduction.column("terms", "term"), return_inverse=True)
     row = np.searchsorted(rank_of, reduction.column("terms", "rank"))
     times = np.zeros((len(rank_of), len(ids)))
@@ -276,7 +286,9 @@ def _imbalances(
 def _waits(
     reduction: Reduction, rank_of: Ints
 ) -> tuple[tuple[Waiting, ...], dict[int, float], float | None, int]:
-    """Waiting by operation and channel, by rank waited for, and in total; and the number of unused collectives."""
+    """Waiting by operation and channel, by rank waited for, and in total; and the number of unused
+    collectives.
+    """
     groups = _matching(reduction)
     step, channel, operation, ranks, duration = (
         reduction.column("collectives", c)

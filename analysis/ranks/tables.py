@@ -1,8 +1,9 @@
 """Reductions of the recordings of ranks: small tables of whole numbers that add up.
 
-`combine` of the reductions of some recordings is the reduction of all of them, in any order and grouping, to the last
-nanosecond: every column is a sum or a minimum of int64. The size of `kernel_times` and `collectives` depends on the
-program, not on the number of ranks. Each text is stored once, under a hash that is the same on every machine.
+`combine` of the reductions of some recordings is the reduction of all of them, in any order and
+grouping, to the last nanosecond: every column is a sum or a minimum of int64. The size of
+`kernel_times` and `collectives` depends on the program, not on the number of ranks. Each text is
+stored once, under a hash that is the same on every machine.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _RANK_BITS = 20  # room for a million ranks beside 2.4 hours of nanoseconds
 
 @dataclass(frozen=True)
 class Sums:
-    """Rules by which a table adds up: columns that identify a row, summed columns, and columns of minima."""
+    """Rules by which a table adds up: columns that identify a row, summed columns, and columns of
+    minima.
+    """
 
     keys: tuple[str, ...]
     added: tuple[str, ...] = ()
@@ -35,11 +38,13 @@ TABLES = {
     "steps": Sums(("rank", "step"), ("wall_ns", "communication_ns", "idle_ns")),
     # time of each term (layer, phase, kind) of a rank
     "terms": Sums(("rank", "term"), ("exclusive_ns",)),
-    # time of each layer, phase, kind and kernel in each step, summed over ranks; `key` is an id of `names`
+    # time of each layer, phase, kind and kernel in each step, summed over ranks; `key` is an id of
+    # `names`
     "kernel_times": Sums(("step", "key"), ("exclusive_ns",)),
     # collectives of a rank in a step, by channel
     "calls": Sums(("rank", "step", "channel"), ("calls", "duration_ns")),
-    # each collective of a step, over all its ranks; `shortest` holds the shortest duration and its rank
+    # each collective of a step, over all its ranks; `shortest` holds the shortest duration and its
+    # rank
     "collectives": Sums(
         ("step", "channel", "occurrence", "operation"), ("ranks", "duration_ns"), ("shortest",)
     ),
@@ -55,8 +60,8 @@ class Reduction:
     """Tables of some ranks with the columns of `TABLES`, sorted by their keys."""
 
     tables: dict[str, pa.Table]  # tables by name; int64 columns
-    # texts by id: layer, phase, kind and kernel name, with the id of the `term` (the same without the kernel); a term;
-    # or, by kind, a channel or an operation
+    # texts by id: layer, phase, kind and kernel name, with the id of the `term` (the same without
+    # the kernel); a term; or, by kind, a channel or an operation
     names: pa.Table
     # (path, reason) of recordings that could not be reduced, sorted
     unreadable: tuple[tuple[str, str], ...] = ()
@@ -80,7 +85,9 @@ class Reduction:
 
 
 def combine(reductions: Sequence[Reduction]) -> Reduction:
-    """Combine reductions into that of all their recordings; without any, into the empty reduction."""
+    """Combine reductions into that of all their recordings; without any, into the empty
+    reduction.
+    """
     tables = {
         name: _summed(sums, [r.tables[name] for r in reductions]) for name, sums in TABLES.items()
     }
@@ -108,7 +115,9 @@ def _summed(sums: Sums, pieces: Sequence[pa.Table]) -> pa.Table:
 
 
 def shortest(duration_ns: Ints, rank: int) -> Ints:
-    """Durations packed with their rank, so that the minimum holds both; of equal durations the lower rank counts."""
+    """Durations packed with their rank, so that the minimum holds both; of equal durations the
+    lower rank counts.
+    """
     return (duration_ns << _RANK_BITS) | rank
 
 
@@ -126,7 +135,9 @@ def identify(*texts: str | None) -> int:
 def name_table(
     rows: Sequence[tuple[int, int, str | None, str | None, str, str | None]],
 ) -> pa.Table:
-    """Table `names` of a reduction from rows (id, term, layer, phase, kind, name): each id once, sorted."""
+    """Table `names` of a reduction from rows (id, term, layer, phase, kind, name): each id once,
+    sorted.
+    """
     unique = {row[0]: row for row in rows}
     ordered = [unique[key] for key in sorted(unique)]
     return pa.table(

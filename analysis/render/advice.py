@@ -1,4 +1,6 @@
-"""Advice from one profile, as text and as a document: what the step waits for, what to do, and what that saves."""
+"""Advice from one profile, as text and as a document: what the step waits for, what to do, and what
+that saves.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,25 @@ from .words import SAMPLES, UNITS, share
 
 _TITLE = "What to do: suggested by this profile; nothing was tried"
 _NOTHING = (
-    "Nothing is suggested: no wait of the host, copy, allocation, conversion or exposed communication makes 2 % of "
-    "the time or more."
+    "Nothing is suggested: no wait of the host, copy, allocation, conversion or exposed "
+    "communication makes 2 % of the time or more."
 )
 _NO_TIMELINE = (
-    "Nothing can be suggested: the profile has no timeline, so what the program waits for is unknown; `curvescope "
-    "roofline` compares its kernels with the device."
+    "Nothing can be suggested: the profile has no timeline, so what the program waits for is "
+    "unknown; `curvescope roofline` compares its kernels with the device."
 )
 _UNRECORDED = (
-    "Nothing can be suggested: {share} of the time launched work waits for an event, or for work that is not recorded, "
-    "and the profile does not tell for which."
+    "Nothing can be suggested: {share} of the time launched work waits for an event, or for work "
+    "that is not recorded, and the profile does not tell for which."
 )
-_NO_GAPS = "Nothing can be suggested: the profile does not tell what the program did between its operators."
-_NO_REASONS = "Nothing can be suggested: calls of the host were not recorded, so nobody knows why the device is idle."
+_NO_GAPS = (
+    "Nothing can be suggested: the profile does not tell what the program did between its "
+    "operators."
+)
+_NO_REASONS = (
+    "Nothing can be suggested: calls of the host were not recorded, so nobody knows why the device "
+    "is idle."
+)
 _SUM = "Savings are upper bounds, and do not add up: two may be of the same time."
 _MOST_FAMILIES = 6
 _LEAST_GAP = 0.005  # share of the time of a gap that is listed
@@ -117,7 +125,9 @@ def first_lines(advice: Advice, axis: Axis = SAMPLES) -> list[str]:
 def render_advice(
     advice: Advice, axis: Axis = SAMPLES, *, everything: bool = False
 ) -> RenderableType:
-    """The verdict, what to do, each suggestion with its evidence, the longest gaps, and the sum by kernel family."""
+    """The verdict, what to do, each suggestion with its evidence, the longest gaps, and the sum by
+    kernel family.
+    """
     blocks: list[RenderableType] = [
         Text(breakdown_verdict(advice.breakdown, axis, advice.step.idle), "bold"),
         Text(),
@@ -203,7 +213,7 @@ def _fact(one: Evidence, unit: str) -> str:
 def _gaps(gaps: Sequence[LongGap], unit: str, torch: bool) -> RenderableType:
     """The longest gaps, one by one."""
     known = any(gap.code is not None for gap in gaps)
-    rows = table("longest gaps", "ms", "in step", "before", "functions of the program", left=("before",),
+    rows = table("longest gaps", "ms", "in step", "before", "functions of the program", left=("before",),  # noqa: E501
                  words=("functions of the program",))  # fmt: skip
     for gap in gaps:
         functions = ""
@@ -236,7 +246,8 @@ def _calls(calls: float) -> str:
 
 
 def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
-    """What to run next, each with a sentence before it: how to try a suggestion, and where to look further.
+    """What to run next, each with a sentence before it: how to try a suggestion, and where to look
+    further.
 
     `path` is that of the recording or profile, as the user named it.
     """
@@ -248,7 +259,8 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
         command = shlex.join(without_secrets(advice.command))
         found.append(
             (
-                "Diagnose tries such changes on the program (docs/your-program.md); batch_size is its constant:",
+                "Diagnose tries such changes on the program (docs/your-program.md); batch_size is "
+                "its constant:",
                 f"curvescope diagnose{sizes} --assign 'batch_size={{batch}}' -- {command}",
             )
         )
@@ -270,7 +282,8 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
     if replayed(advice):
         found.append(
             (
-                "Kernels of replayed graphs have no operator; a trace of the capture gives them theirs:",
+                "Kernels of replayed graphs have no operator; a trace of the capture gives them "
+                "theirs:",
                 "curvescope import PROFILE --capture TRACE_OF_THE_CAPTURE",
             )
         )

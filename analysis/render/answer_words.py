@@ -39,7 +39,8 @@ class ShownAnswer:
     # the largest confirmed cause, else the largest that the recording suggests; None without any
     cause: str | None
     verdict: Verdict  # verdict on that cause
-    # the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a cause
+    # the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a
+    # cause
     why: str | None
     # share that the decisive factor removes; None if nothing was tested
     taken: Estimate | None
@@ -139,7 +140,10 @@ def cause(
         return cause
     changed = outcome.facts.what if outcome.facts else f"{outcome.factor} is changed"
     what = "it" if _portion(explanation, where) > _MOSTLY else "that share"
-    return f"{cause}; when {changed}, {what if outcome.taken.value >= _GONE else f'most of {what}'} is gone"
+    return (
+        f"{cause}; when {changed}, {what if outcome.taken.value >= _GONE else f'most of {what}'} "
+        "is gone"
+    )
 
 
 def how_sure(total: CauseTotal, outcome: Outcome | None, on_step: bool) -> str:
@@ -162,7 +166,8 @@ def how_sure(total: CauseTotal, outcome: Outcome | None, on_step: bool) -> str:
         return f"{total.verdict}: {total.reason}" if total.reason else str(total.verdict)
     interval = f"{100 * taken.low:.0f} to {_percent(taken.high)}"
     said = f"{total.verdict}, {_percent(taken.value)} removed, {interval}"
-    # A large share alone decides nothing, e.g. where it is removed by slowing the other batch sizes.
+    # A large share alone decides nothing, e.g. where it is removed by slowing the other batch
+    # sizes.
     reason = total.reason or (outcome.reason if outcome else None)
     return f"{said}; {reason}" if total.verdict == Verdict.UNDECIDED and reason else said
 
@@ -191,7 +196,10 @@ def finding(
         if sides:
             subject = f"{max(sides):,.0f} {total.cause} a step"
         of = f"{anomaly_name(explanation.functional)} of {_value(explanation)}"
-        return f"{subject} make{'' if sides else 's'} {number(abs(total.amount), 3)} ms of {of} ({how_sure})."
+        return (
+            f"{subject} make{'' if sides else 's'} {number(abs(total.amount), 3)} ms of {of} "
+            f"({how_sure})."
+        )
     what = anomaly(explanation)
     if _portion(explanation, where) > _MOSTLY:
         mostly = "is mostly"
@@ -204,7 +212,10 @@ def finding(
         suspected = suspect.claim.cause if suspect and suspect.claim else None
         refuted = [cause for cause in _refuted(evidence, where) if cause != suspected]
         tail = f"; experiments refute {' and '.join(refuted)}" if refuted else ""
-        return f"{what} {mostly} {place}; its cause is not known{tail}{f'; {suspect.reason}' if suspect else ''}."
+        return (
+            f"{what} {mostly} {place}; its cause is not "
+            f"known{tail}{f'; {suspect.reason}' if suspect else ''}."
+        )
     lead = f"{what} {mostly} {place}{'' if where == total.cause else f': {why}'} ({how_sure})."
     if any(one.label == where and one.reproduction == Reproduction.NOT for one in evidence):
         lead += " Alone, the layer does not show it: the rest of the step makes it."

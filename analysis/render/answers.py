@@ -1,4 +1,6 @@
-"""Answers and experiments as text for a terminal: what was found and what to do, and what each experiment showed."""
+"""Answers and experiments as text for a terminal: what was found and what to do, and what each
+experiment showed.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ _MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of reasons, in the order of the table
 def render_answers(
     answers: Sequence[ShownAnswer], known: Collection[str | None] = ()
 ) -> RenderableType:
-    """Each answer: what, where, why and how sure, then what to do and how, unless that setting is `known` already."""
+    """Each answer: what, where, why and how sure, then what to do and how, unless that setting is
+    `known` already.
+    """
     blocks: list[RenderableType] = []
     shown: dict[str, int] = {}
     for number, answer in enumerate(answers, 1):
@@ -54,9 +58,11 @@ def render_answers(
 
 
 def how_to_test(recording: Recording, found: Diagnosis) -> tuple[str, str | None] | None:
-    """How to test what is untested, or why that cannot be: a sentence, and a command that it announces.
+    """How to test what is untested, or why that cannot be: a sentence, and a command that it
+    announces.
 
-    None if nothing is left to test, or if all is decided that the time for experiments was enough for.
+    None if nothing is left to test, or if all is decided that the time for experiments was enough
+    for.
     """
     if is_modelled(recording.meta):
         return None
@@ -71,7 +77,10 @@ def how_to_test(recording: Recording, found: Diagnosis) -> tuple[str, str | None
             if what
             else ""
         )
-        takes = f"On the same machine, the rest{named} takes about {minutes} min{_still_open(left or {})}:"
+        takes = (
+            f"On the same machine, the rest{named} takes about {minutes} "
+            f"min{_still_open(left or {})}:"
+        )
         command = f"curvescope confirm {recording.path} --experiments {minutes}m"
         return f"The time for experiments was up. {takes}", command
     why = why_not_replayed(recording)
@@ -80,13 +89,16 @@ def how_to_test(recording: Recording, found: Diagnosis) -> tuple[str, str | None
     if why:
         return f"No cause can be tested by experiment: the recording {why}.", None
     return (
-        "No cause is tested and no remedy is tried yet. On the same machine, this runs the experiments:",
+        "No cause is tested and no remedy is tried yet. On the same machine, this runs the "
+        "experiments:",
         f"curvescope confirm {recording.path}",
     )
 
 
 def _still_open(left: Mapping[str, Any]) -> str:
-    """What the rest of the experiments may decide, as a part of a sentence; empty where a recording does not say."""
+    """What the rest of the experiments may decide, as a part of a sentence; empty where a recording
+    does not say.
+    """
     of, changes = left.get("of", ()), left.get("changes", 0)
     parts = [f"the causes of {' and '.join(of[:_NAMED_REST])}"] if of else []
     parts += (
@@ -125,7 +137,10 @@ def reproduction_sentence(evidence: TermEvidence, unit: str) -> str:
     in_step = f"in the step it is {_value(evidence.share, unit)}"
     if alone is None:
         reason = evidence.alone.reason if evidence.alone is not None else None
-        return f"{evidence.label} was not run in isolation{f': {reason}' if reason else ''}; {in_step}."
+        return (
+            f"{evidence.label} was not run in isolation{f': {reason}' if reason else ''}; "
+            f"{in_step}."
+        )
     lead = {
         Reproduction.REPRODUCES: f"{evidence.label} shows its share in isolation",
         Reproduction.PARTLY: f"{evidence.label} shows part of its share in isolation",

@@ -30,23 +30,27 @@ _MUCH_WAITING = 0.1  # share of a step in which launched work waits
 _MOST_TENSOR_ROWS = 5
 _WHOLE = 0.9  # a rate over a larger share of a row's time is shown as that of the row
 _RULE = (
-    "Idle: the API call that took at least half of the gap, else the shortest range around half of it; device, where "
-    "the work after it had been launched: that waits for an event, or for work that is not recorded."
+    "Idle: the API call that took at least half of the gap, else the shortest range around half of "
+    "it; device, where the work after it had been launched: that waits for an event, or for work "
+    "that is not recorded."
 )
 _MARKED = (
     "Idle: the layer and phase whose code the host ran while no kernel did, from marked steps."
 )
 _BEFORE = " Before: the layer whose work follows most of it."
-_UNTOLD = "The recording has no API calls and no ranges there, so it does not tell what the host did in the idle time."
+_UNTOLD = (
+    "The recording has no API calls and no ranges there, so it does not tell what the host did in "
+    "the idle time."
+)
 _OVERLAPS = 1.01  # durations over shared-out time from which a row overlaps others
 _DURATIONS = (
-    "ms: each instant is shared among what runs in it, so that rows add up; durations: the sum of the own durations of "
-    "a row's kernels, each of which may run beside others."
+    "ms: each instant is shared among what runs in it, so that rows add up; durations: the sum of "
+    "the own durations of a row's kernels, each of which may run beside others."
 )
 ABOVE_ROOF = "†"  # after a rate
 ABOVE_ROOF_NOTE = (
-    f"{ABOVE_ROOF} above the roof of the device: the algorithm needs fewer FLOPs than the direct one, operands came "
-    "from a cache, or another kernel did some of the work."
+    f"{ABOVE_ROOF} above the roof of the device: the algorithm needs fewer FLOPs than the direct "
+    "one, operands came from a cache, or another kernel did some of the work."
 )
 
 
@@ -63,7 +67,10 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
             "`curvescope roofline` shows a likely bound."
         )
     if not breakdown.n_profiled:
-        return f"No steps: sums of the durations of all kernels, memcpys and memsets of the recording. {work}"
+        return (
+            "No steps: sums of the durations of all kernels, memcpys and memsets of the recording. "
+            f"{work}"
+        )
     if breakdown.unit != STEP:
         return f"No step is known. {STEPS_KNOWN_BY} {work}"
     timed = (
@@ -73,11 +80,10 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
     )
     left_out = "" if breakdown.overhead_ms is None else " (those that T takes)"
     return (
-        f"{axis.name.capitalize()} {breakdown.batch or 'size unknown'}: {timed}; terms from {breakdown.n_used} of "
-        f"{counted(breakdown.n_profiled, 'profiled step')}"
-        f"{left_out if breakdown.n_used < breakdown.n_profiled else ''}. {work}"
-        f"{' ± is half the interquartile range.' if breakdown.n_used > 1 else ''}"
-        f"{f' {breakdown.set_aside}' if breakdown.set_aside else ''}"
+        f"{axis.name.capitalize()} {breakdown.batch or 'size unknown'}: {timed}; terms from "
+        f"{breakdown.n_used} of "
+        f"{counted(breakdown.n_profiled, 'profiled step')}{left_out if breakdown.n_used < breakdown.n_profiled else ''}. "  # noqa: E501
+        f"{work}{' ± is half the interquartile range.' if breakdown.n_used > 1 else ''}{f' {breakdown.set_aside}' if breakdown.set_aside else ''}"  # noqa: E501
     )
 
 
@@ -116,7 +122,8 @@ def breakdown_verdict(
     waits_ms = math.fsum(time.time_ms for time in idle if time.reason == WAITS)
     if waits_ms > _MUCH_WAITING * whole:
         parts.append(
-            f"in {share(waits_ms, whole)} launched work waits, for an event or for work that is not recorded"
+            f"in {share(waits_ms, whole)} launched work waits, for an event or for work that is "
+            "not recorded"
         )
     largest = _largest(
         breakdown.groups, busy if idles else whole, "the busy time" if idles else "it"
@@ -179,7 +186,9 @@ def render_breakdown(
     mfu: Mfu | None = None,
     idle: Sequence[IdleTime] = (),
 ) -> RenderableType:
-    """The groups of a step, the largest first, adding up to the measured step time; rates above a roof are marked."""
+    """The groups of a step, the largest first, adding up to the measured step time; rates above a
+    roof are marked.
+    """
     groups, ends = breakdown.groups, breakdown.rows[len(breakdown.groups) :]
     busy_ms = math.fsum(row.time_ms for row in groups)
     measured = any(row.measured_gb_per_s is not None for row in breakdown.rows)
@@ -237,8 +246,9 @@ def render_breakdown(
             f"GPU {gpu} for {number(time_ms)} ms" for gpu, time_ms in breakdown.busy_ms.items()
         )
         notes.append(
-            f"Of {len(breakdown.busy_ms)} GPUs together: each instant is shared among the kernels that run on any of "
-            f"them, and idle is time in which none runs. Busy are {busy}; --device shows one."
+            f"Of {len(breakdown.busy_ms)} GPUs together: each instant is shared among the kernels "
+            f"that run on any of them, and idle is time in which none runs. Busy are {busy}; "
+            "--device shows one."
         )
     elif breakdown.device is not None:
         notes.append(f"Of GPU {breakdown.device} alone.")
@@ -253,12 +263,14 @@ def render_breakdown(
     if any(row.shared_time_share for row in listed):
         part = math.fsum(row.time_ms * (row.shared_time_share or 0) for row in groups)
         notes.append(
-            f"{number(part)} ms of it are kernels that a compiler fused from operators of several rows; their time is "
-            "shared by the bytes that each operator would move alone, not measured."
+            f"{number(part)} ms of it are kernels that a compiler fused from operators of several "
+            "rows; their time is shared by the bytes that each operator would move alone, not "
+            "measured."
         )
     if measured:
         notes.append(
-            "Measured GB/s: DRAM bytes by hardware counters over the time of the kernels that have them."
+            "Measured GB/s: DRAM bytes by hardware counters over the time of the kernels that have "
+            "them."
         )
     notes += _tensor_note(listed, by)
     verdict = Text(breakdown_verdict(breakdown, axis, idle), "bold")
@@ -268,7 +280,9 @@ def render_breakdown(
 def render_idle(
     times: Sequence[IdleTime], step_ms: float, limit: int | None = None
 ) -> RenderableType:
-    """What the host did in the idle time of a mean step, the longest first; not of an empty list."""
+    """What the host did in the idle time of a mean step, the longest first; not of an
+    empty list.
+    """
     if all(time.reason is None for time in times):
         return Text(_UNTOLD, "dim")
     layered, counted = (
@@ -313,7 +327,8 @@ class BreakdownDocument(Breakdown):
     rows: tuple[RatedRow, ...]
     # collectives of the step, and kernels beside them; null without communication
     communication: Communication | None
-    # idle time by what the host did meanwhile, the longest first; empty if less than 5 % of the step is idle
+    # idle time by what the host did meanwhile, the longest first; empty if less than 5 % of the
+    # step is idle
     idle: Sequence[IdleTime]
     # model FLOPs utilisation of the step; null if no step, no FLOPs or no peak is known
     mfu: Mfu | None

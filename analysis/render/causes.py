@@ -1,4 +1,6 @@
-"""Causes of an anomaly as text for a terminal: the amount of each, its evidence, and what would refute it."""
+"""Causes of an anomaly as text for a terminal: the amount of each, its evidence, and what would
+refute it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def render_causes(attribution: Attribution, everything: bool = False) -> Rendera
     blocks: list[RenderableType] = [rows]
     blocks += [
         Text(
-            f"{one.cause}: {signed(at.value)} {unit} measured on the complete step ({interval(at)})."
+            f"{one.cause}: {signed(at.value)} {unit} measured on the complete step "
+            f"({interval(at)})."
         )
         for one in causes
         if (at := one.measured) is not None
@@ -106,7 +109,10 @@ def verdict_sentence(attribution: Attribution) -> str:
     if attribution.noise:
         return "It is not significant: measure more rounds on a quiet machine."
     if max(abs(cause.amount) for cause in attribution.causes) > CANCELS * abs(attribution.value):
-        return f"Its parts cancel: {verdict.cause} alone is more than twice as large. Its split is not known."
+        return (
+            f"Its parts cancel: {verdict.cause} alone is more than twice as large. Its split is "
+            "not known."
+        )
     agreeing = sum(c.amount for c in attribution.causes if c.amount * attribution.value > 0)
     portion = verdict.amount / agreeing if agreeing else 1.0
     percent = f"{portion:.0%}" if agreeing else "all"

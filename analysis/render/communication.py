@@ -1,4 +1,6 @@
-"""The communication of a step as text: its collectives with their rates, and the kernels that they slow down."""
+"""The communication of a step as text: its collectives with their rates, and the kernels that they
+slow down.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,18 @@ from .words import UNITS, share, shortened
 
 _MOST_ROWS = 8
 _RATES = (
-    "Beside: share of the time in which another kernel runs. GB/s as nccl-tests counts them, over the time of the "
-    "kernels, which also wait for other ranks: lower bounds; fastest is the bus rate of the fastest call."
+    "Beside: share of the time in which another kernel runs. GB/s as nccl-tests counts them, over "
+    "the time of the kernels, which also wait for other ranks: lower bounds; fastest is the bus "
+    "rate of the fastest call."
 )
 
 
 def render_communication(
     found: Communication, limit: int | None = _MOST_ROWS, unit: str = STEP, gpus: int = 1
 ) -> RenderableType:
-    """The collectives, the longest first, how much of them is exposed, and the kernels that they slow down."""
+    """The collectives, the longest first, how much of them is exposed, and the kernels that they
+    slow down.
+    """
     whole = UNITS[unit] + (f", summed over {gpus} GPUs" if gpus > 1 else "")
     rows = table("collective", "message", "calls", "ms", "beside", "GB/s", "bus", "fastest")
     for collective in found.collectives[:limit]:
@@ -34,8 +39,8 @@ def render_communication(
         )
     exposed = share(found.exposed_ms, found.time_ms)
     text = (
-        f"Communication runs for {number(found.time_ms)} ms of {whole}; for {number(found.exposed_ms)} ms ({exposed}) "
-        "of it no other kernel runs."
+        f"Communication runs for {number(found.time_ms)} ms of {whole}; for "
+        f"{number(found.exposed_ms)} ms ({exposed}) of it no other kernel runs."
     )
     parts: list[RenderableType] = [rows, Text(text)]
     if found.beside_ms:
@@ -70,6 +75,7 @@ def _slow_down(found: Communication, whole: str) -> str:
         return f"{text}; none of them also runs alone, so their slow-down is unknown."
     low, high = found.interval_ms
     return (
-        f"{text}; those that also run alone ({share(found.compared_ms, found.beside_ms)} of that) take "
-        f"{signed(found.excess_ms)} ms ({number(low, 3)} to {number(high, 3)}) more than alone."
+        f"{text}; those that also run alone ({share(found.compared_ms, found.beside_ms)} of that) "
+        f"take {signed(found.excess_ms)} ms ({number(low, 3)} to {number(high, 3)}) more than "
+        "alone."
     )

@@ -57,7 +57,9 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
 
 
 def render_check(comparison: Comparison, over: float) -> list[Text]:
-    """What `--fail-over` found: each growth that fails, or that there is none; and where more may have grown."""
+    """What `--fail-over` found: each growth that fails, or that there is none; and where more may
+    have grown.
+    """
     lines = []
     for name, batch, change in comparison.regressions(over):
         growth = f"+{change.growth:.1%} (at least {change.bounds_of_growth[0]:+.1%})"
@@ -76,7 +78,9 @@ def render_check(comparison: Comparison, over: float) -> list[Text]:
 
 
 def verdicts(comparison: Comparison, names: Sequence[str] = _LETTERS) -> list[str]:
-    """For each recording after the first: whether it is faster, by how much, where most of that is, and how sure."""
+    """For each recording after the first: whether it is faster, by how much, where most of that is,
+    and how sure.
+    """
     return [_verdict(comparison, names, index) for index in range(1, len(comparison.sides))]
 
 
@@ -101,7 +105,10 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
         what = "No step time" if comparison.unit == STEP else "The time"
         differs = "differs" if comparison.unit == STEP else "does not differ"
         rest = _changed_rows(comparison, index)
-        return f"{what} of {letter} {differs} significantly from {base}'s (Holm correction): {times}.{rest}"
+        return (
+            f"{what} of {letter} {differs} significantly from {base}'s (Holm correction): "
+            f"{times}.{rest}"
+        )
     faster = change.speedup > 1
     lead = f"{letter} is {'faster' if faster else 'slower'} than {base}"
     sure = "no interval is known"
@@ -188,8 +195,8 @@ def _interval(change: Change | None) -> str:
 def notes(comparison: Comparison) -> list[str]:
     """Notes that explain the numbers."""
     found = [
-        "B/A above 1: B takes longer than A. * significant (95 %, Holm correction over all changes of the table). Rows "
-        "that changed most come first."
+        "B/A above 1: B takes longer than A. * significant (95 %, Holm correction over all changes "
+        "of the table). Rows that changed most come first."
     ]
     if comparison.differences:
         differing = "; ".join(
@@ -200,19 +207,21 @@ def notes(comparison: Comparison) -> list[str]:
         found.append(f"Modelled, not measured: {', '.join(comparison.modelled)}.")
     if comparison.unseen:
         found.append(
-            f"{', '.join(comparison.unseen)}: no kernel, memcpy or memset was recorded, so there are no rows, and "
-            f"profiled steps have only the duration of their host range. {RECORD_DEVICE}"
+            f"{', '.join(comparison.unseen)}: no kernel, memcpy or memset was recorded, so there "
+            "are no rows, and profiled steps have only the duration of their host range. "
+            f"{RECORD_DEVICE}"
         )
     if comparison.profiled:
         found.append(
-            f"Every step was profiled in {', '.join(comparison.profiled)}: times include the profiling overhead."
+            f"Every step was profiled in {', '.join(comparison.profiled)}: times include the "
+            "profiling overhead."
         )
     one_device = len({side.hardware.name for side in comparison.sides}) == 1
     alone = one_device and not comparison.modelled and not comparison.together
     if alone and any(c and c.real for line in comparison.steps for c in line.changes):
         found.append(
-            "A change of the machine's speed between the recordings also appears as a change. To see its size, record "
-            "A again and compare the two."
+            "A change of the machine's speed between the recordings also appears as a change. To "
+            "see its size, record A again and compare the two."
         )
     for letter, ratios in zip(_LETTERS[1:], comparison.roof_ratios, strict=False):
         if ratios:
@@ -220,8 +229,8 @@ def notes(comparison: Comparison) -> list[str]:
                 f"{level} {value:.3g}x ({kind}s)" for level, (value, kind) in ratios.items()
             )
             found.append(
-                f"Roofs of {letter} over A: {shares}; a row whose speed grows by a factor between these (± 10 %) "
-                "follows the hardware."
+                f"Roofs of {letter} over A: {shares}; a row whose speed grows by a factor between "
+                "these (± 10 %) follows the hardware."
             )
     return found
 

@@ -2,7 +2,8 @@
 
 The type of each kind of document stands beside the view that shows the same as text.
 
-Fields in `_s`, `_ms`, `_ns` are times, in `_bytes` sizes, in `_per_s` rates; a share is a fraction of 1.
+Fields in `_s`, `_ms`, `_ns` are times, in `_bytes` sizes, in `_per_s` rates; a share is a fraction
+of 1.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from typing import Any
 
 import msgspec
 
-# A field that is renamed, removed or gets another meaning makes it the next number; new fields do not.
+# A field that is renamed, removed or gets another meaning makes it the next number; new fields do
+# not.
 DOCUMENT_VERSION = 1
 _BEYOND_ASCII = re.compile("[^ -~]")
 
 
 def kind_of(document: type) -> str:
-    """The kind and version of a type of documents, e.g. `curvescope.explain/1` of `ExplainDocument`."""
+    """The kind and version of a type of documents, e.g. `curvescope.explain/1` of
+    `ExplainDocument`.
+    """
     return f"curvescope.{document.__name__.removesuffix('Document').lower()}/{DOCUMENT_VERSION}"
 
 
@@ -35,7 +39,9 @@ def document_text(document: Any) -> str:
 
 
 def print_document(document: Any) -> None:
-    """Print a document on standard output; what a terminal may obey is escaped, as everything beyond ASCII."""
+    """Print a document on standard output; what a terminal may obey is escaped, as everything
+    beyond ASCII.
+    """
     print(_BEYOND_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], document_text(document)))
 
 

@@ -23,8 +23,9 @@ _NO_LAYERS = (
     "split over layers."
 )
 _SPLIT = (
-    "By time: what the step's time alone explains, at the power of the smaller batch size (`explain` splits it over "
-    "layers). By power: what the difference of power adds. Both add up to the functional."
+    "By time: what the step's time alone explains, at the power of the smaller batch size "
+    "(`explain` splits it over layers). By power: what the difference of power adds. Both add up "
+    "to the functional."
 )
 
 
@@ -73,7 +74,9 @@ class EnergyDocument:
 def show_energy(
     recording: Recording, *, axis: str = "log2", everything: bool = False, as_json: bool = False
 ) -> None:
-    """Print the curve of energy, its tests, and the anomalies or everything split into time and power; or JSON."""
+    """Print the curve of energy, its tests, and the anomalies or everything split into time and
+    power; or JSON.
+    """
     found = explain_energy(recording, axis)
     if as_json:
         print_document(energy_document(recording, found))
@@ -96,7 +99,10 @@ def show_energy(
     rows = table("functional", "J", "by time", "by power")
     for finding, split in zip(found.findings, found.splits, strict=True):
         if everything or finding in found.anomalies:
-            label = f"{finding.shown.label} ({text.unit_text(finding.shown.unit, found.axis, text.ENERGY)})"
+            label = (
+                f"{finding.shown.label} "
+                f"({text.unit_text(finding.shown.unit, found.axis, text.ENERGY)})"
+            )
             rows.add_row(
                 label, *map(signed, (finding.value.value, split.by_time_j, split.by_power_j))
             )

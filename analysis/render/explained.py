@@ -72,9 +72,11 @@ class ExplainDocument:
 
     recording: str  # folder or URL of the recording
     headline: str  # what the curve shows, in a sentence
-    remedies: RemedyTable  # what changes of complete steps save, by batch size: what to do, how, and what it costs
+    # what changes of complete steps save, by batch size: what to do, how, and what it costs
+    remedies: RemedyTable
     batch_size: str | None  # the batch size as advice, in a sentence; null for other axes
-    # the answer on every anomaly, and last on the fixed cost: what, where, why, what to do, how sure
+    # the answer on every anomaly, and last on the fixed cost: what, where, why, what to do, how
+    # sure
     answers: Sequence[ShownAnswer]
     modelled: bool  # whether the cost model predicted the times
     complete: bool  # whether everything that was asked for is recorded
@@ -89,7 +91,8 @@ class ExplainDocument:
     notes: Sequence[str]  # sentences on the choice of the steps
     # visits whose counters say that something disturbed them; null without one
     disturbances: Disturbances | None
-    # rare slow steps, which the curve leaves out: how many, when, their cost, what they have in common
+    # rare slow steps, which the curve leaves out: how many, when, their cost, what they have in
+    # common
     rare_steps: Sequence[RareSteps]
     unit: str  # what the times are of: step, or recording where no step is known
     curve: Sequence[CurvePoint]  # time of a step, or of the recording, by batch size
@@ -109,7 +112,9 @@ class ExplainDocument:
         diagnosis: Diagnosis,
         explanations: Sequence[Explanation] | None = None,
     ) -> ExplainDocument:
-        """The document of a diagnosis, with the anomalies that were asked for; default: all of them."""
+        """The document of a diagnosis, with the anomalies that were asked for; default: all of
+        them.
+        """
         meta, fixed = recording.meta, diagnosis.fixed_cost
         chosen = diagnosis.explanations if explanations is None else explanations
         return cls(

@@ -1,4 +1,6 @@
-"""What a recording shows, in a sentence or two, the confirmed cause first, and whether clocks were locked."""
+"""What a recording shows, in a sentence or two, the confirmed cause first, and whether clocks were
+locked.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def headline(meta: Mapping[str, Any], found: Diagnosis) -> str:
 
 
 def clock_line(meta: Mapping[str, Any]) -> str | None:
-    """Whether Curvescope locked the clock of a GPU; None for a CPU and where the recording does not say."""
+    """Whether Curvescope locked the clock of a GPU; None for a CPU and where the recording does not
+    say.
+    """
     if (meta.get("device") or {}).get("kind") != "cuda" or "locked_sm_clock_hz" not in meta:
         return None
     locked_hz = meta["locked_sm_clock_hz"]
@@ -60,7 +64,9 @@ def finding_sentence(found: Diagnosis) -> str:
 
 
 def _sentences(found: Diagnosis) -> Iterator[tuple[float, str]]:
-    """What saves most, the largest confirmed cause and the largest anomaly, each with its share of a step."""
+    """What saves most, the largest confirmed cause and the largest anomaly, each with its share of
+    a step.
+    """
     leading, best = _largest_confirmed(found), found.remedies.best
     remedy = leading[1].remedy if leading else None
     if best is not None and best.largest and (remedy is None or best.members != (remedy.factor,)):
@@ -102,7 +108,9 @@ def _largest_confirmed(found: Diagnosis) -> tuple[Explanation, Answer] | None:
 
 
 def _confirmed(explanation: Explanation, answer: Answer) -> tuple[str, float]:
-    """Where the cause is confirmed, in words, and its amount there: everywhere if it was measured on complete steps."""
+    """Where the cause is confirmed, in words, and its amount there: everywhere if it was measured
+    on complete steps.
+    """
     totals = explanation.attribution.causes
     total = next(
         one for one in totals if (one.cause, one.verdict) == (answer.cause, Tested.CONFIRMED)
@@ -145,7 +153,10 @@ def _anomaly_sentence(found: Diagnosis) -> str:
         amount = f"{signed(first.value.value)} ms ({first.value.value / size:+.0%} of the step)"
         at, to = first.functional.at, first.functional.to
         if to is not None:
-            return f"{axis.name} {to} costs {amount.replace('+', '')} more than {to / at:g} times {axis.name} {at}."
+            return (
+                f"{axis.name} {to} costs {amount.replace('+', '')} more than {to / at:g} times "
+                f"{axis.name} {at}."
+            )
         return f"after {axis.name} {at} the step time deviates from its straight line by {amount}."
     if found.anomalies:
         labels = ", ".join(f.shown.label for f in found.anomalies)
@@ -160,18 +171,21 @@ def difference_sentence(found: Difference, axis: Axis) -> str:
     """How far two times without an interval differ, where, and what to record."""
     before, after = found.times_ms
     sentence = (
-        f"from {axis.name} {found.at} to {found.to} {UNITS[found.unit]} goes from {number(before)} to {number(after)} "
-        f"ms ({signed(after - before)} ms)"
+        f"from {axis.name} {found.at} to {found.to} {UNITS[found.unit]} goes from {number(before)} "
+        f"to {number(after)} ms ({signed(after - before)} ms)"
     )
     if found.label is not None:
         sentence += f", most of it {found.label} ({signed(found.label_ms, 3)} ms)"
     if found.host is not None:
         sentence += f"; at {found.to} it is {number(found.host_ms, 3)} ms of the {found.host}"
     if found.unit != STEP:
-        return f"{sentence}. How many steps each holds is unknown, so nothing is tested. {STEPS_KNOWN_BY}"
+        return (
+            f"{sentence}. How many steps each holds is unknown, so nothing is tested. "
+            f"{STEPS_KNOWN_BY}"
+        )
     return (
-        f"{sentence}. One step or one round of each size: whether it repeats is unknown, and nothing is tested. Record "
-        "several steps of each, or measure more rounds."
+        f"{sentence}. One step or one round of each size: whether it repeats is unknown, and "
+        "nothing is tested. Record several steps of each, or measure more rounds."
     )
 
 
@@ -182,7 +196,9 @@ def largest_sentence(found: Diagnosis, classes: Mapping[str, str]) -> str:
 
 
 def largest_clauses(found: Diagnosis, classes: Mapping[str, str]) -> str:
-    """Where a step's time goes at its largest batch size: idle, layer and kernel; empty without terms."""
+    """Where a step's time goes at its largest batch size: idle, layer and kernel; empty without
+    terms.
+    """
     terms = found.terms
     if terms is None or not len(terms.values_ms):
         return ""
@@ -203,7 +219,8 @@ def largest_clauses(found: Diagnosis, classes: Mapping[str, str]) -> str:
         key = max(layers, key=layers.__getitem__)
         label = key.labelled(classes.get(key.layer or ""))
         parts.append(
-            f"the longest layer is {label} with {number(layers[key], 3)} ms ({layers[key] / whole:.0%})"
+            f"the longest layer is {label} with {number(layers[key], 3)} ms "
+            f"({layers[key] / whole:.0%})"
         )
     rows = found.kernel_times
     rows = rows[(rows["batch"] == terms.conditions[-1]) & (rows["name"] != IDLE)]

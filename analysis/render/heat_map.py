@@ -19,7 +19,9 @@ _COLD, _HOT = (
 
 
 def render_family(family: Family) -> RenderableType:
-    """Step times, and below them the heat map of time per unit; the numbers tell it without colours too."""
+    """Step times, and below them the heat map of time per unit; the numbers tell it without colours
+    too.
+    """
     values = [value for row in family.per_unit_us for value in row if value is not None]
     heat = table(family.other.name, *map(str, family.columns), first="right")
     times = table(family.other.name, *map(str, family.columns), first="right")

@@ -1,7 +1,7 @@
 """The report as one HTML file with its data, style and script; its policy forbids every request.
 
-The data is a JSON block in which `<`, `>` and `&` are escaped, and the script sets text, never markup: no name in a
-trace can become an element or change the direction of text.
+The data is a JSON block in which `<`, `>` and `&` are escaped, and the script sets text, never
+markup: no name in a trace can become an element or change the direction of text.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def render_html(document: Mapping[str, Any]) -> str:
         "DATA": escape_controls(json_block(document)),
         "SCRIPT": script,
     }.items():
-        # The data is escaped and the script comes last, so no inserted text can contain a placeholder that follows.
+        # The data is escaped and the script comes last, so no inserted text can contain a
+        # placeholder that follows.
         page = page.replace(f"<!--{name}-->", text, 1)
     return page
 

@@ -1,4 +1,6 @@
-"""A cost curve while it is measured: a view on a terminal, which a visit never shares its time with; else lines."""
+"""A cost curve while it is measured: a view on a terminal, which a visit never shares its time
+with; else lines.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class LiveView:
     def __init__(self, shown: Console | None = None) -> None:
         self.console = shown or terminal.console(stderr=True)
         self._line_s = 0.0  # time of the last line
-        # Without a thread that redraws. What a step prints goes above the view, but never from a file to the terminal.
+        # Without a thread that redraws. What a step prints goes above the view, but never from a
+        # file to the terminal.
         self._live = Live(
             Text("the first step"),
             console=self.console,
@@ -74,7 +77,9 @@ class LiveView:
         shortly: Sequence[str] = (),
         below: RenderableType | None = None,
     ) -> None:
-        """Draw a state; without a terminal, print it as a line, which says `shortly` for `below`, every ten seconds."""
+        """Draw a state; without a terminal, print it as a line, which says `shortly` for `below`,
+        every ten seconds.
+        """
         if self.console.is_terminal:
             blocks: list[RenderableType] = [Text(line[0].upper() + line[1:]) for line in standing]
             blocks.append(Text(f"{'━' * round(_SCALE * done):╌<{_SCALE}} {done:.0%}"))
@@ -134,7 +139,9 @@ def _done(progress: Progress) -> float:
 
 
 class LiveProgress(LiveView):
-    """Shows what runs and the time left, e.g. where looking at the data would disturb what is timed."""
+    """Shows what runs and the time left, e.g. where looking at the data would disturb what is
+    timed.
+    """
 
     def report(self, progress: Progress) -> None:
         """Show a state of the measurement."""
@@ -152,7 +159,9 @@ class LiveCurve(LiveView):
         then: str = "",
         shown: Console | None = None,
     ) -> None:
-        """Define the view; `deciding` returns the anomaly that rounds are chosen for, `then` says what follows."""
+        """Define the view; `deciding` returns the anomaly that rounds are chosen for, `then` says
+        what follows.
+        """
         super().__init__(shown)
         self._so_far, self._deciding, self._then = _CurveSoFar(statistic, axis), deciding, then
 
@@ -226,7 +235,9 @@ def _rows(curve: Curve, axis: Axis) -> TextTable:
 
 
 def _per_one(point: Point) -> tuple[float, float, float]:
-    """Low end, value and high end of the time per sample, ms; the value for both ends while they are unknown."""
+    """Low end, value and high end of the time per sample, ms; the value for both ends while they
+    are unknown.
+    """
     time = point.time_ms
     ends = (
         (time.low, time.high)

@@ -21,8 +21,8 @@ from .tables import table
 MEMORY = text.Quantity("memory", "M", "MB", "GB", 1e3)
 _MOST_TERMS = 12
 _NOTE = (
-    "Bytes that the allocator had given out at the peak of one step, a count: its interval of ±0.1 % stands for what a "
-    "library may allocate otherwise in another process. MB are 10⁶ bytes."
+    "Bytes that the allocator had given out at the peak of one step, a count: its interval of ±0.1 "
+    "% stands for what a library may allocate otherwise in another process. MB are 10⁶ bytes."
 )
 
 
@@ -51,7 +51,9 @@ def show_memory(
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Print the curve of peak memory, what makes it, its tests, and the largest batch size that fits; or JSON."""
+    """Print the curve of peak memory, what makes it, its tests, and the largest batch size that
+    fits; or JSON.
+    """
     found = explain_memory(recording, axis, by_instance=by_instance, limit_bytes=limit_bytes)
     if as_json:
         document = MemoryDocument(
@@ -110,9 +112,15 @@ def sentences(found: MemoryDiagnosis) -> list[str]:
 def _fits(largest: LargestBatch | None, name: str) -> list[str]:
     if largest is None:
         return []
-    line = f"{_mb(largest.limit_mb)} hold {name} {largest.batch} ({largest.low} to {largest.high}): predicted"
+    line = (
+        f"{_mb(largest.limit_mb)} hold {name} {largest.batch} ({largest.low} to {largest.high}): "
+        "predicted"
+    )
     if largest.checked is not None:
-        line += f"; the largest peak, predicted from the smaller ones, is {abs(largest.checked):.1%} off"
+        line += (
+            f"; the largest peak, predicted from the smaller ones, is {abs(largest.checked):.1%} "
+            "off"
+        )
     if largest.failed:
         line += f"; {name} {', '.join(map(str, largest.failed))} did run out of memory"
     return [f"{line}."]
@@ -142,14 +150,19 @@ def _print_kinds(console: Console, found: MemoryDiagnosis) -> None:
         )
     unused = max(peak.unused_mb for peak in found.peaks)
     if unused:
-        more = f"Up to {_mb(unused)} more are of tensors that the step does not use; they are in no number."
+        more = (
+            f"Up to {_mb(unused)} more are of tensors that the step does not use; they are in no "
+            "number."
+        )
         console.print(Text(more, "dim"))
 
 
 def _print_split(
     console: Console, label: str, whole: float, terms: Sequence[MemoryTerm], limit: int | None
 ) -> None:
-    """The largest terms of a functional or a peak, and the others in one line so that they add up."""
+    """The largest terms of a functional or a peak, and the others in one line so that
+    they add up.
+    """
     terms = [term for term in terms if term.value.value]
     rows = table(label, "MB", "share", "line", left=("line",))
     for term in terms[:limit]:

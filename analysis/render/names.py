@@ -1,4 +1,6 @@
-"""Shortens names of kernels, operators, layers and devices in the middle, by what matters least in them."""
+"""Shortens names of kernels, operators, layers and devices in the middle, by what matters least in
+them.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def _ends(name: str) -> str:
 
 
 def _is_signature(name: str) -> bool:
-    """Whether a compiler wrote it: with template arguments, an anonymous namespace or arguments of a member."""
+    """Whether a compiler wrote it: with template arguments, an anonymous namespace or arguments of
+    a member.
+    """
     if (
         name.startswith("void ")
         or "(anonymous namespace)" in name
@@ -63,8 +67,8 @@ def _is_signature(name: str) -> bool:
 def fit(name: str, width: int) -> str:
     """A name in at most `width` cells of a terminal, with `…` for what is left out.
 
-    Template arguments go first, the innermost before the others, then namespaces, the class and the inner path of a
-    layer, and at last words in the middle.
+    Template arguments go first, the innermost before the others, then namespaces, the class and the
+    inner path of a layer, and at last words in the middle.
     """
     if len(name) <= _LONGEST and cell_len(name) <= width:
         return name
@@ -76,7 +80,9 @@ def fit(name: str, width: int) -> str:
 
 
 def fit_all(names: Sequence[str], width: int) -> list[str]:
-    """Names in at most `width` cells; names that would look alike show where they differ, if that fits."""
+    """Names in at most `width` cells; names that would look alike show where they differ, if that
+    fits.
+    """
     shown = {name: fit(name, width) for name in names}
     for same in _alike(shown):
         texts = {name: readable(name) for name in same}
@@ -85,7 +91,9 @@ def fit_all(names: Sequence[str], width: int) -> list[str]:
 
 
 def _by_arguments(texts: Mapping[str, str], width: int) -> dict[str, str]:
-    """Texts by name: one template's name, then where its arguments differ; empty if it is not one, or that is alike."""
+    """Texts by name: one template's name, then where its arguments differ; empty if it is not one,
+    or that is alike.
+    """
     parts = {name: text.partition("<") for name, text in texts.items()}
     templates = {template for template, _, _ in parts.values()}
     if len(templates) > 1 or not all(arguments for _, _, arguments in parts.values()):
@@ -101,7 +109,9 @@ def _by_arguments(texts: Mapping[str, str], width: int) -> dict[str, str]:
 
 
 def _told_apart(texts: Mapping[str, str], width: int, kept: str = "") -> dict[str, str]:
-    """Texts by name, cut to a width, after a word that tells them from others; those alike begin where they differ."""
+    """Texts by name, cut to a width, after a word that tells them from others; those alike begin
+    where they differ.
+    """
     shown = {name: kept + _cut(text, width - cell_len(kept)) for name, text in texts.items()}
     words_of = {name: _WORD.findall(text) for name, text in texts.items()}
     for same in _alike(shown):
@@ -153,7 +163,9 @@ def _shorter(name: str) -> Iterator[str]:
 
 
 def _cut(text: str, width: int) -> str:
-    """A text of at most `width` cells: words from both ends, two from its beginning for each from its end."""
+    """A text of at most `width` cells: words from both ends, two from its beginning for each from
+    its end.
+    """
     if cell_len(text) <= width:
         return text
     words, head, tail = _WORD.findall(text), "", ""
@@ -177,7 +189,9 @@ def _cut(text: str, width: int) -> str:
 
 
 def distinct_parts(names: Sequence[str]) -> list[str]:
-    """The names without the beginning that all share, up to its last separator; e.g. batch1 and batch2."""
+    """The names without the beginning that all share, up to its last separator; e.g. batch1 and
+    batch2.
+    """
     letters = zip(*names, strict=False) if len(names) > 1 else ()
     alike = "".join(one for one, *_ in takewhile(lambda column: len(set(column)) == 1, letters))
     start = max(alike.rfind(separator) for separator in "_-./ ") + 1

@@ -1,4 +1,6 @@
-"""Diagnoses and explanations as HTML for a notebook (tables and bars, no script, every name escaped) and as text."""
+"""Diagnoses and explanations as HTML for a notebook (tables and bars, no script, every name
+escaped) and as text.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
 
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
-    """What the curve shows, each answer on a line with how to do what it says, and notes on the data."""
+    """What the curve shows, each answer on a line with how to do what it says, and notes on the
+    data.
+    """
     lines = [headline({}, diagnosis)]
     shown = remedy_table(diagnosis.remedies, diagnosis.axis)
     lines += [shown.sentence] if shown.sentence else []
@@ -78,7 +82,7 @@ def answer_text(answer: Answer) -> str:
 
 def _answer(answer: ShownAnswer) -> str:
     how = remedy_text(answer.remedy)
-    return f"<li>{html_text(answer.sentence)}{f'<br><small>{html_text(how)}</small>' if how else ''}</li>"
+    return f"<li>{html_text(answer.sentence)}{f'<br><small>{html_text(how)}</small>' if how else ''}</li>"  # noqa: E501
 
 
 def _evidence(evidence: TermEvidence, answer: Answer, axis: Axis) -> str:

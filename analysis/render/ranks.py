@@ -43,8 +43,9 @@ def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
         else f"; mean waiting in collectives {number(found.waiting_ms, 3)} ms"
     )
     head = (
-        f"{counted(found.ranks, 'rank')}{nodes}, {counted(found.steps, 'step')}, {found.kernels:,} kernels: "
-        f"median step {number(found.step_ms)} ms, {number(found.own_ms)} ms of it without communication{waiting}."
+        f"{counted(found.ranks, 'rank')}{nodes}, {counted(found.steps, 'step')}, {found.kernels:,} "
+        f"kernels: median step {number(found.step_ms)} ms, {number(found.own_ms)} ms of it without "
+        f"communication{waiting}."
     )
     blocks: list[RenderableType] = [Text(_verdict(found), "bold"), Text(), Text(head), Text()]
     limit = None if everything else _ROWS
@@ -56,7 +57,10 @@ def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
             Text("Waiting in collectives, per step and rank", "bold"),
             _waits(found, limit),
         ]
-        waiting = "Waiting: duration of a collective minus its shortest duration on any rank, the last to arrive."
+        waiting = (
+            "Waiting: duration of a collective minus its shortest duration on any rank, the last "
+            "to arrive."
+        )
         blocks.append(Text(waiting, "dim"))
     for name, count in found.unmatched.items():
         if count:
@@ -192,7 +196,10 @@ def render_difference(difference: RankDifference, *, everything: bool = False) -
     """The split of the difference of two ranks or groups."""
     count, other = difference.ranks
     steps, used = difference.steps
-    sides = f"{difference.name} ({counted(count, 'rank')}) less {difference.against} ({counted(other, 'rank')})"
+    sides = (
+        f"{difference.name} ({counted(count, 'rank')}) less {difference.against} "
+        f"({counted(other, 'rank')})"
+    )
     own = f"{signed(difference.own.value)} ms without communication ({interval(difference.own)})"
     head = f"{sides}: {_signed(difference.value.value)} ms a step, {own}"
     rows = table("term", "ms", "95 % interval", "kernel", left=("kernel",))
@@ -209,7 +216,10 @@ def render_difference(difference: RankDifference, *, everything: bool = False) -
     rest = difference.shares[_ROWS:]
     if rest and not everything:
         rows.add_row(smaller_terms(len(rest)), signed(total_ms(rest)), "", "")
-    note = f"Mean of {used} of {steps} steps, in pairs (disturbed steps are excluded); * significant (Holm)."
+    note = (
+        f"Mean of {used} of {steps} steps, in pairs (disturbed steps are excluded); * significant "
+        "(Holm)."
+    )
     return Group(Text(head, "bold"), rows, Text(note, "dim"))
 
 

@@ -1,4 +1,6 @@
-"""The plan of remedies: what to do, what it saves at each batch size and what it costs; or that nothing helps."""
+"""The plan of remedies: what to do, what it saves at each batch size and what it costs; or that
+nothing helps.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ class SavedAt:
 
     @property
     def text(self) -> str:
-        """The saving, or what the change costs, in percent with its interval; the interval alone where both may be.
+        """The saving, or what the change costs, in percent with its interval; the interval alone
+        where both may be.
 
         A change that ran in a single start of the processes has no interval.
         """
@@ -62,7 +65,8 @@ class RemedyRow:
     factors: tuple[str, ...]  # names of the factors that change
     cause: str | None  # the cause that the change removes; None if it tests none
     saves: tuple[SavedAt, ...]  # what it saves, by batch size; empty if it was not tried
-    verdict: Verdict  # confirmed if it saves something, refuted if it saves less than 2 %, else undecided or untested
+    # confirmed if it saves something, refuted if it saves less than 2 %, else undecided or untested
+    verdict: Verdict
     costs: str  # memory, changed results and set-up, in words; empty without any
     how: str | None  # instructions to set it; None for several changes
     reason: str | None  # why it is untested; None otherwise
@@ -115,7 +119,9 @@ def render_remedies(shown: RemedyTable, axis: Axis, everything: bool = False) ->
 
 
 def remedy_cells(shown: RemedyTable, axis: Axis) -> tuple[list[str], list[list[str]]]:
-    """The heads of a table of what saves, and its rows: do, what it saves at up to three batch sizes, costs, how."""
+    """The heads of a table of what saves, and its rows: do, what it saves at up to three batch
+    sizes, costs, how.
+    """
     batches = sorted({at.batch for row in shown.rows for at in row.saves})
     batches = sorted({batches[0], batches[len(batches) // 2], batches[-1]}) if batches else []
     rows = []
@@ -127,9 +133,11 @@ def remedy_cells(shown: RemedyTable, axis: Axis) -> tuple[list[str], list[list[s
 
 
 def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
-    """What saves most and how much, as a sentence that begins in lower case; None if nothing is proven to save.
+    """What saves most and how much, as a sentence that begins in lower case; None if nothing is
+    proven to save.
 
-    It says what is saved at the largest batch size first, where one trains, then where most is saved.
+    It says what is saved at the largest batch size first, where one trains, then where most is
+    saved.
     """
     best = remedies.best
     if best is None or best.largest is None:
@@ -167,10 +175,13 @@ def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | N
         largest = f"{found.batch}, the largest ({number(found.per_s, 3)})"
         return f"Batch size: samples per second still grow at {largest}.{fits}"
     if found.batch == found.best:
-        return f"Batch size: {found.best} has the most samples per second ({number(found.best_per_s, 3)}).{fits}"
+        return (
+            f"Batch size: {found.best} has the most samples per second "
+            f"({number(found.best_per_s, 3)}).{fits}"
+        )
     return (
-        f"Batch size: beyond {found.batch} samples per second hardly grow: {number(found.per_s, 3)} there, "
-        f"{number(found.best_per_s, 3)} at {found.best}.{fits}"
+        f"Batch size: beyond {found.batch} samples per second hardly grow: "
+        f"{number(found.per_s, 3)} there, {number(found.best_per_s, 3)} at {found.best}.{fits}"
     )
 
 
@@ -205,7 +216,9 @@ def _costs(saving: Saving) -> str:
 
 
 def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
-    """That none of the changes without a proven saving saves 2 %, or what of them is still possible."""
+    """That none of the changes without a proven saving saves 2 %, or what of them is still
+    possible.
+    """
     rest = [one for one in remedies.tried if one not in remedies.helping]
     if not rest:
         return None
@@ -228,7 +241,10 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
         f"{_instruction(one)} ({_possible(one, axis)})" for one in open_[:_MOST_NAMED]
     )
     more = f"; and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
-    return f"{lead} tried is {'not ' if single else ''}shown to save anything {where}; not ruled out: {named}{more}."
+    return (
+        f"{lead} tried is {'not ' if single else ''}shown to save anything {where}; not ruled out: "
+        f"{named}{more}."
+    )
 
 
 def _possible(saving: Saving, axis: Axis) -> str:
@@ -247,7 +263,9 @@ def _largest(saving: Saving) -> tuple[int, Estimate]:
 
 
 def _promise(saving: Saving) -> float:
-    """What a change may save; what it saved so far where it ran in too few starts for an interval."""
+    """What a change may save; what it saved so far where it ran in too few starts for
+    an interval.
+    """
     at_most = _at_most(saving)
     return at_most if at_most < 1 else _largest(saving)[1].value
 

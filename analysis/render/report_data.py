@@ -1,4 +1,5 @@
-"""The content of a report as one JSON document, aggregated so that the page stays small: a million kernels become rows.
+"""The content of a report as one JSON document, aggregated so that the page stays small: a million
+kernels become rows.
 
 Everything merged or omitted is counted.
 """
@@ -97,19 +98,23 @@ def report_input(recording: Recording) -> ReportInput:
     evidence = recorded_data(recording)
     if evidence.steps.empty:
         raise CurvescopeError(
-            f"{recording.path} has no step, so there is nothing to report. Record or import one with steps."
+            f"{recording.path} has no step, so there is nothing to report. Record or import one "
+            "with steps."
         )
     if is_server_log(recording):  # blocks of its decode steps are the rounds of its curve
         evidence = replace(evidence, steps=compared_steps([recording])[0])
     known = evidence.steps["batch"].notna()
-    # Where some batch sizes are known, steps without one belong to no curve; where none is, all steps are one.
+    # Where some batch sizes are known, steps without one belong to no curve; where none is, all
+    # steps are one.
     steps = evidence.steps[known] if known.any() else evidence.steps.assign(batch=UNKNOWN_BATCH)
     times, evidence = with_times(replace(evidence, steps=steps), recording)
     return ReportInput(recording, device_work(recording), times, evidence)
 
 
 def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, Any]:
-    """Everything that the page shows of recordings, the main one first, ready for JSON; unknown values are None."""
+    """Everything that the page shows of recordings, the main one first, ready for JSON; unknown
+    values are None.
+    """
     cells = [cell for one in inputs if one.meta.get("fixed") for cell in cells_of(one.recording)]
     names = distinct_parts([one.recording.path.name for one in inputs])
     inputs = [replace(one, name=name) for one, name in zip(inputs, names, strict=True)]
@@ -126,7 +131,9 @@ def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, An
 
 
 def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
-    """Every recording compared with the first; None for a single recording, or without a common batch size."""
+    """Every recording compared with the first; None for a single recording, or without a common
+    batch size.
+    """
     if len(inputs) < 2:
         return None
     sides = [recorded_side(one.name, one.recording, one.recorded.steps) for one in inputs]
@@ -199,7 +206,9 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
 
 
 def _source(explanations: Sequence[Explanation], recording: Recording) -> dict[str, str]:
-    """The recorded text of the named lines of the program, by `file:line`; no file of the reader's is looked at."""
+    """The recorded text of the named lines of the program, by `file:line`; no file of the reader's
+    is looked at.
+    """
     named = {
         share.line for explanation in explanations for share in explanation.shares if share.line
     }
@@ -217,7 +226,9 @@ def _energy(recording: Recording) -> EnergyDocument | None:
 
 
 def _last_pair(found: Diagnosis, recorded: Recorded) -> Sequence[Explanation]:
-    """Without an anomaly and a fixed cost: the excess of the last two batch sizes, which shows how the cost grows."""
+    """Without an anomaly and a fixed cost: the excess of the last two batch sizes, which shows how
+    the cost grows.
+    """
     pairs, _ = neighbours(found.curve.conditions)
     terms = None if found.fixed_cost else found.terms
     if (
@@ -231,7 +242,9 @@ def _last_pair(found: Diagnosis, recorded: Recorded) -> Sequence[Explanation]:
 
 
 def _lead(found: Diagnosis, classes: Mapping[str, str]) -> str:
-    """The first answer; without one the largest cause of the first anomaly, or where a step's time goes."""
+    """The first answer; without one the largest cause of the first anomaly, or where a step's time
+    goes.
+    """
     if found.answers:
         return shown(found.answers[0]).sentence
     if found.explanations:
@@ -261,7 +274,10 @@ def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
         ),
     )
     caveats = [text for holds, text in known if holds]
-    work = "FLOPs of the direct algorithm and compulsory bytes, unless a point is labelled as measured."
+    work = (
+        "FLOPs of the direct algorithm and compulsory bytes, unless a point is labelled as "
+        "measured."
+    )
     caveats += [*one.recorded.notes, *meta.get("warnings", []), work]
     return {
         "name": one.name,
@@ -331,10 +347,11 @@ def _roofline(
 def _kernels(
     kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], recorded: Recorded
 ) -> dict[str, Any]:
-    """Kernels by name, layer, phase and operator: time, calls, rates and exceeded roofs per step at every batch size.
+    """Kernels by name, layer, phase and operator: time, calls, rates and exceeded roofs per step at
+    every batch size.
 
-    Their times, `more_ms` and `idle_ms` add up to the mean profiled step. `occupancy` and `tensor` are there where they
-    were measured: means over the time of the kernels that have them.
+    Their times, `more_ms` and `idle_ms` add up to the mean profiled step. `occupancy` and `tensor`
+    are there where they were measured: means over the time of the kernels that have them.
     """
     batches = list(used)
     of_used = kernel_times["step"].isin([s for steps in used.values() for s in steps])
@@ -397,7 +414,9 @@ def _kernels(
 
 
 def _means(rows: pd.DataFrame, keys: Sequence[str], column: str) -> list[float]:
-    """The mean of a column over the time of the kernels that have it, for each group in order; NaN for none."""
+    """The mean of a column over the time of the kernels that have it, for each group in order; NaN
+    for none.
+    """
     time_ms = rows["exclusive_ms"].where(rows[column].notna())
     weighed = rows.assign(weight=time_ms, weighed=rows[column] * time_ms)
     sums = weighed.groupby([*keys], dropna=False, sort=False)[["weighed", "weight"]].sum(

@@ -1,4 +1,6 @@
-"""What the page adds to the experiments of a diagnosis, and the rows that its numbers rest on: steps and runs."""
+"""What the page adds to the experiments of a diagnosis, and the rows that its numbers rest on:
+steps and runs.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ def finite(value: float | None) -> float | None:
 
 
 def rows_document(table: str, rows: pd.DataFrame) -> dict[str, Any] | None:
-    """Rows of a table with their times in ms, and their energy in J where one is known; None without rows."""
+    """Rows of a table with their times in ms, and their energy in J where one is known; None
+    without rows.
+    """
     if rows.empty:
         return None
     title, columns = _TABLES[table]

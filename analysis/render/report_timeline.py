@@ -1,4 +1,6 @@
-"""One step as spans on lanes: layers, host calls, streams, copies, communication, and idle time with its reason."""
+"""One step as spans on lanes: layers, host calls, streams, copies, communication, and idle time
+with its reason.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class _Lanes:
         end: Floats,
         names: Sequence[tuple[str | None, ...]],
     ) -> None:
-        """Add a lane of spans in any order: begin and end in µs since the step's start; name, layer and phase."""
+        """Add a lane of spans in any order: begin and end in µs since the step's start; name, layer
+        and phase.
+        """
         if not len(begin):
             return
         order = np.argsort(begin, kind="stable")
@@ -79,9 +83,9 @@ def timeline(
     """Spans of the profiled step, among those used, whose time is nearest to the median.
 
     Returns:
-        batch, step, step_us, lanes (label, kind, busy_us, count), spans (lane, start and duration in µs, index in
-        names, number of events), names (name, layer, phase), kernels, and hidden (number of kernels on lanes that are
-        not drawn).
+        batch, step, step_us, lanes (label, kind, busy_us, count), spans (lane, start and duration
+        in µs, index in names, number of events), names (name, layer, phase), kernels, and hidden
+        (number of kernels on lanes that are not drawn).
     """
     rows = steps[steps["step"].isin(used) & steps["profiled"].astype(bool)]
     durations = rows["duration_ns"].to_numpy(np.float64)
@@ -185,7 +189,9 @@ def _add_groups(found: _Lanes, kind: str, rows: pd.DataFrame, groups: Any, most:
 
 
 def _streams(rows: pd.DataFrame) -> pd.Series[str]:
-    """Label of each row's stream, e.g. `stream 7`; with process and device if the step has several."""
+    """Label of each row's stream, e.g. `stream 7`; with process and device if the step
+    has several.
+    """
     parts = []
     # Mostly each process has a device of its own, whose name then says enough.
     shared = len(rows[["process", "device"]].drop_duplicates()) > rows["device"].nunique()
@@ -237,7 +243,9 @@ def _idle(
     api_calls: pd.DataFrame | None,
     read_ranges: Callable[[], pd.DataFrame] | None,
 ) -> tuple[Floats, Floats, list[tuple[str | None, ...]]]:
-    """Gaps in which no device work runs: their starts, ends, and what the host did, with the layer that follows."""
+    """Gaps in which no device work runs: their starts, ends, and what the host did, with the layer
+    that follows.
+    """
     begin = mine["start_ns"].to_numpy(np.int64)
     gaps = find_gaps(
         begin, begin + mine["duration_ns"].to_numpy(np.int64), start_ns, start_ns + length_ns
@@ -262,7 +270,9 @@ def _covered(begin: Floats, end: Floats) -> float:
 def _merged(
     begin: np.ndarray[Any, Any], length: np.ndarray[Any, Any], finest: float
 ) -> list[tuple[float, float, int, int]]:
-    """Start, end, index of the longest kernel and number of kernels of every span of a lane, in order of start."""
+    """Start, end, index of the longest kernel and number of kernels of every span of a lane, in
+    order of start.
+    """
     drawn: list[tuple[float, float, int, int]] = []
     for index, (start, duration) in enumerate(zip(begin.tolist(), length.tolist(), strict=True)):
         end = start + duration

@@ -1,4 +1,6 @@
-"""The top of the report as plain HTML, which reads without the page's script: verdicts, remedies and the curve."""
+"""The top of the report as plain HTML, which reads without the page's script: verdicts, remedies
+and the curve.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from .words import html_text, interval
 
 
 def verdict_html(run: Mapping[str, Any], index: int) -> str:
-    """The verdict on a recording, an entry of the document's `runs`; the script hides all but one index."""
+    """The verdict on a recording, an entry of the document's `runs`; the script hides all but one
+    index.
+    """
     step = f"{run['step']} step" if run["step"] else None
     over = " · ".join(filter(None, (run["explain"].network or run["name"], step, run["device"])))
     said = "" if run["explain"].answers else run["lead"]
@@ -28,7 +32,9 @@ def verdict_html(run: Mapping[str, Any], index: int) -> str:
 
 
 def comparison_html(comparison: Mapping[str, Any] | None) -> str:
-    """Which recording is faster, as the terminal says it, of the document's `comparison`; empty for one recording."""
+    """Which recording is faster, as the terminal says it, of the document's `comparison`; empty for
+    one recording.
+    """
     said = comparison["verdicts"] if comparison else []
     return "".join(
         f'<p class="lead"><a href="#compare">{html_text(with_minus_signs(one))}</a></p>'
@@ -55,7 +61,8 @@ def _remedies(run: Mapping[str, Any]) -> str:
         if row[-1]
     )
     return (
-        f'<section class="remedies" aria-label="{TITLE}"><h2>{TITLE}</h2><div class="scroll"><table><thead><tr>{heads}'
+        f'<section class="remedies" aria-label="{TITLE}"><h2>{TITLE}</h2><div '
+        f'class="scroll"><table><thead><tr>{heads}'
         f"</tr></thead><tbody>{rows}</tbody></table></div>{hows}{sentence}</section>"
     )
 
@@ -72,13 +79,16 @@ def _answers(run: Mapping[str, Any], index: int) -> str:
         for number, answer in enumerate(answers, 1)
     )
     return (
-        f'<section id="answers-{index}" aria-labelledby="answers-{index}-title"><div class="head">'
-        f'<h2 id="answers-{index}-title">{title}</h2></div><ol class="answers">{items}</ol>{how}</section>'
+        f'<section id="answers-{index}" aria-labelledby="answers-{index}-title"><div '
+        f'class="head"><h2 id="answers-{index}-title">{title}</h2></div><ol '
+        f'class="answers">{items}</ol>{how}</section>'
     )
 
 
 def _answer(answer: ShownAnswer, number: int, first: int) -> str:
-    """The sentence as the terminal prints it, what to do in bold; `first` is the first answer with the same setting."""
+    """The sentence as the terminal prints it, what to do in bold; `first` is the first answer with
+    the same setting.
+    """
     verdict = html_text(answer.verdict)
     sentence, advice = (
         html_text(with_minus_signs(words)) for words in (answer.finding, answer.advice)
@@ -98,12 +108,12 @@ def _answer(answer: ShownAnswer, number: int, first: int) -> str:
 def _curve(run: Mapping[str, Any]) -> str:
     rows = "".join(
         "<tr>"
-        f"<td>{'unknown' if point.batch is None else point.batch}</td><td>{number(point.time_ms.value)}</td>"
+        f"<td>{'unknown' if point.batch is None else point.batch}</td><td>{number(point.time_ms.value)}</td>"  # noqa: E501
         f"<td>{interval(point.time_ms, 4)}</td><td>{point.n}</td></tr>"
         for point in run["explain"].curve
     )
     return (
-        "<p>This page's own script draws the charts and tables below; it is switched off here.</p>"
-        f"<table><thead><tr><th>{html_text(run['axis']['value'])}</th><th>ms per step</th><th>95 % interval</th>"
-        f"<th>n</th></tr></thead><tbody>{rows}</tbody></table>"
+        "<p>This page's own script draws the charts and tables below; it is switched off "
+        f"here.</p><table><thead><tr><th>{html_text(run['axis']['value'])}</th><th>ms per "
+        f"step</th><th>95 % interval</th><th>n</th></tr></thead><tbody>{rows}</tbody></table>"
     )

@@ -42,8 +42,9 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
         blocks += [roofs, Text()]
     else:
         note = (
-            "No peak of this device is known and no ceiling was measured: there is no roof, and bounds are unknown. "
-            "`curvescope bench ceilings` measures them on the device, for what is recorded there afterwards."
+            "No peak of this device is known and no ceiling was measured: there is no roof, and "
+            "bounds are unknown. `curvescope bench ceilings` measures them on the device, for what "
+            "is recorded there afterwards."
         )
         blocks += [Text(note, "yellow"), Text()]
     if not drawn.points:
@@ -128,7 +129,9 @@ def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
 
 
 def verdicts(drawn: Roofline) -> list[str]:
-    """What bounds most of the time, and the largest part that reaches no roof; nothing without a known bound."""
+    """What bounds most of the time, and the largest part that reaches no roof; nothing without a
+    known bound.
+    """
     bounds = _shares(
         (point.bound, point.time_s) for point in drawn.points if point.bound != UNKNOWN_BOUND
     )
@@ -179,7 +182,9 @@ def _likely_verdict(drawn: Roofline) -> list[str]:
 
 
 def _products(precisions: Sequence[str]) -> str:
-    """The precisions of a point's products: the first, with a plus where there are more; a dash for none by name."""
+    """The precisions of a point's products: the first, with a plus where there are more; a dash for
+    none by name.
+    """
     named = [precision for precision in precisions if precision != UNKNOWN]
     return "-" if not named else named[0] + ("+" if len(precisions) > 1 else "")
 
@@ -190,7 +195,8 @@ def notes(drawn: Roofline) -> list[str]:
     found = [f"FLOPs: {' and '.join(flops)}." if flops else "No kernel has known work."]
     if any(level.source == COMPULSORY for point in drawn.points for level in point.levels):
         found.append(
-            "* compulsory bytes (each operand moved once): a lower bound, compared with the DRAM roof."
+            "* compulsory bytes (each operand moved once): a lower bound, compared with the DRAM "
+            "roof."
         )
     if any(point.exceeded_roofs for point in drawn.points):
         found.append(ABOVE_ROOF_NOTE)
@@ -203,7 +209,8 @@ def notes(drawn: Roofline) -> list[str]:
         found.append("Bound: the roof of which it reaches at least half; else neither.")
     if drawn.roofs and all(roof.level != "compute" for roof in drawn.roofs):
         found.append(
-            "No compute roof is known for the precision of this recording: `curvescope bench ceilings` measures it."
+            "No compute roof is known for the precision of this recording: "
+            "`curvescope bench ceilings` measures it."
         )
     whole = sum(point.time_s for point in drawn.points) + drawn.time_without_work_s
     if drawn.time_without_work_s > 0 and whole > 0:
@@ -219,8 +226,9 @@ def notes(drawn: Roofline) -> list[str]:
         found.append("Waves and occupancy are those of the row's longest kernel.")
     if drawn.without_work and not drawn.points:
         found.append(
-            "To measure bounds, count FLOPs and bytes: `curvescope record --with ncu -o runs/ncu -- COMMAND`, then "
-            "`curvescope roofline runs/ncu`; or record with PyTorch's profiler and record_shapes=True."
+            "To measure bounds, count FLOPs and bytes: `curvescope record --with ncu -o runs/ncu "
+            "-- COMMAND`, then `curvescope roofline runs/ncu`; or record with PyTorch's profiler "
+            "and record_shapes=True."
         )
     if drawn.n_steps is None:
         found.append("This profile has no steps: times are totals of all its kernels.")
@@ -229,7 +237,10 @@ def notes(drawn: Roofline) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class RooflineDocument(Roofline):
-    """Points under the roofs of the device: `roofline`. The older pair `format` and `version` stays."""
+    """Points under the roofs of the device: `roofline`.
+
+    The older pair `format` and `version` stays.
+    """
 
     format: str = "curvescope roofline"  # `curvescope roofline`
     version: int = 1  # version of this document before all documents had one

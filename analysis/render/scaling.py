@@ -29,7 +29,8 @@ _SHOWN_LAYERS = 3
 def render_series(series: Series, everything: bool = False) -> RenderableType:
     """The table of devices, the split of the loss, and the rank that the others wait for.
 
-    `everything` splits the loss at every number of devices, not only at the largest, with every layer.
+    `everything` splits the loss at every number of devices, not only at the largest, with every
+    layer.
     """
     first = series.points[0]
     batch = (
@@ -51,14 +52,16 @@ def render_series(series: Series, everything: bool = False) -> RenderableType:
 
 
 def scaling_sentence(series: Series) -> str | None:
-    """How much faster the most devices are, and what they lose most to; None if only one device was measured."""
+    """How much faster the most devices are, and what they lose most to; None if only one device was
+    measured.
+    """
     last = series.points[-1]
     if last.devices == 1:
         return None
     kind, devices = series.kind.capitalize(), last.devices
     sentence = (
-        f"{kind} scaling: {devices} devices are {number(last.speedup.value, 3)} times as fast as one, at "
-        f"{last.efficiency.value:.0%} efficiency"
+        f"{kind} scaling: {devices} devices are {number(last.speedup.value, 3)} times as fast as "
+        f"one, at {last.efficiency.value:.0%} efficiency"
     )
     lost = (
         []
@@ -129,7 +132,9 @@ def _notes(series: Series) -> list[str]:
 
 
 def _losses(points: list[ScaledPoint]) -> RenderableType:
-    """Lost efficiency by kind, a column per number of devices; with the efficiency each column adds up to 100 %."""
+    """Lost efficiency by kind, a column per number of devices; with the efficiency each column adds
+    up to 100 %.
+    """
     shown = points[-_COLUMNS:]
     rows = table("efficiency lost to", *(str(point.devices) for point in shown))
     shares: list[list[float]] = []
@@ -195,8 +200,9 @@ def _late(loss: EfficiencyLoss) -> list[RenderableType]:
         return []
     node = "" if late.node is None else f" on node {late.node}"
     text = (
-        f"The ranks wait for rank {late.rank}{node}, which waits {number(late.waits_less_ms.value, 3)} ms less than "
-        f"the others and is the last in {late.latest_in} of {late.profiled_steps} profiled steps."
+        f"The ranks wait for rank {late.rank}{node}, which waits "
+        f"{number(late.waits_less_ms.value, 3)} ms less than the others and is the last in "
+        f"{late.latest_in} of {late.profiled_steps} profiled steps."
     )
     if longer:
         listed = "; ".join(

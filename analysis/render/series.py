@@ -1,4 +1,6 @@
-"""The curves of a table as text for a terminal: every anomaly, then the numbers of other verdicts."""
+"""The curves of a table as text for a terminal: every anomaly, then the numbers of
+other verdicts.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +45,18 @@ class TimesDocument:
 
 
 def noise_sentence(noise: float, origin: str) -> str:
-    """The error, a share of a time, that verdicts on single measurements use; for the origin see `choose_noise`."""
+    """The error, a share of a time, that verdicts on single measurements use; for the origin see
+    `choose_noise`.
+    """
     source = {
         "stated": "as stated (--noise)",
-        "estimated": "estimated from how smooth the curves of this table are; --noise states another",
+        "estimated": "estimated from how smooth the curves of this table are; --noise states "
+        "another",
         "assumed": "assumed, for the table is too short to show its own; --noise states another",
     }[origin]
     return (
-        f"A single measurement has a standard error of {noise * 100:.2g} %, {source}. A published spread or "
-        "repeated measurements replace it."
+        f"A single measurement has a standard error of {noise * 100:.2g} %, {source}. A published "
+        "spread or repeated measurements replace it."
     )
 
 

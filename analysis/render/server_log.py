@@ -1,4 +1,6 @@
-"""The cost curve of a server's log as text and as a document: where it bends, what to do, and what to try next."""
+"""The cost curve of a server's log as text and as a document: where it bends, what to do, and what
+to try next.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ class ServerLogDocument:
 def show_server_log(
     recording: Recording, path: object, *, limit_ms: float | None, everything: bool, as_json: bool
 ) -> None:
-    """Print what a log tells, as text or as a document; `path` is the recording or log that the user named."""
+    """Print what a log tells, as text or as a document; `path` is the recording or log that the
+    user named.
+    """
     log, made = log_document(recording, path, limit_ms)
     if as_json:
         print_document(made)
@@ -163,12 +167,15 @@ def _bend(edge: Edge, log: LogCurve) -> LogBend:
     many = "Batch" if edge.at + 1 == edge.last else "Batches"
     if edge.known:
         leave = "leaves" if many == "Batch" else "leave"
-        sentence = f"{many} {sizes} {leave} the graph that was captured up to {edge.at}: {extra} a step, {share}."
+        sentence = (
+            f"{many} {sizes} {leave} the graph that was captured up to {edge.at}: {extra} a step, "
+            f"{share}."
+        )
     else:
         takes = "takes" if many == "Batch" else "take"
         sentence = (
-            f"{many} {sizes} {takes} {extra} a step more than the line through smaller ones, {share}. "
-            "The log does not say why."
+            f"{many} {sizes} {takes} {extra} a step more than the line through smaller ones, "
+            f"{share}. The log does not say why."
         )
     return LogBend(
         at=edge.at,
@@ -208,8 +215,8 @@ def _nothing(log: LogCurve) -> str:
     """What to say of a log in which no bend is significant."""
     steady = log.curve is None
     rest = (
-        f"The load is steady: fewer than {LEAST_SIZES} sizes have {BLOCKS} decode steps, so there is no curve, "
-        "and nothing is claimed."
+        f"The load is steady: fewer than {LEAST_SIZES} sizes have {BLOCKS} decode steps, so there "
+        "is no curve, and nothing is claimed."
         if steady
         else "No significant bend: each request adds about as much as the one before."
     )
@@ -219,9 +226,15 @@ def _nothing(log: LogCurve) -> str:
         return f"Graphs are turned off; what that costs this log cannot tell. {rest}"
     if not log.outside:
         return rest
-    outside = f"{log.outside:.0%} of the decode steps have more than the {log.limit} requests of the largest graph"
+    outside = (
+        f"{log.outside:.0%} of the decode steps have more than the {log.limit} requests of the "
+        "largest graph"
+    )
     if log.beyond_ms is None:
-        return f"{outside}; what that costs this log cannot tell, as hardly a step around it has fewer. {rest}"
+        return (
+            f"{outside}; what that costs this log cannot tell, as hardly a step around it has "
+            f"fewer. {rest}"
+        )
     return f"{outside}, and that costs nothing certain: {_ms(log.beyond_ms)} a step. {rest}"
 
 
@@ -229,9 +242,10 @@ def _hardly_helps(batching: Batching) -> str:
     few, many = batching.few, batching.many
     gain = f"{number(batching.gain.value, 3)} times ({interval(batching.gain, 3)})"
     return (
-        f"Batching hardly helps: {many} requests give {gain} the tokens per second of {few}, and their step takes "
-        f"{number(batching.slower, 3)} times as long. Most of a step is done for each request apart: a trace of one "
-        "step shows which kernels run more often, or take longer, with more requests."
+        f"Batching hardly helps: {many} requests give {gain} the tokens per second of {few}, and "
+        f"their step takes {number(batching.slower, 3)} times as long. Most of a step is done for "
+        "each request apart: a trace of one step shows which kernels run more often, or take "
+        "longer, with more requests."
     )
 
 
@@ -242,25 +256,28 @@ def _further(log: LogCurve, made: ServerLogDocument) -> list[str]:
         lines.append(_hardly_helps(log.batching))
     if log.outside and log.beyond_ms is None and log.limit:
         lines.append(
-            f"Capture {_needed(log, log.sizes[1])}, and compare both logs: `{_capture(log, log.sizes[1])}`."
+            f"Capture {_needed(log, log.sizes[1])}, and compare both logs: "
+            f"`{_capture(log, log.sizes[1])}`."
         )
     if log.curve is not None:
         lines += _best(log, made)
     if log.padding is not None and log.padding.low > _LEAST_PADDING:
         share = f"{log.padding.value:.0%} ({log.padding.low:.0%} to {log.padding.high:.0%})"
         lines.append(
-            f"Padding to captured sizes takes {share} of the decode time; capture the sizes that run often."
+            f"Padding to captured sizes takes {share} of the decode time; capture the sizes that "
+            "run often."
         )
     for cost in log.prompts:
         beside = "beside decoding requests" if cost.mode == "mixed" else "alone"
         lines.append(
             f"1,000 prompt tokens {beside} take {number(cost.ms_per_1000.value, 3)} ms "
-            f"({interval(cost.ms_per_1000, 3)}; {counted(cost.steps, 'step')}, median {cost.tokens:,.0f} tokens)."
+            f"({interval(cost.ms_per_1000, 3)}; {counted(cost.steps, 'step')}, median "
+            f"{cost.tokens:,.0f} tokens)."
         )
     if log.server.get("preemptions"):
         lines.append(
-            f"Requests were thrown out of the cache {log.server['preemptions']} times and computed again: "
-            "allow fewer requests, or give the cache more memory."
+            f"Requests were thrown out of the cache {log.server['preemptions']} times and computed "
+            "again: allow fewer requests, or give the cache more memory."
         )
     return lines
 
@@ -271,7 +288,8 @@ def _best(log: LogCurve, made: ServerLogDocument) -> list[str]:
     if made.best_batch is None:
         least = min(point.time_ms.value for point in curve.points)
         return [
-            f"No size keeps {number(made.limit_ms or 0, 3)} ms; the fastest step takes {number(least, 3)} ms."
+            f"No size keeps {number(made.limit_ms or 0, 3)} ms; the fastest step takes "
+            f"{number(least, 3)} ms."
         ]
     time = curve.at(made.best_batch).time_ms
     rate = 1e3 * made.best_batch / time.value
@@ -328,7 +346,9 @@ def _table(log: LogCurve, bends: Sequence[LogBend], everything: bool) -> Rendera
 
 
 def _rate_unit(log: LogCurve) -> str:
-    """What requests over the time of a step are per second; drafted tokens that were accepted are not known."""
+    """What requests over the time of a step are per second; drafted tokens that were accepted are
+    not known.
+    """
     return "requests/s" if log.server.get("speculative_tokens") else "tokens/s"
 
 
@@ -350,13 +370,15 @@ def _commands(log: LogCurve, path: object) -> list[str]:
     after = f"curvescope compare {path} AFTER.log   # after the change"
     if log.server.get("server") == "llama.cpp":
         return [
-            f"curvescope record -o trace -- llama-batched-bench -m MODEL -ntg 64 -npl {','.join(sizes)}",
+            "curvescope record -o trace -- llama-batched-bench -m MODEL -ntg 64 -npl "
+            f"{','.join(sizes)}",
             "curvescope explain trace",
             after,
         ]
     port = 30000 if log.server.get("server") == "SGLang" else 8000
     return [
-        f"curl -X POST http://localhost:{port}/start_profile   # with {' and with '.join(sizes)} requests running",
+        f"curl -X POST http://localhost:{port}/start_profile   # with {' and with '.join(sizes)} "
+        "requests running",
         f"curl -X POST http://localhost:{port}/stop_profile",
         "curvescope explain TRACE.json.gz",
         after,

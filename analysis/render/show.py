@@ -38,10 +38,11 @@ def show_diagnosis(
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Print the answers, the curve and the largest terms of the two largest anomalies; or everything; or JSON.
+    """Print the answers, the curve and the largest terms of the two largest anomalies; or
+    everything; or JSON.
 
-    Split is the excess of a `pair`, e.g. `4,8`, or the curvature `at` a batch size, in place of the anomalies.
-    `mode` is that of the steps of an inference server; default: the one with most sizes.
+    Split is the excess of a `pair`, e.g. `4,8`, or the curvature `at` a batch size, in place of the
+    anomalies. `mode` is that of the steps of an inference server; default: the one with most sizes.
     """
     diagnosis = explain(recording, axis, mode, by_instance=by_instance)
     explanations = diagnosis.explanations
@@ -60,7 +61,10 @@ def show_diagnosis(
     console = terminal.console()
     console.print(recording_line(recording), style="bold")
     if modelled := is_modelled(recording.meta):
-        caution = "Modelled, not measured: intervals show the model's error on GPUs that it was not fitted to."
+        caution = (
+            "Modelled, not measured: intervals show the model's error on GPUs that it was not "
+            "fitted to."
+        )
         console.print(Text(caution, "yellow"))
     terminal.print_below(console, Text(headline(recording.meta, diagnosis), "bold"))
     for line in _unmeasured(recording, diagnosis.axis):
@@ -114,7 +118,9 @@ def show_diagnosis(
 
 
 def _show_sizes(console: Console, recording: Recording, diagnosis: Diagnosis) -> None:
-    """Print which batch size has the most throughput, and where the time of the largest one goes."""
+    """Print which batch size has the most throughput, and where the time of the largest
+    one goes.
+    """
     if advice := remedies.batch_sentence(diagnosis.curve, diagnosis.axis, recording.meta):
         console.print(Text(advice))
     classes = diagnosis.recorded.layer_classes if diagnosis.recorded else {}
@@ -124,7 +130,9 @@ def _show_sizes(console: Console, recording: Recording, diagnosis: Diagnosis) ->
 
 
 def _grouping(recording: Recording, diagnosis: Diagnosis) -> str | None:
-    """What a breakdown can group by: layers, else operators, else kernels; None if nothing was recorded of a step."""
+    """What a breakdown can group by: layers, else operators, else kernels; None if nothing was
+    recorded of a step.
+    """
     if diagnosis.terms is None or all(key.kind == NOT_RECORDED for key in diagnosis.terms.keys):
         return None
     if any(key.layer is not None for key in diagnosis.terms.keys):
@@ -136,7 +144,9 @@ def _grouping(recording: Recording, diagnosis: Diagnosis) -> str | None:
 
 
 def show_gaps(console: Console, recording: Recording, axis: Axis | None) -> None:
-    """Print what a recording lost, the sizes of an axis that could not be measured, and whether it is incomplete."""
+    """Print what a recording lost, the sizes of an axis that could not be measured, and whether it
+    is incomplete.
+    """
     on_host = recording.work != KERNEL
     for line in describe_lost(recording.meta.get("lost", {}), on_host=on_host):
         console.print(Text(line, "yellow"))
@@ -184,9 +194,9 @@ def show_table(
 ) -> None:
     """Print the anomalies of every curve of a table of times; or a single curve in full.
 
-    `path` is the recording, or the table, that the user named. `problem` holds words that the name of a curve's
-    problem or device must have; `noise` is a standard error in place of the recording's, without which the table gives
-    an estimate.
+    `path` is the recording, or the table, that the user named. `problem` holds words that the name
+    of a curve's problem or device must have; `noise` is a standard error in place of the
+    recording's, without which the table gives an estimate.
     """
     steps = recording.frame("steps")
     noise, origin = time_tables.choose_noise(
@@ -250,7 +260,8 @@ def _asked_for(
                 else functionals.curvature(*points, axis)
             )
     raise CurvescopeError(
-        f"--at {at}: a curvature needs a measured batch size with a neighbour on each side; {measured}."
+        f"--at {at}: a curvature needs a measured batch size with a neighbour on each side; "
+        f"{measured}."
     )
 
 

@@ -24,7 +24,9 @@ def show_advice(
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Print what one profile suggests; `path` as the user named it, `facts` of the factors of complete steps."""
+    """Print what one profile suggests; `path` as the user named it, `facts` of the factors of
+    complete steps.
+    """
     advice = advise(recording, facts)
     if as_json:
         print_document(AdviceDocument.of(path, recording, advice))

@@ -1,4 +1,6 @@
-"""Output of `scale` and `explain` for a scaling run: tables and the split of the lost efficiency, or JSON."""
+"""Output of `scale` and `explain` for a scaling run: tables and the split of the lost efficiency,
+or JSON.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _TEXTS = dict.fromkeys(("name", "phase", "layer", "op"), object)
 
 
 def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) -> None:
-    """Print the results of a scaling run so far; raises CurvescopeError if nothing is measured yet."""
+    """Print the results of a scaling run so far; raises CurvescopeError if nothing is
+    measured yet.
+    """
     plan = PLAN_FILE.read(folder)
     recordings = {devices: rank_recordings(folder, devices) for devices in plan.devices}
     measured = [
@@ -50,7 +54,8 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     ]
     if not series and not empty:
         raise CurvescopeError(
-            f"{folder} has no step on one device yet: `curvescope scale --resume {folder}` resumes the run."
+            f"{folder} has no step on one device yet: `curvescope scale --resume {folder}` resumes "
+            "the run."
         )
     first = next((ranks[0].meta for ranks in recordings.values() if ranks), {})
     complete = is_complete(folder, plan)

@@ -1,4 +1,6 @@
-"""Tables that fit the width of their console: names are shortened, words wrapped, and numbers kept whole."""
+"""Tables that fit the width of their console: names are shortened, words wrapped, and numbers kept
+whole.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ class TextTable:
         self._rows.append(None)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The table, no wider than the console if its numbers fit; tables with many columns continue below."""
+        """The table, no wider than the console if its numbers fit; tables with many columns
+        continue below.
+        """
         widths, gap, rest, shortened = _layout(self, options.max_width)
         drawn = self._drawn(widths, gap, shortened=shortened)
         for line in console.render_lines(
@@ -145,15 +149,18 @@ def table(
     whole: Collection[str] = (),
     optional: Collection[str] = (),
 ) -> TextTable:
-    """A table of numbers at the right, after a column of names at the left; columns without any value are left out.
+    """A table of numbers at the right, after a column of names at the left; columns without any
+    value are left out.
 
     Args:
         headings: headings.
         first: alignment of the first column; a right one holds numbers.
         left: headings of other columns that hold names at the left.
         words: headings of columns of words at the left, which wrap.
-        whole: headings of columns at the left whose cells are never shortened, e.g. what is to be copied.
-        optional: headings of columns that are left out where there is no room, the last of the table first.
+        whole: headings of columns at the left whose cells are never shortened, e.g. what is to be
+            copied.
+        optional: headings of columns that are left out where there is no room, the last of the
+            table first.
     """
     made = []
     for index, heading in enumerate(headings):
@@ -164,7 +171,9 @@ def table(
 
 
 def _layout(made: TextTable, width: int) -> tuple[dict[int, int], int, list[int], bool]:
-    """Widths by index of the columns shown, their gap, those that follow below, and whether names are shortened."""
+    """Widths by index of the columns shown, their gap, those that follow below, and whether names
+    are shortened.
+    """
     shown = [index for index in range(len(made.columns)) if not index or _has_values(made, index)]
     unlimited = width > UNLIMITED // 2
     widest = _WIDEST_UNLIMITED - (UNLIMITED - width)  # less the indentation
@@ -187,7 +196,8 @@ def _layout(made: TextTable, width: int) -> tuple[dict[int, int], int, list[int]
         if not droppable:
             break
         shown.remove(droppable[-1])
-    # No column can be left out: names and words give what they have, and the last columns continue below.
+    # No column can be left out: names and words give what they have, and the last columns continue
+    # below.
     least = (
         headed if unlimited else {index: min(headed[index], _floor(made, index)) for index in shown}
     )
@@ -199,7 +209,9 @@ def _layout(made: TextTable, width: int) -> tuple[dict[int, int], int, list[int]
 
 
 def _has_values(made: TextTable, index: int) -> bool:
-    """Whether any row has a value in a column; one without is not shown, except in a table without rows."""
+    """Whether any row has a value in a column; one without is not shown, except in a table without
+    rows.
+    """
     cells = made.cells(index)
     return not cells or any(cell.plain for cell in cells)
 
@@ -238,7 +250,9 @@ def _shared(
     least: Mapping[int, int],
     room: int,
 ) -> dict[int, int]:
-    """Widths that fill the room: long words give first, as they lose nothing, then the widest column."""
+    """Widths that fill the room: long words give first, as they lose nothing, then the widest
+    column.
+    """
     widths = {index: most[index] for index in shown}
     while sum(widths.values()) > room and (
         slack := [index for index in shown if widths[index] > least[index]]

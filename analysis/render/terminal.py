@@ -1,7 +1,9 @@
-"""Consoles for all commands: names are never markup; progress goes to standard error; tables fit the terminal.
+"""Consoles for all commands: names are never markup; progress goes to standard error; tables fit
+the terminal.
 
-Green is good (faster, confirmed), red is bad (slower, an anomaly, a failed check), yellow asks for care (undecided,
-unstable, lost, modelled), dim is an aside or not significant, bold leads. A word or a mark says the same everywhere.
+Green is good (faster, confirmed), red is bad (slower, an anomaly, a failed check), yellow asks for
+care (undecided, unstable, lost, modelled), dim is an aside or not significant, bold leads. A word
+or a mark says the same everywhere.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ class _TextConsole(Console):
     """Reads no markup in text, and escapes control characters other than those of rich's styles."""
 
     def on_broken_pipe(self) -> None:
-        """Let the command line end as after any output whose reader has exited: rich itself ends with exit code 1."""
+        """Let the command line end as after any output whose reader has exited: rich itself ends
+        with exit code 1.
+        """
         raise BrokenPipeError
 
     def render(
@@ -57,7 +61,9 @@ def print_below(shown: Console, *blocks: RenderableType) -> None:
 
 
 def print_commands(shown: Console, *commands: str) -> None:
-    """Print commands to copy, each as one line: a terminal that is too narrow wraps it, and still copies it whole."""
+    """Print commands to copy, each as one line: a terminal that is too narrow wraps it, and still
+    copies it whole.
+    """
     for command in commands:
         shown.print(Text(f"  {command}"), soft_wrap=True)
 
@@ -69,7 +75,10 @@ def print_prose(text: str, *, stderr: bool = False) -> None:
 
 
 def progress_bars(width: int, counted: bool = False) -> Progress:
-    """Progress bars on standard error, removed at their end; none without a terminal. Width is that of descriptions."""
+    """Progress bars on standard error, removed at their end; none without a terminal.
+
+    Width is that of descriptions.
+    """
     count = [MofNCompleteColumn()] if counted else []
     columns = [
         TextColumn(f"{{task.description:<{width}}}"),

@@ -21,8 +21,10 @@ from .tables import Indented, TextTable, table
 from .words import SAMPLES, interval, share
 
 _MEANINGS = {
-    "bend": "Bend at b: how far the next larger T lies above the straight line through T(b) and the T before it.",
-    "fixed cost": "Fixed cost of b → kb: (k·T(b) − T(kb)) / (k − 1), the time of a step that does not grow with b.",
+    "bend": "Bend at b: how far the next larger T lies above the straight line through T(b) and "
+    "the T before it.",
+    "fixed cost": "Fixed cost of b → kb: (k·T(b) − T(kb)) / (k − 1), the time of a step that does "
+    "not grow with b.",
 }
 _OVERHEAD = "Profiling overhead: unprofiled time less what the terms add up to."
 _WORK = (
@@ -55,7 +57,9 @@ _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
 def render_curve(
     curve: Curve, axis: Axis = SAMPLES, quantity: Quantity = TIME, *, brief: bool = False
 ) -> RenderableType:
-    """The curve, a line per batch size; a brief one does not say what is usual: of which steps its numbers are."""
+    """The curve, a line per batch size; a brief one does not say what is usual: of which steps its
+    numbers are.
+    """
     # Of a whole recording nobody knows how many samples it processed.
     rates = (
         (f"{quantity.unit}/{axis.one}", f"{axis.unit}/{quantity.rate_unit}")
@@ -93,13 +97,15 @@ def render_curve(
     )
     if curve.profiled:
         notes = [
-            f"Mean of n undisturbed {curve.unit}s. All are profiled, so the profiling overhead is unknown.",
+            f"Mean of n undisturbed {curve.unit}s. All are profiled, so the profiling overhead is "
+            "unknown.",
             "Spread is their interquartile range over the mean.",
         ]
     if curve.round_correlation >= _NOTED_CORRELATION:
         most = f"{curve.round_correlation:.2f}"
         notes.append(
-            f"Successive rounds are correlated (up to {most}); the intervals are widened accordingly."
+            f"Successive rounds are correlated (up to {most}); the intervals are widened "
+            "accordingly."
         )
     if curve.errors_ms is not None:
         notes = ["Single measurements: the intervals come from a stated or published error."]
@@ -109,7 +115,9 @@ def render_curve(
 
 
 def spread_note(curve: Curve, findings: Sequence[Finding]) -> str | None:
-    """Which anomalies the spread of the times may hide: deviations that would matter, inside their intervals."""
+    """Which anomalies the spread of the times may hide: deviations that would matter, inside their
+    intervals.
+    """
     hidden = []
     for finding in findings:
         if finding.verdict in UNDECIDED:
@@ -121,7 +129,10 @@ def spread_note(curve: Curve, findings: Sequence[Finding]) -> str | None:
     most, label = max(hidden)
     rest = f", and {len(hidden) - 1} more" if len(hidden) > 1 else ""
     share_of_step = f"{most:.0%} of the step" if most < 1 else "the step's time and more"
-    return f"! The spread may hide {label}, up to {share_of_step}{rest}; more rounds (--time-limit) tell."
+    return (
+        f"! The spread may hide {label}, up to {share_of_step}{rest}; more rounds (--time-limit) "
+        "tell."
+    )
 
 
 def render_findings(
@@ -153,7 +164,10 @@ def render_findings(
         scale = f"log2 axis of {name} per {axis.one}" if is_log2 else f"linear axis of step {name}"
         if curvatures[0].shown.of_rate:
             scale = f"log2 axis of {axis.name}, of throughput"
-        note = f"Curvature on a {scale}; excess of b → kb is {t}(kb) − k·{t}(b), where {t} is the {name} of a step."
+        note = (
+            f"Curvature on a {scale}; excess of b → kb is {t}(kb) − k·{t}(b), where {t} is the "
+            f"{name} of a step."
+        )
         blocks += [Text(), of_kind("curvature", "at", unit), Text(note, "dim")]
     if not findings:
         blocks.append(Text(f"A single {axis.value} cannot be compared: measure at least two."))
@@ -229,13 +243,17 @@ def _terms_table(explanation: Explanation) -> TextTable:
 
 
 def _more_work(one: Share, whole: float) -> str:
-    """The part of a share that is more work than in proportion; empty if it is unknown, or small."""
+    """The part of a share that is more work than in proportion; empty if it is unknown,
+    or small.
+    """
     value = one.work.value if one.work else None
     return signed(value.value) if value and abs(value.value) >= _LEAST_SHARE * abs(whole) else ""
 
 
 def render_explanation(explanation: Explanation, everything: bool = False) -> RenderableType:
-    """The terms of one functional, the largest first; smaller ones in one line so that they add up."""
+    """The terms of one functional, the largest first; smaller ones in one line so that
+    they add up.
+    """
     value = explanation.value
     rows = _terms_table(explanation)
     kernels = [p for p in explanation.shares if p.key.kind == KERNELS]
@@ -270,7 +288,8 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
         lines += [_WORK] if any(_more_work(*one) for one in shares) else []
         lines += [
             "* significant (Holm correction over all terms of the anomaly).",
-            "Not significant: terms that cannot be distinguished from 0. They are no cause; more rounds would tell.",
+            "Not significant: terms that cannot be distinguished from 0. They are no cause; more "
+            "rounds would tell.",
         ]
     return Group(*(Text(line, "dim") for line in lines))
 
@@ -293,7 +312,9 @@ def _sum(label: str, terms: Sequence[Share], whole: float) -> tuple[str, ...]:
 
 
 def unit_text(unit: str, axis: Axis, quantity: Quantity = TIME) -> str:
-    """The unit of a functional, which is written for times and samples, in words of quantity and axis."""
+    """The unit of a functional, which is written for times and samples, in words of quantity and
+    axis.
+    """
     return unit.replace(TIME.unit, quantity.unit, 1).replace("/sample", f"/{axis.one}")
 
 

@@ -1,4 +1,6 @@
-"""Tracks of a trace that no row of a recording is: layers with their operators, idle time with its place, counters."""
+"""Tracks of a trace that no row of a recording is: layers with their operators, idle time with its
+place, counters.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def title_of(recording: Recording, position: int) -> str:
 
 
 def tracks(recording: Recording) -> Iterator[Drawn]:
-    """Everything that a viewer shows beside the rows: of a recording of any length, a part file at a time."""
+    """Everything that a viewer shows beside the rows: of a recording of any length, a part file at
+    a time.
+    """
     yield from _counters(recording)
     steps = profiled_steps(recording.frame("steps"))
     work = device_work(recording)
@@ -60,7 +64,9 @@ def tracks(recording: Recording) -> Iterator[Drawn]:
 
 
 def _layers(rows: pd.DataFrame) -> Iterator[Drawn]:
-    """Slices of kernels that follow each other on a stream: of a layer and phase, and inside it of an operator."""
+    """Slices of kernels that follow each other on a stream: of a layer and phase, and inside it of
+    an operator.
+    """
     for (device, stream), of_stream in rows.groupby(["device", "stream"], dropna=False, sort=False):
         process = "layers" if pd.isna(device) else f"layers of device {device}"
         track = f"{'thread' if pd.isna(device) else 'stream'} {0 if pd.isna(stream) else stream}"

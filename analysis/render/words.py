@@ -43,7 +43,9 @@ def hidden_note(count: int, one: str, many: str | None = None) -> list[Text]:
 
 
 def share(value: float, whole: float) -> str:
-    """Share of a value in a whole in percent; empty where the whole is 0, or so much smaller that parts cancel."""
+    """Share of a value in a whole in percent; empty where the whole is 0, or so much smaller that
+    parts cancel.
+    """
     percent = f"{value / whole:.0%}" if whole and abs(value / whole) <= CANCELS else ""
     return "0%" if percent == "-0%" else percent
 

@@ -1,14 +1,17 @@
-"""What a factor removes of a functional, with its interval: from starts of processes, or from rounds of one process.
+"""What a factor removes of a functional, with its interval: from starts of processes, or from
+rounds of one process.
 
-A functional F is compared at one speed. A change that makes every batch size faster alike makes F smaller and removes
-nothing of it, so F' is multiplied by what that change does to the rest of the time:
+A functional F is compared at one speed. A change that makes every batch size faster alike makes F
+smaller and removes nothing of it, so F' is multiplied by what that change does to the rest of the
+time:
 
 - of an excess, to the proportional cost; of a bend, to the time of the largest batch size in it;
-- of a fixed cost, to what a sample costs; where that is not known, the step is nearly all fixed cost, and F' is taken
-  as it is.
+- of a fixed cost, to what a sample costs; where that is not known, the step is nearly all fixed
+  cost, and F' is taken as it is.
 
-The block is the unit. Of complete steps it is a start of the processes: identical code in two processes differs by
-percents, however many rounds each makes. Of a term in isolation, whose variants share a process, it is a round.
+The block is the unit. Of complete steps it is a start of the processes: identical code in two
+processes differs by percents, however many rounds each makes. Of a term in isolation, whose
+variants share a process, it is a round.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ REFUTED_BELOW = 1 / 5  # far below one half, so that noise does not refute a mai
 
 @dataclass(frozen=True)
 class Spread:
-    """How uncertain a number is, from its value in each block, or in bootstrap replicates of the blocks."""
+    """How uncertain a number is, from its value in each block, or in bootstrap replicates of the
+    blocks.
+    """
 
     freedom: float  # degrees of freedom; below 1 there is one block, and the interval is infinite
     scale: float  # size of the numbers behind it, below a billionth of which a spread is rounding
@@ -57,7 +62,8 @@ class Times:
     """Times of one variant over batch sizes, ms."""
 
     value: Floats  # shape (batch sizes,)
-    varied: Floats  # the same of each block, or of each bootstrap replicate of all blocks, shape (…, batch sizes)
+    # the same of each block, or of each bootstrap replicate of all blocks, shape (…, batch sizes)
+    varied: Floats
     blocks: Ints  # number of blocks behind each time
     replicates: bool  # whether `varied` has replicates
 
@@ -97,7 +103,9 @@ def spread_of(*parts: tuple[Times, Floats]) -> Spread:
 
 
 def rest_of(kind: str, coefficients: Mapping[int, float], batches: Sequence[int]) -> Floats:
-    """The rest of the time beside a functional, as weights over the batch sizes of its experiment."""
+    """The rest of the time beside a functional, as weights over the batch sizes of its
+    experiment.
+    """
     own = [batch for batch in batches if coefficients.get(batch)]
     weights = np.zeros(len(batches))
     if kind == FIXED_COST:  # what a sample costs is best known from the largest batch size that ran
@@ -128,7 +136,9 @@ class Removal:
         return cls(unmodified, changed, weights, rest, spread, at_one_speed)
 
     def sides(self) -> tuple[tuple[float, Floats], tuple[float, Floats]]:
-        """F and F' at one speed, each with what it is in every block: a line around the mean, as of any ratio."""
+        """F and F' at one speed, each with what it is in every block: a line around the mean, as of
+        any ratio.
+        """
         unmodified, changed = (self._side(of) for of in (self.unmodified, self.changed))
         return unmodified, changed
 
@@ -165,7 +175,8 @@ class Removal:
 
 
 def pooled(removals: Sequence[Removal]) -> list[Removal]:
-    """The removals of several factors in the same starts, with the variance of all where their own is smaller.
+    """The removals of several factors in the same starts, with the variance of all where their own
+    is smaller.
 
     A few starts say little of their own variance, and together more.
     """

@@ -44,10 +44,12 @@ class Effect(Word):
 
     REMOVING = "removes it"
     PARTIAL = "removes a part of it"  # the factor confirms it and cannot refute it
-    # Batch sizes run at nearly the same size, which removes every bend; a proof only if one gets faster.
+    # Batch sizes run at nearly the same size, which removes every bend; a proof only if one gets
+    # faster.
     LEVELLING = "levels batch sizes"
-    # The cause is brought about at the batch sizes without the anomaly, all but the largest: F' has the changed times
-    # of these, and the largest one's unmodified. Confirmed if these slow down by what the anomaly is, not by more.
+    # The cause is brought about at the batch sizes without the anomaly, all but the largest: F' has
+    # the changed times of these, and the largest one's unmodified. Confirmed if these slow down by
+    # what the anomaly is, not by more.
     BRINGING = "brings it about"
 
 
@@ -63,10 +65,11 @@ def effect_of(facts: FactorFacts | None) -> Effect:
 
 
 def times_of(rounds_ms: Floats) -> Times:
-    """Times over batch sizes from rounds of one process, each the mean of the faster half of the rounds.
+    """Times over batch sizes from rounds of one process, each the mean of the faster half of the
+    rounds.
 
-    Of times of shape (rounds, batch sizes), NaN for a visit that is set aside. Equal rounds give equal replicates of
-    all tables.
+    Of times of shape (rounds, batch sizes), NaN for a visit that is set aside. Equal rounds give
+    equal replicates of all tables.
     """
     values, used = faster_half(rounds_ms, 0), used_rounds(rounds_ms)
     drawn = faster_half(filled(rounds_ms[resample_rounds(len(rounds_ms))], values), 1)
@@ -74,7 +77,9 @@ def times_of(rounds_ms: Floats) -> Times:
 
 
 def _times_of_starts(sides: Sequence[Floats], starts: Ints) -> list[Times]:
-    """The same from starts of processes, by side: each start counts once, if no batch size of it is set aside whole."""
+    """The same from starts of processes, by side: each start counts once, if no batch size of it is
+    set aside whole.
+    """
     numbers = np.unique(starts)
     by_start = [
         np.array([_faster_half(rounds_ms[starts == number]) for number in numbers])
@@ -124,7 +129,9 @@ def round_medians(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def used_times(medians: pd.DataFrame, rows: pd.DataFrame) -> Floats:
-    """Times over rounds and batch sizes, of some or all `round_medians` of the rows; NaN where a visit is set aside."""
+    """Times over rounds and batch sizes, of some or all `round_medians` of the rows; NaN where a
+    visit is set aside.
+    """
     aside = rows.groupby(["round", "batch"])[SET_ASIDE].first().unstack()
     used = medians.mask(aside.loc[medians.index, medians.columns].astype(bool))
     return np.asarray(used, np.float64)
@@ -151,11 +158,11 @@ class Measurement:
     # times with the factor, by batch size; empty without a factor, or if it did not run
     changed_ms: tuple[Estimate, ...] = ()
     value: Estimate | None = None  # F in ms; None if it was not measured
-    # F' with the factor in ms; None without a factor, or if it did not run. For a factor that brings its cause about,
-    # the largest batch size is unmodified in F'
+    # F' with the factor in ms; None without a factor, or if it did not run. For a factor that
+    # brings its cause about, the largest batch size is unmodified in F'
     changed: Estimate | None = None
-    # F − F' in ms, at one speed, see `contrast`; its interval is infinite with one start of processes. None as for
-    # `changed`
+    # F − F' in ms, at one speed, see `contrast`; its interval is infinite with one start of
+    # processes. None as for `changed`
     removed: Estimate | None = None
     # share removed, (F − F')/F; its interval is infinite where F may be 0. None as for `changed`
     taken: Estimate | None = None
@@ -187,7 +194,9 @@ class Measurement:
 
     @property
     def gain_index(self) -> int:
-        """Index of the batch size at which a gain counts: the smallest for a fixed cost, else the largest."""
+        """Index of the batch size at which a gain counts: the smallest for a fixed cost, else the
+        largest.
+        """
         return 0 if self.experiment.functional_kind == FIXED_COST else -1
 
     @property
@@ -208,7 +217,9 @@ class Measurement:
 
 
 def compared_rows(experiment: Experiment, rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """The unmodified runs of an experiment, alone and with those of each factor: the same for all its functionals."""
+    """The unmodified runs of an experiment, alone and with those of each factor: the same for all
+    its functionals.
+    """
     unmodified = rows["factor"].isna()
     found = []
     for factor in (None, *experiment.factors):
@@ -221,7 +232,9 @@ def compared_rows(experiment: Experiment, rows: pd.DataFrame) -> list[pd.DataFra
 def measure(
     experiment: Experiment, compared: Sequence[pd.DataFrame], facts: Mapping[str, FactorFacts]
 ) -> Iterator[tuple[Measurement, Removal | None]]:
-    """What an experiment with one functional measured: without a factor, then of each, with the times behind it."""
+    """What an experiment with one functional measured: without a factor, then of each, with the
+    times behind it.
+    """
     factors = (None, *experiment.factors)
     measured = [
         _measure(experiment, factor, facts.get(factor or ""), rows)
@@ -260,13 +273,16 @@ _NO_WAVE = "no recorded grid of a kernel says at which batch sizes the last wave
 
 
 def _by_size(times: Times, experiment: Experiment) -> list[Times]:
-    """Times of the batch sizes, from those of all runs, and these without the empty part of the last wave of blocks."""
+    """Times of the batch sizes, from those of all runs, and these without the empty part of the
+    last wave of blocks.
+    """
     sizes, waves = experiment.unmodified, {wave.batch: wave.cost() for wave in experiment.waves}
     empty = np.array(
         [[waves.get(batch, {}).get(size, 0.0) for batch in experiment.batches] for size in sizes]
     )
     own = [sizes.index(batch) for batch in experiment.batches]
-    # An empty part costs something: where the times say less than nothing, blocks do not run in waves.
+    # An empty part costs something: where the times say less than nothing, blocks do not run in
+    # waves.
     costs = times.value @ empty > 0
 
     def without(some: Floats) -> Floats:

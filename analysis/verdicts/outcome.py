@@ -24,7 +24,8 @@ from .measurement import Measurement, compared_rows, measure
 from .rule import Decision, decide, ends_early, goes_by_claim, least_share, p_of
 from .words import Verdict
 
-# What the causes of factors of complete steps claim of a functional, in its unit, by its coefficients and the factor.
+# What the causes of factors of complete steps claim of a functional, in its unit, by its
+# coefficients and the factor.
 Claims: TypeAlias = Mapping[tuple[tuple[tuple[int, float], ...], str], float]
 
 
@@ -52,10 +53,12 @@ class Outcome(Measurement):
 def measurements(
     recording: Recording, known: Sequence[Measurement] = ()
 ) -> tuple[Measurement, ...]:
-    """What the experiments of a recording measured of every factor, in the order of the experiments.
+    """What the experiments of a recording measured of every factor, in the order of the
+    experiments.
 
-    An experiment that tests several functionals has measurements for each of them. The first one of each functional is
-    that without a factor. Of `known`, measurements at an earlier time, those of finished experiments still hold.
+    An experiment that tests several functionals has measurements for each of them. The first one of
+    each functional is that without a factor. Of `known`, measurements at an earlier time, those of
+    finished experiments still hold.
     """
     experiments = experiments_of(recording.meta)
     if not experiments:
@@ -88,7 +91,8 @@ def judged(
 ) -> tuple[Outcome, ...]:
     """The outcome of every measurement: the only place where verdicts of experiments come from.
 
-    All tests of a recording on fresh rounds are one family. Screens confirm nothing, and are not in it.
+    All tests of a recording on fresh rounds are one family. Screens confirm nothing, and are not in
+    it.
     """
     of_each = [claim_on(each, claims) for each in measured]
     p_values = [p_of(each, claim) for each, claim in zip(measured, of_each, strict=True)]
@@ -118,7 +122,8 @@ def settled(
     claims: Claims = MappingProxyType({}),
     facts: Mapping[str, FactorFacts] = MappingProxyType({}),
 ) -> bool:
-    """Whether more rounds of an experiment that runs are not worth their time, see `rule.ends_early`.
+    """Whether more rounds of an experiment that runs are not worth their time, see
+    `rule.ends_early`.
 
     Factors without a claim of their cause are judged by the share that they remove.
     """

@@ -1,6 +1,8 @@
-"""What experiments prove of the causes of an anomaly: by term, from its operators alone, and for complete steps.
+"""What experiments prove of the causes of an anomaly: by term, from its operators alone, and for
+complete steps.
 
-A term's experiment counts for its cause only if the term alone shows its share of the anomaly, wholly or in part.
+A term's experiment counts for its cause only if the term alone shows its share of the anomaly,
+wholly or in part.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class Proof:
 def decisive(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
     """The outcome that counts for each factor, by name.
 
-    That is the last one on fresh rounds (the stages confirm and remedy) that decides; else the last one that ran; else
-    the last.
+    That is the last one on fresh rounds (the stages confirm and remedy) that decides; else the last
+    one that ran; else the last.
     """
     deciding: dict[str, Outcome] = {}
     for outcome in outcomes:
@@ -138,7 +140,9 @@ def _of_step(outcome: Outcome, value: float) -> Proof:
 
 
 def _together(proofs: Sequence[Proof]) -> Proof:
-    """The verdict on a cause with several factors: one that confirms is enough; all that ran and can refute must."""
+    """The verdict on a cause with several factors: one that confirms is enough; all that ran and
+    can refute must.
+    """
     if any(proof.verdict == Verdict.REFUTED for proof in proofs):
         proofs = [
             p
@@ -155,7 +159,8 @@ def _together(proofs: Sequence[Proof]) -> Proof:
 def spread(amount: float, left: Sequence[float], claimed: Sequence[float]) -> list[float]:
     """Spread an amount of the whole functional over its terms, each up to what is left of it.
 
-    First by what the cause claims of each term, then in proportion to what is left of terms of the same sign.
+    First by what the cause claims of each term, then in proportion to what is left of terms of the
+    same sign.
     """
     room = np.maximum(np.sign(amount) * np.array(left, np.float64), 0.0)
     wanted = np.minimum(np.maximum(np.sign(amount) * np.array(claimed, np.float64), 0.0), room)

@@ -1,14 +1,17 @@
-"""The rule: when an experiment confirms a cause, and when it refutes one. No verdict is made anywhere else.
+"""The rule: when an experiment confirms a cause, and when it refutes one.
 
-An experiment runs the step or the term with a change and without it by turns, and says what share the change
-removes: of the anomaly, or of what the recording suggests that its cause makes of it. A cause is *confirmed* where
-this share lies above one half and its 95 % interval above one fifth, after Holm's correction over all changes that
-the recording tried; it is *refuted* where the interval lies below one fifth, and else *undecided*. Complete steps
-need several starts of the processes, each of which counts once. A change that makes every batch size faster alike
-removes nothing.
+No verdict is made anywhere else.
 
-How that share is measured: `contrast`. How often such verdicts are right: docs/statistics.md (simulated) and
-docs/planted-causes.md (measured).
+An experiment runs the step or the term with a change and without it by turns, and says what share
+the change removes: of the anomaly, or of what the recording suggests that its cause makes of it. A
+cause is *confirmed* where this share lies above one half and its 95 % interval above one fifth,
+after Holm's correction over all changes that the recording tried; it is *refuted* where the
+interval lies below one fifth, and else *undecided*. Complete steps need several starts of the
+processes, each of which counts once. A change that makes every batch size faster alike removes
+nothing.
+
+How that share is measured: `contrast`. How often such verdicts are right: docs/statistics.md
+(simulated) and docs/planted-causes.md (measured).
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from .words import Reproduction, Verdict
 CONFIRMED_ABOVE = 1 / 2  # what removes more than half of an effect is its main cause: no two can
 _MOST_REMOVED = 1.5  # beyond it, the factor turns the anomaly round, to more than half its size
 LEAST_SAVING = 0.01  # of a step's time; a smaller saving is not worth a change of the program
-# One-sided, of all savings of a recording: with that, false ones of 2 % come in at most 2 of 100 sweeps.
+# One-sided, of all savings of a recording: with that, false ones of 2 % come in at most 2 of 100
+# sweeps.
 SAVING_LEVEL = 0.02
 EARLY_LEVEL = 0.001  # of all tests at one look at an experiment that still runs
 TOO_WIDE = "the interval is too wide"
@@ -46,7 +50,9 @@ _Test = TypeVar("_Test", bound=Hashable)
 
 
 class Decision(NamedTuple):
-    """A verdict, with the reason for an undecided or untested one as a clause without a full stop; else None."""
+    """A verdict, with the reason for an undecided or untested one as a clause without a full stop;
+    else None.
+    """
 
     verdict: Verdict
     reason: str | None = None
@@ -57,8 +63,8 @@ def decide(measured: Measurement, claim: float | None, family: Sequence[float]) 
 
     Args:
         measured: what one factor changed in one experiment.
-        claim: amount in ms that the cause claims of the functional, with its sign; None, or where that says nothing of
-            the factor, see `goes_by_claim`: all of it.
+        claim: amount in ms that the cause claims of the functional, with its sign; None, or where
+            that says nothing of the factor, see `goes_by_claim`: all of it.
         family: `p_of` this test, then of all others of the recording on fresh rounds.
     """
     share, effect = share_of(measured, claim), measured.effect
@@ -85,7 +91,8 @@ def decide(measured: Measurement, claim: float | None, family: Sequence[float]) 
         reason = LEVELLED if _levels(measured, claim) else narrow
     elif effect == Effect.PARTIAL and not _is_material(measured):
         reason = "what it removes may be under 2 % of the step"
-    # A screen tries many factors and shows some by luck; its rounds suggested the factor, and cannot confirm it too.
+    # A screen tries many factors and shows some by luck; its rounds suggested the factor, and
+    # cannot confirm it too.
     elif measured.experiment.stage == Stage.SCREEN:
         reason = ONLY_SCREENED
     elif _levels(measured, claim):
@@ -94,7 +101,8 @@ def decide(measured: Measurement, claim: float | None, family: Sequence[float]) 
 
 
 def share_of(measured: Measurement, claim: float | None) -> Estimate | None:
-    """The share that a factor removes of the functional, or of what its cause claims; None if it did not run.
+    """The share that a factor removes of the functional, or of what its cause claims; None if it
+    did not run.
 
     A claim is an estimate without an interval.
     """
@@ -122,39 +130,50 @@ def _is_significant(family: Sequence[float]) -> bool:
 
 
 def _may_turn(measured: Measurement) -> bool:
-    """Whether a factor that brings its cause about may slow the other batch sizes by far more than the anomaly."""
+    """Whether a factor that brings its cause about may slow the other batch sizes by far more than
+    the anomaly.
+    """
     taken = measured.taken
     return measured.effect == Effect.BRINGING and taken is not None and taken.high >= _MOST_REMOVED
 
 
 def goes_by_claim(effect: Effect) -> bool:
-    """Whether a factor of complete steps is judged by its cause's claim; else always by its share of the anomaly."""
+    """Whether a factor of complete steps is judged by its cause's claim; else always by its share
+    of the anomaly.
+    """
     return effect not in (Effect.BRINGING, Effect.PARTIAL)
 
 
 def least_share(effect: Effect, kind: str) -> float:
-    """The share above which a factor with this effect confirms its cause, of a functional of this kind.
+    """The share above which a factor with this effect confirms its cause, of a functional of this
+    kind.
 
-    Of the fixed cost, a factor that removes a part of its cause shows how much the cause makes at least. That is enough
-    where any other factor would not be refuted, if it is material. Of anything else the host's work, the same at all
-    batch sizes, makes a part only by chance.
+    Of the fixed cost, a factor that removes a part of its cause shows how much the cause makes at
+    least. That is enough where any other factor would not be refuted, if it is material. Of
+    anything else the host's work, the same at all batch sizes, makes a part only by chance.
     """
     return REFUTED_BELOW if effect == Effect.PARTIAL and kind == FIXED_COST else CONFIRMED_ABOVE
 
 
 def _levels(measured: Measurement, claim: float | None) -> bool:
-    """Whether a factor that runs batch sizes at nearly one size makes none faster, see `makes_faster`."""
+    """Whether a factor that runs batch sizes at nearly one size makes none faster, see
+    `makes_faster`.
+    """
     return measured.effect == Effect.LEVELLING and not makes_faster(measured, claim)
 
 
 def makes_faster(measured: Measurement, claim: float | None = None) -> bool:
-    """Whether a factor makes the slow batch sizes faster, by at least half of what is claimed, or else of F."""
+    """Whether a factor makes the slow batch sizes faster, by at least half of what is claimed, or
+    else of F.
+    """
     f = measured.value.value if measured.value else 0.0
     return measured.saved_ms >= CONFIRMED_ABOVE * abs(f if claim is None else claim)
 
 
 def _overtakes(measured: Measurement) -> bool:
-    """Whether F' is another anomaly; an excess under 0 is a fixed cost, if the larger batch size became faster."""
+    """Whether F' is another anomaly; an excess under 0 is a fixed cost, if the larger batch size
+    became faster.
+    """
     f, taken = measured.value.value if measured.value else 0.0, measured.taken
     fixed = (
         measured.experiment.functional_kind == "excess"
@@ -166,13 +185,17 @@ def _overtakes(measured: Measurement) -> bool:
 
 
 def _is_material(measured: Measurement) -> bool:
-    """Whether a factor removes more than a smallest effect of the step, by the near end of its interval."""
+    """Whether a factor removes more than a smallest effect of the step, by the near end of its
+    interval.
+    """
     removed, size_ms = measured.removed, measured.times_ms[measured.gain_index].value
     return removed is not None and min(abs(removed.low), abs(removed.high)) >= MATERIAL * size_ms
 
 
 def saving_family(gains: Mapping[_Test, Estimate]) -> dict[_Test, float]:
-    """One-sided p of every saving of complete steps that was measured on fresh rounds, adjusted by Holm over all."""
+    """One-sided p of every saving of complete steps that was measured on fresh rounds, adjusted by
+    Holm over all.
+    """
     one_sided = {
         test: gain.p / 2 if gain.value > 0 else 1 - gain.p / 2 for test, gain in gains.items()
     }
@@ -180,12 +203,16 @@ def saving_family(gains: Mapping[_Test, Estimate]) -> dict[_Test, float]:
 
 
 def saves(gain: Estimate, adjusted: float) -> bool:
-    """Whether a saving on fresh rounds is proven at a batch size; `adjusted` is its p from `saving_family`."""
+    """Whether a saving on fresh rounds is proven at a batch size; `adjusted` is its p from
+    `saving_family`.
+    """
     return gain.low > 0 and gain.value >= LEAST_SAVING and adjusted < SAVING_LEVEL
 
 
 def decide_saving(gains: Sequence[Estimate], proven: Sequence[object]) -> Verdict:
-    """Whether a change of complete steps saves something, by shares saved and batch sizes where that is proven."""
+    """Whether a change of complete steps saves something, by shares saved and batch sizes where
+    that is proven.
+    """
     if proven:
         return Verdict.CONFIRMED
     if not gains:
@@ -194,16 +221,20 @@ def decide_saving(gains: Sequence[Estimate], proven: Sequence[object]) -> Verdic
 
 
 def ends_early(tests: Sequence[tuple[float, float]]) -> bool:
-    """Whether every test of an experiment that still runs is far from undecided: one-sided p to confirm and to refute.
+    """Whether every test of an experiment that still runs is far from undecided: one-sided p to
+    confirm and to refute.
 
-    Looks at so strict a level (Bonferroni) add next to nothing to the error of the last one, which keeps its level
-    (Haybittle, Brit. J. Radiology 44 (1971); Peto et al., Brit. J. Cancer 34 (1976)).
+    Looks at so strict a level (Bonferroni) add next to nothing to the error of the last one, which
+    keeps its level (Haybittle, Brit. J. Radiology 44 (1971); Peto et al., Brit. J. Cancer 34
+    (1976)).
     """
     return bool(tests) and all(min(p_values) < EARLY_LEVEL / len(tests) for p_values in tests)
 
 
 def reproduction(share: Estimate, isolated: Estimate) -> Reproduction:
-    """Whether a term in isolation shows its share of the anomaly in the step; a term that does not proves nothing."""
+    """Whether a term in isolation shows its share of the anomaly in the step; a term that does not
+    proves nothing.
+    """
     size, low, high = (
         abs(share.value),
         *sorted(np.sign(share.value) * np.array([isolated.low, isolated.high])),

@@ -45,7 +45,9 @@ class Saving:
 
     @property
     def at_most(self) -> float | None:
-        """The largest saving that its intervals leave possible, as a share; None if it did not run."""
+        """The largest saving that its intervals leave possible, as a share; None if it
+        did not run.
+        """
         return max((gain.high for _, gain in self.gains), default=None)
 
 
@@ -57,9 +59,11 @@ class _Runs:
 
 
 def savings(outcomes: Iterable[Outcome]) -> tuple[Saving, ...]:
-    """What every change of complete steps saves, the largest proven saving first; then those that ran, then others.
+    """What every change of complete steps saves, the largest proven saving first; then those that
+    ran, then others.
 
-    Changes that are experiments only are left out. What was measured on fresh rounds counts, in whatever experiment.
+    Changes that are experiments only are left out. What was measured on fresh rounds counts, in
+    whatever experiment.
     """
     runs: dict[str, _Runs] = {}
     seen: set[tuple[int, str]] = set()
@@ -122,9 +126,9 @@ def _beyond(measured: Mapping[str, float], name: str) -> float | None:
 def _gains(ran: Mapping[str, Sequence[Outcome]]) -> dict[str, tuple[tuple[int, Estimate], ...]]:
     """The gain of each change by batch size, of all starts of processes in its experiments.
 
-    Processes of the same steps differ, by where their memory lies: by 2 to 7 % of a step of 2 ms on two cores, and by
-    30 % where that decided on page faults. So a start counts as one value, however many rounds it has, and one start
-    alone has no interval.
+    Processes of the same steps differ, by where their memory lies: by 2 to 7 % of a step of 2 ms on
+    two cores, and by 30 % where that decided on page faults. So a start counts as one value,
+    however many rounds it has, and one start alone has no interval.
     """
     logs: dict[str, dict[int, list[float]]] = {name: {} for name in ran}
     for name, outcomes in ran.items():

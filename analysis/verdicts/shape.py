@@ -1,4 +1,6 @@
-"""The shape of a term's curve between the batch sizes of a sweep, from an experiment on a finer grid."""
+"""The shape of a term's curve between the batch sizes of a sweep, from an experiment on a finer
+grid.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Shape:
 
 
 def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
-    """The shape of a curve on a finer grid, from a measurement without a factor and the rows of its experiment."""
+    """The shape of a curve on a finer grid, from a measurement without a factor and the rows of its
+    experiment.
+    """
     rows = with_set_aside(rows[rows["factor"].isna()])
     table = round_medians(rows)[list(outcome.batches)].dropna()
     batches = np.array(outcome.batches, np.float64)

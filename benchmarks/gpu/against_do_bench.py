@@ -1,8 +1,10 @@
-"""Our timings of problems against triton.testing.do_bench's, in the same process, in turn; a row each.
+"""Our timings of problems against triton.testing.do_bench's, in the same process, in turn; a row
+each.
 
-Arguments: number of problems, the most telling first; file of the rows. Not run on any GPU yet. The goal: within 2 %
-where do_bench takes over 0.3 ms. Shorter kernels are not judged: do_bench zeroes a buffer before each run, and leaves
-up to an L2 of changed lines, which the kernel pays for; our flush ends with a pass that reads.
+Arguments: number of problems, the most telling first; file of the rows. Not run on any GPU yet. The
+goal: within 2 % where do_bench takes over 0.3 ms. Shorter kernels are not judged: do_bench zeroes a
+buffer before each run, and leaves up to an L2 of changed lines, which the kernel pays for; our
+flush ends with a pass that reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Counters of the same kernels by CUPTI's range profiler and by Nsight Compute, a row each.
 
-Arguments: two copies of a recording, one counted by CUPTI, the other by ncu; the file to write. The two repeat
-different things, steps and kernels: bytes of DRAM may differ by what the caches hold, FLOPs may not.
+Arguments: two copies of a recording, one counted by CUPTI, the other by ncu; the file to write. The
+two repeat different things, steps and kernels: bytes of DRAM may differ by what the caches hold,
+FLOPs may not.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Everything that only a GPU can show, as one campaign: `make gpu`, or `python benchmarks/gpu/campaign.py`.
+"""Everything that only a GPU can show, as one campaign: `make gpu`, or
+`python benchmarks/gpu/campaign.py`.
 
-It runs in stages, the most valuable first; each is a list of commands, and one that fails does not stop the others.
-With `--total-limit`, a later call on the same machine resumes with the commands that did not end. The output folder has
-a folder per stage with its log, its tables and its results. `--pack` writes the six files that are worth to take along
-(packing.py), after every stage.
+It runs in stages, the most valuable first; each is a list of commands, and one that fails does not
+stop the others. With `--total-limit`, a later call on the same machine resumes with the commands
+that did not end. The output folder has a folder per stage with its log, its tables and its results.
+`--pack` writes the six files that are worth to take along (packing.py), after every stage.
 
 No command changes a clock or another setting of the GPU.
 """
@@ -35,11 +36,16 @@ LEAST_SHARE = 1 / 3
 TIMED_OUT = "timed out"
 _CUT = "cut: its time was up, and it keeps what it has"
 _HANGS = 4, 60.0  # a command that takes so many times its estimate, and so many seconds more, hangs
-_OVERTIME = 1.5  # of its estimate, in a call with a limit: one that tells its results at its end is cut then
+# of its estimate, in a call with a limit: one that tells its results at its end is cut then
+_OVERTIME = 1.5
 _SHOWN = 120  # characters of a command in the summary
 _DIGEST = 2500  # characters that are printed of a stage's results
-VIRTUAL = "**On the virtual card of tests/virtual_card: it shows that the stages run, and nothing about a real GPU.**"
-_BEGAN = "CURVESCOPE_CAMPAIGN_BEGAN_S"  # monotonic time at which the call began, before it installed wheels
+VIRTUAL = (
+    "**On the virtual card of tests/virtual_card: it shows that the stages run, and nothing about "
+    "a real GPU.**"
+)
+# monotonic time at which the call began, before it installed wheels
+_BEGAN = "CURVESCOPE_CAMPAIGN_BEGAN_S"
 
 # command, folder of its stage and seconds to its outcome
 RunCommand = Callable[["Command", Path, float], str]
@@ -51,7 +57,8 @@ class Campaign:
 
     stages: Sequence[Stage]  # the most valuable first
     output: Path
-    run: RunCommand  # runs a command; returns ok, timed out, or failed or skipped with the reason after a colon
+    # runs a command; returns ok, timed out, or failed or skipped with the reason after a colon
+    run: RunCommand
     # seconds from the begin of the call until the last command must have ended
     total_limit_s: float = math.inf
     again: bool = False  # run commands that are done, too
@@ -62,7 +69,9 @@ class Campaign:
     failed: int = 0  # commands of this call
 
     def run_stages(self) -> list[str]:
-        """Run what is not done yet and fits the time; returns the names of the stages with commands left."""
+        """Run what is not done yet and fits the time; returns the names of the stages with commands
+        left.
+        """
         from packing import done_stages
 
         before = {} if self.again else {done["stage"]: done for done in done_stages(self.output)}
@@ -94,7 +103,8 @@ class Campaign:
                 break
             for path in map(folder.joinpath, command.made):
                 if path.exists():
-                    # What an interrupted or earlier run of the command left stays, under another name.
+                    # What an interrupted or earlier run of the command left stays, under another
+                    # name.
                     path.rename(_aside(path))
             began_s = self.clock_s()
             outcome = self.run(command, folder, min(self._left_s(), self._longest_s(command)))
@@ -158,7 +168,9 @@ def counted(done: dict[str, Any]) -> str:
 
 
 def summary(output: Path, *, virtual: bool) -> str:
-    """A row per stage of this call and earlier ones, then the tables that the stages wrote; Markdown."""
+    """A row per stage of this call and earlier ones, then the tables that the stages wrote;
+    Markdown.
+    """
     from packing import done_stages, evidence
 
     stages_done = done_stages(output)
@@ -181,7 +193,9 @@ def summary(output: Path, *, virtual: bool) -> str:
 
 
 def results_of(output: Path, done: dict[str, Any]) -> list[str]:
-    """Lines of Markdown: the commands of a stage that did not end well, with the reasons, then its tables."""
+    """Lines of Markdown: the commands of a stage that did not end well, with the reasons, then its
+    tables.
+    """
     import scripts
     from packing import tables_of
 
@@ -236,7 +250,8 @@ def main() -> int:
         if not machine.is_ready():
             machine.start_with(args.wheels)
             print(
-                f"{args.wheels} has no wheels: `make gpu-wheels` makes them where there is a network."
+                f"{args.wheels} has no wheels: `make gpu-wheels` makes them where there is a "
+                "network."
             )
             return 2
     os.environ.pop(_BEGAN)
@@ -248,7 +263,8 @@ def main() -> int:
     known = stages()
     if unknown := set(args.stage) - {stage.name for stage in known}:
         parser.error(
-            f"no stage {', '.join(sorted(unknown))}; there are {', '.join(stage.name for stage in known)}"
+            f"no stage {', '.join(sorted(unknown))}; there are "
+            f"{', '.join(stage.name for stage in known)}"
         )
     chosen = [stage for stage in known if not args.stage or stage.name in args.stage]
     seconds = sum(stage.seconds for stage in chosen)
@@ -259,7 +275,8 @@ def main() -> int:
         return 0
     if not count_gpus():
         print(
-            "No GPU is usable here: `curvescope doctor` says what is missing; `make rehearse` needs none."
+            "No GPU is usable here: `curvescope doctor` says what is missing; `make rehearse` "
+            "needs none."
         )
         return 2
     return _run(args, chosen, began_s)

@@ -1,7 +1,8 @@
-"""What recordings contain, a row each; fails if a recording lacks what its recorder should have recorded.
+"""What recordings contain, a row each; fails if a recording lacks what its recorder should have
+recorded.
 
-Arguments: file of the rows, recordings. A recording needs kernels, all with their geometry, API calls, and a collector
-that recorded.
+Arguments: file of the rows, recordings. A recording needs kernels, all with their geometry, API
+calls, and a collector that recorded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Questions that only a card can answer, each by a small experiment; a row each.
 
-Arguments: names of checks with commas between them, device, network, batch size, file of the rows. Checks of one
-process run in that order. An answer states figures and judges nothing; a check that broke says with what, the others
-run, and then the exit code is 1.
+Arguments: names of checks with commas between them, device, network, batch size, file of the rows.
+Checks of one process run in that order. An answer states figures and judges nothing; a check that
+broke says with what, the others run, and then the exit code is 1.
 """
 
 from __future__ import annotations
@@ -79,13 +79,17 @@ def idle_before_step(context: Context) -> str:
             first.append(workload.time_step()[1] / 1e6)
             second.append(workload.time_step()[1] / 1e6)
         answers.append(
-            f"{idle_s:g} s idle: {statistics.median(first):.3f}, then {statistics.median(second):.3f} ms"
+            f"{idle_s:g} s idle: {statistics.median(first):.3f}, then "
+            f"{statistics.median(second):.3f} ms"
         )
     return "; ".join(answers)
 
 
 def earlier_profiler(context: Context) -> str:
-    """What does an earlier profiler leave in a process? Above 1, T(b) timed after a profile has some of its cost."""
+    """What does an earlier profiler leave in a process?
+
+    Above 1, T(b) timed after a profile has some of its cost.
+    """
     workload, count = context.workload(), 50 if context.device != "cpu" else 2
 
     def step_ms() -> float:
@@ -119,7 +123,9 @@ def first_work(context: Context) -> str:
 
 
 def event_pair(context: Context) -> str:
-    """What does a pair of events read around nothing and around an empty kernel, and how long is that by CUPTI?"""
+    """What does a pair of events read around nothing and around an empty kernel, and how long is
+    that by CUPTI?
+    """
     from curvescope.kernels.backends import open_backend
 
     backend, number = (
@@ -186,7 +192,10 @@ def device_facts(context: Context) -> str:
         if listed is None
         else {name: fact.value for name, fact in listed.facts.items() if "bytes" in name}
     )
-    return f"{facts.name}: L2 {facts.L2_cache_size} B, memory {facts.total_memory} B; listed {said or 'not at all'}"
+    return (
+        f"{facts.name}: L2 {facts.L2_cache_size} B, memory {facts.total_memory} B; listed "
+        f"{said or 'not at all'}"
+    )
 
 
 def nvml_device(context: Context) -> str:
@@ -217,7 +226,10 @@ def collector_overhead(context: Context) -> str:
     began_s = time.monotonic()
     recording = recorded(lambda: [workload.time_step() for _ in range(50)])
     facts = collector_of(recording)
-    return f"{facts.get('overhead_ns')} in {time.monotonic() - began_s:.1f} s with {facts.get('cupti_version')}"
+    return (
+        f"{facts.get('overhead_ns')} in {time.monotonic() - began_s:.1f} s with "
+        f"{facts.get('cupti_version')}"
+    )
 
 
 def clock_error(context: Context) -> str:
@@ -317,8 +329,10 @@ def workspace_cap(_: Context) -> str:
     """Does CUDNN_CONV_WSCAP_DBG change the memory that a convolution takes?"""
     program = (
         "import torch\n"
-        "c = torch.nn.Conv2d(256, 256, 3, padding=1).cuda(); x = torch.randn(64, 256, 56, 56, device='cuda')\n"
-        "torch.cuda.reset_peak_memory_stats(); c(x).sum().backward(); print(torch.cuda.max_memory_allocated())"
+        "c = torch.nn.Conv2d(256, 256, 3, padding=1).cuda(); x = torch.randn(64, 256, 56, 56, "
+        "device='cuda')\n"
+        "torch.cuda.reset_peak_memory_stats(); c(x).sum().backward(); "
+        "print(torch.cuda.max_memory_allocated())"
     )
     peaks = {}
     for cap in (None, "1"):
@@ -331,7 +345,10 @@ def workspace_cap(_: Context) -> str:
             text=True,
         )
         peaks[cap] = int(done.stdout)
-    return f"{'yes' if peaks[None] != peaks['1'] else 'NO'}: peak {peaks[None]} B without, {peaks['1']} B with 1 MiB"
+    return (
+        f"{'yes' if peaks[None] != peaks['1'] else 'NO'}: peak {peaks[None]} B without, "
+        f"{peaks['1']} B with 1 MiB"
+    )
 
 
 def collective_operator(_: Context) -> str:
@@ -356,7 +373,9 @@ def collective_operator(_: Context) -> str:
 
 
 def dirty_lines(context: Context) -> str:
-    """What does a cold read cost beyond a hot one, far beyond the L2? 1 is right; more is write-back of the flush."""
+    """What does a cold read cost beyond a hot one, far beyond the L2? 1 is right; more is
+    write-back of the flush.
+    """
     from curvescope.kernels.backends import open_backend
     from curvescope.kernels.memory import Memory
     from curvescope.kernels.method import BenchMeasurement, Method
@@ -398,13 +417,16 @@ def energy_updates(context: Context) -> str:
     )
     step_ms = statistics.median(workload.time_step()[1] / 1e6 for _ in range(5))
     return (
-        f"{meter.source.name}: {len(readings) - 1} changes in {seconds:.2f} s, read after every step of {step_ms:.1f} "
-        f"ms; {(last_j - first_j) / seconds:.0f} W{said}"
+        f"{meter.source.name}: {len(readings) - 1} changes in {seconds:.2f} s, read after every "
+        f"step of {step_ms:.1f} ms; {(last_j - first_j) / seconds:.0f} W{said}"
     )
 
 
 def range_profiler(context: Context) -> str:
-    """Does CUPTI's range profiler count each kernel, in order? FLOPs should be n or 2 n, DRAM bytes at most 8 n."""
+    """Does CUPTI's range profiler count each kernel, in order?
+
+    FLOPs should be n or 2 n, DRAM bytes at most 8 n.
+    """
     torch = import_torch()
     sizes = [1 << power for power in (16, 20, 27)]
     tensors = [torch.zeros(n, device=context.device) for n in sizes]
@@ -424,13 +446,16 @@ def range_profiler(context: Context) -> str:
     pairs = list(zip(sizes, counted, strict=False))
     flops = ", ".join(f"{columns['flops_executed'] / n:.2f}" for n, columns in pairs)
     moved = ", ".join(f"{columns['dram_bytes'] / n:.2f}" for n, columns in pairs)
-    return f"{len(counted)} of {len(sizes)} kernels; FLOPs / n {flops}; DRAM bytes / n {moved}; {profiler.path}"
+    return (
+        f"{len(counted)} of {len(sizes)} kernels; FLOPs / n {flops}; DRAM bytes / n {moved}; "
+        f"{profiler.path}"
+    )
 
 
 CHECKS: tuple[Callable[[Context], str], ...] = (
-    first_work, clock_under_load, event_pair, idle_before_step, earlier_profiler, device_facts, nvml_device,
-    nvml_latency, device_record, environment_records, collector_overhead, clock_error, profiler_then_recording,
-    graph_in_second_block, capture_under_recording, range_profiler, energy_updates, many_threads, workspace_cap,
+    first_work, clock_under_load, event_pair, idle_before_step, earlier_profiler, device_facts, nvml_device,  # noqa: E501
+    nvml_latency, device_record, environment_records, collector_overhead, clock_error, profiler_then_recording,  # noqa: E501
+    graph_in_second_block, capture_under_recording, range_profiler, energy_updates, many_threads, workspace_cap,  # noqa: E501
     dirty_lines, collective_operator,
 )  # fmt: skip
 

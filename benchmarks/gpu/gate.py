@@ -1,7 +1,8 @@
-"""What the rest of the campaign stands on, in one process: what is here, and whether a profiled step has kernels.
+"""What the rest of the campaign stands on, in one process: what is here, and whether a profiled
+step has kernels.
 
-Arguments: device, network, file that gets a row for each finding. Leaves `device.json` beside it. The exit code is 1
-where a profiled step has no kernels.
+Arguments: device, network, file that gets a row for each finding. Leaves `device.json` beside it.
+The exit code is 1 where a profiled step has no kernels.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def profiled_step(device: str, network: str) -> Iterator[tuple[str, bool, str]]:
-    """What a profiled step and the clock of its stream say: name, whether it is right, and the figures."""
+    """What a profiled step and the clock of its stream say: name, whether it is right, and the
+    figures.
+    """
     workload = Workload(get_network(network), device)
     workload.load(_BATCH)
     for _ in range(3):

@@ -1,9 +1,10 @@
-"""From the six files of a campaign to what is committed of it: `python benchmarks/gpu/keep.py FOLDER`.
+"""From the six files of a campaign to what is committed of it:
+`python benchmarks/gpu/keep.py FOLDER`.
 
-FOLDER is what `campaign.py --pack` wrote. The card's name in devices.toml, e.g. h100, names what this writes:
-`tests/data/NAME` (real records), `benchmarks/results/NAME` (every number, and ncu's table) and
-`docs/case-studies/NAME.md` (the summary). What ran on the virtual card is refused, unless `--into DIR` puts it
-somewhere to look at.
+FOLDER is what `campaign.py --pack` wrote. The card's name in devices.toml, e.g. h100, names what
+this writes: `tests/data/NAME` (real records), `benchmarks/results/NAME` (every number, and ncu's
+table) and `docs/case-studies/NAME.md` (the summary). What ran on the virtual card is refused,
+unless `--into DIR` puts it somewhere to look at.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def main() -> int:
     evidence = json.loads((args.results / "evidence.json").read_text())
     if evidence["virtual"] and args.into.resolve() == ROOT:
         parser.error(
-            "this ran on the virtual card, and is no evidence of a GPU; --into DIR writes it elsewhere"
+            "this ran on the virtual card, and is no evidence of a GPU; --into DIR writes it "
+            "elsewhere"
         )
     device = evidence["device"] or {}
     if (name := device.get("key")) is None:
@@ -73,7 +75,9 @@ def _nameless(text: str) -> str:
 
 
 def _unpack_test_data(archive: Path, target: Path) -> None:
-    """Put what the stages packed as `STAGE/test_data/…` into one folder; each stage has a README of its own."""
+    """Put what the stages packed as `STAGE/test_data/…` into one folder; each stage has a README of
+    its own.
+    """
     with tarfile.open(archive) as opened:
         for entry in opened.getmembers():
             stage, _, *rest = Path(entry.name).parts

@@ -1,7 +1,9 @@
-"""Makes a CUDA machine without a network ready for the campaign: the packages from wheels, Curvescope from the tree.
+"""Makes a CUDA machine without a network ready for the campaign: the packages from wheels,
+Curvescope from the tree.
 
-The wheels are of packages that Curvescope needs and the machine lacks; `make gpu-wheels` puts the collector beside
-them, a library that any Python loads. A second call on the same machine finds both in place.
+The wheels are of packages that Curvescope needs and the machine lacks; `make gpu-wheels` puts the
+collector beside them, a library that any Python loads. A second call on the same machine finds both
+in place.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def is_ready() -> bool:
 
 
 def start_with(wheels: Path) -> None:
-    """Install wheels, and become the campaign that has them on its path; returns only without any wheel."""
+    """Install wheels, and become the campaign that has them on its path; returns only without any
+    wheel.
+    """
     found = sorted(map(str, wheels.glob("*.whl")))
     if not found:
         return
@@ -56,7 +60,9 @@ def start_with(wheels: Path) -> None:
 
 
 def find_tools(environment: MutableMapping[str, str], cuda: Path = CUDA, ncu: Path = NCU) -> None:
-    """Add what NVIDIA's installers leave off the path: CUDA's compiler and its libraries, and Nsight Compute."""
+    """Add what NVIDIA's installers leave off the path: CUDA's compiler and its libraries, and
+    Nsight Compute.
+    """
     found = [cuda / "bin", *sorted(ncu.glob("*/"), key=_version)[-1:]]
     added = [str(folder) for folder in found if folder.is_dir()]
     environment["PATH"] = os.pathsep.join([environment.get("PATH", os.defpath), *added])

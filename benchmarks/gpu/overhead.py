@@ -1,9 +1,11 @@
-"""What watching costs: of a training step, and in nanoseconds for each record; a row for each watcher.
+"""What watching costs: of a training step, and in nanoseconds for each record; a row for each
+watcher.
 
-Arguments: network, device, batch size, file of the rows, file of the answer to `ranges`. Every sample is a process of
-its own, because profilers leave something attached to the process. Every round has one process of each watcher, so
-drift affects all of them alike. A watcher that did not watch, e.g. recorded no kernel, is said and left out from then
-on; the others go on, and then the exit code is 1.
+Arguments: network, device, batch size, file of the rows, file of the answer to `ranges`. Every
+sample is a process of its own, because profilers leave something attached to the process. Every
+round has one process of each watcher, so drift affects all of them alike. A watcher that did not
+watch, e.g. recorded no kernel, is said and left out from then on; the others go on, and then the
+exit code is 1.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from curvescope.profiling.workload.networks import get_network
 
 _ROUNDS = 3
 _STEPS = 20
-# Watchers, and how many empty kernels each watches; torch.profiler makes Python objects of its records.
+# Watchers, and how many empty kernels each watches; torch.profiler makes Python objects of its
+# records.
 WATCHERS = {
     "none": 100_000,
     "collector": 100_000,
@@ -73,7 +76,9 @@ def watched(watcher: str, workload: Workload, folder: Path) -> Iterator[dict[str
 
 
 def sample(watcher: str, network: str, device: str, batch: int, folder: Path) -> dict[str, Any]:
-    """Time steps and empty kernels in this process under one watcher; what it returns is one JSON document."""
+    """Time steps and empty kernels in this process under one watcher; what it returns is one JSON
+    document.
+    """
     workload = Workload(get_network(network), device)
     workload.load(batch)
     for _ in range(5):
@@ -111,7 +116,9 @@ def check(watcher: str, seen: dict[str, Any]) -> None:
 def row(
     watcher: str, samples: Sequence[dict[str, Any]], plain: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The figures of a watcher: medians over its processes, differences to the unwatched ones of the same rounds."""
+    """The figures of a watcher: medians over its processes, differences to the unwatched ones of
+    the same rounds.
+    """
 
     def median(name: str) -> float | None:
         values = [one[name] for one in samples if one.get(name) is not None]

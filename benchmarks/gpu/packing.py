@@ -26,7 +26,9 @@ _TABLES_COMPRESS = 0.25  # size of text in an archive, as a share; recordings ar
 
 
 def done_stages(output: Path) -> list[dict[str, Any]]:
-    """What `done.json` says of every stage that began in this call or an earlier one, the earliest first."""
+    """What `done.json` says of every stage that began in this call or an earlier one, the earliest
+    first.
+    """
     found = [json.loads(path.read_text()) for path in output.glob("*/done.json")]
     return sorted(found, key=lambda done: done["utc"])
 
@@ -77,7 +79,10 @@ def _is_small(path: Path) -> bool:
 
 
 def _archive(target: Path, output: Path, entries: Iterable[Path]) -> list[str]:
-    """Pack files, the small ones first; returns those that did not fit. Without any file there is no archive."""
+    """Pack files, the small ones first; returns those that did not fit.
+
+    Without any file there is no archive.
+    """
     files = [
         path for entry in entries for path in ([entry] if entry.is_file() else entry.rglob("*"))
     ]

@@ -1,12 +1,14 @@
-"""What the units, the memory and the libraries reach, in one process: over the nominal peak, and over it at the clock.
+"""What the units, the memory and the libraries reach, in one process: over the nominal peak, and
+over it at the clock.
 
-Arguments: device, file that gets a row for each problem, file of the answer to `units`. The clock is that of the SMs in
-the stream, while the problem ran: a product that the power limit slows down reaches less of the nominal peak, and as
-much of the peak at its clock. A later call goes on with the problems that have no row.
+Arguments: device, file that gets a row for each problem, file of the answer to `units`. The clock
+is that of the SMs in the stream, while the problem ran: a product that the power limit slows down
+reaches less of the nominal peak, and as much of the peak at its clock. A later call goes on with
+the problems that have no row.
 
-A rate counts the operations of the problem's formula. Two notes say where that is not what the card does: a
-convolution above the peak runs an algorithm with fewer multiplications (FFT or Winograd), and a kernel that only reads
-keeps no result to verify.
+A rate counts the operations of the problem's formula. Two notes say where that is not what the card
+does: a convolution above the peak runs an algorithm with fewer multiplications (FFT or Winograd),
+and a kernel that only reads keeps no result to verify.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ def problems(streams: Backend | None, library: Backend) -> Iterator[tuple[Backen
 
 
 def nominal(problem: Problem, device: Device) -> tuple[float, float] | None:
-    """The peak rate per second that the problem is held to, and the clock that it assumes, Hz; None if unknown."""
+    """The peak rate per second that the problem is held to, and the clock that it assumes, Hz; None
+    if unknown.
+    """
     if isinstance(problem, Memory):
         return (device.memory_bytes_per_s, 0.0) if device.memory_bytes_per_s else None
     precision = str(getattr(problem, "precision", "fp32"))

@@ -1,7 +1,7 @@
 """A cause that is planted at one batch size, and what `explain` says of the steps, as a row.
 
-Arguments: name of the plant, device, seconds to measure, seconds of experiments, file that gets the row. The steps are
-those of steps_with_causes.py.
+Arguments: name of the plant, device, seconds to measure, seconds of experiments, file that gets the
+row. The steps are those of steps_with_causes.py.
 """
 
 from __future__ import annotations

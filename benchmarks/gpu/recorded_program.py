@@ -1,9 +1,11 @@
-"""A program with every kind of GPU work that the collector must read: what it runs, for raw buffers of CUPTI.
+"""A program with every kind of GPU work that the collector must read: what it runs, for raw buffers
+of CUPTI.
 
-Arguments: any of `driver` (an empty kernel by cuLaunchKernel, without torch), `graph` (a CUDA graph, captured once and
-replayed twice), `streams` (two products on two streams at once), `copy` (one pinned cudaMemcpyAsync each way),
-`processes` (`streams` in two processes at once) and `profiler` (`streams` before, under and after torch.profiler), or
-`blocks DIR` (two `curvescope.record()` blocks in one process, each with a kernel by the driver and a replayed graph).
+Arguments: any of `driver` (an empty kernel by cuLaunchKernel, without torch), `graph` (a CUDA
+graph, captured once and replayed twice), `streams` (two products on two streams at once), `copy`
+(one pinned cudaMemcpyAsync each way), `processes` (`streams` in two processes at once) and
+`profiler` (`streams` before, under and after torch.profiler), or `blocks DIR` (two
+`curvescope.record()` blocks in one process, each with a kernel by the driver and a replayed graph).
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ def profiler() -> None:
     with torch.profiler.profile() as profiler:
         streams()
     print(
-        f"torch.profiler saw {sum('CUDA' in str(event.device_type) for event in profiler.events())} events"
+        "torch.profiler saw "
+        f"{sum('CUDA' in str(event.device_type) for event in profiler.events())} events"
     )
     streams()
 

@@ -1,11 +1,13 @@
 """Rehearses the first fifteen minutes on a real card, on a virtual one: `make rehearse`.
 
-Builds a replica of a CUDA machine without a network, with the packages of replica.txt, and copies what would travel to
-it: the tracked files and `.wheels`. There it runs the commands of `CALLS` one after the other, as they are for a real
-card, on the virtual H100 of tests/virtual_card. It prints how long they took, what came back and the summary. A busy
-machine is slower than the one they are for: `--complete` adds a call without a limit, for what they did not reach.
+Builds a replica of a CUDA machine without a network, with the packages of replica.txt, and copies
+what would travel to it: the tracked files and `.wheels`. There it runs the commands of `CALLS` one
+after the other, as they are for a real card, on the virtual H100 of tests/virtual_card. It prints
+how long they took, what came back and the summary. A busy machine is slower than the one they are
+for: `--complete` adds a call without a limit, for what they did not reach.
 
-What ran here is virtual. It shows that every stage runs with that software, and nothing about a real card.
+What ran here is virtual. It shows that every stage runs with that software, and nothing about a
+real card.
 """
 
 from __future__ import annotations
@@ -154,7 +156,8 @@ def main() -> int:
         temporary.mkdir()
         size = copy_tree(tree)
         print(
-            f"A replica with {said}; {size / 2**20:.1f} of {MOST_TREE_BYTES >> 20} MiB travel to it."
+            f"A replica with {said}; {size / 2**20:.1f} of {MOST_TREE_BYTES >> 20} MiB travel to "
+            "it."
         )
         if size > MOST_TREE_BYTES:
             bad.append("the tree is too large to travel")

@@ -19,7 +19,9 @@ _MOST_REASON = 200  # characters
 
 
 def run_command(command: Command, folder: Path, data: Path, limit_s: float) -> str:
-    """Run one command; returns ok, timed out, or failed or skipped with the reason after a colon."""
+    """Run one command; returns ok, timed out, or failed or skipped with the reason
+    after a colon.
+    """
     grace_s = min(GRACE_S, limit_s / 10)
     with (folder / "log.txt").open("a") as log:
         print(f"$ {command.line}", file=log, flush=True)
@@ -40,7 +42,8 @@ def run_command(command: Command, folder: Path, data: Path, limit_s: float) -> s
                     cwd=folder,
                     stdout=out,
                     stderr=log,
-                    # Ceilings are kept with the results, for later stages, and nothing in the user's own folder.
+                    # Ceilings are kept with the results, for later stages, and nothing in the
+                    # user's own folder.
                     env={
                         **os.environ,
                         "CURVESCOPE_DATA": str(data.resolve()),

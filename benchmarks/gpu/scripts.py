@@ -1,4 +1,6 @@
-"""What scripts of the campaign share: a table is a file of JSON rows, which several processes may extend."""
+"""What scripts of the campaign share: a table is a file of JSON rows, which several processes may
+extend.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ TABLES = "*.jsonl"
 
 
 def run(main: Callable[[], int]) -> None:
-    """Run a script; its exit code is 2 where a package or device is missing, as the command line has it."""
+    """Run a script; its exit code is 2 where a package or device is missing, as the command line
+    has it.
+    """
     try:
         sys.exit(main())
     except CurvescopeError as error:
@@ -51,5 +55,7 @@ def _cell(value: Any) -> str:
 
 
 def on_virtual_card() -> bool:
-    """Whether the device is the virtual card of tests/virtual_card, whose kernels have no results to check."""
+    """Whether the device is the virtual card of tests/virtual_card, whose kernels have no results
+    to check.
+    """
     return "VIRTUAL_CARD" in os.environ

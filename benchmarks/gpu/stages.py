@@ -1,4 +1,7 @@
-"""The stages of the GPU campaign, read from stages.txt. Every stage stands alone, and so does what it measures."""
+"""The stages of the GPU campaign, read from stages.txt.
+
+Every stage stands alone, and so does what it measures.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ class Command:
     needs: str | None = None
     package: str | None = None  # Python package that must be installed, likewise
     environment: Mapping[str, str] = field(default_factory=dict)
-    whole: bool = False  # whether it tells its results at its end: then it starts only if all of its estimate fits
+    # whether it tells its results at its end: then it starts only if all of its estimate fits
+    whole: bool = False
     makes: str | None = None  # name in the stage's folder that it leaves, where no option says so
 
     @property
@@ -120,7 +124,9 @@ def _words() -> dict[str, Any]:
 
 
 def stages() -> tuple[Stage, ...]:
-    """Every stage, the most valuable first: what fifteen minutes on a card must give, then the rest."""
+    """Every stage, the most valuable first: what fifteen minutes on a card must give, then the
+    rest.
+    """
     words = _words()
     paragraphs = [
         part.splitlines()

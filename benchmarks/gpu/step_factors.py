@@ -1,7 +1,9 @@
-"""One factor of complete steps, in a process of its own: its start, its times and its kernels, as a row.
+"""One factor of complete steps, in a process of its own: its start, its times and its kernels, as a
+row.
 
-Arguments: recording of a sweep, name of the factor or `unmodified`, file that gets the row. Kernels are those of one
-profiled step by name: how many names it has, and which the step without the factor does not have.
+Arguments: recording of a sweep, name of the factor or `unmodified`, file that gets the row. Kernels
+are those of one profiled step by name: how many names it has, and which the step without the factor
+does not have.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Steps with a planted cause, for a GPU (planted.py) and for virtual cards (benchmarks/virtual_causes.py).
+"""Steps with a planted cause, for a GPU (planted.py) and for virtual cards
+(benchmarks/virtual_causes.py).
 
-Each is a network of products in proportion to the batch; at one batch size, and only there, something is added. What
-is planted is in the step's code, or, on a virtual card, a line of the card's configuration, which holds until the step
-ends. The variable CURVESCOPE_PLANTED, which the processes of experiments inherit, has other sizes: `Sizes` as JSON.
+Each is a network of products in proportion to the batch; at one batch size, and only there,
+something is added. What is planted is in the step's code, or, on a virtual card, a line of the
+card's configuration, which holds until the step ends. The variable CURVESCOPE_PLANTED, which the
+processes of experiments inherit, has other sizes: `Sizes` as JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Sizes:
         layers: products of the network, one after the other.
         width: rows and columns of a weight.
         rows: rows of a product for each sample; of a softmax for `wave`.
-        amount: how much is added: kernels, allocations, or a share of the clock; 0: as the plant has it.
+        amount: how much is added: kernels, allocations, or a share of the clock; 0: as the plant
+            has it.
     """
 
     device: str = "cuda:0"
@@ -47,13 +50,16 @@ SIZES = Sizes(**json.loads(os.environ.get(VARIABLE, "{}")))
 AT, _DEVICE = SIZES.at, SIZES.device
 
 if "VIRTUAL_CARD" in os.environ:
-    # What a process takes to start: in virtual time it were free, and experiments would start any number.
+    # What a process takes to start: in virtual time it were free, and experiments would start any
+    # number.
     time.sleep(1)
 
 
 @contextmanager
 def planted(line: str, batch: int, at: int = AT) -> Iterator[None]:
-    """The virtual card as a line of its configuration says while the block runs, at one batch size only."""
+    """The virtual card as a line of its configuration says while the block runs, at one batch size
+    only.
+    """
     configure = ctypes.CDLL(None).virtual_card_configure
     if batch == at:
         configure(f"plant {line}".encode())
@@ -123,14 +129,18 @@ class Rows(nn.Module):
 
 
 def wave(batch: int) -> Step:
-    """Some rows a sample: of five, 52 samples fill a wave of 264 blocks of an H100, so that 64 take a second one."""
+    """Some rows a sample: of five, 52 samples fill a wave of 264 blocks of an H100, so that 64 take
+    a second one.
+    """
     model = nn.Sequential(Rows())
     x = torch.empty(SIZES.rows * batch, 16_384, device=_DEVICE)
     return with_module(lambda: model(x), model)
 
 
 def one_block_past(batch: int) -> Step:
-    """Rows that fill a wave with the batch size at which something is planted; there, and only there, one more."""
+    """Rows that fill a wave with the batch size at which something is planted; there, and only
+    there, one more.
+    """
     model = nn.Sequential(Rows())
     sms = torch.cuda.get_device_properties(_DEVICE).multi_processor_count
     x = torch.empty(2 * sms * batch // AT + (batch == AT), 16_384, device=_DEVICE)
@@ -175,7 +185,9 @@ def launches(batch: int) -> Step:
 
 
 def parts(batch: int) -> Step:
-    """`batch` equal parts one after the other, as with accumulated gradients: in proportion by construction."""
+    """`batch` equal parts one after the other, as with accumulated gradients: in proportion by
+    construction.
+    """
     model, x = network(), torch.empty(512, SIZES.width, device=_DEVICE)
 
     @torch.no_grad()
@@ -205,7 +217,9 @@ def beside(batch: int) -> Step:
 
 
 def full_memory(batch: int) -> Step:
-    """Convolutions whose workspace no longer fits 8 GiB at 128, so that cuDNN takes an algorithm without one."""
+    """Convolutions whose workspace no longer fits 8 GiB at 128, so that cuDNN takes an algorithm
+    without one.
+    """
     torch.backends.cudnn.benchmark = True
     convolutions = (nn.Conv2d(64, 64, 3, padding=1, bias=False) for _ in range(4))
     model, x = (
@@ -226,7 +240,9 @@ def full_memory(batch: int) -> Step:
 
 
 def bend_at_8(batch: int) -> Step:
-    """Another kernel at 8 samples only, which takes 1.5 times as long; 30 blocks fill the 15 SMs of a K40."""
+    """Another kernel at 8 samples only, which takes 1.5 times as long; 30 blocks fill the 15 SMs of
+    a K40.
+    """
     return forward(batch)
 
 

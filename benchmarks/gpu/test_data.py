@@ -1,7 +1,8 @@
-"""What the stage `records` left, made small and free of names of the machine: a folder for tests/data.
+"""What the stage `records` left, made small and free of names of the machine: a folder for
+tests/data.
 
-Arguments: the folder to make, and what to put there. Run in the stage's folder. What is missing is said; the whole
-stays under a megabyte, and a file that is too large for that is left out, and said.
+Arguments: the folder to make, and what to put there. Run in the stage's folder. What is missing is
+said; the whole stays under a megabyte, and a file that is too large for that is left out, and said.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Recorded by the stage `records` of `benchmarks/gpu/campaign.py` on {device}, {da
 
 `tests/native/test_device_data.py` replays what lies here. Host names, paths and process names were taken out; no number
 was changed.
-"""
+"""  # noqa: E501
 
 
 def pack_raw_buffers(source: Path, target: Path) -> str | None:
@@ -114,10 +115,14 @@ HOW = {
     "block-2": "the recording of the second block",
     "driver_raw_buffers.chunks.gz": f"{_RAW} `recorded_program.py driver`, without torch",
     "driver": "the recording of the same process",
-    "processes": "`curvescope record` around `recorded_program.py processes`: two processes with a GPU at once",
-    "profiler": "the same around `recorded_program.py profiler`: torch.profiler inside the recorded process",
-    "torch_trace.json.gz": "torch.profiler's `export_chrome_trace` of one warm training step, with shapes",
-    "ncu.csv": "`ncu --csv --page=raw --clock-control=none --cache-control=none --launch-count=60` around the step",
+    "processes": "`curvescope record` around `recorded_program.py processes`: two processes with a "
+    "GPU at once",
+    "profiler": "the same around `recorded_program.py profiler`: torch.profiler inside the "
+    "recorded process",
+    "torch_trace.json.gz": "torch.profiler's `export_chrome_trace` of one warm training step, with "
+    "shapes",
+    "ncu.csv": "`ncu --csv --page=raw --clock-control=none --cache-control=none --launch-count=60` "
+    "around the step",
 }
 
 

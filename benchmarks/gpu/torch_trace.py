@@ -1,4 +1,7 @@
-"""One training step under torch.profiler, exported as it writes traces. Arguments: network, device, batch, file."""
+"""One training step under torch.profiler, exported as it writes traces.
+
+Arguments: network, device, batch, file.
+"""
 
 from __future__ import annotations
 

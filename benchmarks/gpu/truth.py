@@ -1,14 +1,16 @@
-"""Twelve hot operators by three clocks: a pair of events, our collector and Nsight Compute, in time and in cycles.
+"""Twelve hot operators by three clocks: a pair of events, our collector and Nsight Compute, in time
+and in cycles.
 
     truth.py events DEVICE FILE  by a pair of events, and the clock of the stream
     truth.py launch DEVICE  the same operators, for `curvescope record` and for `ncu` around this process
     truth.py join FILE RECORDING CSV OUT ANSWERS  a row for each operator, and the answer to `against_ncu`
 
-Kernels of the collector and of ncu are joined by name, grid, block and order. Each operator is hot: it ran before. ncu
-runs each kernel alone and leaves the caches and the clocks as they are, so that of a product that is limited by power
-only the cycles can be compared. Cycles of the pair of events and of the collector are their times at the clock that the
-SMs had in the stream; those of ncu are counted.
-"""
+Kernels of the collector and of ncu are joined by name, grid, block and order. Each operator is hot:
+it ran before. ncu runs each kernel alone and leaves the caches and the clocks as they are, so that
+of a product that is limited by power only the cycles can be compared. Cycles of the pair of events
+and of the collector are their times at the clock that the SMs had in the stream; those of ncu are
+counted.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ _SAMPLES = 50  # of a pair of events
 
 
 def operators(device: str) -> dict[str, Callable[[], object]]:
-    """The operators by name: products that fill the units, convolutions, and what waits for memory."""
+    """The operators by name: products that fill the units, convolutions, and what waits
+    for memory.
+    """
     torch = import_torch()
     torch.backends.cudnn.benchmark = False
 
@@ -107,7 +111,9 @@ def launch(device: str) -> None:
 
 
 def collected(recording: Path) -> pd.DataFrame:
-    """The kernels of a recording in the order of their launches, with the operator in whose range their call began."""
+    """The kernels of a recording in the order of their launches, with the operator in whose range
+    their call began.
+    """
     opened = open_recording(recording)
     kernels, calls, ranges = (opened.frame(table) for table in ("kernels", "api_calls", "ranges"))
     began_ns = calls.drop_duplicates("correlation_id").set_index("correlation_id")["start_ns"]
@@ -131,7 +137,8 @@ def counterparts(kernels: pd.DataFrame, counted: pd.DataFrame | None) -> list[in
 def join(
     pairs: Sequence[Mapping[str, Any]], kernels: pd.DataFrame, counted: pd.DataFrame | None
 ) -> Iterator[dict[str, Any]]:
-    """A row for each operator: its kernels, and time and cycles of one call by each clock that saw it.
+    """A row for each operator: its kernels, and time and cycles of one call by each clock that saw
+    it.
 
     Args:
         pairs: rows of `events`.
@@ -197,7 +204,9 @@ def answer(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _of_call(values: list[float]) -> float | None:
-    """The median over the calls of the sum over a call's kernels; None where calls differ or a value is missing."""
+    """The median over the calls of the sum over a call's kernels; None where calls differ or a
+    value is missing.
+    """
     if not values or len(values) % _CALLS or any(pd.isna(value) for value in values):
         return None
     kernels = len(values) // _CALLS

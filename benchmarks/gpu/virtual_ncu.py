@@ -1,7 +1,8 @@
-"""Stands in for `ncu` in a rehearsal: records the command with the collector, and writes the table that ncu would.
+"""Stands in for `ncu` in a rehearsal: records the command with the collector, and writes the table
+that ncu would.
 
-It takes `--log-file=FILE` and the other options of ncu before the command, and knows the duration and the cycles of
-each kernel alone. Nothing of it is counted: what it writes is virtual.
+It takes `--log-file=FILE` and the other options of ncu before the command, and knows the duration
+and the cycles of each kernel alone. Nothing of it is counted: what it writes is virtual.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Makes the folder of wheels that a CUDA machine without a network needs: `make gpu-wheels`, where there is a network.
+"""Makes the folder of wheels that a CUDA machine without a network needs: `make gpu-wheels`, where
+there is a network.
 
-Downloads the packages that Curvescope needs, in the versions of constraints.txt and for the Python of that machine,
-and builds the collector, a library that any Python loads. Curvescope itself is taken from the tree. `--present` names
-packages that the machine has. `campaign.py --wheels DIR` installs the wheels.
+Downloads the packages that Curvescope needs, in the versions of constraints.txt and for the Python
+of that machine, and builds the collector, a library that any Python loads. Curvescope itself is
+taken from the tree. `--present` names packages that the machine has. `campaign.py --wheels DIR`
+installs the wheels.
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ PROBE_SHARE = 0.15  # of the time of a sweep, for sizes between its own
 
 
 def device_kind(meta: Mapping[str, Any]) -> str:
-    """`cpu` or `cuda`: what a recording was made on, by its `recording.json`; cpu if it does not say."""
+    """`cpu` or `cuda`: what a recording was made on, by its `recording.json`; cpu if it does not
+    say.
+    """
     return str((meta.get("device") or {}).get("kind") or "cpu")
 
 
@@ -33,14 +35,18 @@ def default_experiments_s(device: str) -> float:
 
 
 def total_s(device: str, limit_s: float) -> float:
-    """Seconds of `diagnose` on `cpu` or `cuda:N`: of measuring within a limit, and of experiments."""
+    """Seconds of `diagnose` on `cpu` or `cuda:N`: of measuring within a limit, and of
+    experiments.
+    """
     if device.startswith("cuda"):
         return limit_s + CUDA_EXPERIMENTS_S
     return max(TOTAL_S / _MEASURING_S * limit_s, limit_s + LEAST_EXPERIMENTS_S)
 
 
 def parse_share(option: str, text: str, form: str = "a share, e.g. 5% or 0.05") -> float:
-    """Parse a share written as `5%` or `0.05`, between 0 and 1; the option and `form` are for the message."""
+    """Parse a share written as `5%` or `0.05`, between 0 and 1; the option and `form` are for the
+    message.
+    """
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:

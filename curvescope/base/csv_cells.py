@@ -1,6 +1,7 @@
 """CSV that no spreadsheet takes for formulas: names come from recordings of anybody.
 
-A text that begins like a formula, and is no number, has an apostrophe before it, as spreadsheets mark texts.
+A text that begins like a formula, and is no number, has an apostrophe before it, as spreadsheets
+mark texts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Signals that ask this process to end, and what a command still does then: SIGTERM and SIGHUP end it like Ctrl-C."""
+"""Signals that ask this process to end, and what a command still does then: SIGTERM and SIGHUP end
+it like Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,18 @@ from types import FrameType
 from .errors import CurvescopeError
 
 _NAMES = ("SIGTERM", "SIGHUP")
-_TWICE_S = 1.0  # in which a second signal is the same request: `timeout` signals its child and then the child's group
+# in which a second signal is the same request: `timeout` signals its child and then the child's
+# group
+_TWICE_S = 1.0
 
 
 @contextmanager
 def end_like_ctrl_c() -> Iterator[list[int]]:
-    """Raise KeyboardInterrupt in the block for signals that would end this process; yields those that came, in order.
+    """Raise KeyboardInterrupt in the block for signals that would end this process; yields those
+    that came, in order.
 
-    It changes nothing outside the main thread, and for a signal that is ignored (by nohup) or has a handler.
+    It changes nothing outside the main thread, and for a signal that is ignored (by nohup) or has a
+    handler.
     """
     came: list[int] = []
     last_s = 0.0
@@ -48,7 +54,9 @@ def end_like_ctrl_c() -> Iterator[list[int]]:
 
 @contextmanager
 def answered_if_interrupted(show: Callable[[], object]) -> Iterator[None]:
-    """Where the block is interrupted, show what was measured, if it is enough for an answer; the interrupt goes on."""
+    """Where the block is interrupted, show what was measured, if it is enough for an answer; the
+    interrupt goes on.
+    """
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,6 @@
-"""The two exceptions for users; both messages contain the remedy, and both end a command with exit code 2."""
+"""The two exceptions for users; both messages contain the remedy, and both end a command with exit
+code 2.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Limits of what a file may ask of its reader, in one place; `docs/importing.md` lists them.
 
-A limit is on what is out of proportion to the file, or far beyond what any recorder writes, so that a small or broken
-file takes neither all memory nor hours. `CURVESCOPE_LIMITS=4` in the environment makes every limit four times as large.
+A limit is on what is out of proportion to the file, or far beyond what any recorder writes, so that
+a small or broken file takes neither all memory nor hours. `CURVESCOPE_LIMITS=4` in the environment
+makes every limit four times as large.
 """
 
 from __future__ import annotations
@@ -20,18 +21,21 @@ META_BYTES = 16 << 20
 UNPACKED_RATIO = 200  # unpacked bytes of one packed byte
 UNPACKED_FREE_BYTES = 1 << 30  # below this the ratio does not matter
 UNPACKED_BYTES = 1 << 36
-# A part of a table: rows packed to nothing take 8 bytes for each column in memory. A million launches of one kernel at
-# even times, the most regular of ours, take 160 kB on disk.
+# A part of a table: rows packed to nothing take 8 bytes for each column in memory. A million
+# launches of one kernel at even times, the most regular of ours, take 160 kB on disk.
 PART_FREE_ROWS = 1 << 21
 PART_ROWS_PER_BYTE = 8
-# Its text, as often as rows name it: 300 characters of a name take half a byte on disk where rows repeat it.
+# Its text, as often as rows name it: 300 characters of a name take half a byte on disk where rows
+# repeat it.
 PART_FREE_TEXT_BYTES = 1 << 28
 PART_TEXT_PER_BYTE = 200
-# Messages of an XSpace: an empty one takes 2 bytes, and hundreds in memory. Events of profilers take 20 and more.
+# Messages of an XSpace: an empty one takes 2 bytes, and hundreds in memory. Events of profilers
+# take 20 and more.
 XSPACE_FREE_EVENTS = 1 << 19
 XSPACE_BYTES_PER_EVENT = 12
 XSPACE_FREE_EMPTY = 1 << 16  # messages without a field
-# A pickle: a list of nothing takes one byte, and 60 in memory. Memory snapshots have one for each 40 bytes.
+# A pickle: a list of nothing takes one byte, and 60 in memory. Memory snapshots have one for each
+# 40 bytes.
 PICKLE_BYTES = 1 << 31
 PICKLE_FREE_CONTAINERS = 1 << 20
 PICKLE_BYTES_PER_CONTAINER = 8
@@ -50,20 +54,24 @@ def times(limit: int) -> int:
 
 
 def check_limit(amount: float, limit: int, what: str) -> None:
-    """Refuse more than a limit; `what` is a plural noun with its unit, e.g. "rows of a 900 kB part".
+    """Refuse more than a limit; `what` is a plural noun with its unit, e.g. "rows of a 900 kB
+    part".
 
     CurvescopeError: the amount is larger. The message says how to raise the limit.
     """
     if amount > times(limit):
         raise CurvescopeError(
-            f"it has {int(amount):,} {what}; at most {times(limit):,} are read, because no recorder writes more. "
-            f"{raising()}"
+            f"it has {int(amount):,} {what}; at most {times(limit):,} are read, because no "
+            f"recorder writes more. {raising()}"
         )
 
 
 def raising() -> str:
     """How to raise the limits, a sentence."""
-    return f"If you trust the file, set {VARIABLE}=10 in the environment, which makes every limit 10 times as large."
+    return (
+        f"If you trust the file, set {VARIABLE}=10 in the environment, which makes every limit 10 "
+        "times as large."
+    )
 
 
 def check_regular(path: Path) -> None:
@@ -79,7 +87,9 @@ def check_regular(path: Path) -> None:
 
 
 def read_small(path: Path, limit: int, what: str) -> bytes:
-    """The content of a regular file that is small; CurvescopeError if it is larger than the limit, or no file."""
+    """The content of a regular file that is small; CurvescopeError if it is larger than the limit,
+    or no file.
+    """
     check_regular(path)
     check_limit(path.stat().st_size, limit, what)
     return path.read_bytes()

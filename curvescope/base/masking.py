@@ -1,7 +1,9 @@
-"""What of command lines, paths and messages is recorded: what is known to be harmless, and nothing else.
+"""What of command lines, paths and messages is recorded: what is known to be harmless, and nothing
+else.
 
-A recording is shared, and whoever reads it reads all of it. So of a command line the program, its script, names of
-options and numbers are kept, and `***` stands for every other value; of a message its words and numbers.
+A recording is shared, and whoever reads it reads all of it. So of a command line the program, its
+script, names of options and numbers are kept, and `***` stands for every other value; of a message
+its words and numbers.
 """
 
 from __future__ import annotations
@@ -41,25 +43,28 @@ _MODULE = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,30}(\.[A-Za-z_][A-Za-z_0-9]{0,30}
 # Words that start programs, and words of Curvescope's own commands: none can be anybody's secret.
 _WORDS = frozenset(
     (  # noqa: SIM905 - read at a glance
-        "env sh bash python python3 torchrun mpirun mpiexec srun sbatch accelerate deepspeed launch run exec nice time "
-        "timeout taskset numactl nsys ncu nvprof profile uv poetry conda curvescope sudo -- - "
-        "diagnose energy memory sweep scale bench record step model import export gemm conv attention operators "
-        "latency transfer peak replay all ceilings compile alexnet overfeat vgg_a vgg16 vgg19 googlenet inception_bn "
-        "inception_v3 resnet50 resnet101 resnet152 bert_base bert_base_encoder training forward forward+backward "
-        "fp32 tf32 fp16 bf16 default quick addfor dell dlperf cpu cuda yes no both true false none max local"
+        "env sh bash python python3 torchrun mpirun mpiexec srun sbatch accelerate deepspeed "
+        "launch run exec nice time timeout taskset numactl nsys ncu nvprof profile uv poetry conda "
+        "curvescope sudo -- - diagnose energy memory sweep scale bench record step model import "
+        "export gemm conv attention operators latency transfer peak replay all ceilings compile "
+        "alexnet overfeat vgg_a vgg16 vgg19 googlenet inception_bn inception_v3 resnet50 resnet101 "
+        "resnet152 bert_base bert_base_encoder training forward forward+backward fp32 tf32 fp16 "
+        "bf16 default quick addfor dell dlperf cpu cuda yes no both true false none max local"
     ).split()
 )
-# Values of a long option, or of a named one, that have a meaning for every program: a choice among few.
+# Values of a long option, or of a named one, that have a meaning for every program: a choice among
+# few.
 _CHOICES = frozenset(
     (  # noqa: SIM905 - read at a glance
-        "gpu mps xpu npu hpu tpu rocm hip auto on off dynamic static "
-        "float64 float32 float16 bfloat16 half single double int8 int4 uint8 fp8 fp4 nf4 mxfp4 mxfp8 nvfp4 "
-        "fp8_e4m3 fp8_e5m2 float8_e4m3fn float8_e5m2 16-mixed bf16-mixed 32-true 16-true bf16-true high highest medium "
-        "nccl gloo mpi ucc rccl c10d inductor eager aot_eager cudagraphs openxla tensorrt triton flashinfer sdpa "
-        "flash_attention_2 FLASH_ATTN FLASHINFER math efficient flash reduce-overhead max-autotune "
-        "max-autotune-no-cudagraphs sgd adam adamw adafactor lamb lars lion rmsprop adagrad cosine linear constant "
-        "polynomial step plateau channels_last contiguous_format nchw nhwc O0 O1 O2 O3 awq gptq bitsandbytes gguf "
-        "train eval test val spawn fork forkserver full none null"
+        "gpu mps xpu npu hpu tpu rocm hip auto on off dynamic static float64 float32 float16 "
+        "bfloat16 half single double int8 int4 uint8 fp8 fp4 nf4 mxfp4 mxfp8 nvfp4 fp8_e4m3 "
+        "fp8_e5m2 float8_e4m3fn float8_e5m2 16-mixed bf16-mixed 32-true 16-true bf16-true high "
+        "highest medium nccl gloo mpi ucc rccl c10d inductor eager aot_eager cudagraphs openxla "
+        "tensorrt triton flashinfer sdpa flash_attention_2 FLASH_ATTN FLASHINFER math efficient "
+        "flash reduce-overhead max-autotune max-autotune-no-cudagraphs sgd adam adamw adafactor "
+        "lamb lars lion rmsprop adagrad cosine linear constant polynomial step plateau "
+        "channels_last contiguous_format nchw nhwc O0 O1 O2 O3 awq gptq bitsandbytes gguf train "
+        "eval test val spawn fork forkserver full none null"
     ).split()
 )
 _DEVICE = re.compile(r"(cuda|gpu|mps|xpu|npu|hpu|tpu|cpu):\d{1,4}")
@@ -72,7 +77,8 @@ _SITES = re.compile(
 _PATH = re.compile(r"(/[A-Za-z]{1,24}(?:[-_.][A-Za-z0-9]{1,16}){0,6}){0,8}/?\.?")
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 _TEXT_WORD = re.compile(r"[^\s\"'`(){}\[\]<>,;|*?!]+")
-# A word of a message: letters, or a name of parts that are letters and a short number, e.g. aten::conv2d or float32.
+# A word of a message: letters, or a name of parts that are letters and a short number, e.g.
+# aten::conv2d or float32.
 _PART = re.compile(r"[A-Za-z]{0,24}\d{0,4}[A-Za-z]{0,2}|\d{1,12}|\d{1,9}(x\d{1,9})+")
 _BETWEEN_PARTS = re.compile(r"[^A-Za-z0-9]+")
 # Beginnings of well-known tokens, which may be of letters alone.
@@ -90,14 +96,18 @@ _LEAST_HIDDEN = 5  # characters of a part of a message: shorter ones are e.g. 4D
 def without_secrets(
     command: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> list[str]:
-    """A command line as it is recorded: the program, its script, names of options, and numbers; `***` for the rest."""
+    """A command line as it is recorded: the program, its script, names of options, and numbers;
+    `***` for the rest.
+    """
     return [_without_values(shown, environment) for shown in _shown(command)]
 
 
 def with_secrets_masked(
     command: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> list[str]:
-    """A command line whose values are kept, but those that are named like a secret, and users in URLs."""
+    """A command line whose values are kept, but those that are named like a secret, and users in
+    URLs.
+    """
     shown, follows = [], False
     for argument in command:
         name, equals, _ = argument.partition("=")
@@ -112,11 +122,12 @@ def with_secrets_masked(
 
 
 def masked_text(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """A message or a line of a program as it is recorded: words and numbers; `***` for all that has another form.
+    """A message or a line of a program as it is recorded: words and numbers; `***` for all that has
+    another form.
 
-    Hidden are addresses behind `://` but those of public documentation and of this machine, what follows a name like
-    that of a secret, and what is neither a word nor a number, e.g. letters and digits in turn. A secret that is a
-    plain word is not recognised.
+    Hidden are addresses behind `://` but those of public documentation and of this machine, what
+    follows a name like that of a secret, and what is neither a word nor a number, e.g. letters and
+    digits in turn. A secret that is a plain word is not recognised.
     """
     pieces, end, follows = [], 0, False
     for match in _TEXT_WORD.finditer(text):
@@ -134,7 +145,9 @@ def home_as_tilde(text: str) -> str:
 
 
 def without_homes(text: str) -> str:
-    """A text without the names of users in paths: `~` for this user's folder, `/home/***` for others."""
+    """A text without the names of users in paths: `~` for this user's folder, `/home/***` for
+    others.
+    """
     return re.sub(r"(/home|/Users)/(?!\*)[^/\s:'\"]+", rf"\1/{HIDDEN}", home_as_tilde(text))
 
 
@@ -229,7 +242,9 @@ def _shown_word(word: str, follows_secret: bool) -> tuple[str, bool]:
 
 
 def _shown_address(address: str) -> str:
-    """What of an address behind `://` is kept: this machine's own, and the path of a page that is public."""
+    """What of an address behind `://` is kept: this machine's own, and the path of a page that is
+    public.
+    """
     host, slash, path = address.partition("/")
     if _LOOPBACK.fullmatch(host):
         return host + (f"/{HIDDEN}" if path else slash)

@@ -1,4 +1,6 @@
-"""Numbers as text, with units that fit their size; `base.js` of the report repeats number, signed and quantity."""
+"""Numbers as text, with units that fit their size; `base.js` of the report repeats number, signed
+and quantity.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number with that many significant digits, never in scientific notation, digits before the point kept."""
+    """A number with that many significant digits, never in scientific notation, digits before the
+    point kept.
+    """
     if not math.isfinite(value):
         return "∞" if value > 0 else "-∞"
     if value == 0:
@@ -38,7 +42,8 @@ def signed(value: float, digits: int = 3) -> str:
 
 
 def quantity(value: float, unit: str, digits: int = 3) -> str:
-    """A quantity with a decimal prefix that fits its size, e.g. 8.87 TFLOP/s or 4.96 GB (GB is 10⁹ bytes).
+    """A quantity with a decimal prefix that fits its size, e.g. 8.87 TFLOP/s or 4.96 GB (GB is 10⁹
+    bytes).
 
     Args:
         value: the quantity in `unit`, at least 0.

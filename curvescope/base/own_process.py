@@ -1,6 +1,8 @@
-"""Starts Pythons of Curvescope's own: none runs a file of the current folder, which may hold anything.
+"""Starts Pythons of Curvescope's own: none runs a file of the current folder, which may hold
+anything.
 
-A Python that is started with `-c` or `-m` searches that folder first. What a user names, e.g. by `--step`, adds it.
+A Python that is started with `-c` or `-m` searches that folder first. What a user names, e.g. by
+`--step`, adds it.
 """
 
 from __future__ import annotations
@@ -16,13 +18,18 @@ def python_command(module: str, function: str, *arguments: object) -> list[str]:
 
     It imports from where this process does.
     """
-    code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import {function}; {function}(*sys.argv[1:])"
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}; from {module} import {function}; "
+        f"{function}(*sys.argv[1:])"
+    )
     return [sys.executable, "-c", code, *map(str, arguments)]
 
 
 @contextmanager
 def in_pythons_folder() -> Iterator[None]:
-    """Change to the folder of Python's own modules, for what multiprocessing starts with `-c` in the current one."""
+    """Change to the folder of Python's own modules, for what multiprocessing starts with `-c` in
+    the current one.
+    """
     here = os.open(".", os.O_PATH)
     try:
         os.chdir(os.path.dirname(os.__file__))

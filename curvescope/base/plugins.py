@@ -1,7 +1,7 @@
 """Plugins from other packages: recorders, readers, causes and devices, found by entry points.
 
-A plugin that cannot be loaded, lacks required attributes, or fails is reported in a warning and skipped; the command
-continues without it.
+A plugin that cannot be loaded, lacks required attributes, or fails is reported in a warning and
+skipped; the command continues without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ READERS = "curvescope.readers"
 CAUSES = "curvescope.causes"
 DEVICES = "curvescope.devices"
 
-# group -> required attributes of its plugins; documented in docs/plugins.md. A cause may also have INTERVENTION.
+# group -> required attributes of its plugins; documented in docs/plugins.md. A cause may also have
+# INTERVENTION.
 _NEEDED = {
     RECORDERS: ("NAME", "record"),
     READERS: ("NAME", "recognises", "read"),
@@ -38,7 +39,9 @@ class Plugin:
 
 @cache
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """All working plugins of a group, sorted by name; broken ones are reported once on standard error."""
+    """All working plugins of a group, sorted by name; broken ones are reported once on standard
+    error.
+    """
     return tuple(_load(group))
 
 
@@ -63,6 +66,7 @@ def _load(group: str) -> Iterator[Plugin]:
 def report_broken(name: str, package: str, why: str) -> None:
     """Report once that a plugin is skipped, why, and how to remove it."""
     print(
-        f"curvescope: plugin {name} of {package} is skipped: {why}. Repair it, or `pip uninstall {package}`.",
+        f"curvescope: plugin {name} of {package} is skipped: {why}. Repair it, or "
+        f"`pip uninstall {package}`.",
         file=sys.stderr,
     )

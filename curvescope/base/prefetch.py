@@ -11,7 +11,8 @@ _T = TypeVar("_T")
 
 
 def read_ahead(first: _T | None, read: Callable[[], _T | None]) -> Iterator[_T]:
-    """Yield the first item and those that `read` returns until it returns None, reading one item ahead.
+    """Yield the first item and those that `read` returns until it returns None, reading one item
+    ahead.
 
     On early exit it waits for the pending read, so that the source can be closed afterwards.
     """
@@ -26,7 +27,9 @@ def read_ahead(first: _T | None, read: Callable[[], _T | None]) -> Iterator[_T]:
 def map_ahead(
     workers: Executor, work: Callable[..., _T], items: Iterable[tuple[Any, ...]], most: int
 ) -> Iterator[_T]:
-    """Yield `work(*item)` of each item, in order; the workers take the next items meanwhile, `most` at once."""
+    """Yield `work(*item)` of each item, in order; the workers take the next items meanwhile, `most`
+    at once.
+    """
     pending: deque[Future[_T]] = deque()
     for item in items:
         pending.append(workers.submit(work, *item))

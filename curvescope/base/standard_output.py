@@ -13,7 +13,9 @@ from typing import TextIO
 
 @contextmanager
 def redirected(stream: TextIO, descriptor: int) -> Iterator[list[bytes]]:
-    """Redirect standard output or error of this process, also of its C code; yields the lines, empty until the end."""
+    """Redirect standard output or error of this process, also of its C code; yields the lines,
+    empty until the end.
+    """
     library, lines = ctypes.CDLL(None), list[bytes]()
     stream.flush()
     library.fflush(None)
@@ -33,7 +35,9 @@ def redirected(stream: TextIO, descriptor: int) -> Iterator[list[bytes]]:
 
 @contextmanager
 def prints_to_stderr() -> Iterator[None]:
-    """Send to standard error what the block and the processes that it starts print on standard output, also from C."""
+    """Send to standard error what the block and the processes that it starts print on standard
+    output, also from C.
+    """
     sys.stdout.flush()
     kept = None
     with suppress(OSError):  # standard output is closed

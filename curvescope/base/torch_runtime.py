@@ -1,4 +1,6 @@
-"""The door to torch: everything imports it here, late, with its libraries prepared; a machine without it is normal."""
+"""The door to torch: everything imports it here, late, with its libraries prepared; a machine
+without it is normal.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +43,17 @@ def import_torch() -> Any:
         import torch
     except ImportError as error:
         raise BackendMissingError(
-            "This needs PyTorch, which runs the networks by name and records layers and kernels. Install it with "
-            "`pip install 'curvescope[torch]'`; for a GPU, choose the build that fits its driver at pytorch.org."
+            "This needs PyTorch, which runs the networks by name and records layers and kernels. "
+            "Install it with `pip install 'curvescope[torch]'`; for a GPU, choose the build that "
+            "fits its driver at pytorch.org."
         ) from error
     return torch
 
 
 def pick_device(name: str | None) -> str:
-    """Find a device by name: `cpu` or `cuda:N`. Without a name, the first CUDA device if there is one, else the CPU.
+    """Find a device by name: `cpu` or `cuda:N`.
+
+    Without a name, the first CUDA device if there is one, else the CPU.
 
     Without torch, it is the CPU: a step of another framework runs on its own device.
 
@@ -66,7 +71,8 @@ def pick_device(name: str | None) -> str:
         raise CurvescopeError(f"Unknown device {name!r}: use cpu, cuda or cuda:N.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise BackendMissingError(
-            "No CUDA device is usable: `curvescope doctor` shows what is missing. Without --device the CPU is used."
+            "No CUDA device is usable: `curvescope doctor` shows what is missing. Without --device "
+            "the CPU is used."
         )
     if device.type not in ("cpu", "cuda"):
         raise CurvescopeError(f"Device {name!r} is not supported: use cpu, cuda or cuda:N.")

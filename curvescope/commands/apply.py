@@ -1,9 +1,10 @@
-"""Run a program with what a recording's experiments found to help, as far as the environment can set it.
+"""Run a program with what a recording's experiments found to help, as far as the environment can
+set it.
 
-That is the allocator, the number of threads and the flushing of denormal numbers. Of the remedies of `diagnose` and
-`confirm` the best set is used, without what changes results. Variables that are set already stay. What only the program
-itself can do is printed as lines to add to it; without a command, nothing else happens. The exit code of the command is
-passed on.
+That is the allocator, the number of threads and the flushing of denormal numbers. Of the remedies
+of `diagnose` and `confirm` the best set is used, without what changes results. Variables that are
+set already stay. What only the program itself can do is printed as lines to add to it; without a
+command, nothing else happens. The exit code of the command is passed on.
 
     curvescope apply runs/2026-03-01_143055_alexnet -- python train.py
 """
@@ -43,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
     diagnosis = explain(recording)
     if not diagnosis.remedies.helping:
         raise CurvescopeError(
-            f"No change is measured to help in {args.recording}: `curvescope confirm {args.recording}` tries more."
+            f"No change is measured to help in {args.recording}: "
+            f"`curvescope confirm {args.recording}` tries more."
         )
     settings, by_hand = _divided(diagnosis)
     environment = dict(os.environ)
@@ -75,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not settings:
         raise CurvescopeError(
-            "The environment can set none of this, so the command is not run: add the lines above to it."
+            "The environment can set none of this, so the command is not run: add the lines above "
+            "to it."
         )
     return run_command(command, environment).code
 

@@ -1,4 +1,6 @@
-"""Print the time of a step by layer, kernel, phase or operator; the rows add up to the measured step."""
+"""Print the time of a step by layer, kernel, phase or operator; the rows add up to the measured
+step.
+"""
 
 from __future__ import annotations
 

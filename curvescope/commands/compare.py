@@ -1,19 +1,22 @@
-"""Compare recordings of one network with the first: devices, versions or settings; or measure versions of a step.
+"""Compare recordings of one network with the first: devices, versions or settings; or measure
+versions of a step.
 
-Rows are layers that the recordings have in common. Work without such a layer is aligned by operator and shapes, else by
-its position among the operators; so is all work of recordings without a common layer, e.g. of two frameworks, or of
-eager and compiled code.
+Rows are layers that the recordings have in common. Work without such a layer is aligned by operator
+and shapes, else by its position among the operators; so is all work of recordings without a common
+layer, e.g. of two frameworks, or of eager and compiled code.
 
-`--measure base=main head=.` measures versions of a step together: each in processes of its own, in turn, and as many
-processes as the answer needs. A version is a folder or a git revision, and may have its own interpreter and environment
-variables. Or it is a program as it is, a command in which {batch} may stand for the batch size: `--measure base='python
-a.py' head='python b.py'`; each of its runs is a process.
+`--measure base=main head=.` measures versions of a step together: each in processes of its own, in
+turn, and as many processes as the answer needs. A version is a folder or a git revision, and may
+have its own interpreter and environment variables. Or it is a program as it is, a command in which
+{batch} may stand for the batch size: `--measure base='python a.py' head='python b.py'`; each of its
+runs is a process.
 
-`--framework torch,jax alexnet` measures a named network in frameworks, in the same way: its layers have the same names
-in all of them. A framework of another environment is NAME@PYTHON, e.g. jax@/opt/jax/bin/python.
+`--framework torch,jax alexnet` measures a named network in frameworks, in the same way: its layers
+have the same names in all of them. A framework of another environment is NAME@PYTHON, e.g.
+jax@/opt/jax/bin/python.
 
-`--fail-over 5%` makes it a check: exit code 1 if a step time grew by more than that and significantly (its interval
-excludes zero change, after Holm correction over all step times).
+`--fail-over 5%` makes it a check: exit code 1 if a step time grew by more than that and
+significantly (its interval excludes zero change, after Holm correction over all step times).
 """
 
 from __future__ import annotations
@@ -62,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--measure",
         nargs="+",
         metavar="NAME=VERSION",
-        help="versions to measure, the base first: a folder or a git revision, e.g. base=main head=. ; @PYTHON after "
+        help="versions to measure, the base first: a folder or a git revision, e.g. base=main "
+        "head=. ; @PYTHON after "
         "it names its interpreter, ,VARIABLE=VALUE sets an environment variable",
     )
     measured.add_argument(
@@ -74,7 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measured.add_argument(
         "--step",
         metavar="PACKAGE.MODULE:MAKE_STEP",
-        help="the step, in every version: make_step(batch) returns a function that runs one; also FILE.py:MAKE_STEP",
+        help="the step, in every version: make_step(batch) returns a function that runs one; also "
+        "FILE.py:MAKE_STEP",
     )
     measured.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
     measured.add_argument(
@@ -95,18 +100,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by",
         choices=("layer", "operator", "family", "kernel"),
-        help="rows (default: layer if all have one in common, else operator if all name operators, else family)",
+        help="rows (default: layer if all have one in common, else operator if all name operators, "
+        "else family)",
     )
     parser.add_argument(
         "--batch",
         metavar="SIZE",
-        help="batch size of the rows (default: the largest that is profiled in all); with --measure the sizes to "
+        help="batch size of the rows (default: the largest that is profiled in all); with "
+        "--measure the sizes to "
         "measure, e.g. 8,32 (default: 1)",
     )
     parser.add_argument(
         "--fail-over",
         metavar="SHARE",
-        help="largest growth that passes, e.g. 5%%: the exit code is 1 if a step time grew significantly and by more",
+        help="largest growth that passes, e.g. 5%%: the exit code is 1 if a step time grew "
+        "significantly and by more",
     )
     parser.add_argument(
         "--different",
@@ -172,7 +180,8 @@ def _steps(recordings: list[Recording]) -> list[pd.DataFrame]:
 def _recorded(args: argparse.Namespace) -> list[AnyPath]:
     if args.base is None or not args.others:
         raise CurvescopeError(
-            "Name two recordings or more, or versions to measure: --measure base=main head=. --step FILE.py:MAKE_STEP."
+            "Name two recordings or more, or versions to measure: --measure base=main head=. "
+            "--step FILE.py:MAKE_STEP."
         )
     only = {
         "--step": args.step,
@@ -241,8 +250,9 @@ def _versions(args: argparse.Namespace) -> list[Version]:
     wrong = (args.step is None) != bool(programs) or 0 < len(programs) < len(versions)
     if args.base is not None or wrong or len(set(names)) < max(2, len(names)):
         raise CurvescopeError(
-            "--measure takes two versions or more with different names, and --step: --measure base=main head=. --step "
-            "FILE.py:MAKE_STEP; or commands alone: --measure base='python a.py' head='python b.py'."
+            "--measure takes two versions or more with different names, and --step: --measure "
+            "base=main head=. --step FILE.py:MAKE_STEP; or commands alone: --measure base='python "
+            "a.py' head='python b.py'."
         )
     return versions
 
@@ -257,8 +267,8 @@ def _in_frameworks(args: argparse.Namespace) -> list[Version]:
     wrong = args.base is None or args.others or args.measure or args.step
     if wrong or len(set(names)) < max(2, len(names)):
         raise CurvescopeError(
-            "--framework takes one named network and two frameworks or more: curvescope compare --framework torch,jax "
-            "alexnet --batch 64."
+            "--framework takes one named network and two frameworks or more: curvescope compare "
+            "--framework torch,jax alexnet --batch 64."
         )
     network = Configuration(str(args.base), device=pick_device(args.device), mode=args.mode)
     versions = []

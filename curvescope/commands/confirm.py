@@ -1,8 +1,9 @@
 """Test by experiment why the anomalies of a recording are there, and what takes them away.
 
-Runs the operators of the anomalies' terms alone, and complete steps, with one factor changed at a time, and adds the
-results to the recording. It needs the machine of the recording. `diagnose` does the same at its end; each call
-continues where the last one ended, also after a kill. After Ctrl-C the finished experiments are kept.
+Runs the operators of the anomalies' terms alone, and complete steps, with one factor changed at a
+time, and adds the results to the recording. It needs the machine of the recording. `diagnose` does
+the same at its end; each call continues where the last one ended, also after a kill. After Ctrl-C
+the finished experiments are kept.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lock-clocks",
         action="store_true",
-        help="let an experiment lock the SM clock of the GPU for its visits, for all who use it (needs root)",
+        help="let an experiment lock the SM clock of the GPU for its visits, for all who use it "
+        "(needs root)",
     )
     options.add(parser, "--run-its-code", "--curvature", "--all", "--json")
 

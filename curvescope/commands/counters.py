@@ -1,9 +1,11 @@
-"""Measure memory traffic, executed FLOPs, tensor-pipe use and cycles of a recording's kernels, on its GPU.
+"""Measure memory traffic, executed FLOPs, tensor-pipe use and cycles of a recording's kernels, on
+its GPU.
 
-Runs steps of each profiled batch size again and counts their kernels: in the process itself by CUPTI, which repeats the
-step, or else under Nsight Compute (ncu), which repeats every kernel of one step. Clocks stay as they are, and no caches
-are flushed. The counts are joined to the recording's kernels by order, name and geometry and added to the recording:
-`breakdown`, `roofline` and `explain` use them. Each call continues with the batch sizes that have no counters yet.
+Runs steps of each profiled batch size again and counts their kernels: in the process itself by
+CUPTI, which repeats the step, or else under Nsight Compute (ncu), which repeats every kernel of one
+step. Clocks stay as they are, and no caches are flushed. The counts are joined to the recording's
+kernels by order, name and geometry and added to the recording: `breakdown`, `roofline` and
+`explain` use them. Each call continues with the batch sizes that have no counters yet.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--with",
         dest="tool",
         choices=("cupti", "ncu"),
-        help="tool that counts: CUPTI (CUDA 12.6 and newer) or Nsight Compute (default: CUPTI, or ncu if that cannot)",
+        help="tool that counts: CUPTI (CUDA 12.6 and newer) or Nsight Compute (default: CUPTI, or "
+        "ncu if that cannot)",
     )
 
 
@@ -63,7 +66,7 @@ def _described(done: Counted) -> str:
         else ""
     )
     return (
-        f"Batch {done.batch}: {counted(done.kernels, 'kernel')} of a step counted by {_NAMES[done.tool]}; "
-        f"{done.joined} of {counted(done.recorded, 'recorded kernel')} in {counted(done.steps, 'step')} joined by "
-        f"{by}{unused}."
+        f"Batch {done.batch}: {counted(done.kernels, 'kernel')} of a step counted by "
+        f"{_NAMES[done.tool]}; {done.joined} of {counted(done.recorded, 'recorded kernel')} in "
+        f"{counted(done.steps, 'step')} joined by {by}{unused}."
     )

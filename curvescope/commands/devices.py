@@ -43,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
     if args.device:
         (device,) = chosen
         console.print(
-            f"{device.name} ({device.chip}, {device.architecture}, compute capability {device.compute_capability}); "
-            f"long kernels run at the {device.running_clock} clock",
+            f"{device.name} ({device.chip}, {device.architecture}, compute capability "
+            f"{device.compute_capability}); long kernels run at the {device.running_clock} clock",
             style="bold",
         )
         facts = table("fact", "value", "source", whole=("fact",))
@@ -87,6 +87,9 @@ def run(args: argparse.Namespace) -> int:
             number(device.memory_bytes / 1e9, 3),
         )
     console.print(listed)
-    note = "base, boost: fp32 peak at that clock in TFLOP/s; clock: the one of long kernels; GB is 10⁹ bytes."
+    note = (
+        "base, boost: fp32 peak at that clock in TFLOP/s; clock: the one of long kernels; GB is "
+        "10⁹ bytes."
+    )
     console.print(note, style="dim")
     return 0

@@ -1,15 +1,19 @@
-"""Measure a network, or a step of your own, over batch sizes on this machine and explain its cost curve.
+"""Measure a network, or a step of your own, over batch sizes on this machine and explain its cost
+curve.
 
-What is measured is a network by name, a step of your own (--step), or a program as it is: `-- python train.py
---batch-size {batch}` runs that command for each visit and ends it once it has enough steps. If no step is found in it,
---step-range NAME names the range that is a step, or --step-line 'step {n}: {ms} ms' the line that it prints after one;
---workdir DIR runs it in folders of its own.
+What is measured is a network by name, a step of your own (--step), or a program as it is:
+`-- python train.py --batch-size {batch}` runs that command for each visit and ends it once it has
+enough steps. If no step is found in it, --step-range NAME names the range that is a step, or
+--step-line 'step {n}: {ms} ms' the line that it prints after one; --workdir DIR runs it in folders
+of its own.
 
-Runs on CUDA if there is a device, else on the CPU. Measures until every verdict is decided, or cannot be in the time
-(--time-limit), then tests the causes by experiment (--experiments). After Ctrl-C, SIGTERM or SIGHUP it answers from
-what is measured and ends. `curvescope confirm` makes the missing experiments later, also after a kill.
+Runs on CUDA if there is a device, else on the CPU. Measures until every verdict is decided, or
+cannot be in the time (--time-limit), then tests the causes by experiment (--experiments). After
+Ctrl-C, SIGTERM or SIGHUP it answers from what is measured and ends. `curvescope confirm` makes the
+missing experiments later, also after a kill.
 
-`curvescope energy` tests the energy of steps instead, and `curvescope model` predicts them on a GPU that is not here.
+`curvescope energy` tests the energy of steps instead, and `curvescope model` predicts them on a GPU
+that is not here.
 """
 
 from __future__ import annotations
@@ -45,9 +49,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = (
-        f"; 0 for none (default: what measuring leaves of {TOTAL_S:g}s, of {FAST_TOTAL_S:g}s where steps take under "
-        f"{FAST_STEP_NS / 1e6:g} ms, in proportion to --time-limit; on a GPU {CUDA_EXPERIMENTS_S:g}s, with --quick "
-        f"{QUICK_EXPERIMENTS_S:g}s)"
+        f"; 0 for none (default: what measuring leaves of {TOTAL_S:g}s, of {FAST_TOTAL_S:g}s where "
+        f"steps take under {FAST_STEP_NS / 1e6:g} ms, in proportion to --time-limit; on a GPU "
+        f"{CUDA_EXPERIMENTS_S:g}s, with --quick {QUICK_EXPERIMENTS_S:g}s)"
     )
     options.add_curve(parser)
     options.add_program(parser)

@@ -61,7 +61,8 @@ def _cpu() -> Check:
     return Check(
         "CPU",
         True,
-        f"{host['cpu']}, {counted(host['usable_cores'], 'core')} usable, governor {governor}, load {load}",
+        f"{host['cpu']}, {counted(host['usable_cores'], 'core')} usable, governor {governor}, load "
+        f"{load}",
     )
 
 
@@ -133,7 +134,9 @@ def _nvdisasm() -> Check:
 
 
 def _in_packages(path: str) -> str:
-    """A path below the folder of Python packages that it is in, which says enough and fits a line; else the path."""
+    """A path below the folder of Python packages that it is in, which says enough and fits a line;
+    else the path.
+    """
     inside = [
         path[len(folder) + 1 :]
         for folder in sys.path

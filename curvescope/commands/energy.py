@@ -1,7 +1,9 @@
-"""Measure a network, or a step of your own, over batch sizes and test its energy, in joules per step and per sample.
+"""Measure a network, or a step of your own, over batch sizes and test its energy, in joules per
+step and per sample.
 
-A device that reports its energy is needed: a GPU, or a CPU with RAPL. Visits are as long as the counter needs.
-`curvescope explain RUN --of energy` prints the result again, and `curvescope explain RUN` explains the times.
+A device that reports its energy is needed: a GPU, or a CPU with RAPL. Visits are as long as the
+counter needs. `curvescope explain RUN --of energy` prints the result again, and
+`curvescope explain RUN` explains the times.
 """
 
 from __future__ import annotations

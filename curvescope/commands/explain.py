@@ -1,8 +1,9 @@
 """Explain a recording: its cost curve, its anomalies, and the terms of each anomaly.
 
-`--pair 4,8` splits the excess from batch 4 to 8, and `--at 8` the curvature at 8, whether significant or not. For a
-scaling run it prints the efficiency on more devices, and where the lost time goes. For a single profile, or one batch
-size, it says what the step waits for, what to do, and what that saves at most: suggested, as nothing was tried.
+`--pair 4,8` splits the excess from batch 4 to 8, and `--at 8` the curvature at 8, whether
+significant or not. For a scaling run it prints the efficiency on more devices, and where the lost
+time goes. For a single profile, or one batch size, it says what the step waits for, what to do, and
+what that saves at most: suggested, as nothing was tried.
 """
 
 from __future__ import annotations
@@ -27,17 +28,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--of",
         choices=("time", "energy", "memory"),
         default="time",
-        help="quantity of the curve: time; energy, in joules per step and sample; or the peak memory (default: time)",
+        help="quantity of the curve: time; energy, in joules per step and sample; or the peak "
+        "memory (default: time)",
     )
     what.add_argument(
         "--mode",
         choices=("decode", "prefill", "mixed"),
-        help="steps of an inference server to explain (default: the mode with most sizes, decode first)",
+        help="steps of an inference server to explain (default: the mode with most sizes, decode "
+        "first)",
     )
     what.add_argument(
         "--limit",
         metavar="TIME",
-        help="of a server's log: longest time of a step, e.g. 30ms; says the best batch size under it",
+        help="of a server's log: longest time of a step, e.g. 30ms; says the best batch size under "
+        "it",
     )
     what.add_argument(
         "--pair", metavar="B,KB", help="two batch sizes whose excess to split, e.g. 4,8"
@@ -52,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tables.add_argument(
         "--noise",
         metavar="SHARE",
-        help="for a table of times: standard error of times without repeats, e.g. 2%% (default: estimated)",
+        help="for a table of times: standard error of times without repeats, e.g. 2%% (default: "
+        "estimated)",
     )
     options.add(parser, "--by-instance", "--memory-limit", "--all", "--json")
 
@@ -92,7 +97,8 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         )
     if args.problem is not None or args.noise is not None:
         raise CurvescopeError(
-            f"--problem and --noise are for tables of times; {args.recording} is not one: omit them."
+            f"--problem and --noise are for tables of times; {args.recording} is not one: omit "
+            "them."
         )
     if args.of != "time" and (args.pair is not None or args.at is not None):
         raise CurvescopeError(

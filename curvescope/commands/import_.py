@@ -1,13 +1,15 @@
-"""Convert a profile of another profiler to a recording; the format is detected from the content, plain or gzip.
+"""Convert a profile of another profiler to a recording; the format is detected from the content,
+plain or gzip.
 
-Reads SQLite exports and cuda_gpu_trace of Nsight Systems, SQLite files and printed output of nvprof, CSV of Nsight
-Compute, kernel traces, JSON and rocpd databases of rocprofv3, JSON of PyTorch's profilers, TensorFlow 1 timelines, and
-trace.json and .xplane.pb of TensorFlow 2 and JAX.
+Reads SQLite exports and cuda_gpu_trace of Nsight Systems, SQLite files and printed output of
+nvprof, CSV of Nsight Compute, kernel traces, JSON and rocpd databases of rocprofv3, JSON of
+PyTorch's profilers, TensorFlow 1 timelines, and trace.json and .xplane.pb of TensorFlow 2 and JAX.
 
-`--as sweep` makes one sweep of several profiles, each of one batch size, so that `explain` works on them.
+`--as sweep` makes one sweep of several profiles, each of one batch size, so that `explain` works on
+them.
 
-All steps of a profile are profiled, so the profiling overhead is unknown. Names of hosts, users and files are not
-copied.
+All steps of a profile are profiled, so the profiling overhead is unknown. Names of hosts, users and
+files are not copied.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="kind",
         choices=("profile", "sweep"),
         default="profile",
-        help="what the files are: one profile, or a sweep with a profile per batch size (default: profile)",
+        help="what the files are: one profile, or a sweep with a profile per batch size (default: "
+        "profile)",
     )
     reading.add_argument(
         "--batch",
@@ -57,13 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reading.add_argument(
         "--range-pattern",
         metavar="REGEX",
-        help="pattern for range names with groups layer, phase, step, op, batch, e.g. 'L_(?P<layer>.+)'",
+        help="pattern for range names with groups layer, phase, step, op, batch, e.g. "
+        "'L_(?P<layer>.+)'",
     )
     reading.add_argument(
         "--steps",
         default="auto",
         metavar="HOW",
-        help="how to find steps: auto, whole (the profile is one step), repetition (of kernels), or marks:REGEX "
+        help="how to find steps: auto, whole (the profile is one step), repetition (of kernels), "
+        "or marks:REGEX "
         "(ranges whose names match mark steps)",
     )
     reading.add_argument(
@@ -73,26 +78,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--process",
         type=int,
         metavar="N",
-        help="number of the only process that is read, from 0, of a PyTorch trace that merges several ranks "
+        help="number of the only process that is read, from 0, of a PyTorch trace that merges "
+        "several ranks "
         "(default: 0)",
     )
     reading.add_argument(
         "--capture",
         type=Path,
         metavar="FILE",
-        help="PyTorch trace of the capture of the CUDA graphs that the profile replays; gives their kernels layers",
+        help="PyTorch trace of the capture of the CUDA graphs that the profile replays; gives "
+        "their kernels layers",
     )
     reading.add_argument(
         "--graph-data",
         type=Path,
         metavar="FILE",
-        help="JSON of CUDAGraph.get_graph_data() of these graphs; joins their kernels to the capture by node",
+        help="JSON of CUDAGraph.get_graph_data() of these graphs; joins their kernels to the "
+        "capture by node",
     )
     reading.add_argument(
         "--inductor",
         type=Path,
         metavar="DIR",
-        help="folder of TORCHINDUCTOR_CACHE_DIR or TORCH_COMPILE_DEBUG; gives generated kernels their operators",
+        help="folder of TORCHINDUCTOR_CACHE_DIR or TORCH_COMPILE_DEBUG; gives generated kernels "
+        "their operators",
     )
     shared.add(parser, "--json")
 
@@ -145,7 +154,8 @@ def _import(args: argparse.Namespace) -> ImportDocument:
 
         if batches and len(batches) != len(args.file):
             raise CurvescopeError(
-                f"--batch {args.batch}: write one batch size for each file, {len(args.file)} in all."
+                f"--batch {args.batch}: write one batch size for each file, {len(args.file)} in "
+                "all."
             )
         with progress() as report:
             return import_sweep(args.file, args.output, batches, replace(options, report=report))

@@ -1,6 +1,8 @@
-"""Find which layers and tensors make the peak memory of a step, how it grows, and the largest batch size that fits.
+"""Find which layers and tensors make the peak memory of a step, how it grows, and the largest batch
+size that fits.
 
-Every batch size runs a few steps, and nothing is timed. `curvescope explain RUN --of memory` prints the result again.
+Every batch size runs a few steps, and nothing is timed. `curvescope explain RUN --of memory` prints
+the result again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Predict the cost curve of a network on a GPU that is not here, by the cost model, and explain it.
 
-Nothing runs, and every view of the result is marked as modelled. `curvescope devices` lists the GPUs. The model knows
-eager steps in fp32, fp16 and bf16.
+Nothing runs, and every view of the result is marked as modelled. `curvescope devices` lists the
+GPUs. The model knows eager steps in fp32, fp16 and bf16.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     modelled.add_argument(
         "--what-if",
         metavar="FACT=VALUE[,…]",
-        help="changed facts, e.g. memory_bytes=12GiB,sm_count=40 (`curvescope devices GPU` lists them)",
+        help="changed facts, e.g. memory_bytes=12GiB,sm_count=40 (`curvescope devices GPU` lists "
+        "them)",
     )
     options.add(parser, *options.RESULT)
 

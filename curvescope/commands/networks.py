@@ -1,7 +1,8 @@
 """List the networks with their parameters, FLOPs and activations.
 
-FLOPs are those of convolutions and matrix products, one FMA counted as two; activations are the values that the forward
-pass keeps for the backward pass, in fp32. All numbers are per sample and computed from the structure.
+FLOPs are those of convolutions and matrix products, one FMA counted as two; activations are the
+values that the forward pass keeps for the backward pass, in fp32. All numbers are per sample and
+computed from the structure.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
     console = terminal.console()
     console.print(listed)
     console.print(
-        "Forward and training in GFLOP, kept activations in MB (10⁶ bytes), all per sample and computed from the "
-        "structure; nothing is measured.",
+        "Forward and training in GFLOP, kept activations in MB (10⁶ bytes), all per sample and "
+        "computed from the structure; nothing is measured.",
         style="dim",
     )
     return 0

@@ -1,12 +1,15 @@
-"""Analyse many ranks of one job together: stragglers, layers out of balance, waiting in collectives and its causes.
+"""Analyse many ranks of one job together: stragglers, layers out of balance, waiting in collectives
+and its causes.
 
-Takes the folders of the ranks, the folder above them, patterns or URLs (`'s3://bucket/job/rank*/'`, in quotes); each
-is a recording, or a trace of the PyTorch profiler. Every recording is reduced to small tables that can be added, by
-processes on this machine or on a Dask cluster (`--scheduler`). Unreadable recordings are listed, and the others are
-analysed. After Ctrl-C, the results so far are shown.
+Takes the folders of the ranks, the folder above them, patterns or URLs (`'s3://bucket/job/rank*/'`,
+in quotes); each is a recording, or a trace of the PyTorch profiler. Every recording is reduced to
+small tables that can be added, by processes on this machine or on a Dask cluster (`--scheduler`).
+Unreadable recordings are listed, and the others are analysed. After Ctrl-C, the results so far are
+shown.
 
-The largest stragglers are explained against all other ranks, layer by layer; `--explain 0-7 --against 8-15` explains
-the difference of other groups of ranks, `--explain node:3` of a node.
+The largest stragglers are explained against all other ranks, layer by layer;
+`--explain 0-7 --against 8-15` explains the difference of other groups of ranks, `--explain node:3`
+of a node.
 """
 
 from __future__ import annotations
@@ -136,7 +139,8 @@ def _chosen(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
     chosen = [job for job in jobs if job.rank_id.rank in wanted]
     if not chosen:
         raise CurvescopeError(
-            f"{option} {text}: no such rank; there are {jobs[0].rank_id.rank} to {jobs[-1].rank_id.rank}."
+            f"{option} {text}: no such rank; there are {jobs[0].rank_id.rank} to "
+            f"{jobs[-1].rank_id.rank}."
         )
     return chosen
 
@@ -148,7 +152,9 @@ def _explained(
     found: Ranks,
     groups: list[tuple[str, list[Job]]],
 ) -> list[RankDifference]:
-    """The requested differences, else those of the largest stragglers; each group's recordings are read again."""
+    """The requested differences, else those of the largest stragglers; each group's recordings are
+    read again.
+    """
     from ..analysis.ranks.difference import explain_difference, group_of
 
     rest = "the others"

@@ -1,13 +1,16 @@
-"""Run a command and record the GPU work and NVTX ranges of all its processes, without changes to its code.
+"""Run a command and record the GPU work and NVTX ranges of all its processes, without changes to
+its code.
 
-Kernels, memcpy, memset, allocations, CUDA API calls, clocks and power come from CUPTI, which is loaded in each process
-that starts CUDA. CURVESCOPE_CUPTI=PATH selects another libcupti, CURVESCOPE_CUPTI=off disables it. Without a GPU the
-recording holds the ranges and torch's CPU kernels. Modules and optimizers of torch are layers and ends of steps
-(CURVESCOPE_TORCH=off disables this). The exit code of the command
-is passed on, and so are signals; whatever ends it, the recorded data is kept, if need be for `curvescope recover`.
+Kernels, memcpy, memset, allocations, CUDA API calls, clocks and power come from CUPTI, which is
+loaded in each process that starts CUDA. CURVESCOPE_CUPTI=PATH selects another libcupti,
+CURVESCOPE_CUPTI=off disables it. Without a GPU the recording holds the ranges and torch's CPU
+kernels. Modules and optimizers of torch are layers and ends of steps (CURVESCOPE_TORCH=off disables
+this). The exit code of the command is passed on, and so are signals; whatever ends it, the recorded
+data is kept, if need be for `curvescope recover`.
 
-`--with nsys` runs the command under Nsight Systems instead; `--with ncu` and `--with nvprof --metrics` replay each
-kernel to measure its bytes, FLOPs and occupancy; `--with nvprof` records a timeline on Kepler to Turing.
+`--with nsys` runs the command under Nsight Systems instead; `--with ncu` and
+`--with nvprof --metrics` replay each kernel to measure its bytes, FLOPs and occupancy;
+`--with nvprof` records a timeline on Kepler to Turing.
 
     curvescope record -o runs/annotated -- python train.py
 """
@@ -51,12 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--range-pattern",
         metavar="REGEX",
-        help="pattern for range names with groups layer, phase, step, op, batch (default: known naming schemes)",
+        help="pattern for range names with groups layer, phase, step, op, batch (default: known "
+        "naming schemes)",
     )
     parser.add_argument(
         "--keep-argv",
         action="store_true",
-        help="record the values of the command's options too, but for those named like a secret (default: numbers)",
+        help="record the values of the command's options too, but for those named like a secret "
+        "(default: numbers)",
     )
     options.add(parser, "program")
 
@@ -98,7 +103,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def describe(recording: Recording) -> None:
-    """Say on standard error what a recording of a command has, what is missing in it, and what is next."""
+    """Say on standard error what a recording of a command has, what is missing in it, and what is
+    next.
+    """
     from ..profile_files import describe_rows
     from ..profiling.recording.lost import describe_lost
     from ..profiling.recording.store import KERNEL, STEP, Status

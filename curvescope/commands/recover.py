@@ -1,7 +1,8 @@
 """Complete a recording whose `record` was killed, or had no room on the disk.
 
-`record` keeps what its processes record in the recording's folder, in files that it makes tables of at the end. This
-makes them now, and deletes the files. `explain` and the other commands that read show such a recording too, without it.
+`record` keeps what its processes record in the recording's folder, in files that it makes tables of
+at the end. This makes them now, and deletes the files. `explain` and the other commands that read
+show such a recording too, without it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Arithmetic intensity and achieved rates against the device's roofs, by kernel, layer or phase.
 
-Bytes are measured if the recording has them (from a profile of Nsight Compute or nvprof metrics), else compulsory; each
-point is labelled with which. --csv and --json are stable formats: docs/guides/roofline.md.
+Bytes are measured if the recording has them (from a profile of Nsight Compute or nvprof metrics),
+else compulsory; each point is labelled with which. --csv and --json are stable formats:
+docs/guides/roofline.md.
 """
 
 from __future__ import annotations

@@ -88,7 +88,9 @@ def _row(one: Recording | Unreadable) -> dict[str, Any]:
 
 
 def _status(recording: Recording) -> str:
-    """The status of a recording, which is interrupted if a process that was killed left it as in progress."""
+    """The status of a recording, which is interrupted if a process that was killed left it as in
+    progress.
+    """
     from ..profiling.recording.atomic_files import is_locked
     from ..profiling.recording.store import META_FILE, Status
 

@@ -1,12 +1,16 @@
-"""Measure multi-GPU scaling: data-parallel steps on 1, 2, 4, … devices, and where the lost time goes.
+"""Measure multi-GPU scaling: data-parallel steps on 1, 2, 4, … devices, and where the lost time
+goes.
 
-On one machine it starts a process per device, which connect on loopback: by NCCL on GPUs, by Gloo on a CPU. Under
-torchrun or srun it is one rank of that launch, on any number of nodes, and rank 0 prints:
+On one machine it starts a process per device, which connect on loopback: by NCCL on GPUs, by Gloo
+on a CPU. Under torchrun or srun it is one rank of that launch, on any number of nodes, and rank 0
+prints:
 
-    torchrun --nnodes 4 --nproc-per-node 8 … -m curvescope scale vgg16 --devices 1,2,4,8 --nodes 1,2,3,4 -o DIR
-    srun --nodes 4 --ntasks-per-node 8 curvescope scale vgg16 --devices 1,2,4,8 --nodes 1,2,3,4 -o DIR
+    torchrun --nnodes 4 --nproc-per-node 8 … -m curvescope scale vgg16 --devices 1,2,4,8 --nodes
+    1,2,3,4 -o DIR srun --nodes 4 --ntasks-per-node 8 curvescope scale vgg16 --devices 1,2,4,8
+    --nodes 1,2,3,4 -o DIR
 
-Measured data is kept after an interruption: `--resume DIR` continues, `curvescope explain DIR` prints the result again.
+Measured data is kept after an interruption: `--resume DIR` continues, `curvescope explain DIR`
+prints the result again.
 """
 
 from __future__ import annotations
@@ -83,7 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input",
         default="resident",
         metavar="SOURCE",
-        help="source of the batches: resident (one batch stays on the device; default), host (copied to the device in "
+        help="source of the batches: resident (one batch stays on the device; default), host "
+        "(copied to the device in "
         "every step), or package.module:function of batch size, rank and world size that "
         "returns (inputs, targets) to iterate over",
     )
@@ -124,21 +129,22 @@ def _run_here(args: argparse.Namespace) -> int:
     messages = terminal.console(stderr=True)
     if args.nodes not in (None, "1"):
         raise CurvescopeError(
-            f"--nodes {args.nodes}: several nodes need a launch on all of them; `curvescope scale --help` "
-            "shows torchrun and srun."
+            f"--nodes {args.nodes}: several nodes need a launch on all of them; "
+            "`curvescope scale --help` shows torchrun and srun."
         )
     here = _device_count(args)
     plan = _resumed(args) or _plan(args, here, here)
     if plan.configuration.device == "cuda" and max(plan.devices) > here:
         raise CurvescopeError(
-            f"{max(plan.devices)} devices are requested, but this machine has {counted(here, 'GPU')}. Request fewer "
-            "with --devices, start one process per GPU on several nodes with torchrun or srun, or use --device cpu."
+            f"{max(plan.devices)} devices are requested, but this machine has "
+            f"{counted(here, 'GPU')}. Request fewer with --devices, start one process per GPU on "
+            "several nodes with torchrun or srun, or use --device cpu."
         )
     folder = args.resume or _begin(args, plan)
     if plan.threads is not None and max(plan.devices) * plan.threads > usable_cores():
         messages.print(
-            f"{counted(max(plan.devices), 'process', 'processes')} of {counted(plan.threads, 'thread')} on "
-            f"{counted(usable_cores(), 'core')}: their "
+            f"{counted(max(plan.devices), 'process', 'processes')} of "
+            f"{counted(plan.threads, 'thread')} on {counted(usable_cores(), 'core')}: their "
             "contention appears as slower kernels.",
             style="yellow",
         )
@@ -162,7 +168,9 @@ def _run_here(args: argparse.Namespace) -> int:
 
 
 def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
-    """Run as one rank of a launch by torchrun or Slurm; rank 0 makes the plan, broadcasts it, and prints."""
+    """Run as one rank of a launch by torchrun or Slurm; rank 0 makes the plan, broadcasts it, and
+    prints.
+    """
     from ..analysis.render.live import LiveProgress
     from ..analysis.render.show_scaling import show_scaling
     from ..profiling.measure.process_group import ProcessGroup
@@ -241,7 +249,8 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
             raise CurvescopeError(f"{option} {value}: must be at least 1.")
     if total is not None and (unequal := [n for n in devices if total % n]):
         raise CurvescopeError(
-            f"--total-batch {total} cannot be divided equally among {', '.join(map(str, unequal))} devices."
+            f"--total-batch {total} cannot be divided equally among {', '.join(map(str, unequal))} "
+            "devices."
         )
     threads = (args.threads or max(1, usable_cores() // max(devices))) if device == "cpu" else None
     protocol = options.protocol_of(args)

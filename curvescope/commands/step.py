@@ -1,6 +1,7 @@
 """Run training steps of a network in NVTX ranges, for profiling with an external profiler.
 
-Ranges mark every step, phase and layer for Nsight Systems, Nsight Compute and `curvescope record`, e.g.
+Ranges mark every step, phase and layer for Nsight Systems, Nsight Compute and `curvescope record`,
+e.g.
 
     curvescope record -- curvescope step vgg_a --batch 64
     nsys profile -t cuda,nvtx curvescope step vgg_a --batch 64

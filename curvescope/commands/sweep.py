@@ -1,8 +1,9 @@
 """Measure several networks over batch sizes, modes and precisions, each visit in its own process.
 
-A batch size that does not fit the memory, or crashes, loses only its own data and is reported. `--resume` continues an
-interrupted sweep. Each network, mode and precision becomes one recording in the sweep's folder: `curvescope table DIR`
-prints them side by side, `curvescope explain DIR/RECORDING` explains one.
+A batch size that does not fit the memory, or crashes, loses only its own data and is reported.
+`--resume` continues an interrupted sweep. Each network, mode and precision becomes one recording in
+the sweep's folder: `curvescope table DIR` prints them side by side,
+`curvescope explain DIR/RECORDING` explains one.
 """
 
 from __future__ import annotations
@@ -64,14 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(
         parser,
         "--framework",
-        help="what runs named networks, one or more of torch, torch-compile, jax: a row of the table each",
+        help="what runs named networks, one or more of torch, torch-compile, jax: a row of the "
+        "table each",
     )
     options.add(parser, "--device")
     where = group(parser, options.WHERE)
     where.add_argument(
         "--memory-limit",
         metavar="SIZE",
-        help="memory limit of each visit, e.g. 8GB: of the device, or on a CPU of the address space that the network "
+        help="memory limit of each visit, e.g. 8GB: of the device, or on a CPU of the address "
+        "space that the network "
         "adds",
     )
     options.add_program(parser)
@@ -80,7 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="local, for one worker per GPU of this machine, which measure one recording each; or the address of a "
+        help="local, for one worker per GPU of this machine, which measure one recording each; or "
+        "the address of a "
         "Dask scheduler, e.g. tls://host:8786, for its workers",
     )
     where.add_argument(
@@ -140,7 +144,8 @@ def _workers(args: argparse.Namespace) -> Workers:
     cores = usable_cores()
     if args.workers is None or not 1 <= args.workers <= cores:
         raise CurvescopeError(
-            f"--scheduler local on a CPU: give the number of workers that share its cores, --workers 1 to {cores}."
+            "--scheduler local on a CPU: give the number of workers that share its cores, "
+            f"--workers 1 to {cores}."
         )
     return LocalWorkers(args.workers, threads=cores // args.workers)
 
@@ -168,7 +173,8 @@ def _sweep(args: argparse.Namespace, workers: Workers | None) -> int:
     messages = terminal.console(stderr=True)
     where = f", on {counted(len(measurers), 'worker')}" if workers is not None else ""
     messages.print(
-        f"{counted(len(plan.configurations), 'recording')}, protocol {plan.protocol.name}, into {folder}{where}."
+        f"{counted(len(plan.configurations), 'recording')}, protocol {plan.protocol.name}, into "
+        f"{folder}{where}."
     )
     if note := _shared(measurers):
         messages.print(note, style="yellow")
@@ -221,8 +227,8 @@ def _plan(args: argparse.Namespace, workers: Workers | None) -> SweepPlan:
 
     if not args.network and not args.step and not args.program:
         raise CurvescopeError(
-            f"Name the networks to sweep: {', '.join(names())}; a step of your own: --step; a program: "
-            "`-- python train.py --batch-size {batch}`; or `--resume DIR`."
+            f"Name the networks to sweep: {', '.join(names())}; a step of your own: --step; a "
+            "program: `-- python train.py --batch-size {batch}`; or `--resume DIR`."
         )
     searched = re.fullmatch(r"(?:(.+)\.\.)?max", args.batch or "")
     protocol = options.protocol_of(args)

@@ -1,7 +1,7 @@
 """Print recordings side by side: step times by batch size, and by network, framework and device.
 
-Each RUN is a recording or the folder of a sweep. `--published` adds published times of the same networks, each under
-its own device and marked as published.
+Each RUN is a recording or the folder of a sweep. `--published` adds published times of the same
+networks, each under its own device and marked as published.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=FORMATS,
         default="text",
-        help="format of the output: text (default), csv (a line per network, device and batch size), markdown or json",
+        help="format of the output: text (default), csv (a line per network, device and batch "
+        "size), markdown or json",
     )
     parser.add_argument(
         "--json", action="store_const", const="json", dest="format", help="same as --format json"
@@ -60,7 +61,9 @@ def run(args: argparse.Namespace) -> int:
 def show_table(
     recordings: Sequence[Recording], form: str, *, published: bool = False, batch: int | None = None
 ) -> None:
-    """Print step times of recordings in one of `FORMATS`; `batch` None: compare at the largest that every row has."""
+    """Print step times of recordings in one of `FORMATS`; `batch` None: compare at the largest that
+    every row has.
+    """
     from ..analysis import step_table
 
     cells = [cell for recording in recordings for cell in step_table.cells_of(recording)]
@@ -198,7 +201,8 @@ def _notes(cells: Sequence[Cell]) -> list[str]:
         if c.mfu is not None
     }
     notes += [
-        f"MFU of {c.network}, {c.configuration}, at {c.batch}: {mfu_text(c.mfu or 0)} of {c.mfu_peak}."
+        f"MFU of {c.network}, {c.configuration}, at {c.batch}: {mfu_text(c.mfu or 0)} of "
+        f"{c.mfu_peak}."
         for c in largest.values()
     ]
     unstable = [c for c in cells if c.spread is not None and c.spread > 0.02]

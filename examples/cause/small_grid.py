@@ -1,6 +1,8 @@
-"""A cause: at the smaller batch size a kernel had fewer blocks than the device has SMs, so that some of them idled.
+"""A cause: at the smaller batch size a kernel had fewer blocks than the device has SMs, so that
+some of them idled.
 
-Amount: of a negative bend or excess, what the term saved per block once every SM had one. An example, not a proof.
+Amount: of a negative bend or excess, what the term saved per block once every SM had one. An
+example, not a proof.
 """
 
 from curvescope.analysis.causes.case import Claim, seen
@@ -9,7 +11,9 @@ CAUSE = "small grid"
 
 
 def weigh(case):
-    """Claim the whole of a negative term whose only kernel filled too few SMs at the smaller batch size."""
+    """Claim the whole of a negative term whose only kernel filled too few SMs at the smaller batch
+    size.
+    """
     sms = case.hardware.sm_count
     before, after = case.at(case.before), case.at(case.after)
     if case.share.value.value >= 0 or sms is None or len(before) != 1 or len(after) != 1:
@@ -22,5 +26,6 @@ def weigh(case):
         amount=case.share.value.value,
         score=0.6,
         evidence=(seen("blocks of the grid", blocks, "", "kernels.grid_x"),),
-        refuted_by="Padding the grid with idle blocks does not change the time at the smaller batch size.",
+        refuted_by="Padding the grid with idle blocks does not change the time at the smaller "
+        "batch size.",
     )

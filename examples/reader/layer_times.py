@@ -1,4 +1,5 @@
-"""A reader of text files whose first line is `layer times in ms` and whose others are `LAYER KERNEL MILLISECONDS`.
+"""A reader of text files whose first line is `layer times in ms` and whose others are
+`LAYER KERNEL MILLISECONDS`.
 
 curvescope import times.txt
 """

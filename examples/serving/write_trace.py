@@ -1,7 +1,8 @@
-"""Writes a small trace of an inference server, as PyTorch's profiler would: `python write_trace.py trace.json`.
+"""Writes a small trace of an inference server, as PyTorch's profiler would:
+`python write_trace.py trace.json`.
 
-No server ran. Decode steps of 1 to 16 requests come in random order with some prefill steps; each runs a product and
-attention, and from 8 requests on the product takes four times as long.
+No server ran. Decode steps of 1 to 16 requests come in random order with some prefill steps; each
+runs a product and attention, and from 8 requests on the product takes four times as long.
 """
 
 from __future__ import annotations

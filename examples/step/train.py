@@ -1,6 +1,8 @@
-"""A training script with its own data loader, bf16 autocast, AdamW, a schedule and gradient clipping.
+"""A training script with its own data loader, bf16 autocast, AdamW, a schedule and gradient
+clipping.
 
-Only `make_step` was added: `curvescope diagnose --step train:make_step --batch 8..64` measures the step.
+Only `make_step` was added: `curvescope diagnose --step train:make_step --batch 8..64` measures the
+step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The catalogue of factors: each module here describes one, or a few of one kind, and is found by its place."""
+"""The catalogue of factors: each module here describes one, or a few of one kind, and is found by
+its place.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ COMMON: dict[str, StepChange] = {  # what commonly helps complete steps
 
 
 def term_change(name: str | None) -> TermChange:
-    """How a factor of terms changes them; no change without a name. KeyError: it changes no terms."""
+    """How a factor of terms changes them; no change without a name.
+
+    KeyError: it changes no terms.
+    """
     change = TermChange() if name is None else FACTORS[name].term
     if change is None:
         raise KeyError(name)
@@ -33,7 +38,9 @@ def term_change(name: str | None) -> TermChange:
 
 
 def factor_of(name: str) -> Factor | None:
-    """A factor by its name, or several that are changed together by theirs, see `members`; None if there is none."""
+    """A factor by its name, or several that are changed together by theirs, see `members`; None if
+    there is none.
+    """
     found = [FACTORS.get(member) for member in members(name)]
     known = [factor for factor in found if factor is not None]
     if len(known) < len(found):
@@ -42,7 +49,10 @@ def factor_of(name: str) -> Factor | None:
 
 
 def step_change(name: str | None) -> StepChange:
-    """How a factor of complete steps, or several together, change them; no change without a name. KeyError: none do."""
+    """How a factor of complete steps, or several together, change them; no change without a name.
+
+    KeyError: none do.
+    """
     if name is None:
         return StepChange()
     factor = factor_of(name)
@@ -53,7 +63,9 @@ def step_change(name: str | None) -> StepChange:
 
 
 def is_costly(name: str) -> bool:
-    """Whether the set-up of complete steps with a factor takes longer than their usual start; False for no factor."""
+    """Whether the set-up of complete steps with a factor takes longer than their usual start; False
+    for no factor.
+    """
     factor = factor_of(name)
     return factor is not None and factor.step is not None and factor.step.setup_s > USUAL_SETUP_S
 

@@ -16,14 +16,15 @@ from ..replay.recorded_call import CallFamily, CannotReplay, RecordedCall
 from ..replay.results import besides, changed_operands, results_of
 from ..replay.runnable import Runnable
 
-# Larger batch sizes in pieces of the size before an algorithm switch, with the operators and kernels of that size.
+# Larger batch sizes in pieces of the size before an algorithm switch, with the operators and
+# kernels of that size.
 
 
 def size_before_switch(families: Sequence[CallFamily], batches: Sequence[int]) -> int | None:
     """The largest batch size before another kernel takes the most time; None without one.
 
-    It is another one if it, or the one before, runs at one of the two batch sizes only: where both run at both, one of
-    them just takes longer. Batch sizes that were not recorded are passed over.
+    It is another one if it, or the one before, runs at one of the two batch sizes only: where both
+    run at both, one of them just takes longer. Batch sizes that were not recorded are passed over.
     """
     before: tuple[int, str, set[str]] | None = None
     for batch in batches:
@@ -55,18 +56,21 @@ BEFORE_SWITCH = Factor(
 )
 
 
-# The batch padded to a multiple of 8, 16 or 32: a cost of sizes that kernels handle badly goes away.
+# The batch padded to a multiple of 8, 16 or 32: a cost of sizes that kernels handle badly goes
+# away.
 #
 # A last wave of blocks that is nearly empty stays so: see `filled_wave`.
 
-# Blocked kernels of CPUs take 8 or 16 fp32 lanes (AVX2, AVX-512), tensor cores of GPUs sizes of 8 in 16 bits, and
-# tiles of products are 16 or 32 rows at least.
+# Blocked kernels of CPUs take 8 or 16 fp32 lanes (AVX2, AVX-512), tensor cores of GPUs sizes of 8
+# in 16 bits, and tiles of products are 16 or 32 rows at least.
 _MULTIPLES = (8, 16, 32)
 _NOTHING_TO_PAD = f"every batch size is a multiple of {_MULTIPLES[-1]}"
 
 
 def multiple_of(batches: tuple[int, ...]) -> int | None:
-    """The multiple to pad to: the smallest of 8, 16 and 32 that some batch size is not one of; else None."""
+    """The multiple to pad to: the smallest of 8, 16 and 32 that some batch size is not one of; else
+    None.
+    """
     return next(
         (multiple for multiple in _MULTIPLES if any(batch % multiple for batch in batches)), None
     )
@@ -107,7 +111,8 @@ PADDED_BATCH = Factor(
     what="the batch is padded to the next multiple of 8, 16 or 32",
     remedy="pad the batch of {where} to the next multiple of 8, 16 or 32",
     term=TermChange(
-        how="torch.nn.functional.pad(x, (0, 0, 0, extra)) before the layer and output[:batch] after it, or choose such "
+        how="torch.nn.functional.pad(x, (0, 0, 0, extra)) before the layer and output[:batch] "
+        "after it, or choose such "
         "a batch size",
         reason_against=reason_against_other_batch,
         call=_pad,
@@ -117,7 +122,8 @@ PADDED_BATCH = Factor(
         screen=9,
         reason_against=_reason_against_padded_batch,
         changed_results=lambda _: (
-            "the samples that pad the batch belong to the result, unless the step leaves them out of its loss"
+            "the samples that pad the batch belong to the result, unless the step leaves them out "
+            "of its loss"
         ),
         change=lambda workload, target: _PaddedSteps(workload, multiple_of(target.batches) or 1),
     ),
@@ -127,15 +133,19 @@ PADDED_BATCH = Factor(
 )
 
 
-# The batch in two halves, one after the other: a cost of large working sets or of a slow size goes away.
+# The batch in two halves, one after the other: a cost of large working sets or of a slow size goes
+# away.
 #
-# Networks by name add the gradients of both halves and update the parameters once, so they compute the same, but for
-# layers that mix samples (batch normalisation). A user's step cannot be opened: it runs twice, with half of the batch
-# each. Then the time has two updates of the parameters, and the measured gain is less than that of adding gradients.
+# Networks by name add the gradients of both halves and update the parameters once, so they compute
+# the same, but for layers that mix samples (batch normalisation). A user's step cannot be opened:
+# it runs twice, with half of the batch each. Then the time has two updates of the parameters, and
+# the measured gain is less than that of adding gradients.
 
 
 def _split(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
-    """Two calls on views of the operands, then one that joins their results; a batch of one stays whole."""
+    """Two calls on views of the operands, then one that joins their results; a batch of one stays
+    whole.
+    """
     call, family = runnable.call, runnable.family
     assert call.batch is not None
     if call.batch < 2:
@@ -161,7 +171,9 @@ def _split(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
 
 
 def _join(shape: tuple[int, ...] | None, first: Any, second: Any) -> Any:
-    """Results of both halves as one: concatenated along the extent that follows the batch, or else added."""
+    """Results of both halves as one: concatenated along the extent that follows the batch, or else
+    added.
+    """
     if shape is None:
         return None
     for dimension, extents in enumerate(zip(shape, first.shape, second.shape, strict=True)):
@@ -171,7 +183,9 @@ def _join(shape: tuple[int, ...] | None, first: Any, second: Any) -> Any:
 
 
 class _TwoSteps(ChangedSteps):
-    """Two steps of half the batch; an odd batch size is divided into n and n + 1, and 1 stays whole."""
+    """Two steps of half the batch; an odd batch size is divided into n and n + 1, and 1 stays
+    whole.
+    """
 
     def load(self, batch: int) -> None:
         self._halves = [half for half in (batch // 2, batch - batch // 2) if half]
@@ -218,7 +232,8 @@ SPLIT_BATCH = Factor(
         call=_split,
     ),
     step=StepChange(
-        how="divide the batch with torch.chunk; in training add the gradients of both halves before the update",
+        how="divide the batch with torch.chunk; in training add the gradients of both halves "
+        "before the update",
         screen=7,
         reason_against=_reason_against_split_batch,
         changed_results=_changed_results,
@@ -229,7 +244,8 @@ SPLIT_BATCH = Factor(
 )
 
 
-# What the empty part of the last wave of blocks costs, by batch sizes that fill the wave and that begin the next one.
+# What the empty part of the last wave of blocks costs, by batch sizes that fill the wave and that
+# begin the next one.
 #
 # Nothing but the batch size changes: the further sizes run among the unmodified ones, see `Wave`.
 

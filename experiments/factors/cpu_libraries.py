@@ -22,7 +22,8 @@ from ..replay.operator_kinds import (
 from ..replay.recorded_call import CallFamily, RecordedCall, tensors_of
 from ..replay.runnable import Runnable, setting
 
-# CPU operators through oneDNN where PyTorch takes MKL, with weights that it has packed before, or without oneDNN.
+# CPU operators through oneDNN where PyTorch takes MKL, with weights that it has packed before, or
+# without oneDNN.
 
 _REFUSES = {"cuda": "oneDNN runs on CPUs"}
 _MISSING_OF_ONEDNN = "this PyTorch has no oneDNN"
@@ -38,7 +39,10 @@ def _reason_against_onednn(family: CallFamily) -> str | None:
     if ran_through_onednn(family):
         return "it runs through oneDNN already"
     if any(tensor.dtype != FLOAT32 for tensor in tensors_of(call.arguments)):
-        return "PyTorch runs products of this type through oneDNN already, if the CPU has instructions for it"
+        return (
+            "PyTorch runs products of this type through oneDNN already, if the CPU has "
+            "instructions for it"
+        )
     if call.op == "aten::addmm" and not _is_plain_addmm(call):
         return "oneDNN adds a bias of one dimension only, without factors"
     return None if import_torch().backends.mkldnn.is_available() else _MISSING_OF_ONEDNN
@@ -55,7 +59,9 @@ def _is_plain_addmm(call: RecordedCall) -> bool:
 
 
 def _through_onednn(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
-    """The product as a linear layer of oneDNN; a reordering of plain weights, where it does one, is in its time."""
+    """The product as a linear layer of oneDNN; a reordering of plain weights, where it does one, is
+    in its time.
+    """
     linear = import_torch().ops.mkldnn._linear_pointwise.default
     if runnable.call.op == "aten::linear":
         x, weight, bias = runnable.arguments
@@ -115,10 +121,13 @@ ONEDNN = Factor(
     remedy="run {where} through oneDNN",
     refuses=_REFUSES,
     term=TermChange(
-        how="torch.utils.mkldnn.to_mkldnn(layer), or torch.compile(model) with TORCHINDUCTOR_FREEZING=1; or in the "
+        how="torch.utils.mkldnn.to_mkldnn(layer), or torch.compile(model) with "
+        "TORCHINDUCTOR_FREEZING=1; or in the "
         "layer's forward: torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')",
-        how_training="a torch.autograd.Function, as oneDNN's product has no gradient of its own. Its forward returns "
-        "product(x, weight, bias, 'none', [], '') with product = torch.ops.mkldnn._linear_pointwise; its backward, of "
+        how_training="a torch.autograd.Function, as oneDNN's product has no gradient of its own. "
+        "Its forward returns "
+        "product(x, weight, bias, 'none', [], '') with product = "
+        "torch.ops.mkldnn._linear_pointwise; its backward, of "
         "gradients g of two dimensions, product(g, weight.t(), None, 'none', [], '') for x and "
         "product(g.t(), x.t(), None, 'none', [], '') for weight",
         screen=1,
@@ -147,8 +156,10 @@ PREPACKED_LINEAR = Factor(
     remedy="pack the weights of linear layers for oneDNN",
     refuses=_REFUSES,
     step=StepChange(
-        how="for inference: model = torch.compile(model) with TORCHINDUCTOR_FREEZING=1; or for each nn.Linear: "
-        "weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach()), and in its forward "
+        how="for inference: model = torch.compile(model) with TORCHINDUCTOR_FREEZING=1; or for "
+        "each nn.Linear: "
+        "weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach()), and in its "
+        "forward "
         "torch.ops.mkldnn._linear_pointwise(x, weight, layer.bias, 'none', [], '')",
         common=10,
         reason_against=lambda target: _TRAINS if target.computes_gradients else None,
@@ -158,7 +169,8 @@ PREPACKED_LINEAR = Factor(
 )
 
 
-# Convolutions without NNPACK on a CPU: PyTorch takes it from a batch of 16 on, where oneDNN does not run.
+# Convolutions without NNPACK on a CPU: PyTorch takes it from a batch of 16 on, where oneDNN does
+# not run.
 
 _MISSING_OF_NO_NNPACK = "this torch has no NNPACK for this CPU"
 

@@ -65,7 +65,8 @@ SMALL_WORKSPACE = Factor(
 )
 
 
-# cuDNN's algorithms: chosen by timing instead of a heuristic, with little workspace, or none of them.
+# cuDNN's algorithms: chosen by timing instead of a heuristic, with little workspace, or none of
+# them.
 
 _REFUSES = {"cpu": "cuDNN runs on NVIDIA's GPUs"}
 # MiB of one convolution; cuDNN reads it when it chooses an algorithm
@@ -135,7 +136,8 @@ NO_CUDNN = Factor(
 )
 
 
-# Deterministic algorithms only: a bend from a switch between algorithms, one of them with atomics, goes away.
+# Deterministic algorithms only: a bend from a switch between algorithms, one of them with atomics,
+# goes away.
 
 _CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
@@ -173,11 +175,13 @@ DETERMINISTIC = Factor(
     remedy="choose deterministic algorithms for {where}",
     refuses={"cpu": "on a CPU, PyTorch's operators are deterministic but for a few that scatter"},
     term=TermChange(
-        how="torch.use_deterministic_algorithms(True), and CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment",
+        how="torch.use_deterministic_algorithms(True), and CUBLAS_WORKSPACE_CONFIG=:4096:8 in the "
+        "environment",
         around=_deterministic,
     ),
     step=StepChange(
-        how="torch.use_deterministic_algorithms(True, warn_only=True), and CUBLAS_WORKSPACE_CONFIG=:4096:8 in the "
+        how="torch.use_deterministic_algorithms(True, warn_only=True), and "
+        "CUBLAS_WORKSPACE_CONFIG=:4096:8 in the "
         "environment",
         prepare=_prepare,
     ),

@@ -15,19 +15,23 @@ from ...profiling.measure.stopping import StepRow
 from ..changed_steps import LEAST_WAIT, ChangedModule, ChangedSteps, waiting_share
 from ..factor import Factor, StepChange, Target
 
-# The module runs through torch.compile: the host's work for each operator, and memory traffic between them, shrink.
+# The module runs through torch.compile: the host's work for each operator, and memory traffic
+# between them, shrink.
 
 
 def _prepare(_: Target) -> None:
     import torch._inductor.config
 
-    # No pool of compiler processes: they would outlive a worker that is killed, and run beside other visits.
+    # No pool of compiler processes: they would outlive a worker that is killed, and run beside
+    # other visits.
     torch._inductor.config.compile_threads = 1
     allow_versions()
 
 
 def _compile(module: Any) -> None:
-    """Compile its forward pass in place: `module.compile()` does nothing for torch's own containers (torch 2.13)."""
+    """Compile its forward pass in place: `module.compile()` does nothing for torch's own containers
+    (torch 2.13).
+    """
     import torch
 
     forward = module.forward
@@ -58,7 +62,8 @@ COMPILED = Factor(
 )
 
 
-# The complete step is captured as one CUDA graph and replayed: the host's work for each kernel goes away.
+# The complete step is captured as one CUDA graph and replayed: the host's work for each kernel goes
+# away.
 
 
 def _reason_against_cuda_graph(target: Target) -> str | None:
@@ -75,7 +80,8 @@ CUDA_GRAPH = Factor(
     remedy="capture {where} as a CUDA graph",
     refuses={"cpu": "only steps on a CUDA device can be captured"},
     step=StepChange(
-        how="torch.cuda.graph around one step with inputs that stay at one address, then graph.replay() for each step",
+        how="torch.cuda.graph around one step with inputs that stay at one address, then "
+        "graph.replay() for each step",
         screen=2,
         common=16,
         reason_against=_reason_against_cuda_graph,
@@ -85,11 +91,14 @@ CUDA_GRAPH = Factor(
 )
 
 
-# The step's operators run one after the other without the code between them: the host's share of the step goes away.
+# The step's operators run one after the other without the code between them: the host's share of
+# the step goes away.
 #
-# What stays is the dispatch of each operator, so what this removes is a lower bound of the host's share.
+# What stays is the dispatch of each operator, so what this removes is a lower bound of the host's
+# share.
 
-# Only the host's work goes away, not page faults or waits for a core: a replay has most of those of the step.
+# Only the host's work goes away, not page faults or waits for a core: a replay has most of those of
+# the step.
 _LEFT = 0.5
 
 
@@ -142,12 +151,15 @@ def _without_effect(unmodified: Sequence[StepRow], changed: Sequence[StepRow]) -
         mean([row.get("page_faults") or 0 for row in rows] or [0]) for rows in (unmodified, changed)
     ]
     if faults[0] >= FEW_FAULTS and faults[1] < _LEFT * faults[0]:
-        return f"it takes {faults[1]:,.0f} page faults a step, and the unmodified step {faults[0]:,.0f}"
+        return (
+            f"it takes {faults[1]:,.0f} page faults a step, and the unmodified step "
+            f"{faults[0]:,.0f}"
+        )
     waits = [waiting_share(rows) or 0.0 for rows in (unmodified, changed)]
     if waits[0] >= LEAST_WAIT and waits[1] < _LEFT * waits[0]:
         return (
-            f"its threads wait for a core in {waits[1]:.0%} of their time, and those of the unmodified step in "
-            f"{waits[0]:.0%}: what else runs on the cores went away too"
+            f"its threads wait for a core in {waits[1]:.0%} of their time, and those of the "
+            f"unmodified step in {waits[0]:.0%}: what else runs on the cores went away too"
         )
     return None
 

@@ -15,7 +15,8 @@ from ..replay.operator_kinds import is_on_images, ran_kernel, reason_unless_prod
 from ..replay.recorded_call import CallFamily, tensors_of
 from ..replay.runnable import Runnable
 
-# Images and filters stored channels last; torch then gives the outputs of convolutions the same format.
+# Images and filters stored channels last; torch then gives the outputs of convolutions the same
+# format.
 
 
 def _reason_against_channels_last(family: CallFamily) -> str | None:
@@ -106,7 +107,9 @@ def _reason_against_other_layout(family: CallFamily) -> str | None:
 
 
 def _weights(family: CallFamily) -> int | None:
-    """Index of the matrix that does not depend on the batch size, unlike another; None if there is none."""
+    """Index of the matrix that does not depend on the batch size, unlike another; None if there is
+    none.
+    """
     call, moving = family.largest, family.batch_dimensions()
     known = _WEIGHTS.get(call.op)
     matrices = [
@@ -212,11 +215,14 @@ def _product_of_rows(x: Any, matrix: Any) -> Any:
 
 STORED_OPERANDS = Factor(
     name="stored_operands",
-    what="operands are stored as the operator reads them, and a shared matrix is no batch of matrices",
+    what="operands are stored as the operator reads them, and a shared matrix is no batch of "
+    "matrices",
     remedy="store the operands of {where} contiguous",
     term=TermChange(
-        how="operand = operand.contiguous() once, before the steps; for a matrix w that all samples share, "
-        "(x.flatten(0, 1) @ w).view(*x.shape[:2], -1) instead of torch.bmm(x, w.expand(len(x), -1, -1))",
+        how="operand = operand.contiguous() once, before the steps; for a matrix w that all "
+        "samples share, "
+        "(x.flatten(0, 1) @ w).view(*x.shape[:2], -1) instead of torch.bmm(x, w.expand(len(x), -1, "
+        "-1))",
         needs_evidence=True,
         reason_against=_reason_against_stored_operands,
         call=_store_stored_operands,

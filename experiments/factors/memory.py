@@ -12,7 +12,8 @@ from ...profiling.hardware.memory_usage import allocatable_bytes, empty_cache, l
 from ..changed_steps import ChangedSteps
 from ..factor import Factor, StepChange, Target, TermChange
 
-# PyTorch's allocator on CUDA in another form: segments that grow, so that memory does not break up, or CUDA's pool.
+# PyTorch's allocator on CUDA in another form: segments that grow, so that memory does not break up,
+# or CUDA's pool.
 
 _VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
 _GROWING, _POOL = "expandable_segments:True", "backend:cudaMallocAsync"
@@ -24,7 +25,8 @@ def _reason_against_allocator(_: Target) -> str | None:
 
 def _let_grow(_: Target) -> None:
     torch = import_torch()
-    # The variable itself was read when torch was loaded. Newer versions of torch have the first name.
+    # The variable itself was read when torch was loaded. Newer versions of torch have the first
+    # name.
     set_anew = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
     (set_anew or torch.cuda.memory._set_allocator_settings)(_GROWING)
 
@@ -68,10 +70,11 @@ MALLOC_ASYNC = Factor(
 )
 
 
-# Memory that the process keeps: a whole step's that it frees, or what a term's results take, that it used before.
+# Memory that the process keeps: a whole step's that it frees, or what a term's results take, that
+# it used before.
 #
-# By default glibc maps large blocks one by one and unmaps them when they are freed, so each step takes its page faults
-# again, one for each 4 KiB.
+# By default glibc maps large blocks one by one and unmaps them when they are freed, so each step
+# takes its page faults again, one for each 4 KiB.
 
 _REFUSES = {"cuda": "PyTorch's allocator keeps the GPU's memory already"}
 
@@ -113,16 +116,19 @@ REUSED_MEMORY = Factor(
 )
 
 
-# Steps whose memory is as full as that of the largest batch size: what memory pressure costs begins earlier.
+# Steps whose memory is as full as that of the largest batch size: what memory pressure costs begins
+# earlier.
 #
-# This brings a cause about instead of removing it: if memory pressure makes an anomaly at the largest batch size, the
-# other batch sizes must become slower by as much.
+# This brings a cause about instead of removing it: if memory pressure makes an anomaly at the
+# largest batch size, the other batch sizes must become slower by as much.
 
 
 class _FullSteps(ChangedSteps):
-    """Steps with a limit for each batch size, and without the blocks that another batch size left in the allocator.
+    """Steps with a limit for each batch size, and without the blocks that another batch size left
+    in the allocator.
 
-    The limit is a share of what this process can have now: without the contexts of all processes on the device.
+    The limit is a share of what this process can have now: without the contexts of all processes on
+    the device.
     """
 
     def __init__(self, workload: Any, target: Target) -> None:

@@ -19,7 +19,8 @@ from ..replay.rebuild import rebuild
 from ..replay.recorded_call import CallFamily
 from ..replay.runnable import Runnable
 
-# Products and convolutions in fewer bits: bf16, with half the memory traffic too, or TF32 on Ampere and later.
+# Products and convolutions in fewer bits: bf16, with half the memory traffic too, or TF32 on Ampere
+# and later.
 
 
 def _reason_against_bf16(target: Target) -> str | None:
@@ -55,7 +56,8 @@ BF16_AUTOCAST = Factor(
     remedy="run {where} in bf16 by autocast",
     step=StepChange(
         how={
-            device: f'with torch.autocast("{device}", torch.bfloat16): around the forward pass and the loss'
+            device: f'with torch.autocast("{device}", torch.bfloat16): around the forward pass and '
+            "the loss"
             for device in ("cpu", "cuda")
         },
         common=8,
@@ -133,7 +135,8 @@ FLUSH_DENORMAL = Factor(
 )
 
 
-# Operands with usual numbers instead of those of the step: an operator that is slow for some numbers gets faster.
+# Operands with usual numbers instead of those of the step: an operator that is slow for some
+# numbers gets faster.
 
 _FEW_DISTINCT = 0.5  # share of distinct indices that is usual, at least
 

@@ -25,7 +25,8 @@ from ..factor import Caches, Factor, StepChange, Target, TermChange
 from ..replay.operator_kinds import reason_without_tensors
 from ..replay.recorded_call import CallFamily
 
-# Fewer threads on a CPU: what dividing the work, waiting for each other or for cores, and sharing a core cost goes.
+# Fewer threads on a CPU: what dividing the work, waiting for each other or for cores, and sharing a
+# core cost goes.
 
 _REFUSES = {"cuda": "the work runs on the GPU"}
 
@@ -85,7 +86,8 @@ HALF_THREADS = Factor(
     refuses=_REFUSES,
     step=_steps_on(
         lambda: _usual() // 2,
-        "torch.set_num_threads(torch.get_num_threads() // 2), or OMP_NUM_THREADS in the environment",
+        "torch.set_num_threads(torch.get_num_threads() // 2), or OMP_NUM_THREADS in the "
+        "environment",
         common=4,
         why_not=_half,
     ),
@@ -110,7 +112,8 @@ ONE_THREAD = Factor(
     remedy="run {where} on one thread",
     refuses=_REFUSES,
     term=TermChange(
-        how="torch.set_num_threads(1) before it and the former number after it; OMP_NUM_THREADS=1 for the whole "
+        how="torch.set_num_threads(1) before it and the former number after it; OMP_NUM_THREADS=1 "
+        "for the whole "
         "process",
         screen=3,
         reason_against=lambda _: "it runs on one thread already" if _usual() == 1 else None,
@@ -139,7 +142,9 @@ _STILL_WAITS = 0.5  # share of the wait that may be left
 
 
 class _RaisedSteps(ChangedSteps):
-    """Steps whose threads get the priority before each visit; processes that they start do not get it."""
+    """Steps whose threads get the priority before each visit; processes that they start do not get
+    it.
+    """
 
     def __init__(self, workload: Any, nice: int) -> None:
         super().__init__(workload)
@@ -155,8 +160,8 @@ class _RaisedSteps(ChangedSteps):
 def _prepare(_: Target) -> None:
     nice = _raise()
     if sys.platform == "linux":
-        # Processes that the step starts, e.g. loaders of data, are neighbours too. Threads also start without the
-        # priority, and get it before the next visit.
+        # Processes that the step starts, e.g. loaders of data, are neighbours too. Threads also
+        # start without the priority, and get it before the next visit.
         os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
         _leave_autogroup(nice)
 
@@ -166,8 +171,9 @@ def _without_effect(unmodified: Sequence[StepRow], changed: Sequence[StepRow]) -
     if before is None or after is None or before < LEAST_WAIT or after < _STILL_WAITS * before:
         return None
     return (
-        f"its threads waited for a core in {before:.0%} of their time without the priority and in {after:.0%} with "
-        "it: they wait for each other, or for work in another control group, which a priority does not reach"
+        f"its threads waited for a core in {before:.0%} of their time without the priority and in "
+        f"{after:.0%} with it: they wait for each other, or for work in another control group, "
+        "which a priority does not reach"
     )
 
 
@@ -181,15 +187,17 @@ def _raise() -> int:
             os.setpriority(os.PRIO_PROCESS, 0, nice)
             return nice
     raise CurvescopeError(
-        "raising the priority needs the capability CAP_SYS_NICE: run as root (in a container with --cap-add SYS_NICE), "
-        "or allow nice values down to -10 in /etc/security/limits.conf"
+        "raising the priority needs the capability CAP_SYS_NICE: run as root (in a container with "
+        "--cap-add SYS_NICE), or allow nice values down to -10 in /etc/security/limits.conf"
     )
 
 
 def _leave_autogroup(nice: int) -> None:
-    """Put this process into a scheduling group of its own: in that of its session, nice values count only inside.
+    """Put this process into a scheduling group of its own: in that of its session, nice values
+    count only inside.
 
-    Linux groups the processes of a session (sched(7), "The autogroup feature"). Where that is off, nothing changes.
+    Linux groups the processes of a session (sched(7), "The autogroup feature"). Where that is off,
+    nothing changes.
     """
     with suppress(OSError):
         # the leader of a process group cannot begin a session
@@ -208,7 +216,8 @@ PRIORITY = Factor(
     what="the step runs at a raised priority",
     remedy="run {where} at a raised priority, or on cores of its own",
     step=StepChange(
-        how="sudo nice -n -10 COMMAND; or taskset -c CORES COMMAND, with the other work on other cores (cpuset of "
+        how="sudo nice -n -10 COMMAND; or taskset -c CORES COMMAND, with the other work on other "
+        "cores (cpuset of "
         "cgroups)",
         prepare=_prepare,
         change=lambda workload, _: _RaisedSteps(workload, os.getpriority(os.PRIO_PROCESS, 0)),
@@ -218,10 +227,12 @@ PRIORITY = Factor(
 )
 
 
-# The SM clock locked to one value, below that of every batch size: what a lower clock of some sizes costs goes away.
+# The SM clock locked to one value, below that of every batch size: what a lower clock of some sizes
+# costs goes away.
 #
-# The process of the experiment locks it for each visit and unlocks it afterwards, whatever becomes of the worker. A
-# locked clock holds for all who use the GPU, so this is untested unless it was asked for.
+# The process of the experiment locks it for each visit and unlocks it afterwards, whatever becomes
+# of the worker. A locked clock holds for all who use the GPU, so this is untested unless it was
+# asked for.
 
 _BELOW = 0.95  # of the lowest clock; an average of samples may be above the clock of some moments
 
@@ -283,7 +294,9 @@ PAUSES = Factor(
 
 
 def _reason_against_cold(family: CallFamily) -> str | None:
-    """Equal calls run one after the other on the same operands, so that only the first one would find none."""
+    """Equal calls run one after the other on the same operands, so that only the first one would
+    find none.
+    """
     if family.largest.calls > 1:
         return "its equal calls find in the caches what the one before left there"
     return reason_without_tensors(family)

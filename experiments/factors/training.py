@@ -81,7 +81,8 @@ class _OptimizerForm(_WatchedOptimizers):
 
 def _form(flag: str, common: int) -> StepChange:
     return StepChange(
-        how=f"{flag}=True where the optimizer is created, e.g. torch.optim.AdamW(parameters, {flag}=True)",
+        how=f"{flag}=True where the optimizer is created, e.g. torch.optim.AdamW(parameters, "
+        f"{flag}=True)",
         common=common,
         reason_against=_reason_against_optimizer,
         change=lambda workload, _: _OptimizerForm(workload, flag),

@@ -1,4 +1,6 @@
-"""A call on a slice of its batch, or on a larger batch: tensors narrowed or padded along the extents that follow it."""
+"""A call on a slice of its batch, or on a larger batch: tensors narrowed or padded along the
+extents that follow it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def reason_against_other_batch(family: CallFamily) -> str | None:
 def slice_batch(
     arguments: Sequence[Any], call: RecordedCall, part: RecordedCall, skipped: RecordedCall | None
 ) -> list[Any]:
-    """The arguments of a call on consecutive samples, as views of those on all; `skipped` is on the samples before."""
+    """The arguments of a call on consecutive samples, as views of those on all; `skipped` is on the
+    samples before.
+    """
 
     def view(
         tensor: Any, whole: TensorArgument, wanted: TensorArgument, before: TensorArgument | None
@@ -72,7 +76,10 @@ def _map(
     before: Sequence[Argument] | None,
     change: Any,
 ) -> list[Any]:
-    """Change every tensor; numbers become those of the wanted call. Defaults, which no recording has, stay."""
+    """Change every tensor; numbers become those of the wanted call.
+
+    Defaults, which no recording has, stay.
+    """
     changed = list(values)
     for index, (old, new) in enumerate(zip(recorded, wanted, strict=True)):
         first = None if before is None else before[index]

@@ -27,7 +27,9 @@ def is_batch_norm(call: RecordedCall) -> bool:
 
 
 def is_on_images(call: RecordedCall) -> bool:
-    """Whether the call is an operator on images or volumes, with the batch first and the channels second."""
+    """Whether the call is an operator on images or volumes, with the batch first and the channels
+    second.
+    """
     return any(kind in _name(call) for kind in _IMAGE_OPERATORS)
 
 
@@ -37,22 +39,28 @@ def is_half(call: RecordedCall) -> bool:
 
 
 def ran_through_onednn(family: CallFamily) -> bool | None:
-    """Whether a CPU call ran primitives of oneDNN at a recorded batch size; None if its kernels are not known.
+    """Whether a CPU call ran primitives of oneDNN at a recorded batch size; None if its kernels are
+    not known.
 
-    Their names have two words, e.g. `convolution.forward_training jit:avx512_core`; so do MKL's, e.g. `mkl SGEMM(T,N)`.
+    Their names have two words, e.g. `convolution.forward_training jit:avx512_core`; so do MKL's,
+    e.g. `mkl SGEMM(T,N)`.
     """
     names = _kernels(family)
     return any(" " in name and not name.startswith("mkl ") for name in names) if names else None
 
 
 def ran_kernel(family: CallFamily, part: str) -> bool | None:
-    """Whether a call ran a kernel with this in its name at a recorded batch size; None if its kernels are not known."""
+    """Whether a call ran a kernel with this in its name at a recorded batch size; None if its
+    kernels are not known.
+    """
     names = _kernels(family)
     return any(part in name for name in names) if names else None
 
 
 def follows_batch(family: CallFamily) -> bool:
-    """Whether an extent of a tensor depends on the batch size; False if only one batch size was recorded."""
+    """Whether an extent of a tensor depends on the batch size; False if only one batch size was
+    recorded.
+    """
     return any("shape" in path for path in family.moving)
 
 

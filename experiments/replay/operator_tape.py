@@ -1,10 +1,11 @@
 """The operators of one step, recorded once and run again without the code between them.
 
-PyTorch's dispatcher shows every operator below autograd, those of the backward pass and of the optimizer too. A replay
-runs them in their order on the same tensors: Python, autograd and the optimizer's loops go away, the operators and
-their dispatch stay. Views are kept as sizes and strides. A replay frees every result where the step freed it, so that
-the allocator does the same work. What the host computed without operators, e.g. a learning rate or a tensor made of a
-list, keeps the value of the recorded step.
+PyTorch's dispatcher shows every operator below autograd, those of the backward pass and of the
+optimizer too. A replay runs them in their order on the same tensors: Python, autograd and the
+optimizer's loops go away, the operators and their dispatch stay. Views are kept as sizes and
+strides. A replay frees every result where the step freed it, so that the allocator does the same
+work. What the host computed without operators, e.g. a learning rate or a tensor made of a list,
+keeps the value of the recorded step.
 """
 
 from __future__ import annotations
@@ -45,10 +46,12 @@ class OperatorTape:
     """The operators of one step."""
 
     def __init__(self, step: Callable[[], object], *, check: bool = True) -> None:
-        """Record a step by running it; earlier calls made what it keeps, e.g. the state of an optimizer.
+        """Record a step by running it; earlier calls made what it keeps, e.g. the state of an
+        optimizer.
 
-        `check` replays it once from the same state, with copies of all that the step changes. CurvescopeError says
-        where it uses tensors that are no plain arrays, or does work that is no operator of PyTorch.
+        `check` replays it once from the same state, with copies of all that the step changes.
+        CurvescopeError says where it uses tensors that are no plain arrays, or does work that is no
+        operator of PyTorch.
         """
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         # The checking replay draws the random numbers of the step once more.
@@ -66,11 +69,14 @@ class OperatorTape:
             found = [*_tensors(tree_leaves(self.replay())), *recorder.changed()]
             if not all(map(_alike, expected, found)):
                 raise CurvescopeError(
-                    "a replay of the step's operators gives another result: it does more than they do"
+                    "a replay of the step's operators gives another result: it does more than they "
+                    "do"
                 )
 
     def replay(self) -> object:
-        """Run the operators; returns what the recorded step returned, with the tensors of this replay."""
+        """Run the operators; returns what the recorded step returned, with the tensors of this
+        replay.
+        """
         with torch.no_grad():
             # What outlived the recorded step, e.g. gradients, outlives a replay until the next.
             kept = self._kept = [None] * self._results
@@ -107,7 +113,9 @@ def _filled(value: Any, kept: list[Any]) -> Any:
 
 
 class _Recorder(TorchDispatchMode):
-    """Records every operator call while a step runs; `keep` copies the tensors that it changes and did not make."""
+    """Records every operator call while a step runs; `keep` copies the tensors that it changes and
+    did not make.
+    """
 
     def __init__(self, *, keep: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -126,7 +134,9 @@ class _Recorder(TorchDispatchMode):
         return [one for one, _ in self._before.values()]
 
     def restore(self) -> None:
-        """Give them the values from before the step; the first copy of overlapping ones is the oldest."""
+        """Give them the values from before the step; the first copy of overlapping ones is the
+        oldest.
+        """
         with torch.no_grad():
             for one, before in reversed(self._before.values()):
                 one.copy_(before)
@@ -170,7 +180,9 @@ class _Recorder(TorchDispatchMode):
         return returned
 
     def place(self, value: Any) -> Any:
-        """The place of a tensor, also inside a list; the tensor without autograd if the step did not make it."""
+        """The place of a tensor, also inside a list; the tensor without autograd if the step did
+        not make it.
+        """
         if isinstance(value, (list, tuple)):
             return [self.place(one) for one in value]
         if not isinstance(value, torch.Tensor):
@@ -218,7 +230,9 @@ def _written(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> l
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two tensors are equal but for rounding, which atomic additions change from run to run."""
+    """Whether two tensors are equal but for rounding, which atomic additions change from run to
+    run.
+    """
     if one.shape != other.shape:
         return False
     if one.dtype not in (torch.float32, torch.float64):

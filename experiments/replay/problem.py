@@ -1,4 +1,6 @@
-"""Recorded calls as problems of the microbenchmark, and what their times alone are compared with."""
+"""Recorded calls as problems of the microbenchmark, and what their times alone are
+compared with.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class ReplayProblem:
 
     @property
     def work(self) -> Work:
-        """FLOPs of the direct algorithm and compulsory bytes; unknown for operators without a rule."""
+        """FLOPs of the direct algorithm and compulsory bytes; unknown for operators
+        without a rule.
+        """
         arguments = self.call.arguments
         shapes = [
             list(argument.shape)
@@ -72,7 +76,10 @@ class ReplayProblem:
         return None
 
     def prepare(self, device: str) -> Prepared:
-        """The call on a device. Each sample first reads what the step has just written, and frees the last result."""
+        """The call on a device.
+
+        Each sample first reads what the step has just written, and frees the last result.
+        """
         try:
             replayed = rebuild(self.call, device)
         except CannotReplay as error:
@@ -104,14 +111,18 @@ class ReplaySweep:
     families: tuple[CallFamily, ...]
 
     def in_step_ns(self, batch: int) -> float | None:
-        """Mean time of one call in the recorded step, ns; None if the batch size was not recorded."""
+        """Mean time of one call in the recorded step, ns; None if the batch size was
+        not recorded.
+        """
         calls = [one.calls[batch] for one in self.families if batch in one.calls]
         known = [call for call in calls if call.duration_ns is not None]
         count = sum(call.calls for call in known)
         return sum(call.duration_ns or 0 for call in known) / count if count else None
 
     def calls(self, batch: int) -> int:
-        """Number of these calls in one step; at batch sizes that were not recorded, that of the nearest one."""
+        """Number of these calls in one step; at batch sizes that were not recorded, that of the
+        nearest one.
+        """
         return sum(
             one.calls[min(one.calls, key=lambda known: abs(known - batch))].calls
             for one in self.families
@@ -150,7 +161,8 @@ def plan_replay(
 ) -> ReplayPlan:
     """Choose the calls to replay; without batch sizes, those recorded of each call.
 
-    The calls with most time are replayed until they make this share of the time of all; 1 for all calls.
+    The calls with most time are replayed until they make this share of the time of all; 1 for all
+    calls.
     """
     total = sum(one.duration_ns for one in found)
     kept: list[CallFamily] = []
@@ -196,10 +208,11 @@ def _problems(
 
 
 def compare_kernels(recorded: Sequence[str] | None, replayed: Sequence[str] | None) -> str:
-    """Compare the kernels of a call in the step and alone, by their families: same, other or unknown.
+    """Compare the kernels of a call in the step and alone, by their families: same, other or
+    unknown.
 
-    Operators' own names, which stand for the work of the host itself, count only where no library is called. Copies
-    and helpers do not count.
+    Operators' own names, which stand for the work of the host itself, count only where no library
+    is called. Copies and helpers do not count.
     """
     if not recorded or not replayed:
         return "unknown"
@@ -214,7 +227,9 @@ def _families(names: Iterable[str]) -> set[str]:
 
 
 def replayed_kernels(recording: Recording) -> Mapping[int, list[str]]:
-    """By batch size, names of the kernels in the profiled calls of a recorded replay, longest first."""
+    """By batch size, names of the kernels in the profiled calls of a recorded replay, longest
+    first.
+    """
     steps = recording.frame("steps", ["step", "batch"])
     kernels = recording.frame("kernels", ["name", "step", "duration_ns"]).merge(steps, on="step")
     times = (

@@ -1,9 +1,11 @@
-"""Builds runnable calls from recorded ones: the overload by the kinds of arguments, and tensors like the recorded ones.
+"""Builds runnable calls from recorded ones: the overload by the kinds of arguments, and tensors
+like the recorded ones.
 
-A replayed call records no gradient: its tensors do not require one. It runs the same kernels as in training where the
-operator itself does not ask for gradients; those that do (e.g. an LSTM on a CPU) may choose another algorithm, which
-the names of the kernels then show. A forward call in training also keeps its results until the backward pass; alone,
-each result is freed at once, so that its memory is reused.
+A replayed call records no gradient: its tensors do not require one. It runs the same kernels as in
+training where the operator itself does not ask for gradients; those that do (e.g. an LSTM on a CPU)
+may choose another algorithm, which the names of the kernels then show. A forward call in training
+also keeps its results until the backward pass; alone, each result is freed at once, so that its
+memory is reused.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ def rebuild(
     try_run: bool = True,
     given: Mapping[int, Any] = MappingProxyType({}),
 ) -> Replayed:
-    """Build a call that can run, with new tensors like the recorded ones, or those given by index of the argument.
+    """Build a call that can run, with new tensors like the recorded ones, or those given by index
+    of the argument.
 
     `try_run` runs it once: what cannot be built or run raises CannotReplay.
     """
@@ -242,7 +245,10 @@ def _named_constant(torch: Any, kind: str, value: Any) -> Any:
 
 
 def memory_bytes(call: RecordedCall) -> int:
-    """Memory of the tensors that `rebuild` creates for a call. CannotReplay: the type of one is not known."""
+    """Memory of the tensors that `rebuild` creates for a call.
+
+    CannotReplay: the type of one is not known.
+    """
     torch = import_torch()
     tensors = tensors_of(call.arguments)
     return sum(storage_elements(one) * int(dtype_of(torch, one.dtype).itemsize) for one in tensors)

@@ -1,8 +1,8 @@
 """Recorded operator calls, and how their arguments follow the batch size.
 
-The table `operators` has the calls of one step per batch size. The same call at several batch sizes is a family:
-layer, phase, operator and kinds of arguments are equal, and extents, strides and whole numbers follow the batch size by
-rules, which give the call at batch sizes that were not recorded.
+The table `operators` has the calls of one step per batch size. The same call at several batch sizes
+is a family: layer, phase, operator and kinds of arguments are equal, and extents, strides and whole
+numbers follow the batch size by rules, which give the call at batch sizes that were not recorded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from ...profiling.recording.operators import (
 )
 from ...profiling.recording.store import Recording
 
-# A number of an argument: its argument, then the tensor in a list, the kind of number, and the dimension.
+# A number of an argument: its argument, then the tensor in a list, the kind of number, and the
+# dimension.
 NumberPath: TypeAlias = tuple[int | str, ...]
 
 
@@ -87,7 +88,9 @@ def read_calls(
     phase: str | None = None,
     op: str | None = None,
 ) -> list[RecordedCall]:
-    """The recorded calls, by batch size and position; a layer has those inside it, an operator any namespace."""
+    """The recorded calls, by batch size and position; a layer has those inside it, an operator any
+    namespace.
+    """
     rows = recording.arrow("operators").to_pylist()
     calls = [
         RecordedCall.of_row(row)
@@ -101,7 +104,9 @@ def read_calls(
 
 
 def device_of(recording: Recording) -> str:
-    """The device to replay a recording's calls on: of a recording of a GPU the same one, or the first; else the CPU."""
+    """The device to replay a recording's calls on: of a recording of a GPU the same one, or the
+    first; else the CPU.
+    """
     recorded = recording.meta.get("device") or {}
     # Profiles of other tools describe a GPU without its kind.
     gpu = recorded.get("kind") == "cuda" or "compute_capability" in recorded
@@ -134,8 +139,8 @@ class FillRule:
 def find_rule(values: Mapping[int, int]) -> FillRule | None:
     """The simplest rule that gives all values, which are by batch size, exactly; None without one.
 
-    A constant, a multiple of the batch size, and a multiple of its square are taken from two batch sizes; a sum of a
-    multiple and a constant needs three, since every two points lie on a line.
+    A constant, a multiple of the batch size, and a multiple of its square are taken from two batch
+    sizes; a sum of a multiple and a constant needs three, since every two points lie on a line.
     """
     points = sorted(values.items())
     (b0, v0), (b1, v1) = points[0], points[-1]
@@ -182,12 +187,15 @@ class CallFamily:
         return {index: tuple(dimensions) for index, dimensions in found.items()}
 
     def at(self, batch: int) -> RecordedCall:
-        """The call at a batch size: the recorded one, or else one by the rules, without duration and kernels."""
+        """The call at a batch size: the recorded one, or else one by the rules, without duration
+        and kernels.
+        """
         if batch in self.calls:
             return self.calls[batch]
         if len(self.calls) < 2:
             raise CannotReplay(
-                f"only batch size {max(self.calls)} was recorded, so what depends on it is not known"
+                f"only batch size {max(self.calls)} was recorded, so what depends on it is not "
+                "known"
             )
         nearest = self.calls[min(self.calls, key=lambda recorded: abs(recorded - batch))]
         numbers: dict[NumberPath, int] = {}
@@ -203,11 +211,13 @@ class CallFamily:
 
 
 def families(calls: Sequence[RecordedCall]) -> list[CallFamily]:
-    """Match the calls of several batch sizes; every call is in one family, some of one batch size only.
+    """Match the calls of several batch sizes; every call is in one family, some of one batch size
+    only.
 
-    Calls with the same layer, phase, operator and kinds of arguments are matched in the order of the step. Where a
-    batch size has fewer of them, e.g. because two calls are equal there and make one row, each is matched with the
-    call that its rules predict. Calls without a known batch size are left out.
+    Calls with the same layer, phase, operator and kinds of arguments are matched in the order of
+    the step. Where a batch size has fewer of them, e.g. because two calls are equal there and make
+    one row, each is matched with the call that its rules predict. Calls without a known batch size
+    are left out.
     """
     groups: dict[Any, dict[int, list[RecordedCall]]] = defaultdict(lambda: defaultdict(list))
     for call in sorted(calls, key=lambda call: call.position):
@@ -277,7 +287,9 @@ def _rules(chosen: Mapping[int, RecordedCall]) -> dict[NumberPath, FillRule | No
 
 
 def _kind(argument: Any) -> Any:
-    """What is the same at all batch sizes: kinds of arguments, dimensions and types of tensors, flags and texts."""
+    """What is the same at all batch sizes: kinds of arguments, dimensions and types of tensors,
+    flags and texts.
+    """
     if isinstance(argument, TensorArgument):
         return "tensor", len(argument.shape), argument.dtype, argument.strides is None
     if isinstance(argument, TensorList):
@@ -286,7 +298,8 @@ def _kind(argument: Any) -> Any:
         return "value", _kind(argument.value)
     if isinstance(argument, tuple):
         return tuple(map(_kind, argument))
-    # Floating-point scalars may depend on the batch size, e.g. 1/b; their values do not change what runs.
+    # Floating-point scalars may depend on the batch size, e.g. 1/b; their values do not change what
+    # runs.
     return (
         type(argument).__name__ if isinstance(argument, float) or _is_number(argument) else argument
     )

@@ -24,7 +24,10 @@ _PRECISIONS = {
 
 
 def results_of(returned: Any) -> list[Any]:
-    """All tensors that an operator returned, in order; None for those that it left out. Numbers are no tensors."""
+    """All tensors that an operator returned, in order; None for those that it left out.
+
+    Numbers are no tensors.
+    """
     if isinstance(returned, list | tuple):
         return [one for entry in returned for one in results_of(entry)]
     return [returned] if returned is None or hasattr(returned, "shape") else []
@@ -37,7 +40,9 @@ def changed_operands(overload: Any, arguments: Sequence[Any]) -> list[Any]:
 
 
 def besides(returned: Any, written: Sequence[Any]) -> list[Any]:
-    """What an operator returned besides the tensors that it wrote; None for results that it left out."""
+    """What an operator returned besides the tensors that it wrote; None for results that it left
+    out.
+    """
     known = {operand.untyped_storage().data_ptr() for operand in written}
     return [
         one
@@ -56,7 +61,9 @@ class Tried:
 
 
 def try_call(runnable: Runnable, device: str) -> Tried:
-    """Run a call from a fixed state of the random generators; operands and generators are as before afterwards."""
+    """Run a call from a fixed state of the random generators; operands and generators are as before
+    afterwards.
+    """
     torch = import_torch()
     written = changed_operands(runnable.overload, runnable.arguments)
     former = [operand.clone() for operand in written]
@@ -83,8 +90,8 @@ def try_call(runnable: Runnable, device: str) -> Tried:
 def difference(expected: Tried, found: Tried, *, tf32: bool) -> str | None:
     """How results differ beyond rounding, as a clause; None if they do not.
 
-    Where found results are larger, their first elements count: the rest is padding. With `tf32`, products of float32
-    may round their operands to TF32.
+    Where found results are larger, their first elements count: the rest is padding. With `tf32`,
+    products of float32 may round their operands to TF32.
     """
     if len(expected.results) != len(found.results):
         return (
@@ -128,7 +135,10 @@ def _differs(expected: Any, found: Any, terms: float, tf32: bool) -> str | None:
     if error <= allowed * scale:
         return None
     share = error / scale if scale else float("inf")
-    return f"a result differs by {share:.2g} of its root mean square, where rounding allows {allowed:.2g}"
+    return (
+        f"a result differs by {share:.2g} of its root mean square, where rounding allows "
+        f"{allowed:.2g}"
+    )
 
 
 def _error_and_scale(torch: Any, difference: Any, expected: Any) -> tuple[float, float]:

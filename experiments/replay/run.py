@@ -1,10 +1,12 @@
-"""Experiments on one term alone: its operator calls run with one factor changed at a time, in interleaved rounds.
+"""Experiments on one term alone: its operator calls run with one factor changed at a time, in
+interleaved rounds.
 
-One timed run is all calls of the term in one step, each as often as in the step and in the step's order. In a step,
-other layers ran since a layer's weights were last used, and the layer before has just written its input. So before
-each run the caches are flushed, and then the operands that depend on the batch size are read; where the operands of a
-whole step of the smallest batch size fit the last-level cache, neither is done at any. Results are kept until the run
-has ended, as in a step, and freed outside its time.
+One timed run is all calls of the term in one step, each as often as in the step and in the step's
+order. In a step, other layers ran since a layer's weights were last used, and the layer before has
+just written its input. So before each run the caches are flushed, and then the operands that depend
+on the batch size are read; where the operands of a whole step of the smallest batch size fit the
+last-level cache, neither is done at any. Results are kept until the run has ended, as in a step,
+and freed outside its time.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ from .results import difference, results_of, try_call
 from .runnable import Runnable, setting
 from .term import ReplayedTerm, operand_bytes, read_term
 
-# A visit times one long run, and more of short ones: rounds have the drift that runs in a row lack. With a cache flush
-# of some milliseconds before each, more than eight cost more time than they add precision.
+# A visit times one long run, and more of short ones: rounds have the drift that runs in a row lack.
+# With a cache flush of some milliseconds before each, more than eight cost more time than they add
+# precision.
 _LEAST_RUNS, _MOST_RUNS, _VISIT_NS = 1, 8, 10_000_000
 _SAME_KERNELS = "the same kernels ran"
 _SHARE_OF_MEMORY = 0.5  # for operands that are kept; results and copies need the rest
@@ -51,7 +54,8 @@ def run_term(
     watch: Watch | None = None,
     backend: Any = None,
 ) -> Experiment:
-    """Run an experiment on the operator calls of one term and record its timed runs, see `Runner.run`.
+    """Run an experiment on the operator calls of one term and record its timed runs, see
+    `Runner.run`.
 
     The backend has the timer and the cache flush; None for torch on the recording's device.
     """
@@ -197,10 +201,13 @@ class TermRunner(Runner):
             self.add(condition, round_, ({**row, "process": os.getpid()} for row in timed))
             if on_cuda(self._term.device):
                 self._note_kernels(name, batch, calls)
-            self._kept.clear()  # before the context ends: what it frees as memory to keep must not stay for others
+            # before the context ends: what it frees as memory to keep must not stay for others
+            self._kept.clear()
 
     def _note_kernels(self, name: str | None, batch: int, calls: Sequence[Runnable]) -> None:
-        """Note the kernels of one run; a factor that is to change their choice, and does not, is untested."""
+        """Note the kernels of one run; a factor that is to change their choice, and does not, is
+        untested.
+        """
         tried = {factor for factor, _ in self.conditions}
         choosing = [
             factor for factor in tried if factor is not None and term_change(factor).only_chooses
@@ -272,7 +279,9 @@ class TermRunner(Runner):
                 }
 
     def _inputs(self, calls: Sequence[Runnable]) -> list[Any]:
-        """The operands that depend on the batch size, if all fit the last-level cache: others no step finds there."""
+        """The operands that depend on the batch size, if all fit the last-level cache: others no
+        step finds there.
+        """
         found = [
             tensor
             for runnable in calls
@@ -283,7 +292,9 @@ class TermRunner(Runner):
         return found if sum(one.nbytes for one in found) <= self._backend.cache_bytes else []
 
     def _caches(self, change: TermChange) -> Caches:
-        """The state of the caches before a run, the same at all batch sizes: a jump between two would be an anomaly."""
+        """The state of the caches before a run, the same at all batch sizes: a jump between two
+        would be an anomaly.
+        """
         if change.caches is not Caches.AS_IN_STEP:
             return change.caches
         step_bytes = self._term.step_bytes_near(self.experiment.batches[0])

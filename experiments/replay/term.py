@@ -1,4 +1,6 @@
-"""The operator calls of one term of a step, over batch sizes: read from a recording, and built to run."""
+"""The operator calls of one term of a step, over batch sizes: read from a recording, and built to
+run.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class ReplayedTerm:
         return self.step_bytes[self._nearest(batch)]
 
     def runnables(self, name: str | None, batch: int, batches: tuple[int, ...]) -> list[Runnable]:
-        """The calls of one step at a batch size, in its order, with a factor changed; `batches`: the experiment's."""
+        """The calls of one step at a batch size, in its order, with a factor changed; `batches`:
+        the experiment's.
+        """
         key = name, batch
         if key not in self._built:
             built = self._build(batch) if name is None else self._change(name, batch, batches)
@@ -52,7 +56,9 @@ class ReplayedTerm:
         self._forget_weights()
 
     def notes(self) -> list[str]:
-        """What is left out, with its share of the term's operators, and what is assumed; one sentence each."""
+        """What is left out, with its share of the term's operators, and what is assumed; one
+        sentence each.
+        """
         total_ns = sum(
             one.duration_ns for one in (*self.families, *(family for family, _ in self.left_out))
         )
@@ -77,7 +83,10 @@ class ReplayedTerm:
         return min(self.step_bytes, key=lambda recorded: abs(recorded - batch))
 
     def _build(self, batch: int) -> list[Runnable]:
-        """The calls as recorded. A call that cannot run at one recorded batch size is left out at all."""
+        """The calls as recorded.
+
+        A call that cannot run at one recorded batch size is left out at all.
+        """
         found: list[Runnable] = []
         for family in [one for one in self.families if self._nearest(batch) in one.calls]:
             try:
@@ -100,7 +109,9 @@ class ReplayedTerm:
         return sorted(found, key=lambda runnable: runnable.call.position)
 
     def _rebuild(self, family: CallFamily, call: RecordedCall) -> Replayed:
-        """Rebuild a call with the operands of another batch size that do not depend on it, e.g. its weights."""
+        """Rebuild a call with the operands of another batch size that do not depend on it, e.g. its
+        weights.
+        """
         given = {
             index: value
             for (owner, index), (recorded, value) in self._shared.items()
@@ -145,7 +156,9 @@ class ReplayedTerm:
 def read_term(
     recording: Recording, layer: str | None, phase: str | None, device: str, budget_bytes: float
 ) -> ReplayedTerm:
-    """Read the calls of a term from the table `operators`; its layer is without the layers inside it."""
+    """Read the calls of a term from the table `operators`; its layer is without the layers inside
+    it.
+    """
     everything = [call for call in read_calls(recording) if call.batch is not None]
     step_bytes: dict[int, int] = {}
     blocks = set()
@@ -163,9 +176,11 @@ def read_term(
 
 
 def _kept_memory(recording: Recording) -> bool:
-    """Whether the recorded steps took fewer page faults than a large tensor has pages; False if they are not counted.
+    """Whether the recorded steps took fewer page faults than a large tensor has pages; False if
+    they are not counted.
 
-    Then their process kept the memory that it freed, e.g. because it had freed a larger block before.
+    Then their process kept the memory that it freed, e.g. because it had freed a larger block
+    before.
     """
     faults: dict[int, list[int]] = {}
     for row in recording.arrow("steps", ["batch", "page_faults", "profiled"]).to_pylist():

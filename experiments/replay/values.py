@@ -1,13 +1,17 @@
-"""Values of the tensors of replayed calls: valid for the operator, and stable over any number of runs.
+"""Values of the tensors of replayed calls: valid for the operator, and stable over any number of
+runs.
 
-- Floating-point operands are standard normal. Where an operator takes a logarithm, a root, a quotient or a probability,
-  they lie between 1/4 and 3/4, since NaN and denormal numbers may change its time.
-- A tensor that the operator changes in place starts at 0, and the other operands are near 1. So sums grow until the
-  increment vanishes in rounding, moving averages converge, products stay 0: nothing becomes infinite or denormal.
-- Indices are uniform over their range; those of several dimensions at once each over the extent of their own. Those of
-  a max-pool's backward pass are those of its forward pass.
-- What was recorded of the numbers of a call goes before: as many distinct indices, in ascending order if they were; as
-  many zeros in a mask; and of calls with denormal operands or results, numbers of the same distribution.
+- Floating-point operands are standard normal. Where an operator takes a logarithm, a root, a
+  quotient or a probability, they lie between 1/4 and 3/4, since NaN and denormal numbers may change
+  its time.
+- A tensor that the operator changes in place starts at 0, and the other operands are near 1. So
+  sums grow until the increment vanishes in rounding, moving averages converge, products stay 0:
+  nothing becomes infinite or denormal.
+- Indices are uniform over their range; those of several dimensions at once each over the extent of
+  their own. Those of a max-pool's backward pass are those of its forward pass.
+- What was recorded of the numbers of a call goes before: as many distinct indices, in ascending
+  order if they were; as many zeros in a mask; and of calls with denormal operands or results,
+  numbers of the same distribution.
 """
 
 from __future__ import annotations
@@ -33,7 +37,10 @@ _MAX_POOL_BACKWARD = re.compile(r"(adaptive_)?max_pool[23]d(_with_indices)?_back
 
 
 def dtype_of(torch: Any, name: str) -> Any:
-    """The element type that PyTorch's profiler names so. CannotReplay: it is not known, or quantized."""
+    """The element type that PyTorch's profiler names so.
+
+    CannotReplay: it is not known, or quantized.
+    """
     if name not in TORCH_DTYPES:
         raise CannotReplay(f"element type {name or 'of a list'} is not known")
     return getattr(torch, TORCH_DTYPES[name])
@@ -49,7 +56,9 @@ def storage_elements(tensor: TensorArgument) -> int:
 
 
 class Values:
-    """Creates the tensors of one call; names are those of the schema, `mutated` what the operator changes in place."""
+    """Creates the tensors of one call; names are those of the schema, `mutated` what the operator
+    changes in place.
+    """
 
     def __init__(
         self,
@@ -90,9 +99,11 @@ class Values:
         return self._filled(made, recorded, index)
 
     def positions(self, recorded: TensorArgument, index: int, dimension: int) -> Any:
-        """Positions along a dimension of `self`, uniform over its extent, or a mask: one tensor of a list of them.
+        """Positions along a dimension of `self`, uniform over its extent, or a mask: one tensor of
+        a list of them.
 
-        They are whole numbers, if the type is not recorded; `index` is the list's, `dimension` the position in it.
+        They are whole numbers, if the type is not recorded; `index` is the list's, `dimension` the
+        position in it.
         """
         made = self.tensor(
             replace(recorded, dtype=recorded.dtype or "long int", strides=None), index

@@ -1,4 +1,6 @@
-"""Backends that run problems: one per library, loaded late, with install instructions where the library is missing."""
+"""Backends that run problems: one per library, loaded late, with install instructions where the
+library is missing.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,24 @@ from ..conditions import CpuWatch, CudaWatch
 from ..problem import Array, Problem
 from ..timers import Run, Timer
 
-# Used if the size of the last-level cache is unknown: larger than any so far (AMD's 3D caches hold 96 MB per die,
-# Hopper's L2 50 MB). Twice this size is the buffer of triton.testing.do_bench.
+# Used if the size of the last-level cache is unknown: larger than any so far (AMD's 3D caches hold
+# 96 MB per die, Hopper's L2 50 MB). Twice this size is the buffer of triton.testing.do_bench.
 _UNKNOWN_CACHE_BYTES = 128_000_000
 _MODULES = {"torch": ".pytorch", "numba": ".numba_cuda", "cupy": ".cupy", "pycuda": ".pycuda"}
 BACKENDS = tuple(_MODULES)
 
 
 class UnsupportedError(Exception):
-    """The backend or the device does not support the operation. The message says what is missing."""
+    """The backend or the device does not support the operation.
+
+    The message says what is missing.
+    """
 
 
 class Prepared(NamedTuple):
-    """A problem ready to run; on a GPU runs only queue the work, in the stream of the timer's events."""
+    """A problem ready to run; on a GPU runs only queue the work, in the stream of the timer's
+    events.
+    """
 
     run: Run
     # as float64 on the host, or None where the kernel keeps no result
@@ -81,7 +88,9 @@ class Backend(ABC):
 
     @abstractmethod
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
-        """Copy the operands to the device and choose the kernel; an UnsupportedError if there is none."""
+        """Copy the operands to the device and choose the kernel; an UnsupportedError if there is
+        none.
+        """
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -92,11 +101,15 @@ class Backend(ABC):
         raise UnsupportedError(precision)
 
     def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:  # noqa: ARG002
-        """Run once under a profiler; None for backends without one, whose kernels are timed alone."""
+        """Run once under a profiler; None for backends without one, whose kernels are
+        timed alone.
+        """
         return None
 
     def flush(self) -> None:
-        """Evict the operands from the caches; on a GPU this is only queued, in the stream of the work."""
+        """Evict the operands from the caches; on a GPU this is only queued, in the stream of the
+        work.
+        """
         if self._flush is None:
             self._flush = self._buffer_pass(self._flush_bytes)
             self._flush()
@@ -110,11 +123,12 @@ class Backend(ABC):
 
     @abstractmethod
     def _buffer_pass(self, size_bytes: int) -> Run:
-        """Allocate a zeroed buffer and return a function that reads and writes all of it on every processor.
+        """Allocate a zeroed buffer and return a function that reads and writes all of it on every
+        processor.
 
-        A plain fill does not serve: it may use streaming stores, which bypass the caches. On a GPU the function ends
-        with a pass that only reads: else L2 is full of changed lines, and every line that the timed kernel brings in
-        first writes one of them back.
+        A plain fill does not serve: it may use streaming stores, which bypass the caches. On a GPU
+        the function ends with a pass that only reads: else L2 is full of changed lines, and every
+        line that the timed kernel brings in first writes one of them back.
         """
 
     def _synchronize(self) -> None:  # noqa: B027 - nothing to do on a CPU
@@ -122,12 +136,14 @@ class Backend(ABC):
 
 
 def peak_problem(backend: Backend, precision: str) -> Problem:
-    """The arithmetic problem that keeps the whole device busy; a CurvescopeError if the backend has none."""
+    """The arithmetic problem that keeps the whole device busy; a CurvescopeError if the backend has
+    none.
+    """
     precision_of(precision)
     if not backend.peak_precisions:
         raise CurvescopeError(
-            f"The backend {backend.name} has no kernel for the arithmetic peak: use --backend numba on a CPU, cupy or "
-            "pycuda on a GPU."
+            f"The backend {backend.name} has no kernel for the arithmetic peak: use --backend "
+            "numba on a CPU, cupy or pycuda on a GPU."
         )
     try:
         return backend.peak(precision)
@@ -138,10 +154,12 @@ def peak_problem(backend: Backend, precision: str) -> Problem:
 
 
 def open_backend(name: str, device: str | None = None) -> Backend:
-    """Open one of `BACKENDS` on cpu, cuda or cuda:N; by default CUDA if present, else the CPU; numba takes the CPU.
+    """Open one of `BACKENDS` on cpu, cuda or cuda:N; by default CUDA if present, else the CPU;
+    numba takes the CPU.
 
     Raises:
-        CurvescopeError: the backend does not exist, its library is missing, or it cannot use the device.
+        CurvescopeError: the backend does not exist, its library is missing, or it cannot use the
+            device.
     """
     check_choice("backend", name, BACKENDS)
     module = ".numba_cpu" if name == "numba" and device in (None, "cpu") else _MODULES[name]

@@ -1,6 +1,7 @@
 """Our own CUDA kernels, compiled once to cubins and launched by any library that can load them.
 
-A library is wrapped as a `Driver` with a few calls. Everything else is shared, so backends differ only in the launch.
+A library is wrapped as a `Driver` with a few calls. Everything else is shared, so backends differ
+only in the launch.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class CubinBackend(CudaBackend):
         self.name = name
         self._driver = driver
         major, minor = driver.facts.compute_capability
-        # A cubin runs on its own major version from its minor version on: CUDA C++ Programming Guide, binary
-        # compatibility.
+        # A cubin runs on its own major version from its minor version on: CUDA C++ Programming
+        # Guide, binary compatibility.
         older = [a for a in ARCHITECTURES if a // 10 == major and a % 10 <= minor]
         self._architecture = max(older, default=10 * major + minor)
         self._wgmma = self._architecture == 90 and can_compile_wgmma()

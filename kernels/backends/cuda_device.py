@@ -1,4 +1,6 @@
-"""Shared by the backends on CUDA devices: properties of the device, events, clocks, cache flush, and launches."""
+"""Shared by the backends on CUDA devices: properties of the device, events, clocks, cache flush,
+and launches.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class DeviceFacts:
 
 
 class CudaBackend(Backend):
-    """Base of the backends that only run on CUDA; their kernels are timed by events, and `index` finds the clocks."""
+    """Base of the backends that only run on CUDA; their kernels are timed by events, and `index`
+    finds the clocks.
+    """
 
     def __init__(self, facts: DeviceFacts, events: EventApi, index: int) -> None:
         super().__init__(facts.l2_cache_bytes)
@@ -64,7 +68,9 @@ def device_index(device: str | None, backend: str) -> int:
 
 
 def prepare_launch(kind: str, kernel: str, launch: Run, wait: Run) -> Prepared:
-    """A launch problem of a kind in `launch.KINDS` without result; for a graph, the work to capture."""
+    """A launch problem of a kind in `launch.KINDS` without result; for a graph, the work to
+    capture.
+    """
 
     def queue() -> None:
         for _ in range(QUEUED):

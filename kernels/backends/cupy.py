@@ -1,4 +1,6 @@
-"""CuPy backend: our own CUDA kernels launched by CuPy's driver module and timed by its events, in the null stream."""
+"""CuPy backend: our own CUDA kernels launched by CuPy's driver module and timed by its events, in
+the null stream.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ def open_backend(device: str | None) -> CubinBackend:
     index = device_index(device, "cupy")
     cupy = import_library(
         "cupy",
-        "This needs CuPy: `pip install 'curvescope[cuda12]'`, or `'curvescope[cuda13]'` for CUDA 13 and "
-        "`'curvescope[cuda11]'` for older drivers; Kepler needs `cupy-cuda11x==12.3`.",
+        "This needs CuPy: `pip install 'curvescope[cuda12]'`, or `'curvescope[cuda13]'` for CUDA "
+        "13 and `'curvescope[cuda11]'` for older drivers; Kepler needs `cupy-cuda11x==12.3`.",
     )
     try:
         cupy.cuda.Device(index).use()
@@ -79,7 +81,8 @@ class CupyDriver:
         block: tuple[int, int, int],
         arguments: tuple[Any, ...],
     ) -> Run:
-        # As cuLaunchKernel wants them: values at stable addresses, and the array of those addresses.
+        # As cuLaunchKernel wants them: values at stable addresses, and the array of those
+        # addresses.
         values = [
             np.array(a if isinstance(a, np.generic) else np.uint64(self.address(a)))
             for a in arguments

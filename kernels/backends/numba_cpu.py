@@ -1,4 +1,6 @@
-"""numba on the CPU: memory, latency and peak kernels, compiled for this processor and run on all its threads."""
+"""numba on the CPU: memory, latency and peak kernels, compiled for this processor and run on all
+its threads.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ from ..problem import Array, Problem
 from ..timers import PerfCounter, Run
 from . import Backend, Prepared, UnsupportedError, import_library
 
-# Least bytes per run, reached with small arrays by repeated passes: some hundred microseconds, which makes the few
-# microseconds that starting the threads takes negligible.
+# Least bytes per run, reached with small arrays by repeated passes: some hundred microseconds,
+# which makes the few microseconds that starting the threads takes negligible.
 _BYTES_PER_RUN = 32_000_000
-# Registers for chains: with AVX-512 16 of 64 bytes (two pipes, four cycles each, twice over); with AVX2 10 of the 16
-# registers of 32 bytes; with 128-bit vectors 16 of the 32.
+# Registers for chains: with AVX-512 16 of 64 bytes (two pipes, four cycles each, twice over); with
+# AVX2 10 of the 16 registers of 32 bytes; with 128-bit vectors 16 of the 32.
 _CHAIN_BYTES = (("avx512f", 1024), ("avx2", 320), ("", 256))
 
 

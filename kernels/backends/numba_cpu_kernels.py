@@ -1,7 +1,8 @@
 """The memory, latency and peak kernels for the CPU, compiled by numba at their first call.
 
-The functions for one thread are separate because LLVM vectorises them fully; inside the parallel loop they reached a
-quarter of the L1 bandwidth. They repeat passes, so that with small caches not the start of the threads is timed.
+The functions for one thread are separate because LLVM vectorises them fully; inside the parallel
+loop they reached a quarter of the L1 bandwidth. They repeat passes, so that with small caches not
+the start of the threads is timed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def _triad(passes, b, c, a):
             a[i] = b[i] + s * c[i]
 
 
-# A sum in any order; without permission to reorder it would be one chain of additions, limited by their latency.
+# A sum in any order; without permission to reorder it would be one chain of additions, limited by
+# their latency.
 @njit(cache=True, fastmath={"reassoc", "nsz"})
 def _read(passes, b, a):
     for _ in range(passes):
@@ -124,9 +126,11 @@ def chase(loads, buffer, last):
 
 
 def fused_multiply_adds(width):
-    """Create the kernel that runs `width` chains in every thread: a constant, so that LLVM keeps them in registers.
+    """Create the kernel that runs `width` chains in every thread: a constant, so that LLVM keeps
+    them in registers.
 
-    Contraction of x · a + b to one instruction is allowed because it is what the benchmark measures.
+    Contraction of x · a + b to one instruction is allowed because it is what the benchmark
+    measures.
     """
 
     @njit(parallel=True, fastmath={"contract"})

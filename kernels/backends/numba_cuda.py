@@ -29,7 +29,8 @@ def open_backend(device: str) -> NumbaCudaBackend:
     cuda = import_library("numba.cuda", remedy)
     if not cuda.is_available():
         raise BackendMissingError(
-            "numba finds no CUDA device or no CUDA toolkit: `curvescope doctor`, and `pip install numba-cuda`."
+            "numba finds no CUDA device or no CUDA toolkit: `curvescope doctor`, and "
+            "`pip install numba-cuda`."
         )
     cuda.select_device(index)
     opened = cuda.get_current_device()
@@ -99,7 +100,8 @@ class NumbaCudaBackend(CudaBackend):
     def _gemm(self, problem: Gemm, operands: tuple[Array, ...]) -> Prepared:
         from . import numba_cuda_kernels as kernels
 
-        # numba transposes a device array by a copy: a transposed problem runs untransposed, and the copy is not timed.
+        # numba transposes a device array by a copy: a transposed problem runs untransposed, and the
+        # copy is not timed.
         a, b = problem.views((self._cuda.to_device(operands[0]), self._cuda.to_device(operands[1])))
         out = self._cuda.device_array((problem.n, problem.m), np.float32)
         grid = (-(-problem.m // kernels.TILE), -(-problem.n // kernels.TILE))

@@ -1,4 +1,5 @@
-"""The memory kernels and a tiled SGEMM for CUDA in numba, to compare numba's code with that of kernels/cuda.
+"""The memory kernels and a tiled SGEMM for CUDA in numba, to compare numba's code with that of
+kernels/cuda.
 
 Blocks of the memory kernels advance by the whole grid, so any grid covers any size.
 """
@@ -17,7 +18,9 @@ SUM_THREADS = 128
 
 @cuda.jit(device=True)
 def first(pass_):
-    """First element of a thread in a pass; each pass gives a block what another SM read before, see cuda/memory.cu."""
+    """First element of a thread in a pass; each pass gives a block what another SM read before, see
+    cuda/memory.cu.
+    """
     return (cuda.blockIdx.x + pass_) % cuda.gridDim.x * cuda.blockDim.x + cuda.threadIdx.x
 
 
@@ -63,7 +66,9 @@ def write(a, passes):
 
 @cuda.jit
 def read(b, sums, passes):
-    """Write each block's sum over all passes to its own element of `sums`, by halving; needs SUM_THREADS threads."""
+    """Write each block's sum over all passes to its own element of `sums`, by halving; needs
+    SUM_THREADS threads.
+    """
     shared = cuda.shared.array(SUM_THREADS, numba.float32)
     own = numba.float32(0)
     for pass_ in range(passes):
@@ -83,7 +88,8 @@ def read(b, sums, passes):
 
 @cuda.jit
 def sgemm(left, right, out):
-    """Out (rows, columns) = left (rows, depth) · right (depth, columns): one thread for each result, tile by tile.
+    """Out (rows, columns) = left (rows, depth) · right (depth, columns): one thread for each
+    result, tile by tile.
 
     Tiles of both operands are loaded into shared memory once and read from there TILE times.
     """

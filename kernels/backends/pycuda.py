@@ -1,4 +1,6 @@
-"""PyCUDA backend: our own CUDA kernels launched as PyCUDA functions and timed by its events, in the null stream."""
+"""PyCUDA backend: our own CUDA kernels launched as PyCUDA functions and timed by its events, in the
+null stream.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ def open_backend(device: str | None) -> CubinBackend:
     index = device_index(device, "pycuda")
     driver = import_library(
         "pycuda.driver",
-        "This needs PyCUDA: `pip install 'curvescope[pycuda]'`. It is built against the CUDA toolkit: nvcc must be on "
-        "PATH.",
+        "This needs PyCUDA: `pip install 'curvescope[pycuda]'`. It is built against the CUDA "
+        "toolkit: nvcc must be on PATH.",
     )
     try:
         driver.init()

@@ -1,4 +1,6 @@
-"""PyTorch backend: the library calls of a training step (oneDNN and MKL on a CPU, cuBLAS and cuDNN on CUDA)."""
+"""PyTorch backend: the library calls of a training step (oneDNN and MKL on a CPU, cuBLAS and cuDNN
+on CUDA).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def open_backend(device: str | None) -> TorchBackend:
 
 
 class TorchBackend(Backend):
-    """Torch on the CPU, timed by the performance counter, or on a CUDA device, timed by events in its stream."""
+    """Torch on the CPU, timed by the performance counter, or on a CUDA device, timed by events in
+    its stream.
+    """
 
     name = "torch"
 

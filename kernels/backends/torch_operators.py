@@ -14,8 +14,8 @@ from ..problem import Array, Problem
 from ..row_operators import EPSILON, RowOperator
 from . import Prepared, UnsupportedError
 
-# First compute capability of each fused attention, and the precisions that it computes in: torch 2.13,
-# aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
+# First compute capability of each fused attention, and the precisions that it computes in: torch
+# 2.13, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
 _FUSED = {
     "flash": ((8, 0), ("fp16", "bf16")),
     "efficient": ((5, 0), ("fp32", "tf32", "fp16", "bf16")),
@@ -32,7 +32,9 @@ def host_array(tensor: Any) -> Array:
 
 
 def prepare_gemm(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - in the tensors
-    """A matrix product: `torch.mm`, `_scaled_mm` for fp8 with scales of 1 and results of bf16, `_int_mm` for int8."""
+    """A matrix product: `torch.mm`, `_scaled_mm` for fp8 with scales of 1 and results of bf16,
+    `_int_mm` for int8.
+    """
     assert isinstance(problem, Gemm)
     a, b = problem.views((tensors[0], tensors[1]))
     if problem.precision == "fp8":
@@ -55,7 +57,9 @@ def prepare_gemm(torch: Any, problem: Problem, tensors: list[Any], device: str) 
 
 
 def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
-    """Attention by one named implementation: the operator is called itself, so that torch does not choose another."""
+    """Attention by one named implementation: the operator is called itself, so that torch does not
+    choose another.
+    """
     assert isinstance(problem, Attention)
     algorithm, causal, cuda = problem.algorithm, bool(problem.causal), device.startswith("cuda")
     aten = torch.ops.aten
@@ -68,7 +72,8 @@ def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: 
             )
         if problem.precision not in precisions:
             raise UnsupportedError(
-                f"{algorithm} attention computes in {', '.join(precisions)}, not {problem.precision}"
+                f"{algorithm} attention computes in {', '.join(precisions)}, not "
+                f"{problem.precision}"
             )
     elif algorithm in ("efficient", "cudnn"):
         raise UnsupportedError(f"a CPU has no {algorithm} attention: flash or math")
@@ -116,9 +121,11 @@ def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: 
 def _fused_gradients(
     aten: Any, algorithm: str, tensors: tuple[Any, ...], results: tuple[Any, ...], causal: bool
 ) -> Callable[[], Any]:
-    """The backward operator of a fused attention, with the arguments that autograd gives it (derivatives.yaml).
+    """The backward operator of a fused attention, with the arguments that autograd gives it
+    (derivatives.yaml).
 
-    The tensors are the gradient of the result, queries, keys and values; the results those of the forward operator.
+    The tensors are the gradient of the result, queries, keys and values; the results those of the
+    forward operator.
     """
     if algorithm == "flash on a CPU":
         return partial(

@@ -1,4 +1,6 @@
-"""Turns the tables of a profile into a recording: joins work to launches and ranges, finds steps, writes tables."""
+"""Turns the tables of a profile into a recording: joins work to launches and ranges, finds steps,
+writes tables.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ _Result = TypeVar("_Result")
 
 
 def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Timeline:
-    """Write every table; returns the timeline with the steps. CurvescopeError: the wanted device has no work."""
+    """Write every table; returns the timeline with the steps.
+
+    CurvescopeError: the wanted device has no work.
+    """
     return _Assembly(profile, writer, options).run()
 
 
@@ -120,7 +125,9 @@ class _Assembly:
     def _in_order(
         self, work: Callable[..., _Result], items: Iterable[tuple[Any, ...]]
     ) -> Iterator[_Result]:
-        """Results of `work`, in the order of the items; the workers take the next items meanwhile."""
+        """Results of `work`, in the order of the items; the workers take the next items
+        meanwhile.
+        """
         return map_ahead(self._workers, work, items, _AHEAD)
 
     def _write(self, table: str, part: str, columns: dict[str, Any], count: int) -> None:
@@ -327,7 +334,8 @@ class _Assembly:
     def _write_peaks(self) -> None:
         """Write what held the memory at the peak of one step per batch size.
 
-        Steps that nothing marks are of the device, which allocates nothing: their peak is that of the whole profile.
+        Steps that nothing marks are of the device, which allocates nothing: their peak is that of
+        the whole profile.
         """
         allocations, steps = self._profile.allocations, self._usual_steps()
         marked = bool(self._timeline.marked)
@@ -344,7 +352,8 @@ class _Assembly:
         self._writer.write("peaks", columns_of(rows))
 
     def _count(self, work: DeviceWork) -> dict[str, pa.Array]:
-        # An operator that was captured once is replayed in every step: its work belongs to none of them alone.
+        # An operator that was captured once is replayed in every step: its work belongs to none of
+        # them alone.
         counts = work.timed & (work.kernel_name != NONE) & ~work.captured
         duration = np.where(counts, work.end_ns - work.start_ns, NONE)
         names = self._names.to_pylist()
@@ -386,7 +395,9 @@ class _Assembly:
         return phases
 
     def _of_communication(self, range_: Codes, batch: pa.Table) -> dict[str, pa.Array]:
-        """What ranges of a library tell about the collectives launched in them; empty if none tells anything."""
+        """What ranges of a library tell about the collectives launched in them; empty if none tells
+        anything.
+        """
         if not set(_COMMUNICATION) <= set(self._nested_ranges.column_names):
             return {}
         names = dictionary(batch["name"])
@@ -411,7 +422,9 @@ def _communicate(names: Sequence[str]) -> Bools:
 
 
 def _steps_by_work(outer: Ints, work: DeviceWork, steps: int) -> Ints:
-    """The step of each outermost operator, `NONE` if unknown, in a profile without marks: that of its first work."""
+    """The step of each outermost operator, `NONE` if unknown, in a profile without marks: that of
+    its first work.
+    """
     if steps == 1:
         return np.zeros(len(outer), np.int64)
     found = np.full(len(outer), NONE, np.int64)

@@ -1,4 +1,6 @@
-"""Recognises collectives, sends and receives by the names of their kernels and calls, and counts their messages."""
+"""Recognises collectives, sends and receives by the names of their kernels and calls, and counts
+their messages.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,21 @@ from .kernel_names import COMMUNICATION, family
 from .operation import element_bytes
 from .range_names import COLLECTIVES, DISTRIBUTED
 
-# NCCL 2.0 to 2.27 and RCCL: ncclAllReduceRingLLKernel_sum_f32, ncclKernel_AllReduce_RING_LL_Sum_float,
-# ncclDevKernel_AllReduce_Sum_f32_RING_LL. Gloo, by torch's names: gloo:all_reduce.
+# NCCL 2.0 to 2.27 and RCCL: ncclAllReduceRingLLKernel_sum_f32,
+# ncclKernel_AllReduce_RING_LL_Sum_float, ncclDevKernel_AllReduce_Sum_f32_RING_LL. Gloo, by torch's
+# names: gloo:all_reduce.
 _NCCL = re.compile(
     r"nccl(?:Dev)?(?:Kernel)?_?(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|AlltoAll)",
     re.IGNORECASE,
 )
 _GLOO = re.compile(r"^gloo:(\w+)")
-# ncclDevKernel_SendRecv, ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t, ncclSendRecvKernel; gloo:send, gloo:recv.
+# ncclDevKernel_SendRecv, ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t, ncclSendRecvKernel; gloo:send,
+# gloo:recv.
 _BETWEEN_TWO = re.compile(r"nccl(?:Dev)?(?:Kernel)?_?SendRecv|^gloo:(?:send|recv)", re.IGNORECASE)
 _SPELLED = {"allreduce": "AllReduce", "allgather": "AllGather", "reducescatter": "ReduceScatter"}
 _SPELLED |= {"broadcast": "Broadcast", "reduce": "Reduce", "alltoall": "AlltoAll"}
-# Torch's names of collectives, without underscores: allreduce_coalesced, _allgather_base, reduce_scatter_tensor.
+# Torch's names of collectives, without underscores: allreduce_coalesced, _allgather_base,
+# reduce_scatter_tensor.
 _TORCH = re.compile(
     r"(allreduce|allgather|reducescatter|broadcast|reduce|alltoall|gather|scatter|send|recv)"
 )
@@ -31,7 +36,8 @@ _TORCH_SPELLED = {
     "send": "SendRecv",
     "recv": "SendRecv",
 }
-# Kernels of other libraries: multimem_all_reduce_kernel, vllm::cross_device_reduce_1stage, reduce_scatter_kernel.
+# Kernels of other libraries: multimem_all_reduce_kernel, vllm::cross_device_reduce_1stage,
+# reduce_scatter_kernel.
 _OTHERS = re.compile(
     r"(?P<AllReduce>all_?reduce|cross_device_reduce)|(?P<AllGather>all_?gather)|"
     r"(?P<ReduceScatter>reduce_?scatter)|(?P<AlltoAll>all_?to_?all)",
@@ -46,7 +52,9 @@ _ALGORITHMS = {"NVLSTREE": "NVLS tree", "COLLNET": "CollNet", "TREE": "tree", "R
 
 @lru_cache(maxsize=65_536)
 def collective(name: str) -> str | None:
-    """The collective of this name in NCCL's spelling; None for others, also for sends and receives (between two)."""
+    """The collective of this name in NCCL's spelling; None for others, also for sends and receives
+    (between two).
+    """
     if match := _NCCL.search(name):
         return _SPELLED.get(match[1].lower(), match[1])
     if match := _GLOO.match(name):
@@ -56,7 +64,8 @@ def collective(name: str) -> str | None:
 
 
 def communicates(name: str, op: str | None) -> bool:
-    """Whether a kernel moves data between ranks, by its own name or by the collective that launched it.
+    """Whether a kernel moves data between ranks, by its own name or by the collective that launched
+    it.
 
     On a GPU torch's operator around NCCL's kernel may be its own, e.g. `c10d::allreduce_`.
     """
@@ -65,7 +74,8 @@ def communicates(name: str, op: str | None) -> bool:
 
 @lru_cache(maxsize=65_536)
 def collective_of_torch(name: str) -> str | None:
-    """The collective that torch calls so, e.g. `_allgather_base`, in NCCL's spelling; None for others, e.g. a barrier.
+    """The collective that torch calls so, e.g. `_allgather_base`, in NCCL's spelling; None for
+    others, e.g. a barrier.
 
     Sends and receives are SendRecv, as NCCL's kernel for both.
     """
@@ -74,7 +84,9 @@ def collective_of_torch(name: str) -> str | None:
 
 
 def collective_of_kernel(name: str) -> str | None:
-    """What a kernel of any library does between ranks, in NCCL's spelling; None if its name does not tell it."""
+    """What a kernel of any library does between ranks, in NCCL's spelling; None if its name does
+    not tell it.
+    """
     if (known := collective(name)) is not None or between_two(name):
         return known or "SendRecv"
     match = _OTHERS.search(name)
@@ -83,12 +95,15 @@ def collective_of_kernel(name: str) -> str | None:
 
 @lru_cache(maxsize=65_536)
 def algorithm(kernel: str) -> str | None:
-    """The algorithm of a collective, from the name of NCCL's kernel; None if the name does not tell it."""
+    """The algorithm of a collective, from the name of NCCL's kernel; None if the name does not tell
+    it.
+    """
     match = _ALGORITHM.search(kernel)
     if match is None:
         return None
     name, protocol = match[1].upper().replace("_", ""), match[2].upper()
-    # NCCL from 2.19 on runs other algorithms in this kernel, too (`best_kernel` in its `src/device/generate.py`).
+    # NCCL from 2.19 on runs other algorithms in this kernel, too (`best_kernel` in its
+    # `src/device/generate.py`).
     if (name, protocol) == ("RING", "LL") and "ncclDevKernel" in kernel:
         return None
     return _ALGORITHMS.get(name, name)
@@ -97,9 +112,11 @@ def algorithm(kernel: str) -> str | None:
 def message_bytes(
     elements_in: int | None, elements_out: int | None, dtype: str | None
 ) -> int | None:
-    """Bytes of a collective's message as nccl-tests counts it: the larger of a rank's input and output.
+    """Bytes of a collective's message as nccl-tests counts it: the larger of a rank's input and
+    output.
 
-    `dtype` is torch's name, e.g. `BFloat16`. None if elements or their size are unknown, or no 64-bit number holds it.
+    `dtype` is torch's name, e.g. `BFloat16`. None if elements or their size are unknown, or no
+    64-bit number holds it.
     """
     known = [count for count in (elements_in, elements_out) if count is not None and count >= 0]
     size = element_bytes(dtype)
@@ -114,6 +131,8 @@ def between_two(name: str) -> bool:
 
 @lru_cache(maxsize=65_536)
 def is_communication(name: str) -> bool:
-    """Whether work of this name is communication between devices or processes: its kernel, or its call on a host."""
+    """Whether work of this name is communication between devices or processes: its kernel, or its
+    call on a host.
+    """
     known = collective(name) is not None or between_two(name) or name.startswith(DISTRIBUTED)
     return known or family(name) == COMMUNICATION

@@ -24,7 +24,9 @@ _Rows = TypeVar("_Rows", bound="DataclassInstance")
 
 
 def factorize(values: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[Any]]:
-    """Numbers of equal values in the order of their first appearance, `NONE` for None, and the distinct values."""
+    """Numbers of equal values in the order of their first appearance, `NONE` for None, and the
+    distinct values.
+    """
     encoded = pa.array(values, from_pandas=True).dictionary_encode()
     codes = encoded.indices.fill_null(NONE).to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, encoded.dictionary.to_numpy(zero_copy_only=False)
@@ -79,7 +81,9 @@ def _masked(values: Ints | Codes, absent: Bools) -> pa.Array:
 
 
 class Growing(Generic[_Rows]):
-    """Columns that grow batch by batch, one per field (`Ints`, `Codes` or `Bools`) of a dataclass."""
+    """Columns that grow batch by batch, one per field (`Ints`, `Codes` or `Bools`) of a
+    dataclass.
+    """
 
     def __init__(self, kind: type[_Rows], expected: int = 0) -> None:
         self.count, self._kind = 0, kind

@@ -1,8 +1,10 @@
-"""Finds the shape that a convolution's arguments do not show, where a trace has shapes but no scalars.
+"""Finds the shape that a convolution's arguments do not show, where a trace has shapes but no
+scalars.
 
-PyTorch before 2.1 wrote no strides and paddings, and the size of one operand of a gradient as numbers. The backward
-call around it takes the image, the gradient of the result, and the weights. A forward call takes image and weights; its
-result is known if all backward calls with these two agree.
+PyTorch before 2.1 wrote no strides and paddings, and the size of one operand of a gradient as
+numbers. The backward call around it takes the image, the gradient of the result, and the weights. A
+forward call takes image and weights; its result is known if all backward calls with these two
+agree.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from .nesting import NONE, Codes, Ints
 from .operation import Operation
 
 _IMAGE, _RESULT, _WEIGHT = "image", "result", "weight"
-# Operators, and the tensor that each argument is, by native_functions.yaml of torch 1.8 to 1.13; "" for others.
+# Operators, and the tensor that each argument is, by native_functions.yaml of torch 1.8 to 1.13; ""
+# for others.
 _FORWARD = re.compile(r"aten::(?:conv[123]d|_?convolution)"), (_IMAGE, _WEIGHT)
 _LIBRARY = r"aten::(?:cudnn|miopen|mkldnn)_convolution_backward"
 _BACKWARD = (
@@ -33,9 +36,11 @@ _Shapes = dict[str, tuple[int, ...]]
 def with_third_shapes(
     operations: Sequence[Operation], call: Ints | Codes, parent: Ints | Codes
 ) -> tuple[list[Operation], Ints]:
-    """The operations, those of convolutions with the shape of the tensor that is no argument, and each span's index.
+    """The operations, those of convolutions with the shape of the tensor that is no argument, and
+    each span's index.
 
-    `call` is the index of each span into `operations`; gradients of equal shapes may differ in the third.
+    `call` is the index of each span into `operations`; gradients of equal shapes may differ in the
+    third.
     """
     completed = _with_results(operations)
     tensors = [_tensors(operation, *_GRADIENTS) for operation in operations]
@@ -72,7 +77,9 @@ def _with_results(operations: Sequence[Operation]) -> list[Operation]:
 
 
 def _tensors(operation: Operation, *forms: tuple[re.Pattern[str], tuple[str, ...]]) -> _Shapes:
-    """The tensors of a convolution among the arguments; empty if it has none of these forms or an argument lacks."""
+    """The tensors of a convolution among the arguments; empty if it has none of these forms or an
+    argument lacks.
+    """
     names = next((names for form, names in forms if form.fullmatch(operation.name)), ())
     shapes = {name: shape for name, shape in zip(names, operation.shapes, strict=False) if name}
     readable = all(
@@ -85,7 +92,9 @@ def _tensors(operation: Operation, *forms: tuple[re.Pattern[str], tuple[str, ...
 
 
 def _is_direct(tensors: _Shapes) -> bool:
-    """Whether it may be a convolution that is not transposed, whose result is mostly larger than its image."""
+    """Whether it may be a convolution that is not transposed, whose result is mostly larger than
+    its image.
+    """
     image, result, weight = (tensors[name] for name in (_IMAGE, _RESULT, _WEIGHT))
     alike = (
         len(image) == len(result) == len(weight) > 2

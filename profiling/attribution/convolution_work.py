@@ -1,4 +1,6 @@
-"""Work of convolutions and pools from the shapes of their arguments: the direct algorithm, see `operator_work`."""
+"""Work of convolutions and pools from the shapes of their arguments: the direct algorithm, see
+`operator_work`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ def _convolution(call: Call, stride: int = 3, padding: int = 4, dilation: int = 
             image, weight, call.value(stride), call.value(padding), call.value(dilation)
         )
     bias, result = call.elements(2), image[0] * weight[0] * prod(out)
-    # weight is (outputs, inputs of one group, *kernel): each result takes one product per remaining element
+    # weight is (outputs, inputs of one group, *kernel): each result takes one product per remaining
+    # element
     flops = 2 * result * prod(weight[1:]) + (result if bias else 0)
     return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
 
@@ -38,7 +41,8 @@ def _transposed_convolution(
         step, pad, spread, beyond = (_per_axis(value, axis) for value in settings)
         out.append((size - 1) * step - 2 * pad + spread * (kernel - 1) + beyond + 1)
     bias, result = call.elements(2), image[0] * weight[1] * call.value(groups) * prod(out)
-    # Each element of the input is multiplied by all weights of its channel: (inputs, outputs of a group, *kernel).
+    # Each element of the input is multiplied by all weights of its channel: (inputs, outputs of a
+    # group, *kernel).
     flops = 2 * prod(image) * prod(weight[1:]) + (result if bias else 0)
     return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
 
@@ -84,12 +88,16 @@ def _gradients(
     to_bias: bool = False,
     transposed: bool = False,
 ) -> Work:
-    """The work of a convolution's gradients, from its result's gradient, its image and its weights."""
+    """The work of a convolution's gradients, from its result's gradient, its image and
+    its weights.
+    """
     gradient, image, weight = tensors
-    # As many products as forward: by the weights of a group for each result or, if transposed, for each input.
+    # As many products as forward: by the weights of a group for each result or, if transposed, for
+    # each input.
     each = prod(image if transposed else gradient)
     flops = 2 * each * prod(weight[1:]) * (to_data + to_weights) + prod(gradient) * to_bias
-    # Each operand once: the gradient, and the further operands and the result of each wanted gradient.
+    # Each operand once: the gradient, and the further operands and the result of each wanted
+    # gradient.
     elements = prod(gradient)
     elements += to_data * (prod(weight) + prod(image)) + to_weights * (prod(image) + prod(weight))
     return Work(flops, call.traffic(elements, to_bias * gradient[1]))
@@ -109,7 +117,8 @@ def _max_pool(call: Call) -> Work:
     kernel = [_per_axis(window, axis) for axis in range(len(image) - 2)]
     out = _output_extents(image, (0, 0, *kernel), stride, padding, call.value(4) or 1)
     result = prod(image[:2]) * prod(out)
-    # comparisons are no floating-point operations; the indices of the maxima (int64) are written for the backward pass
+    # comparisons are no floating-point operations; the indices of the maxima (int64) are written
+    # for the backward pass
     return Work(0, call.traffic(prod(image), result) + 8 * result)
 
 

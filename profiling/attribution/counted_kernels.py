@@ -1,7 +1,9 @@
-"""Joins kernels that a tool counted in one run to those that a recording has of the same step, in order of launch.
+"""Joins kernels that a tool counted in one run to those that a recording has of the same step, in
+order of launch.
 
-Kernels are equal if their names without template arguments and parameters, which tools print differently, and their
-grids and blocks are. Kernels without a counterpart in the same order stay unjoined.
+Kernels are equal if their names without template arguments and parameters, which tools print
+differently, and their grids and blocks are. Kernels without a counterpart in the same order stay
+unjoined.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 def launch_keys(kernels: pd.DataFrame, with_geometry: bool) -> list[tuple[object, ...]]:
-    """What identifies each kernel (rows with name and the columns of `GEOMETRY`) in a sequence of launches."""
+    """What identifies each kernel (rows with name and the columns of `GEOMETRY`) in a sequence of
+    launches.
+    """
     names = [short_name(str(name)).partition("<")[0] for name in kernels["name"]]
     columns = [kernels[column].tolist() for column in GEOMETRY] if with_geometry else []
     return list(zip(names, *columns, strict=True))
@@ -31,7 +35,9 @@ def has_geometry(kernels: pd.DataFrame) -> bool:
 
 
 def align(recorded: Sequence[object], counted: Sequence[object]) -> list[int | None]:
-    """The counterpart of each recorded kernel: a position in `counted`, increasing, or None; both by `launch_keys`."""
+    """The counterpart of each recorded kernel: a position in `counted`, increasing, or None; both
+    by `launch_keys`.
+    """
     head = 0
     while head < min(len(recorded), len(counted)) and recorded[head] == counted[head]:
         head += 1

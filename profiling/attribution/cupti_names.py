@@ -1,4 +1,6 @@
-"""Names and numbers of CUPTI's records, for SQLite files of NVIDIA's profilers and for the collector."""
+"""Names and numbers of CUPTI's records, for SQLite files of NVIDIA's profilers and for the
+collector.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ COPY_KINDS = {
 }
 COPY_KINDS |= {7: "DtoD", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 GPU_COPIES = ("Memcpy", "Memset")  # beginnings of the names of device work without a geometry
-# What the name of a copy contains, by Kineto, e.g. `Memcpy HtoD (Pinned -> Device)`, and by Level Zero, which tells
-# pageable memory of the host (M) from pinned memory (H).
+# What the name of a copy contains, by Kineto, e.g. `Memcpy HtoD (Pinned -> Device)`, and by Level
+# Zero, which tells pageable memory of the host (M) from pinned memory (H).
 _KINDS_IN_NAMES = {kind: kind for kind in ("HtoD", "DtoH", "DtoD", "PtoP")}
 _KINDS_IN_NAMES |= {"M2D": "HtoD", "H2D": "HtoD", "D2M": "DtoH", "D2H": "DtoH", "D2D": "DtoD"}
 
@@ -32,12 +34,15 @@ CUPTI_MEMORY = {1: PAGEABLE, 2: PINNED, 5: MANAGED, 7: MANAGED}
 
 
 def host_memory_of_copy(name: str) -> str | None:
-    """The memory of the host that a name of a memcpy tells, e.g. `Memcpy HtoD (Pageable -> Device)`; None without."""
+    """The memory of the host that a name of a memcpy tells, e.g.
+    `Memcpy HtoD (Pageable -> Device)`; None without.
+    """
     lowered = name.lower()
     return next((memory for memory in HOST_MEMORY if memory in lowered), None)
 
 
-# Columns of the `kernels` table, and members of CUPTI's kernel record; columns of SQLite files have the same names.
+# Columns of the `kernels` table, and members of CUPTI's kernel record; columns of SQLite files have
+# the same names.
 LAUNCH_SHAPE = {
     f"{what}_{axis}": f"{what}{axis.upper()}" for what in ("grid", "block") for axis in "xyz"
 }

@@ -23,19 +23,24 @@ class Launches:
 class DeviceWork:
     """Kernels, memcpys and memsets in the order of the written rows, arrays of shape (rows,).
 
-    Rows without time have start and end 0 and `timed` False. Codes have 32 bits, to save memory for ten million rows.
+    Rows without time have start and end 0 and `timed` False. Codes have 32 bits, to save memory for
+    ten million rows.
     """
 
     start_ns: Ints
     end_ns: Ints
     timed: Bools  # whether each has both
     range_: Codes  # index of the innermost range around each row's launch, or `NONE`
-    step: Codes  # number of each row's step, or `NONE`; without marks all `NONE` until `Timeline.find_steps`
+    # number of each row's step, or `NONE`; without marks all `NONE` until `Timeline.find_steps`
+    step: Codes
     kernel_name: Codes  # code of a kernel's name; `NONE` for memcpys and memsets
     stream: Codes  # number of the stream, distinct over devices
-    launch: Codes  # index of the API call that launched each row, or `NONE`; needed only to find steps without marks
+    # index of the API call that launched each row, or `NONE`; needed only to find steps without
+    # marks
+    launch: Codes
     on_host: Bools  # whether the host itself did the work
-    captured: Bools  # whether a CUDA graph replayed it whose capture is known: its range is that of the capture
+    # whether a CUDA graph replayed it whose capture is known: its range is that of the capture
+    captured: Bools
 
 
 @dataclass

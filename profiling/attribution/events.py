@@ -1,4 +1,5 @@
-"""Turns the events of this process's profiler into columns for attribution, and into the kernel rows of a step.
+"""Turns the events of this process's profiler into columns for attribution, and into the kernel
+rows of a step.
 
 This module does not import torch: tests build the events by hand.
 """
@@ -69,7 +70,9 @@ class HostEvent(NamedTuple):
 
 
 class DeviceEvent(NamedTuple):
-    """One kernel, memcpy or memset on a device; `host_correlation_id` is that of the operator that launched it."""
+    """One kernel, memcpy or memset on a device; `host_correlation_id` is that of the operator that
+    launched it.
+    """
 
     name: str
     start_ns: int
@@ -112,7 +115,9 @@ def _is_of_collective(name: str, op: str | None) -> bool:
 def split_copies(
     rows: Iterable[dict[str, Any]], apart: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows for the table `kernels`, and for `memory` if `apart`: memcpys and memsets, but not those of collectives."""
+    """Rows for the table `kernels`, and for `memory` if `apart`: memcpys and memsets, but not those
+    of collectives.
+    """
     kernels: list[dict[str, Any]] = []
     memory: list[dict[str, Any]] = []
     for row in rows:
@@ -176,10 +181,12 @@ def kernel_rows(
     watched: Watched | None = None,
     allocations: Allocations | None = None,
 ) -> StepRows:
-    """Turn the events of some steps, in any order, into kernel rows; all times are on one clock, in nanoseconds.
+    """Turn the events of some steps, in any order, into kernel rows; all times are on one clock, in
+    nanoseconds.
 
-    Without `count_work` rows have no FLOPs and bytes. `host_rows` says whether host operators are the work itself
-    (CPU), or only launch it (device); `compiled` are kernels of compiled graphs, by the graph's name.
+    Without `count_work` rows have no FLOPs and bytes. `host_rows` says whether host operators are
+    the work itself (CPU), or only launch it (device); `compiled` are kernels of compiled graphs, by
+    the graph's name.
     """
     events, fused = _with_compiled(list(host), compiled)
     spans = spans_of(events)
@@ -223,7 +230,9 @@ def kernel_rows(
 def _with_compiled(
     events: list[HostEvent], graphs: CompiledGraphs
 ) -> tuple[list[HostEvent], dict[int, FusedKernel]]:
-    """The events with a range of its layer around each kernel of a compiled graph, and these kernels by event."""
+    """The events with a range of its layer around each kernel of a compiled graph, and these
+    kernels by event.
+    """
     calls = (
         [FusedCall(e.name, e.start_ns, e.start_ns + e.duration_ns, e.thread) for e in events]
         if graphs

@@ -1,8 +1,10 @@
-"""Kernels that a compiler (torch.compile, with Inductor) generated, and the operators that it fused into each.
+"""Kernels that a compiler (torch.compile, with Inductor) generated, and the operators that it fused
+into each.
 
-The column `kernels.fused` lists these as JSON, `[[layer, operator, share], ...]`, the largest share first. A share of
-the kernel's time is modelled: the bytes that the operator alone would move over those of all; equal parts where shapes
-are unknown. Without the compiler's own graphs, the kernel's name tells the operators (torch/_inductor/codegen).
+The column `kernels.fused` lists these as JSON, `[[layer, operator, share], ...]`, the largest share
+first. A share of the kernel's time is modelled: the bytes that the operator alone would move over
+those of all; equal parts where shapes are unknown. Without the compiler's own graphs, the kernel's
+name tells the operators (torch/_inductor/codegen).
 """
 
 from __future__ import annotations
@@ -20,14 +22,15 @@ from typing import NamedTuple
 
 from .range_names import LAYER_RANGE
 
-# Kineto's annotation around a call of a compiled graph, by torch/_inductor/output_code.py; the name is the graph's.
+# Kineto's annotation around a call of a compiled graph, by torch/_inductor/output_code.py; the name
+# is the graph's.
 GRAPH_CALL = re.compile(r"## Call CompiledFxGraph (.+) ##")
 _GRAPH_NUMBER = re.compile(r"graph_\d+_(?=cpp_)")  # before the names of C++ kernels in profiles
 _DIGITS = 4  # of a share
 _GENERATED = re.compile(r"(?:triton|cpp)_(?:[a-z]{3}_)?fused_(\w+?)(?:_\d+)?")
 _MOST_OPERATORS = 64
 _VIEW_NAMES = """view _unsafe_view reshape permute squeeze unsqueeze expand slice select alias t transpose as_strided
-detach"""
+detach"""  # noqa: E501
 VIEWS = frozenset(f"aten::{name}" for name in _VIEW_NAMES.split())
 
 
@@ -52,7 +55,9 @@ class FusedOperator:
 class FusedKernel:
     """A kernel in a compiled graph."""
 
-    name: str  # of a generated kernel, or of a library's operator that the graph calls, e.g. `extern_kernels.addmm`
+    # of a generated kernel, or of a library's operator that the graph calls, e.g.
+    # `extern_kernels.addmm`
+    name: str
     operators: tuple[FusedOperator, ...]  # operators in it
     generated: bool = True  # whether the compiler generated it
     flops: int | None = None  # FLOPs of the operators; None if unknown
@@ -76,7 +81,9 @@ CompiledGraphs = Mapping[str, Sequence[FusedKernel]]
 
 
 def common_layer(layers: Iterable[str | None]) -> str | None:
-    """The longest path of modules that all layers begin with; None if there is none, or if one is unknown."""
+    """The longest path of modules that all layers begin with; None if there is none, or if one is
+    unknown.
+    """
     paths = [() if layer is None else tuple(layer.split(".")) for layer in dict.fromkeys(layers)]
     if not paths:
         return None
@@ -87,7 +94,10 @@ def common_layer(layers: Iterable[str | None]) -> str | None:
 
 
 def shares_of(operators: Iterable[FusedOperator]) -> list[OperatorShare]:
-    """The parts of the operators, largest first; equal layers and operators are one. The parts add up to 1."""
+    """The parts of the operators, largest first; equal layers and operators are one.
+
+    The parts add up to 1.
+    """
     moved: Counter[tuple[str | None, str]] = Counter()
     for operator in operators:
         moved[operator.layer, operator.op] += operator.bytes
@@ -133,7 +143,8 @@ def _known_operators() -> frozenset[str]:
 def operators_of_name(kernel: str) -> tuple[str, ...]:
     """The operators in the name of a generated kernel, e.g. `aten::relu`; empty for other names.
 
-    Inductor sorts them and joins them by `_`, which they contain, too; unknown words are one of another library.
+    Inductor sorts them and joins them by `_`, which they contain, too; unknown words are one of
+    another library.
     """
     match = _GENERATED.fullmatch(kernel)
     if match is None:
@@ -157,7 +168,9 @@ def operators_of_name(kernel: str) -> tuple[str, ...]:
 
 
 def shares_of_name(kernel: str) -> str | None:
-    """The column `fused` of a kernel by its name alone, in equal parts; None for kernels that no compiler generated."""
+    """The column `fused` of a kernel by its name alone, in equal parts; None for kernels that no
+    compiler generated.
+    """
     operators = operators_of_name(kernel)
     # Views among the operators move nothing, so they have no part beside others.
     moving = [op for op in operators if op not in VIEWS] or operators
@@ -176,7 +189,8 @@ class FusedCall(NamedTuple):
 def find_kernels(calls: Sequence[FusedCall], graphs: CompiledGraphs) -> dict[int, FusedKernel]:
     """The kernels of compiled graphs among the events of a profile, by the event's index.
 
-    Within a call of a graph they are found by name, in the order of the calls: several may have one name.
+    Within a call of a graph they are found by name, in the order of the calls: several may have one
+    name.
     """
     found: dict[int, FusedKernel] = {}
     named = ((GRAPH_CALL.fullmatch(one.name), one) for one in calls)

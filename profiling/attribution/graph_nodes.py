@@ -1,7 +1,8 @@
 """Where the nodes of CUDA graphs were captured: a launch replays clones of them.
 
-Instantiation clones the whole graph, and a child graph is cloned into its parent before; profilers record every
-creation and the original of every clone. An update of an executable graph keeps its nodes: those of the first capture.
+Instantiation clones the whole graph, and a child graph is cloned into its parent before; profilers
+record every creation and the original of every clone. An update of an executable graph keeps its
+nodes: those of the first capture.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ class GraphNodes:
     def __init__(
         self, process: Ints, node: Ints, original: Ints, time_ns: Ints, thread_key: Ints
     ) -> None:
-        """Follow each clone to the capture; `original` is 0 for a captured node. Columns of shape (creations,)."""
+        """Follow each clone to the capture; `original` is 0 for a captured node.
+
+        Columns of shape (creations,).
+        """
         rows = list(
             zip(
                 *(column.tolist() for column in (process, node, original, time_ns, thread_key)),
@@ -42,7 +46,8 @@ class GraphNodes:
         self._places = np.array(list(captured.values()), np.int64).reshape(-1, 2)
 
     def columns(self, process: Ints, node: Ints) -> dict[str, Any]:
-        """Columns graph_node_id, capture_ns and capture_thread_key of device work, null where there is none.
+        """Columns graph_node_id, capture_ns and capture_thread_key of device work, null where there
+        is none.
 
         `node` is 0 or less for work outside graphs.
         """
@@ -64,7 +69,9 @@ class GraphNodes:
 
 
 def _first_of(node: Node, originals: dict[Node, Node]) -> Node:
-    """The node that a node was cloned from, directly or through other clones; the node itself if it is no clone."""
+    """The node that a node was cloned from, directly or through other clones; the node itself if it
+    is no clone.
+    """
     seen = {node}
     while node in originals and originals[node] not in seen:  # a damaged file may have a cycle
         node = originals[node]

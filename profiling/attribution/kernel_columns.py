@@ -1,4 +1,6 @@
-"""Columns of kernels that their names tell: source names, and the operators and work of generated kernels."""
+"""Columns of kernels that their names tell: source names, and the operators and work of generated
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from .range_names import scrub
 
 
 def demangled(batch: pa.Table) -> pa.Table:
-    """The kernels with the names that C++ programs have in their sources, where the profiler wrote the linker's."""
+    """The kernels with the names that C++ programs have in their sources, where the profiler wrote
+    the linker's.
+    """
     names = dictionary(batch["name"])
     if not pc.any(pc.starts_with(names.dictionary, "_Z"), min_count=0).as_py():
         return batch
@@ -27,7 +31,9 @@ def demangled(batch: pa.Table) -> pa.Table:
 
 
 def fused_operators(names: pa.ChunkedArray, known: Mapping[str, str]) -> pa.Array | None:
-    """The operators in each generated kernel, as far as known, else by its name; None if there is no such kernel."""
+    """The operators in each generated kernel, as far as known, else by its name; None if there is
+    no such kernel.
+    """
     encoded = dictionary(names)
     if (
         not known

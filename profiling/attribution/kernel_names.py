@@ -1,8 +1,8 @@
 """Parses kernel names: family (by a table of the libraries' names), library and tile.
 
-A family is an algorithm or a kind of work; another family at another batch size is an algorithm switch. Names do not
-tell cuDNN's tiled FFT from its FFT of whole images, nor a GEMM inside a Winograd or FFT convolution from any other:
-these stay GEMM, and complex GEMMs count as FFT.
+A family is an algorithm or a kind of work; another family at another batch size is an algorithm
+switch. Names do not tell cuDNN's tiled FFT from its FFT of whole images, nor a GEMM inside a
+Winograd or FFT convolution from any other: these stay GEMM, and complex GEMMs count as FFT.
 """
 
 # ruff: noqa: E501 - one rule per line keeps the table readable
@@ -60,7 +60,9 @@ ALGORITHMS = frozenset(
 
 @dataclass(frozen=True)
 class Rule:
-    """Names that match `pattern` (anywhere) are of `family`; the first rule that matches decides."""
+    """Names that match `pattern` (anywhere) are of `family`; the first rule that
+    matches decides.
+    """
 
     pattern: str  # regular expression for names in lower case
     family: str  # family of the names
@@ -76,7 +78,10 @@ _NEUSIGHT = "torch 2.1 with cuDNN 8.9.2 on P100 and V100 (sitar-lab/NeuSight)"
 _CUTLASS = "CUTLASS, docs of its profiler: procedural names"
 _TORCH = "PyTorch, names of its own CUDA kernels"
 _INDUCTOR = "torch.compile, names of generated Triton and C++ kernels"
-_ALGORITHMS = "cuDNN API reference: cudnnConvolutionFwdAlgo_t and its backward kin, as the cost model names kernels"
+_ALGORITHMS = (
+    "cuDNN API reference: cudnnConvolutionFwdAlgo_t and its backward kin, as the cost model names "
+    "kernels"
+)
 _ONEDNN = "oneDNN verbose mode, recorded here: primitive, kind, implementation"
 _TRACELENS = "traces of vLLM, SGLang and PyTorch on B200 and MI300X (AMD-AGI/TraceLens)"
 _PARTICLES = "profile of a particle transformer on A100 (harryjmoss/particle_transformer)"
@@ -228,14 +233,17 @@ def read_name(name: str) -> KernelName:
 
 
 _INNER = re.compile(
-    r"\(anonymous namespace\)::|\(\w+\)(?=\d)|^void |(?:::)?\{lambda.*?\}|::operator\(\)\([^()]*\)(?: const)?(?:&)?"
+    r"\(anonymous namespace\)::|\(\w+\)(?=\d)|^void "
+    r"|(?:::)?\{lambda.*?\}|::operator\(\)\([^()]*\)(?: const)?(?:&)?"
 )
 _NAMESPACES = re.compile(r"\b(?!aten::)(?:[A-Za-z_]\w*::)+(?=[A-Za-z_])")
 
 
 @lru_cache(maxsize=65_536)
 def short_name(name: str) -> str:
-    """A short name: without return type, parameters, namespaces and casts; templates stay, they distinguish kernels."""
+    """A short name: without return type, parameters, namespaces and casts; templates stay, they
+    distinguish kernels.
+    """
     text, depth = _NAMESPACES.sub("", _INNER.sub("", name)), 0
     for index, letter in enumerate(text):
         depth += (letter == "<") - (letter == ">")
@@ -256,7 +264,9 @@ _GRADIENTS = (
 
 @lru_cache(maxsize=65_536)
 def gradient(name: str) -> str | None:
-    """The gradient of a convolution in a kernel's name: data or weights; None if the name contains neither."""
+    """The gradient of a convolution in a kernel's name: data or weights; None if the name contains
+    neither.
+    """
     return next((which for which, pattern in _GRADIENTS if pattern.search(name)), None)
 
 

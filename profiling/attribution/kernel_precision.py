@@ -1,7 +1,7 @@
 """The precision of the products that a kernel computes, from its name: the roof of its rate.
 
-Libraries write the type of the operands into the names of such kernels; a name without one leaves it unknown, as do
-those of kernels that compute no products: these move data, whatever its type.
+Libraries write the type of the operands into the names of such kernels; a name without one leaves
+it unknown, as do those of kernels that compute no products: these move data, whatever its type.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from . import kernel_names
 
 _PRODUCTS = kernel_names.ALGORITHMS | {kernel_names.ATTENTION, kernel_names.RECURRENT}
 
-# The first rule that matches decides. A mixed product runs in the wider of its two operand types; in a name as
-# `e4m3bf16_e4m3f32_f32` the type of the result stands beside that of an operand, so narrow types come before wide ones.
-# Letters as `s1688` are the instructions of the tensor cores: a letter for the sums, then rows x columns x depth.
-# Tensile (Cijk_*) spells operands, results and sums with one letter each: B bf16, H fp16, S fp32, D fp64.
+# The first rule that matches decides. A mixed product runs in the wider of its two operand types;
+# in a name as `e4m3bf16_e4m3f32_f32` the type of the result stands beside that of an operand, so
+# narrow types come before wide ones. Letters as `s1688` are the instructions of the tensor cores: a
+# letter for the sums, then rows x columns x depth. Tensile (Cijk_*) spells operands, results and
+# sums with one letter each: B bf16, H fp16, S fp32, D fp64.
 _RULES = tuple(
     (re.compile(pattern), precision)
     for pattern, precision in (
@@ -56,7 +57,9 @@ _RULES = tuple(
 
 @lru_cache(maxsize=65_536)
 def kernel_precision(name: str) -> str:
-    """Precision of a kernel's products, one of `devices.PEAK_PRECISIONS`; `unknown` if its name does not say it."""
+    """Precision of a kernel's products, one of `devices.PEAK_PRECISIONS`; `unknown` if its name
+    does not say it.
+    """
     if kernel_names.family(name) not in _PRODUCTS:
         return UNKNOWN
     plain = name.lower()

@@ -10,7 +10,9 @@ _STRETCH_ROWS = 1 << 16  # intermediate results for so many rows stay in the pro
 
 
 class Joiner:
-    """Finds the launch of device work by process and correlation id; the first of several with one id counts."""
+    """Finds the launch of device work by process and correlation id; the first of several with one
+    id counts.
+    """
 
     def __init__(self, process: Codes, keys: Ints) -> None:
         self._several = len(process) > 0 and bool((process != process[0]).any())

@@ -1,6 +1,8 @@
-"""Splits the time of operators on the CPU into their own time and the calls of oneDNN and MKL that they make.
+"""Splits the time of operators on the CPU into their own time and the calls of oneDNN and MKL that
+they make.
 
-Own time is that without children and library calls. So the rows of one thread never overlap, and with idle add up.
+Own time is that without children and library calls. So the rows of one thread never overlap, and
+with idle add up.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class VerboseLog:
 
 
 def own_time(nested: Nest, is_operator: Bools) -> tuple[Ints, Ints, Ints]:
-    """The own time of operators, without their children: starts, ends and spans, in order of start."""
+    """The own time of operators, without their children: starts, ends and spans, in
+    order of start.
+    """
     of_threads = [(np.zeros(0, np.int64),) * 3]
     for times, states in nested.timelines.values():
         rows = np.flatnonzero((states[:-1] != NONE) & (times[1:] > times[:-1]))
@@ -75,7 +79,9 @@ class Operators(NamedTuple):
     extents: Mapping[int, set[int]]  # extents of the operands of a product
 
     def innermost(self, in_order: Sequence[int], starts: Sequence[int], moment_ns: int) -> int:
-        """The innermost operator around a moment, or `NONE`; operators in order of start, and their starts."""
+        """The innermost operator around a moment, or `NONE`; operators in order of start, and their
+        starts.
+        """
         at = bisect_right(starts, moment_ns) - 1
         span = in_order[at] if at >= 0 else NONE
         while span != NONE and self.end_ns[span] <= moment_ns:
@@ -83,7 +89,9 @@ class Operators(NamedTuple):
         return span if span != NONE and self.names[span] is not None else NONE
 
     def multiplies(self, span: int, call: MklCall) -> bool:
-        """Whether the operator can have made the call: extents m, n, k in any order; for batched ones only time."""
+        """Whether the operator can have made the call: extents m, n, k in any order; for batched
+        ones only time.
+        """
         fits = call.duration_ns is None or call.duration_ns <= self.duration_ns[span]
         return fits and self.may_multiply(span, call)
 
@@ -180,7 +188,9 @@ class LibraryCalls:
         return sorted(rows, key=attrgetter("start_ns"))
 
     def _put(self, span: int, name: str, start_ns: int, duration_ns: int, source: str) -> None:
-        """Cut a call to the free stretch of its operator around the call's middle, and remove it from there."""
+        """Cut a call to the free stretch of its operator around the call's middle, and remove it
+        from there.
+        """
         free = self._free_of(span)
         middle = start_ns + duration_ns // 2
         at = next((i for i, (_, end) in enumerate(free) if end > middle), None)

@@ -1,7 +1,8 @@
-"""Which tensors hold the memory of a device when it is fullest in a step: rows of the table `peaks`.
+"""Which tensors hold the memory of a device when it is fullest in a step: rows of the table
+`peaks`.
 
-A block that no operator frees again inside itself is a tensor; what was allocated before the step is known from the
-tensors that the program holds, or as a sum from the allocator.
+A block that no operator frees again inside itself is a tensor; what was allocated before the step
+is known from the tensors that the program holds, or as a sum from the allocator.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ def peak_rows(
     window: tuple[int, int],
     watched: Watched | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows of the table `peaks` of the step from start to end of `window`, without `batch`; none without allocation."""
+    """Rows of the table `peaks` of the step from start to end of `window`, without `batch`; none
+    without allocation.
+    """
     blocks = _blocks(allocations)
     check_total(sum(abs(block.size_bytes) for block in blocks))
     count = len(allocations.time_ns)
@@ -158,10 +161,13 @@ def peak_rows(
 
 
 def check_total(size_bytes: int) -> None:
-    """Refuse allocations whose sum no device ever gave out, and no 64-bit number may hold; CurvescopeError."""
+    """Refuse allocations whose sum no device ever gave out, and no 64-bit number may hold;
+    CurvescopeError.
+    """
     if size_bytes > _MOST_BYTES:
         raise CurvescopeError(
-            "its allocations add up to more than 2^60 bytes, which no device gives; record it again."
+            "its allocations add up to more than 2^60 bytes, which no device gives; record it "
+            "again."
         )
 
 

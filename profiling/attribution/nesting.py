@@ -1,4 +1,5 @@
-"""Nests the spans of host threads by time, over columns: a moment lies in the innermost span that contains it.
+"""Nests the spans of host threads by time, over columns: a moment lies in the innermost span that
+contains it.
 
 A span that ends after the one around it is cut to that end, and counted.
 """
@@ -39,7 +40,9 @@ class Nest:
         return found
 
     def outermost(self, own: Ints, restarts: Bools | None = None) -> Ints:
-        """The value of the outermost span around each, itself included, that has one; spans in `restarts` go anew."""
+        """The value of the outermost span around each, itself included, that has one; spans in
+        `restarts` go anew.
+        """
         value = own.copy()
         for rows in self.levels:
             above = value[self.parent[rows]]
@@ -52,7 +55,8 @@ def last_at(times: Ints, moments: Ints) -> Ints:
     """Index of the last of the sorted times that is not after each moment; -1 if all are."""
     if not len(moments):
         return np.zeros(0, np.int64)
-    # Moments of one batch are close together: a search among the times around them stays in the caches.
+    # Moments of one batch are close together: a search among the times around them stays in the
+    # caches.
     first, last = np.searchsorted(times, [moments.min(), moments.max()], side="right")
     at: Ints = np.searchsorted(times[first:last], moments, side="right") + (first - 1)
     return at
@@ -78,7 +82,9 @@ def nest(thread: Ints, start_ns: Ints, end_ns: Ints) -> Nest:
 
 
 def _nest(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints, depth: Ints) -> int:
-    """Set parent and depth of one thread's ranges, in order of start; return the number of ends that were cut."""
+    """Set parent and depth of one thread's ranges, in order of start; return the number of ends
+    that were cut.
+    """
     ended = np.searchsorted(np.sort(end_ns[rows]), start_ns[rows], side="right")
     level = np.arange(len(rows)) - ended
     up = np.full(len(rows), NONE, np.int64)

@@ -1,8 +1,10 @@
-"""FLOPs of the nodes of a compiled graph, e.g. of the operators that torch.compile fused into one kernel.
+"""FLOPs of the nodes of a compiled graph, e.g. of the operators that torch.compile fused into one
+kernel.
 
-An element-wise node counts by the elements of its result, so broadcast operands count as often as they are used, and a
-reduction by the elements that it reads. An arithmetic function is one FLOP; sigmoid and tanh are four, and a variance
-is one beyond its mean, as in `operator_work`. Integers, comparisons and copies are none.
+An element-wise node counts by the elements of its result, so broadcast operands count as often as
+they are used, and a reduction by the elements that it reads. An arithmetic function is one FLOP;
+sigmoid and tanh are four, and a variance is one beyond its mean, as in `operator_work`. Integers,
+comparisons and copies are none.
 """
 
 from __future__ import annotations
@@ -36,12 +38,14 @@ _BY_RESULT = {
 _BY_OPERAND = {
     **dict.fromkeys(("sum", "mean", "prod", "amax", "amin", "cumsum"), 1),
     **dict.fromkeys(("var", "var_mean"), 2),
-    "prepare_softmax_online": 4,  # Inductor's own, on GPUs: maximum, difference, exponential and sum
+    # Inductor's own, on GPUs: maximum, difference, exponential and sum
+    "prepare_softmax_online": 4,
 }
 
 
 def node_flops(op: str, result: Elements | None, operand: Elements | None) -> int | None:
-    """FLOPs of one node, e.g. `aten::rsqrt`; None if its operator or the tensor that decides is unknown.
+    """FLOPs of one node, e.g. `aten::rsqrt`; None if its operator or the tensor that decides is
+    unknown.
 
     `result` is None if unknown or several, `operand` is the first one.
     """

@@ -1,4 +1,6 @@
-"""An operator call as a profiler recorded it, its least work, and the batch size that its shapes tell."""
+"""An operator call as a profiler recorded it, its least work, and the batch size that its shapes
+tell.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ _BATCH_OPERAND = re.compile(
     r"(?:aten::)?(?:_?convolution|cudnn_convolution|conv[123]d|linear|matmul|addmm|mm)|triton_\w+"
 )
 
-# torch's types of elements: number and name of the scalar type (c10/core/ScalarType.h), name of the C++ type, bytes.
+# torch's types of elements: number and name of the scalar type (c10/core/ScalarType.h), name of the
+# C++ type, bytes.
 _TYPES = (
     *((0, "Byte", "unsigned char", 1), (1, "Char", "signed char", 1), (11, "Bool", "bool", 1)),
     *((2, "Short", "short", 2), (27, "UInt16", "unsigned short", 2)),
@@ -36,8 +39,9 @@ class Work:
 
     flops: int | None  # FLOPs of the direct algorithm
     bytes_compulsory: int | None  # compulsory bytes
-    # work of the results with kernels of their own, by name (`data` and `weights`, the gradients of a convolution).
-    # Their FLOPs add up to the call's; their bytes to more, since each reads its operands itself
+    # work of the results with kernels of their own, by name (`data` and `weights`, the gradients of
+    # a convolution). Their FLOPs add up to the call's; their bytes to more, since each reads its
+    # operands itself
     parts: tuple[tuple[str, Work], ...] = field(default=(), compare=False)
 
 
@@ -55,14 +59,17 @@ UNKNOWN = Work(None, None)
 
 
 class Operation(NamedTuple):
-    """An operator call as a profiler recorded it: per argument shape, type, scalar value and strides."""
+    """An operator call as a profiler recorded it: per argument shape, type, scalar value and
+    strides.
+    """
 
     name: str
     shapes: Sequence[Any]
     dtypes: Sequence[str] = ()
     concrete: Sequence[Any] = ()
     strides: Sequence[Any] = ()
-    third: Shape = ()  # of a convolution's tensor that is no argument, see `convolution_shapes`; empty if unknown
+    # of a convolution's tensor that is no argument, see `convolution_shapes`; empty if unknown
+    third: Shape = ()
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,10 @@ class Call:
         return sum(counts) * self.item_bytes
 
     def size(self, *indices: int) -> int:
-        """Bytes of arguments, each by its own type; 0 for those without a shape. ValueError: a type is unknown."""
+        """Bytes of arguments, each by its own type; 0 for those without a shape.
+
+        ValueError: a type is unknown.
+        """
         total = 0
         for index in indices:
             if shape := self.shape(index):
@@ -113,7 +123,9 @@ def element_bytes(dtype: str | None) -> int | None:
 
 
 def batch_of(op: str, shapes: Sequence[Any]) -> tuple[int, BatchSource] | None:
-    """The batch size and what tells it: the first extent of the first operand, for `addmm` of the second; or None."""
+    """The batch size and what tells it: the first extent of the first operand, for `addmm` of the
+    second; or None.
+    """
     if _BATCH_OPERAND.fullmatch(op) is None:
         return None
     index = 1 if op.endswith("addmm") else 0

@@ -1,9 +1,11 @@
 """Counts the FLOPs and bytes of each operator call once, on the kernels that did the work.
 
 - The outermost operator with known work counts.
-- The kernels of an algorithm (convolutions and products) do the work of a call; without them, the kernels of the same
-  family as the longest one; without kernels, the longest stretch of the host's own work.
-- The gradients of a convolution are counted on kernels of their own if the names of all kernels show the gradient.
+- The kernels of an algorithm (convolutions and products) do the work of a call; without them, the
+  kernels of the same family as the longest one; without kernels, the longest stretch of the host's
+  own work.
+- The gradients of a convolution are counted on kernels of their own if the names of all kernels
+  show the gradient.
 - Other kernels share their work by time: each shows the rate of all of them together.
 """
 
@@ -38,7 +40,9 @@ class LaunchedWork:
 def attach_work(
     spans: HostSpans, nested: Nest, work: LaunchedWork, count: CountWork
 ) -> tuple[Ints, Ints]:
-    """FLOPs and compulsory bytes of each row, `NONE` without work; a call's rows add up to its work, by `count`."""
+    """FLOPs and compulsory bytes of each row, `NONE` without work; a call's rows add up to its
+    work, by `count`.
+    """
     flops, size = np.full((2, len(work.span)), NONE, np.int64)
     if spans.call is None or not spans.operations or not len(work.span):
         return flops, size
@@ -78,9 +82,11 @@ _ROLES = (None, "data", "weights")
 
 
 def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tuple[Ints, Ints, Ints]:
-    """The rows among the candidates that do the work of their call, their calls, and their roles (indices of `_ROLES`).
+    """The rows among the candidates that do the work of their call, their calls, and their roles
+    (indices of `_ROLES`).
 
-    `group` is the call of each candidate; `wanted`, shape (calls, roles), are roles into which a call's work is split.
+    `group` is the call of each candidate; `wanted`, shape (calls, roles), are roles into which a
+    call's work is split.
     """
     families = [family(name) for name in work.names]
     family_code, _ = factorize(np.array(families, object))
@@ -114,7 +120,9 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tupl
 
 
 def _shared(amount: Ints, share: Ints, duration_ns: Ints) -> Ints:
-    """Amounts (`NONE` if unknown) divided by time among rows, in whole numbers that add up; `share` is sorted."""
+    """Amounts (`NONE` if unknown) divided by time among rows, in whole numbers that add up; `share`
+    is sorted.
+    """
     # Rows without time get equal amounts.
     total = np.bincount(share, duration_ns, len(amount))
     weight = np.where(total[share] > 0, duration_ns, 1).astype(np.float64)

@@ -1,9 +1,10 @@
 """Computes the FLOPs and compulsory bytes of an operator call from the shapes of its arguments.
 
-One FMA is two FLOPs; every convolution counts as the direct algorithm; compulsory bytes move each operand once. Unknown
-values are None, never 0. Attention counts as torch's own counter does (torch/utils/flop_counter.py): two products
-forward, five backward, which computes the scores again; with a causal mask only the pairs that it leaves, or all where
-the recording does not say whether there is one, as an upper bound.
+One FMA is two FLOPs; every convolution counts as the direct algorithm; compulsory bytes move each
+operand once. Unknown values are None, never 0. Attention counts as torch's own counter does
+(torch/utils/flop_counter.py): two products forward, five backward, which computes the scores again;
+with a causal mask only the pairs that it leaves, or all where the recording does not say whether
+there is one, as an upper bound.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ def work(
     concrete: Sequence[Any] = (),
     third: Shape = (),
 ) -> Work:
-    """FLOPs and compulsory bytes of one call, as torch.profiler records it with `record_shapes=True`.
+    """FLOPs and compulsory bytes of one call, as torch.profiler records it with
+    `record_shapes=True`.
 
-    `concrete` are its scalar arguments, e.g. stride and padding of a convolution; `third` is the shape of a
-    convolution's tensor that is no argument, empty if unknown.
+    `concrete` are its scalar arguments, e.g. stride and padding of a convolution; `third` is the
+    shape of a convolution's tensor that is no argument, empty if unknown.
     """
     rule = _RULES.get(op.removeprefix("aten::"))
     if op.startswith("triton_") and not _PARTIAL.search(op):
@@ -52,7 +54,9 @@ def count_work(operation: Operation) -> Work:
 
 
 def _product(first: int = 0) -> Callable[[Call], Work]:
-    """Rule for the product of two matrices, or of two batches of them: the arguments from `first` on."""
+    """Rule for the product of two matrices, or of two batches of them: the arguments from `first`
+    on.
+    """
 
     def rule(call: Call) -> Work:
         (*batches, m, k), (*_, n) = call.shape(first), call.shape(first + 1)
@@ -78,7 +82,9 @@ def _linear(call: Call) -> Work:
 def _elementwise(
     reads: int, flops_per_element: int = 1, foreach: bool = False
 ) -> Callable[[Call], Work]:
-    """Rule for an operator that reads `reads` tensors, or lists of them, like the first argument, and writes one."""
+    """Rule for an operator that reads `reads` tensors, or lists of them, like the first argument,
+    and writes one.
+    """
 
     def rule(call: Call) -> Work:
         shape: Sequence[Any] = call.shape(0)
@@ -104,14 +110,17 @@ def _int_mm(call: Call) -> Work:
 
 
 def _grouped_mm(call: Call, offsets: int = 2) -> Work:
-    """One product per group: a 2-d operand holds the groups one after the other, and `offsets` their ends.
+    """One product per group: a 2-d operand holds the groups one after the other, and `offsets`
+    their ends.
 
-    Rows of a 2-d operand beyond the last end are not computed, which the shapes do not say: an upper bound.
+    Rows of a 2-d operand beyond the last end are not computed, which the shapes do not say: an
+    upper bound.
     """
     a, b = call.shape(0), call.shape(1)
     groups = a[0] if len(a) == 3 else b[0] if len(b) == 3 else call.shape(offsets)[0]
     m, k, n = a[-2], a[-1], b[-1]
-    # The groups divide the extent that a 2-d operand has for all of them: rows, columns, or the sum.
+    # The groups divide the extent that a 2-d operand has for all of them: rows, columns, or the
+    # sum.
     products = m * k * n * (groups if len(a) == len(b) == 3 else 1)
     result = m * n * (groups if len(a) == len(b) else 1)
     return Work(2 * products, call.size(0, 1) + call.traffic(result))
@@ -133,9 +142,9 @@ def _attention(
 ) -> Callable[[Call], Work]:
     """Rule for scaled dot-product attention: query, key and value from argument `query` on.
 
-    `causal` is the index of `is_causal`, or of `custom_mask_type`, which is 0 for no mask; argument 0 of a backward
-    call is the output's gradient; shapes are (batch, length, heads, size) if `heads_last`, else (..., heads, length,
-    size).
+    `causal` is the index of `is_causal`, or of `custom_mask_type`, which is 0 for no mask; argument
+    0 of a backward call is the output's gradient; shapes are (batch, length, heads, size) if
+    `heads_last`, else (..., heads, length, size).
     """
 
     def rule(call: Call) -> Work:
@@ -171,7 +180,8 @@ _PRODUCT_TEMPLATE = re.compile(
 
 
 def _triton(call: Call) -> Work:
-    """A kernel of torch.compile, with the buffers that it reads and writes as arguments; FLOPs are unknown.
+    """A kernel of torch.compile, with the buffers that it reads and writes as arguments; FLOPs are
+    unknown.
 
     A buffer that is read and written counts once: a lower bound.
     """
@@ -179,7 +189,8 @@ def _triton(call: Call) -> Work:
 
 
 def _triton_product(call: Call) -> Work:
-    """A product by a template of torch.compile: two operands in turn, and their result among the later buffers.
+    """A product by a template of torch.compile: two operands in turn, and their result among the
+    later buffers.
 
     FLOPs are those of the product; what is fused into it is little work, and not counted.
     """
@@ -208,7 +219,8 @@ _RULES: dict[str, Callable[[Call], Work]] = {
     **dict.fromkeys(
         ("batch_norm", "native_batch_norm", "layer_norm", "native_layer_norm"), _elementwise(1, 5)
     ),
-    # Two for the normalised input, three for the two sums that the gradient needs, four for the result.
+    # Two for the normalised input, three for the two sums that the gradient needs, four for the
+    # result.
     **{
         f"{library}_batch_norm_backward": _elementwise(2, 9)
         for library in ("native", "cudnn", "miopen")

@@ -1,8 +1,9 @@
 """Finds the outermost operator calls of a step: rows of the table `operators`.
 
-The outermost operator is what a program calls; running it again runs those that it calls, too. Autograd nodes and
-ranges are no operators. An operator that casts its operands and calls itself on the cast ones (mixed precision) is not
-outermost, nor is one whose arguments no profiler records in full, if all it does is call others.
+The outermost operator is what a program calls; running it again runs those that it calls, too.
+Autograd nodes and ranges are no operators. An operator that casts its operands and calls itself on
+the cast ones (mixed precision) is not outermost, nor is one whose arguments no profiler records in
+full, if all it does is call others.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class OperatorKernels:
 
 
 def outermost_operators(spans: HostSpans, placement: Placement) -> Ints:
-    """Index of the outermost operator around each span, itself included, or `NONE`; shape (spans,)."""
+    """Index of the outermost operator around each span, itself included, or `NONE`;
+    shape (spans,).
+    """
     count = len(spans.start_ns)
     if spans.call is None or not spans.operations:
         return np.full(count, NONE, np.int64)
@@ -104,8 +107,9 @@ def operator_calls(
 ) -> OperatorCalls:
     """The outermost operator calls of one step.
 
-    `outer` is the result of `outermost_operators`, `inside` says whether each span belongs to the step, `watched` is
-    what was seen inside the operators, on the spans' clock, and `thread` that of the step, which was sampled.
+    `outer` is the result of `outermost_operators`, `inside` says whether each span belongs to the
+    step, `watched` is what was seen inside the operators, on the spans' clock, and `thread` that of
+    the step, which was sampled.
     """
     rows = np.flatnonzero((outer == np.arange(len(outer))) & inside)
     rows = rows[np.argsort(spans.start_ns[rows], kind="stable")]
@@ -157,7 +161,9 @@ def operator_calls(
 
 
 def _numbers(arguments: str, inside: Sequence[WatchedCall]) -> str | None:
-    """What the numbers in the arguments of a call were like, seen in the calls inside it; None if nobody looked."""
+    """What the numbers in the arguments of a call were like, seen in the calls inside it; None if
+    nobody looked.
+    """
     left = [operand for call in inside for operand in call.operands]
     if not left:
         return None
@@ -231,7 +237,9 @@ def typed_list(types: Sequence[str]) -> str:
 
 
 def read_scalar(text: Any) -> Any:
-    """A scalar argument as a trace writes it, e.g. `[3, 3]`, `True` or `-inf`; None if the trace lacks it."""
+    """A scalar argument as a trace writes it, e.g. `[3, 3]`, `True` or `-inf`; None if the trace
+    lacks it.
+    """
     if not isinstance(text, str):
         return text
     if text in ("True", "False"):

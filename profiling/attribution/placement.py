@@ -1,20 +1,23 @@
-"""Finds the layer, phase and operator of every span of the host, and so of the device work that was launched in it.
+"""Finds the layer, phase and operator of every span of the host, and so of the device work that was
+launched in it.
 
-Spans are ranges (NVTX, annotations) and a framework's operators, of every recorder and file format alike. Rules, in the
-order of application:
+Spans are ranges (NVTX, annotations) and a framework's operators, of every recorder and file format
+alike. Rules, in the order of application:
 - Work that a thread launches lies in the innermost span of the thread at that moment.
-- Layer: a span that names a complete path has this layer; another layer range adds its name to the enclosing path.
-- A backward node has the layer of the last forward operator before it with its sequence number, in its process and on
-  its forward thread. Several forward operators may show one number, because an operator without a node does not
-  consume it: the last of them made the node.
-- AccumulateGrad nodes carry no number. The engine runs one directly after the node that computes its gradient, so it
-  gets the layer of that node.
-- Phase: that of the innermost span with a phase; backward for a backward node. Without such a span, operators that
-  drew a sequence number, and calls of modules, are forward.
-- Operator: the outermost operator, up to the innermost enclosing module call or annotation of a framework. Inside a
-  call of torch.distributed it is that call, which separates the cost of communication beside its collectives (memcpys
-  into buckets and back) from the layer around it. The path of operators begins there and leads inwards; shapes are
-  those of the outermost operator on it with recorded shapes.
+- Layer: a span that names a complete path has this layer; another layer range adds its name to the
+  enclosing path.
+- A backward node has the layer of the last forward operator before it with its sequence number, in
+  its process and on its forward thread. Several forward operators may show one number, because an
+  operator without a node does not consume it: the last of them made the node.
+- AccumulateGrad nodes carry no number. The engine runs one directly after the node that computes
+  its gradient, so it gets the layer of that node.
+- Phase: that of the innermost span with a phase; backward for a backward node. Without such a span,
+  operators that drew a sequence number, and calls of modules, are forward.
+- Operator: the outermost operator, up to the innermost enclosing module call or annotation of a
+  framework. Inside a call of torch.distributed it is that call, which separates the cost of
+  communication beside its collectives (memcpys into buckets and back) from the layer around it. The
+  path of operators begins there and leads inwards; shapes are those of the outermost operator on it
+  with recorded shapes.
 """
 
 from __future__ import annotations
@@ -48,8 +51,8 @@ class HostSpans:
     meanings: Sequence[RangeName]  # meaning of each distinct name
     # autograd's sequence number, `NONE` for missing; None if only names carry it
     sequence: Ints | None = None
-    # profiler's own number of the thread that drew the sequence number of a backward node, 0 or less if unknown; None
-    # if no span has one
+    # profiler's own number of the thread that drew the sequence number of a backward node, 0 or
+    # less if unknown; None if no span has one
     forward_thread: Ints | None = None
     # index into `operations`, `NONE` for spans without shapes; None if no span has any
     call: Ints | None = None
@@ -87,7 +90,8 @@ class HostSpans:
 _SOURCE_WORDS = {
     BatchSource.NAME: "the names of ranges",
     BatchSource.CONVOLUTION: "the input of the first convolution",
-    BatchSource.TENSOR: "the first operand with three or more dimensions, whose first extent may be tokens",
+    BatchSource.TENSOR: "the first operand with three or more dimensions, whose first extent may "
+    "be tokens",
     BatchSource.MATRIX: "the rows of the first matrix product, which may be tokens",
 }
 
@@ -131,7 +135,9 @@ class BatchSpans:
         return cls(batch[rows], source[rows], spans.process[rows], spans.start_ns[rows])
 
     def by_source(self) -> Iterator[tuple[Ints, str]]:
-        """Indices of the spans of one source and its description, the most reliable source first."""
+        """Indices of the spans of one source and its description, the most reliable
+        source first.
+        """
         for source, words in _SOURCE_WORDS.items():
             yield np.flatnonzero(self.source == source), words
 
@@ -154,7 +160,9 @@ class Placement:
     unjoined: int  # number of backward nodes without a forward operator
 
     def take(self, spans: Ints | Codes) -> dict[str, pa.Array]:
-        """Columns layer, phase, op, op_path and op_shapes of rows in these spans (`NONE`: in no span)."""
+        """Columns layer, phase, op, op_path and op_shapes of rows in these spans (`NONE`: in no
+        span).
+        """
         texts = {"layer": self.layers, "phase": self.phases, "op": self.ops}
         texts |= {"op_path": self.op_paths, "op_shapes": self.shapes}
         return {
@@ -210,7 +218,9 @@ def place(spans: HostSpans) -> Placement:
 
 
 def _shapes(spans: HostSpans, nested: Nest, restarts: Bools) -> tuple[Ints, list[str]]:
-    """The shapes of the outermost operator with shapes around each span, as an index into the second value."""
+    """The shapes of the outermost operator with shapes around each span, as an index into the
+    second value.
+    """
     if spans.call is None or not spans.operations:
         return np.full(len(spans.name), NONE, np.int64), []
     texts = [shapes_text(operation.shapes) for operation in spans.operations]
@@ -220,7 +230,9 @@ def _shapes(spans: HostSpans, nested: Nest, restarts: Bools) -> tuple[Ints, list
 
 
 def shapes_text(shapes: Sequence[Any]) -> str | None:
-    """Shapes of tensors as text, e.g. `8x3x32x32, 16x3x3x3`, lists of tensors in brackets; None without a tensor."""
+    """Shapes of tensors as text, e.g. `8x3x32x32, 16x3x3x3`, lists of tensors in brackets; None
+    without a tensor.
+    """
     texts = (_shape_text(shape) for shape in shapes)
     return ", ".join(text for text in texts if text)[:LONGEST_NAME] or None
 
@@ -247,8 +259,8 @@ def _inherit(own: Ints, nested: Nest) -> Ints:
 def _numbers(spans: HostSpans, sequence: Ints, draws: Bools, takes: Bools) -> Ints:
     """Process, forward thread and sequence number of each span, combined into one number.
 
-    A forward thread's number stands for the thread of the process that drew most of the sequence numbers of its nodes.
-    In a process without such numbers all threads count as one.
+    A forward thread's number stands for the thread of the process that drew most of the sequence
+    numbers of its nodes. In a process without such numbers all threads count as one.
     """
     process, processes = factorize(spans.process)
     code, distinct = factorize(sequence)
@@ -275,7 +287,9 @@ def _numbers(spans: HostSpans, sequence: Ints, draws: Bools, takes: Bools) -> In
 
 
 def join_forward(start_ns: Ints, number: Ints, forward: Bools, backward: Bools) -> Ints:
-    """For each backward node the last forward operator before it with the same number, or `NONE`."""
+    """For each backward node the last forward operator before it with the same number,
+    or `NONE`.
+    """
     joined = np.full(len(number), NONE, np.int64)
     made, nodes = np.flatnonzero(forward), np.flatnonzero(backward)
     if not len(made) or not len(nodes):
@@ -293,7 +307,9 @@ def join_forward(start_ns: Ints, number: Ints, forward: Bools, backward: Bools) 
 
 
 def _follow(layer: Ints, thread: Ints, start_ns: Ints, backward: Bools, leads: Bools) -> None:
-    """Give backward nodes without a number (AccumulateGrad) the layer of the last node before them with one (leads)."""
+    """Give backward nodes without a number (AccumulateGrad) the layer of the last node before them
+    with one (leads).
+    """
     nodes = np.flatnonzero(backward)
     nodes = nodes[np.lexsort((start_ns[nodes], thread[nodes]))]
     if not len(nodes):
@@ -332,7 +348,9 @@ class _Paths:
         self._index: dict[str, int] = {}
 
     def spread(self, nested: Nest, fixed: Ints) -> Ints:
-        """The path of every span, from the outermost inwards; spans with a path in `fixed` have that one."""
+        """The path of every span, from the outermost inwards; spans with a path in `fixed` have
+        that one.
+        """
         parent = nested.parent
         layer = np.full(len(parent), NONE, np.int64)
         for rows in [np.flatnonzero(parent == NONE), *nested.levels]:

@@ -1,17 +1,19 @@
-"""The interface of readers and recorders to attribution: neutral tables of a profile, and the user's options.
+"""The interface of readers and recorders to attribution: neutral tables of a profile, and the
+user's options.
 
-A column that a format lacks may be absent. Times are `start_ns` and `end_ns`. Names are dictionary-encoded, all batches
-of one table with one dictionary.
+A column that a format lacks may be absent. Times are `start_ns` and `end_ns`. Names are
+dictionary-encoded, all batches of one table with one dictionary.
 
-- ranges: name, start_ns, end_ns, process, thread, thread_key (unique over processes), domain, category, kind,
-  color_argb, payload; `shown`, false for ranges that only place the work in them, e.g. a framework's operators.
-  For operators: `role` (see `range_names`), sequence and forward_thread (see `placement.HostSpans`), and shapes,
-  concrete, dtypes and strides of their arguments, as JSON.
-  For calls of communication libraries collective, message_bytes, group_size and communicator, as of `kernels`.
+- ranges: name, start_ns, end_ns, process, thread, thread_key (unique over processes), domain,
+  category, kind, color_argb, payload; `shown`, false for ranges that only place the work in them,
+  e.g. a framework's operators. For operators: `role` (see `range_names`), sequence and
+  forward_thread (see `placement.HostSpans`), and shapes, concrete, dtypes and strides of their
+  arguments, as JSON. For calls of communication libraries collective, message_bytes, group_size and
+  communicator, as of `kernels`.
 - launches: name, start_ns, end_ns, process, thread, thread_key, correlation_id, return_value.
-- kernels: name and columns of the `kernels` table; memory (memcpys and memsets): columns of the `memory` table; both:
-  start_ns, end_ns, process, device, context, stream, correlation_id. Work that the host itself does has a thread_key
-  instead of a launch.
+- kernels: name and columns of the `kernels` table; memory (memcpys and memsets): columns of the
+  `memory` table; both: start_ns, end_ns, process, device, context, stream, correlation_id. Work
+  that the host itself does has a thread_key instead of a launch.
 - each may have `source`, if it differs from the profile's.
 """
 
@@ -48,7 +50,9 @@ class Options:
     batch: int | None = None  # samples per step; default: from marks or shapes
     # regular expression for `RangeNames`; default: known conventions
     range_pattern: str | None = None
-    steps: str = AUTO  # or `WHOLE`, `REPETITION`, `marks:` and a regular expression for names of ranges that mark steps
+    # or `WHOLE`, `REPETITION`, `marks:` and a regular expression for names of ranges that mark
+    # steps
+    steps: str = AUTO
     device: int | None = None  # number of the only device whose work is read; None for all
     # number of the process of a merged trace, from 0; None for the first
     process: int | None = None
@@ -69,7 +73,10 @@ class Options:
 
     @property
     def step_pattern(self) -> re.Pattern[str] | None:
-        """The pattern for names of step marks; None without one. CurvescopeError: neither way nor pattern."""
+        """The pattern for names of step marks; None without one.
+
+        CurvescopeError: neither way nor pattern.
+        """
         how, _, pattern = self.steps.partition(":")
         if self.steps in (AUTO, WHOLE, REPETITION):
             return None
@@ -92,7 +99,8 @@ class Profile:
     source: str  # value of the `source` columns
     ranges: pa.Table  # all ranges
     launches: Callable[[], Iterator[pa.Table]]  # function that reads API calls, batch by batch
-    kernels: Batches  # reads kernels; called twice if no range marks the steps or if operators have shapes
+    # reads kernels; called twice if no range marks the steps or if operators have shapes
+    kernels: Batches
     memory: Batches  # function that reads memcpys and memsets, batch by batch
     count: int  # number of launches, kernels, memcpys and memsets, for the progress report
     # whether kernels were replayed for metrics: times are not those of normal execution

@@ -21,7 +21,9 @@ from .range_names import LONGEST_NAME, MODULE_CALL, OWN_DOMAIN, RangeNames, fold
 
 
 def layer_classes(ranges: pa.Table, names: RangeNames) -> dict[str, str]:
-    """Class of each layer, by path: the category of the ranges of `workload.annotate`, and of torch's modules."""
+    """Class of each layer, by path: the category of the ranges of `workload.annotate`, and of
+    torch's modules.
+    """
     keys = [key for key in ("name", "domain", "role", "category") if key in ranges.column_names]
     if "category" not in keys:
         return {}
@@ -38,7 +40,9 @@ def layer_classes(ranges: pa.Table, names: RangeNames) -> dict[str, str]:
 def read_spans(
     table: pa.Table, options: Options, lost: Counter[str]
 ) -> tuple[pa.Table, HostSpans, list[str]]:
-    """The readable ranges with scrubbed names; the same as spans; the name of each entry of `HostSpans.meanings`."""
+    """The readable ranges with scrubbed names; the same as spans; the name of each entry of
+    `HostSpans.meanings`.
+    """
     times = Timed(table)
     unclosed = table["end_ns"].is_null().to_numpy().astype(bool)
     lost["ranges_unclosed"] += int(np.count_nonzero(unclosed))
@@ -93,7 +97,9 @@ def _coded(table: pa.Table, column: str) -> tuple[Ints, list[str]]:
 def _operations(
     table: pa.Table, name: Ints, names: Sequence[str]
 ) -> tuple[Ints | None, list[Operation]]:
-    """The arguments of operators: an index for each, `NONE` if no shapes were recorded, and the distinct calls."""
+    """The arguments of operators: an index for each, `NONE` if no shapes were recorded, and the
+    distinct calls.
+    """
     if "shapes" not in table.column_names:
         return None, []
     columns = [_coded(table, column) for column in ("shapes", "dtypes", "concrete", "strides")]

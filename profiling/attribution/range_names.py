@@ -1,21 +1,25 @@
 """Parses the names of ranges: layer, phase, step, operator, sequence number, batch size.
 
 Known conventions, most specific first:
-- Curvescope's own: `curvescope.layer:conv1`, `curvescope.phase:forward`, `curvescope.step`; in the NVTX domain
-  `curvescope` the module's path, with the suffix ` backward` in the backward pass.
+- Curvescope's own: `curvescope.layer:conv1`, `curvescope.phase:forward`, `curvescope.step`; in the
+  NVTX domain `curvescope` the module's path, with the suffix ` backward` in the backward pass.
 - `layer:conv1`, as pyprof writes it.
-- pyprof's call marks: `{'traceMarker': [...]}` is a layer with the name of the innermost line of the user's own code,
-  `{'mod': ..., 'op': ...}` an operator.
-- torch.autograd.profiler.emit_nvtx: `aten::conv2d, seq = 12, sizes = [[32, 3, 224, 224]]` is an operator.
-- Steps: `ProfilerStep#7`, `step 7`, `iteration_7`, `iter=7`, `train_step`, `batch 7`, `token_7`, the marks of loops of
-  Lightning, and marks of inference servers (see `served_steps`). Phases: `forward`, `backward`, `optimizer` and their
-  usual forms.
-- FSDP: `FSDP::pre_forward (model.layers.0)` is FSDP's own work before that module: the layer `FSDP` in it.
-- A number that counts calls (`, op_id = 7`) is no part of a name, nor is one that counts the calls of ranges with
-  hundreds of numbers (`Compute 30`).
-- Every other push/pop range is a layer; its path is the names of such ranges around it and its own, joined by `/`.
+- pyprof's call marks: `{'traceMarker': [...]}` is a layer with the name of the innermost line of
+  the user's own code, `{'mod': ..., 'op': ...}` an operator.
+- torch.autograd.profiler.emit_nvtx: `aten::conv2d, seq = 12, sizes = [[32, 3, 224, 224]]` is an
+  operator.
+- Steps: `ProfilerStep#7`, `step 7`, `iteration_7`, `iter=7`, `train_step`, `batch 7`, `token_7`,
+  the marks of loops of Lightning, and marks of inference servers (see `served_steps`). Phases:
+  `forward`, `backward`, `optimizer` and their usual forms.
+- FSDP: `FSDP::pre_forward (model.layers.0)` is FSDP's own work before that module: the layer `FSDP`
+  in it.
+- A number that counts calls (`, op_id = 7`) is no part of a name, nor is one that counts the calls
+  of ranges with hundreds of numbers (`Compute 30`).
+- Every other push/pop range is a layer; its path is the names of such ranges around it and its own,
+  joined by `/`.
 
-A pattern replaces these conventions: a regular expression with groups named layer, phase, step, op or batch.
+A pattern replaces these conventions: a regular expression with groups named layer, phase, step, op
+or batch.
 """
 
 from __future__ import annotations
@@ -63,7 +67,8 @@ INPUT_PHASE = "input"
 MODULE = "nn.Module: "
 OPTIMIZER = "Optimizer."
 NODE_PREFIX = "autograd::engine::evaluate_function: "
-# Collectives of torch's backends: recorded like annotations of the user, but they are work, on threads of the backend.
+# Collectives of torch's backends: recorded like annotations of the user, but they are work, on
+# threads of the backend.
 COLLECTIVES = ("gloo:", "nccl:")
 # Calls of torch.distributed and of DDP's reducer, around collectives.
 OWN_DOMAIN = "curvescope"  # NVTX domain of Curvescope's own ranges
@@ -74,7 +79,8 @@ _MOST_LAYERS = 200  # of one kind; the deepest language models have 126
 _LONGEST_READ = 1 << 16  # characters that are parsed, and of a kernel's name that are kept
 
 _STEP = re.compile(
-    r"(?:profilerstep#|(?:(?:train|training|test|eval|global)[ _.-]?)?(?:step|iteration|iter|minibatch|batch))"
+    r"(?:profilerstep#|(?:(?:train|training|test|eval|global)[ "
+    r"_.-]?)?(?:step|iteration|iter|minibatch|batch))"
     r"[ _#:=.-]*\d*(?:[ ,;(].*)?",
     re.IGNORECASE | re.DOTALL,
 )
@@ -91,7 +97,8 @@ _PHASES = {
         re.IGNORECASE,
     ),
     "optimizer": re.compile(
-        r"(?:opt|optim|optimizer|optimiser)(?:[ ._]?(?:step|update))?(?:\(\))?|Optimizer\.step#.*|weight[ _]update",
+        r"(?:opt|optim|optimizer|optimiser)(?:[ "
+        r"._]?(?:step|update))?(?:\(\))?|Optimizer\.step#.*|weight[ _]update",
         re.IGNORECASE,
     ),
 }
@@ -142,7 +149,9 @@ class RangeName(NamedTuple):
 
 
 class RangeNames:
-    """Parses names by the known conventions, or only by the user's pattern: one with groups out of `GROUPS`."""
+    """Parses names by the known conventions, or only by the user's pattern: one with groups out of
+    `GROUPS`.
+    """
 
     def __init__(self, pattern: str | None = None) -> None:
         self._pattern: re.Pattern[str] | None = None
@@ -160,7 +169,9 @@ class RangeNames:
                 )
 
     def read(self, name: str, domain: str | None = None, role: str | None = None) -> RangeName:
-        """Parse the name of a range or operator, by its NVTX domain and role (None: the program named the range)."""
+        """Parse the name of a range or operator, by its NVTX domain and role (None: the program
+        named the range).
+        """
         name = name[:_LONGEST_READ]
         if role == OPERATOR:
             return _operator(name)
@@ -202,8 +213,11 @@ def phase_named(name: str) -> str | None:
 
 
 def scrub(name: str, longest: int = _LONGEST_READ) -> str:
-    """The name without folders that may contain a user's or a host's name, and no longer than so many characters."""
-    # Templates of CUTLASS and PyTorch have names of thousands of characters, which differ at their ends.
+    """The name without folders that may contain a user's or a host's name, and no longer than so
+    many characters.
+    """
+    # Templates of CUTLASS and PyTorch have names of thousands of characters, which differ at their
+    # ends.
     name = name.replace("\x00", "")
     if "/" in name or "\\" in name:
         name = _HOME.sub("", name)
@@ -306,8 +320,11 @@ def _pyprof(name: str) -> RangeName:
 def fold_counters(
     meanings: Sequence[RangeName], uses: Sequence[int] | npt.NDArray[np.int64]
 ) -> list[RangeName]:
-    """The meanings, with one layer for ranges that a program numbers, e.g. `Compute 30`: the number counts calls."""
-    # Such names occur once each (`uses`), and there are more of them than a model has layers of one kind.
+    """The meanings, with one layer for ranges that a program numbers, e.g. `Compute 30`: the number
+    counts calls.
+    """
+    # Such names occur once each (`uses`), and there are more of them than a model has layers of one
+    # kind.
     folded = list(meanings)
     numbered: dict[str, list[int]] = {}
     for index, (one, count) in enumerate(zip(meanings, uses, strict=True)):
@@ -322,7 +339,9 @@ def fold_counters(
 
 
 def _before_number(name: str) -> str | None:
-    """A name without the number at its end and what separates it; None without a number, or a letter before it."""
+    """A name without the number at its end and what separates it; None without a number, or a
+    letter before it.
+    """
     end = len(name)
     while end and name[end - 1].isdecimal():
         end -= 1

@@ -1,13 +1,18 @@
-"""Parses the step marks of inference servers: the phase of a step, its requests, its tokens and its context.
+"""Parses the step marks of inference servers: the phase of a step, its requests, its tokens and its
+context.
 
-- vLLM: `execute_context_2(6144)_generation_3(3)`: 2 requests with 6,144 tokens of prompt, 3 that generate. With
-  attention sums (SGLang and ATOM, too): `execute_35_context_1(sq32sk48sqsq1024sqsk1536)_generation_3(sq3sk6144…)`; `sq`
-  counts the tokens that the step computes, `sk` the tokens that they attend to.
-- SGLang: `step[DECODE bs=64]`, `step[EXTEND bs=2 toks=14721]`, `step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 …]`.
-- ATOM: `prefill[bs=2 tok=14721 ctx=[7803, 6918]]`, `decode[bs=117/128 tok=117 d=117]`; the graph is that of 128.
-- TensorRT-LLM: `[Executor] _forward_step 7: 0 ctx reqs, 0 ctx tokens, 32 gen reqs`, older versions without tokens.
+- vLLM: `execute_context_2(6144)_generation_3(3)`: 2 requests with 6,144 tokens of prompt, 3 that
+  generate. With attention sums (SGLang and ATOM, too):
+  `execute_35_context_1(sq32sk48sqsq1024sqsk1536)_generation_3(sq3sk6144…)`; `sq` counts the tokens that the step computes, `sk`
+  the tokens that they attend to.
+- SGLang: `step[DECODE bs=64]`, `step[EXTEND bs=2 toks=14721]`,
+  `step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 …]`.
+- ATOM: `prefill[bs=2 tok=14721 ctx=[7803, 6918]]`, `decode[bs=117/128 tok=117 d=117]`; the graph is
+  that of 128.
+- TensorRT-LLM: `[Executor] _forward_step 7: 0 ctx reqs, 0 ctx tokens, 32 gen reqs`, older versions
+  without tokens.
 - `execute_diffusion_1_1024x1024`: batch size and resolution.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -24,7 +29,8 @@ _VLLM = re.compile(
 _SGLANG = re.compile(r"step\[(?P<mode>EXTEND|DECODE|MIXED)\b(?P<facts>[^\]]*)\]")
 _ATOM = re.compile(r"(?P<mode>prefill|decode)\[(?P<facts>.*)\]")
 _TENSORRT = re.compile(
-    r"\[Executor\] _forward_step \d+: (?P<c>\d+) ctx reqs, (?:(?P<ct>\d+) ctx tokens, )?(?P<g>\d+) gen(?:eration)? reqs"
+    r"\[Executor\] _forward_step \d+: (?P<c>\d+) ctx reqs, (?:(?P<ct>\d+) ctx tokens, )?(?P<g>\d+) "
+    r"gen(?:eration)? reqs"
 )
 _DIFFUSION = re.compile(r"execute_diffusion_(?P<batch>\d+)_\d+x\d+")
 _FACT = re.compile(r"(\w+)=(\d+)(?:/(\d+))?")

@@ -51,7 +51,9 @@ class Watched:
 
 
 def calls_inside(spans: HostSpans, operators: Ints, watched: Watched) -> list[list[WatchedCall]]:
-    """The watched calls inside each operator call, given by start; those outside of all are left out."""
+    """The watched calls inside each operator call, given by start; those outside of all are left
+    out.
+    """
     inside: list[list[WatchedCall]] = [[] for _ in operators]
     moments = np.array([call.time_ns for call in watched.calls], np.int64)
     at = last_at(spans.start_ns[operators], moments)
@@ -70,7 +72,9 @@ def line_rows(
     watched: Watched,
     thread: int,
 ) -> list[dict[str, Any]]:
-    """Rows of the table `lines` of one step, without `batch`: of its outermost `operators`, in order, and `thread`."""
+    """Rows of the table `lines` of one step, without `batch`: of its outermost `operators`, in
+    order, and `thread`.
+    """
     times: Counter[tuple[int, int, str | None, SourceLine]] = Counter()
     numbers: dict[tuple[int, int, str | None, SourceLine], int] = defaultdict(int)
     inside = calls_inside(spans, operators, watched)

@@ -1,11 +1,14 @@
-"""Finds the start and end of steps in a profile: by marks, or by the repetition of kernels, or as one single step.
+"""Finds the start and end of steps in a profile: by marks, or by the repetition of kernels, or as
+one single step.
 
-- Marks: ranges named as a step; without, the ends of the calls of `Optimizer.step`. The host runs ahead of the device,
-  so a window reaches from its mark, or the end of the device work launched before, to the end of that launched in it.
-- Repetition: the shortest period of kernel names, on the stream with most time, that explains the longest stretch of
-  at least three periods. It begins after the longest idle time that recurs in every period, but not between kernels
-  that one operator, annotation, call of a module or launch of a graph started. Layers and loops repeat too: repetition
-  counts only where its periods hold at least 80 % of the device time.
+- Marks: ranges named as a step; without, the ends of the calls of `Optimizer.step`. The host runs
+  ahead of the device, so a window reaches from its mark, or the end of the device work launched
+  before, to the end of that launched in it.
+- Repetition: the shortest period of kernel names, on the stream with most time, that explains the
+  longest stretch of at least three periods. It begins after the longest idle time that recurs in
+  every period, but not between kernels that one operator, annotation, call of a module or launch of
+  a graph started. Layers and loops repeat too: repetition counts only where its periods hold at
+  least 80 % of the device time.
 - Otherwise the profile is one step, from its first device work to its last.
 """
 
@@ -81,7 +84,8 @@ def find_marks(
 ) -> list[StepMarks]:
     """The step marks of every process: of several families of names one, on one thread.
 
-    Curvescope's own go first, then those of a server, which tell the batch size, of torch.profiler, and of most time.
+    Curvescope's own go first, then those of a server, which tell the batch size, of torch.profiler,
+    and of most time.
     """
     if pattern is None:
         rows = np.flatnonzero(ranges.where(lambda meaning: meaning.step))
@@ -109,7 +113,9 @@ def find_marks(
 
 
 def _family(name: str, served: ServedStep | None) -> tuple[int, str]:
-    """Rank of a mark's family, higher is better, and the family's name: the mark's without its numbers."""
+    """Rank of a mark's family, higher is better, and the family's name: the mark's without its
+    numbers.
+    """
     if served is not None:
         return 2, served.server
     rank = 3 if name.startswith(_OWN_MARK) else 1 if name.startswith(_PROFILER_MARK) else 0
@@ -119,9 +125,9 @@ def _family(name: str, served: ServedStep | None) -> tuple[int, str]:
 def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[StepMarks]:
     """Steps that end with a call of the optimizer's `step`, of every process that has such calls.
 
-    Several optimizers may step in one training step: a call ends a step only if a backward node ran since the last one,
-    where backward nodes are recorded. The first step begins with the first span of the process. What follows the last
-    call is in no step.
+    Several optimizers may step in one training step: a call ends a step only if a backward node ran
+    since the last one, where backward nodes are recorded. The first step begins with the first span
+    of the process. What follows the last call is in no step.
     """
     calls = ranges.of_names([name.startswith(_OPTIMIZER_STEP) for name in names]) == 1
     backward = ranges.where(lambda meaning: meaning.backward)
@@ -174,7 +180,8 @@ class MarkedSteps:
             ):  # ends with its last work
                 ends[index] = np.append(one.end_ns[:-1], one.start_ns[-1])
         self._ends_ns: Ints = np.concatenate([*ends, np.zeros(0, np.int64)])
-        # When the first work of each step began, and when work of no step that was launched before it had ended.
+        # When the first work of each step began, and when work of no step that was launched before
+        # it had ended.
         self._first_work_ns: Ints = np.full_like(self._ends_ns, _NEVER)
         self._held_ns: Ints = np.full_like(self._ends_ns, np.iinfo(np.int64).min)
 
@@ -191,7 +198,9 @@ class MarkedSteps:
         return found
 
     def reach(self, step: Codes, work_start_ns: Ints, work_end_ns: Ints) -> None:
-        """Extend the steps to the end of the last work that was launched in each; `step` may be `NONE`."""
+        """Extend the steps to the end of the last work that was launched in each; `step` may be
+        `NONE`.
+        """
         if not len(step):
             return
         # Consecutive rows mostly belong to one step: one number per stretch of them.
@@ -204,9 +213,11 @@ class MarkedSteps:
         np.minimum.at(self._first_work_ns, step[edges][inside], first)
 
     def hold(self, process: Ints | Codes, moment_ns: Ints, work_end_ns: Ints) -> None:
-        """Let the steps begin after work of no step that was launched before them, at these moments of the host.
+        """Let the steps begin after work of no step that was launched before them, at these moments
+        of the host.
 
-        The device still runs it when the host is in the step: it is no idle time. Shape (work,) of all.
+        The device still runs it when the host is in the step: it is no idle time. Shape (work,) of
+        all.
         """
         for marks, first in zip(self._marks, self._first, strict=False):
             mine = (process == marks.process) & (moment_ns < marks.start_ns[-1])
@@ -237,10 +248,11 @@ class MarkedSteps:
 def repeated_windows(
     name: Ints, start_ns: Ints, end_ns: Ints, stream: Ints, unit: Ints | None = None
 ) -> Windows:
-    """Windows of the steps by the repetition of kernel names, on the stream with most time; empty without one.
+    """Windows of the steps by the repetition of kernel names, on the stream with most time; empty
+    without one.
 
-    `unit` is the number of what started each kernel and lies in one step as a whole, e.g. a launch of a graph, or
-    `NONE`.
+    `unit` is the number of what started each kernel and lies in one step as a whole, e.g. a launch
+    of a graph, or `NONE`.
     """
     if not len(name):
         return []
@@ -277,7 +289,9 @@ def repeated_windows(
 
 
 def whole_periods(name: Ints, start_ns: Ints, end_ns: Ints, thread: Ints) -> Windows:
-    """Windows of a sequence on the busiest thread that consists of its periods alone, from its first; else empty."""
+    """Windows of a sequence on the busiest thread that consists of its periods alone, from its
+    first; else empty.
+    """
     if not len(name):
         return []
     keys, which = np.unique(thread, return_inverse=True)
@@ -298,8 +312,8 @@ def whole_periods(name: Ints, start_ns: Ints, end_ns: Ints, thread: Ints) -> Win
 def find_period(sequence: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
     """The shortest period that explains the longest stretch of a sequence.
 
-    Returns its first element, its length, and the period; None if no period occurs three times in sequence or the
-    stretch is shorter than a quarter of the sequence.
+    Returns its first element, its length, and the period; None if no period occurs three times in
+    sequence or the stretch is shorter than a quarter of the sequence.
     """
     names, count = np.unique(sequence, return_counts=True)
     repeated = np.flatnonzero(count >= _LEAST_PERIODS)
@@ -319,7 +333,8 @@ def find_period(sequence: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
         longest = int(np.argmax(runs))
         covered = int(runs[longest]) + period
         enough = covered >= _LEAST_PERIODS * period and covered >= _LEAST_SHARE * len(sequence)
-        # Multiples of the period cover about as much as the period itself: the shortest candidate wins.
+        # Multiples of the period cover about as much as the period itself: the shortest candidate
+        # wins.
         if enough and (best is None or covered > 1.02 * best[1]):
             best = int(edges[::2][longest]), covered, period
     return best

@@ -1,4 +1,6 @@
-"""Joins device work to the host: to its launch by correlation id, then to the range and step around the launch."""
+"""Joins device work to the host: to its launch by correlation id, then to the range and step around
+the launch.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ from .profile import AUTO, REPETITION, WHOLE, Options
 class Timeline:
     """Joins ranges first, then API calls, then device work batch by batch, and keeps the results.
 
-    `spans` are operators, push/pop ranges, start/end ranges and marks, `nested` the first two, `names` those of
-    `spans.meanings`, `batch` the samples per step that the profile states. CurvescopeError: no range matches the user's
-    pattern for step marks.
+    `spans` are operators, push/pop ranges, start/end ranges and marks, `nested` the first two,
+    `names` those of `spans.meanings`, `batch` the samples per step that the profile states.
+    CurvescopeError: no range matches the user's pattern for step marks.
     """
 
     def __init__(
@@ -45,8 +47,8 @@ class Timeline:
             0,
             0,
         )
-        # Number of kernels, memcpys and memsets that seem to begin before their launch, and the largest lead in
-        # nanoseconds: a lower bound of the difference of the two clocks.
+        # Number of kernels, memcpys and memsets that seem to begin before their launch, and the
+        # largest lead in nanoseconds: a lower bound of the difference of the two clocks.
         self.before_launch = 0, 0
         self.lost = Counter(
             ranges_cut=self.placement.nest.cut,
@@ -85,9 +87,9 @@ class Timeline:
     ) -> Placed:
         """Ranges and marked steps of device work, for `take`; several threads may call it at once.
 
-        Starts are 0 where there is none. `thread` is that of work that the host itself does without a launch, else
-        `NONE`. A launch replays a whole CUDA graph, so the range of such work is the one around its capture, where that
-        is known.
+        Starts are 0 where there is none. `thread` is that of work that the host itself does without
+        a launch, else `NONE`. A launch replays a whole CUDA graph, so the range of such work is the
+        one around its capture, where that is known.
         """
         launches = self._launches
         if len(launches.start_ns):
@@ -136,7 +138,9 @@ class Timeline:
     def take(
         self, placed: Placed, process: Codes, timed: Bools, start_ns: Ints, end_ns: Ints
     ) -> None:
-        """Count placed device work, and let its ends extend the marked steps; untimed work starts and ends at 0."""
+        """Count placed device work, and let its ends extend the marked steps; untimed work starts
+        and ends at 0.
+        """
         self.lost += placed.lost
         count, most_ns = placed.before_launch
         self.before_launch = self.before_launch[0] + count, max(self.before_launch[1], most_ns)
@@ -160,7 +164,9 @@ class Timeline:
         self.device_time_ns = total + int(duration_ns.sum()), inside + mine
 
     def finish_marked_steps(self, placed: Iterable[tuple[Ints, Codes]]) -> None:
-        """Make the rows of marked steps, after all device work: of its starts and steps, batch by batch."""
+        """Make the rows of marked steps, after all device work: of its starts and steps, batch by
+        batch.
+        """
         windows = self.marked.windows()
         low = np.array([window.start_ns for window in windows])
         for start_ns, step in placed:
@@ -194,8 +200,8 @@ class Timeline:
             found = [] if few or self._are_layers(found, work) else found
         if not found and self._options.steps == REPETITION:
             raise CurvescopeError(
-                "--steps repetition: no sequence of kernels repeats three times; write `--steps whole`, or "
-                "`--steps marks:REGEX` if ranges mark the steps."
+                "--steps repetition: no sequence of kernels repeats three times; write "
+                "`--steps whole`, or `--steps marks:REGEX` if ranges mark the steps."
             )
         whole = steps.WHOLE if self._options.steps == WHOLE else NO_STEP
         self.steps_from = steps.REPETITION if found else whole
@@ -219,7 +225,9 @@ class Timeline:
         return spans.name[rows], spans.start_ns[rows], spans.end_ns[rows], spans.thread[rows]
 
     def _units(self, work: DeviceWork) -> Ints:
-        """Number of what launched each row and lies in one step as a whole: a span of the host, or one API call."""
+        """Number of what launched each row and lies in one step as a whole: a span of the host, or
+        one API call.
+        """
         unit = np.where(
             work.launch == NONE, NONE, work.launch + np.int64(len(self.placement.nest.parent))
         )
@@ -229,7 +237,9 @@ class Timeline:
         return unit
 
     def _are_layers(self, windows: steps.Windows, work: DeviceWork) -> bool:
-        """Whether the windows are layers of one step: modules work in less than half of them, on average."""
+        """Whether the windows are layers of one step: modules work in less than half of them, on
+        average.
+        """
         modules = {
             meaning.layer
             for meaning in self._meanings
@@ -320,7 +330,8 @@ def _marks(
         marks = steps.find_marks(spans, names, pattern)
         if not marks:
             raise CurvescopeError(
-                f"--steps {options.steps}: no range has such a name; `curvescope breakdown --by layer` lists ranges."
+                f"--steps {options.steps}: no range has such a name; "
+                "`curvescope breakdown --by layer` lists ranges."
             )
         return marks, steps.MARKS
     if options.steps != AUTO:
@@ -333,7 +344,9 @@ def _marks(
 
 
 def _indivisible(spans: HostSpans, nested: Nest) -> Ints:
-    """The outermost span around each, or itself, within which no step begins: operators, modules, phases, ..."""
+    """The outermost span around each, or itself, within which no step begins: operators, modules,
+    phases, ...
+    """
     whole = spans.where(
         lambda meaning: not meaning.step and {meaning.op, meaning.role, meaning.phase} != {None}
     )

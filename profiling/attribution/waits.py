@@ -14,7 +14,9 @@ NO_NUMBER = 0xFFFF_FFFF  # CUPTI's stream or event of a record without one
 
 
 class Waits:
-    """What each call waited for, by a number of the call, e.g. its correlation id; its first record counts."""
+    """What each call waited for, by a number of the call, e.g. its correlation id; its first record
+    counts.
+    """
 
     def __init__(self, call: Ints, type_: Ints, stream: Ints) -> None:
         # `stream` is `NO_NUMBER` or `NONE` for none.

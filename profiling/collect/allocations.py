@@ -1,8 +1,10 @@
-"""Records the allocations of a profiled step, and which tensors are parameters, gradients and optimizer state.
+"""Records the allocations of a profiled step, and which tensors are parameters, gradients and
+optimizer state.
 
-torch's allocators of all devices report each block to the profiler, a CPU's only the end of those whose begin it has
-reported, in this session or an earlier one. What they do not tell is whose a block is: the
-tensors that exist before the step, and the gradients and the optimizer's state when an optimizer has run, do.
+torch's allocators of all devices report each block to the profiler, a CPU's only the end of those
+whose begin it has reported, in this session or an earlier one. What they do not tell is whose a
+block is: the tensors that exist before the step, and the gradients and the optimizer's state when
+an optimizer has run, do.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ _UNKNOWN_BLOCK = b"Memory block of unknown size was allocated before"
 
 @contextmanager
 def without_notes() -> Iterator[None]:
-    """Keep the allocator's notes from standard error, and nothing else; that comes when the block ends."""
+    """Keep the allocator's notes from standard error, and nothing else; that comes when the block
+    ends.
+    """
     lines: list[bytes] = []
     try:
         with redirected(sys.stderr, 2) as lines:
@@ -38,7 +42,9 @@ def without_notes() -> Iterator[None]:
 
 
 class Tensors:
-    """The tensors on one device that the program holds before a step and in it; layers are modules by path."""
+    """The tensors on one device that the program holds before a step and in it; layers are modules
+    by path.
+    """
 
     def __init__(self, layers: Iterable[tuple[str, Any]], device: str) -> None:
         import torch
@@ -54,7 +60,9 @@ class Tensors:
 
     @contextmanager
     def noted(self) -> Iterator[Tensors]:
-        """Note the tensors that exist now, and gradients and state whenever an optimizer runs until the block ends."""
+        """Note the tensors that exist now, and gradients and state whenever an optimizer runs until
+        the block ends.
+        """
         import torch
 
         parameters = self._note_all()
@@ -115,7 +123,8 @@ class Tensors:
 
 
 def allocations_of(results: Any, tensors: Tensors, used: set[int] | None) -> Allocations:
-    """The allocations on the tensors' device, from the result of a session of torch's profiler with `profile_memory`.
+    """The allocations on the tensors' device, from the result of a session of torch's profiler with
+    `profile_memory`.
 
     `used` has the addresses of the storages that operators took; None if unknown.
     """

@@ -1,9 +1,11 @@
-"""Records the next steps of a running program, on a signal or when a file appears: `curvescope.attach()`.
+"""Records the next steps of a running program, on a signal or when a file appears:
+`curvescope.attach()`.
 
-Nothing is hooked until then. The hooks of `startup/torch_windows.py` record each step as a window of its own, since
-torch's profiler holds Python while it ends, in proportion to its events: the program waits for one step's at a time.
-After the last of them a thread writes the events, a few at a time, so that the steps beside it have Python, and a
-process of its own makes the recording, whose fact `attached` has the waits.
+Nothing is hooked until then. The hooks of `startup/torch_windows.py` record each step as a window
+of its own, since torch's profiler holds Python while it ends, in proportion to its events: the
+program waits for one step's at a time. After the last of them a thread writes the events, a few at
+a time, so that the steps beside it have Python, and a process of its own makes the recording, whose
+fact `attached` has the waits.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _SLICE_EVENTS = 50
 _PAUSE_S = 0.01  # between two slices, which take some half a millisecond each
 _META = "meta"
 _MISSING = {
-    "between_steps": "a step begins with the model's call: what runs before, e.g. the loader, is not in it"
+    "between_steps": "a step begins with the model's call: what runs before, e.g. the loader, is "
+    "not in it"
 }
 _Window = tuple[dict[str, Any], Any]  # what a file has of it, and the profile with its events
 
@@ -49,11 +52,15 @@ class Attached:
         self._recorder.attach()
 
     def start(self, steps: int | None = None) -> None:
-        """Record the next steps, by default as many as `attach` said; while it records, end with the step that runs."""
+        """Record the next steps, by default as many as `attach` said; while it records, end with
+        the step that runs.
+        """
         self._recorder.request(steps or self._steps)
 
     def wait(self) -> list[Path]:
-        """The recordings that were made, after that which is being written; one that waits for steps ends."""
+        """The recordings that were made, after that which is being written; one that waits for
+        steps ends.
+        """
         self._recorder.end()
         return list(self._recorder.made)
 
@@ -84,7 +91,9 @@ class _NextSteps(torch_windows.Recorder):
         self._unhook_calls()
 
     def request(self, steps: int) -> None:
-        """Record so many steps from the next call of the model on; if some are recorded, end after the current one."""
+        """Record so many steps from the next call of the model on; if some are recorded, end after
+        the current one.
+        """
         if self._handles:
             self._wanted = 1
             if self._profile is None and self._ended:
@@ -114,7 +123,8 @@ class _NextSteps(torch_windows.Recorder):
             self._writer.start()
 
     def _called(self, module: Any, arguments: Any) -> None:
-        # A request may come inside the model's call, whose hooks torch has already passed: its parts are no models.
+        # A request may come inside the model's call, whose hooks torch has already passed: its
+        # parts are no models.
         if self._model is None and _is_in_module():
             return
         super()._called(module, arguments)
@@ -188,7 +198,9 @@ def _is_in_module() -> bool:
 
 
 def _write_window(path: Path, window: dict[str, Any], profile: Any) -> None:
-    """Write a window as `torch_windows` does, but some events at a time: the steps have Python most of the time."""
+    """Write a window as `torch_windows` does, but some events at a time: the steps have Python most
+    of the time.
+    """
     events = (
         event for event in profile.kineto_results.events() if event.device_type().name == "CPU"
     )
@@ -224,24 +236,26 @@ def attach(
 ) -> Attached:
     """Let a signal, or a file that appears, record the next steps of this program on the CPU.
 
-    Steps end as under `curvescope record`: with the optimizer's step, or where nothing trains with the next call of the
-    model. A second signal ends the recording after the step that runs. Until the first, nothing is hooked.
+    Steps end as under `curvescope record`: with the optimizer's step, or where nothing trains with
+    the next call of the model. A second signal ends the recording after the step that runs. Until
+    the first, nothing is hooked.
 
     Args:
         folder: folder of the recordings, which are named by time.
         steps: number of steps of a recording.
         signal: number of the signal, e.g. `kill -USR1 PID`; None for none. Needs the main thread.
-        file: path that starts a recording when it appears, e.g. by `touch`; it is removed, and may hold the number of
-            steps.
+        file: path that starts a recording when it appears, e.g. by `touch`; it is removed, and may
+            hold the number of steps.
 
     Raises:
-        CurvescopeError: torch runs on a GPU, nothing could start a recording, or the signal has a handler already.
+        CurvescopeError: torch runs on a GPU, nothing could start a recording, or the signal has a
+            handler already.
     """
     torch = import_torch()
     if torch_windows.runs_on_gpu(torch):
         raise CurvescopeError(
-            "attach() records the CPU; on a GPU start the program under `curvescope record`, or import what dynolog "
-            "or torch.profiler writes."
+            "attach() records the CPU; on a GPU start the program under `curvescope record`, or "
+            "import what dynolog or torch.profiler writes."
         )
     if steps < 1:
         raise CurvescopeError(f"steps={steps}: record at least one.")
@@ -250,7 +264,8 @@ def attach(
     if signal is not None:
         if threading.current_thread() is not threading.main_thread():
             raise CurvescopeError(
-                "A signal needs the main thread: call attach() there, or give file= and signal=None."
+                "A signal needs the main thread: call attach() there, or give file= and "
+                "signal=None."
             )
         if signals.getsignal(signal) not in (signals.SIG_DFL, signals.SIG_IGN):
             raise CurvescopeError(

@@ -1,4 +1,6 @@
-"""Reads the collector's chunk files, one per process; native/src/chunk_format.h describes the format."""
+"""Reads the collector's chunk files, one per process; native/src/chunk_format.h describes the
+format.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ def fields(text: str) -> list[tuple[str, str]]:
 
 HEADER = np.dtype(
     fields(
-        "magic u4, version u2, kind u2, payload_bytes u8, process i8, first u8, payload_crc u4, header_crc u4"
+        "magic u4, version u2, kind u2, payload_bytes u8, process i8, first u8, payload_crc u4, "
+        "header_crc u4"
     )
 )
 EVENT = np.dtype(
@@ -45,7 +48,9 @@ Integers = npt.NDArray[np.int64]
 
 
 class Piece(NamedTuple):
-    """A column in one chunk in its stored width: values are base + stored, or all equal base if `stored` is None."""
+    """A column in one chunk in its stored width: values are base + stored, or all equal base if
+    `stored` is None.
+    """
 
     rows: int
     base: np.int64
@@ -62,7 +67,9 @@ class Piece(NamedTuple):
 
 
 class RawBuffer(NamedTuple):
-    """One unparsed CUPTI buffer: the CUPTI version that wrote it, the offsets of its records, its bytes."""
+    """One unparsed CUPTI buffer: the CUPTI version that wrote it, the offsets of its records, its
+    bytes.
+    """
 
     cupti_version: int
     offsets: npt.NDArray[np.uint32]

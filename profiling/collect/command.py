@@ -1,7 +1,9 @@
-"""Runs the user's command under a recorder, as if the recorder were not there: signals reach it, its exit code is ours.
+"""Runs the user's command under a recorder, as if the recorder were not there: signals reach it,
+its exit code is ours.
 
-A signal that was sent to a whole process group, e.g. by Ctrl-C, `timeout` or Slurm, reaches the program by itself. One
-that was sent to Curvescope alone, e.g. by Kubernetes or `kill`, is passed on.
+A signal that was sent to a whole process group, e.g. by Ctrl-C, `timeout` or Slurm, reaches the
+program by itself. One that was sent to Curvescope alone, e.g. by Kubernetes or `kill`, is passed
+on.
 """
 
 from __future__ import annotations
@@ -57,14 +59,18 @@ def run_command(command: Sequence[str], environment: Mapping[str, str] | None = 
 
 @contextmanager
 def endings_held() -> Iterator[None]:
-    """Go on in the block when asked to end, but by Ctrl-C: who asks gives some time, e.g. Slurm 30 s."""
+    """Go on in the block when asked to end, but by Ctrl-C: who asks gives some time, e.g. Slurm 30
+    s.
+    """
     with _handled((*_ENDING[1:], *_OTHERS), lambda *_: None):
         yield
 
 
 @contextmanager
 def _handled(names: Sequence[str], handler: _Handler) -> Iterator[None]:
-    """Handle signals in the block, but for those that are ignored, e.g. SIGHUP by nohup; only in the main thread."""
+    """Handle signals in the block, but for those that are ignored, e.g. SIGHUP by nohup; only in
+    the main thread.
+    """
     before = {}
     if threading.current_thread() is threading.main_thread():
         for number in (getattr(signal, name) for name in names if hasattr(signal, name)):
@@ -121,8 +127,8 @@ class _Program:
         if self._process is not None and self._process.returncode is None:
             number = self._process.pid
             print(
-                f"curvescope: waiting for {self._command[0]} to end (process {number}). `kill -9 {number}` ends it; "
-                "what it recorded is kept.",
+                f"curvescope: waiting for {self._command[0]} to end (process {number}). "
+                f"`kill -9 {number}` ends it; what it recorded is kept.",
                 file=sys.stderr,
                 flush=True,
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-# How torch's counter of what it could not compile begins where a function has too many versions (2.6 to 2.14).
+# How torch's counter of what it could not compile begins where a function has too many versions
+# (2.6 to 2.14).
 _TOO_MANY = "Dynamo recompile limit exceeded"
 
 
@@ -13,7 +14,8 @@ class Compilations(NamedTuple):
     """Counts since the process began."""
 
     compiled: int  # number of functions that were compiled, each for some shapes
-    refused: int  # number of functions that run uncompiled, because they have as many versions as torch allows
+    # number of functions that run uncompiled, because they have as many versions as torch allows
+    refused: int
     limit: int  # versions of one function that torch allows
 
 

@@ -1,6 +1,8 @@
-"""CUPTI's activity records of one process as columns for `attribution.assemble` and as rows of `clocks`.
+"""CUPTI's activity records of one process as columns for `attribution.assemble` and as rows of
+`clocks`.
 
-CUPTI's times are converted to the host's monotonic clock with pairs of readings of both clocks during the run.
+CUPTI's times are converted to the host's monotonic clock with pairs of readings of both clocks
+during the run.
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ class Clock:
     """Conversion from CUPTI's clock to the host's monotonic clock."""
 
     samples: int
-    # Half the widest pair of host readings around a CUPTI reading, plus the largest change of the offset between
-    # neighbouring samples; None without samples, when times stay on CUPTI's clock.
+    # Half the widest pair of host readings around a CUPTI reading, plus the largest change of the
+    # offset between neighbouring samples; None without samples, when times stay on CUPTI's clock.
     error_ns: int | None
     _cupti_ns: Integers
     _offset_ns: Integers
@@ -71,7 +73,8 @@ class Clock:
         if not self.samples:
             return times_ns
         first, base = self._cupti_ns[0], self._offset_ns[0]
-        # Only differences pass through floating point, which cannot represent nanoseconds since 1970.
+        # Only differences pass through floating point, which cannot represent nanoseconds since
+        # 1970.
         moved = np.interp(times_ns - first, self._cupti_ns - first, self._offset_ns - base)
         return np.where(times_ns == 0, 0, times_ns + base + np.rint(moved).astype(np.int64))
 

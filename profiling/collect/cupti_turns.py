@@ -1,11 +1,13 @@
 """Lets torch.profiler and the collector take turns with CUPTI, which serves one of them at a time.
 
-Kineto, under torch.profiler, subscribes to CUPTI at its first use (also for a profile of the CPU alone) and stays
-subscribed. While it records CUDA it takes CUPTI's buffers and kinds of records; where another client is subscribed
-first, it records no CUDA for the life of the process. So the collector pauses while the program's profiler records
-CUDA, and resumes after it, beside Kineto's idle subscription; its facts count the pauses.
+Kineto, under torch.profiler, subscribes to CUPTI at its first use (also for a profile of the CPU
+alone) and stays subscribed. While it records CUDA it takes CUPTI's buffers and kinds of records;
+where another client is subscribed first, it records no CUDA for the life of the process. So the
+collector pauses while the program's profiler records CUDA, and resumes after it, beside Kineto's
+idle subscription; its facts count the pauses.
 
-The program's own Python loads this file by path under `curvescope record`, so it needs only the standard library.
+The program's own Python loads this file by path under `curvescope record`, so it needs only the
+standard library.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ _LIBRARY_VARIABLE = "CUDA_INJECTION64_PATH"
 
 
 def loaded_collector(path: str | None = None) -> Any:
-    """The collector, by default that of `curvescope record`, if it is loaded in this process, else None."""
+    """The collector, by default that of `curvescope record`, if it is loaded in this process, else
+    None.
+    """
     path = path or os.environ.get(_LIBRARY_VARIABLE)
     try:
         library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW) if path else None
@@ -32,7 +36,9 @@ def loaded_collector(path: str | None = None) -> Any:
 def take_turns(
     profiler: Any, collector: Callable[[], Any] = loaded_collector
 ) -> Callable[[], None]:
-    """Let the collector, if there is one yet, pause while torch's profiler uses CUPTI; returns what undoes it."""
+    """Let the collector, if there is one yet, pause while torch's profiler uses CUPTI; returns what
+    undoes it.
+    """
     prepare, enable, disable = (getattr(profiler, name) for name in _HOOKED)
 
     def pause() -> None:

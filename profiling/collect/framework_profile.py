@@ -1,4 +1,6 @@
-"""Steps that a framework's own profiler records, as those of JAX and TensorFlow, which name each operator's scope."""
+"""Steps that a framework's own profiler records, as those of JAX and TensorFlow, which name each
+operator's scope.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from .recorded_steps import steps_of
 def record_step(adapter: Adapter, run: Callable[[], object], began_ns: int) -> StepRows | None:
     """Run one step under the profiler of its framework; None if that shows no work.
 
-    `run` runs the step and waits for it, `began_ns` is when it begins: the profiler has a clock of its own.
+    `run` runs the step and waits for it, `began_ns` is when it begins: the profiler has a clock of
+    its own.
     """
     with TemporaryDirectory(prefix="curvescope-") as folder:
         adapter.profile(run, folder)
@@ -25,7 +28,9 @@ def record_step(adapter: Adapter, run: Callable[[], object], began_ns: int) -> S
 
 
 def steps_after(began_ns: int, folder: Path) -> list[StepRows]:
-    """The steps with work in a profile in a folder, as if the first began at a time; none without a profile."""
+    """The steps with work in a profile in a folder, as if the first began at a time; none without a
+    profile.
+    """
     profile = next(iter(sorted(folder.rglob("*.xplane.pb"))), None)
     if profile is None:
         return []

@@ -1,9 +1,11 @@
-"""Compiles modules with torch.compile and Inductor, and keeps which layers and operators are in each kernel.
+"""Compiles modules with torch.compile and Inductor, and keeps which layers and operators are in
+each kernel.
 
-Inductor's own names and graphs tell it while it compiles: `compile_fx` calls the function `inner_compile` for each
-graph, whose nodes name their modules (`nn_module_stack`; `fwd_nn_module_stack` in a backward graph) and the operators
-that they were written as (`original_aten`), and Inductor notes the nodes of each kernel it writes. A version of torch
-without one of these compiles all the same, and its kernels have no layer.
+Inductor's own names and graphs tell it while it compiles: `compile_fx` calls the function
+`inner_compile` for each graph, whose nodes name their modules (`nn_module_stack`;
+`fwd_nn_module_stack` in a backward graph) and the operators that they were written as
+(`original_aten`), and Inductor notes the nodes of each kernel it writes. A version of torch without
+one of these compiles all the same, and its kernels have no layer.
 
 A user's own `torch.compile` has its kernels kept by the same means, see `keep_kernels`.
 """
@@ -26,12 +28,13 @@ from ..recording.operators import TORCH_DTYPES
 # Of every graph that this process compiled, by the name in the profiler's annotation of its calls.
 COMPILED: dict[str, tuple[FusedKernel, ...]] = {}
 
-# Paths of the modules of a user's model by their `id`, which is how a graph's `nn_module_stack` numbers them.
+# Paths of the modules of a user's model by their `id`, which is how a graph's `nn_module_stack`
+# numbers them.
 _PATHS: dict[int, str] = {}
 _DTYPES = {f"torch.{dtype}": name for name, dtype in reversed(TORCH_DTYPES.items())}
-# Each switch, with the part of `torch._inductor.config` that has it: C++ kernels have events of the profiler; the nodes
-# of kernels are noted; and a graph is compiled even if an equal one of other modules is in the cache. Compiled C++ and
-# Triton code stays cached.
+# Each switch, with the part of `torch._inductor.config` that has it: C++ kernels have events of the
+# profiler; the nodes of kernels are noted; and a graph is compiled even if an equal one of other
+# modules is in the cache. Compiled C++ and Triton code stays cached.
 _SWITCHES = {
     "cpp.enable_kernel_profile": True,
     "trace.provenance_tracking_level": 2,
@@ -55,7 +58,9 @@ def allow_versions() -> None:
 
 
 def compile_module(module: Any) -> Any:
-    """The module through torch.compile, for each shape of inputs separately; its kernels are kept in `COMPILED`."""
+    """The module through torch.compile, for each shape of inputs separately; its kernels are kept
+    in `COMPILED`.
+    """
     import torch
 
     allow_versions()
@@ -63,9 +68,11 @@ def compile_module(module: Any) -> Any:
 
 
 def keep_kernels() -> None:
-    """Keep, in `COMPILED`, the kernels of everything that this process compiles with torch.compile from now on.
+    """Keep, in `COMPILED`, the kernels of everything that this process compiles with torch.compile
+    from now on.
 
-    A process that has not imported torch is left as it is. The compiler itself is loaded by the first compilation.
+    A process that has not imported torch is left as it is. The compiler itself is loaded by the
+    first compilation.
     """
     wrapper = getattr(sys.modules.get("torch"), "_TorchCompileInductorWrapper", None)
     if wrapper is None or getattr(wrapper.__call__, "__module__", None) == __name__:
@@ -83,7 +90,9 @@ def keep_kernels() -> None:
 
 
 def name_modules(model: Any) -> None:
-    """Name the layers of what is compiled from now on by the paths of their modules in a model; None for no model."""
+    """Name the layers of what is compiled from now on by the paths of their modules in a model;
+    None for no model.
+    """
     _PATHS.clear()
     if model is not None:
         _PATHS.update(
@@ -115,7 +124,9 @@ def _compile_graph(graph: Any, inputs: Any) -> Any:
 
 @contextlib.contextmanager
 def _switches() -> Iterator[dict[str, Any]]:
-    """The switches that this version of Inductor has; autograd's cache, which would keep kernels too, is off inside."""
+    """The switches that this version of Inductor has; autograd's cache, which would keep kernels
+    too, is off inside.
+    """
     import torch._functorch.config as functorch
     import torch._inductor.config as inductor
 
@@ -150,7 +161,9 @@ def _has(config: Any, name: str) -> bool:
 
 
 def kernels_of(graph: Any, nodes_of: dict[str, list[str]]) -> tuple[FusedKernel, ...]:
-    """The kernels of a graph after compilation, in order of their calls, from the names of the nodes in each."""
+    """The kernels of a graph after compilation, in order of their calls, from the names of the
+    nodes in each.
+    """
     nodes = {node.name: node for node in graph.graph.nodes}
     kernels = []
     for handle, names in nodes_of.items():
@@ -191,7 +204,9 @@ def _target(node: Any) -> str | None:
 
 
 def _operator(node: Any) -> str | None:
-    """The operator that the node was written as, e.g. `aten::silu`; None for a node that calls none."""
+    """The operator that the node was written as, e.g. `aten::silu`; None for a node that calls
+    none.
+    """
     if _target(node) is None:
         return None
     packet = getattr(node.meta.get("original_aten"), "_overloadpacket", None)
@@ -215,7 +230,9 @@ def _tensors(value: Any) -> list[Any]:
 
 
 def _bytes(node: Any) -> int:
-    """Bytes of the node's result; 0 if its shape is unknown: asking for a symbolic extent would change the graph."""
+    """Bytes of the node's result; 0 if its shape is unknown: asking for a symbolic extent would
+    change the graph.
+    """
     tensors = _tensors(node.meta.get("val"))
     if not all(isinstance(extent, int) for tensor in tensors for extent in tensor.shape):
         return 0
@@ -223,7 +240,9 @@ def _bytes(node: Any) -> int:
 
 
 def _size_of(inside: list[Any]) -> int | None:
-    """Bytes of what enters the kernel and of what leaves it, each once; None if nothing is known."""
+    """Bytes of what enters the kernel and of what leaves it, each once; None if nothing
+    is known.
+    """
     fused = set(inside)
     computing = [node for node in inside if _operator(node) is not None]
     read = {

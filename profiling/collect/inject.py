@@ -1,7 +1,8 @@
-"""Records a command and all its processes, or a block of this process, with the collector in `native/`.
+"""Records a command and all its processes, or a block of this process, with the collector in
+`native/`.
 
-Environment variables make NVTX and the CUDA driver load the collector into each process. Each process writes one chunk
-file, and the files become one recording.
+Environment variables make NVTX and the CUDA driver load the collector into each process. Each
+process writes one chunk file, and the files become one recording.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ def record_command(
 ) -> Recorded:
     """Run and record the command with the collector; whatever ends it, what was recorded is kept.
 
-    `argv` is the command as the recording names it, by default without values, see `without_secrets`.
-    CurvescopeError: the recording cannot be created, or the command cannot be run.
+    `argv` is the command as the recording names it, by default without values, see
+    `without_secrets`. CurvescopeError: the recording cannot be created, or the command cannot be
+    run.
     """
     require_program(command[0])
     library = str(library_path())
@@ -100,29 +102,30 @@ def record(
 ) -> Iterator[Recording]:
     """Record this process while the block runs: NVTX ranges of all its threads, and all GPU work.
 
-    The recording is readable after the block; `recording.meta["collectors"]` lists what was recorded and what could not
-    be. Without a GPU it contains the ranges. With a GPU it initialises CUDA, if nothing has yet: processes forked later
-    cannot use CUDA then. GPU work that torch.profiler records inside the block is missing here, and the facts say how
-    often. A library that used NVTX before the first recording of this process emits no ranges any more: run the program
-    under `curvescope record` instead.
+    The recording is readable after the block; `recording.meta["collectors"]` lists what was
+    recorded and what could not be. Without a GPU it contains the ranges. With a GPU it initialises
+    CUDA, if nothing has yet: processes forked later cannot use CUDA then. GPU work that
+    torch.profiler records inside the block is missing here, and the facts say how often. A library
+    that used NVTX before the first recording of this process emits no ranges any more: run the
+    program under `curvescope record` instead.
 
     Args:
         path: folder or URL of the recording to create; default: a dated folder in `runs/`.
         batch: samples per step; default: read from names of ranges.
-        range_pattern: regular expression for names of ranges, with groups named layer, phase, step, op or batch;
-            default: known conventions.
+        range_pattern: regular expression for names of ranges, with groups named layer, phase, step,
+            op or batch; default: known conventions.
 
     Raises:
-        CurvescopeError: this process is being recorded already, torch's profiler records it, or the recording cannot be
-            created.
+        CurvescopeError: this process is being recorded already, torch's profiler records it, or the
+            recording cannot be created.
     """
     import nvtx
 
     torch = sys.modules.get("torch")
     if torch is not None and profiles_now(torch):
         raise CurvescopeError(
-            "torch.profiler records this process, and CUPTI serves one profiler at a time: end that profile first, or "
-            "leave out curvescope.record()."
+            "torch.profiler records this process, and CUPTI serves one profiler at a time: end "
+            "that profile first, or leave out curvescope.record()."
         )
 
     options = Options(batch, range_pattern)
@@ -142,8 +145,8 @@ def record(
                 chunks.writer.finish(Status.INTERRUPTED)
                 chunks.discard()
                 raise CurvescopeError(
-                    "This process is being recorded already: end that recording first, or leave out "
-                    "`curvescope record`."
+                    "This process is being recorded already: end that recording first, or leave "
+                    "out `curvescope record`."
                 )
             nvtx.get_domain(PROBE)
             try:
@@ -165,7 +168,9 @@ def record(
 
 
 def _take_turns(torch: Any) -> Callable[[], None]:
-    """Let torch's profiler, idle now, take turns with a recording that begins; returns a function that ends it."""
+    """Let torch's profiler, idle now, take turns with a recording that begins; returns a function
+    that ends it.
+    """
     if torch is None or torch.version.cuda is None:
         return lambda: None
     collector = loaded_collector(str(load()._name))

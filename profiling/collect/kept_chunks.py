@@ -1,7 +1,8 @@
-"""The folder of chunk files of a recording, which lies in the recording until they are merged into its tables.
+"""The folder of chunk files of a recording, which lies in the recording until they are merged into
+its tables.
 
-So whatever ends the recording command, or fills the disk, leaves what was recorded: `recover` merges it later, and
-commands that read merge it into a temporary recording (`merged_meanwhile`).
+So whatever ends the recording command, or fills the disk, leaves what was recorded: `recover`
+merges it later, and commands that read merge it into a temporary recording (`merged_meanwhile`).
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from .shared_memory import ProcessEnd, drain_processes
 FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
 _OPTIONS = "options"  # in it, JSON: how names of ranges are read
 _ENDS = "ends"  # in it, JSON: how the processes ended, which the command says that recorded them
-# Files that hold room on the disk, and their bytes, less on a small disk: for the last events of a thread, and for what
-# is known of the end.
+# Files that hold room on the disk, and their bytes, less on a small disk: for the last events of a
+# thread, and for what is known of the end.
 _EVENTS_ROOM, _END_ROOM = {"room_for_events": (1 << 20,)}, {"room_for_the_end": (1 << 16, 1 << 12)}
 _COMPLETES = " completes it."
 _CUT = (
-    "The recording command was killed, or had no room on the disk: what its processes recorded in their last moments "
-    "(ranges of some 10 ms, buffers of GPU records) may be missing."
+    "The recording command was killed, or had no room on the disk: what its processes recorded in "
+    "their last moments (ranges of some 10 ms, buffers of GPU records) may be missing."
 )
 
 
@@ -67,7 +68,8 @@ class Chunks:
         `ended_by` is what ended the recording early, e.g. SIGTERM.
 
         Raises:
-            NotMergedError: it could not be written; the chunk files are kept, as after any other exception.
+            NotMergedError: it could not be written; the chunk files are kept, as after any other
+                exception.
         """
         home = self.folder.parent
         kept = (
@@ -102,7 +104,8 @@ class Chunks:
         )
 
     def drain(self, memory: int | None = None) -> list[ProcessEnd]:
-        """Write what the processes left in `memory`, see `drain_processes`, and how they ended; returns that.
+        """Write what the processes left in `memory`, see `drain_processes`, and how they ended;
+        returns that.
 
         A full disk has the room that was held for it.
         """
@@ -126,7 +129,9 @@ class Chunks:
                 writer.update(**facts)
 
     def discard(self) -> None:
-        """Delete the chunk folder, as a whole or not at all; with the local recording of a remote store."""
+        """Delete the chunk folder, as a whole or not at all; with the local recording of a remote
+        store.
+        """
         folder = self.folder if self.local is None else self.folder.parent
         merged = folder.with_name(f".{folder.name}.merged")
         with suppress(OSError):
@@ -135,7 +140,8 @@ class Chunks:
 
 
 def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -> Chunks:
-    """Create a recording with a folder for chunk files; of a remote store, the folder is in a local recording.
+    """Create a recording with a folder for chunk files; of a remote store, the folder is in a local
+    recording.
 
     CurvescopeError: the recording's folder is taken or not writable.
     """
@@ -187,20 +193,23 @@ def processes_writing(folder: Path) -> list[int]:
 
 
 def recover(path: Path) -> Recording:
-    """Merge what a recording command left that was killed, or had no room on the disk; returns the recording.
+    """Merge what a recording command left that was killed, or had no room on the disk; returns the
+    recording.
 
     CurvescopeError: there is nothing to recover, or a process still records.
     """
     recording = open_recording(path)
     if not has_chunks(path):
         raise CurvescopeError(
-            f"{path} needs no recovery (status: {recording.meta['status']}): read it, e.g. with `curvescope explain`."
+            f"{path} needs no recovery (status: {recording.meta['status']}): read it, e.g. with "
+            "`curvescope explain`."
         )
     folder = path / CHUNKS
     if running := processes_writing(folder):
         raise CurvescopeError(
-            f"Process {', '.join(map(str, running))} still records into {folder}: wait until it has ended, or end it "
-            f"with `kill {running[0]}`. `curvescope explain {path}` reads what is there."
+            f"Process {', '.join(map(str, running))} still records into {folder}: wait until it "
+            f"has ended, or end it with `kill {running[0]}`. `curvescope explain {path}` reads "
+            "what is there."
         )
     writer = RecordingWriter.again(path)
     # The command writes both before it merges, as far as there is room.
@@ -214,7 +223,9 @@ def recover(path: Path) -> Recording:
 
 @contextmanager
 def merged_meanwhile(recording: Recording, say: Callable[[str], None]) -> Iterator[Recording]:
-    """Merge the chunk files of a recording into a temporary one for the block, and say why it has them."""
+    """Merge the chunk files of a recording into a temporary one for the block, and say why it has
+    them.
+    """
     path = Path(str(recording.path))
     why = _why_not_merged(path)
     say(why)
@@ -239,7 +250,10 @@ def _why_not_merged(path: Path) -> str:
     try:
         with locked_folder(path):
             if not running:
-                return f"{path} was cut: its recording command was killed. `curvescope recover {path}`{_COMPLETES}"
+                return (
+                    f"{path} was cut: its recording command was killed. "
+                    f"`curvescope recover {path}`{_COMPLETES}"
+                )
     except CurvescopeError:
         return f"{path} is still being recorded: this is what it has so far."
     number = ", ".join(map(str, running))

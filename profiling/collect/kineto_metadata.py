@@ -1,7 +1,8 @@
-"""Launch geometry of kernels and messages of collectives, from the metadata that Kineto keeps with each event.
+"""Launch geometry of kernels and messages of collectives, from the metadata that Kineto keeps with
+each event.
 
-torch hands this metadata out only if its profiler is told to, and only in newer versions. An older torch writes it to
-the file of its trace alone.
+torch hands this metadata out only if its profiler is told to, and only in newer versions. An older
+torch writes it to the file of its trace alone.
 """
 
 from __future__ import annotations
@@ -59,9 +60,11 @@ def exposing_config() -> Any:
 
 
 def geometries(results: Any, kernels: Sequence[Any], exposed: bool) -> list[dict[str, Any]]:
-    """Columns of device work that its metadata gives: geometry, graph, collective with group and message, copied bytes.
+    """Columns of device work that its metadata gives: geometry, graph, collective with group and
+    message, copied bytes.
 
-    The metadata is in the events if the profiler ran with `exposing_config` (`exposed`), else in the file of a trace.
+    The metadata is in the events if the profiler ran with `exposing_config` (`exposed`), else in
+    the file of a trace.
     """
     if exposed or not kernels:
         return [_columns(f"{{{event.metadata_json()}}}".encode()) for event in kernels]
@@ -72,7 +75,9 @@ def geometries(results: Any, kernels: Sequence[Any], exposed: bool) -> list[dict
 
 
 def _geometries_in_trace(trace: bytes, kernels: Sequence[Any]) -> list[dict[str, Any]]:
-    """Columns of the kernels from the file of their trace: one launch's kernels, e.g. a graph's, by their order."""
+    """Columns of the kernels from the file of their trace: one launch's kernels, e.g. a graph's, by
+    their order.
+    """
     saved: dict[int, list[tuple[float, bytes]]] = {}
     for event in msgspec.json.decode(trace, type=_Trace).events:
         if event.cat in ("kernel", "gpu_memcpy", "gpu_memset"):

@@ -1,9 +1,10 @@
-"""Times the layers and phases of a step without a profiler: clock values at the borders between them.
+"""Times the layers and phases of a step without a profiler: clock values at the borders between
+them.
 
-A border is crossed where a layer's forward pass begins or ends, where the backward pass reaches the operators of
-another layer, and where a phase begins or ends. Marks are made in the thread of the step, so what a device computes
-meanwhile is not seen. What a mark does between its two readings of the clock belongs to no layer; what is left of its
-cost is the call of its function.
+A border is crossed where a layer's forward pass begins or ends, where the backward pass reaches the
+operators of another layer, and where a phase begins or ends. Marks are made in the thread of the
+step, so what a device computes meanwhile is not seen. What a mark does between its two readings of
+the clock belongs to no layer; what is left of its cost is the call of its function.
 """
 
 from __future__ import annotations
@@ -32,20 +33,25 @@ class Place(NamedTuple):
 
 
 class Marks:
-    """Borders of layers and phases in the steps of one thread; `installed` makes modules cross borders."""
+    """Borders of layers and phases in the steps of one thread; `installed` makes modules cross
+    borders.
+    """
 
     def __init__(self, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._clock_ns = clock_ns
         self._thread = get_ident()
         self._codes: dict[Place, int] = {}
-        # The time before the work of each mark, the time after it, and the code of the place that begins.
+        # The time before the work of each mark, the time after it, and the code of the place that
+        # begins.
         self._borders: list[tuple[int, int, int]] = []
         self._layer: str | None = None
         self._phase = FORWARD
         self._nodes: set[Any] = set()  # autograd nodes with a mark
 
     def run(self, step: Callable[[Ranges], object]) -> list[dict[str, Any]]:
-        """Run and time one step, which gets `range_`; a row of the table `marks` for each place, but its condition."""
+        """Run and time one step, which gets `range_`; a row of the table `marks` for each place,
+        but its condition.
+        """
         self._borders, self._layer, self._phase = [], None, FORWARD
         self._cross(self._clock_ns())
         step(self.range_)
@@ -69,7 +75,9 @@ class Marks:
 
     @contextlib.contextmanager
     def installed(self, layers: Iterable[tuple[str, Any]]) -> Iterator[Marks]:
-        """Mark these modules, given by path, autograd's backward passes and torch's optimizers until the block ends."""
+        """Mark these modules, given by path, autograd's backward passes and torch's optimizers
+        until the block ends.
+        """
         with contextlib.ExitStack() as undo:
             for path, module in layers:
                 self._wrap_forward(path, module, undo)
@@ -111,7 +119,9 @@ class Marks:
             undo.callback(module.__dict__.__setitem__, "forward", before)
 
     def _wrap_backward(self, undo: contextlib.ExitStack) -> None:
-        """Mark the phase of backward passes, all of which begin in one function; torch has no hook there."""
+        """Mark the phase of backward passes, all of which begin in one function; torch has no hook
+        there.
+        """
         from torch import autograd
 
         run: Any = getattr(autograd, _BACKWARD, None)
@@ -171,7 +181,9 @@ class Marks:
         return self._codes.setdefault(Place(layer, phase), len(self._codes))
 
     def _own(self, value: Any, layer: str | None) -> None:
-        """Mark the backward of the operators that made these tensors as a layer's, unless one inside it has them."""
+        """Mark the backward of the operators that made these tensors as a layer's, unless one
+        inside it has them.
+        """
         if isinstance(value, (tuple, list)):
             for item in value:
                 self._own(item, layer)
@@ -215,7 +227,9 @@ def around_batches(range_: Callable[[], contextlib.AbstractContextManager[Any]])
 
 @contextlib.contextmanager
 def optimizer_hooks(before: Callable[..., None], after: Callable[..., None]) -> Iterator[None]:
-    """Call functions before and after each step of an optimizer of torch, which they get, until the block ends."""
+    """Call functions before and after each step of an optimizer of torch, which they get, until the
+    block ends.
+    """
     from torch.optim import optimizer
 
     with contextlib.ExitStack() as undo:

@@ -36,15 +36,17 @@ def merge_chunks(
     *,
     ends: Sequence[ProcessEnd] | None = None,
 ) -> None:
-    """Join the work of all processes to their ranges, write it, and count lost data; what it reads, it leaves there.
+    """Join the work of all processes to their ranges, write it, and count lost data; what it reads,
+    it leaves there.
 
     Args:
         folder: folder of chunk files and windows.
         writer: writer of the recording.
         options: how names of ranges are read.
-        probed_process: process that named the domain `PROBE`, to test whether NVTX reaches the collector.
-        ends: how the processes ended, which were drained; by default they are drained here, also those that still run:
-            what they write from then on is not in the recording.
+        probed_process: process that named the domain `PROBE`, to test whether NVTX reaches the
+            collector.
+        ends: how the processes ended, which were drained; by default they are drained here, also
+            those that still run: what they write from then on is not in the recording.
 
     Raises:
         CurvescopeError: a table cannot be written.
@@ -164,8 +166,9 @@ def _collectors(
         collector |= ended.get((process.process, process.started_ns), {})
         if process.process == probed_process and PROBE not in process.names:
             collector["nvtx_status"] = (
-                "NVTX was used before the first recording of this process and cannot be recorded any more: its ranges "
-                "are missing. Record earlier, or run the program under `curvescope record`."
+                "NVTX was used before the first recording of this process and cannot be recorded "
+                "any more: its ranges are missing. Record earlier, or run the program under "
+                "`curvescope record`."
             )
         collectors.append(collector)
     return [*collectors, *({"process": process, **facts} for process, facts in by_process.items())]
@@ -174,7 +177,8 @@ def _collectors(
 def _devices(
     columns: Sequence[ProcessColumns], torch: Sequence[TorchProcess], here: Sequence[ProcessChunks]
 ) -> dict[str, Any]:
-    """The devices; those that this process used are read from the driver where CUPTI did not describe them.
+    """The devices; those that this process used are read from the driver where CUPTI did not
+    describe them.
 
     CUPTI does so when CUDA is initialised, which a block of this process may begin after.
     """
@@ -199,14 +203,17 @@ def _devices(
 
 def _found(built: Timeline) -> dict[str, Any]:
     count, most_ns = built.before_launch
-    # No kernel begins before its launch: this is a lower bound of the error of CUPTI's own conversion.
+    # No kernel begins before its launch: this is a lower bound of the error of CUPTI's own
+    # conversion.
     return {"kernels_before_launch": count, "kernel_before_launch_ns": most_ns} if count else {}
 
 
 def _count_lost(
     processes: Sequence[ProcessChunks], ends: Sequence[ProcessEnd], writer: RecordingWriter
 ) -> None:
-    """Count what the processes reported as lost, and what they recorded but did not write before they ended."""
+    """Count what the processes reported as lost, and what they recorded but did not write before
+    they ended.
+    """
     for chunks in processes:
         writer.count_lost("nvtx_unnamed", chunks.lost[1])
         writer.count_lost("torn_bytes", chunks.torn_bytes)

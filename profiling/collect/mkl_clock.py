@@ -1,6 +1,7 @@
 """On import, MKL measures the clock of the CPU, so that processes forked afterwards need not.
 
-MKL does so before its first verbose line, until its readings agree: 0.05 to 1 s of CPU, more on a busy machine.
+MKL does so before its first verbose line, until its readings agree: 0.05 to 1 s of CPU, more on a
+busy machine.
 """
 
 import contextlib

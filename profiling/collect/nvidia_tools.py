@@ -1,4 +1,6 @@
-"""Runs a command under Nsight Systems, Nsight Compute or nvprof with suitable options, then imports the profile."""
+"""Runs a command under Nsight Systems, Nsight Compute or nvprof with suitable options, then imports
+the profile.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ from .command import require_program, run_command
 # Output of the tools if only administrators may read performance counters.
 _REFUSALS = ("ERR_NVGPUCTRPERM", "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES", "does not have permission")
 NO_PERMISSION = (
-    "only administrators may read performance counters (ERR_NVGPUCTRPERM). Run it as root, or load the "
-    "driver with NVreg_RestrictProfilingToAdminUsers=0 (https://developer.nvidia.com/ERR_NVGPUCTRPERM)."
+    "only administrators may read performance counters (ERR_NVGPUCTRPERM). Run it as root, or load "
+    "the driver with NVreg_RestrictProfilingToAdminUsers=0 "
+    "(https://developer.nvidia.com/ERR_NVGPUCTRPERM)."
 )
 _NO_KERNEL = "No kernels were profiled"
 _TOO_NEW = "not supported on devices with compute capability"
@@ -30,7 +33,8 @@ _TOO_NEW = "not supported on devices with compute capability"
 class Request:
     """What a tool shall record."""
 
-    with_metrics: bool = False  # for nvprof: metrics of every kernel instead of a timeline; ncu always measures metrics
+    # for nvprof: metrics of every kernel instead of a timeline; ncu always measures metrics
+    with_metrics: bool = False
     # for ncu: name of a start/end range to measure inside of; None: everywhere
     nvtx_range: str | None = None
     # for ncu: compute capability of the device, e.g. 9.0, which names its metrics
@@ -56,7 +60,8 @@ def _nsys(folder: Path, _request: Request) -> list[str]:
         "--export=sqlite",
         "--force-overwrite=true",
     ]
-    # Versions before 2021 lack these options; without them a graph is one row, and the CPU is sampled needlessly.
+    # Versions before 2021 lack these options; without them a graph is one row, and the CPU is
+    # sampled needlessly.
     help_text = _help_of("nsys", "profile")
     arguments += [
         o
@@ -66,14 +71,15 @@ def _nsys(folder: Path, _request: Request) -> list[str]:
     return [*arguments, f"--output={folder / 'profile'}"]
 
 
-# By default ncu locks the clocks to the base clock and flushes the caches before each kernel, unlike in normal steps.
+# By default ncu locks the clocks to the base clock and flushes the caches before each kernel,
+# unlike in normal steps.
 NCU_CONDITIONS = {"clock_control": "none", "cache_control": "none"}
 
 
 def _ncu(folder: Path, request: Request) -> list[str]:
     listed = ",".join(metrics.wanted("ncu", request.capability))
-    # Without a slash the name is that of a start/end range. A push/pop range holds the kernels of its own thread only,
-    # and torch launches those of the backward pass from another one.
+    # Without a slash the name is that of a start/end range. A push/pop range holds the kernels of
+    # its own thread only, and torch launches those of the backward pass from another one.
     only = [] if request.nvtx_range is None else ["--nvtx", f"--nvtx-include={request.nvtx_range}"]
     return [
         "--csv",
@@ -134,7 +140,8 @@ def record_with(
     options: Options | None = None,
     request: Request | None = None,
 ) -> tuple[int, ImportDocument]:
-    """Run the command under nsys, ncu or nvprof and import the profile; after Ctrl-C, import what was still written.
+    """Run the command under nsys, ncu or nvprof and import the profile; after Ctrl-C, import what
+    was still written.
 
     Returns:
         The exit code (128 + signal number after a signal), and the import.
@@ -175,15 +182,18 @@ def _refuse_failure(tool: Tool, log: str, code: int, output: Path | None) -> Non
         raise CurvescopeError(f"{tool.name}: {NO_PERMISSION}")
     if tool.name == "nvprof" and _TOO_NEW in log:
         raise CurvescopeError(
-            "nvprof does not support this GPU (it supports capabilities up to 7.5): record with `--with nsys`."
+            "nvprof does not support this GPU (it supports capabilities up to 7.5): record with "
+            "`--with nsys`."
         )
     if _NO_KERNEL in log:
         raise CurvescopeError(
-            f"{tool.name} profiled no kernel: the command launched none, or none that it was told to profile."
+            f"{tool.name} profiled no kernel: the command launched none, or none that it was told "
+            "to profile."
         )
     if output is None or not output.stat().st_size:
         raise CurvescopeError(
-            f"{tool.name} wrote no profile (exit code {code}); see its output above. Nothing was recorded."
+            f"{tool.name} wrote no profile (exit code {code}); see its output above. Nothing was "
+            "recorded."
         )
 
 

@@ -1,4 +1,6 @@
-"""NVTX events of one process as ranges: matches pushes with pops and starts with ends, and adds marks."""
+"""NVTX events of one process as ranges: matches pushes with pops and starts with ends, and adds
+marks.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _PAYLOADS = {1: np.uint64, 2: np.int64, 3: np.float64, 4: np.uint32, 5: np.int32
 
 @dataclass
 class RangeCounts:
-    """Numbers of ranges left open, and of ends without a recorded begin; the tables do not contain them."""
+    """Numbers of ranges left open, and of ends without a recorded begin; the tables do not contain
+    them.
+    """
 
     unclosed: int = 0
     unopened: int = 0
@@ -104,7 +108,9 @@ def _payloads(events: npt.NDArray[np.void]) -> pa.Array:
 def _match_start_end(
     process: ProcessChunks, counts: RangeCounts
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64], Integers]:
-    """Starts with an end, the times of the ends, and the threads of the starts; an end may be on another thread."""
+    """Starts with an end, the times of the ends, and the threads of the starts; an end may be on
+    another thread.
+    """
     of_starts = {
         thread: events[events["kind"] == START] for thread, events in process.threads.items()
     }
@@ -129,9 +135,11 @@ def _match_start_end(
 def match_push_pop(
     events: npt.NDArray[np.void],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Indices of each push and its pop in a thread's events (dtype `EVENT`); NVTX has one stack per domain.
+    """Indices of each push and its pop in a thread's events (dtype `EVENT`); NVTX has one stack per
+    domain.
 
-    At one depth of a stack they alternate, so after a stable sort by stack and depth each pop follows its push.
+    At one depth of a stack they alternate, so after a stable sort by stack and depth each pop
+    follows its push.
     """
     assert events.dtype == EVENT
     at = np.flatnonzero((events["kind"] == PUSH) | (events["kind"] == POP))
@@ -139,7 +147,8 @@ def match_push_pop(
     domain = events["domain"][at].astype(np.int64)
     is_push = events["kind"][at] == PUSH
     depth = np.cumsum(np.where(is_push, 1, -1))
-    # The running sum starts from the previous domain's, whose open ranges shift it by a constant: harmless.
+    # The running sum starts from the previous domain's, whose open ranges shift it by a constant:
+    # harmless.
     depth = np.where(is_push, depth, depth + 1)
     order = np.lexsort((np.arange(len(at)), depth, domain))
     at, domain, depth, is_push = at[order], domain[order], depth[order], is_push[order]

@@ -1,9 +1,9 @@
 """oneDNN primitives and MKL calls of this process, from the libraries' own verbose mode.
 
 Both libraries print one line per call to C's standard output. oneDNN's line has its start (with
-ONEDNN_VERBOSE_TIMESTAMP, in milliseconds of the system clock with a resolution of a quarter of a microsecond) and its
-duration. MKL's line has only a duration; the call is attributed later by the shapes of the operator around it
-(`collect.torch_step`).
+ONEDNN_VERBOSE_TIMESTAMP, in milliseconds of the system clock with a resolution of a quarter of a
+microsecond) and its duration. MKL's line has only a duration; the call is attributed later by the
+shapes of the operator around it (`collect.torch_step`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def parse(text: str) -> VerboseLog:
 
 
 def _parse_primitive(line: str, log: VerboseLog) -> None:
-    # …[,version],[timestamp][,"primitive"],exec,ENGINE,PRIMITIVE,IMPLEMENTATION,PROP_KIND,…,MILLISECONDS
+    # …[,version],[timestamp][,"primitive"],exec,ENGINE,PRIMITIVE,IMPLEMENTATION,PROP_KIND,…,MILLISECONDS  # noqa: E501
     fields = line.split(",")
     if "exec" not in fields:
         return  # banner, or creation of a primitive
@@ -49,7 +49,8 @@ def _parse_primitive(line: str, log: VerboseLog) -> None:
         return
     kind = "" if prop_kind == "undef" else f".{prop_kind}"
     duration_ns = round(float(fields[-1]) * 1e6)
-    # The text has more digits than a float: whole and fractional milliseconds are parsed separately.
+    # The text has more digits than a float: whole and fractional milliseconds are parsed
+    # separately.
     whole, fraction = start_ms.split(".")
     start_ns = int(whole) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
     log.primitives.append(Primitive(f"{primitive}{kind} {implementation}", start_ns, duration_ns))
@@ -69,11 +70,13 @@ def _mkl_call(match: re.Match[str]) -> MklCall:
 
 @contextmanager
 def capture(mkl: bool = True) -> Iterator[VerboseLog]:
-    """Collect the verbose output of oneDNN and MKL in this process; the log is filled when the block ends.
+    """Collect the verbose output of oneDNN and MKL in this process; the log is filled when the
+    block ends.
 
-    File descriptor 1 is a temporary file meanwhile; the program's output goes to standard error afterwards. A line
-    costs MKL more than a small product, so `mkl` can leave it out: a step of an encoder took a seventh longer, one
-    whose attention multiplies small blocks three times as long (`benchmarks/instrument_cost.py`).
+    File descriptor 1 is a temporary file meanwhile; the program's output goes to standard error
+    afterwards. A line costs MKL more than a small product, so `mkl` can leave it out: a step of an
+    encoder took a seventh longer, one whose attention multiplies small blocks three times as long
+    (`benchmarks/instrument_cost.py`).
     """
     import torch
 

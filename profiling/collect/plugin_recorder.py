@@ -15,7 +15,8 @@ from .nvidia_tools import TOOLS
 
 
 def record_by_plugin(name: str, command: Sequence[str], path: Path) -> tuple[int, dict[str, int]]:
-    """Run the command with the plugin's `record(command, writer)`; rows written before a failure are kept.
+    """Run the command with the plugin's `record(command, writer)`; rows written before a failure
+    are kept.
 
     Returns:
         The exit code from the plugin, and the number of rows written, by table.

@@ -1,10 +1,12 @@
-"""Counts what each kernel of a function does, in this process, by CUPTI's range profiler (CUDA 12.6 and newer).
+"""Counts what each kernel of a function does, in this process, by CUPTI's range profiler (CUDA 12.6
+and newer).
 
-The function runs once for each pass that the metrics need, so that every pass counts a complete step: kernels run one
-at a time, find in the caches what the kernel before left there, and nothing is saved, restored or flushed between
-them. Each kernel is a range of its own, in the order of the launches. The structures are those of `cupti_target.h`,
-`cupti_profiler_target.h`, `cupti_profiler_host.h` and `cupti_range_profiler.h`. On an H100 it counted all 159 kernels
-of a step of VGG-A.
+The function runs once for each pass that the metrics need, so that every pass counts a complete
+step: kernels run one at a time, find in the caches what the kernel before left there, and nothing
+is saved, restored or flushed between them. Each kernel is a range of its own, in the order of the
+launches. The structures are those of `cupti_target.h`, `cupti_profiler_target.h`,
+`cupti_profiler_host.h` and `cupti_range_profiler.h`. On an H100 it counted all 159 kernels of a
+step of VGG-A.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _TYPES = {
     "H": ctypes.c_uint16,
     "B": ctypes.c_uint8,
 }
-# Parameters of each function, after the two that all have, `structSize` and `pPriv`: the headers' name and the type.
+# Parameters of each function, after the two that all have, `structSize` and `pPriv`: the headers'
+# name and the type.
 _PARAMETERS = """
 cuptiProfilerInitialize
 cuptiDeviceGetChipName deviceIndex:N pChipName:s
@@ -81,7 +84,9 @@ def structure(function: str) -> type[ctypes.Structure]:
 
 
 def structure_bytes(kind: type[ctypes.Structure]) -> int:
-    """Its size as CUPTI wants it, `CUPTI_PROFILER_STRUCT_SIZE`: without the padding behind its last field."""
+    """Its size as CUPTI wants it, `CUPTI_PROFILER_STRUCT_SIZE`: without the padding behind its last
+    field.
+    """
     last = getattr(kind, str(kind._fields_[-1][0]))
     return int(last.offset + last.size)
 
@@ -115,7 +120,8 @@ class RangeProfiler:
     def count_kernels(
         self, capability: str | None, device: int, context: int, run: Callable[[], object]
     ) -> KernelCounts:
-        """Count what the columns of the table `kernels` need; the arguments and errors are those of `count`.
+        """Count what the columns of the table `kernels` need; the arguments and errors are those of
+        `count`.
 
         The compute capability, e.g. 9.0, names the metrics of a device; None if unknown.
         """
@@ -135,16 +141,18 @@ class RangeProfiler:
         run: Callable[[], object],
         ranges: int = 4096,
     ) -> list[dict[str, float]]:
-        """Count the kernels of a function, which runs once per pass, the same each time, and waits for the device.
+        """Count the kernels of a function, which runs once per pass, the same each time, and waits
+        for the device.
 
         With more kernels than ranges, all passes run again with more room.
 
         Returns:
-            For each kernel in the order of the launches the values by metric, in bytes, nanoseconds and 1. What CUPTI
-            could not evaluate is missing.
+            For each kernel in the order of the launches the values by metric, in bytes, nanoseconds
+            and 1. What CUPTI could not evaluate is missing.
 
         Raises:
-            CurvescopeError: a metric is not one of this GPU, the user may not read counters, or CUPTI refuses.
+            CurvescopeError: a metric is not one of this GPU, the user may not read counters, or
+                CUPTI refuses.
         """
         self._call("cuptiProfilerInitialize")
         chip = self._call("cuptiDeviceGetChipName", device).pChipName
@@ -169,11 +177,15 @@ class RangeProfiler:
             self._call("cuptiProfilerHostDeinitialize", host)
 
     def host(self, chip: str) -> int:
-        """Make the host half for a chip, e.g. GH100, which needs no GPU; CUPTI keeps it until the process ends."""
+        """Make the host half for a chip, e.g. GH100, which needs no GPU; CUPTI keeps it until the
+        process ends.
+        """
         return self._host(chip.encode(), None)
 
     def configure(self, host: int, metrics: Sequence[str]) -> tuple[Any, int]:
-        """The configuration, a buffer, of a GPU's counters for metrics, and the number of passes that it needs."""
+        """The configuration, a buffer, of a GPU's counters for metrics, and the number of passes
+        that it needs.
+        """
         names = _texts(metrics)
         self._call("cuptiProfilerHostConfigAddMetrics", host, names, len(metrics))
         size = self._call("cuptiProfilerHostGetConfigImageSize", host).configImageSize
@@ -205,7 +217,9 @@ class RangeProfiler:
         run: Callable[[], object],
         ranges: int,
     ) -> tuple[int, Any]:
-        """Run all passes; returns the number of kernels without room and the image of the counters."""
+        """Run all passes; returns the number of kernels without room and the image of
+        the counters.
+        """
         profiler = self._call("cuptiRangeProfilerEnable", context).pRangeProfilerObject
         try:
             sizes = profiler, _texts(metrics), len(metrics), ranges, ranges
@@ -239,7 +253,8 @@ class RangeProfiler:
         where = ctypes.addressof(image), len(image)
         count = self._call("cuptiRangeProfilerGetCounterDataInfo", *where).numTotalRanges
         names, values = _texts(metrics), (ctypes.c_double * len(metrics))()
-        # Percentages are of 100, everything else is in its own unit: bytes, nanoseconds, cycles, instructions.
+        # Percentages are of 100, everything else is in its own unit: bytes, nanoseconds, cycles,
+        # instructions.
         factors = [0.01 if ".pct" in name else 1.0 for name in metrics]
         counted = []
         for index in range(count):

@@ -1,4 +1,6 @@
-"""Self-tests of collector and counters: empty kernels of the driver in processes of their own, without torch."""
+"""Self-tests of collector and counters: empty kernels of the driver in processes of their own,
+without torch.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,16 @@ class SelfTest:
 
 
 def run_self_test() -> SelfTest:
-    """Run the self-test in a process of its own, so that this one has no profiler; BackendMissingError if it fails."""
+    """Run the self-test in a process of its own, so that this one has no profiler;
+    BackendMissingError if it fails.
+    """
     return SelfTest(**_run())
 
 
 def run_counter_test(cupti_path: str) -> int:
-    """How many of ten empty kernels CUPTI's range profiler counts in its own process; BackendMissingError: none."""
+    """How many of ten empty kernels CUPTI's range profiler counts in its own process;
+    BackendMissingError: none.
+    """
     return int(_run(cupti_path)["counted"])
 
 

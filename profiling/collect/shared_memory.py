@@ -1,8 +1,10 @@
-"""Memory that the processes of a command share with the recording command, which drains those that ended.
+"""Memory that the processes of a command share with the recording command, which drains those that
+ended.
 
-A process keeps its events, names and counts in blocks of one file in memory (memfd), however it ends. What it did not
-write itself is appended here to its chunk file, in the same format. `native/src/shared_memory.h` and `event_ring.h`
-describe the blocks. The kernel frees the memory with the last process that has it open: nothing of it is on a disk.
+A process keeps its events, names and counts in blocks of one file in memory (memfd), however it
+ends. What it did not write itself is appended here to its chunk file, in the same format.
+`native/src/shared_memory.h` and `event_ring.h` describe the blocks. The kernel frees the memory
+with the last process that has it open: nothing of it is on a disk.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _COUNTED = ("pid_namespace", "exited", "begun", "dropped", "unwritten", "unsaid"
 _COUNTS = np.dtype([*_BLOCK.descr, *((name, "<u8") for name in _COUNTED)])
 _LOG = np.dtype([*_BLOCK.descr, ("used", "<u8")])
 _RING_HEADER = np.dtype(
-    [*_BLOCK.descr, ("id", "<u8"), ("thread", "<i8"), ("", "V8"), ("head", "<u8"), ("begun", "<u8", 2), ("", "V40"),
+    [*_BLOCK.descr, ("id", "<u8"), ("thread", "<i8"), ("", "V8"), ("head", "<u8"), ("begun", "<u8", 2), ("", "V40"),  # noqa: E501
      ("tail", "<u8"), ("", "V56")]
 )  # fmt: skip
 
@@ -110,7 +112,8 @@ class _Ring(NamedTuple):
             begun = header()["begun"]  # before the head, so that no event after it is counted
             head = int(header()["head"])
             data = memory[_RING_HEADER.itemsize :]
-            # What left the ring meanwhile is in the chunk file, and its room may hold other events now.
+            # What left the ring meanwhile is in the chunk file, and its room may hold other events
+            # now.
             last = header()
         written = int(last["tail"])
         held = head - written if 0 <= head - written <= _RING_CAPACITY else 0
@@ -123,10 +126,11 @@ class _Ring(NamedTuple):
 
 @contextmanager
 def shared_memory(folder: Path) -> Iterator[int | None]:
-    """Offer memory to the processes that write chunk files into `folder`; without it, they use their own.
+    """Offer memory to the processes that write chunk files into `folder`; without it, they use
+    their own.
 
-    It is reached through a link to an open file of this process, so that nothing remains if this process is killed.
-    Yields that file; None where this system has no such memory.
+    It is reached through a link to an open file of this process, so that nothing remains if this
+    process is killed. Yields that file; None where this system has no such memory.
     """
     try:
         file = os.memfd_create("curvescope")
@@ -149,7 +153,9 @@ def _link(folder: Path, file: int) -> None:
 
 
 def restore_folder(folder: Path, file: int | None) -> bool:
-    """Make a folder of chunk files again if the program deleted it, for later processes; returns whether it did."""
+    """Make a folder of chunk files again if the program deleted it, for later processes; returns
+    whether it did.
+    """
     try:
         folder.mkdir(parents=True)
     except OSError:  # it is there
@@ -164,7 +170,8 @@ def restore_folder(folder: Path, file: int | None) -> bool:
 def drained_meanwhile(folder: Path, file: int | None = None) -> Iterator[list[float]]:
     """Drain processes that end, and free their memory, while the block runs; see `drain_processes`.
 
-    Yields the times, on the monotonic clock in seconds, at which the folder was found deleted, and made again.
+    Yields the times, on the monotonic clock in seconds, at which the folder was found deleted, and
+    made again.
     """
     done, deleted = threading.Event(), list[float]()
 
@@ -188,11 +195,13 @@ def drained_meanwhile(folder: Path, file: int | None = None) -> Iterator[list[fl
 def drain_processes(
     folder: Path, *, only_ended: bool = False, file: int | None = None
 ) -> list[ProcessEnd]:
-    """Append to the chunk files what processes recorded and did not write, and free the memory of those that ended.
+    """Append to the chunk files what processes recorded and did not write, and free the memory of
+    those that ended.
 
-    With `only_ended`, those that still run are left alone; else they write no more into the folder. The memory is the
-    open `file`, by default the one that the folder links to, which a program may have deleted. Returned are the
-    processes that were drained, now or before, in the order of their begin.
+    With `only_ended`, those that still run are left alone; else they write no more into the folder.
+    The memory is the open `file`, by default the one that the folder links to, which a program may
+    have deleted. Returned are the processes that were drained, now or before, in the order of their
+    begin.
     """
     try:
         file = os.open(folder / NAME, os.O_RDWR) if file is None else os.dup(file)
@@ -230,7 +239,8 @@ def _drain_program(
     counts = _counts(file, first)
     rings = [_Ring.read(file, block) for block in others if block.kind == _RING]
     begun = int(counts["begun"]) + sum(ring.begun for ring in rings)
-    # On a full disk, the blocks stay for the next time; after the last one, their ranges are counted as unsaved.
+    # On a full disk, the blocks stay for the next time; after the last one, their ranges are
+    # counted as unsaved.
     with suppress(OSError):
         path = folder / f"{process}-{started_ns}.chunks"
         if running and path.exists():
@@ -305,7 +315,8 @@ def _append_rest(
 ) -> None:
     """Append to a chunk file what it lacks, in place of an incomplete chunk at its end.
 
-    After an OSError, e.g. on a full disk, complete chunks stay, and the next call goes on after them.
+    After an OSError, e.g. on a full disk, complete chunks stay, and the next call goes on after
+    them.
     """
     kept = read_chunks(path) if path.exists() else ProcessChunks(process)
     names = (kept.names + list(names[len(kept.names) :])) or _FIRST_NAMES
@@ -360,7 +371,9 @@ def _chunk(kind: int, process: int, first: int, payload: bytes) -> bytes:
 
 
 def _is_running(process: int, pid_namespace: int) -> bool:
-    """Whether a process may still run; one of another namespace of process ids has another id here."""
+    """Whether a process may still run; one of another namespace of process ids has
+    another id here.
+    """
     if os.stat("/proc/self/ns/pid").st_ino != pid_namespace:
         return True
     try:

@@ -1,7 +1,9 @@
-"""Looks at the numbers in the tensors of a running step, on a CPU: a small sample of each, by NumPy.
+"""Looks at the numbers in the tensors of a running step, on a CPU: a small sample of each, by
+NumPy.
 
-Operators of torch would be events of the profiler: for the 320 layers of an encoder they took 11 s and 1.4 GB, of which
-glibc kept so much that later steps had no page faults. Nor may a sample take more than 128 KiB, for the same reason.
+Operators of torch would be events of the profiler: for the 320 layers of an encoder they took 11 s
+and 1.4 GB, of which glibc kept so much that later steps had no page faults. Nor may a sample take
+more than 128 KiB, for the same reason.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ Sample = npt.NDArray[Any]
 
 
 def look_at_tensors(values: Any, parameters: Mapping[int, str]) -> list[tuple[Any, Numbers]]:
-    """The tensors among arguments or results, of a list its first one, with what their numbers are like.
+    """The tensors among arguments or results, of a list its first one, with what their numbers are
+    like.
 
     `parameters` has the names of the model's, by the address of their memory.
     """

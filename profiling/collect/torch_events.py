@@ -1,7 +1,8 @@
 """Reads the files of `startup/torch_windows.py` as columns for `attribution.assemble`.
 
-An operator's own time is a kernel of the host. Operators attribute kernels like ranges: they carry autograd's sequence
-numbers, so that a backward node finds the layer of its forward operator, named by a module or by an NVTX range.
+An operator's own time is a kernel of the host. Operators attribute kernels like ranges: they carry
+autograd's sequence numbers, so that a backward node finds the layer of its forward operator, named
+by a module or by an NVTX range.
 """
 
 from __future__ import annotations
@@ -156,7 +157,9 @@ def _add_window(window: dict[str, Any], process: TorchProcess) -> None:
 def _steps(
     boundaries: Sequence[Any], first_ns: int, last_ns: int
 ) -> Iterator[tuple[int, int, int | None]]:
-    """Start, end and samples of the steps of a window: up to an optimizer's end, or else from call to call."""
+    """Start, end and samples of the steps of a window: up to an optimizer's end, or else from call
+    to call.
+    """
     if any(kind == "optimizer" for _, kind, _ in boundaries):
         start, samples = first_ns, []
         called: tuple[int, int | None] | None = None  # a call between two steps, e.g. an evaluation

@@ -1,4 +1,6 @@
-"""Records steps of this process under torch.profiler: on a CPU with oneDNN and MKL calls, on CUDA with its kernels."""
+"""Records steps of this process under torch.profiler: on a CPU with oneDNN and MKL calls, on CUDA
+with its kernels.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _NO_WORK = ("PythonDispatchMode", MEMORY_EVENT)
 
 @contextlib.contextmanager
 def layer_ranges(layers: Iterable[tuple[str, Any]]) -> Iterator[None]:
-    """Mark the forward pass of modules, given by path, with profiler ranges until the block ends."""
+    """Mark the forward pass of modules, given by path, with profiler ranges until the
+    block ends.
+    """
     from torch.autograd.profiler import record_function
 
     open_ranges: list[Any] = []
@@ -79,19 +83,21 @@ def record_step(
     Args:
         step: runs the step; its argument `ranges(name)` marks phases.
         layers: modules to mark, by path; the root, which has an empty path, is not marked.
-        device: `cpu` or `cuda:N`; of a GPU its kernels are recorded instead of host operators, and the step must end
-            synchronised.
+        device: `cpu` or `cuda:N`; of a GPU its kernels are recorded instead of host operators, and
+            the step must end synchronised.
         count_work: see `events.kernel_rows`.
-        before: runs under the profiler right before the step and is not recorded: ranks meet in it, because their
-            profilers start at different times. Its lost data counts with the step's.
-        watch: whether to count the page faults inside the operators, and find the lines of the program that they come
-            from, which makes a step slower.
-        samples: whether to sample the stack of a watched step where no operator runs; that keeps its tensors longer.
-        memory: whether allocations are reported, and without samples also what holds the memory at its peak. On a CPU
-            such a step ran before: else nothing tells when this one frees what is older.
+        before: runs under the profiler right before the step and is not recorded: ranks meet in it,
+            because their profilers start at different times. Its lost data counts with the step's.
+        watch: whether to count the page faults inside the operators, and find the lines of the
+            program that they come from, which makes a step slower.
+        samples: whether to sample the stack of a watched step where no operator runs; that keeps
+            its tensors longer.
+        memory: whether allocations are reported, and without samples also what holds the memory at
+            its peak. On a CPU such a step ran before: else nothing tells when this one frees what
+            is older.
         look_at_numbers: whether to look at the numbers in the operands of a watched step too.
-        mkl_calls: those of another such step, which name the operators' MKL calls; None to have MKL print them, which
-            makes a step slower.
+        mkl_calls: those of another such step, which name the operators' MKL calls; None to have MKL
+            print them, which makes a step slower.
     """
     from torch.autograd.profiler import profile, record_function
 
@@ -109,8 +115,8 @@ def record_step(
         layer_ranges(layers),
         without_notes() if memory and not cuda else contextlib.nullcontext(),
         verbose as log,
-        # torch.profiler.profile would build a Python object of every event, but only the raw events are read.
-        # Without Kineto, torch times operators on a GPU by events and records no kernel.
+        # torch.profiler.profile would build a Python object of every event, but only the raw events
+        # are read. Without Kineto, torch times operators on a GPU by events and records no kernel.
         profile(
             use_device="cuda" if cuda else None,
             use_kineto=True,
@@ -160,7 +166,9 @@ def record_step(
 
 
 def _parameters(layers: Sequence[tuple[str, Any]]) -> dict[int, str]:
-    """The names of parameters by the address of their memory; of one that layers share, the first name."""
+    """The names of parameters by the address of their memory; of one that layers share, the first
+    name.
+    """
     return {
         parameter.data_ptr(): f"{path}.{name}"
         for path, module in reversed(layers)
@@ -169,10 +177,11 @@ def _parameters(layers: Sequence[tuple[str, Any]]) -> dict[int, str]:
 
 
 def take_buffers(device: str) -> None:
-    """Run and wait for tiny kernels, so that the profiler's first buffers are taken outside the step.
+    """Run and wait for tiny kernels, so that the profiler's first buffers are taken outside the
+    step.
 
-    At the first CUDA call of a session CUPTI asks for a buffer and zeroes it: 1.5 ms in a trace of a B200. Since CUDA
-    13.0 each thread has its own, and autograd launches in another thread.
+    At the first CUDA call of a session CUPTI asks for a buffer and zeroes it: 1.5 ms in a trace of
+    a B200. Since CUDA 13.0 each thread has its own, and autograd launches in another thread.
     """
     import torch
 
@@ -199,7 +208,9 @@ class SplitEvents(NamedTuple):
 
 
 def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
-    """Convert Kineto's events, without the host ranges that it mirrors onto the device's timeline; see `geometries`."""
+    """Convert Kineto's events, without the host ranges that it mirrors onto the device's timeline;
+    see `geometries`.
+    """
     host, device, api_calls = [], [], []
     list_types: dict[int, dict[int, str]] | None = None
     raw: Sequence[Any] = results.events()

@@ -18,11 +18,13 @@ from ..recording.store import new_recording_path
 def trace_handler(
     folder: str | os.PathLike[str], batch: int | None = None
 ) -> Callable[[Any], None]:
-    """Create a function for `torch.profiler.profile(on_trace_ready=...)` that makes a recording of each trace.
+    """Create a function for `torch.profiler.profile(on_trace_ready=...)` that makes a recording of
+    each trace.
 
-    Recordings are named by time under the folder, which is made if it is missing; none is overwritten. A trace that
-    cannot be recorded causes a warning, and the program continues. `record_shapes=True` and `with_modules=True` add
-    information; without the number of samples per step, `batch`, it is derived from shapes.
+    Recordings are named by time under the folder, which is made if it is missing; none is
+    overwritten. A trace that cannot be recorded causes a warning, and the program continues.
+    `record_shapes=True` and `with_modules=True` add information; without the number of samples per
+    step, `batch`, it is derived from shapes.
     """
     root = Path(folder)
     try:

@@ -1,8 +1,10 @@
-"""Watches the calls of a step from inside: the page faults of each operator, and the line of the program it comes from.
+"""Watches the calls of a step from inside: the page faults of each operator, and the line of the
+program it comes from.
 
-No profiler of torch shows a first write to fresh memory, and what it shows of the stack makes a step many times as
-long. But the dispatcher calls a mode around every operator below autograd, in the thread that called it. Where no
-operator runs, samples of the stack say what does. All of it is slow: the times of such a step are not used.
+No profiler of torch shows a first write to fresh memory, and what it shows of the stack makes a
+step many times as long. But the dispatcher calls a mode around every operator below autograd, in
+the thread that called it. Where no operator runs, samples of the stack say what does. All of it is
+slow: the times of such a step are not used.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from ..recording.operand_numbers import LEAST_DENORMAL, Numbers
 from .tensor_numbers import look_at_tensors, with_order
 
 _SAMPLE_S = 0.0003
-_MOST_NS = 1_000_000  # that a sample stands for: after a longer time, the sampling thread itself had to wait
+# that a sample stands for: after a longer time, the sampling thread itself had to wait
+_MOST_NS = 1_000_000
 _SWITCH_S = 0.0001  # until a thread that computes gives way to the samples
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 _OWN = ("torch", (__package__ or "").partition(".")[0])
@@ -43,8 +46,9 @@ def watching_calls(
 ) -> Iterator[Watched]:
     """Watch every operator that this thread, or a backward pass for it, calls until the block ends.
 
-    With the names of the model's parameters, by the address of their memory, it looks at the numbers in all operands
-    too; with `samples` it samples the stack where none runs. What was seen grows; its times are of the system clock.
+    With the names of the model's parameters, by the address of their memory, it looks at the
+    numbers in all operands too; with `samples` it samples the stack where none runs. What was seen
+    grows; its times are of the system clock.
     """
     mode, end, switch_s = _Mode(parameters), threading.Event(), sys.getswitchinterval()
     if not samples:
@@ -105,7 +109,8 @@ class _Mode(TorchDispatchMode):
             looked_ns = began_ns - looking_ns + time.time_ns() - ended_ns
             call = WatchedCall((began_ns + ended_ns) // 2, faults, line, seen, denormal, looked_ns)
             self.watched.calls.append(call)
-            # A sample may still hold this frame: if it held tensors, autograd would copy gradients that it may keep.
+            # A sample may still hold this frame: if it held tensors, autograd would copy gradients
+            # that it may keep.
             del args, kwargs, operands, returned
 
     def _look_at(self, values: Any) -> list[tuple[Any, Numbers]]:
@@ -121,7 +126,8 @@ def _addresses(values: Iterable[Any]) -> Iterator[int]:
 
 
 class _Lines:
-    """Finds the line of the program that a call comes from: the innermost one outside installed packages.
+    """Finds the line of the program that a call comes from: the innermost one outside installed
+    packages.
 
     If there is none, it is the innermost one of a package that is neither torch nor this one.
     """
@@ -132,11 +138,14 @@ class _Lines:
         self._forward: dict[int, SourceLine | None] = {}  # by the number of an autograd node
 
     def of_operator(self, frame: FrameType) -> SourceLine | None:
-        """The line of an operator; in a backward pass that of the operator whose gradient it computes."""
+        """The line of an operator; in a backward pass that of the operator whose gradient it
+        computes.
+        """
         node: Any = torch._C._current_autograd_node()
         if node is None:
             line = self.of(frame)
-            # The node of this operator, if it has one, is the newest; later operators without a node see it too.
+            # The node of this operator, if it has one, is the newest; later operators without a
+            # node see it too.
             self._forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, line)
             return line
         return self._forward.get(node._sequence_nr()) or self.of(frame)
@@ -164,7 +173,9 @@ class _Lines:
 
 
 def _file(path: str) -> tuple[bool, str] | None:
-    """Whether a file is of an installed package, and its name; None for torch, this package, Python and no file."""
+    """Whether a file is of an installed package, and its name; None for torch, this package, Python
+    and no file.
+    """
     if path.startswith("<"):
         return None
     path = os.path.abspath(path)
@@ -182,7 +193,9 @@ def _user_packages() -> str:
 
 
 def _not_the_users() -> tuple[str, ...]:
-    """Folders of Python's library and of this package, where it is not installed with the others."""
+    """Folders of Python's library and of this package, where it is not installed with
+    the others.
+    """
     own = Path(sys.modules[_OWN[1]].__file__ or "").parent
     rooms = [folder.resolve() for folder in own.iterdir() if folder.is_dir()]
     scripts = sysconfig.get_path("scripts")  # that start commands, e.g. this package's

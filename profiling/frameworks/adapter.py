@@ -32,7 +32,9 @@ class Adapter:
         return self.module is not None
 
     def accelerator(self) -> dict[str, str] | None:
-        """Kind and name of the device that it works on if that is not the CPU; None if it is, or is unknown."""
+        """Kind and name of the device that it works on if that is not the CPU; None if it is, or is
+        unknown.
+        """
         return None
 
     def version(self) -> str | None:
@@ -47,7 +49,9 @@ class Adapter:
         """
 
     def profile(self, run: Callable[[], object], folder: str) -> None:
-        """Run one step, which ends when its work is done, under its own profiler, which writes into a folder."""
+        """Run one step, which ends when its work is done, under its own profiler, which writes into
+        a folder.
+        """
         raise NotImplementedError(self.name)
 
     def ran_out(self, error: BaseException) -> bool:

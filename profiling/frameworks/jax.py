@@ -1,4 +1,6 @@
-"""JAX, and what builds on it, as Flax or Keras: every call returns before its work is done, also on a CPU."""
+"""JAX, and what builds on it, as Flax or Keras: every call returns before its work is done, also on
+a CPU.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,14 @@ class Jax(Adapter):
     profiles = True
     errors = ("XlaRuntimeError", "JaxRuntimeError")
     layers = (
-        "Its layers are named by scopes of JAX's own profile: record one with jax.profiler.trace and read it with "
-        "`curvescope import`."
+        "Its layers are named by scopes of JAX's own profile: record one with jax.profiler.trace "
+        "and read it with `curvescope import`."
     )
 
     def is_used(self) -> bool:
-        """Whether one of its backends has begun; asking JAX would begin one, which takes most of a GPU's memory."""
+        """Whether one of its backends has begun; asking JAX would begin one, which takes most of a
+        GPU's memory.
+        """
         if self.module is None:
             return False
         backends = getattr(sys.modules.get(_BACKENDS), "_backends", None)
@@ -54,7 +58,8 @@ class Jax(Adapter):
             profiler.stop_trace()
 
     def wait(self, result: object, device: str) -> None:
-        """Wait for the arrays of the result, and for all others: a step may keep what it computed and return nothing.
+        """Wait for the arrays of the result, and for all others: a step may keep what it computed
+        and return nothing.
 
         On a GPU, work whose results are gone runs before a computation that is begun now.
         """

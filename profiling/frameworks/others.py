@@ -1,4 +1,6 @@
-"""Frameworks of which Curvescope knows only how to wait, their versions, and their message without memory."""
+"""Frameworks of which Curvescope knows only how to wait, their versions, and their message without
+memory.
+"""
 
 from __future__ import annotations
 

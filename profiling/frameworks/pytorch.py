@@ -12,15 +12,16 @@ class PyTorch(Adapter):
     modules = ("torch",)
     distributions = ("torch",)
     waiting = "torch.cuda.synchronize()"
-    # Of torch's allocators, oneDNN and the C++ library, and of cuBLAS and cuDNN, which allocate past torch, or find no
-    # algorithm whose workspace fits.
+    # Of torch's allocators, oneDNN and the C++ library, and of cuBLAS and cuDNN, which allocate
+    # past torch, or find no algorithm whose workspace fits.
     out_of_memory = (
         "out of memory",
         "can't allocate memory",
         "bad_alloc",
         "could not create a memory",
         "CUBLAS_STATUS_ALLOC_FAILED",
-        "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",  # the first handle's workspace did not fit
+        # the first handle's workspace did not fit
+        "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
         "CUDNN_STATUS_ALLOC_FAILED",
         "_HOST_ALLOCATION_FAILED",  # CUDNN_STATUS_INTERNAL_ERROR_… since cuDNN 9.0, as the next
         "_DEVICE_ALLOCATION_FAILED",
@@ -34,6 +35,8 @@ class PyTorch(Adapter):
         return torch is not None and bool(torch.cuda.is_initialized())
 
     def wait(self, result: object, device: str) -> None:
-        """Wait for the CUDA device of the steps; for the current one if they were not known to use any."""
+        """Wait for the CUDA device of the steps; for the current one if they were not known to use
+        any.
+        """
         del result
         self.module.cuda.synchronize(device if device.startswith("cuda") else None)

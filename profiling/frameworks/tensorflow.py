@@ -22,7 +22,9 @@ class TensorFlow(Adapter):
     errors = ("ResourceExhaustedError", "InternalError")
 
     def is_used(self) -> bool:
-        """Whether its runtime has begun: other packages import it without a need, e.g. to look for it."""
+        """Whether its runtime has begun: other packages import it without a need, e.g. to look for
+        it.
+        """
         if self.module is None:
             return False
         context = getattr(sys.modules.get(_CONTEXT), "_context", None)

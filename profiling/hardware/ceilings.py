@@ -1,6 +1,8 @@
-"""Ceilings: measured compute and bandwidth limits of a device, stored and used for all later utilisations.
+"""Ceilings: measured compute and bandwidth limits of a device, stored and used for all later
+utilisations.
 
-Of files in the user's data folder, one per measurement, the newest for a device counts; a recording has a copy.
+Of files in the user's data folder, one per measurement, the newest for a device counts; a recording
+has a copy.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from ..recording.atomic_files import atomic_file, storage_error
 
 _FORMAT = "curvescope ceilings"
 _VERSION = 1
-# Keys of `device` entries that identify a device: a CPU with another number of threads has other ceilings.
+# Keys of `device` entries that identify a device: a CPU with another number of threads has other
+# ceilings.
 _IDENTITY = ("kind", "name", "threads", "compute_capability", "sm_count", "memory_bytes")
 # Names in a recording's `ceilings` entry; its compute ceiling is fp32.
 BANDWIDTH_KEYS = {
@@ -54,8 +57,9 @@ class Ceilings:
     Attributes:
         device: `device` entry of a recording.
         clock_hz: lowest and highest clock of the device during the measurement; None if unknown.
-        units: by precision, the peak of a GPU's units: multiply-adds of constants in registers. No data reaches it: on
-            an H200 products of bf16 run at 894 TFLOP/s on zeros and at 788 on random numbers, which draw more power.
+        units: by precision, the peak of a GPU's units: multiply-adds of constants in registers. No
+            data reaches it: on an H200 products of bf16 run at 894 TFLOP/s on zeros and at 788 on
+            random numbers, which draw more power.
     """
 
     device: dict[str, Any]
@@ -69,7 +73,9 @@ class Ceilings:
     units: dict[str, Ceiling] = field(default_factory=dict)
 
     def entry(self) -> dict[str, Any]:
-        """The `ceilings` entry of a recording: `flops_per_s` of fp32, `dram_bytes_per_s` and so on, with details."""
+        """The `ceilings` entry of a recording: `flops_per_s` of fp32, `dram_bytes_per_s` and so on,
+        with details.
+        """
         roofs = {
             BANDWIDTH_KEYS[level]: ceiling.per_s
             for level, ceiling in self.bandwidth.items()

@@ -1,4 +1,5 @@
-"""Unlocks the SM clock of a GPU when the process that locked it is gone, even by a kill that nobody can catch.
+"""Unlocks the SM clock of a GPU when the process that locked it is gone, even by a kill that nobody
+can catch.
 
 `main("cuda:N")`, in a process of its own, prints a line when it is ready, and waits for the end
 of its standard input, which that process keeps open. A line there says that the clock is unlocked.
@@ -17,7 +18,9 @@ _DONE = b"unlocked\n"
 
 
 def start_guard(device: str) -> subprocess.Popen[bytes]:
-    """Start the guard of `cuda:N`, which no signal to this process's group reaches; CurvescopeError: it did not."""
+    """Start the guard of `cuda:N`, which no signal to this process's group reaches;
+    CurvescopeError: it did not.
+    """
     guard = subprocess.Popen(  # noqa: S603 (this Python)
         python_command(__name__, "main", device),
         stdin=subprocess.PIPE,
@@ -28,7 +31,8 @@ def start_guard(device: str) -> subprocess.Popen[bytes]:
     if not guard.stdout.readline():
         guard.wait()
         raise CurvescopeError(
-            f"the clock of {device} is not locked: the process that would unlock it after a kill did not start"
+            f"the clock of {device} is not locked: the process that would unlock it after a kill "
+            "did not start"
         )
     return guard
 

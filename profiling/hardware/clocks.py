@@ -1,4 +1,6 @@
-"""Samples clocks, power, temperature and throttling: through NVML for CUDA devices, /proc for a CPU."""
+"""Samples clocks, power, temperature and throttling: through NVML for CUDA devices, /proc for a
+CPU.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ from ...base.errors import BackendMissingError
 from .host import cpu_frequency_hz
 from .nvml import NvmlDevice, find_device, from_mhz, from_milli
 
-# Names of NVML's throttle reasons (nvml.h, nvmlClocksEventReasons), by bit. CUPTI (cupti_activity.h,
-# CUpti_EnvironmentClocksThrottleReason) shares four of them and has a different last one.
+# Names of NVML's throttle reasons (nvml.h, nvmlClocksEventReasons), by bit. CUPTI
+# (cupti_activity.h, CUpti_EnvironmentClocksThrottleReason) shares four of them and has a different
+# last one.
 _THROTTLE_REASONS = {
     0x1: "idle",
     0x2: "application_clocks",
@@ -32,7 +35,9 @@ _LEAST_NS = 50_000_000  # between two samples of `sample_sometimes`
 
 
 class ClockSampler:
-    """Samples a device, `cpu` or `cuda:N`, at start and end of each block, and at every call of `sample`."""
+    """Samples a device, `cpu` or `cuda:N`, at start and end of each block, and at every call of
+    `sample`.
+    """
 
     def __init__(self, device: str, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._device, self._clock_ns = device, clock_ns
@@ -62,7 +67,9 @@ class ClockSampler:
             )
 
     def sample_sometimes(self) -> None:
-        """Sample if the last is 50 ms old, between timed steps: a thread would take time inside them."""
+        """Sample if the last is 50 ms old, between timed steps: a thread would take time inside
+        them.
+        """
         if self._last_ns is None or self._clock_ns() - self._last_ns >= _LEAST_NS:
             self.sample()
 
@@ -80,7 +87,9 @@ class ClockSampler:
 
     @cached_property
     def _found(self) -> NvmlDevice | str | None:
-        """The GPU, or why there is none; found at the first use, because its index is CUDA's once CUDA runs."""
+        """The GPU, or why there is none; found at the first use, because its index is CUDA's once
+        CUDA runs.
+        """
         if self._device == "cpu":
             return None
         try:
@@ -107,9 +116,11 @@ class ClockSampler:
 def reasons_of_visit(
     samples: Iterable[Mapping[str, Any]], start_ns: int, end_ns: int
 ) -> dict[str, Any]:
-    """The column `throttle_reasons` of steps from rows of the `clocks` table in a visit, or at once after it.
+    """The column `throttle_reasons` of steps from rows of the `clocks` table in a visit, or at once
+    after it.
 
-    Between steps a GPU is idle, so the clock of these samples is not that of the steps. Empty on a CPU.
+    Between steps a GPU is idle, so the clock of these samples is not that of the steps. Empty on a
+    CPU.
     """
     inside = [
         row
@@ -121,7 +132,9 @@ def reasons_of_visit(
 
 
 def reasons_in(texts: Iterable[str]) -> frozenset[str]:
-    """The reasons that samples give, without those of a GPU that does nothing or obeys its settings."""
+    """The reasons that samples give, without those of a GPU that does nothing or obeys its
+    settings.
+    """
     return frozenset(reason for text in texts for reason in text.split("|") if reason) - _NO_LIMIT
 
 

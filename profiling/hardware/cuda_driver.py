@@ -1,4 +1,6 @@
-"""The CUDA driver library through ctypes: whether a GPU can be used, and empty kernels, without torch or a toolkit."""
+"""The CUDA driver library through ctypes: whether a GPU can be used, and empty kernels, without
+torch or a toolkit.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ class CudaDriver:
 
     @contextmanager
     def empty_kernel(self, index: int = 0) -> Iterator[Any]:
-        """A function that launches an empty kernel of one thread on a device, through cuLaunchKernel."""
+        """A function that launches an empty kernel of one thread on a device, through
+        cuLaunchKernel.
+        """
         context = ctypes.c_void_p()
         self._call("cuInit", 0)
         device = self._integer("cuDeviceGet", index)
@@ -96,7 +100,9 @@ class CudaDriver:
             self._call("cuDevicePrimaryCtxRelease_v2", device)
 
     def load(self, ptx: str, kernel: str, index: int) -> ctypes.c_void_p:
-        """A kernel of PTX without its head, in this thread's context on a device; it stays loaded."""
+        """A kernel of PTX without its head, in this thread's context on a device; it
+        stays loaded.
+        """
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         major, minor = self._capability(self._integer("cuDeviceGet", index))
         target = ("6.3", "sm_50") if major >= 5 else ("4.3", f"sm_{major}{minor}")
@@ -117,7 +123,9 @@ class CudaDriver:
         self._call("cuLaunchKernel", function, *sizes, ctypes.c_void_p(stream), arguments, None)
 
     def host_memory(self, size_bytes: int) -> tuple[int, Any]:
-        """Memory of the host that kernels can write, in this thread's context: its address and its bytes."""
+        """Memory of the host that kernels can write, in this thread's context: its address and its
+        bytes.
+        """
         address = ctypes.c_void_p()
         self._call("cuMemAllocHost_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
         assert address.value is not None

@@ -1,4 +1,6 @@
-"""GPUs by name, from `devices*.toml`: every number has a source, every peak the clock it assumes."""
+"""GPUs by name, from `devices*.toml`: every number has a source, every peak the clock
+it assumes.
+"""
 
 from __future__ import annotations
 
@@ -52,17 +54,18 @@ class Device:
         name: the vendor's name.
         aliases: alternative keys.
         chip: name of the chip, e.g. GP104.
-        board: geforce, workstation, tesla, instinct or radeon; geforce boards raise their clock above the boost clock
-            as power and heat permit.
+        board: geforce, workstation, tesla, instinct or radeon; geforce boards raise their clock
+            above the boost clock as power and heat permit.
         compute_capability: compute capability, e.g. 6.1; of AMD the target, e.g. gfx942.
-        architecture: kepler, maxwell, pascal, volta, turing, ampere, ada, hopper, blackwell, or cdna2,
-            cdna3, rdna2, rdna3 or rdna4 of AMD.
+        architecture: kepler, maxwell, pascal, volta, turing, ampere, ada, hopper, blackwell, or
+            cdna2, cdna3, rdna2, rdna3 or rdna4 of AMD.
         running_clock: base or boost, the clock of long kernels in a default installation.
-        facts: sm_count, registers_per_sm, base_clock_hz, boost_clock_hz, memory_bytes_per_s, l2_bytes, memory_bytes;
-            fp32_lanes_per_sm and others: FMAs per SM and clock without tensor cores; fp16_tensor_fmas_per_sm and
-            others: the same in tensor cores; tensor_clock_hz if these run slower; sustained_clock_hz if power permits
-            less under load; published_fp32_flops_per_s and others: peaks as printed, for checks. Unpublished facts are
-            missing.
+        facts: sm_count, registers_per_sm, base_clock_hz, boost_clock_hz, memory_bytes_per_s,
+            l2_bytes, memory_bytes; fp32_lanes_per_sm and others: FMAs per SM and clock without
+            tensor cores; fp16_tensor_fmas_per_sm and others: the same in tensor cores;
+            tensor_clock_hz if these run slower; sustained_clock_hz if power permits less under
+            load; published_fp32_flops_per_s and others: peaks as printed, for checks. Unpublished
+            facts are missing.
     """
 
     key: str
@@ -102,7 +105,9 @@ class Device:
 
     @property
     def sustained_clock_hz(self) -> float:
-        """Clock of dense arithmetic that lasts, Hz: the running clock, unless the board's power does not permit it."""
+        """Clock of dense arithmetic that lasts, Hz: the running clock, unless the board's power
+        does not permit it.
+        """
         return (
             self.facts["sustained_clock_hz"].value
             if "sustained_clock_hz" in self.facts
@@ -134,7 +139,9 @@ class Device:
         return int(self.facts["memory_bytes"].value)
 
     def with_facts(self, changed: Mapping[str, float]) -> Device:
-        """The same GPU with changed facts, by name, for what-if questions; an error if one does not exist."""
+        """The same GPU with changed facts, by name, for what-if questions; an error if one does not
+        exist.
+        """
         facts = dict(self.facts)
         for name, value in changed.items():
             if name not in facts:
@@ -145,7 +152,9 @@ class Device:
         return replace(self, facts=facts)
 
     def peak_flops_per_s(self, clock: str | None = None) -> float | None:
-        """fp32 peak at the base, the boost or by default the running clock; None if that clock is unknown."""
+        """fp32 peak at the base, the boost or by default the running clock; None if that clock is
+        unknown.
+        """
         fact = self.facts.get(f"{clock or self.running_clock}_clock_hz")
         return (
             None
@@ -154,10 +163,11 @@ class Device:
         )
 
     def peak_products_per_s(self, precision: str) -> float | None:
-        """Peak FLOP/s of dense products of one of `PEAK_PRECISIONS` with fp32 sums; None if unknown.
+        """Peak FLOP/s of dense products of one of `PEAK_PRECISIONS` with fp32 sums; None if
+        unknown.
 
-        fp64 and int8 are summed in fp64 and int32. Where the device has no tensor cores for fp16, bf16 or TF32,
-        products run in fp32, or those of fp16 in fp16 if that is faster (GP100).
+        fp64 and int8 are summed in fp64 and int32. Where the device has no tensor cores for fp16,
+        bf16 or TF32, products run in fp32, or those of fp16 in fp16 if that is faster (GP100).
         """
         rates = [self.tensor_flops_per_s(precision), self.lane_flops_per_s(precision)]
         if precision in ("tf32", "fp16", "bf16") and not self._has_tensor_cores(precision):
@@ -165,7 +175,9 @@ class Device:
         return max((rate for rate in rates if rate is not None), default=None)
 
     def tensor_flops_per_s(self, precision: str) -> float | None:
-        """Peak of the tensor cores (AMD's matrix cores) on dense operands; None if there are none, or it is unknown."""
+        """Peak of the tensor cores (AMD's matrix cores) on dense operands; None if there are none,
+        or it is unknown.
+        """
         fmas = self.facts.get(f"{'fp16' if precision == 'bf16' else precision}_tensor_fmas_per_sm")
         # Tensor cores run fp64 at the clock of the SM (openxla/xla, cuda_core_info_table.cc).
         clock = self.facts.get(f"{self.running_clock}_clock_hz")
@@ -200,7 +212,9 @@ def devices() -> tuple[Device, ...]:
 
 
 def get_device(name: str) -> Device:
-    """Find a GPU by key or alias, in any case, with `-` or spaces for `_`; an error lists similar names, and all."""
+    """Find a GPU by key or alias, in any case, with `-` or spaces for `_`; an error lists similar
+    names, and all.
+    """
     by_name = _load()
     keys = {
         _key(alias): device
@@ -273,7 +287,9 @@ def _parse(tables: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Devi
 
 
 def _facts(row: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Fact]:
-    """The numbers of a table: alone with the table's source, or with their own; then what was published, by source."""
+    """The numbers of a table: alone with the table's source, or with their own; then what was
+    published, by source.
+    """
     facts = {}
     for name, entry in row.items():
         if isinstance(entry, (int, float)):

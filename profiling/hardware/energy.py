@@ -1,6 +1,8 @@
-"""Energy of a device since some moment: NVML's counter or the integral of its power for a GPU, RAPL for a CPU.
+"""Energy of a device since some moment: NVML's counter or the integral of its power for a GPU, RAPL
+for a CPU.
 
-A source updates rarely, NVML's counter about ten times a second: steps share a visit's energy by their durations.
+A source updates rarely, NVML's counter about ten times a second: steps share a visit's energy by
+their durations.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ class CounterMeter:
 
 
 class PowerMeter:
-    """The integral of a GPU's power over the readings, by trapezoids: so it is read between steps, too."""
+    """The integral of a GPU's power over the readings, by trapezoids: so it is read between steps,
+    too.
+    """
 
     integrates = True
 
@@ -94,7 +98,9 @@ class PowerMeter:
 
 
 class RaplMeter:
-    """RAPL's counters of the CPU's packages, which wrap around; other processes' work is in them, too."""
+    """RAPL's counters of the CPU's packages, which wrap around; other processes' work is in them,
+    too.
+    """
 
     integrates = False
 
@@ -130,7 +136,9 @@ def _instant_power_w(gpu: NvmlDevice) -> float | None:
 
 
 def find_meter(device: str) -> EnergyMeter:
-    """The best source of the energy of `cpu` or `cuda:N`; an error if there is none, or this user may not read it."""
+    """The best source of the energy of `cpu` or `cuda:N`; an error if there is none, or this user
+    may not read it.
+    """
     if device == "cpu":
         return _find_rapl()
     gpu = find_device(device)
@@ -173,7 +181,8 @@ def _find_rapl() -> EnergyMeter:
         return RaplMeter(packages)
     except PermissionError as error:
         raise BackendMissingError(
-            f"only root may read the CPU's energy: allow it with `chmod a+r {POWERCAP}/intel-rapl:*/energy_uj`, as root"
+            "only root may read the CPU's energy: allow it with "
+            f"`chmod a+r {POWERCAP}/intel-rapl:*/energy_uj`, as root"
         ) from error
     except (OSError, ValueError) as error:
         raise BackendMissingError(f"the CPU's energy cannot be read ({error})") from error

@@ -1,7 +1,8 @@
 """What glibc does with memory that a process frees, as far as it can be set while the process runs.
 
-It maps a block above a threshold by itself and unmaps it when it is freed, so that the next use takes a page fault for
-each 4 KiB again. The threshold follows the largest block freed so far, up to 32 MiB, until a program sets it.
+It maps a block above a threshold by itself and unmaps it when it is freed, so that the next use
+takes a page fault for each 4 KiB again. The threshold follows the largest block freed so far, up to
+32 MiB, until a program sets it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ VARIABLES = (
     "MALLOC_TOP_PAD_",
     "GLIBC_TUNABLES",
 )
-# What keeps all freed memory from the start of a process: no block below 2 GiB is mapped by itself, nothing is given
-# back, and growth takes 64 MiB at a time.
+# What keeps all freed memory from the start of a process: no block below 2 GiB is mapped by itself,
+# nothing is given back, and growth takes 64 MiB at a time.
 _NEVER_MMAP_BYTES, _AHEAD_BYTES = 2**31 - 1, 64 << 20
 KEEPING = {
     "MALLOC_MMAP_THRESHOLD_": str(_NEVER_MMAP_BYTES),
@@ -58,7 +59,8 @@ def reason_against_change() -> str | None:
 
 
 def keep_all_memory() -> bool:
-    """Do for the rest of this process what the variables of `KEEPING` do from its start; returns whether that worked.
+    """Do for the rest of this process what the variables of `KEEPING` do from its start; returns
+    whether that worked.
 
     Until version 2.34, glibc refuses a threshold above 32 MiB.
     """
@@ -72,9 +74,11 @@ def keep_all_memory() -> bool:
 
 
 def hold_thresholds(block_bytes: Iterable[int]) -> None:
-    """Set the thresholds for the rest of the process to what glibc chooses once it has freed such blocks, up to 32 MiB.
+    """Set the thresholds for the rest of the process to what glibc chooses once it has freed such
+    blocks, up to 32 MiB.
 
-    Else they depend on what the process did before, and a first call of `keep_freed_memory` would change them.
+    Else they depend on what the process did before, and a first call of `keep_freed_memory` would
+    change them.
     """
     global _threshold_bytes
     smaller = [size for size in block_bytes if size <= LARGEST_THRESHOLD]
@@ -88,8 +92,9 @@ def hold_thresholds(block_bytes: Iterable[int]) -> None:
 def keep_freed_memory() -> Iterator[None]:
     """Let the process keep all memory that it frees; at the end give it back to the system.
 
-    A program gets a free block between blocks in use, without pages, instead of a new mapping, and the process keeps it
-    when it is freed. So those above the threshold are occupied until the next call.
+    A program gets a free block between blocks in use, without pages, instead of a new mapping, and
+    the process keeps it when it is freed. So those above the threshold are occupied until the next
+    call.
     """
     library = _library()
     while _occupied:
@@ -120,7 +125,9 @@ def _occupy_free_blocks(library: Any) -> None:
 
 
 class _MallocInfo(ctypes.Structure):
-    """`struct mallinfo2` of malloc.h; hblks is the number of blocks that are mapped by themselves."""
+    """`struct mallinfo2` of malloc.h; hblks is the number of blocks that are mapped by
+    themselves.
+    """
 
     _fields_ = (
         *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),

@@ -52,7 +52,9 @@ def usable_cores() -> int:
 
 
 def physical_cores() -> int | None:
-    """Number of physical cores that this process may use; None if the kernel does not report them."""
+    """Number of physical cores that this process may use; None if the kernel does not
+    report them.
+    """
     usable = (
         os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(usable_cores()))
     )
@@ -75,7 +77,9 @@ def cpu_frequency_hz() -> int | None:
 
 
 def describe_host() -> dict[str, Any]:
-    """CPU, usable cores, frequency governor, load average, kernel and Python; unknown facts are None."""
+    """CPU, usable cores, frequency governor, load average, kernel and Python; unknown facts are
+    None.
+    """
     return {
         "cpu": cpu_name(),
         "usable_cores": usable_cores(),
@@ -107,7 +111,9 @@ def describe_environment() -> dict[str, Any]:
 
 
 def describe_device(device: str) -> dict[str, Any]:
-    """The device of a workload: kind, name, and limits; for a CPU the threads of torch, if it is loaded."""
+    """The device of a workload: kind, name, and limits; for a CPU the threads of torch, if it is
+    loaded.
+    """
     if device == "cpu":
         loaded = sys.modules.get("torch")
         threads = {} if loaded is None else {"threads": loaded.get_num_threads()}
@@ -130,7 +136,9 @@ def describe_device(device: str) -> dict[str, Any]:
 
 
 def _cudnn_version() -> int | None:
-    """Version of torch's cuDNN; None without one, and where it refuses the device, as one too old for it."""
+    """Version of torch's cuDNN; None without one, and where it refuses the device, as one too old
+    for it.
+    """
     import torch
 
     try:

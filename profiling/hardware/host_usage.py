@@ -1,4 +1,6 @@
-"""Host resources used by a step: CPU time, system time, page faults, pages from a disk, and time in the run queue."""
+"""Host resources used by a step: CPU time, system time, page faults, pages from a disk, and time in
+the run queue.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class HostUse:
 
 
 def read_page_faults() -> int:
-    """Page faults of this process since it began, in a microsecond; 0 on a system that does not count them."""
+    """Page faults of this process since it began, in a microsecond; 0 on a system that does not
+    count them.
+    """
     used = _usage()
     return 0 if used is None else _faults(used)
 
@@ -59,10 +63,13 @@ def read_host_use() -> HostUse | None:
 
 
 def read_wait_ns() -> dict[str, int]:
-    """Time of each thread of this process in the run queue, ns; empty if the kernel does not account for it."""
+    """Time of each thread of this process in the run queue, ns; empty if the kernel does not
+    account for it.
+    """
     waits: dict[str, int] = {}
-    # Threads end at any time, and not every kernel has schedstat (proc(5): run time, wait time, slices). Steps are read
-    # before and after, so this leaves their caches alone as far as it can: no file objects, no paths.
+    # Threads end at any time, and not every kernel has schedstat (proc(5): run time, wait time,
+    # slices). Steps are read before and after, so this leaves their caches alone as far as it can:
+    # no file objects, no paths.
     with suppress(OSError):
         for task in os.listdir(_TASKS):
             with suppress(OSError, IndexError, ValueError):
@@ -75,7 +82,9 @@ def read_wait_ns() -> dict[str, int]:
 
 
 def host_use_between(before: HostUse | None, after: HostUse | None) -> dict[str, int | None]:
-    """Columns of the `steps` table from the totals before and after; threads that ended between them are left out."""
+    """Columns of the `steps` table from the totals before and after; threads that ended between
+    them are left out.
+    """
     if before is None or after is None:
         return {}
     waited = sum(ns - before.wait_ns.get(thread, 0) for thread, ns in after.wait_ns.items())
@@ -89,11 +98,12 @@ def host_use_between(before: HostUse | None, after: HostUse | None) -> dict[str,
 
 
 def wait_until_quiet(longest_s: float = _LONGEST_S) -> bool:
-    """Wait until the threads of this process use no CPU, as OpenMP's do that spin; returns whether they do.
+    """Wait until the threads of this process use no CPU, as OpenMP's do that spin; returns whether
+    they do.
 
-    GNU's library, which torch's wheels contain, used 8 ms of CPU time after the last product on two cores; under
-    OMP_WAIT_POLICY=passive none. Intel's spins for 200 ms (KMP_BLOCKTIME). Under OMP_WAIT_POLICY=active both spin
-    until the next operator, so this wait has a limit.
+    GNU's library, which torch's wheels contain, used 8 ms of CPU time after the last product on two
+    cores; under OMP_WAIT_POLICY=passive none. Intel's spins for 200 ms (KMP_BLOCKTIME). Under
+    OMP_WAIT_POLICY=active both spin until the next operator, so this wait has a limit.
     """
     began_s = time.monotonic()
     while time.monotonic() - began_s < longest_s:
@@ -106,7 +116,9 @@ def wait_until_quiet(longest_s: float = _LONGEST_S) -> bool:
 
 
 def _another_thread_runs() -> bool:
-    """Whether another thread of this process runs or waits for a core: on a busy machine it uses no CPU for a while."""
+    """Whether another thread of this process runs or waits for a core: on a busy machine it uses no
+    CPU for a while.
+    """
     own = str(threading.get_native_id())
     with suppress(OSError):
         for task in os.listdir(_TASKS):

@@ -52,7 +52,9 @@ class Hardware:
     precision: str | None = None  # precision of the products that the recording states
 
     def roof(self, level: str, precision: str | None = None) -> Roof | None:
-        """The limit of one level: measured if possible, else the peak; None is the recording's precision."""
+        """The limit of one level: measured if possible, else the peak; None is the recording's
+        precision.
+        """
         named = [
             roof for roof in (*self.roofs, *self.other_precisions) if roof.precision == precision
         ]
@@ -64,10 +66,11 @@ class Hardware:
     def least_compute(
         self, flops: Mapping[str, float], time_s: float
     ) -> tuple[float | None, str | None]:
-        """The least time in s that the roofs allow for FLOPs by precision, and the kind of roof; None without one.
+        """The least time in s that the roofs allow for FLOPs by precision, and the kind of roof;
+        None without one.
 
-        `UNKNOWN` is the precision of the recording; where it states none and the FLOPs took less time than in fp32, it
-        is that of the highest roof of the device.
+        `UNKNOWN` is the precision of the recording; where it states none and the FLOPs took less
+        time than in fp32, it is that of the highest roof of the device.
         """
         least_s, kind = self._least(flops)
         if self.precision is None and least_s is not None and least_s > time_s:
@@ -93,7 +96,9 @@ class Hardware:
     def exceeded(
         self, flops: Mapping[str, float], time_s: float, bytes_per_s: float | None
     ) -> tuple[str, ...]:
-        """The roofs (`compute`, `DRAM`) that FLOPs by precision in a time, and a rate of bytes, exceed."""
+        """The roofs (`compute`, `DRAM`) that FLOPs by precision in a time, and a rate of bytes,
+        exceed.
+        """
         least_s, _ = self.least_compute(flops, time_s)
         compute = ("compute",) if least_s is not None and least_s > time_s else ()
         dram = self.roof("DRAM")
@@ -116,9 +121,9 @@ class Hardware:
 def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     """The limits of the device of a recording, by its `recording.json`.
 
-    `device` has the name, and of a modelled device its key and changed facts (`what_if`). `ceilings`, if measured, has
-    `flops_per_s` of fp32, `compute` by precision, `dram_bytes_per_s`, `l2_bytes_per_s` and `l1_bytes_per_s`. Without a
-    `precision` it is fp32.
+    `device` has the name, and of a modelled device its key and changed facts (`what_if`).
+    `ceilings`, if measured, has `flops_per_s` of fp32, `compute` by precision, `dram_bytes_per_s`,
+    `l2_bytes_per_s` and `l1_bytes_per_s`. Without a `precision` it is fp32.
     """
     facts, precision = meta.get("device") or {}, meta.get("precision") or "fp32"
     name, kind, device = facts.get("name"), facts.get("kind"), None
@@ -161,7 +166,9 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
 
 
 def _of_table(device: Device, precision: str) -> tuple[Roof, ...]:
-    """Peaks of the table: of the recording's precision, and of those that the device has units for; then of memory."""
+    """Peaks of the table: of the recording's precision, and of those that the device has units for;
+    then of memory.
+    """
     roofs = []
     for name in PEAK_PRECISIONS:
         native = device.tensor_flops_per_s(name) or device.lane_flops_per_s(name)
@@ -192,7 +199,10 @@ def _of_driver(facts: Mapping[str, Any], device: Device | None) -> tuple[Roof, .
     alike = device or next((d for d in devices() if d.compute_capability == capability), None)
     if alike is not None and clock_hz and facts.get("sm_count"):
         lanes = facts["sm_count"] * alike.fp32_lanes_per_sm
-        source = f"fp32, SMs and clock {clock_hz / 1e6:.0f} MHz of the profile, lanes of capability {capability}"
+        source = (
+            f"fp32, SMs and clock {clock_hz / 1e6:.0f} MHz of the profile, lanes of capability "
+            f"{capability}"
+        )
         roofs.append(Roof("compute", 2.0 * lanes * clock_hz, PEAK, source, "fp32"))
     if memory_bytes_per_s and memory_bytes_per_s >= _LEAST_MEMORY_BYTES_PER_S:
         roofs.append(
@@ -201,7 +211,8 @@ def _of_driver(facts: Mapping[str, Any], device: Device | None) -> tuple[Roof, .
     return tuple(roofs)
 
 
-# The driver of a Tegra tells 0.2 GB/s, as it knows no clock of the memory it shares with the CPU; a GPU of 2009 has 6.
+# The driver of a Tegra tells 0.2 GB/s, as it knows no clock of the memory it shares with the CPU; a
+# GPU of 2009 has 6.
 _LEAST_MEMORY_BYTES_PER_S = 5e9
 # Drivers' names whose words are those of another GPU.
 _DRIVER_NAMES = {"geforce gtx titan x": "titanx_maxwell"}
@@ -212,10 +223,11 @@ _ORDINARY = {"nvidia", "tesla", "geforce", "gtx", "gpu", "corporation", "amd", "
 def match_device(
     name: str | None, compute_capability: str | None = None, sm_count: int | None = None
 ) -> Device | None:
-    """The GPU with a driver's name (CUDA, nsys, Kineto), e.g. `Tesla V100-SXM2-16GB`; None if none or several match.
+    """The GPU with a driver's name (CUDA, nsys, Kineto), e.g. `Tesla V100-SXM2-16GB`; None if none
+    or several match.
 
-    All words of a name count, in any order, so that a `SUPER`, a `Laptop GPU` or a slice of a GPU is none of its
-    namesakes. Capability and number of SMs count if they are known.
+    All words of a name count, in any order, so that a `SUPER`, a `Laptop GPU` or a slice of a GPU
+    is none of its namesakes. Capability and number of SMs count if they are known.
     """
     if not name:
         return None
@@ -267,6 +279,8 @@ def _measured(ceilings: Mapping[str, Any]) -> tuple[Roof, ...]:
 
 
 def _how(measured: Mapping[str, Any] | None, ceilings: Mapping[str, Any]) -> str:
-    """Source of a ceiling: the problem that reached it and the time, if the microbenchmarks stored them."""
+    """Source of a ceiling: the problem that reached it and the time, if the microbenchmarks stored
+    them.
+    """
     details = [(measured or {}).get("how"), ceilings.get("measured_utc")]
     return "microbenchmark on this device" + "".join(f", {fact}" for fact in details if fact)

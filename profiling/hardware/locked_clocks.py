@@ -1,7 +1,7 @@
 """Locks the SM clock of a GPU for a while, and unlocks it whatever happens.
 
-Nothing else in Curvescope changes a setting of a GPU, and this does only for `--lock-clocks`: a locked clock holds
-for all who use the GPU.
+Nothing else in Curvescope changes a setting of a GPU, and this does only for `--lock-clocks`: a
+locked clock holds for all who use the GPU.
 """
 
 from __future__ import annotations
@@ -54,11 +54,13 @@ def locked_clock_hz() -> int | None:
 
 @contextmanager
 def locked_clocks(device: str, clock_mhz: int | None = None) -> Iterator[int]:
-    """Lock the SM clock of `cuda:N` while the block runs, to so many MHz, which the block gets; then unlock it.
+    """Lock the SM clock of `cuda:N` while the block runs, to so many MHz, which the block gets;
+    then unlock it.
 
-    None is the GPU's default application clock, which it holds under most loads, or if it has none, its largest. A CPU,
-    missing rights, or a clock that the GPU refuses are errors. NVML does not say whether a clock was locked before. If
-    this process is killed, another one unlocks the clock, see `clock_guard`.
+    None is the GPU's default application clock, which it holds under most loads, or if it has none,
+    its largest. A CPU, missing rights, or a clock that the GPU refuses are errors. NVML does not
+    say whether a clock was locked before. If this process is killed, another one unlocks the clock,
+    see `clock_guard`.
     """
     if device == "cpu":
         raise CurvescopeError(ON_A_CPU)
@@ -84,7 +86,8 @@ def locked_clocks(device: str, clock_mhz: int | None = None) -> Iterator[int]:
             gpu.library.nvmlDeviceResetGpuLockedClocks(gpu.handle)
         except gpu.library.NVMLError as error:
             print(
-                f"curvescope: the clock of {device} could not be unlocked ({error}): run `nvidia-smi -rgc` as root.",
+                f"curvescope: the clock of {device} could not be unlocked ({error}): run "
+                "`nvidia-smi -rgc` as root.",
                 file=sys.stderr,
             )
         end_guard(guard)
@@ -96,13 +99,14 @@ def _lock(gpu: NvmlDevice, mhz: int) -> None:
         gpu.library.nvmlDeviceSetGpuLockedClocks(gpu.handle, mhz, mhz)
     except gpu.library.NVMLError as error:
         raise CurvescopeError(
-            f"the GPU does not lock its clock at {mhz} MHz ({error}): this takes root, Volta or later, and a clock "
-            "that `nvidia-smi -q -d SUPPORTED_CLOCKS` lists"
+            f"the GPU does not lock its clock at {mhz} MHz ({error}): this takes root, Volta or "
+            "later, and a clock that `nvidia-smi -q -d SUPPORTED_CLOCKS` lists"
         ) from error
 
 
 def _raise_on_signals() -> Any:
-    """Let signals that would end this process raise SystemExit instead; returns a function that undoes it.
+    """Let signals that would end this process raise SystemExit instead; returns a function that
+    undoes it.
 
     A signal that has a handler already does not end the process.
     """

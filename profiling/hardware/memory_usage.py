@@ -1,4 +1,6 @@
-"""Peak memory of steps: memory of the CUDA allocator, or on a CPU the resident memory of this process."""
+"""Peak memory of steps: memory of the CUDA allocator, or on a CPU the resident memory of this
+process.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ _SHORT_SHARE = 0.25  # of the memory: below it, steps of other batch sizes are n
 
 
 def reset_peak(device: str) -> bool:
-    """Reset the peaks; returns False if the system does not allow it, so that peaks would include earlier ones."""
+    """Reset the peaks; returns False if the system does not allow it, so that peaks would include
+    earlier ones.
+    """
     if device != "cpu":
         _cuda().reset_peak_memory_stats(device)
         _cuda().reset_accumulated_memory_stats(device)
@@ -25,7 +29,9 @@ def reset_peak(device: str) -> bool:
 
 
 def read_peak(device: str) -> dict[str, int | None]:
-    """Columns of the `steps` table: bytes at the peak, bytes reserved, allocator retries; unknown values are None."""
+    """Columns of the `steps` table: bytes at the peak, bytes reserved, allocator retries; unknown
+    values are None.
+    """
     if device == "cpu":
         return {"peak_memory_bytes": _kilobytes("/proc/self/status", "VmHWM")}
     stats = _cuda().memory_stats(device)
@@ -37,7 +43,9 @@ def read_peak(device: str) -> dict[str, int | None]:
 
 
 def read_current(device: str) -> int | None:
-    """Bytes held now: by tensors of the CUDA allocator, or resident memory of this process; None if unknown."""
+    """Bytes held now: by tensors of the CUDA allocator, or resident memory of this process; None if
+    unknown.
+    """
     return (
         _kilobytes("/proc/self/status", "VmRSS")
         if device == "cpu"
@@ -46,7 +54,9 @@ def read_current(device: str) -> int | None:
 
 
 def memory_is_short(device: str) -> bool:
-    """Whether less than a quarter of the memory is available: of the CUDA device, or of a CPU's machine."""
+    """Whether less than a quarter of the memory is available: of the CUDA device, or of a CPU's
+    machine.
+    """
     if device != "cpu":
         free, total = _cuda().mem_get_info(device)
         free += _cuda().memory_reserved(device) - _cuda().memory_allocated(device)
@@ -56,7 +66,9 @@ def memory_is_short(device: str) -> bool:
 
 
 def limit_memory(device: str, limit_bytes: int) -> None:
-    """Limit the memory of this process: memory of the CUDA allocator, or on a CPU additional address space."""
+    """Limit the memory of this process: memory of the CUDA allocator, or on a CPU additional
+    address space.
+    """
     if device == "cpu":
         import resource
 
@@ -68,18 +80,24 @@ def limit_memory(device: str, limit_bytes: int) -> None:
 
 
 def empty_cache(device: str) -> None:
-    """Give blocks that the CUDA allocator of this process keeps back to the device; on a CPU nothing."""
+    """Give blocks that the CUDA allocator of this process keeps back to the device; on a CPU
+    nothing.
+    """
     if device != "cpu":
         _cuda().empty_cache()
 
 
 def allocatable_bytes(device: str) -> int:
-    """Memory of a CUDA device that the allocator of this process has or can get, whatever other processes take."""
+    """Memory of a CUDA device that the allocator of this process has or can get, whatever other
+    processes take.
+    """
     return int(_cuda().mem_get_info(device)[0]) + int(_cuda().memory_reserved(device))
 
 
 def available_bytes(device: str) -> int | None:
-    """Memory of a device that this process can get without swapping, within its limits; None if unknown."""
+    """Memory of a device that this process can get without swapping, within its limits; None if
+    unknown.
+    """
     if device != "cpu":
         return int(_cuda().mem_get_info(device)[0])
     free = [
@@ -96,7 +114,9 @@ def _cuda() -> Any:
 
 
 def _control_group_bytes(folder: Path) -> int | None:
-    """Memory that the control group leaves (cgroups(7), version 2), file cache counted as used; None without limit."""
+    """Memory that the control group leaves (cgroups(7), version 2), file cache counted as used;
+    None without limit.
+    """
     with suppress(OSError, ValueError):
         return int((folder / "memory.max").read_text()) - int(
             (folder / "memory.current").read_text()
@@ -105,7 +125,9 @@ def _control_group_bytes(folder: Path) -> int | None:
 
 
 def _kilobytes(path: str, name: str) -> int | None:
-    """An entry of a file of the kernel that counts in kB, in bytes; None if the file or the entry is missing."""
+    """An entry of a file of the kernel that counts in kB, in bytes; None if the file or the entry
+    is missing.
+    """
     with suppress(OSError):
         if match := re.search(rf"^{name}:\s+(\d+) kB", Path(path).read_text(), re.MULTILINE):
             return int(match[1]) * 1024

@@ -28,7 +28,9 @@ class Disturbance(Protocol):
 
 @dataclass(frozen=True)
 class Measurements:
-    """Other measurements of Curvescope on the CPU of this one, which is slower for them, as they are for it."""
+    """Other measurements of Curvescope on the CPU of this one, which is slower for them, as they
+    are for it.
+    """
 
     names: dict[int, str]  # by process id
 
@@ -38,7 +40,10 @@ class Measurements:
         several = counted(len(self.names), "other measurement")
         named = ", ".join(f"{name} (process {number})" for number, name in self.names.items())
         verb = "runs" if len(self.names) == 1 else "run"
-        return f"{several} of Curvescope {verb} on this machine: {named}. They disturb each other: run one at a time."
+        return (
+            f"{several} of Curvescope {verb} on this machine: {named}. They disturb each other: "
+            "run one at a time."
+        )
 
 
 @dataclass(frozen=True)
@@ -57,13 +62,14 @@ class Neighbours:
         which = f" (process {', '.join(map(str, self.pids))})" if self.pids else ""
         held = "" if self.memory_bytes is None else f" with {self.memory_bytes / 1e9:.1f} GB"
         return (
-            f"{several}{which}{held} used this GPU while it was measured, and what they did is in the times: stop "
-            "them, and measure again."
+            f"{several}{which}{held} used this GPU while it was measured, and what they did is in "
+            "the times: stop them, and measure again."
         )
 
 
 def find_neighbours(device: str) -> Disturbance | None:
-    """The other processes on `cuda:N`, which are neither ancestors nor descendants of this one; None for none.
+    """The other processes on `cuda:N`, which are neither ancestors nor descendants of this one;
+    None for none.
 
     On `cpu`, the other measurements of Curvescope.
     """

@@ -1,4 +1,7 @@
-"""NVML, NVIDIA's management library: facts, clocks, power and energy of GPUs. Nothing else imports its binding."""
+"""NVML, NVIDIA's management library: facts, clocks, power and energy of GPUs.
+
+Nothing else imports its binding.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ class NvmlDevice:
     def read(
         self, query: str, *arguments: Any, into: Callable[[Any], Any] = lambda answer: answer
     ) -> Any:
-        """The answer of a function of NVML that takes the handle first; a text argument names a constant of NVML.
+        """The answer of a function of NVML that takes the handle first; a text argument names a
+        constant of NVML.
 
         None where the GPU, the driver or the binding does not give it; else `into` converts it.
         """
@@ -39,7 +43,9 @@ class NvmlDevice:
 
 
 def open_nvml() -> Any:
-    """The module `pynvml`, opened, which costs nothing again; an error without binding or driver."""
+    """The module `pynvml`, opened, which costs nothing again; an error without binding
+    or driver.
+    """
     try:
         import pynvml  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -82,14 +88,17 @@ def _find_handle(library: Any, index: int) -> Any:
         handles = map(library.nvmlDeviceGetHandleByIndex, range(library.nvmlDeviceGetCount()))
         if len({library.nvmlDeviceGetName(handle) for handle in handles}) > 1:
             raise BackendMissingError(
-                f"this machine has several kinds of GPU, and NVML numbers them in another order than CUDA, so NVML's "
-                f"number of cuda:{index} is unknown: set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+                "this machine has several kinds of GPU, and NVML numbers them in another order "
+                f"than CUDA, so NVML's number of cuda:{index} is unknown: set "
+                "CUDA_DEVICE_ORDER=PCI_BUS_ID"
             )
     return library.nvmlDeviceGetHandleByIndex(int(wanted))
 
 
 def _cuda_bus_id(index: int) -> str | None:
-    """PCI bus id of a CUDA device, without loading the driver: processes forked later could not use CUDA."""
+    """PCI bus id of a CUDA device, without loading the driver: processes forked later could not use
+    CUDA.
+    """
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except (AttributeError, OSError):
@@ -114,7 +123,9 @@ def driver_version() -> str | None:
 
 
 def describe_settings(device: str) -> dict[str, Any] | None:
-    """Power limit, ECC, MIG, persistence mode and maximum clocks of `cuda:N`; None for a CPU and without NVML."""
+    """Power limit, ECC, MIG, persistence mode and maximum clocks of `cuda:N`; None for a CPU and
+    without NVML.
+    """
     if device == "cpu":
         return None
     try:

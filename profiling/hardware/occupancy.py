@@ -1,7 +1,8 @@
-"""Theoretical occupancy: resident warps of a kernel per SM over the most that an SM holds, and what would raise it.
+"""Theoretical occupancy: resident warps of a kernel per SM over the most that an SM holds, and what
+would raise it.
 
-It follows from resources alone and is not a speed: our SGEMM is fast at 25 %. The SM's shared memory has its largest
-size here, as the driver configures it for a kernel that less would limit.
+It follows from resources alone and is not a speed: our SGEMM is fast at 25 %. The SM's shared
+memory has its largest size here, as the driver configures it for a kernel that less would limit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from ...base.errors import CurvescopeError
 WARP_THREADS = 32
 MOST_THREADS_PER_BLOCK = 1024
 MOST_REGISTERS_PER_THREAD = 255
-# Warps get registers in units of 256 (NVIDIA's occupancy calculator, "register allocation unit size").
+# Warps get registers in units of 256 (NVIDIA's occupancy calculator, "register allocation unit
+# size").
 _REGISTER_UNIT = 256
 _REGISTERS_PER_BLOCK = 65536
 _KIB = 1024
@@ -33,11 +35,15 @@ class SmLimits:
     partitions: int = 4  # schedulers; registers and warps are divided among them
 
 
-# Warps, blocks, registers, shared memory per SM and per block. 11.8 still lists Kepler, 13.0 has Blackwell too.
-# CCCL's arch_traits.h (libcudacxx/include/cuda/__device) has the same figures for 6.0 and later.
-SOURCE = "NVIDIA, CUDA C++ Programming Guide 11.8 and 13.0, table Technical Specifications per Compute Capability"
-# The one table of SM limits. Units, reserved bytes and partitions are from NVIDIA's occupancy calculator
-# (cuda_occupancy.h, CUDA 12.9); the tests compare them with it.
+# Warps, blocks, registers, shared memory per SM and per block. 11.8 still lists Kepler, 13.0 has
+# Blackwell too. CCCL's arch_traits.h (libcudacxx/include/cuda/__device) has the same figures for
+# 6.0 and later.
+SOURCE = (
+    "NVIDIA, CUDA C++ Programming Guide 11.8 and 13.0, table Technical Specifications per Compute "
+    "Capability"
+)
+# The one table of SM limits. Units, reserved bytes and partitions are from NVIDIA's occupancy
+# calculator (cuda_occupancy.h, CUDA 12.9); the tests compare them with it.
 LIMITS = {
     35: SmLimits(64, 16, 65536, 48 * _KIB, 48 * _KIB),
     37: SmLimits(64, 16, 131072, 112 * _KIB, 48 * _KIB),
@@ -76,7 +82,9 @@ def find_limits(compute_capability: str | None) -> SmLimits | None:
 def occupancy(
     architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
 ) -> Occupancy:
-    """Theoretical occupancy of a kernel by the number of its architecture; an error if that or the block is wrong."""
+    """Theoretical occupancy of a kernel by the number of its architecture; an error if that or the
+    block is wrong.
+    """
     if architecture not in LIMITS:
         supported = ", ".join(f"sm_{key}" for key in LIMITS)
         raise CurvescopeError(
@@ -92,7 +100,9 @@ def occupancy(
 def occupancy_of(
     limits: SmLimits, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
 ) -> Occupancy:
-    """Theoretical occupancy of a kernel on an SM with these limits; the arguments are those of `occupancy`."""
+    """Theoretical occupancy of a kernel on an SM with these limits; the arguments are those of
+    `occupancy`.
+    """
     block_warps = -(-block_threads // WARP_THREADS)
     room = {
         "warps": limits.warps // block_warps,
@@ -112,7 +122,9 @@ def block_sizes_with_more(
     shared_bytes: int = 0,
     most_threads: int = MOST_THREADS_PER_BLOCK,
 ) -> dict[int, float]:
-    """Occupancy of block sizes with more of it than `block_threads`, at the same registers and shared memory."""
+    """Occupancy of block sizes with more of it than `block_threads`, at the same registers and
+    shared memory.
+    """
     now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
     sizes = range(WARP_THREADS, most_threads + 1, WARP_THREADS)
     found = (
@@ -125,7 +137,9 @@ def block_sizes_with_more(
 def registers_for_more(
     architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
 ) -> int | None:
-    """The largest number of registers per thread that raises the occupancy; None if fewer registers do not."""
+    """The largest number of registers per thread that raises the occupancy; None if fewer registers
+    do not.
+    """
     now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
     fewer = range(min(registers_per_thread, MOST_REGISTERS_PER_THREAD), 0, -1)
     return next(
@@ -142,8 +156,8 @@ def _blocks_by_registers(limits: SmLimits, block_warps: int, registers_per_threa
     if registers_per_thread > MOST_REGISTERS_PER_THREAD:
         return 0
     warp_registers = _round_up(max(registers_per_thread, 1) * WARP_THREADS, _REGISTER_UNIT)
-    # The launch check assumes that the warps fill four partitions evenly, on 6.0 too, which has only two: the rest of
-    # its family could not run such a block.
+    # The launch check assumes that the warps fill four partitions evenly, on 6.0 too, which has
+    # only two: the rest of its family could not run such a block.
     if warp_registers * _round_up(block_warps, 4) > _REGISTERS_PER_BLOCK:
         return 0
     warps_per_partition = limits.registers // limits.partitions // warp_registers

@@ -1,8 +1,10 @@
-"""A reference beside timed steps: fresh memory and products, the same work each time, which sees the machine's pace.
+"""A reference beside timed steps: fresh memory and products, the same work each time, which sees
+the machine's pace.
 
-On a shared machine the price of a page fault and the clock vary by a tenth within seconds, and a step with
-them. What the reference took beside each step is recorded, and `analysis.decompose.pace` takes it out. The
-work is small and begins with a part that is not timed, so that it does not depend on the step before it.
+On a shared machine the price of a page fault and the clock vary by a tenth within seconds, and a
+step with them. What the reference took beside each step is recorded, and `analysis.decompose.pace`
+takes it out. The work is small and begins with a part that is not timed, so that it does not depend
+on the step before it.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Reference:
         return 0 < 2 * self.cost_ns <= SHARE * visit_ns
 
     def read(self, steps_ns: float) -> int:
-        """Mean time of the faster half of its parts, of as many runs as steps of that time allow; nanoseconds.
+        """Mean time of the faster half of its parts, of as many runs as steps of that time allow;
+        nanoseconds.
 
         There is one run at least. What interrupts a part says little of the pace.
         """

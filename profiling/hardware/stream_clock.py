@@ -1,7 +1,9 @@
-"""The SM clock while a GPU works: kernels before and after a step read the SMs' cycle counters and the global timer.
+"""The SM clock while a GPU works: kernels before and after a step read the SMs' cycle counters and
+the global timer.
 
-NVML gives the clock of the moment, between steps that of an idle card, which a power limit does not lower. Cycles over
-time is the mean of what the step itself had. The kernels run outside the step's time.
+NVML gives the clock of the moment, between steps that of an idle card, which a power limit does not
+lower. Cycles over time is the mean of what the step itself had. The kernels run outside the step's
+time.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from ...base.errors import BackendMissingError
 from .cuda_driver import CudaDriver
 
 _MOST_SMS = 256  # an SM's number is below it on every device so far; GB202 has 192
-# The global timer advances by up to 1 µs at once on some devices: over such a time the clock is right within 0.5 %.
+# The global timer advances by up to 1 µs at once on some devices: over such a time the clock is
+# right within 0.5 %.
 _LEAST_NS = 200_000
 # One thread per SM writes the number of cycles and the time, both together, to the place of its SM.
 _PTX = f"""
@@ -41,7 +44,9 @@ _PTX = f"""
 
 
 class StreamClock:
-    """Measures the mean SM clock of work in a stream of `cuda:N`, in the context that this thread has."""
+    """Measures the mean SM clock of work in a stream of `cuda:N`, in the context that this thread
+    has.
+    """
 
     def __init__(self, device: str, stream: Callable[[], int], driver: Any = None) -> None:
         self._stream, self._driver = stream, driver or CudaDriver()
@@ -60,7 +65,8 @@ class StreamClock:
         self._read(0)
 
     def end(self) -> int | None:
-        """Read them after it, wait for that, and return the mean clock in between, Hz, median of the SMs.
+        """Read them after it, wait for that, and return the mean clock in between, Hz, median of
+        the SMs.
 
         None if it was too short to tell, or the driver refused a reading, which no step depends on.
         """
@@ -84,7 +90,8 @@ class StreamClock:
 
 
 def stream_clock(device: str, *, in_torch: bool = True) -> StreamClock | None:
-    """The clock of a device that this process works on, in torch's current stream or in the default stream.
+    """The clock of a device that this process works on, in torch's current stream or in the default
+    stream.
 
     None for a CPU, where the driver does not allow it, and before the device is used.
     """

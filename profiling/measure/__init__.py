@@ -1,1 +1,3 @@
-"""The experiment loop: conditions, interleaved rounds, protocol, progress, resuming, processes and ranks."""
+"""The experiment loop: conditions, interleaved rounds, protocol, progress, resuming, processes and
+ranks.
+"""

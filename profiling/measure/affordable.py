@@ -49,8 +49,8 @@ class Affordable(StoppingRule[int]):
     ) -> None:
         """Take the limit of the rule, and the time of a first step of the smallest size, seconds.
 
-        `began_s` is when the run began, on the clock; `sizes` may grow. `start_s` gives the seconds of a visit
-        beside its steps, as far as they are known; None if the visit is made already.
+        `began_s` is when the run began, on the clock; `sizes` may grow. `start_s` gives the seconds
+        of a visit beside its steps, as far as they are known; None if the visit is made already.
         """
         self._starts_s = start_s
         super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
@@ -139,7 +139,9 @@ class Affordable(StoppingRule[int]):
         return max(left_s - needed_s, 0.0) * share
 
     def _is_cheap(self) -> bool:
-        """Whether the least rounds of all sizes, with one step each, are next to nothing of the time."""
+        """Whether the least rounds of all sizes, with one step each, are next to nothing of the
+        time.
+        """
         rounds = self.least - self._round
         steps_s = sum(map(self._step_s, self._sizes))
         one_each_s = (1 + self._protocol.discarded_steps) * steps_s + sum(

@@ -1,4 +1,6 @@
-"""The axes of a measurement: the one of the cost curve, a family of such curves, and fixed values."""
+"""The axes of a measurement: the one of the cost curve, a family of such curves, and
+fixed values.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,11 @@ class Axes:
 
 
 def parse_axes(texts: Sequence[str], batches: Sequence[int] | None = None) -> Axes:
-    """Parse the values of `--axis`, e.g. `tokens=128..4096`; the forms of values are those of `--batch`.
+    """Parse the values of `--axis`, e.g. `tokens=128..4096`; the forms of values are those of
+    `--batch`.
 
-    The first axis with several values is the curve, a second one the family, a third an error; a single value is
-    fixed. The values of `--batch` are those of the last axis.
+    The first axis with several values is the curve, a second one the family, a third an error; a
+    single value is fixed. The values of `--batch` are those of the last axis.
     """
     values: dict[str, tuple[int, ...]] = {}
     for text in texts:
@@ -51,8 +54,8 @@ def parse_axes(texts: Sequence[str], batches: Sequence[int] | None = None) -> Ax
     varied = [name for name, listed in values.items() if len(listed) > 1]
     if len(varied) > 2:
         raise CurvescopeError(
-            f"The axes {', '.join(varied)} have several values: one is the curve and one the family; give the others "
-            "one value."
+            f"The axes {', '.join(varied)} have several values: one is the curve and one the "
+            "family; give the others one value."
         )
     curve = varied[0] if varied else next(iter(values))
     family = varied[1] if len(varied) == 2 else None

@@ -1,8 +1,10 @@
-"""The clocks of several nodes on one axis: by exchanging readings, as NTP does (Mills, IEEE Trans. Comm. 39, 1991).
+"""The clocks of several nodes on one axis: by exchanging readings, as NTP does (Mills, IEEE Trans.
 
-Of several exchanges the shortest counts, and its offset is known to half the round trip. In between it is
-interpolated, and its change is added to the error. Processes of one machine share CLOCK_MONOTONIC: offset and error
-are 0.
+Comm. 39, 1991).
+
+Of several exchanges the shortest counts, and its offset is known to half the round trip. In between
+it is interpolated, and its change is added to the error. Processes of one machine share
+CLOCK_MONOTONIC: offset and error are 0.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-# Drift of one clock relative to another, seconds per second: a kernel slews its own clock by at most 500 parts per
-# million.
+# Drift of one clock relative to another, seconds per second: a kernel slews its own clock by at
+# most 500 parts per million.
 _LARGEST_DRIFT = 1e-3
 EXCHANGES = 30  # the shortest counts; a busy network delays most of them
 
@@ -51,9 +53,11 @@ class ClockAlignment:
         )
 
     def error_ns(self, at_ns: int) -> int:
-        """Largest error of that offset: half the longer round trip around it, plus the drift between the two.
+        """Largest error of that offset: half the longer round trip around it, plus the drift
+        between the two.
 
-        Before the first reading and after the last the drift is unknown: the largest possible drift is added.
+        Before the first reading and after the last the drift is unknown: the largest possible drift
+        is added.
         """
         if not self.readings:
             return 0
@@ -83,7 +87,9 @@ def read_clock(
     now_ns: Callable[[], int] = time.monotonic_ns,
     exchanges: int = EXCHANGES,
 ) -> Reading:
-    """The clock of another process, which `request` reads in ns now, beside this process's clock, the reference."""
+    """The clock of another process, which `request` reads in ns now, beside this process's clock,
+    the reference.
+    """
 
     def exchange() -> Reading:
         sent_ns = now_ns()
@@ -95,7 +101,9 @@ def read_clock(
 
 
 def clock_identity() -> str:
-    """A text that names the boot of the machine and the time namespace, which share CLOCK_MONOTONIC; never stored."""
+    """A text that names the boot of the machine and the time namespace, which share
+    CLOCK_MONOTONIC; never stored.
+    """
     boot, namespace = str(os.getpid()), ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

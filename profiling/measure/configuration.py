@@ -1,4 +1,6 @@
-"""What a recording's steps are, and how to build them again: in this process, in another, or on another day."""
+"""What a recording's steps are, and how to build them again: in this process, in another, or on
+another day.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from .program_visits import ProgramSteps
 
 @dataclass(frozen=True)
 class Configuration:
-    """One network in one way to run it, or one step of the user; a sweep makes one recording of each."""
+    """One network in one way to run it, or one step of the user; a sweep makes one recording of
+    each.
+    """
 
     network: str  # by name or `package.module:function`; of a user's step its name
     input_shape: tuple[int, ...] | None = None  # of one sample, for a function of the user
@@ -126,13 +130,15 @@ class Configuration:
         return get_network(self.network, self.sequence_length)
 
     def check(self) -> None:
-        """Find the network or the function of the step, its axes and whether it can be a CUDA graph; builds nothing."""
+        """Find the network or the function of the step, its axes and whether it can be a CUDA
+        graph; builds nothing.
+        """
         if self.graphed:
             check_device(self.device)
             if reads_result(self.precision, self.mode):
                 raise CurvescopeError(
-                    "--cuda-graph: the scaling of gradients in fp16 reads a result on the host, which a capture does "
-                    "not allow. Use --precision bf16, or omit --cuda-graph."
+                    "--cuda-graph: the scaling of gradients in fp16 reads a result on the host, "
+                    "which a capture does not allow. Use --precision bf16, or omit --cuda-graph."
                 )
         if self.step is not None:
             load_make_step(self.step)
@@ -148,12 +154,14 @@ class Configuration:
         for axis in (self.axis, *dict(self.fixed)):
             if axis not in axes:
                 raise CurvescopeError(
-                    f"--axis {axis}: the axes of {network.name} are {' and '.join(axes)}; others need a step of your "
-                    "own (--step)."
+                    f"--axis {axis}: the axes of {network.name} are {' and '.join(axes)}; others "
+                    "need a step of your own (--step)."
                 )
 
     def build(self, find_device: bool = False) -> AnyWorkload:
-        """Build the workload on its device; with `find_device` a user's step on the device that it uses."""
+        """Build the workload on its device; with `find_device` a user's step on the device that it
+        uses.
+        """
         if self.program is not None:
             return ProgramSteps(self._program(), Axis(self.axis), dict(self.fixed))
         if self.runs_in is not None:
@@ -187,16 +195,18 @@ class Configuration:
 
 
 def configuration_of(meta: Mapping[str, Any]) -> Configuration:
-    """The configuration of a recording, by its `recording.json`; an error if its workload cannot be built again."""
+    """The configuration of a recording, by its `recording.json`; an error if its workload cannot be
+    built again.
+    """
     if (why := meta.get("step_not_importable")) is not None:
         raise CurvescopeError(
-            f"The step {meta.get('network')} cannot be run again by another process: {why}. Define make_step in a file "
-            "or module of its own."
+            f"The step {meta.get('network')} cannot be run again by another process: {why}. Define "
+            "make_step in a file or module of its own."
         )
     if meta.get("network") is None or meta.get("torch_device") is None:
         raise CurvescopeError(
-            "This recording does not say how to run its step again: only `diagnose` and `sweep` of this version record "
-            "that. Measure it again."
+            "This recording does not say how to run its step again: only `diagnose` and `sweep` of "
+            "this version record that. Measure it again."
         )
     names = {field.name for field in fields(Configuration)} - {"device", "axis", "fixed"}
     entries = {name: value for name, value in meta.items() if name in names}

@@ -1,8 +1,10 @@
-"""Runs a step of a configuration whose kernels are counted: `main(CONFIGURATION, BATCH[, CAPABILITY, FILE])`.
+"""Runs a step of a configuration whose kernels are counted:
+`main(CONFIGURATION, BATCH[, CAPABILITY, FILE])`.
 
-One step runs inside an NVTX start/end range, for a tool that counts its kernels; the range spans all threads, as torch
-launches the backward pass from another one. With the further arguments the process counts the kernels itself, by
-CUPTI's range profiler, and writes the file: JSON with `kernels` and `flops_counted`. The configuration is JSON, too.
+One step runs inside an NVTX start/end range, for a tool that counts its kernels; the range spans
+all threads, as torch launches the backward pass from another one. With the further arguments the
+process counts the kernels itself, by CUPTI's range profiler, and writes the file: JSON with
+`kernels` and `flops_counted`. The configuration is JSON, too.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ _WARM_UP_STEPS = 2
 
 
 def command(configuration: Configuration, batch: int, *more: str) -> list[str]:
-    """The command that runs the step in a process of its own; `more` are further arguments, see above."""
+    """The command that runs the step in a process of its own; `more` are further arguments, see
+    above.
+    """
     return python_command(__name__, "main", json.dumps(asdict(configuration)), batch, *more)
 
 
@@ -55,9 +59,9 @@ def count_step(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Count the kernels of a step, which runs several times, and list the kernels of one more step.
 
-    `count` counts the kernels which another function launches each time. `list_kernels` runs a step and returns a row
-    with name, grid and block of each of its kernels, in the order of the launches. Where their numbers differ, it is
-    unknown which kernel a count is of: an error.
+    `count` counts the kernels which another function launches each time. `list_kernels` runs a step
+    and returns a row with name, grid and block of each of its kernels, in the order of the
+    launches. Where their numbers differ, it is unknown which kernel a count is of: an error.
 
     Returns:
         The rows with the counted columns, and the precisions in the counted FLOPs.
@@ -68,8 +72,8 @@ def count_step(
     kernels = list_kernels(workload)
     if len(kernels) != len(counts.columns):
         raise CurvescopeError(
-            f"CUPTI counted {counted(len(counts.columns), 'kernel')} in a step in which torch's profiler saw "
-            f"{len(kernels)}."
+            f"CUPTI counted {counted(len(counts.columns), 'kernel')} in a step in which torch's "
+            f"profiler saw {len(kernels)}."
         )
     rows = [
         {name: kernel.get(name) for name in ("name", *GEOMETRY)} | columns
@@ -110,7 +114,9 @@ def _list_kernels(workload: AnyWorkload) -> list[dict[str, Any]]:
 
 
 def main(configuration: str, batch: str, *more: str) -> None:
-    """Run the step that the arguments name; what is wrong with it is the last line on standard error."""
+    """Run the step that the arguments name; what is wrong with it is the last line on standard
+    error.
+    """
     try:
         workload = msgspec.json.decode(configuration, type=Configuration).build()
         if not more:

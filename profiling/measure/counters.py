@@ -1,7 +1,9 @@
-"""Counts the kernels of a recording's steps: runs a step of each batch size again, by CUPTI or under Nsight Compute.
+"""Counts the kernels of a recording's steps: runs a step of each batch size again, by CUPTI or
+under Nsight Compute.
 
-Kernels run one at a time, at the clocks as they are, without flushing caches. CUPTI repeats the step, so a kernel
-finds in the caches what the one before it left; Nsight Compute repeats each kernel, which finds what it left itself.
+Kernels run one at a time, at the clocks as they are, without flushing caches. CUPTI repeats the
+step, so a kernel finds in the caches what the one before it left; Nsight Compute repeats each
+kernel, which finds what it left itself.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ def counted_of(recording: Recording) -> list[Counted]:
 
 
 def find_tools(tool: str | None = None) -> list[str]:
-    """The tools to try, in order: by default CUPTI, then Nsight Compute; an error if none is here."""
+    """The tools to try, in order: by default CUPTI, then Nsight Compute; an error if
+    none is here.
+    """
     if tool == CUPTI and not count_gpus():
         raise BackendMissingError(
             "CUPTI counts on a GPU, and no CUDA device is usable here (`curvescope doctor`)."
@@ -79,16 +83,18 @@ def find_tools(tool: str | None = None) -> list[str]:
 
 
 def check_countable(recording: Recording, run_its_code: bool = False) -> None:
-    """Check, before anything runs, that the steps of a recording can be counted here, and may run."""
+    """Check, before anything runs, that the steps of a recording can be counted here,
+    and may run.
+    """
     if recording.meta.get("recording_type") == "model":
         raise CurvescopeError(
-            f"{recording.path} is modelled: no kernel ran that could be counted. `curvescope diagnose`, "
-            "then `curvescope counters`, measure and count on a GPU."
+            f"{recording.path} is modelled: no kernel ran that could be counted. "
+            "`curvescope diagnose`, then `curvescope counters`, measure and count on a GPU."
         )
     if (imported := recording.meta.get("imported_from")) is not None:
         raise CurvescopeError(
-            f"{recording.path} was imported from {imported}, so its steps cannot run again. `curvescope record "
-            "--with ncu -- COMMAND` counts the kernels of a command."
+            f"{recording.path} was imported from {imported}, so its steps cannot run again. "
+            "`curvescope record --with ncu -- COMMAND` counts the kernels of a command."
         )
     if configuration_of(recording.meta).device == "cpu":
         raise CurvescopeError(
@@ -105,11 +111,12 @@ def count_kernels(
     tool: str | None = None,
     run_its_code: bool = False,
 ) -> list[Counted]:
-    """Count the kernels of a recording's steps, smallest batch size first, and add the counts to the recording.
+    """Count the kernels of a recording's steps, smallest batch size first, and add the counts to
+    the recording.
 
-    By default all batch sizes that were profiled and not counted yet. `report` receives a line before each, why one
-    could not be counted, and why CUPTI could not, so that Nsight Compute goes on. Returns what was counted now; if the
-    first size could not be counted, that is an error.
+    By default all batch sizes that were profiled and not counted yet. `report` receives a line
+    before each, why one could not be counted, and why CUPTI could not, so that Nsight Compute goes
+    on. Returns what was counted now; if the first size could not be counted, that is an error.
     """
     recording = open_recording(path)
     check_countable(recording, run_its_code)
@@ -167,7 +174,9 @@ def _chosen(recording: Recording, batches: Sequence[int] | None) -> list[int]:
 def _count(
     recording: Recording, batch: int, tools: list[str], report: Callable[[str], object]
 ) -> pd.DataFrame:
-    """The kernels of one step in the order of their launches, with their counts; drops tools that cannot count."""
+    """The kernels of one step in the order of their launches, with their counts; drops tools that
+    cannot count.
+    """
     configuration = configuration_of(recording.meta)
     capability = (recording.meta.get("device") or {}).get("compute_capability")
     if tools[0] == CUPTI:
@@ -226,7 +235,9 @@ def _count_with_ncu(
 
 
 def _without_partial_flops(kernels: pd.DataFrame, parts: Sequence[str]) -> pd.DataFrame:
-    """Without the FLOPs of kernels whose products of tensor cores were not counted: they are not their work."""
+    """Without the FLOPs of kernels whose products of tensor cores were not counted: they are not
+    their work.
+    """
     if _TENSOR_CORES not in parts:
         kernels.loc[(kernels["tensor_pipe_use"] > 0).fillna(False), "flops_executed"] = pd.NA
     return kernels
@@ -272,8 +283,12 @@ def _join(
 def _counterparts(
     rows: pd.DataFrame, counted: pd.DataFrame, by_geometry: bool
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The position in `counted` of each row's counterpart; -1 for none. Steps are joined one by one."""
-    # Launches are in the order of their correlation ids; kernels of several streams start in another one.
+    """The position in `counted` of each row's counterpart; -1 for none.
+
+    Steps are joined one by one.
+    """
+    # Launches are in the order of their correlation ids; kernels of several streams start in
+    # another one.
     order = (
         ["step", "correlation_id", "start_ns"]
         if rows["correlation_id"].notna().all()

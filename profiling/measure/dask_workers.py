@@ -2,8 +2,8 @@
 
 The scheduler is the user's own, with the security that the user gave it: Curvescope starts none.
 
-One worker measures all of a recording; if it ends, another with the same kind of device repeats the lost visit. Only
-this process writes recordings, so a visit is recorded once or not at all.
+One worker measures all of a recording; if it ends, another with the same kind of device repeats the
+lost visit. Only this process writes recordings, so a visit is recorded once or not at all.
 """
 
 from __future__ import annotations
@@ -30,10 +30,14 @@ class WorkerLostError(Exception):
 
 
 class DaskWorkers(Workers):
-    """A connection to the workers of a Dask scheduler; a context manager that ends their servers."""
+    """A connection to the workers of a Dask scheduler; a context manager that ends
+    their servers.
+    """
 
     def __init__(self, scheduler: str) -> None:
-        """Create a connection to a scheduler by its address; `with` opens it, with the security of Dask's settings."""
+        """Create a connection to a scheduler by its address; `with` opens it, with the security of
+        Dask's settings.
+        """
         try:
             import distributed  # noqa: F401 - checks that it is installed
         except ImportError:
@@ -109,8 +113,8 @@ class DaskWorkers(Workers):
             return self.call(address, name, *arguments)
         except (WorkerLostError, ImportError, AttributeError) as error:
             raise CurvescopeError(
-                f"The worker at {address} cannot measure ({type(error).__name__}: {error}). Workers need this version "
-                "of Curvescope, torch, and your own networks."
+                f"The worker at {address} cannot measure ({type(error).__name__}: {error}). "
+                "Workers need this version of Curvescope, torch, and your own networks."
             ) from error
 
     def call(self, address: str, name: str, *arguments: Any) -> Any:
@@ -143,7 +147,9 @@ class DaskWorkers(Workers):
             self._taken.discard(address)
 
     def successor(self, lost: str, machine: Machine, device: str) -> tuple[str, Machine]:
-        """Wait for another free worker of the same kind, or the same one if it is alive, and take it."""
+        """Wait for another free worker of the same kind, or the same one if it is alive, and take
+        it.
+        """
         deadline = time.monotonic() + _SUCCESSOR_S
         while time.monotonic() < deadline and not self.stopped.wait(_POLL_S):
             with self._lock:
@@ -169,8 +175,9 @@ class DaskWorkers(Workers):
         if self.stopped.is_set():
             raise KeyboardInterrupt
         raise CurvescopeError(
-            f"The worker at {lost} ended, and no other worker of its kind came within {_SUCCESSOR_S:.0f} s. The "
-            "recordings are kept: resume with `curvescope sweep --resume`."
+            f"The worker at {lost} ended, and no other worker of its kind came within "
+            f"{_SUCCESSOR_S:.0f} s. The recordings are kept: resume with "
+            "`curvescope sweep --resume`."
         )
 
 

@@ -14,7 +14,9 @@ _STEPS_BEFORE_CAPTURE = 3  # on the side stream, as torch's documentation of CUD
 
 
 def capture(workload: Any) -> tuple[Any, object]:
-    """Capture one step of the loaded batch size; returns the graph, and where each replay writes the step's result."""
+    """Capture one step of the loaded batch size; returns the graph, and where each replay writes
+    the step's result.
+    """
     import torch
 
     device = workload.device
@@ -33,8 +35,8 @@ def capture(workload: Any) -> tuple[Any, object]:
 class GraphedSteps(AnyWorkload):
     """The steps of another workload, each the replay of a graph; loading a batch size captures it.
 
-    A replay has no layers and no phases: it repeats kernels, and nothing that the step did on the host, e.g. loading
-    data.
+    A replay has no layers and no phases: it repeats kernels, and nothing that the step did on the
+    host, e.g. loading data.
     """
 
     model = None  # its hooks do not run in a replay
@@ -74,9 +76,10 @@ class GraphedSteps(AnyWorkload):
                 raise
             raise CurvescopeError(
                 f"The step of {self.name} cannot be captured ({type(error).__name__}: "
-                f"{(str(error).strip() or 'no message').splitlines()[0]}). The step of a CUDA graph reads no result on "
-                "the host (.item(), print, gradient scaling), and its optimizer has capturable=True. Change it, or "
-                "measure it without --cuda-graph (in Python without cuda_graph=True)."
+                f"{(str(error).strip() or 'no message').splitlines()[0]}). The step of a CUDA "
+                "graph reads no result on the host (.item(), print, gradient scaling), and its "
+                "optimizer has capturable=True. Change it, or measure it without --cuda-graph (in "
+                "Python without cuda_graph=True)."
             ) from error
         self._batch = batch
 
@@ -109,7 +112,9 @@ class GraphedSteps(AnyWorkload):
 
 
 def reads_result(precision: str | None, mode: str) -> bool:
-    """Whether a step reads a result on the host, which a capture does not allow: the scaling of gradients does."""
+    """Whether a step reads a result on the host, which a capture does not allow: the scaling of
+    gradients does.
+    """
     return precision == "fp16" and mode != "forward"
 
 
@@ -117,5 +122,6 @@ def check_device(device: str) -> None:
     """Refuse a device without CUDA graphs."""
     if not device.startswith("cuda"):
         raise CurvescopeError(
-            f"--cuda-graph: only steps on a CUDA device can be captured, and this runs on {device}; omit it."
+            "--cuda-graph: only steps on a CUDA device can be captured, and this runs on "
+            f"{device}; omit it."
         )

@@ -1,4 +1,5 @@
-"""The loop: conditions measured in interleaved rounds, and the rows that their visits add to a recording.
+"""The loop: conditions measured in interleaved rounds, and the rows that their visits add to a
+recording.
 
 Every round visits every condition, so that slow drift of the machine touches all alike. The first
 round takes them in the order of the rule, unless a seed is given; others are shuffled with a fixed
@@ -148,7 +149,8 @@ class Loop(Generic[C]):
 class VisitWriter:
     """Adds visits to one recording, which may contain visits of an earlier start.
 
-    A visit is one part file of each table, under one name. The part of `steps` is written last and completes the visit.
+    A visit is one part file of each table, under one name. The part of `steps` is written last and
+    completes the visit.
     """
 
     def __init__(self, writer: RecordingWriter, mode: str) -> None:
@@ -165,7 +167,9 @@ class VisitWriter:
         return part_of_visit(batch, round_) in self._visited
 
     def has_operators(self, batch: int) -> bool:
-        """Whether the recording contains the operators of a step of this batch size: a later visit's are left out."""
+        """Whether the recording contains the operators of a step of this batch size: a later
+        visit's are left out.
+        """
         return batch in self._with_operators
 
     def write(self, batch: int, round_: int, visit: Visit) -> None:
@@ -217,7 +221,9 @@ class VisitWriter:
             self.writer.write(table, columns_of(rows), part_of_visit(batch, round_))
 
     def write_unmeasured(self, batch: int, round_: int, empty: Empty) -> None:
-        """Record that a batch size could not be measured; this replaces an earlier entry of the batch size."""
+        """Record that a batch size could not be measured; this replaces an earlier entry of the
+        batch size.
+        """
         empty = replace(empty, detail=masked_text(empty.detail))
         others = [entry for entry in self.writer.meta["unmeasured"] if entry["batch"] != batch]
         self.writer.update(unmeasured=[*others, {"batch": batch, "round": round_, **asdict(empty)}])

@@ -88,24 +88,27 @@ _LIBRARIES = ("cuda", "cudnn", "driver")  # facts of a device that name its soft
 
 
 def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
-    """Compare this machine with that of a recording, by its `recording.json`, before its work runs again.
+    """Compare this machine with that of a recording, by its `recording.json`, before its work runs
+    again.
 
-    Returns a sentence for each difference that leaves the device the same, e.g. in versions of libraries; another
-    device or number of threads, and a recording that names no device, are an error.
+    Returns a sentence for each difference that leaves the device the same, e.g. in versions of
+    libraries; another device or number of threads, and a recording that names no device, are an
+    error.
     """
     recorded = meta.get("device")
     if not recorded or not recorded.get("name"):
         raise CurvescopeError(
-            "The recording does not say on which device it was made, so that nothing that runs here can be compared "
-            "with it: measure here with `curvescope diagnose`."
+            "The recording does not say on which device it was made, so that nothing that runs "
+            "here can be compared with it: measure here with `curvescope diagnose`."
         )
     here = _like(recorded, meta.get("torch_device"))
     device = different_facts(recorded, {name: here.get(name) for name in recorded})
     if refused := [text for name, text in device.items() if name not in _LIBRARIES]:
         refused = [device["name"]] if "name" in device else refused  # all else follows from it
         raise CurvescopeError(
-            f"It was recorded on another device ({'; '.join(refused)}), and what runs again is compared with it. Run "
-            "it on the machine of the recording with as many threads, or measure here with `curvescope diagnose`."
+            f"It was recorded on another device ({'; '.join(refused)}), and what runs again is "
+            "compared with it. Run it on the machine of the recording with as many threads, or "
+            "measure here with `curvescope diagnose`."
         )
     settings = meta.get("device_settings") or {}
     set_to = (
@@ -122,7 +125,9 @@ def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _like(recorded: Mapping[str, Any], torch_device: str | None) -> dict[str, Any]:
-    """The description of this machine's device that is most like a recorded one; for a CUDA device, of any of them."""
+    """The description of this machine's device that is most like a recorded one; for a CUDA device,
+    of any of them.
+    """
     if recorded.get("kind") != "cuda" and "compute_capability" not in recorded:
         if "threads" in recorded:
             load_torch()  # only a loaded torch has threads to describe

@@ -1,8 +1,9 @@
-"""Libraries that the server of processes loads because this process has: a step need not load them in each process.
+"""Libraries that the server of processes loads because this process has: a step need not load them
+in each process.
 
-Loading them takes a second or two of every start. They start no thread and open no device, as neither survives a fork;
-where there is a GPU, some of them look at it, so there the server loads none. The server also removes the folder of its
-socket if this process was killed and could not.
+Loading them takes a second or two of every start. They start no thread and open no device, as
+neither survives a fork; where there is a GPU, some of them look at it, so there the server loads
+none. The server also removes the folder of its socket if this process was killed and could not.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import util
 
-# Not those that Curvescope itself loads: most steps need none of them, and the others load what they build on.
+# Not those that Curvescope itself loads: most steps need none of them, and the others load what
+# they build on.
 LIBRARIES = (
     "transformers",
     "timm",
@@ -34,7 +36,9 @@ _MOST_CHARACTERS = 100_000  # Linux takes no variable of more than 128 KiB
 
 @contextmanager
 def named() -> Iterator[None]:
-    """Name the loaded modules of these libraries, in the order of their loading, to a server that starts meanwhile."""
+    """Name the loaded modules of these libraries, in the order of their loading, to a server that
+    starts meanwhile.
+    """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         loaded = (name for name in [*sys.modules] if name.partition(".")[0] in LIBRARIES)

@@ -1,9 +1,11 @@
-"""Sizes between those of a sweep: probed with a few steps each; where they leave the line, they join the curve.
+"""Sizes between those of a sweep: probed with a few steps each; where they leave the line, they
+join the curve.
 
-A line is what the times of the sweep's sizes allow at a size between them: their interpolation, and what both sides
-continue to. A probe is off it if it leaves all of these by 5 % and by three standard errors, in two visits or more. A
-gap is also searched where the sweep's own sizes bend. Bisection finds the jump in a gap. Both sides of it join the
-curve and are tested as all others, on rounds after their choice; the visits that chose them count nowhere.
+A line is what the times of the sweep's sizes allow at a size between them: their interpolation, and
+what both sides continue to. A probe is off it if it leaves all of these by 5 % and by three
+standard errors, in two visits or more. A gap is also searched where the sweep's own sizes bend.
+Bisection finds the jump in a gap. Both sides of it join the curve and are tested as all others, on
+rounds after their choice; the visits that chose them count nowhere.
 """
 
 from __future__ import annotations
@@ -20,17 +22,21 @@ from .loop import Empty, Visit
 from .protocol import Protocol
 from .stopping import Look, StepRow, StoppingRule
 
-_LEAVES = 0.05  # share of the time by which a size leaves the line; more than the 2 % of an anomaly, as many are tried
+# share of the time by which a size leaves the line; more than the 2 % of an anomaly, as many are
+# tried
+_LEAVES = 0.05
 _ERRORS = 3.0  # standard errors by which it does
 # standard deviations that three of four values of a normal distribution lie within
 _THREE_QUARTERS = 1.15
 _LEAST_NOISE = 0.01  # of a visit's time: two rounds may agree by chance
 _MOST_VISITS = 5  # of a size, until it is left undecided
 _MOST_PLACES = 3
-_KEPT = 0.5  # share of a gap's deviation that its jump keeps while the gap is halved; a gradual bend does not
+# share of a gap's deviation that its jump keeps while the gap is halved; a gradual bend does not
+_KEPT = 0.5
 _COUNTED = 2  # rounds before a choice that count among the least number of rounds
 _LATEST = 2 / 3  # share of the time limit: rounds are left for what is found
-_OF_A_ROUND = 0.5  # share of the probes' time that is left, so that a later round can test what this one finds
+# share of the probes' time that is left, so that a later round can test what this one finds
+_OF_A_ROUND = 0.5
 _STEPS = (2, 4)  # minimum and maximum number of steps of a probe; `_STEPS_S` chooses between
 _STEPS_S = 0.1
 
@@ -45,7 +51,9 @@ def protocol_of_probes(protocol: Protocol) -> Protocol:
 
 
 def probe_sizes(sizes: Sequence[int]) -> list[int]:
-    """Sizes to probe, the most telling kind first: b + 1, 3·2^k, b - 1, and an odd one between two sizes."""
+    """Sizes to probe, the most telling kind first: b + 1, 3·2^k, b - 1, and an odd one between two
+    sizes.
+    """
     gaps = [(low, high) for low, high in pairwise(sizes) if high - low > 1]
     threes = [3 << n for n in range(max(sizes).bit_length())]
     kinds = (
@@ -106,11 +114,15 @@ class _Line:
         return cls(times, visits, noise, [size for size in grid if size in times])
 
     def around(self, size: int) -> Gap:
-        """The gap of the sweep's sizes with a size in it; behind the last one, from that to the size."""
+        """The gap of the sweep's sizes with a size in it; behind the last one, from that to the
+        size.
+        """
         return gap_of(self.grid, size)
 
     def deviation(self, size: int) -> float:
-        """Logarithm of the time over the nearest end of what the line allows there; 0 in between."""
+        """Logarithm of the time over the nearest end of what the line allows there; 0
+        in between.
+        """
         return deviation(self.times, self.grid, size)
 
     def bends(self, gap: Gap) -> bool:
@@ -122,7 +134,9 @@ class _Line:
         return beyond > self.least(low, high) * self.times[high]
 
     def steepest(self, gap: Gap) -> tuple[Gap, float]:
-        """The two measured neighbours in a gap with the largest rise or fall beyond the usual slope, and its share."""
+        """The two measured neighbours in a gap with the largest rise or fall beyond the usual
+        slope, and its share.
+        """
         low, high = gap
         inside = sorted(size for size in self.times if low <= size <= high)
         pairs = list(pairwise(inside))
@@ -173,7 +187,8 @@ class Probing(StoppingRule[int]):
     ) -> None:
         """Define the rule, over the rounds of another one and the increasing sizes of the sweep.
 
-        Probes, which `visit` makes with few steps, take `limit_s` together; the last may end after them.
+        Probes, which `visit` makes with few steps, take `limit_s` together; the last may end after
+        them.
         """
         super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
         self.sizes = list(sizes)  # of the curve, increasing; those that are found join them
@@ -201,7 +216,8 @@ class Probing(StoppingRule[int]):
 
     def next_round(self, look: Look[int]) -> Sequence[int] | None:
         """The sizes that the other rule names, and those to probe."""
-        # The other rule does not end the rounds before, and counts few of them: what is found needs fresh ones.
+        # The other rule does not end the rounds before, and counts few of them: what is found needs
+        # fresh ones.
         first = self._counted_from if self._ended else max(look.round_ - self.least + 1, 0)
         chosen = self._rule.next_round(replace(look, round_=look.round_ - first))
         self.time_limit_s = self._rule.time_limit_s
@@ -261,7 +277,9 @@ class Probing(StoppingRule[int]):
         return list(dict.fromkeys([*again, *self._open, *halving]))
 
     def _decided(self, line: _Line, size: int) -> bool:
-        """Whether a size is on the line, or off it, which opens its gap; also if enough visits left that open."""
+        """Whether a size is on the line, or off it, which opens its gap; also if enough visits left
+        that open.
+        """
         tried = self._tried.get(size, 0)
         if size in line.times:
             off = abs(line.deviation(size))

@@ -36,14 +36,16 @@ class ProcessGroup:
             os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
             where, store = f"at {address}:{port}", None
         try:
-            # Commands and results go over Gloo; the data of a step goes over the group of its devices.
+            # Commands and results go over Gloo; the data of a step goes over the group of its
+            # devices.
             dist.init_process_group(
                 "gloo", store=store, rank=rank, world_size=world_size, timeout=self._timeout
             )
         except Exception as error:  # torch raises several types if the rendezvous fails
             raise CurvescopeError(
-                f"Rank {rank} could not connect to the others {where} ({str(error).splitlines()[0]}). "
-                f"Start all {world_size} processes, with the same MASTER_ADDR and MASTER_PORT."
+                f"Rank {rank} could not connect to the others {where} "
+                f"({str(error).splitlines()[0]}). Start all {world_size} processes, with the same "
+                "MASTER_ADDR and MASTER_PORT."
             ) from error
         self.nodes = number_nodes(self.gather(clock_identity()))
         self.rank_info = replace(self.rank_info, node=self.nodes[rank])
@@ -62,8 +64,8 @@ class ProcessGroup:
         if max(devices) > self.rank_info.world_size:
             raise CurvescopeError(
                 f"{max(devices)} devices are requested, but the launch has "
-                f"{counted(self.rank_info.world_size, 'process', 'processes')}: start more, or request fewer with "
-                "--devices."
+                f"{counted(self.rank_info.world_size, 'process', 'processes')}: start more, or "
+                "request fewer with --devices."
             )
 
     @property
@@ -72,14 +74,18 @@ class ProcessGroup:
         return sorted(range(self.rank_info.world_size), key=lambda rank: (self.nodes[rank], rank))
 
     def rank_among(self, devices: int) -> RankInfo | None:
-        """Rank of this process among the first `devices` ranks of `order`; None if it is not one of them."""
+        """Rank of this process among the first `devices` ranks of `order`; None if it is not one of
+        them.
+        """
         members = self.order[:devices]
         if self.rank_info.rank not in members:
             return None
         return replace(self.rank_info, rank=members.index(self.rank_info.rank), world_size=devices)
 
     def make_groups(self, devices: Sequence[int], backend: str) -> None:
-        """Create the torch process group of each number of devices; all ranks must do so in the same order."""
+        """Create the torch process group of each number of devices; all ranks must do so in the
+        same order.
+        """
         import torch.distributed as dist
 
         for count in devices:
@@ -104,7 +110,9 @@ class ProcessGroup:
         return gathered
 
     def read_clocks(self) -> Reading | None:
-        """Compare the clock of every node with rank 0's; returns this node's reading, None on rank 0's node."""
+        """Compare the clock of every node with rank 0's; returns this node's reading, None on rank
+        0's node.
+        """
         import torch
         import torch.distributed as dist
 

@@ -1,6 +1,9 @@
-"""Processes that run functions for this one, and end with it. What runs out of memory or crashes there is a result.
+"""Processes that run functions for this one, and end with it.
 
-They are forked from a server that has torch loaded and has never used a device, or are interpreters of their own.
+What runs out of memory or crashes there is a result.
+
+They are forked from a server that has torch loaded and has never used a device, or are interpreters
+of their own.
 """
 
 from __future__ import annotations
@@ -32,10 +35,12 @@ from .visit import FAILED, OUT_OF_MEMORY
 
 KILLED = "killed"
 _POLL_S = 0.5
-# Optimizers and the profiler import torch._dynamo, 1.5 s of CPU for every process, and MKL measures the clock of the
-# CPU, up to 1 s. None of these modules opens a device or starts a thread; neither would survive a fork.
+# Optimizers and the profiler import torch._dynamo, 1.5 s of CPU for every process, and MKL measures
+# the clock of the CPU, up to 1 s. None of these modules opens a device or starts a thread; neither
+# would survive a fork.
 PRELOADED = ("torch", "torch._dynamo", "torch.profiler", "curvescope.profiling.collect.mkl_clock")
-# Of an interpreter of a version: it loads this Curvescope, whichever the version has, and nothing else from beside it.
+# Of an interpreter of a version: it loads this Curvescope, whichever the version has, and nothing
+# else from beside it.
 _MAIN = """
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -45,14 +50,16 @@ sys.modules["curvescope"] = module_from_spec(spec)
 spec.loader.exec_module(sys.modules["curvescope"])
 from curvescope.profiling.measure.processes import serve_file
 serve_file(file)
-"""
+"""  # noqa: E501
 
 
 class ChildProcess:
     """A process that makes an object and calls its methods for this process, one at a time."""
 
     def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
-        """Start the process, in which a function of a module makes the object; its error answers every call."""
+        """Start the process, in which a function of a module makes the object; its error answers
+        every call.
+        """
         prepare_libraries()  # the server inherits this environment, and loads torch with it
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(
@@ -69,7 +76,8 @@ class ChildProcess:
     def call(
         self, method: str, *arguments: Any, while_waiting: Callable[[], object] = lambda: None
     ) -> Any:
-        """Call a method of the object; returns its result, or an `Empty` for an error or the end of the process.
+        """Call a method of the object; returns its result, or an `Empty` for an error or the end of
+        the process.
 
         `while_waiting` is called twice a second; its errors are passed on.
         """
@@ -83,7 +91,9 @@ class ChildProcess:
             return _describe_exit(self._process.exitcode)
 
     def end(self) -> None:
-        """End the process and those that it started, e.g. for loading data; also in the middle of a call."""
+        """End the process and those that it started, e.g. for loading data; also in the middle of a
+        call.
+        """
         if self._process.is_alive() and self._process.pid is not None:
             with suppress(ProcessLookupError):  # it ended before it made its group
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -124,8 +134,9 @@ def call_many(
 ) -> Iterator[tuple[Any, Any]]:
     """Call a module's function on items in several new interpreters, the first item first.
 
-    Yields each item with its result, or with an `Empty` as `ChildProcess.call` returns it, in the order of completion.
-    An item that ended its interpreter is not tried again. Closing the iterator ends all interpreters.
+    Yields each item with its result, or with an `Empty` as `ChildProcess.call` returns it, in the
+    order of completion. An item that ended its interpreter is not tried again. Closing the iterator
+    ends all interpreters.
     """
     here = threading.local()
     started: list[Interpreter] = []
@@ -172,7 +183,9 @@ class InterpreterOfVersion(Interpreter):
         make: Callable[..., Any],
         *arguments: Any,
     ) -> None:
-        """Start an interpreter with packages that Curvescope needs, in a folder that is first searched for modules."""
+        """Start an interpreter with packages that Curvescope needs, in a folder that is first
+        searched for modules.
+        """
         command = [python, "-c", _MAIN, str(Path(__file__).parents[2])]
         self._start(command, variables, folder, (make, arguments))
 
@@ -194,7 +207,9 @@ class _Popen(subprocess.Popen[bytes]):
 def start_with_socket(
     command: Sequence[str], start: Callable[..., Any] = subprocess.Popen, **how: Any
 ) -> tuple[Any, Connection]:
-    """Start a command with the file descriptor of a socket as last argument; returns its process and our end."""
+    """Start a command with the file descriptor of a socket as last argument; returns its process
+    and our end.
+    """
     ours, theirs = socket.socketpair()
     with theirs:
         file = theirs.fileno()
@@ -209,7 +224,9 @@ def connection_of(file: str) -> Connection:
 
 
 def serve_file(file: str) -> None:
-    """In an interpreter that was started with a socket: serve the object that the other end names first."""
+    """In an interpreter that was started with a socket: serve the object that the other end names
+    first.
+    """
     connection = connection_of(file)
     with suppress(EOFError):
         _serve(connection, *connection.recv())
@@ -217,7 +234,9 @@ def serve_file(file: str) -> None:
 
 @contextmanager
 def _empty_main() -> Iterator[None]:
-    """Keep a new process from importing the main module: a script without a guard would run once more."""
+    """Keep a new process from importing the main module: a script without a guard would run once
+    more.
+    """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -241,7 +260,8 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
     os.setpgrp()
     os.dup2(2, 1)  # standard output is the parent's, for results
     end_with_parent()
-    # Processes that a step starts must be children of this one: those of the server would outlive it.
+    # Processes that a step starts must be children of this one: those of the server would outlive
+    # it.
     usual = multiprocessing.get_all_start_methods()[0]
     multiprocessing.set_start_method("spawn" if usual == "forkserver" else usual, force=True)
     served = _attempt(make, *arguments)
@@ -255,10 +275,12 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
 
 
 def _leave_endings_to_parent() -> None:
-    """Ignore what asks a whole group or job to end: the parent gets it too, keeps what is done, and ends this process.
+    """Ignore what asks a whole group or job to end: the parent gets it too, keeps what is done, and
+    ends this process.
 
-    Else this process would end first, and a visit be recorded as killed. Processes that a step starts are asked alone,
-    e.g. by `terminate`, and end. A handler in Python does nothing after exec, but would lose a signal right after fork.
+    Else this process would end first, and a visit be recorded as killed. Processes that a step
+    starts are asked alone, e.g. by `terminate`, and end. A handler in Python does nothing after
+    exec, but would lose a signal right after fork.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -300,7 +322,9 @@ def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def end_with_parent(by: signal.Signals | None = None) -> None:
-    """Make the system send this process a signal (SIGKILL) when its parent ends: a killed run leaves no process."""
+    """Make the system send this process a signal (SIGKILL) when its parent ends: a killed run
+    leaves no process.
+    """
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, by or signal.SIGKILL)

@@ -1,4 +1,6 @@
-"""One run of a user's program: started, watched until it has the steps that are wanted, and ended."""
+"""One run of a user's program: started, watched until it has the steps that are wanted,
+and ended.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Found:
 
     @property
     def steps(self) -> dict[str, Any] | None:
-        """What the process with the steps wrote: of several the first rank; None if none wrote anything."""
+        """What the process with the steps wrote: of several the first rank; None if none wrote
+        anything.
+        """
         order = sorted(
             self.processes,
             key=lambda one: (not one["complete"], one["rank"] not in (None, "0"), -one["seen"]),
@@ -62,13 +66,14 @@ def run_program(
     log: Path | None = None,
     while_running: Callable[[], object] = lambda: None,
 ) -> Found:
-    """Run the command until it has the steps that are wanted, and end it: by an interrupt, else by a signal that kills.
+    """Run the command until it has the steps that are wanted, and end it: by an interrupt, else by
+    a signal that kills.
 
     Args:
         program: command, and how its steps are found.
         values: values of the axes in the command.
-        wanted: what `program_steps` is asked for: `discarded` steps, `steps` to time (least, most), seconds for them as
-            `visit_s`, `profiled` steps.
+        wanted: what `program_steps` is asked for: `discarded` steps, `steps` to time (least, most),
+            seconds for them as `visit_s`, `profiled` steps.
         folder: folder for what its processes write.
         variables: further variables of its environment.
         log: file for its output; None for none.

@@ -1,4 +1,6 @@
-"""Visits of a user's program: each runs the command once, times some of its steps and profiles a few of them."""
+"""Visits of a user's program: each runs the command once, times some of its steps and profiles a
+few of them.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,14 @@ from .visit import FAILED, OUT_OF_MEMORY
 KILLED = "killed"
 # What marks steps, as `program_steps` looks for it, and the lines that do.
 _MARKS = (
-    "an optimizer of torch (also Lightning, accelerate and Hugging Face), torch.profiler's step(), Keras's fit, a "
-    "function of jax.jit, jax.profiler.StepTraceAnnotation, a range named step, iteration or batch (NVTX or "
-    "torch.profiler.record_function), a torch model that is called again"
+    "an optimizer of torch (also Lightning, accelerate and Hugging Face), torch.profiler's step(), "
+    "Keras's fit, a function of jax.jit, jax.profiler.StepTraceAnnotation, a range named step, "
+    "iteration or batch (NVTX or torch.profiler.record_function), a torch model that is called "
+    "again"
 )
 _TO_MARK = (
-    "Mark one: `with torch.profiler.record_function('step'):` around it, or `print(f'step {n}', flush=True)` after it "
-    "and --step-line 'step {n}'"
+    "Mark one: `with torch.profiler.record_function('step'):` around it, or "
+    "`print(f'step {n}', flush=True)` after it and --step-line 'step {n}'"
 )
 _STEPS, _VISIT_S = (1, 100), 1.5  # timed steps of a run, least and most, and seconds for them
 
@@ -60,7 +63,10 @@ class ProgramSteps(AnyWorkload):
         *,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        """Prepare; nothing runs before `try_step`. `variables` are further ones of the program's environment."""
+        """Prepare; nothing runs before `try_step`.
+
+        `variables` are further ones of the program's environment.
+        """
         self.protocol = PROTOCOLS["default"]
         self.program, self.axis, self.fixed = program, axis, dict(fixed or {})
         self.device, self.clock_ns, self.first_profiled = "cpu", time.monotonic_ns, {}
@@ -104,7 +110,9 @@ class ProgramSteps(AnyWorkload):
         """Nothing is kept between visits."""
 
     def machine_entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """The entries of a machine, with what the program's own process tells: its threads and versions."""
+        """The entries of a machine, with what the program's own process tells: its threads and
+        versions.
+        """
         device, versions = dict(entry["device"]), dict(entry["versions"])
         if device["kind"] == "cpu" and self.facts.get("threads"):
             device["threads"] = self.facts["threads"]
@@ -114,7 +122,8 @@ class ProgramSteps(AnyWorkload):
         )
 
     def start_s(self, batch: int) -> float | None:
-        """Seconds of a run beside its timed steps: until the first one, and for the profile and the end.
+        """Seconds of a run beside its timed steps: until the first one, and for the profile and the
+        end.
 
         None if the run was made already.
         """
@@ -130,7 +139,8 @@ class ProgramSteps(AnyWorkload):
         return {"steps_by": self.source, "startup_s": startup_s}
 
     def try_step(self, batch: int) -> None:
-        """Make the first visit, which shows the device and whether steps are found; it counts as a visit.
+        """Make the first visit, which shows the device and whether steps are found; it counts as a
+        visit.
 
         Raises:
             CurvescopeError: the program ended, or no steps were found.
@@ -178,15 +188,21 @@ class ProgramSteps(AnyWorkload):
         return result
 
     def follow(self, protocol: Protocol, recording: AnyPath) -> None:
-        """Let also the first visit follow a protocol, and keep the output of the runs beside a recording."""
+        """Let also the first visit follow a protocol, and keep the output of the runs beside a
+        recording.
+        """
         self.protocol, self._recording = protocol, recording
 
     def change(self, variables: Mapping[str, str], changes: Sequence[str]) -> None:
-        """Run the program with further variables, and with changes by `startup/program_changes.py` in its process."""
+        """Run the program with further variables, and with changes by `startup/program_changes.py`
+        in its process.
+        """
         self._variables, self._changes = {**self._variables, **variables}, tuple(changes)
 
     def _log(self, batch: int) -> Path | None:
-        """The file for the output of the runs of a value; None before the recording is there, or if it is remote."""
+        """The file for the output of the runs of a value; None before the recording is there, or if
+        it is remote.
+        """
         if not isinstance(self._recording, Path) or not (self._recording / META_FILE).is_file():
             return None
         return self._recording / f"output-{self.axis.name}{batch}.log"
@@ -238,7 +254,8 @@ class ProgramSteps(AnyWorkload):
         if rows or self.source is not None:
             return Empty(
                 FAILED,
-                f"{self.name} ended after {len(rows)} timed steps, found by {self.source}: give it more data or steps.",
+                f"{self.name} ended after {len(rows)} timed steps, found by {self.source}: give it "
+                "more data or steps.",
             )
         if self.program.step_range is not None:
             return Empty(
@@ -247,14 +264,16 @@ class ProgramSteps(AnyWorkload):
             )
         return Empty(
             FAILED,
-            f"{self.name} ended, and no steps were found in it. What was looked for: {_MARKS}. {_TO_MARK}.",
+            f"{self.name} ended, and no steps were found in it. What was looked for: {_MARKS}. "
+            f"{_TO_MARK}.",
         )
 
 
 def wanted_of(protocol: Protocol, batch: int, *, profile: bool) -> dict[str, Any]:
     """The steps that a run is asked for.
 
-    Unless the protocol fixes their number, they are more than those of a visit of other steps: a start takes seconds.
+    Unless the protocol fixes their number, they are more than those of a visit of other steps: a
+    start takes seconds.
     """
     least, most = protocol.steps_per_visit
     visit_s = protocol.visit_s

@@ -13,26 +13,31 @@ from ...base.errors import CurvescopeError
 class Protocol:
     """How a sweep measures; printed with every result.
 
-    A visit marks as many steps as it times unprofiled, on a CPU, and profiles as many, but at least one, at most
-    `profiled_steps`, and none that would make its profiled part longer than the rest of the visit: profiling at most
-    about doubles a visit, or adds one step to it where that step alone takes longer.
+    A visit marks as many steps as it times unprofiled, on a CPU, and profiles as many, but at least
+    one, at most `profiled_steps`, and none that would make its profiled part longer than the rest
+    of the visit: profiling at most about doubles a visit, or adds one step to it where that step
+    alone takes longer.
 
     Attributes:
         name: name of the protocol.
-        rounds: minimum and maximum number of rounds over all batch sizes; `time_limit_s` and `until` choose between.
-        discarded_steps: minimum number of steps at the start of each visit that are not recorded; at least one. On a
-            GPU as many more are discarded as take 100 ms, there and before every profiled step, to raise its clocks.
-        steps_per_visit: minimum and maximum number of unprofiled steps of one visit; `visit_s` chooses between.
+        rounds: minimum and maximum number of rounds over all batch sizes; `time_limit_s` and
+            `until` choose between.
+        discarded_steps: minimum number of steps at the start of each visit that are not recorded;
+            at least one. On a GPU as many more are discarded as take 100 ms, there and before every
+            profiled step, to raise its clocks.
+        steps_per_visit: minimum and maximum number of unprofiled steps of one visit; `visit_s`
+            chooses between.
         visit_s: seconds for the unprofiled steps of one visit.
         profiled_steps: maximum number of profiled steps of one visit; 0 for none.
-        time_limit_s: seconds of the run, in which as many rounds and sizes are measured as fit, see `affordable`; None
-            runs all rounds.
+        time_limit_s: seconds of the run, in which as many rounds and sizes are measured as fit, see
+            `affordable`; None runs all rounds.
         statistic: of the unprofiled steps that is T(b): mean of the faster half, median or mean.
-        until: half-width of the widest interval of any T(b), as a share of T(b), at which to stop; None: never.
-        images: samples of all rounds together, so that a batch size takes images/batch steps; None: the number of steps
-            does not depend on the batch size.
-        profiled_rounds: rounds in which a batch size is profiled, where marks time its layers in every round; None:
-            all.
+        until: half-width of the widest interval of any T(b), as a share of T(b), at which to stop;
+            None: never.
+        images: samples of all rounds together, so that a batch size takes images/batch steps; None:
+            the number of steps does not depend on the batch size.
+        profiled_rounds: rounds in which a batch size is profiled, where marks time its layers in
+            every round; None: all.
     """
 
     name: str
@@ -73,7 +78,8 @@ PROTOCOLS = {
 
 # One profiled step, and one unprofiled one before it: nothing is timed.
 ONE_STEP = Protocol("one step", (1, 1), 1, (1, 1), 0.0, 1, None)
-# Of a visit of an experiment on complete steps, as in a quick sweep: more would not help, because rounds vary more.
+# Of a visit of an experiment on complete steps, as in a quick sweep: more would not help, because
+# rounds vary more.
 EXPERIMENT = Protocol("experiment", (1, 1), 1, (1, 4), 0.15, 0, None)
 
 
@@ -85,7 +91,9 @@ def get_protocol(name: str) -> Protocol:
 
 
 def parse_batches(text: str, option: str = "--batch") -> tuple[int, ...]:
-    """Parse batch sizes: `1,2,4` (a list), `1..32` (the first, doubled up to the last), or `32..160:8` (steps of 8)."""
+    """Parse batch sizes: `1,2,4` (a list), `1..32` (the first, doubled up to the last), or
+    `32..160:8` (steps of 8).
+    """
     form = "write a list, e.g. 1,2,4, powers of two, e.g. 1..32, or a step, e.g. 32..160:8"
     order = (
         "batch sizes start at 1 and increase"

@@ -1,8 +1,10 @@
-"""A process for each round of a sweep, where steps are short: then a round is an independent sample of the program.
+"""A process for each round of a sweep, where steps are short: then a round is an independent sample
+of the program.
 
-Identical code in two processes differs by 2 to 20 %, by where its memory lies, for as long as they live. A sweep in
-one process takes such a difference for the cost of a batch size. Its first round is made in the process that
-profiles; each further one in a process of its own, which first runs a step of every batch size.
+Identical code in two processes differs by 2 to 20 %, by where its memory lies, for as long as they
+live. A sweep in one process takes such a difference for the cost of a batch size. Its first round
+is made in the process that profiles; each further one in a process of its own, which first runs a
+step of every batch size.
 """
 
 from __future__ import annotations
@@ -29,14 +31,17 @@ class RoundProcesses:
     """The processes of the rounds after the first; `end` ends the last one."""
 
     def __init__(self, start: Callable[[Sequence[int]], Any] | None, protocol: Protocol) -> None:
-        """Define how a process starts that serves `RoundSteps` of some batch sizes; None for no processes."""
+        """Define how a process starts that serves `RoundSteps` of some batch sizes; None for no
+        processes.
+        """
         self._start, self._protocol = start, protocol
         self._process: Any = None
         self._visited: set[int] = set()
         self.count = 0  # of the processes that timed steps
 
     def visit(self, batch: int, rows: Sequence[StepRow], *, light: bool) -> Visit | None:
-        """The timed and marked steps of one visit, in the process of the round; None where it runs in this one.
+        """The timed and marked steps of one visit, in the process of the round; None where it runs
+        in this one.
 
         `rows` are those of `steps` so far; `light` is as of `visit.visit`.
         """
@@ -85,7 +90,9 @@ def fastest_s(rows: Sequence[StepRow]) -> dict[int, float]:
 
 
 class RoundSteps:
-    """In the process of a round: steps of a configuration, of which one of each batch size has run."""
+    """In the process of a round: steps of a configuration, of which one of each batch
+    size has run.
+    """
 
     def __init__(self, configuration: Configuration, batches: Sequence[int]) -> None:
         self._workload = build_workload(configuration)
@@ -105,7 +112,9 @@ class RoundSteps:
 
 
 def starter_of(spec: Mapping[str, Any]) -> Callable[[Sequence[int]], Any] | None:
-    """How to start processes of the steps that `recording.json` describes so; None where no process can build them."""
+    """How to start processes of the steps that `recording.json` describes so; None where no process
+    can build them.
+    """
     try:
         configuration = configuration_of(spec)
     except CurvescopeError:

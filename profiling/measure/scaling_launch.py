@@ -1,6 +1,8 @@
-"""Starts the ranks of a scaling run on this machine, and ends them if one fails or the user stops the run.
+"""Starts the ranks of a scaling run on this machine, and ends them if one fails or the user stops
+the run.
 
-They meet in a private file and connect on loopback: torchrun's rendezvous and stores listen on every address.
+They meet in a private file and connect on loopback: torchrun's rendezvous and stores listen on
+every address.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ def launch(
 ) -> None:
     """Run the plan of a folder with one process per device, and wait for its end.
 
-    `rank_module.main` runs one rank; its argument is the folder, to whose `logs` the ranks write. If one fails, the
-    others are ended, and the error contains the end of its log.
+    `rank_module.main` runs one rank; its argument is the folder, to whose `logs` the ranks write.
+    If one fails, the others are ended, and the error contains the end of its log.
     """
     # those of earlier starts are kept
     logs = folder / "logs" / str(len(list((folder / "logs").glob("*"))) + 1)
@@ -61,7 +63,8 @@ def launch(
                     stdout=log,
                     stderr=log,
                     env={**os.environ, **_variables(plan, rank, Path(private))},
-                    start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the ranks
+                    # Ctrl-C reaches this process alone, which then ends the ranks
+                    start_new_session=True,
                     preexec_fn=end_with_parent,
                 )
             ranks.append(process)
@@ -75,7 +78,9 @@ def launch(
 
 
 def _variables(plan: ScalingPlan, rank: int, private: Path) -> dict[str, str]:
-    """The environment of one rank: as torchrun sets it, but the ranks meet in a file, and connect on loopback."""
+    """The environment of one rank: as torchrun sets it, but the ranks meet in a file, and connect
+    on loopback.
+    """
     numbers = {
         "RANK": rank,
         "LOCAL_RANK": rank,
@@ -127,7 +132,9 @@ def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def describe_failure(codes: Mapping[int, int], logs: Path, folder: Path) -> str:
-    """Describe which rank failed first, by the exit codes of those that failed, with the end of its log."""
+    """Describe which rank failed first, by the exit codes of those that failed, with the end of its
+    log.
+    """
     ends = {rank: _log_end(logs / f"rank{rank}.log") for rank in codes}
     # When one rank ends, the others lose their connection.
     refused = [rank for rank in codes if ends[rank].startswith(_PREFIX)]
@@ -143,8 +150,8 @@ def describe_failure(codes: Mapping[int, int], logs: Path, folder: Path) -> str:
     if code == -signal.SIGKILL:
         how += ", which the system sends when memory runs out"
     return (
-        f"Rank {first} {how}. The other ranks were ended; their finished visits are kept, and `curvescope scale "
-        f"--resume {folder}` resumes the run. The log of the rank is under {logs}"
+        f"Rank {first} {how}. The other ranks were ended; their finished visits are kept, and "
+        f"`curvescope scale --resume {folder}` resumes the run. The log of the rank is under {logs}"
         + (f" and ends:\n{ends[first]}" if ends[first] else "; it is empty.")
     )
 

@@ -1,4 +1,6 @@
-"""The plan of a scaling run, `scale.json`, and the folder of its recordings, `devicesN/rankR` in it."""
+"""The plan of a scaling run, `scale.json`, and the folder of its recordings, `devicesN/rankR` in
+it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from .protocol import Protocol
 
 @dataclass(frozen=True, order=True)
 class ScalingPoint:
-    """A condition of a scaling run: devices that step together, one rank each, and samples of each per step."""
+    """A condition of a scaling run: devices that step together, one rank each, and samples of each
+    per step.
+    """
 
     devices: int
     batch: int
@@ -56,8 +60,8 @@ class ScalingPlan:
     def points(self) -> tuple[ScalingPoint, ...]:
         """All points to measure.
 
-        Strong scaling adds one device at every batch size, which separates the cost of smaller batches from the cost
-        of more devices.
+        Strong scaling adds one device at every batch size, which separates the cost of smaller
+        batches from the cost of more devices.
         """
         alone = (ScalingPoint(1, point.batch) for point in self.strong)
         return tuple(sorted({*self.weak, *self.strong, *alone}))
@@ -72,7 +76,9 @@ def rank_folder(folder: Path, devices: int, rank: int) -> Path:
 
 
 def rank_recordings(folder: Path, devices: int) -> list[Recording]:
-    """Recordings of all ranks at a number of devices, by rank; empty until every rank has started its own."""
+    """Recordings of all ranks at a number of devices, by rank; empty until every rank has started
+    its own.
+    """
     paths = [rank_folder(folder, devices, rank) for rank in range(devices)]
     return (
         [open_recording(path) for path in paths]
@@ -82,7 +88,10 @@ def rank_recordings(folder: Path, devices: int) -> list[Recording]:
 
 
 def complete_visits(recordings: Sequence[Recording]) -> set[str]:
-    """Names of the part files that every rank has. A visit counts only if every rank finished it."""
+    """Names of the part files that every rank has.
+
+    A visit counts only if every rank finished it.
+    """
     parts = [{part.stem for part in recording.parts("steps")} for recording in recordings]
     return set.intersection(*parts) if parts else set()
 

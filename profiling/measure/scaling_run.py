@@ -1,7 +1,9 @@
-"""One rank of a scaling run: data-parallel steps on 1, 2, … devices, timed and recorded in interleaved rounds.
+"""One rank of a scaling run: data-parallel steps on 1, 2, … devices, timed and recorded in
+interleaved rounds.
 
-All ranks run from the start, by commands of rank 0; a visit uses the first few of them, and the others wait. One
-device steps the plain network; several step it under DistributedDataParallel, over NCCL on GPUs and Gloo on CPUs.
+All ranks run from the start, by commands of rank 0; a visit uses the first few of them, and the
+others wait. One device steps the plain network; several step it under DistributedDataParallel, over
+NCCL on GPUs and Gloo on CPUs.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ from .sweep import Precise, describe_sweep
 from .visit import profile_steps, time_steps, warm_up_ns
 from .visit import visit as try_visit
 
-# Steps to discard after a change of the number of devices, besides those after a change of batch size: DDP rebuilds its
-# buckets after the first step, and the second allocates them.
+# Steps to discard after a change of the number of devices, besides those after a change of batch
+# size: DDP rebuilds its buckets after the first step, and the second allocates them.
 _FRESH_STEPS = 2
 
 
@@ -59,11 +61,11 @@ class _Command:
     round_: int
     steps: int  # unprofiled
     profiled_steps: int  # at most
-    # Whether the number of devices changed since the last visit: every rank drops its workload, and the ranks of this
-    # visit build the new one together.
+    # Whether the number of devices changed since the last visit: every rank drops its workload, and
+    # the ranks of this visit build the new one together.
     rebuild: bool
-    # Least number of discarded steps, and number before each profiled step; the same on every rank, because the ranks
-    # wait for each other in a step.
+    # Least number of discarded steps, and number before each profiled step; the same on every rank,
+    # because the ranks wait for each other in a step.
     warm_up_steps: int
 
 
@@ -80,17 +82,19 @@ def run_rank(
     precise: Precise = lambda _: False,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Measure everything that is missing in a plan's folder, which all nodes share, as one rank of a launch.
+    """Measure everything that is missing in a plan's folder, which all nodes share, as one rank of
+    a launch.
 
-    `report` receives the progress of rank 0 after every visit; `precise` is a stopping rule, a function of the rows of
-    `steps` of rank 0 at one number of devices.
+    `report` receives the progress of rank 0 after every visit; `precise` is a stopping rule, a
+    function of the rows of `steps` of rank 0 at one number of devices.
     """
     ranks.check_size(plan.devices)
     if not all(ranks.gather((folder / PLAN_FILE.name).is_file())):
         raise CurvescopeError(
             f"Not all ranks can read {folder}: give -o DIR on a file system that all nodes share."
         )
-    # A collection, at each change of the number of devices, would otherwise visit all that is imported: 0.2 s.
+    # A collection, at each change of the number of devices, would otherwise visit all that is
+    # imported: 0.2 s.
     importlib.import_module("torch._dynamo")  # which the first optimizer imports
     gc.freeze()
     try:
@@ -108,8 +112,8 @@ def device_of(plan: ScalingPlan, rank_info: RankInfo) -> str:
     index = 0 if count == 1 and "SLURM_LOCALID" in os.environ else rank_info.local_rank
     if index >= count:
         raise CurvescopeError(
-            f"Rank {rank_info.rank} is process {rank_info.local_rank} of its node, which has {counted(count, 'GPU')}: "
-            "start one process per GPU."
+            f"Rank {rank_info.rank} is process {rank_info.local_rank} of its node, which has "
+            f"{counted(count, 'GPU')}: start one process per GPU."
         )
     return f"cuda:{index}"
 
@@ -193,7 +197,9 @@ class _Rank:
         return RecordingWriter(path, meta)
 
     def _try_batches(self) -> None:
-        """Step every batch size on every device alone, to learn whether it fits and how long a step takes."""
+        """Step every batch size on every device alone, to learn whether it fits and how long a step
+        takes.
+        """
         once = replace(
             self._plan.protocol,
             discarded_steps=1,
@@ -226,8 +232,8 @@ class _Rank:
         if not self._step_ns:
             batch, empty = next(iter(self._too_large.items()))
             raise CurvescopeError(
-                f"{self._network.name} does not fit: batch {batch} on one device: {empty.why} ({empty.detail}). "
-                "Choose a smaller --batch."
+                f"{self._network.name} does not fit: batch {batch} on one device: {empty.why} "
+                f"({empty.detail}). Choose a smaller --batch."
             )
 
     def _lead(self) -> None:
@@ -333,8 +339,8 @@ class _Rank:
             )
             timed_ns = workload.clock_ns() - began_ns
             profiled: list[StepRows] = []
-            # The profiler starts at a different time on each rank. A common step before each recorded step removes
-            # these differences. All ranks profile the same number of steps.
+            # The profiler starts at a different time on each rank. A common step before each
+            # recorded step removes these differences. All ranks profile the same number of steps.
             for rows in profile_steps(
                 workload,
                 command.profiled_steps,

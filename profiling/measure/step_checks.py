@@ -1,6 +1,8 @@
-"""Checks of a user's step over the visits of one process: it leaks, changes, slows down, or is left uncompiled.
+"""Checks of a user's step over the visits of one process: it leaks, changes, slows down, or is left
+uncompiled.
 
-Then its times describe nothing that stays. What is found is a sentence in `recording.json`; no step is left out.
+Then its times describe nothing that stays. What is found is a sentence in `recording.json`; no step
+is left out.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from .loop import Visit
 
 Ran = Counter[tuple[Any, Any]]  # layer and operator of each kernel of a step
 
-# Least growth per step that is reported. Resident memory also grows while allocators and the profiler settle: up to
-# 0.5 MB a step over seven rounds of small networks on a CPU. The count of the CUDA allocator is exact.
+# Least growth per step that is reported. Resident memory also grows while allocators and the
+# profiler settle: up to 0.5 MB a step over seven rounds of small networks on a CPU. The count of
+# the CUDA allocator is exact.
 _LEAST_LEAK_BYTES = {"cpu": 1_000_000, "cuda": 65_536}
 _STEADY = 0.3  # least growth of a round, as a share of the mean growth
 _LEAST_ROUNDS = 4
@@ -81,7 +84,9 @@ class StepChecks:
         ]
 
     def _uncompiled(self) -> str | None:
-        """Sizes for which torch compiled nothing, after a function had as many versions as torch allows."""
+        """Sizes for which torch compiled nothing, after a function had as many versions as torch
+        allows.
+        """
         counts = list(self._compiled.items())
         batches = sorted(
             batch
@@ -92,11 +97,11 @@ class StepChecks:
             return None
         limit, noun = counts[-1][1].limit, self.axis.values if len(batches) > 1 else self.axis.value
         return (
-            f"The step ran uncompiled at {noun} {', '.join(map(str, batches))}: torch compiles a function for "
-            f"{limit} shapes in one process (recompile_limit), and runs further ones eagerly, without an error. Leave "
-            "out dynamic=False, mark the dimension (torch._dynamo.mark_dynamic(x, 0)), or raise "
-            "torch._dynamo.config.recompile_limit. `curvescope sweep` measures each size in a process of its own, "
-            "where it is compiled."
+            f"The step ran uncompiled at {noun} {', '.join(map(str, batches))}: torch compiles a "
+            f"function for {limit} shapes in one process (recompile_limit), and runs further ones "
+            "eagerly, without an error. Leave out dynamic=False, mark the dimension "
+            "(torch._dynamo.mark_dynamic(x, 0)), or raise torch._dynamo.config.recompile_limit. "
+            "`curvescope sweep` measures each size in a process of its own, where it is compiled."
         )
 
     def _leak(self) -> str | None:
@@ -119,8 +124,9 @@ class StepChecks:
         ):
             return None
         return (
-            f"The step leaks memory: about {per_step / 1e6:.3g} MB more with each step, in every round. Keep no tensor "
-            "of an earlier step, e.g. a list of losses: append loss.item() or loss.detach()."
+            f"The step leaks memory: about {per_step / 1e6:.3g} MB more with each step, in every "
+            "round. Keep no tensor of an earlier step, e.g. a list of losses: append loss.item() "
+            "or loss.detach()."
         )
 
     def _changes(self) -> str | None:
@@ -136,15 +142,15 @@ class StepChecks:
             where = f"at {self.axis.name} {batch}"
             if half and not early & late:
                 return (
-                    f"The step changes what it does between calls: {where} no profiled step of the later rounds ran "
-                    f"the operators of the earlier ones (up to {share:.0%} differ). Its times describe no one step: "
-                    "make each call do the same."
+                    f"The step changes what it does between calls: {where} no profiled step of the "
+                    f"later rounds ran the operators of the earlier ones (up to {share:.0%} "
+                    "differ). Its times describe no one step: make each call do the same."
                 )
             others = sum(ran != usual for ran in steps)
             return (
-                f"The step does not do the same in each call: {where} {others} of {len(steps)} profiled steps ran "
-                f"other operators (up to {share:.0%} differ), e.g. an update only after several passes. Make one call "
-                "a complete cycle."
+                f"The step does not do the same in each call: {where} {others} of {len(steps)} "
+                f"profiled steps ran other operators (up to {share:.0%} differ), e.g. an update "
+                "only after several passes. Make one call a complete cycle."
             )
         return None
 
@@ -163,13 +169,16 @@ class StepChecks:
         if len(growths) < 2:
             return None
         return (
-            f"Steps take longer with each round: {fmean(growths):.0%} from the first third to the last, at every "
-            f"{self.axis.value}. The step does more with each call, or the machine slows down."
+            f"Steps take longer with each round: {fmean(growths):.0%} from the first third to the "
+            f"last, at every {self.axis.value}. The step does more with each call, or the machine "
+            "slows down."
         )
 
 
 def _most_common(steps: Sequence[Ran]) -> tuple[Ran, float]:
-    """The most common operators of the steps, and the largest share in which those of a step differ from them."""
+    """The most common operators of the steps, and the largest share in which those of a step differ
+    from them.
+    """
     distinct = Counter(frozenset(ran.items()) for ran in steps)
     usual = Counter(dict(distinct.most_common(1)[0][0]))
     size = max(sum(usual.values()), 1)

@@ -1,6 +1,8 @@
-"""Stopping rules: before each round, a rule names the conditions that the round visits, or ends the run.
+"""Stopping rules: before each round, a rule names the conditions that the round visits, or ends the
+run.
 
-A rule may wrap another one: `Until(Complete.of(protocol), precise)` makes complete rounds until the steps are precise.
+A rule may wrap another one: `Until(Complete.of(protocol), precise)` makes complete rounds until the
+steps are precise.
 """
 
 from __future__ import annotations
@@ -71,7 +73,8 @@ class StoppingRule(ABC, Generic[C]):
 class Complete(StoppingRule[C]):
     """Rounds over all conditions.
 
-    Unless their number is fixed, further rounds, up to twice as many, replace disturbed visits within the time.
+    Unless their number is fixed, further rounds, up to twice as many, replace disturbed visits
+    within the time.
     """
 
     def __init__(
@@ -80,9 +83,11 @@ class Complete(StoppingRule[C]):
         time_limit_s: float | None = None,
         deadline_s: float | None = None,
     ) -> None:
-        """Define the rule, by the minimum and maximum number of rounds; None for as many as conditions need.
+        """Define the rule, by the minimum and maximum number of rounds; None for as many as
+        conditions need.
 
-        After the minimum, a round starts only if it is expected to end within the time limit; any, within the deadline.
+        After the minimum, a round starts only if it is expected to end within the time limit; any,
+        within the deadline.
         """
         super().__init__(least=rounds[0], time_limit_s=time_limit_s)
         self.most, self._deadline_s = rounds[1], deadline_s
@@ -101,7 +106,9 @@ class Complete(StoppingRule[C]):
         return None if look.end_s > ends_s or self._enough(look) else look.conditions
 
     def _enough(self, look: Look[C]) -> bool:
-        """Whether the maximum number of rounds is made, and one more for each disturbed visit of a condition."""
+        """Whether the maximum number of rounds is made, and one more for each disturbed visit of a
+        condition.
+        """
         if self.most is None or look.round_ < self.most:
             return False
         more = 0 if self.least == self.most else most_disturbed(look.rows())
@@ -112,7 +119,9 @@ class Until(StoppingRule[C]):
     """The rounds of another rule, until the rows so far are enough."""
 
     def __init__(self, rule: StoppingRule[C], enough: Callable[[Sequence[StepRow]], bool]) -> None:
-        """Define the rule; whether the rows are enough is asked after each round from the minimum on."""
+        """Define the rule; whether the rows are enough is asked after each round from the minimum
+        on.
+        """
         super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
         self._rule, self._enough = rule, enough
 

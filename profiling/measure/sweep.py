@@ -1,6 +1,7 @@
 """A sweep: steps of one network over several batch sizes, timed and profiled in interleaved rounds.
 
-A batch size that does not fit the memory is a result: it is named in `recording.json`, and the others continue.
+A batch size that does not fit the memory is a result: it is named in `recording.json`, and the
+others continue.
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ def run_sweep(
     probe_s: float = 0.0,
     start: Callable[[Sequence[int]], Any] | None = None,
 ) -> None:
-    """Measure and record one workload over increasing batch sizes, in this process, in a new folder.
+    """Measure and record one workload over increasing batch sizes, in this process, in a new
+    folder.
 
-    The recording grows visit by visit. After an interruption it is readable up to its last complete visit. By default
-    the rounds are those of the protocol. Probes of sizes between the batch sizes take `probe_s`; a compiled step has
-    none: it would be compiled for each. Where steps are short, rounds after the first run in processes of their own,
-    if `start` says how to start one, see `round_processes`.
+    The recording grows visit by visit. After an interruption it is readable up to its last complete
+    visit. By default the rounds are those of the protocol. Probes of sizes between the batch sizes
+    take `probe_s`; a compiled step has none: it would be compiled for each. Where steps are short,
+    rounds after the first run in processes of their own, if `start` says how to start one, see
+    `round_processes`.
     """
     began_s = clock_s()
     workload.try_step(min(batches))
@@ -154,7 +157,9 @@ def sweep_callable(
     path: AnyPath,
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> None:
-    """Time and record the steps of a function; nothing is profiled, and errors of the step are passed on."""
+    """Time and record the steps of a function; nothing is profiled, and errors of the step are
+    passed on.
+    """
     workload = OwnStep(make_step, name=name, errors_are_results=False, clock_ns=clock_ns)
     run_sweep(workload, batches, replace(protocol, profiled_steps=0), path)
 
@@ -162,7 +167,9 @@ def sweep_callable(
 def describe_sweep(
     spec: Mapping[str, Any], batches: Sequence[int], protocol: Protocol
 ) -> dict[str, Any]:
-    """Entries of `recording.json` that every sweep has, besides its machine's; `spec` describes the steps."""
+    """Entries of `recording.json` that every sweep has, besides its machine's; `spec` describes the
+    steps.
+    """
     return {
         "recording_type": "sweep",
         "argv": without_secrets(sys.argv[1:]),
@@ -183,7 +190,8 @@ def sweep_batches(
     clock_s: Callable[[], float] = time.monotonic,
     affordable: Affordable | None = None,
 ) -> str | None:
-    """Make the visits that are missing in a sweep's recording; returns why no batch size could be measured, or None.
+    """Make the visits that are missing in a sweep's recording; returns why no batch size could be
+    measured, or None.
 
     Sizes that `affordable`, around the rule, leaves out are named in the recording.
     """

@@ -1,7 +1,8 @@
-"""A sweep over several networks and configurations, each visit in its own process, here or on the workers of a cluster.
+"""A sweep over several networks and configurations, each visit in its own process, here or on the
+workers of a cluster.
 
-The plan is stored beside the recordings, so an interrupted sweep can be resumed. All visits of a recording run on one
-kind of machine, because batch sizes are compared with each other.
+The plan is stored beside the recordings, so an interrupted sweep can be resumed. All visits of a
+recording run on one kind of machine, because batch sizes are compared with each other.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class SweepPlan:
 
     configurations: tuple[Configuration, ...]  # one recording each
     batches: tuple[int, ...]  # increasing
-    up_to_largest: bool  # measure the largest size that fits, too, and the doubles of the last of `batches` up to it
+    # measure the largest size that fits, too, and the doubles of the last of `batches` up to it
+    up_to_largest: bool
     protocol: Protocol
 
 
@@ -72,12 +74,13 @@ def run_plan(
 ) -> list[tuple[Configuration, str]]:
     """Measure everything in a plan that is missing in `folder`.
 
-    `report` receives a configuration's label and progress after every visit. Measurers run in parallel, each with one
-    configuration at a time; by default this machine measures alone. Returns configurations of which no batch size
-    could be measured, and the reasons.
+    `report` receives a configuration's label and progress after every visit. Measurers run in
+    parallel, each with one configuration at a time; by default this machine measures alone. Returns
+    configurations of which no batch size could be measured, and the reasons.
 
     Raises:
-        CurvescopeError: a recording cannot be written, was started on another kind of device, or lost its measurer.
+        CurvescopeError: a recording cannot be written, was started on another kind of device, or
+            lost its measurer.
     """
     waiting: SimpleQueue[Configuration] = SimpleQueue()
     for configuration in plan.configurations:
@@ -123,7 +126,9 @@ def _run_configuration(
     report: Report,
     precise: Precise,
 ) -> str | None:
-    """Make the missing visits of one recording; returns the reason if no batch size could be measured."""
+    """Make the missing visits of one recording; returns the reason if no batch size could be
+    measured.
+    """
     existing = open_recording(path) if (path / META_FILE).is_file() else None
     if existing is not None and existing.complete:
         return None if existing.parts("steps") else why_unmeasured(existing.meta)
@@ -172,7 +177,9 @@ def _run_configuration(
 def _run_program(
     path: AnyPath, configuration: Configuration, plan: SweepPlan, report: Report, precise: Precise
 ) -> str | None:
-    """Measure a program, whose runs are processes of their own; an interrupted recording of it is not resumed."""
+    """Measure a program, whose runs are processes of their own; an interrupted recording of it is
+    not resumed.
+    """
     if (path / META_FILE).is_file():
         raise CurvescopeError(
             f"{path} was interrupted, and runs of a program are not resumed: remove it, and resume."
@@ -202,13 +209,15 @@ def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> N
     differ = different_facts({**meta["device"], **there}, {**machine.device, **here}).values()
     if differ:
         raise CurvescopeError(
-            f"{path} was started on another device ({'; '.join(differ)}), and batch sizes are compared with each "
-            "other. Resume it on the same kind of device, or start a new sweep with another -o DIR."
+            f"{path} was started on another device ({'; '.join(differ)}), and batch sizes are "
+            "compared with each other. Resume it on the same kind of device, or start a new sweep "
+            "with another -o DIR."
         )
 
 
 def find_largest(fits: Callable[[int], bool], first: int) -> tuple[int, int | None]:
-    """Search the largest batch size that fits, by doubling from `first` and then by bisection to a 32nd of the size.
+    """Search the largest batch size that fits, by doubling from `first` and then by bisection to a
+    32nd of the size.
 
     Returns it, 0 for none, and the smallest size that was too large, None if all sizes fit.
     """

@@ -1,7 +1,9 @@
-"""Versions of a step measured together, e.g. two revisions: visited in turn, each in processes of its own.
+"""Versions of a step measured together, e.g. two revisions: visited in turn, each in processes of
+its own.
 
-Equal processes differ by 3 to 36 %, by where their memory lies, for as long as they live. So every version gets fresh
-processes after a few rounds, and these are the unit of resampling. Recordings say how many rounds a process made.
+Equal processes differ by 3 to 36 %, by where their memory lies, for as long as they live. So every
+version gets fresh processes after a few rounds, and these are the unit of resampling. Recordings
+say how many rounds a process made.
 """
 
 from __future__ import annotations
@@ -86,8 +88,9 @@ class Version:
         variables = [_VARIABLE.fullmatch(setting) for setting in settings]
         if not _NAME.fullmatch(name) or not place or not all(variables):
             raise CurvescopeError(
-                f"--measure {text}: write NAME=FOLDER or NAME=REVISION, e.g. base=main head=. ; @PYTHON after it names "
-                "an interpreter, ,VARIABLE=VALUE sets environment variables. A program is NAME='COMMAND ARGUMENTS'."
+                f"--measure {text}: write NAME=FOLDER or NAME=REVISION, e.g. base=main head=. ; "
+                "@PYTHON after it names an interpreter, ,VARIABLE=VALUE sets environment "
+                "variables. A program is NAME='COMMAND ARGUMENTS'."
             )
         return cls(
             name,
@@ -98,7 +101,9 @@ class Version:
 
 
 def _command(text: str) -> tuple[str, ...] | None:
-    """The words of a command that can be run, with arguments; None if it is a folder or a revision."""
+    """The words of a command that can be run, with arguments; None if it is a folder or
+    a revision.
+    """
     try:
         words = shlex.split(text)
     except ValueError:
@@ -108,7 +113,9 @@ def _command(text: str) -> tuple[str, ...] | None:
 
 @contextmanager
 def checked_out(versions: Sequence[Version]) -> Iterator[list[Version]]:
-    """The versions with their folders; of revisions temporary worktrees, which end with the context."""
+    """The versions with their folders; of revisions temporary worktrees, which end with the
+    context.
+    """
     with ExitStack() as made:
         yield [
             replace(version, folder=made.enter_context(_folder(version))) for version in versions
@@ -129,9 +136,9 @@ def _folder(version: Version) -> Iterator[Path]:
     )
     if found is None:
         raise CurvescopeError(
-            f"--measure {version.name}={version.place}: there is no such folder, and no such revision in the git "
-            "repository of the working directory. In CI fetch it first, e.g. `git fetch --depth 1 origin main` for "
-            "FETCH_HEAD."
+            f"--measure {version.name}={version.place}: there is no such folder, and no such "
+            "revision in the git repository of the working directory. In CI fetch it first, e.g. "
+            "`git fetch --depth 1 origin main` for FETCH_HEAD."
         )
     inside = _git("rev-parse", "--show-prefix") or ""
     with TemporaryDirectory(prefix="curvescope-") as folder:
@@ -231,9 +238,9 @@ def measure_versions(
 ) -> list[Path]:
     """Measure versions of a step together; each gets a recording in the new folder, by its name.
 
-    `decided` says whether the rows so far, whose `factor` is the version, are enough; it is asked when processes end.
-    `start` starts a process, see `InterpreterOfVersion`. A version that runs another's code, or whose step fails, is
-    an error.
+    `decided` says whether the rows so far, whose `factor` is the version, are enough; it is asked
+    when processes end. `start` starts a process, see `InterpreterOfVersion`. A version that runs
+    another's code, or whose step fails, is an error.
     """
     run = _Run(versions, configuration, protocol, start)
     shared = {"run": uuid.uuid4().hex, "rounds_of_process": run.rounds_of_process}
@@ -310,7 +317,9 @@ class _Run:
         return self.rounds % self.rounds_of_process == 0
 
     def start_processes(self) -> None:
-        """Start fresh processes; they load their libraries at the same time, before anything is measured."""
+        """Start fresh processes; they load their libraries at the same time, before anything is
+        measured.
+        """
         self.end()
         for version in self._versions:
             if version.program is not None:
@@ -368,7 +377,9 @@ class _Run:
         ]
 
     def _check_files(self, name: str) -> None:
-        """Refuse a version that imports code of another one, e.g. a package that is installed from there."""
+        """Refuse a version that imports code of another one, e.g. a package that is installed from
+        there.
+        """
         roots = {version.name: version.folder for version in self._versions}
         for file in map(Path, self.call(name, "files")):
             if file.is_relative_to(roots[name]):
@@ -376,6 +387,7 @@ class _Run:
             for other, root in roots.items():
                 if file.is_relative_to(root):
                     raise CurvescopeError(
-                        f"{name} imports {file}, which is of {other}: both would run that code. Install each version "
-                        f"in an environment of its own and name it, {name}=FOLDER@PYTHON, or uninstall it."
+                        f"{name} imports {file}, which is of {other}: both would run that code. "
+                        "Install each version in an environment of its own and name it, "
+                        f"{name}=FOLDER@PYTHON, or uninstall it."
                     )

@@ -1,4 +1,6 @@
-"""One visit of one batch size: discarded steps, unprofiled steps, marked ones, then profiled ones."""
+"""One visit of one batch size: discarded steps, unprofiled steps, marked ones, then
+profiled ones.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,13 @@ from .stopping import StepRow
 OUT_OF_MEMORY = "out of memory"
 FAILED = "failed"
 _GPU_WARM_UP_NS = 100_000_000
-# Time of a visit's profiled steps, in steps: of the first of a size with those that look at its operators and memory.
+# Time of a visit's profiled steps, in steps: of the first of a size with those that look at its
+# operators and memory.
 _FIRST_PROFILE_STEPS, _PROFILE_STEPS = 5.0, 1.5
 _MARK_NS = 1_700  # what a mark costs, as seen
 _LIGHT = 0.002  # share of a step: marks that cost less leave its time as it is
-_MOST_WAITING = 0.01  # share of the time between steps, at a third of the power: then energies are 0.7 % too low
+# share of the time between steps, at a third of the power: then energies are 0.7 % too low
+_MOST_WAITING = 0.01
 
 
 class Steps(typing.Protocol):
@@ -51,10 +55,14 @@ class Steps(typing.Protocol):
         """Prepare the steps of a batch size."""
 
     def submit(self) -> object:
-        """Run one step of the loaded batch without waiting for the device; returns what describes its result."""
+        """Run one step of the loaded batch without waiting for the device; returns what describes
+        its result.
+        """
 
     def time_step(self) -> tuple[int, int]:
-        """Run one step of the loaded batch; returns its start on the clock and its duration, nanoseconds."""
+        """Run one step of the loaded batch; returns its start on the clock and its duration,
+        nanoseconds.
+        """
 
 
 def visit(
@@ -76,10 +84,12 @@ def visit(
         workload: steps to measure.
         batch: batch size.
         protocol: how to measure.
-        between: function that runs after every unprofiled step, outside its time, e.g. to sample clocks.
+        between: function that runs after every unprofiled step, outside its time, e.g. to sample
+            clocks.
         spare_s: seconds that marked and profiled steps may take.
         profile: whether steps are profiled; else some are marked only.
-        light: whether marks are known to cost next to nothing of a step: then all timed steps are marked.
+        light: whether marks are known to cost next to nothing of a step: then all timed steps are
+            marked.
         reference: what runs beside timed steps, if it fits their time; its times are in the rows.
     """
     parts = protocol, between, spare_s, profile, light, reference
@@ -168,10 +178,11 @@ def _visit(
 
 
 def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
-    """Run the step of a visit once more and give its operators their page faults, where steps on a CPU have many.
+    """Run the step of a visit once more and give its operators their page faults, where steps on a
+    CPU have many.
 
-    Without a count the column `page_faults` stays null: of compiled steps, whose kernels are no operators, and of steps
-    that run other operators, or fail, while they are counted.
+    Without a count the column `page_faults` stays null: of compiled steps, whose kernels are no
+    operators, and of steps that run other operators, or fail, while they are counted.
     """
     if (
         isinstance(result, Empty)
@@ -197,9 +208,11 @@ def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
 
 
 def _aligned_faults(known: OperatorCalls, counted: OperatorCalls) -> list[int] | None:
-    """The page faults of each known call; None if the counted step has not all of these calls in their order.
+    """The page faults of each known call; None if the counted step has not all of these calls in
+    their order.
 
-    A step that is counted also shows calls which autograd otherwise makes past the dispatcher, e.g. `aten::detach`.
+    A step that is counted also shows calls which autograd otherwise makes past the dispatcher, e.g.
+    `aten::detach`.
     """
     found: list[int] = []
     wanted = known.names
@@ -212,8 +225,8 @@ def _aligned_faults(known: OperatorCalls, counted: OperatorCalls) -> list[int] |
 def warm_up_ns(device: str) -> int:
     """Time of steps, nanoseconds, that brings a device to its clocks.
 
-    An idle GPU lowers them (an H200 from 1980 to 345 MHz); it idles for up to a second while the host converts a
-    profile.
+    An idle GPU lowers them (an H200 from 1980 to 345 MHz); it idles for up to a second while the
+    host converts a profile.
     """
     return 0 if device == "cpu" else _GPU_WARM_UP_NS
 
@@ -251,9 +264,10 @@ def time_steps(
 ) -> list[StepRow]:
     """Time steps of the loaded batch; rows as in `Visit.unprofiled`.
 
-    `between` is as of `visit`. With `exactly` no further steps run for their energy, e.g. because the steps of ranks
-    meet. `clock` reads the SM clock in each step. The reference runs outside the steps; each has the mean time
-    of its runs before and after. Where energy is read it does not run, as a device must not wait.
+    `between` is as of `visit`. With `exactly` no further steps run for their energy, e.g. because
+    the steps of ranks meet. `clock` reads the SM clock in each step. The reference runs outside the
+    steps; each has the mean time of its runs before and after. Where energy is read it does not
+    run, as a device must not wait.
     """
     fresh_peak = reset_peak(workload.device)
     meter = meter_of(workload.device)
@@ -290,12 +304,14 @@ def time_steps(
 def share_energy(
     workload: Steps | None, timed: list[StepRow], joules: Sequence[float | None], meter: EnergyMeter
 ) -> None:
-    """Give steps their energy, in the column `energy_uj`: shares by duration of the energy from the first to the last.
+    """Give steps their energy, in the column `energy_uj`: shares by duration of the energy from the
+    first to the last.
 
-    Between timed steps the host is read, and a device that waits meanwhile has an idle one's power. Where that takes
-    more than a hundredth of the time, the energy is that of as many further steps of the workload, with nothing
-    between; without one they have none, as have steps that together last less than the meter's least time. The meter
-    was read before the first step and after each; None where it failed.
+    Between timed steps the host is read, and a device that waits meanwhile has an idle one's power.
+    Where that takes more than a hundredth of the time, the energy is that of as many further steps
+    of the workload, with nothing between; without one they have none, as have steps that together
+    last less than the meter's least time. The meter was read before the first step and after each;
+    None where it failed.
     """
     together_ns = sum(row["duration_ns"] for row in timed)
     if not timed or together_ns < meter.source.least_s * 1e9:
@@ -317,7 +333,9 @@ def share_energy(
 
 
 def mark_steps(workload: AnyWorkload, count: int) -> list[list[dict[str, Any]]]:
-    """Time the layers and phases of steps of the loaded batch; rows of each step as in `Visit.marked`."""
+    """Time the layers and phases of steps of the loaded batch; rows of each step as in
+    `Visit.marked`.
+    """
     return time_marked_steps(workload, count)[1]
 
 
@@ -327,10 +345,12 @@ def time_marked_steps(
     between: Callable[[], object] = lambda: None,
     reference: Reference | None = None,
 ) -> tuple[list[StepRow], list[list[dict[str, Any]]]]:
-    """Time steps of the loaded batch, and their layers and phases; rows as in `Visit.unprofiled` and `Visit.marked`.
+    """Time steps of the loaded batch, and their layers and phases; rows as in `Visit.unprofiled`
+    and `Visit.marked`.
 
-    A device computes while the host goes on, so its steps have no marks. Layers are marked unless the step runs
-    compiled graphs: a graph may look at the modules in it, and would be compiled again.
+    A device computes while the host goes on, so its steps have no marks. Layers are marked unless
+    the step runs compiled graphs: a graph may look at the modules in it, and would be compiled
+    again.
     """
     if workload.cuda:
         return [], []
@@ -356,7 +376,9 @@ class _MarkedSteps:
 
 
 def are_light(marked: Sequence[Sequence[Mapping[str, Any]]]) -> bool:
-    """Whether the marks of each step cost next to nothing of it, so that its time is one of the unmarked step."""
+    """Whether the marks of each step cost next to nothing of it, so that its time is one of the
+    unmarked step.
+    """
     costs = [_MARK_NS * sum(row["marks"] for row in step) for step in marked]
     times = [sum(row["duration_ns"] for row in step) for step in marked]
     light = (cost <= _LIGHT * time for cost, time in zip(costs, times, strict=True))
@@ -364,7 +386,9 @@ def are_light(marked: Sequence[Sequence[Mapping[str, Any]]]) -> bool:
 
 
 def profile_by_framework(workload: AnyWorkload, adapter: Adapter, most: int) -> list[StepRows]:
-    """Have a framework's own profiler record at most that many steps of the loaded batch, as far as it shows them."""
+    """Have a framework's own profiler record at most that many steps of the loaded batch, as far as
+    it shows them.
+    """
     found = (
         record_by_framework(adapter, lambda: workload.time_step(), workload.clock_ns())
         for _ in range(most)
@@ -383,12 +407,14 @@ def profile_steps(
     before: Callable[[], object] = lambda: None,
     warm_up: Callable[[], object] = lambda: None,
 ) -> Iterator[StepRows]:
-    """Profile at most that many steps of the loaded batch, one profiler session each; yields the rows of each step.
+    """Profile at most that many steps of the loaded batch, one profiler session each; yields the
+    rows of each step.
 
-    A session costs time besides its step: on two busy cores 30 to 60 ms for the 1,000 kernels of AlexNet, 0.2 to 0.6 s
-    for the 7,500 of GoogLeNet, 1 s for the 17,000 of BERT-Base. So time limits the number: a step after the first
-    starts only if it is expected to end within it. The first use of the profiler in a process, about a second, counts.
-    `warm_up` runs before each session; for `before` see `torch_step.record_step`.
+    A session costs time besides its step: on two busy cores 30 to 60 ms for the 1,000 kernels of
+    AlexNet, 0.2 to 0.6 s for the 7,500 of GoogLeNet, 1 s for the 17,000 of BERT-Base. So time
+    limits the number: a step after the first starts only if it is expected to end within it. The
+    first use of the profiler in a process, about a second, counts. `warm_up` runs before each
+    session; for `before` see `torch_step.record_step`.
     """
     began_ns = workload.clock_ns()
     for number in range(1, most + 1):
@@ -403,10 +429,11 @@ def profile_steps(
 
 
 def warm_up_profiler(workload: AnyWorkload) -> None:
-    """Profile one step that is not recorded, because the first start of the profiler and its libraries is slow.
+    """Profile one step that is not recorded, because the first start of the profiler and its
+    libraries is slow.
 
-    It shows what costs so much that no other step pays it: on a CPU the names of MKL's calls, which MKL prints, the
-    lines of the program, and what holds the memory.
+    It shows what costs so much that no other step pays it: on a CPU the names of MKL's calls, which
+    MKL prints, the lines of the program, and what holds the memory.
     """
     assert workload.loaded is not None, "load() a batch first"
     known = workload.first_profiled
@@ -438,7 +465,9 @@ def record_step(
     before: Callable[[], object] = lambda: None,
     **how: bool,
 ) -> StepRows:
-    """Run one step of the loaded batch under the profiler; for the arguments see `torch_step.record_step`."""
+    """Run one step of the loaded batch under the profiler; for the arguments see
+    `torch_step.record_step`.
+    """
     first = None if workload.loaded is None else workload.first_profiled.get(workload.loaded)
     rows = torch_step.record_step(
         workload.run,

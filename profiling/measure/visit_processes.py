@@ -1,4 +1,6 @@
-"""Measurers, and the one of this machine, which runs each visit in its own process: if that crashes, it is a result."""
+"""Measurers, and the one of this machine, which runs each visit in its own process: if that
+crashes, it is a result.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Measurer:
     def visit(
         self, configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool
     ) -> Visit | Empty:
-        """Make one visit; for `count_faults` see `visit.count_page_faults`: a batch size needs one such visit."""
+        """Make one visit; for `count_faults` see `visit.count_page_faults`: a batch size needs one
+        such visit.
+        """
         result: Visit | Empty = self._run("visit", configuration, batch, protocol, count_faults)
         return result
 
@@ -55,13 +59,16 @@ class Measurer:
 
 
 class LocalMeasurer(Measurer):
-    """Measures on this machine, each visit in its own process; a context manager that ends the running process.
+    """Measures on this machine, each visit in its own process; a context manager that ends the
+    running process.
 
     SIGINT reaches the waiting call by itself, so `stop` does nothing.
     """
 
     def __init__(self, while_waiting: Callable[[], None] = lambda: None) -> None:
-        """Prepare to measure; an error of a function that is called twice a second ends the visit."""
+        """Prepare to measure; an error of a function that is called twice a second ends
+        the visit.
+        """
         self._running: ChildProcess | None = None
         self._while_waiting = while_waiting
 
@@ -80,7 +87,9 @@ class LocalMeasurer(Measurer):
     def visit(
         self, configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool
     ) -> Visit | Empty:
-        """Make one visit, and sample clocks meanwhile, also where its process takes no sample between steps."""
+        """Make one visit, and sample clocks meanwhile, also where its process takes no sample
+        between steps.
+        """
         with ClockSampler(configuration.device) as clocks:
             result: Visit | Empty = self._run(
                 "visit", configuration, batch, protocol, count_faults, clocks=clocks
@@ -125,7 +134,8 @@ class _Functions:
         workload = build_workload(configuration)
         workload.finds_peak = count_faults  # both once for each batch size
         clocks = ClockSampler(configuration.device)
-        # The first step of a process also loads the libraries' kernels and creates the optimizer's state.
+        # The first step of a process also loads the libraries' kernels and creates the optimizer's
+        # state.
         protocol = replace(protocol, discarded_steps=protocol.discarded_steps + 1)
         result = visit(workload, batch, protocol, clocks.sample_sometimes)
         if count_faults:

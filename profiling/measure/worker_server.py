@@ -1,7 +1,9 @@
-"""A process that measures for a worker: each worker has one, which runs every visit in a process of its own.
+"""A process that measures for a worker: each worker has one, which runs every visit in a process of
+its own.
 
-A worker of a Dask cluster must not start processes that start others, and its libraries are already loaded. The server
-and its worker share a pair of sockets, so nobody else can reach it; it ends with its worker, and its processes with it.
+A worker of a Dask cluster must not start processes that start others, and its libraries are already
+loaded. The server and its worker share a pair of sockets, so nobody else can reach it; it ends with
+its worker, and its processes with it.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ _starting = threading.Lock()
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """On a worker of Dask: call a method of the server's `LocalMeasurer`; a new server follows one that ended."""
+    """On a worker of Dask: call a method of the server's `LocalMeasurer`; a new server follows one
+    that ended.
+    """
     global _server
     with _starting:
         if _server is None:

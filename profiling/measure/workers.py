@@ -1,6 +1,8 @@
-"""Workers that measure for a sweep side by side: of this machine, one per GPU or several on a CPU, or of a cluster.
+"""Workers that measure for a sweep side by side: of this machine, one per GPU or several on a CPU,
+or of a cluster.
 
-Workers of this machine are processes on a pair of sockets: nothing listens, and no other user can reach them.
+Workers of this machine are processes on a pair of sockets: nothing listens, and no other user can
+reach them.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Workers:
         raise NotImplementedError
 
     def measurers(self, device: str, most: int) -> Sequence[Measurer]:
-        """Use at most that many workers; an error if their kinds differ, they share a GPU, or cannot measure."""
+        """Use at most that many workers; an error if their kinds differ, they share a GPU, or
+        cannot measure.
+        """
         raise NotImplementedError
 
 
@@ -50,7 +54,8 @@ class LocalWorkers(Workers):
         threads: int = 1,
         start: Callable[[Mapping[str, str]], Server] = Server,
     ) -> None:
-        """Prepare one worker for each GPU, named as in CUDA_VISIBLE_DEVICES, or so many on a CPU with so many threads.
+        """Prepare one worker for each GPU, named as in CUDA_VISIBLE_DEVICES, or so many on a CPU
+        with so many threads.
 
         `with` starts them; `start` starts the server of one, with its variables of the environment.
         """
@@ -135,8 +140,8 @@ def check_same_kind(machines: Sequence[Machine], device: str) -> None:
     if len(kinds) > 1:
         listed = "; ".join(f"{count} × {kind}" for kind, count in kinds.items())
         raise CurvescopeError(
-            f"The workers are of different kinds: {listed}. All measurements of a sweep are compared with each "
-            "other: use workers of one kind."
+            f"The workers are of different kinds: {listed}. All measurements of a sweep are "
+            "compared with each other: use workers of one kind."
         )
     if device != "cpu" and len({machine.identity for machine in machines}) < len(machines):
         raise CurvescopeError(

@@ -1,7 +1,10 @@
-"""Readers of other profilers' files. The content decides on the format; a new format is a module and a line here.
+"""Readers of other profilers' files.
 
-A reader module defines `NAME`, `recognises(source) -> bool`, and `read(source, writer, options)`, which writes tables
-through the `RecordingWriter`, some rows at a time, and raises `CurvescopeError` for contents that it cannot read.
+The content decides on the format; a new format is a module and a line here.
+
+A reader module defines `NAME`, `recognises(source) -> bool`, and `read(source, writer, options)`,
+which writes tables through the `RecordingWriter`, some rows at a time, and raises `CurvescopeError`
+for contents that it cannot read.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ _UNREADABLE = (
     TypeError,
     ValueError,
 )
-# In this order; the first that recognises the file reads it. Text is searched longer than JSON, so it comes later.
+# In this order; the first that recognises the file reads it. Text is searched longer than JSON, so
+# it comes later.
 READERS = (
     "nsys_sqlite",
     "nvprof_sqlite",
@@ -85,8 +89,9 @@ def import_profile(
 ) -> ImportDocument:
     """Turn a profile, plain or gzip, into a recording, by default in a dated folder under `runs`.
 
-    Neither its name nor any path in it is copied: both may name hosts and people. `meta` has further facts about the
-    run, for `recording.json`. Of a file that is refused nothing is left behind.
+    Neither its name nor any path in it is copied: both may name hosts and people. `meta` has
+    further facts about the run, for `recording.json`. Of a file that is refused nothing is left
+    behind.
     """
     options = options or Options()
     options.names, options.step_pattern  # noqa: B018 - a wrong pattern is refused before anything is made
@@ -175,43 +180,47 @@ def _unknown(source: Source) -> str:
     """The message for a file without a reader: its apparent format, and the remedy."""
     if source.tables is not None:
         return (
-            "a SQLite database, but none of Nsight Systems, nvprof or rocprofv3; export with `nsys export --type "
-            "sqlite`."
+            "a SQLite database, but none of Nsight Systems, nvprof or rocprofv3; export with "
+            "`nsys export --type sqlite`."
         )
     if source.text.startswith("<"):
         return (
-            "an XML file. A Visual Profiler session only names its data: give the file that nvprof wrote, "
-            "or record with `nvprof -o FILE`."
+            "an XML file. A Visual Profiler session only names its data: give the file that nvprof "
+            "wrote, or record with `nvprof -o FILE`."
         )
     if source.text.startswith("{") and '"[pytorch|profiler|execution_trace|' in source.text:
         return (
-            "an execution trace of PyTorch (ExecutionTraceObserver): its operators have no times. Import the trace "
-            "that the profiler exported with `export_chrome_trace`."
+            "an execution trace of PyTorch (ExecutionTraceObserver): its operators have no times. "
+            "Import the trace that the profiler exported with `export_chrome_trace`."
         )
     if source.text.startswith(("{", "[")):
         return (
-            "JSON, but no profile that Curvescope reads; it reads traces of PyTorch, TensorFlow and JAX, and results "
-            "of `vllm bench`, SGLang, AIPerf, GuideLLM and `trtllm-bench`."
+            "JSON, but no profile that Curvescope reads; it reads traces of PyTorch, TensorFlow "
+            "and JAX, and results of `vllm bench`, SGLang, AIPerf, GuideLLM and `trtllm-bench`."
         )
     if source.head.startswith(_NSYS_REPORT):
         return (
-            "a report of Nsight Systems, which only `nsys` reads, and it is not on PATH or refuses the file: run "
-            "`nsys export --type sqlite FILE` where the report was made, and import the .sqlite file."
+            "a report of Nsight Systems, which only `nsys` reads, and it is not on PATH or refuses "
+            "the file: run `nsys export --type sqlite FILE` where the report was made, and import "
+            "the .sqlite file."
         )
     if source.head.startswith(_NCU_REPORT):
         return (
-            "a report of Nsight Compute that its module does not read: `pip install 'curvescope[ncu]'`, or run "
-            "`ncu --import FILE --csv --page raw > FILE.csv` where the report was made, and import the .csv file."
+            "a report of Nsight Compute that its module does not read: "
+            "`pip install 'curvescope[ncu]'`, or run `ncu --import FILE --csv --page raw > "
+            "FILE.csv` where the report was made, and import the .csv file."
         )
     if not source.text:
         return (
-            "a binary file of no known kind. A report of Nsight Systems or Nsight Compute needs `nsys` or `ncu` on "
-            "PATH, or export it where they are: `nsys export --type sqlite FILE`, `ncu --import FILE --csv`; "
-            "files of nvprof before CUDA 5 need `nvprof --csv --print-gpu-trace -i FILE`."
+            "a binary file of no known kind. A report of Nsight Systems or Nsight Compute needs "
+            "`nsys` or `ncu` on PATH, or export it where they are: "
+            "`nsys export --type sqlite FILE`, `ncu --import FILE --csv`; files of nvprof before "
+            "CUDA 5 need `nvprof --csv --print-gpu-trace -i FILE`."
         )
     return (
-        "no profile that Curvescope reads: it reads SQLite exports and traces (CSV) of Nsight Systems, files and CSV "
-        "of nvprof, CSV of Nsight Compute, outputs of rocprofv3 (CSV, JSON, rocpd), traces of PyTorch, TensorFlow and "
-        "JAX (JSON or .xplane.pb), logs of vLLM, SGLang and llama.cpp, and results of benchmarks of servers. "
-        "A CSV of your own times (problem, batch, time_ms) is read by `curvescope import --table FILE`."
+        "no profile that Curvescope reads: it reads SQLite exports and traces (CSV) of Nsight "
+        "Systems, files and CSV of nvprof, CSV of Nsight Compute, outputs of rocprofv3 (CSV, JSON, "
+        "rocpd), traces of PyTorch, TensorFlow and JAX (JSON or .xplane.pb), logs of vLLM, SGLang "
+        "and llama.cpp, and results of benchmarks of servers. A CSV of your own times (problem, "
+        "batch, time_ms) is read by `curvescope import --table FILE`."
     )

@@ -1,8 +1,10 @@
-"""Reads the list of events that PyTorch's autograd profiler exports, the one before Kineto (`torch.autograd.profiler`).
+"""Reads the list of events that PyTorch's autograd profiler exports, the one before Kineto
+(`torch.autograd.profiler`).
 
-A list of `X` events of a host thread ("CPU functions") or of a device ("CUDA functions"); arrows join an operator to
-its work on a device by an id. With `use_cuda` the work of an operator contains that of the operators that it calls: own
-time counts, as on a host without a device. There are no shapes.
+A list of `X` events of a host thread ("CPU functions") or of a device ("CUDA functions"); arrows
+join an operator to its work on a device by an id. With `use_cuda` the work of an operator contains
+that of the operators that it calls: own time counts, as on a host without a device. There are no
+shapes.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 
 class _Lanes:
-    """Operators of the host and their work on devices: name, start and end in ns, and thread or device."""
+    """Operators of the host and their work on devices: name, start and end in ns, and thread or
+    device.
+    """
 
     def __init__(self) -> None:
         self.host: list[tuple[str, int, int, int]] = []
@@ -89,7 +93,9 @@ class _Lanes:
             self.lost["events_unreadable"] += 1
 
     def tables(self, names: RangeNames) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
-        """Operators, their launches, and the work: own time of the device's events, or of operators without them."""
+        """Operators, their launches, and the work: own time of the device's events, or of operators
+        without them.
+        """
         ranges = [
             {
                 "name": scrub(name) or "?",

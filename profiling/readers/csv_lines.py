@@ -25,18 +25,24 @@ def lines_of(stream: BinaryIO) -> Iterator[str]:
 
 
 def has_line(text: str, beginning: re.Pattern[str], word: str) -> bool:
-    """Whether a line begins so; `word` is in every match: a megabyte without it takes a tenth of the time."""
+    """Whether a line begins so; `word` is in every match: a megabyte without it takes a tenth of
+    the time.
+    """
     return word in text and beginning.search(text) is not None
 
 
 def rows_of(stream: BinaryIO, header: re.Pattern[str]) -> Iterator[list[str]]:
-    """Rows of the CSV table with a matching header, header first; lines of the profiler (`==PROF==`) are skipped."""
+    """Rows of the CSV table with a matching header, header first; lines of the profiler
+    (`==PROF==`) are skipped.
+    """
     lines = (line for line in lines_of(stream) if line and not line.startswith("=="))
     return map(parse_row, dropwhile(lambda line: header.match(line) is None, lines))
 
 
 def parse_row(line: str) -> list[str]:
-    """Cells of a CSV line; unbalanced quotes are tolerated, and a line that is not CSV becomes a single cell."""
+    """Cells of a CSV line; unbalanced quotes are tolerated, and a line that is not CSV becomes a
+    single cell.
+    """
     csv.field_size_limit(_LONGEST_LINE)
     try:
         return next(csv.reader([line]), [])

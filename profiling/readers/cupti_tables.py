@@ -1,4 +1,6 @@
-"""Columns of kernels, memcpys and memsets that SQLite files of Nsight Systems and nvprof share: both store CUPTI's."""
+"""Columns of kernels, memcpys and memsets that SQLite files of Nsight Systems and nvprof share:
+both store CUPTI's.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ WORK = {
 }
 _KERNEL_COLUMNS = {**LAUNCH_SHAPE, "graph_id": "graphId"}
 _SHARED_MEMORY = ("staticSharedMemory", "dynamicSharedMemory")
-# ENUM_CUDA_MEMCPY_OPER of Nsight Systems has CUPTI's numbers; 11 to 13 are migrations of unified memory.
+# ENUM_CUDA_MEMCPY_OPER of Nsight Systems has CUPTI's numbers; 11 to 13 are migrations of unified
+# memory.
 _MEMCPY_KINDS = {**COPY_KINDS, 11: "HtoD", 12: "DtoH", 13: "DtoD"}
 
 Columns = dict[str, pa.ChunkedArray | pa.Array]
@@ -35,9 +38,11 @@ def scan_kernels(
     needed: Sequence[str] | None,
     work: Mapping[str, str] = WORK,
 ) -> Iterator[Columns]:
-    """Columns of a table of kernels, batch by batch; `name` holds string ids, whose names `decode` gives.
+    """Columns of a table of kernels, batch by batch; `name` holds string ids, whose names `decode`
+    gives.
 
-    Of the columns of all device work (`work`) only the needed ones are read; None for these and the launch's, too.
+    Of the columns of all device work (`work`) only the needed ones are read; None for these and the
+    launch's, too.
     """
     columns = _select(work, _KERNEL_COLUMNS, needed)
     shared = _SHARED_MEMORY if needed is None else ()
@@ -57,7 +62,8 @@ def scan_memory(
     work: Mapping[str, str] = WORK,
     memory: Mapping[int, str] = CUPTI_MEMORY,
 ) -> Iterator[Columns]:
-    """Columns of a table of memcpys or memsets (`kind`), batch by batch; arguments as of `scan_kernels`.
+    """Columns of a table of memcpys or memsets (`kind`), batch by batch; arguments as of
+    `scan_kernels`.
 
     `memory` has the kinds of memory of the host by their numbers.
     """

@@ -1,4 +1,6 @@
-"""Reads Chrome traces of `curvescope export --perfetto` back into rows, with durations to the nanosecond."""
+"""Reads Chrome traces of `curvescope export --perfetto` back into rows, with durations to the
+nanosecond.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Converts the events of a JSON trace to columns: msgspec decodes events, NumPy converts a column at once.
+"""Converts the events of a JSON trace to columns: msgspec decodes events, NumPy converts a column
+at once.
 
-Each distinct text is stored once. A column of texts contains indices into the list of texts, so every column is an
-array of whole numbers. A column with an unusual value is converted value by value.
+Each distinct text is stored once. A column of texts contains indices into the list of texts, so
+every column is an array of whole numbers. A column with an unusual value is converted value by
+value.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ V = TypeVar("V")
 
 
 class Field(NamedTuple):
-    """A field of an event or of its `args`: TEXT, JSON (any value, kept as text), NUMBER (whole), or TIME (in µs)."""
+    """A field of an event or of its `args`: TEXT, JSON (any value, kept as text), NUMBER (whole),
+    or TIME (in µs).
+    """
 
     name: str
     kind: int
@@ -44,7 +48,9 @@ class Field(NamedTuple):
 
 
 class EventColumn(NamedTuple):
-    """One field of some events: numbers, ns or indices of texts; `NONE` where the event has no readable value."""
+    """One field of some events: numbers, ns or indices of texts; `NONE` where the event has no
+    readable value.
+    """
 
     values: npt.NDArray[np.int64]
     valid: npt.NDArray[np.bool_]
@@ -193,7 +199,9 @@ def _args(fields: Sequence[Field]) -> type[Any]:
 def _struct(
     name: str, fields: Sequence[Field], known: list[tuple[str, Any, Any]], ph: str | None = None
 ) -> type[Any]:
-    """A structure of known attributes (name, type, default) and fields; in a union that of events with this `ph`."""
+    """A structure of known attributes (name, type, default) and fields; in a union that of events
+    with this `ph`.
+    """
     attributes = [*known, *((_attribute(field), *_TYPES[field.kind]) for field in fields)]
     rename = {_attribute(f): f.name for f in fields}
     return msgspec.defstruct(
@@ -206,7 +214,9 @@ def _attribute(field: Field) -> str:
 
 
 def _times(found: list[msgspec.Raw]) -> npt.NDArray[np.int64]:
-    """Nanoseconds from microseconds in digits, exact to the last; raises ValueError for another form or too many."""
+    """Nanoseconds from microseconds in digits, exact to the last; raises ValueError for another
+    form or too many.
+    """
     text = b",".join(found)
     if text.translate(None, b"0123456789.,-"):
         raise ValueError

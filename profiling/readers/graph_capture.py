@@ -1,11 +1,14 @@
-"""Joins the kernels of CUDA graphs in one trace to the operators of another one in which the graphs were captured.
+"""Joins the kernels of CUDA graphs in one trace to the operators of another one in which the graphs
+were captured.
 
-A server captures its graphs once, when it starts, and replays them in every step: a trace of the steps has no operator
-around the kernels of a graph. In a trace of the capture each launch between the begin and the end of a stream capture
-makes one node; ROCm names its kernel, CUDA does not. A replay fits a capture of as many launches, in the same order by
-name where these are known. Of several that fit it takes the next one, and a graph that the trace numbers always the
-same. With torch's data of the graphs (`torch.cuda.CUDAGraph.get_graph_data()`), kernels are joined by the numbers of
-their nodes, which CUPTI gives to the kernels of a replay, too, also if a replay lacks some.
+A server captures its graphs once, when it starts, and replays them in every step: a trace of the
+steps has no operator around the kernels of a graph. In a trace of the capture each launch between
+the begin and the end of a stream capture makes one node; ROCm names its kernel, CUDA does not. A
+replay fits a capture of as many launches, in the same order by name where these are known. Of
+several that fit it takes the next one, and a graph that the trace numbers always the same. With
+torch's data of the graphs (`torch.cuda.CUDAGraph.get_graph_data()`), kernels are joined by the
+numbers of their nodes, which CUPTI gives to the kernels of a replay, too, also if a replay lacks
+some.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ _NODE_MASK = (1 << 32) - 1  # of a node's number, if the number of its graph sta
 
 
 class _Capture(NamedTuple):
-    """The kernel launches of one stream capture, in order, with the names of their kernels if they are known."""
+    """The kernel launches of one stream capture, in order, with the names of their kernels if they
+    are known.
+    """
 
     names: tuple[str | None, ...]
     time_ns: Ints
@@ -47,7 +52,9 @@ class _Capture(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Ranges of a trace and its capture; kernels with graph_node_id, capture_ns and capture_thread_key; replays."""
+    """Ranges of a trace and its capture; kernels with graph_node_id, capture_ns and
+    capture_thread_key; replays.
+    """
 
     ranges: pa.Table
     kernels: pa.Table
@@ -56,7 +63,9 @@ class Joined(NamedTuple):
 
 
 class _Replay(NamedTuple):
-    """Kernels (rows) of one launch of a graph, and the index of each one's launch in the capture."""
+    """Kernels (rows) of one launch of a graph, and the index of each one's launch in
+    the capture.
+    """
 
     rows: Ints
     capture: _Capture
@@ -74,13 +83,15 @@ class _Graph(msgspec.Struct):
 
 
 def read_graph_data(path: Path) -> Mapping[int, Ints]:
-    """Numbers of the kernel nodes of each graph, by its number, in order; the file has one graph, or a list of them."""
+    """Numbers of the kernel nodes of each graph, by its number, in order; the file has one graph,
+    or a list of them.
+    """
     try:
         graphs = msgspec.json.decode(path.read_bytes(), type=_Graph | list[_Graph])
     except (OSError, msgspec.DecodeError) as error:
         raise CurvescopeError(
-            f"--graph-data {path}: no JSON of CUDAGraph.get_graph_data() ({error}); write it with `json.dump(graph."
-            "get_graph_data(), file)`, or a list of those of several graphs."
+            f"--graph-data {path}: no JSON of CUDAGraph.get_graph_data() ({error}); write it with "
+            "`json.dump(graph.get_graph_data(), file)`, or a list of those of several graphs."
         ) from error
     return {
         graph.exec_graph_id: np.sort(
@@ -98,15 +109,17 @@ def join_capture(
     captured_launches: pa.Table,
     nodes: Mapping[int, Ints] | None = None,
 ) -> Joined:
-    """Give the kernels of graphs the place of their capture, whose API calls have a column `kernel`, null if unknown.
+    """Give the kernels of graphs the place of their capture, whose API calls have a column
+    `kernel`, null if unknown.
 
-    Nodes are the numbers of the kernel nodes of each graph, by its number, as `read_graph_data` returns them.
+    Nodes are the numbers of the kernel nodes of each graph, by its number, as `read_graph_data`
+    returns them.
     """
     captures = _captures(captured_launches)
     if not captures:
         raise CurvescopeError(
-            "--capture: no stream capture with kernel launches is in it; give the trace that was recorded while the "
-            "graphs were captured, e.g. at the start of the server."
+            "--capture: no stream capture with kernel launches is in it; give the trace that was "
+            "recorded while the graphs were captured, e.g. at the start of the server."
         )
     replays = _replays(launches, kernels)
     if not replays:
@@ -147,7 +160,9 @@ def _by_nodes(
     captures: Sequence[_Capture],
     nodes: Mapping[int, Ints],
 ) -> list[_Replay]:
-    """The kernels whose nodes are known, at the captures of their graphs: the next of as many launches for each."""
+    """The kernels whose nodes are known, at the captures of their graphs: the next of as many
+    launches for each.
+    """
     of_graph, after = {}, -1
     for graph, numbers in sorted(nodes.items()):
         after = _next_fitting(captures, [""] * len(numbers), after)
@@ -167,14 +182,17 @@ def _by_nodes(
     if not found:
         numbered = sorted({int(graphs[rows[0]]) for rows in replays} - {NONE})
         raise CurvescopeError(
-            f"--graph-data: the profile replays none of its graphs ({', '.join(map(str, nodes))}); it replays "
+            f"--graph-data: the profile replays none of its graphs ({', '.join(map(str, nodes))}); "
+            "it replays "
             f"{', '.join(map(str, numbered)) or 'graphs without numbers, as before CUDA 12'}."
         )
     return found
 
 
 def join_own_capture(launches: pa.Table, kernels: pa.Table) -> pa.Table:
-    """Give the kernels of graphs the place of their capture in the same trace, where exactly one fits a replay."""
+    """Give the kernels of graphs the place of their capture in the same trace, where exactly one
+    fits a replay.
+    """
     begins = [bool(_BEGIN.fullmatch(name or "")) for name in launches["name"].unique().to_pylist()]
     captures = _captures(launches) if any(begins) else []
     if not captures:
@@ -190,7 +208,9 @@ def join_own_capture(launches: pa.Table, kernels: pa.Table) -> pa.Table:
 
 
 def _replays(launches: pa.Table, kernels: pa.Table) -> list[Ints]:
-    """The kernels of each launch of a graph, in order of the nodes where the trace numbers them, else of time."""
+    """The kernels of each launch of a graph, in order of the nodes where the trace numbers them,
+    else of time.
+    """
     calls = _texts(launches, "name")
     replay_ids = int_column(launches, "correlation_id")[
         [bool(_REPLAY.fullmatch(name or "")) for name in calls]
@@ -216,7 +236,9 @@ def _replays(launches: pa.Table, kernels: pa.Table) -> list[Ints]:
 
 
 def _placed(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) -> pa.Table:
-    """The kernels with the place of their capture; replays without numbers of nodes get them, from 1 in order."""
+    """The kernels with the place of their capture; replays without numbers of nodes get them, from
+    1 in order.
+    """
     given = int_column(kernels, "graph_node_id")
     node, time_ns, thread = (
         given.copy(),
@@ -243,8 +265,8 @@ def _next_fitting(captures: Sequence[_Capture], kernels: Sequence[str], after: i
     sizes = ", ".join(map(str, sorted({len(capture.names) for capture in captures})))
     raise CurvescopeError(
         f"--capture: a replay of {counted(len(kernels), 'kernel')} fits no captured graph "
-        f"({counted(len(captures), 'graph')} of {sizes} launches); give the trace of the capture of the same "
-        "program at the same batch size."
+        f"({counted(len(captures), 'graph')} of {sizes} launches); give the trace of the capture "
+        "of the same program at the same batch size."
     )
 
 

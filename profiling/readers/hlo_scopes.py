@@ -1,8 +1,10 @@
-"""Which scope of the program an instruction of XLA belongs to, by the modules that its profiler stores with a profile.
+"""Which scope of the program an instruction of XLA belongs to, by the modules that its profiler
+stores with a profile.
 
-An event on a CPU names its module and instruction only. The plane `/host:metadata` holds every module as an `HloProto`
-(openxla/xla, xla/service/hlo.proto), whose instructions have the path of the program's scopes, `op_name`. A fusion
-without one has the commonest of what was fused; a copy, that of the instruction that uses it.
+An event on a CPU names its module and instruction only. The plane `/host:metadata` holds every
+module as an `HloProto` (openxla/xla, xla/service/hlo.proto), whose instructions have the path of
+the program's scopes, `op_name`. A fusion without one has the commonest of what was fused; a copy,
+that of the instruction that uses it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ MESSAGES = {
     "HloProto": "1 hlo_module HloModule",
     "HloModule": "1 name string, 3 computations HloComputation*",
     "HloComputation": "2 instructions HloInstruction*, 5 id int64",
-    "HloInstruction": "1 name string, 2 opcode string, 7 metadata OpMetadata, 35 id int64, 36 operand_ids int64*, "
+    "HloInstruction": "1 name string, 2 opcode string, 7 metadata OpMetadata, 35 id int64, 36 "
+    "operand_ids int64*, "
     "38 called_computation_ids int64*",
     "OpMetadata": "2 op_name string",
 }
@@ -60,7 +63,9 @@ def _commonest(computation: Any) -> str:
 
 
 def _own_path(instruction: Any, inside: dict[int, str]) -> str:
-    """The path of an instruction, or the one of what it calls first, e.g. of what was fused into it."""
+    """The path of an instruction, or the one of what it calls first, e.g. of what was fused into
+    it.
+    """
     if path := str(instruction.metadata.op_name):
         return path
     called = instruction.called_computation_ids

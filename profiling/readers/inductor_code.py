@@ -1,8 +1,10 @@
-"""Reads what torch.compile (Inductor) wrote while it compiled: its cache folder, or that of TORCH_COMPILE_DEBUG.
+"""Reads what torch.compile (Inductor) wrote while it compiled: its cache folder, or that of
+TORCH_COMPILE_DEBUG.
 
-A comment before each generated Triton kernel names the operators as the program called them (`Original ATen`), their
-nodes, and, since PyTorch 2.9, the shapes of these: so an operator's part follows the bytes that it would move alone,
-and the FLOPs of all nodes are the kernel's. The files name no modules, and C++ kernels have no such comment.
+A comment before each generated Triton kernel names the operators as the program called them
+(`Original ATen`), their nodes, and, since PyTorch 2.9, the shapes of these: so an operator's part
+follows the bytes that it would move alone, and the FLOPs of all nodes are the kernel's. The files
+name no modules, and C++ kernels have no such comment.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _MARK = b"Original ATen: ["
 _ORIGINAL = re.compile(r"Source Nodes: \[.*?\], Original ATen: \[(.*?)\]")
 _SOURCE = re.compile(r"(\S+) => (.+)")
 _NODE = re.compile(
-    r"%(?P<name>\w+) : (?:Tensor \"(?P<type>\w+)\[(?P<shape>[^\]]*)\][^\"]*\" ?)?(?:\[num_users=\d+\])? ?= "
+    r"%(?P<name>\w+) : (?:Tensor \"(?P<type>\w+)\[(?P<shape>[^\]]*)\][^\"]*\" "
+    r"?)?(?:\[num_users=\d+\])? ?= "
     r"(?:PlaceHolder|call_function)\[target=(?:torch\.ops\.(?P<space>\w+)\.(?P<op>\w+))?[\w.]*\]"
     r"(?:\(args = (?P<arguments>.*), kwargs = )?"
 )
@@ -35,7 +38,9 @@ _BITS = re.compile(r"[a-z]+(\d+)")
 
 
 class _Node(NamedTuple):
-    """A node of a graph: its operator (None for an input), bytes and elements of its result, and its operands."""
+    """A node of a graph: its operator (None for an input), bytes and elements of its result, and
+    its operands.
+    """
 
     op: str | None
     bytes: int
@@ -44,14 +49,18 @@ class _Node(NamedTuple):
 
 
 class GeneratedKernels(NamedTuple):
-    """Column `fused` and FLOPs of a launch of generated kernels by name; those with several contents are left out."""
+    """Column `fused` and FLOPs of a launch of generated kernels by name; those with several
+    contents are left out.
+    """
 
     fused: dict[str, str]
     flops: dict[str, int]
 
 
 def read_generated(folder: Path) -> GeneratedKernels:
-    """The kernels in a folder of TORCHINDUCTOR_CACHE_DIR or TORCH_COMPILE_DEBUG, or one inside it."""
+    """The kernels in a folder of TORCHINDUCTOR_CACHE_DIR or TORCH_COMPILE_DEBUG, or one
+    inside it.
+    """
     if not folder.is_dir():
         raise CurvescopeError(
             f"--inductor {folder}: no folder; give that of TORCHINDUCTOR_CACHE_DIR."
@@ -78,8 +87,8 @@ def read_generated(folder: Path) -> GeneratedKernels:
         raise CurvescopeError(f"--inductor {folder}: {error.strerror or error}.") from error
     if not found:
         raise CurvescopeError(
-            f"--inductor {folder}: no Triton kernel of Inductor in it. Set TORCHINDUCTOR_CACHE_DIR when the program "
-            "runs on a GPU, and give that folder."
+            f"--inductor {folder}: no Triton kernel of Inductor in it. Set TORCHINDUCTOR_CACHE_DIR "
+            "when the program runs on a GPU, and give that folder."
         )
     counted = {name: next(iter(flops)) for name, flops in work.items() if len(flops) == 1}
     return GeneratedKernels(
@@ -89,7 +98,9 @@ def read_generated(folder: Path) -> GeneratedKernels:
 
 
 def _kernels(lines: Iterable[str]) -> Iterator[tuple[str, list[FusedOperator], int | None]]:
-    """The generated kernels of a file, each with the operators that the comment before it names, and its FLOPs."""
+    """The generated kernels of a file, each with the operators that the comment before it names,
+    and its FLOPs.
+    """
     comments: list[str] = []
     for line in lines:
         if comment := _COMMENT.fullmatch(line):
@@ -104,7 +115,9 @@ def _kernels(lines: Iterable[str]) -> Iterator[tuple[str, list[FusedOperator], i
 
 
 def _operators(comments: Sequence[str], nodes: Mapping[str, _Node]) -> list[FusedOperator]:
-    """The operators in one comment, with the bytes of their nodes; without bytes where these are not certain."""
+    """The operators in one comment, with the bytes of their nodes; without bytes where these are
+    not certain.
+    """
     match = next(filter(None, map(_ORIGINAL.search, comments)), None)
     if match is None:
         return []
@@ -136,7 +149,9 @@ def _elements(match: re.Match[str]) -> Elements | None:
 
 
 def _flops(comments: Sequence[str], nodes: Mapping[str, _Node]) -> int | None:
-    """FLOPs of all nodes in one comment; None if those of one are unknown, or if no node computes."""
+    """FLOPs of all nodes in one comment; None if those of one are unknown, or if no
+    node computes.
+    """
     named = {
         name
         for source in filter(None, map(_SOURCE.fullmatch, comments))
@@ -155,9 +170,11 @@ def _flops(comments: Sequence[str], nodes: Mapping[str, _Node]) -> int | None:
 def _attributed(
     comments: Sequence[str], nodes: Mapping[str, _Node], originals: list[str]
 ) -> dict[str, int]:
-    """The bytes that each operator moves alone; empty where it is not certain which nodes are whose.
+    """The bytes that each operator moves alone; empty where it is not certain which nodes are
+    whose.
 
-    A call that became one node of its own name is that operator; calls of several nodes are the one that then is left.
+    A call that became one node of its own name is that operator; calls of several nodes are the one
+    that then is left.
     """
     own: dict[str, set[str]] = {}
     rest: set[str] = set()

@@ -1,9 +1,11 @@
-"""Reads the tables of llama.cpp's benchmarks as tables of times: `llama-batched-bench` and `llama-bench`.
+"""Reads the tables of llama.cpp's benchmarks as tables of times: `llama-batched-bench` and
+`llama-bench`.
 
-`llama-batched-bench` measures decode over sequences in parallel: the time of a step is that of all steps, T_TG, over
-their number, TG. Of `llama-bench` only prompt tests (`pp512`) lie on an axis: tokens, in tokens per second with the
-standard deviation of its repetitions. The other columns name the curve. Formats: tools/batched-bench/batched-bench.cpp
-and tools/llama-bench/llama-bench.cpp (markdown) of ggml-org/llama.cpp.
+`llama-batched-bench` measures decode over sequences in parallel: the time of a step is that of all
+steps, T_TG, over their number, TG. Of `llama-bench` only prompt tests (`pp512`) lie on an axis:
+tokens, in tokens per second with the standard deviation of its repetitions. The other columns name
+the curve. Formats: tools/batched-bench/batched-bench.cpp and tools/llama-bench/llama-bench.cpp
+(markdown) of ggml-org/llama.cpp.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
                 )
     if not rows:
         raise CurvescopeError(
-            "its table has no row on an axis: run `llama-batched-bench -npl 1,2,4,8`, or `llama-bench -p 1,2,4,8`."
+            "its table has no row on an axis: run `llama-batched-bench -npl 1,2,4,8`, or "
+            "`llama-bench -p 1,2,4,8`."
         )
     repeats: dict[tuple[str, int], int] = {}
     for step, row in enumerate(rows):

@@ -1,8 +1,9 @@
-"""Reads memory snapshots of PyTorch (`torch.cuda.memory._dump_snapshot`): what held a GPU's memory at its peak.
+"""Reads memory snapshots of PyTorch (`torch.cuda.memory._dump_snapshot`): what held a GPU's memory
+at its peak.
 
-A snapshot is a pickle; one with objects is refused, because reading it would run code (`plain_pickle`). Its events
-lead back from the blocks at its end to those at the peak. Stacks tell the line and likely kind of a block: the backward
-pass has none.
+A snapshot is a pickle; one with objects is refused, because reading it would run code
+(`plain_pickle`). Its events lead back from the blocks at its end to those at the peak. Stacks tell
+the line and likely kind of a block: the backward pass has none.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Option
     )
     if not events:
         raise CurvescopeError(
-            f"it has no events of GPU {device}: call torch.cuda.memory._record_memory_history() before the step."
+            f"it has no events of GPU {device}: call torch.cuda.memory._record_memory_history() "
+            "before the step."
         )
     segments = [one for one in snapshot["segments"] if one.get("device", device) == device]
     spans = spans_of([])
@@ -98,7 +100,9 @@ def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Option
 def _allocations(
     segments: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
 ) -> Allocations:
-    """The allocations, with numbers of events for times: between two, the tensors are known that the first one made."""
+    """The allocations, with numbers of events for times: between two, the tensors are known that
+    the first one made.
+    """
     sizes = [event["size"] for event in events] + [segment["total_size"] for segment in segments]
     if min(sizes) < 0:
         raise CurvescopeError("it has an event of less than 0 bytes; record it again.")
@@ -135,7 +139,9 @@ def _allocations(
 
 
 def _blocks(segments: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, Frames]]:
-    """Address, size and stack of the blocks that are allocated at the end; old versions give no address of a block."""
+    """Address, size and stack of the blocks that are allocated at the end; old versions give no
+    address of a block.
+    """
     for segment in {
         id(one["blocks"]): one for one in segments
     }.values():  # a snapshot may name one twice
@@ -147,13 +153,17 @@ def _blocks(segments: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, F
 
 
 class _Stacks:
-    """What stacks tell of their blocks; each is looked at once, since snapshots share stacks between events."""
+    """What stacks tell of their blocks; each is looked at once, since snapshots share stacks
+    between events.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, bool], tuple[str, SourceLine | None]] = {}
 
     def about(self, frames: Frames, *, stays: bool) -> tuple[str, SourceLine | None]:
-        """Likely kind and line of a block, see `_kind` and `_line`; the stack lives as long as the snapshot."""
+        """Likely kind and line of a block, see `_kind` and `_line`; the stack lives as long as the
+        snapshot.
+        """
         key = id(frames), stays
         if key not in self._known:
             self._known[key] = _kind(frames, stays=stays), _line(frames)
@@ -161,7 +171,9 @@ class _Stacks:
 
 
 def _kind(frames: Frames, *, stays: bool) -> str:
-    """What a block is likely to be, by the stack of its allocation, and by whether it is allocated to the end."""
+    """What a block is likely to be, by the stack of its allocation, and by whether it is allocated
+    to the end.
+    """
     python = [frame for frame in frames if str(frame["filename"]).endswith(".py")]
     names = {frame["name"] for frame in python}
     if any("torch/optim/" in frame["filename"] for frame in python):
@@ -174,7 +186,9 @@ def _kind(frames: Frames, *, stays: bool) -> str:
 
 
 def _line(frames: Frames) -> SourceLine | None:
-    """The innermost line outside installed packages; only the file's name, as the path may name people."""
+    """The innermost line outside installed packages; only the file's name, as the path may name
+    people.
+    """
     for frame in frames:
         if str(frame["filename"]).endswith(".py") and not _INSTALLED.search(frame["filename"]):
             return SourceLine(re.split(r"[/\\\\]", frame["filename"])[-1], int(frame["line"]))

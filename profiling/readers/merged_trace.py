@@ -1,8 +1,9 @@
 """Traces that a tool merged from those of several ranks: which events are of which process.
 
-Tools keep the numbers of processes apart: they add a multiple of a large number for each rank (TraceLens), write the
-rank before them (SGLang: `[TP00] 1234`), or leave them as they are. Events of a GPU stand under a process of their own,
-the number of the GPU: it is of the rank that launched its work.
+Tools keep the numbers of processes apart: they add a multiple of a large number for each rank
+(TraceLens), write the rank before them (SGLang: `[TP00] 1234`), or leave them as they are. Events
+of a GPU stand under a process of their own, the number of the GPU: it is of the rank that launched
+its work.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _COLLECTIVES = ("nccl", "rccl")
 
 
 def merged_processes(events: Events) -> list[set[int]]:
-    """The texts of each rank's processes, of its host and of its GPUs, in order; one entry for a trace of one."""
+    """The texts of each rank's processes, of its host and of its GPUs, in order; one entry for a
+    trace of one.
+    """
     hosts = sorted(events.processes or events.calling, key=lambda text: _order(events.texts[text]))
     if len(hosts) < 2:
         return [set(hosts)]
@@ -83,7 +86,9 @@ def _order(text: str) -> list[tuple[bool, int, str]]:
 
 
 def _named_alike(gpu: int, hosts: list[int], events: Events) -> int | None:
-    """The one process whose text begins as that of the GPU, e.g. with `[TP00]`; None without one."""
+    """The one process whose text begins as that of the GPU, e.g. with `[TP00]`; None
+    without one.
+    """
     prefix = _prefix(events.texts[gpu])
     alike = [at for at, host in enumerate(hosts) if _prefix(events.texts[host]) == prefix]
     return alike[0] if prefix and len(alike) == 1 else None
@@ -95,7 +100,9 @@ def _prefix(text: str) -> str:
 
 
 def _launching(gpu: int, hosts: list[int], events: Events) -> int | None:
-    """The process that launched most of a GPU's work, by correlation ids and order; None if none clearly did."""
+    """The process that launched most of a GPU's work, by correlation ids and order; None if none
+    clearly did.
+    """
     work = _rows(events, "device", gpu)
     launched = []
     for host in hosts:

@@ -1,4 +1,6 @@
-"""Maps metrics of NVIDIA's profilers to columns of the schema, by a table with sources, `metrics.toml`."""
+"""Maps metrics of NVIDIA's profilers to columns of the schema, by a table with sources,
+`metrics.toml`.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ import pyarrow as pa
 from ..recording.schema import KERNELS
 
 _FRACTIONS = frozenset(column.name for column in KERNELS.columns if column.dtype == pa.float64())
-# Units as printed by the profilers, in B, ns, 1. Nsight Compute uses powers of 1000; nvprof uses KB, MB and GB for
-# powers of 1024: it prints 16,777,216 bytes as 16.000000MB.
+# Units as printed by the profilers, in B, ns, 1. Nsight Compute uses powers of 1000; nvprof uses
+# KB, MB and GB for powers of 1024: it prints 16,777,216 bytes as 16.000000MB.
 _TIMES = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _SPELLED_TIMES = {f"{unit}econd": factor for unit, factor in _TIMES.items()}
 
@@ -55,7 +57,9 @@ class Metric:
     """One entry of the table, of a column of `kernels` and a tool (nvprof or ncu)."""
 
     column: str
-    part: str  # precision of the counted FLOPs, for columns that are sums of several entries; empty for the others
+    # precision of the counted FLOPs, for columns that are sums of several entries; empty for the
+    # others
+    part: str
     tool: str
     generation: str  # architectures with these metric names
     capabilities: tuple[str, ...]  # compute capabilities that the entry applies to; empty for all
@@ -92,13 +96,15 @@ def known_names(tool: str) -> frozenset[str]:
 
 
 def wanted(tool: str, capability: str | None = None) -> list[str]:
-    """The metrics to record for all columns: the first entry of each column and part that the device supports.
+    """The metrics to record for all columns: the first entry of each column and part that the
+    device supports.
 
     Without its compute capability, e.g. `9.0`, only entries that any device supports.
     """
     first: dict[tuple[str, str], Metric] = {}
     for metric in metrics():
-        # Labels of report pages cannot be requested as metrics. Every device since Volta has Volta's own metric.
+        # Labels of report pages cannot be requested as metrics. Every device since Volta has
+        # Volta's own metric.
         requestable = all(" " not in name and name != "Duration" for name in metric.names)
         fits = not metric.capabilities or (capability or "7.0") in metric.capabilities
         if metric.tool == tool and requestable and fits:
@@ -109,7 +115,9 @@ def wanted(tool: str, capability: str | None = None) -> list[str]:
 def to_columns(
     tool: str, values: Mapping[str, float], capability: str | None = None
 ) -> dict[str, float]:
-    """Columns of `kernels` from the metrics of a kernel in B, ns and 1; counts are rounded, missing columns absent."""
+    """Columns of `kernels` from the metrics of a kernel in B, ns and 1; counts are rounded, missing
+    columns absent.
+    """
     columns: dict[str, float] = {}
     for metric in _chosen(tool, frozenset(values), capability):
         amount = sum(factor * values[name] for name, factor in metric.terms.items())
@@ -121,7 +129,9 @@ def to_columns(
 
 
 def parts(tool: str, names: Collection[str], capability: str | None = None) -> list[str]:
-    """The precisions in the measured FLOPs, from the recorded metrics; empty if none were recorded."""
+    """The precisions in the measured FLOPs, from the recorded metrics; empty if none
+    were recorded.
+    """
     return [metric.part for metric in _chosen(tool, frozenset(names), capability) if metric.part]
 
 

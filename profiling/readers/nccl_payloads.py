@@ -1,9 +1,10 @@
-"""Reads what NCCL tells about its calls in exports of Nsight Systems: message, ranks and communicator.
+"""Reads what NCCL tells about its calls in exports of Nsight Systems: message, ranks and
+communicator.
 
-The export describes the fields of payloads (NVTX_PAYLOAD_SCHEMA_ENTRIES). A payload begins with 32 bytes: domain, 0,
-schema, 0 (32 bits each), size of the fields, and size of all (64 bits each), little-endian. NCCL counts the bytes that
-a rank gives (AllGather) or gets (ReduceScatter); `kernels.message_bytes` is the larger of both, as nccl-tests counts
-it.
+The export describes the fields of payloads (NVTX_PAYLOAD_SCHEMA_ENTRIES). A payload begins with 32
+bytes: domain, 0, schema, 0 (32 bits each), size of the fields, and size of all (64 bits each),
+little-endian. NCCL counts the bytes that a rank gives (AllGather) or gets (ReduceScatter);
+`kernels.message_bytes` is the larger of both, as nccl-tests counts it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from .sqlite_tables import SqliteTables
 
 _ENTRIES, _EVENTS = "NVTX_PAYLOAD_SCHEMA_ENTRIES", "NVTX_EVENTS"
 _HEADER = struct.Struct("<IIIIQQ")
-# Formats of NVTX_PAYLOAD_ENTRY_TYPE_* (nvToolsExtPayload.h): int, longs, and integers and sizes of fixed width.
+# Formats of NVTX_PAYLOAD_ENTRY_TYPE_* (nvToolsExtPayload.h): int, longs, and integers and sizes of
+# fixed width.
 _FORMATS = {
     5: "<i",
     6: "<I",
@@ -41,7 +43,9 @@ _PER_RANK = frozenset({"AllGather", "ReduceScatter", "AlltoAll"})
 
 
 def nccl_columns(tables: SqliteTables, ranges: pa.Table) -> dict[str, pa.Array]:
-    """Columns collective, message_bytes, group_size and communicator of ranges; none without a call."""
+    """Columns collective, message_bytes, group_size and communicator of ranges; none without a
+    call.
+    """
     calls, ranks = _calls(tables)
     if not calls:
         return {}
@@ -61,7 +65,9 @@ def nccl_columns(tables: SqliteTables, ranges: pa.Table) -> dict[str, pa.Array]:
 def _calls(
     tables: SqliteTables,
 ) -> tuple[dict[tuple[int, int], tuple[int | None, int]], dict[int, int]]:
-    """Communicator and bytes of the calls with a message, by thread and start in ns; ranks of communicators."""
+    """Communicator and bytes of the calls with a message, by thread and start in ns; ranks of
+    communicators.
+    """
     calls: dict[tuple[int, int], tuple[int | None, int]] = {}
     ranks: dict[int, int] = {}
     numbers = dict.fromkeys(("domainId", "schemaId", "type", "offset"), pa.int64())
@@ -104,7 +110,8 @@ def _facts(
 def decode_payload(
     payload: Any, fields: Mapping[tuple[int, int], Mapping[str, tuple[int, str]]]
 ) -> dict[str, int]:
-    """The values of a payload (blob or text) by name; empty for one that is damaged or of no known schema.
+    """The values of a payload (blob or text) by name; empty for one that is damaged or of no known
+    schema.
 
     Fields are offsets and formats by name, by domain and schema.
     """

@@ -1,7 +1,9 @@
-"""Reads CSV of Nsight Compute: the raw page with a column per metric, and the long form with a row per metric.
+"""Reads CSV of Nsight Compute: the raw page with a column per metric, and the long form with a row
+per metric.
 
-Kernels are replayed for counting, so there is no timeline: a kernel has metrics and the duration of one replay. The
-reader skips output of the tool and of the program around the table, and ignores host and process names.
+Kernels are replayed for counting, so there is no timeline: a kernel has metrics and the duration of
+one replay. The reader skips output of the tool and of the program around the table, and ignores
+host and process names.
 """
 
 from __future__ import annotations
@@ -112,7 +114,9 @@ def _profiled(source: Source) -> int:
 def _kernels(
     rows: Iterator[list[str]], lost: Counter[str], described: dict[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Each kernel with its values by metric, in B, ns and 1; puts the attributes of the first device in `described`."""
+    """Each kernel with its values by metric, in B, ns and 1; puts the attributes of the first
+    device in `described`.
+    """
     kernel: dict[str, Any] = {"key": None}
     for key, cells, measured in _measured(rows, lost):
         if key != kernel["key"]:
@@ -134,7 +138,9 @@ def _kernels(
 def _measured(
     rows: Iterator[list[str]], lost: Counter[str]
 ) -> Iterator[tuple[Any, dict[str, str], list[_Metric]]]:
-    """Of each row the kernel that it belongs to, its cells by column, and known metrics: name, unit and value."""
+    """Of each row the kernel that it belongs to, its cells by column, and known metrics: name, unit
+    and value.
+    """
     header, names = next(rows, []), metrics.known_names("ncu")
     known = [name for name in header if name in names or name.startswith(_ATTRIBUTE)]
     units: dict[str, str] = {}  # of the raw page, in a row of its own
@@ -174,7 +180,9 @@ def _device(described: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def memory_rate(clock_khz: int | None, bus_bits: int | None) -> int | None:
-    """Bytes per second of a DRAM with two transfers per clock, as CUDA's own deviceQuery computes it."""
+    """Bytes per second of a DRAM with two transfers per clock, as CUDA's own deviceQuery computes
+    it.
+    """
     return None if clock_khz is None or bus_bits is None else 2 * clock_khz * 1000 * bus_bits // 8
 
 

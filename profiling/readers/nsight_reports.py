@@ -1,8 +1,10 @@
-"""Converts reports in NVIDIA's own formats (.nsys-rep, .ncu-rep) with NVIDIA's tools, if they are installed.
+"""Converts reports in NVIDIA's own formats (.nsys-rep, .ncu-rep) with NVIDIA's tools, if they are
+installed.
 
-Reports of Nsight Compute are read by its Python module, where the extra `ncu` or the toolkit's folder extras/python
-provides it (https://docs.nvidia.com/nsight-compute/PythonReportInterface/). It runs in a process of its own: its copy
-of libnvperf_host would otherwise serve CUPTI, too, and a damaged file may end it.
+Reports of Nsight Compute are read by its Python module, where the extra `ncu` or the toolkit's
+folder extras/python provides it (https://docs.nvidia.com/nsight-compute/PythonReportInterface/). It
+runs in a process of its own: its copy of libnvperf_host would otherwise serve CUPTI, too, and a
+damaged file may end it.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ _CAPABILITY = "device__attribute_compute_capability_"
 
 
 def convert_report(report: Path, folder: Path) -> Path | None:
-    """Convert a report of Nsight Systems or Nsight Compute with an installed tool; None if no tool can."""
+    """Convert a report of Nsight Systems or Nsight Compute with an installed tool; None if no tool
+    can.
+    """
     exported, table = folder / "profile.sqlite", folder / "profile.csv"
     if (nsys := shutil.which("nsys")) is not None:
         command = [
@@ -60,14 +64,18 @@ def convert_report(report: Path, folder: Path) -> Path | None:
 
 
 def write_table(report: str, table: str) -> None:
-    """Write a report of Nsight Compute as long-form CSV, if it has kernels; raises anything where it cannot be read."""
+    """Write a report of Nsight Compute as long-form CSV, if it has kernels; raises anything where
+    it cannot be read.
+    """
     if rows := list(_rows(importlib.import_module("ncu_report").load_report(report))):
         with Path(table).open("w", newline="") as file:
             csv.writer(file, quoting=csv.QUOTE_ALL).writerows([[*_COLUMNS, "Metric Value"], *rows])
 
 
 def _rows(report: Any) -> Iterator[list[Any]]:
-    """A row per metric that fills a column, at least one per kernel; the first one has its device's attributes, too."""
+    """A row per metric that fills a column, at least one per kernel; the first one has its device's
+    attributes, too.
+    """
     known = metrics.known_names("ncu")
     number = 0
     for which in range(report.num_ranges()):

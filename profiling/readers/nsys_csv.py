@@ -1,8 +1,9 @@
-"""Reads the trace of GPU work that `nsys stats --report cuda_gpu_trace --format csv` prints, also in its older form.
+"""Reads the trace of GPU work that `nsys stats --report cuda_gpu_trace --format csv` prints, also
+in its older form.
 
-The unit of times is in the header. Sizes are rounded to thousandths of a megabyte there, so they are not read. A trace
-has no API calls and no ranges, so kernels have no layer; the SQLite export of the report has them all. A summary has no
-time of a single kernel and is refused.
+The unit of times is in the header. Sizes are rounded to thousandths of a megabyte there, so they
+are not read. A trace has no API calls and no ranges, so kernels have no layer; the SQLite export of
+the report has them all. A summary has no time of a single kernel and is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Reads SQLite exports of Nsight Systems, 2020 to 2026.
 
-Versions differ in tables and columns: the reader selects each by name. An absent column is null, and an absent table
-has a sentence in `missing` if it matters. Metadata of the capture (command, environment, host, user) is not read.
+Versions differ in tables and columns: the reader selects each by name. An absent column is null,
+and an absent table has a sentence in `missing` if it matters. Metadata of the capture (command,
+environment, host, user) is not read.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     assert source.tables is not None
     if not any(map(source.tables.about, (_KERNEL, _COPY, _SET, _RUNTIME, _NVTX))):
         raise CurvescopeError(
-            "an export of Nsight Systems without GPU activity, CUDA calls and ranges: nothing of CUDA or NVTX was "
-            "traced; record with `nsys profile --trace=cuda,nvtx`."
+            "an export of Nsight Systems without GPU activity, CUDA calls and ranges: nothing of "
+            "CUDA or NVTX was traced; record with `nsys profile --trace=cuda,nvtx`."
         )
     export = _Export(source.tables)
     writer.update(device=export.device(), profiler=export.version(), missing=export.missing())
@@ -116,10 +117,11 @@ class _Export:
             launched = tables.count(_RUNTIME)
             missing["kernels"] = (
                 f"no kernel in {_KERNEL}, though {counted(launched, 'CUDA call')} "
-                f"{'was' if launched == 1 else 'were'} recorded: nothing was launched, or GPU activity was "
-                "not recorded (as under WSL 2, or without `--trace=cuda`)"
+                f"{'was' if launched == 1 else 'were'} recorded: nothing was launched, or GPU "
+                "activity was not recorded (as under WSL 2, or without `--trace=cuda`)"
                 if launched
-                else f"no kernel in {_KERNEL} and no CUDA call: CUDA was not traced; record with `--trace=cuda,nvtx`"
+                else f"no kernel in {_KERNEL} and no CUDA call: CUDA was not traced; record with "
+                "`--trace=cuda,nvtx`"
             )
         elif not tables.about(_RUNTIME):
             missing["api_calls"] = f"no call in {_RUNTIME}: kernels cannot be joined to ranges"
@@ -281,7 +283,8 @@ class _Export:
         waits = self._waits()
         wanted = ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")
         for batch in self._tables.scan(_RUNTIME, dict.fromkeys(wanted, _I64)):
-            # `cudaLaunchKernel_v7000`: the suffix is the CUDA version that last changed the call's signature.
+            # `cudaLaunchKernel_v7000`: the suffix is the CUDA version that last changed the call's
+            # signature.
             names = self._names(batch["nameId"])
             texts = pc.replace_substring_regex(names.dictionary, r"_v\d{4,5}$", "")
             yield pa.table(
@@ -357,7 +360,9 @@ def _of_kind(batch: pa.Table, kinds: Collection[int]) -> pa.Table:
 
 
 def _call_number(global_id: pa.ChunkedArray, correlation_id: pa.ChunkedArray) -> Ints:
-    """A number for each pair of process and correlation id; unique, since a correlation id has 32 bits."""
+    """A number for each pair of process and correlation id; unique, since a correlation id has 32
+    bits.
+    """
     process, correlation = (
         np.asarray(pc.fill_null(one, 0)) for one in (_process(global_id), correlation_id)
     )

@@ -1,8 +1,9 @@
 """Reads files of nvprof (.nvprof, .nvvp, .prof, .sql: all SQLite), schema versions 8 to 22.
 
-A timeline run stores kernels in CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, a run that replays kernels for metrics in
-CUPTI_ACTIVITY_KIND_KERNEL; both are read. Replayed kernels have durations, but no start times. Times are nanoseconds,
-API calls are numbers, kernel names are mangled, and one file contains one process.
+A timeline run stores kernels in CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, a run that replays kernels
+for metrics in CUPTI_ACTIVITY_KIND_KERNEL; both are read. Replayed kernels have durations, but no
+start times. Times are nanoseconds, API calls are numbers, kernel names are mangled, and one file
+contains one process.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _COPIES = (
     (f"{_PREFIX}MEMSET", "memset"),
 )
 _UNIFIED = f"{_PREFIX}UNIFIED_MEMORY_COUNTER"
-# CUpti_ActivityUnifiedMemoryCounterKind of the counters that are migrations, and the column with their GPU.
+# CUpti_ActivityUnifiedMemoryCounterKind of the counters that are migrations, and the column with
+# their GPU.
 _MIGRATIONS = {1: ("HtoD", "dstId"), 2: ("DtoH", "srcId"), 8: ("DtoD", "dstId")}
 # also the tables of cupti_calls.toml
 _CALLS = {
@@ -53,7 +55,8 @@ _MARKER_DATA = f"{_PREFIX}MARKER_DATA"
 # CUpti_ActivityFlag of markers, and CUpti_ActivityObjectKind of the object they belong to.
 _INSTANT, _START, _END = 1, 2, 4
 _OF_THREAD = 2
-# CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB, and the formats of payloads by CUpti_MetricValueKind: 8 bytes, little-endian.
+# CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB, and the formats of payloads by CUpti_MetricValueKind: 8
+# bytes, little-endian.
 _ARGB = 2
 _PAYLOADS = {0: "<d", 1: "<Q", 4: "<q"}
 _I64, _TEXT, _BYTES = pa.int64(), pa.string(), pa.binary()
@@ -106,9 +109,11 @@ class _File:
         calls = sum(map(self._tables.count, _CALLS.values()))
         if not any(map(self._tables.count, _KERNELS)):
             missing["kernels"] = (
-                f"no kernel despite {counted(calls, 'CUDA API call')}: GPU activity was not recorded"
+                f"no kernel despite {counted(calls, 'CUDA API call')}: GPU activity was not "
+                "recorded"
                 if calls
-                else "no kernel and no CUDA API call: the program used no GPU, or nvprof did not see its process"
+                else "no kernel and no CUDA API call: the program used no GPU, or nvprof did not "
+                "see its process"
             )
         elif not calls:
             missing["api_calls"] = "no CUDA API call: kernels cannot be joined to ranges"
@@ -151,7 +156,7 @@ class _File:
         bandwidth, clock = facts["globalMemoryBandwidth"], facts["coreClockRate"]
         return {
             "name": self._strings.get(facts["name"]),
-            "compute_capability": f"{facts['computeCapabilityMajor']}.{facts['computeCapabilityMinor']}",
+            "compute_capability": f"{facts['computeCapabilityMajor']}.{facts['computeCapabilityMinor']}",  # noqa: E501
             "sm_count": facts["numMultiprocessors"],
             "memory_bytes": facts["globalMemorySize"],
             "memory_bytes_per_s": bandwidth * 1000 if bandwidth else None,  # stored in kB/s
@@ -263,7 +268,9 @@ class _File:
         yield from self._migrations(needed)
 
     def _migrations(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
-        """Migrations of unified memory as memcpys: no call of the program started them, and they have no stream."""
+        """Migrations of unified memory as memcpys: no call of the program started them, and they
+        have no stream.
+        """
         wanted = dict.fromkeys(
             ("counterKind", "value", "start", "end", "address", "srcId", "dstId"), _I64
         )
@@ -284,7 +291,9 @@ class _File:
                 yield pa.table(known)
 
     def _names(self, ids: pa.ChunkedArray, *, demangled: bool = False) -> pa.DictionaryArray:
-        """Texts of string ids, scrubbed, `?` for none; an id has one code in all batches: its index in the table."""
+        """Texts of string ids, scrubbed, `?` for none; an id has one code in all batches: its index
+        in the table.
+        """
         used = ids.to_pylist()
         for key in set(used):
             if key in self._strings and (key, demangled) not in self._kept:
@@ -296,14 +305,18 @@ class _File:
 
 
 def _payload(kind: int | None, value: bytes | None) -> str | None:
-    """A payload as text; None for other kinds, and for zero, which also stands for a missing payload."""
+    """A payload as text; None for other kinds, and for zero, which also stands for a missing
+    payload.
+    """
     if kind not in _PAYLOADS or value is None or len(value) != 8 or not any(value):
         return None
     return str(struct.unpack(_PAYLOADS[kind], value)[0])
 
 
 def _threads(objects: list[bytes | None]) -> pa.Array:
-    """Threads of marker objects: process and thread in 32 bits each, little-endian; null if malformed."""
+    """Threads of marker objects: process and thread in 32 bits each, little-endian; null if
+    malformed.
+    """
     return pa.array(
         [int.from_bytes(o[4:8], "little") if o and len(o) >= 8 else None for o in objects], _I64
     )

@@ -1,8 +1,10 @@
-"""Reads the output of nvprof: GPU traces and metrics, as CSV (`--csv`) or plain text, mixed with program output.
+"""Reads the output of nvprof: GPU traces and metrics, as CSV (`--csv`) or plain text, mixed with
+program output.
 
-A trace (`--print-gpu-trace`) has units in a second row of its CSV, or with each value. Metrics (`--metrics`) are means
-over the invocations of a kernel, and become as many rows, so that sums are right; kernels are replayed for them, so
-there is no timeline. With `--print-gpu-trace` they are columns of each launch.
+A trace (`--print-gpu-trace`) has units in a second row of its CSV, or with each value. Metrics
+(`--metrics`) are means over the invocations of a kernel, and become as many rows, so that sums are
+right; kernels are replayed for them, so there is no timeline. With `--print-gpu-trace` they are
+columns of each launch.
 """
 
 from __future__ import annotations
@@ -102,7 +104,9 @@ class _Output:
         self.said: str | None = None
 
     def heeding(self, lines: Iterator[str]) -> Iterator[str]:
-        """The lines; counts what nvprof dropped by its own words, and keeps its first warning or error on recording."""
+        """The lines; counts what nvprof dropped by its own words, and keeps its first warning or
+        error on recording.
+        """
         for line in lines:
             if line.startswith("=="):
                 if match := _DROPPED.match(line):
@@ -216,7 +220,9 @@ class _Output:
         self._kernels.append({**columns, "name": scrub(name)})
 
     def _take_device(self, device: str) -> dict[str, int | None]:
-        """The column device of a cell, e.g. `Tesla K40m (0)`; nvprof cuts long names, and the number with them."""
+        """The column device of a cell, e.g. `Tesla K40m (0)`; nvprof cuts long names, and the
+        number with them.
+        """
         found = _DEVICE.fullmatch(device)
         self._device = self._device or (found[1] if found is not None else device) or None
         return {"device": int(found[2]) if found is not None else None}

@@ -1,8 +1,11 @@
-"""Reads pickles of plain values: dictionaries, lists, tuples, texts, numbers. Nothing in them can run.
+"""Reads pickles of plain values: dictionaries, lists, tuples, texts, numbers.
 
-Python's own unpickler makes objects by calling what a pickle names, lets 20 bytes ask for gigabytes, and puts up with
-keys that were chosen to collide. This one knows no opcode that names or calls anything, and takes memory in proportion
-to the pickle. It takes about 0.2 µs for each opcode, five times as long as Python's.
+Nothing in them can run.
+
+Python's own unpickler makes objects by calling what a pickle names, lets 20 bytes ask for
+gigabytes, and puts up with keys that were chosen to collide. This one knows no opcode that names or
+calls anything, and takes memory in proportion to the pickle. It takes about 0.2 µs for each opcode,
+five times as long as Python's.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ _LONGEST_NUMBER = 16  # bytes
 def load(data: bytes) -> Any:
     """The value of a pickle of protocol 2 and later.
 
-    CurvescopeError: it is damaged, holds an object of Python, or is out of proportion; a sentence that begins with
-    "it".
+    CurvescopeError: it is damaged, holds an object of Python, or is out of proportion; a sentence
+    that begins with "it".
     """
     try:
         return _load(data)
@@ -59,7 +62,8 @@ def _load(data: bytes) -> Any:
     while True:
         code = data[at]
         at += 1
-        # The commonest opcodes first: a stack is a list of references to frames, which are known already.
+        # The commonest opcodes first: a stack is a list of references to frames, which are known
+        # already.
         if code == 0x6A:  # LONG_BINGET
             stack.append(get(int.from_bytes(data[at : at + 4], "little")))
             at += 4

@@ -1,8 +1,10 @@
-"""Reads tree files of Proton, Triton's profiler (format `hatchet`; JSON of `proton.finalize`, also of vLLM's workers).
+"""Reads tree files of Proton, Triton's profiler (format `hatchet`; JSON of `proton.finalize`, also
+of vLLM's workers).
 
-A node is a scope, a Python frame or a kernel, with the sum of its own launches: there is no timeline, and a launch has
-the mean duration. Scopes are layers, phases and operators like ranges. A kernel of a CUDA graph lies under
-`<captured_at>` and the scopes of its capture, which count (triton-lang/triton, third_party/proton/csrc).
+A node is a scope, a Python frame or a kernel, with the sum of its own launches: there is no
+timeline, and a launch has the mean duration. Scopes are layers, phases and operators like ranges. A
+kernel of a CUDA graph lies under `<captured_at>` and the scopes of its capture, which count
+(triton-lang/triton, third_party/proton/csrc).
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _MOST_BYTES = 1 << 30
 _MOST = 1 << 50  # ns or launches of a kernel
 _MOST_LAUNCHES = 1 << 22
 _MISSING = {
-    "timeline": "Proton adds up the launches of a kernel: durations are means, and there are no start times",
+    "timeline": "Proton adds up the launches of a kernel: durations are means, and there are no "
+    "start times",
     "steps": "no timeline, so no steps",
 }
 
@@ -77,8 +80,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         )
     if counts.sum() > _MOST_LAUNCHES:
         raise CurvescopeError(
-            f"it has {counts.sum():,} launches, more than {_MOST_LAUNCHES:,}; record fewer steps with proton.activate "
-            "and proton.deactivate."
+            f"it has {counts.sum():,} launches, more than {_MOST_LAUNCHES:,}; record fewer steps "
+            "with proton.activate and proton.deactivate."
         )
     launches = pa.Table.from_pylist(rows, KERNELS.arrow).take(
         pa.array(np.repeat(np.arange(len(rows)), counts))
@@ -96,7 +99,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 
 def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dict[str, Any]]:
-    """Every node with time of its own: its name, its place among the scopes around it, and its sums."""
+    """Every node with time of its own: its name, its place among the scopes around it, and its
+    sums.
+    """
     pending: list[tuple[_Node, tuple[str, ...]]] = [
         (child, ()) for child in reversed(root.children)
     ]
@@ -132,7 +137,9 @@ def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dic
 
 
 def _place(around: Sequence[str], names: RangeNames) -> dict[str, str | None]:
-    """Layer, phase and operator by the scopes around a kernel, outermost first; a Python frame is an operator."""
+    """Layer, phase and operator by the scopes around a kernel, outermost first; a Python frame is
+    an operator.
+    """
     layers: list[str] = []
     found: dict[str, str | None] = {"layer": None, "phase": None, "op": None}
     for name in around:
@@ -153,7 +160,9 @@ def _place(around: Sequence[str], names: RangeNames) -> dict[str, str | None]:
 
 
 def _durations(rows: Sequence[dict[str, Any]], counts: Ints) -> Ints:
-    """The mean of each node for each of its launches, in whole nanoseconds that add up to its sum."""
+    """The mean of each node for each of its launches, in whole nanoseconds that add up
+    to its sum.
+    """
     sums = np.array([row["duration_ns"] for row in rows], np.int64)
     number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     durations: Ints = np.repeat(sums // counts, counts) + (
@@ -165,7 +174,10 @@ def _durations(rows: Sequence[dict[str, Any]], counts: Ints) -> Ints:
 def _device(
     described: dict[str, dict[str, dict[str, Any]]], number: int | None
 ) -> dict[str, Any] | None:
-    """Facts of the device with the first kernel; Proton tells no name. Clocks are in kHz, the bus in bits."""
+    """Facts of the device with the first kernel; Proton tells no name.
+
+    Clocks are in kHz, the bus in bits.
+    """
     for kind, by_number in described.items():
         if (facts := by_number.get(str(number))) is None:
             continue

@@ -1,4 +1,6 @@
-"""Collects the events of a PyTorch trace that are needed, by their categories, and their fields as columns."""
+"""Collects the events of a PyTorch trace that are needed, by their categories, and their fields as
+columns.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,8 @@ _CATEGORIES = {
     # Costs of the profiler, the trace's own span, and marks of the host on a stream.
     **dict.fromkeys(("overhead", "trace", "cuda_event"), _KNOWN),
 }
-# Every maker of devices has categories of its own, e.g. `cuda_driver`, `xpu_runtime`, `mlu_memcpy`, `gpu_memset`.
+# Every maker of devices has categories of its own, e.g. `cuda_driver`, `xpu_runtime`, `mlu_memcpy`,
+# `gpu_memset`.
 _CATEGORY_ENDS = {
     **dict.fromkeys(("_runtime", "_driver"), _CALL),
     "memcpy": COPY,
@@ -115,7 +118,9 @@ Table = dict[str, npt.NDArray[Any]]
 
 
 class Events:
-    """The columns of the events that are needed, as they were read (`pieces`); texts by their index in `texts`."""
+    """The columns of the events that are needed, as they were read (`pieces`); texts by their index
+    in `texts`.
+    """
 
     def __init__(self, is_capture: bool = False) -> None:
         """Prepare to convert; of the capture of graphs, API calls need the names of kernels."""
@@ -184,7 +189,8 @@ class Events:
         self._keep(
             "functions", ~ours & long & columns["name"].valid & (timed["start_ns"] >= 0), timed
         )
-        # How the kernels of torch.compile were compiled, by their names, which their operators have, too.
+        # How the kernels of torch.compile were compiled, by their names, which their operators
+        # have, too.
         compiled = rows & np.logical_or.reduce(
             [columns[field.name].valid for field in _TRITON_ARGS]
         )
@@ -227,7 +233,9 @@ class Events:
     def _placed_by_event(
         self, events: list[Any], columns: dict[str, EventColumn]
     ) -> dict[str, EventColumn]:
-        """Device and stream, where `args` lack them: the process and thread of the event, on Intel GPUs the queue."""
+        """Device and stream, where `args` lack them: the process and thread of the event, on Intel
+        GPUs the queue.
+        """
         others = self.columns.columns(events, (_QUEUE, *_ON_THREAD))
         found = {
             "device": columns["device"],
@@ -246,9 +254,11 @@ class Events:
         required: tuple[str, ...],
         annotates: Bools | bool = False,
     ) -> tuple[Bools, Table]:
-        """Mask of our events with a name, a time and all required fields, and the common columns of all events.
+        """Mask of our events with a name, a time and all required fields, and the common columns of
+        all events.
 
-        Our other events are counted as unreadable. The process of one that annotates may not be that of operators.
+        Our other events are counted as unreadable. The process of one that annotates may not be
+        that of operators.
         """
         name, start, duration = columns["name"], columns["ts"].values, columns["dur"].values
         rows = (start >= 0) & (duration >= 0)
@@ -340,7 +350,9 @@ def _kind_by_name(name: str) -> int:
 
 
 def _thread_number(thread: str) -> int:
-    """The number of a thread's id in JSON, e.g. `7` or `"7"`; `_NO_THREAD` for others, e.g. `"thread 7 (python)"`."""
+    """The number of a thread's id in JSON, e.g. `7` or `"7"`; `_NO_THREAD` for others, e.g.
+    `"thread 7 (python)"`.
+    """
     try:
         return signed(int(str(json.loads(thread)).split()[-1]))
     except (IndexError, OverflowError, RecursionError, ValueError):

@@ -1,8 +1,10 @@
-"""Reads JSON of the PyTorch profiler, of all versions (`Kernel` and `kernel`, `Operator` and `cpu_op`).
+"""Reads JSON of the PyTorch profiler, of all versions (`Kernel` and `kernel`, `Operator` and
+`cpu_op`).
 
-Device work belongs to the operator around its runtime call, which has the same correlation id. Without a device, the
-work is each operator's own time, without its children. Steps are the profiler's `ProfilerStep#` marks. Of call stacks
-the longer functions are read, with their files' names and no folders. Process names are not read.
+Device work belongs to the operator around its runtime call, which has the same correlation id.
+Without a device, the work is each operator's own time, without its children. Steps are the
+profiler's `ProfilerStep#` marks. Of call stacks the longer functions are read, with their files'
+names and no folders. Process names are not read.
 """
 
 from __future__ import annotations
@@ -50,13 +52,13 @@ _NO_DEVICE_EVENTS = (
     "ProfilerActivity.CUDA"
 )
 _OF_SEVERAL = (
-    "the trace merges {count} processes, and this is process {at}, from 0; `curvescope import FILE --process N` reads "
-    "another, `curvescope ranks FILE` compares all"
+    "the trace merges {count} processes, and this is process {at}, from 0; "
+    "`curvescope import FILE --process N` reads another, `curvescope ranks FILE` compares all"
 )
 _COLLECTIVE_KERNELS = ("nccl", "rccl")
 _NO_RANK = (
-    "the trace has collectives and does not tell its rank, as those on demand (dynolog); `ranks` takes the number "
-    "after `rank` in the name of the file"
+    "the trace has collectives and does not tell its rank, as those on demand (dynolog); `ranks` "
+    "takes the number after `rank` in the name of the file"
 )
 _BATCH_NAMES = ("batch_size", "batch size", "train_batch_size", "per_device_train_batch_size")
 _DEEPEST = 6  # levels of the metadata
@@ -102,8 +104,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     launched = _launches(launches)
     if launched and not (kernels.num_rows or memory.num_rows or events.lost["counter_ranges"]):
         missing["device_events"] = (
-            f"the trace has {counted(launched, 'launch', 'launches')} of kernels and no event of the GPU: its activity "
-            "was not recorded, or the profiler stopped before it ran; synchronise before it stops"
+            f"the trace has {counted(launched, 'launch', 'launches')} of kernels and no event of "
+            "the GPU: its activity was not recorded, or the profiler stopped before it ran; "
+            "synchronise before it stops"
         )
     if (rank := _rank_info(document.get("distributedInfo"))) is not None:
         writer.update(**{META_KEY: rank})
@@ -115,12 +118,15 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 
 def _choose_process(events: Events, options: Options) -> dict[str, Any] | None:
-    """Keep the events of one rank of a merged trace, and describe the ranks; None for a trace of one."""
+    """Keep the events of one rank of a merged trace, and describe the ranks; None for a trace of
+    one.
+    """
     ranks = merged_processes(events)
     at = options.process or 0
     if not 0 <= at < len(ranks):
         raise CurvescopeError(
-            f"--process {at}: it has {counted(len(ranks), 'process', 'processes')}, numbered from 0."
+            f"--process {at}: it has {counted(len(ranks), 'process', 'processes')}, numbered from "
+            "0."
         )
     if len(ranks) < 2:
         return None
@@ -169,7 +175,9 @@ class _Rows:
         self._events, self._texts = events, events.texts
 
     def tables(self, on_gpu: bool) -> _Tables:
-        """Ranges, API calls, kernels, and memcpys and memsets; `on_gpu`: whether the trace names a GPU."""
+        """Ranges, API calls, kernels, and memcpys and memsets; `on_gpu`: whether the trace names a
+        GPU.
+        """
         if not any(self._events.pieces.values()):
             raise CurvescopeError(
                 "it has no event of the PyTorch profiler; other Chrome traces are not read."
@@ -204,7 +212,9 @@ class _Rows:
         writer.write("functions", pa.table(columns))
 
     def allocations(self) -> Allocations | None:
-        """The allocations of the device with most of them, of a GPU if there is one; None without their addresses."""
+        """The allocations of the device with most of them, of a GPU if there is one; None without
+        their addresses.
+        """
         memory = self._events.joined("memory")
         order = np.argsort(memory["time_ns"], kind="stable")
         memory = {name: column[order] for name, column in memory.items()}
@@ -266,7 +276,8 @@ class _Rows:
         start, end, span = own_time(nest(host["thread"], host["start_ns"], host["end_ns"]), works)
         of_span = {name: host[name][span] for name in ("name", "thread")}
         rows = self._named({"start_ns": start, "end_ns": end, **of_span})
-        # A backward node lies in a call of the engine under the same name, which counts as a part of it.
+        # A backward node lies in a call of the engine under the same name, which counts as a part
+        # of it.
         part = _occurrence(span) + self._begin_with(host["name"], NODE_PREFIX)[span]
         return rows.append_column("stream", rows["thread"]).append_column(
             "part", pa.array(part, pa.int32())
@@ -281,7 +292,8 @@ class _Rows:
             "registers_per_thread",
             "shared_memory_bytes",
         )
-        # Outside graphs both are 0. ROCm, and CUDA since PyTorch 2.14, number the nodes within a graph, from 0.
+        # Outside graphs both are 0. ROCm, and CUDA since PyTorch 2.14, number the nodes within a
+        # graph, from 0.
         replayed = (device["graph_id"] > 0) | (device["graph_node_id"] > 0)
         graphs = {
             name: np.where(replayed, device[name], NONE) for name in ("graph_id", "graph_node_id")
@@ -305,7 +317,8 @@ class _Rows:
             ).reshape(-1, 3)
             for axis, name in enumerate("xyz"):
                 rows = rows.append_column(f"{what}_{name}", _nullable(extents[code, axis]))
-        # Groups on different ranks may have the same name; the profiler truncates long lists of ranks.
+        # Groups on different ranks may have the same name; the profiler truncates long lists of
+        # ranks.
         code, distinct = factorize(device["group"].astype(np.int64) << 32 | (device["members"] + 1))
         groups = [self._group(pair >> 32, (pair & 0xFFFFFFFF) - 1) for pair in distinct.tolist()]
         rows = rows.append_column(
@@ -446,7 +459,9 @@ def _rank_info(information: Any) -> dict[str, Any] | None:
 
 
 def _device(properties: Any, used: set[int]) -> dict[str, Any] | None:
-    """Facts of the first device with work; ROCm numbers its devices otherwise: then they count if all are alike."""
+    """Facts of the first device with work; ROCm numbers its devices otherwise: then they count if
+    all are alike.
+    """
     known = (
         [facts for facts in properties if isinstance(facts, dict)]
         if isinstance(properties, list)

@@ -1,8 +1,9 @@
 """Reads rocpd databases of ROCm's rocprofv3, its default output since ROCm 7 (`*_results.db`).
 
-Each process has tables of its own (`rocpd_kernel_dispatch_<uuid>`). An event joins a row to its category, correlation
-id (`stack_id`) and the message of a roctx range; version 4 stores process, thread, agent and stream once per track
-(https://github.com/ROCm/rocm-systems, rocpd_tables.sql). Host names and command lines are not read.
+Each process has tables of its own (`rocpd_kernel_dispatch_<uuid>`). An event joins a row to its
+category, correlation id (`stack_id`) and the message of a roctx range; version 4 stores process,
+thread, agent and stream once per track (https://github.com/ROCm/rocm-systems, rocpd_tables.sql).
+Host names and command lines are not read.
 """
 
 from __future__ import annotations
@@ -125,7 +126,9 @@ class _Tables:
         return {"process": self._process.get(row["pid"]), **ids}
 
     def _agent(self, number: int | None) -> tuple[str, int] | None:
-        """An agent of this process; its number alone is that of another agent in another process."""
+        """An agent of this process; its number alone is that of another agent in
+        another process.
+        """
         return None if number is None else (self._suffix, number)
 
     def _rows(

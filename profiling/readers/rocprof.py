@@ -1,7 +1,8 @@
 """What the outputs of ROCm's rocprofv3 share: CSV, JSON and rocpd contain the same records.
 
-A grid counts work-items, a work-group is a block. Agents count processors, too. A dispatch has the internal correlation
-id of the HIP or HSA call that made it (https://rocm.docs.amd.com/projects/rocprofiler-sdk).
+A grid counts work-items, a work-group is a block. Agents count processors, too. A dispatch has the
+internal correlation id of the HIP or HSA call that made it
+(https://rocm.docs.amd.com/projects/rocprofiler-sdk).
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Records:
         block: Sequence[Any],
         **columns: Any,
     ) -> None:
-        """Add a dispatch, with the work-items of the grid (`items`) and of a work-group (`block`) in x, y and z."""
+        """Add a dispatch, with the work-items of the grid (`items`) and of a work-group (`block`)
+        in x, y and z.
+        """
         for axis, of_grid, of_block in zip(
             "xyz", map(whole, items), map(whole, block), strict=True
         ):
@@ -64,7 +67,9 @@ class Records:
     def add_copy(
         self, name: Any, start: Any, end: Any, agents: Iterable[Any], **columns: Any
     ) -> None:
-        """Add a copy, e.g. MEMORY_COPY_HOST_TO_DEVICE; the first GPU of destination and source is its device."""
+        """Add a copy, e.g. MEMORY_COPY_HOST_TO_DEVICE; the first GPU of destination and source is
+        its device.
+        """
         found = _COPY.search(str(name))
         columns["memcpy_kind"] = f"{found[1][0]}to{found[2][0]}" if found else None
         columns["agent"] = next((one for one in agents if one in self.gpus), None)
@@ -107,7 +112,9 @@ class Records:
             )
 
     def write(self, writer: RecordingWriter, options: Options) -> None:
-        """Write every table; without known GPUs devices are numbered in the order of their agents."""
+        """Write every table; without known GPUs devices are numbered in the order of
+        their agents.
+        """
         if not self.kernels:
             raise CurvescopeError("it has no kernel; record with `rocprofv3 --kernel-trace`.")
         used = next(
@@ -126,11 +133,13 @@ class Records:
         missing = {}
         if not self.ranges:
             missing["ranges"] = (
-                "no roctx range: layer and phase are unknown; record with `rocprofv3 --marker-trace`"
+                "no roctx range: layer and phase are unknown; record with "
+                "`rocprofv3 --marker-trace`"
             )
         if not self.launches:
             missing["api_calls"] = (
-                "no HIP call: kernels cannot be joined to ranges; record with `rocprofv3 --hip-trace`"
+                "no HIP call: kernels cannot be joined to ranges; record with "
+                "`rocprofv3 --hip-trace`"
             )
         writer.update(profiler={"name": "rocprofv3"}, missing=missing)
         tables = (self.ranges, self.launches, self.kernels, self.memory)
@@ -138,7 +147,8 @@ class Records:
 
 
 def device_facts(name: Any, target: Any, compute_units: Any = None) -> dict[str, Any] | None:
-    """Facts of a GPU for `recording.json`, by its product's name and instruction set, e.g. gfx942; None without both.
+    """Facts of a GPU for `recording.json`, by its product's name and instruction set, e.g. gfx942;
+    None without both.
 
     Of RDNA (gfx10 on) two compute units are one multiprocessor, as HIP counts.
     """

@@ -1,7 +1,9 @@
-"""Reads kernel traces of ROCm's rocprofv3 (`*_kernel_trace.csv`), also as `rocpd convert` writes them.
+"""Reads kernel traces of ROCm's rocprofv3 (`*_kernel_trace.csv`), also as `rocpd convert` writes
+them.
 
-Columns are found by name, as versions differ (https://rocm.docs.amd.com/projects/rocprofiler-sdk, "Kernel trace").
-Other files of the run are not read, so kernels have no layer; the JSON and the rocpd database have them all.
+Columns are found by name, as versions differ (https://rocm.docs.amd.com/projects/rocprofiler-sdk,
+"Kernel trace"). Other files of the run are not read, so kernels have no layer; the JSON and the
+rocpd database have them all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads JSON of ROCm's rocprofv3 (`--output-format json`), of ROCm 6 and 7.
 
-One object per process has agents, names and records; a record of an API or a marker names its operation by two numbers,
-into lists of names. The message of a roctx range is found by its correlation id. Command lines, host names and
-configurations are not kept.
+One object per process has agents, names and records; a record of an API or a marker names its
+operation by two numbers, into lists of names. The message of a roctx range is found by its
+correlation id. Command lines, host names and configurations are not kept.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         found = msgspec.json.decode(source.read_all(_MOST_BYTES), type=_File).processes
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CurvescopeError(
-            f"it is broken JSON ({str(error)[:200]}); the file was cut off or edited, record it again."
+            f"it is broken JSON ({str(error)[:200]}); the file was cut off or edited, record it "
+            "again."
         ) from error
     records = Records()
     for process in found if isinstance(found, list) else [found]:

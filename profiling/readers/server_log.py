@@ -4,8 +4,8 @@ vLLM prints the time of every step with `--enable-logging-iteration-details`. Wi
 SGLang, a line has the tokens per second since the line before it. Then the time of a step is the
 running requests times the tokens of each over this rate, and a line counts only if the number of
 requests hardly changed since the one before. llama.cpp's server prints the time of a request's
-tokens when it ends; it counts if the number of running requests hardly changed meanwhile. What lines
-look like is data: `server_logs.toml`.
+tokens when it ends; it counts if the number of running requests hardly changed meanwhile. What
+lines look like is data: `server_logs.toml`.
 
 Nothing but numbers and versions is copied: a log names models, hosts, users and prompts.
 """
@@ -50,9 +50,12 @@ _OF_SLOTS = ("launch", "release", "timing", "eval")
 _LEAST_TOKENS = 8  # of a request whose mean time per token counts
 _ENGINE = re.compile(r"(?:DP|Engine )(\d{1,5})\b")  # of a data-parallel server
 _NO_TIMES = {
-    "vLLM": "start the server with `--enable-logging-iteration-details`, which prints the time of each step (0.14 on)",
-    "llama.cpp": "its requests ended while others began; serve a load with a fixed number of requests for some minutes",
-    "SGLang": "SGLang prints a line every `--decode-log-interval` decode steps; serve more requests",
+    "vLLM": "start the server with `--enable-logging-iteration-details`, which prints the time of "
+    "each step (0.14 on)",
+    "llama.cpp": "its requests ended while others began; serve a load with a fixed number of "
+    "requests for some minutes",
+    "SGLang": "SGLang prints a line every `--decode-log-interval` decode steps; serve more "
+    "requests",
 }
 
 
@@ -115,7 +118,9 @@ def recognises(source: Source) -> bool:
 
 
 def _begins(line: _Line, text: str) -> bool:
-    """Whether the first lines with the word, of which other files may have some, are of this kind."""
+    """Whether the first lines with the word, of which other files may have some, are of
+    this kind.
+    """
     at = -1
     for _ in range(10):
         at = text.find(line.word, at + 1)
@@ -167,7 +172,9 @@ class _Slots:
         self._count()
 
     def while_running(self) -> list[int]:
-        """The least and the most requests that ran beside the one whose times are printed, itself included."""
+        """The least and the most requests that ran beside the one whose times are printed, itself
+        included.
+        """
         return self.running.get(self.ended) or self.last.get(self.ended) or [0, 0]
 
     def _count(self) -> None:
@@ -309,7 +316,9 @@ class _Log:
         self.writer.update(recording_type=TYPE, server=facts, steps_from="the lines of the log")
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
-        """Write rows as steps; what counts as context follows from the use of the cache, if its size is known."""
+        """Write rows as steps; what counts as context follows from the use of the cache, if its
+        size is known.
+        """
         cache_tokens = self.facts.get("vLLM", {}).get("cache_tokens")
         for begin in range(0, len(rows), _BATCH_ROWS):
             part = []

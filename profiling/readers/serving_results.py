@@ -1,13 +1,16 @@
-"""Reads what benchmarks of inference servers save as tables of times: time per output token over requests in flight.
+"""Reads what benchmarks of inference servers save as tables of times: time per output token over
+requests in flight.
 
-One result is one point, the mean over all requests of one run; a curve needs several, in one file or in several files.
-Formats, from the benchmarks' sources: `vllm bench serve` and `vllm bench sweep` (vllm/benchmarks/serve.py and
-sweep/serve.py), SGLang's `bench_serving`, AIPerf's profile_export_aiperf.json
-(aiperf/exporters/metrics_json_exporter.py), GuideLLM's benchmarks.json (guidellm/benchmark/schemas/generative),
-`trtllm-bench --report_json` (tensorrt_llm/bench/dataclasses/reporting.py).
+One result is one point, the mean over all requests of one run; a curve needs several, in one file
+or in several files. Formats, from the benchmarks' sources: `vllm bench serve` and
+`vllm bench sweep` (vllm/benchmarks/serve.py and sweep/serve.py), SGLang's `bench_serving`, AIPerf's
+profile_export_aiperf.json (aiperf/exporters/metrics_json_exporter.py), GuideLLM's benchmarks.json
+(guidellm/benchmark/schemas/generative), `trtllm-bench --report_json`
+(tensorrt_llm/bench/dataclasses/reporting.py).
 
-Requests of one run share its steps, so their spread says nothing of the error of their mean: without several runs of a
-concurrency, the error is estimated from the curve. Names of models, hosts and prompts are not copied.
+Requests of one run share its steps, so their spread says nothing of the error of their mean:
+without several runs of a concurrency, the error is estimated from the curve. Names of models, hosts
+and prompts are not copied.
 """
 
 from __future__ import annotations
@@ -142,7 +145,7 @@ def _bench_serve(result: dict[str, msgspec.Raw]) -> Point:
     in_flight = per_s * whole_ms / 1e3 if per_s and whole_ms else None  # Little's law
     settings = ((name, _value(result, name)) for name in changed if name != "max_concurrency")
     return Point(
-        "vLLM" if "model_id" in result else "SGLang" if "mean_e2e_latency_ms" in result else "server",
+        "vLLM" if "model_id" in result else "SGLang" if "mean_e2e_latency_ms" in result else "server",  # noqa: E501
         number("max_concurrency") or number("concurrency") or in_flight,
         token_ms or number("mean_itl_ms"),
         first_ms,
@@ -172,7 +175,9 @@ def _aiperf(result: dict[str, msgspec.Raw]) -> Point:
 
 
 def _concurrency(config: Any) -> float | None:
-    """The requests in flight that a configuration asks for, at whatever depth its version writes them."""
+    """The requests in flight that a configuration asks for, at whatever depth its version writes
+    them.
+    """
     if isinstance(config, dict):
         own = _number(config.get("concurrency"))
         return own or next(filter(None, map(_concurrency, config.values())), None)
@@ -247,8 +252,9 @@ def write_points(points: Sequence[Point], writer: RecordingWriter) -> None:
             )  # fmt: skip
     if not rows:
         raise CurvescopeError(
-            "it has no result with both the requests in flight and a time per token: run the benchmark with a fixed "
-            "concurrency, streaming (`vllm bench serve --max-concurrency 16`, `trtllm-bench throughput --streaming`)."
+            "it has no result with both the requests in flight and a time per token: run the "
+            "benchmark with a fixed concurrency, streaming (`vllm bench serve --max-concurrency "
+            "16`, `trtllm-bench throughput --streaming`)."
         )
     writer.count_lost("rows_unreadable", lost)
     writer.write("steps", columns_of(rows))

@@ -65,7 +65,10 @@ _FOREIGN = (
 
 
 class Source:
-    """One file, read only; a context manager that closes everything it opened. All of it gives unpacked content."""
+    """One file, read only; a context manager that closes everything it opened.
+
+    All of it gives unpacked content.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -102,14 +105,18 @@ class Source:
 
     @cached_property
     def text(self) -> str:
-        """The first bytes as text, without leading white space and byte order mark; empty for binary files."""
+        """The first bytes as text, without leading white space and byte order mark; empty for
+        binary files.
+        """
         if b"\x00" in self.head[:4096]:
             return ""
         return self.head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """The content as a stream, unpacked; reading raises `CurvescopeError` for a damaged file."""
+        """The content as a stream, unpacked; reading raises `CurvescopeError` for a
+        damaged file.
+        """
         with self._open_raw() as file:
             checked = _Checked(file, math.inf)
             if self.packed:
@@ -129,13 +136,16 @@ class Source:
                 size += len(block)
                 if size > times(most_bytes):
                     raise CurvescopeError(
-                        f"it holds more than {times(most_bytes) >> 20} MiB unpacked; record fewer steps. {raising()}"
+                        f"it holds more than {times(most_bytes) >> 20} MiB unpacked; record fewer "
+                        f"steps. {raising()}"
                     )
         return b"".join(blocks)
 
     @contextmanager
     def on_disk(self) -> Iterator[Path]:
-        """The path of an unpacked file: itself, or a temporary copy, which is deleted when the block ends."""
+        """The path of an unpacked file: itself, or a temporary copy, which is deleted when the
+        block ends.
+        """
         if not self.packed:
             yield self.path
             return
@@ -146,8 +156,8 @@ class Source:
                     shutil.copyfileobj(stream, file, 1 << 20)
             except OSError as error:
                 raise CurvescopeError(
-                    f"it could not be unpacked into {folder} ({error.strerror}); unpack it by hand with `gunzip -k`, "
-                    "or set TMPDIR to a larger disk."
+                    f"it could not be unpacked into {folder} ({error.strerror}); unpack it by hand "
+                    "with `gunzip -k`, or set TMPDIR to a larger disk."
                 ) from error
             yield copy
 
@@ -173,13 +183,18 @@ def _inside(path: Path) -> str:
         return "unpack it and import the profile in it"
     found = [scrub(name.rsplit("/", 1)[-1]) for name in names if name.lower().endswith(_PROFILES)]
     if not found:
-        return f"none of {counted(len(names), 'file')} in it is named as a profile: give the profile itself"
+        return (
+            f"none of {counted(len(names), 'file')} in it is named as a profile: give the profile "
+            "itself"
+        )
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return f"unpack it, and import one of the files in it: {', '.join(found[:3])}{more}"
 
 
 class _Checked(io.RawIOBase):
-    """A stream whose errors name the remedy; it refuses gzip files that unpack to more than any profile does."""
+    """A stream whose errors name the remedy; it refuses gzip files that unpack to more than any
+    profile does.
+    """
 
     def __init__(self, stream: BinaryIO | gzip.GzipFile, most_bytes: float) -> None:
         self._stream, self._most = stream, most_bytes
@@ -202,20 +217,23 @@ class _Checked(io.RawIOBase):
         self._seen += size
         if self._seen > self._most:
             raise CurvescopeError(
-                f"it holds more than {int(self._most) >> 20} MiB unpacked: no profile packs like that. {raising()}"
+                f"it holds more than {int(self._most) >> 20} MiB unpacked: no profile packs like "
+                f"that. {raising()}"
             )
         return size
 
 
 @contextmanager
 def open_sqlite(path: Path) -> Iterator[sqlite3.Connection]:
-    """A SQLite file opened read-only and immutable: no lock is taken and nothing is written beside it."""
+    """A SQLite file opened read-only and immutable: no lock is taken and nothing is written beside
+    it.
+    """
     for suffix, words in (("-wal", "a write-ahead log"), ("-journal", "a rollback journal")):
         beside = path.with_name(path.name + suffix)
         if beside.exists() and beside.stat().st_size:
             raise CurvescopeError(
-                f"{words} lies beside it ({beside.name}): a program is still writing it, or was cut off. "
-                "Let it finish, or export the profile again."
+                f"{words} lies beside it ({beside.name}): a program is still writing it, or was "
+                "cut off. Let it finish, or export the profile again."
             )
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
     try:

@@ -1,8 +1,9 @@
 """Reads tables of a SQLite profile as Arrow tables, a bounded number of rows at a time.
 
-ADBC's driver reads columns of whole numbers and texts. It derives a column's type from the first values, so every query
-begins with a row of values of the wanted types. If a later value or a column has another type, Python's sqlite3 reads
-the rest, row by row, with a message about wrong values. A number in a column of texts is given as its digits.
+ADBC's driver reads columns of whole numbers and texts. It derives a column's type from the first
+values, so every query begins with a row of values of the wanted types. If a later value or a column
+has another type, Python's sqlite3 reads the rest, row by row, with a message about wrong values. A
+number in a column of texts is given as its digits.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ class _UnreadError(Exception):
 
 
 class SqliteTables:
-    """The real tables of a database. Views and virtual tables are no tables here: they can run any code.
+    """The real tables of a database.
 
-    Every method raises `CurvescopeError` if the database is damaged, or where a view or a computed column stands in
-    place of data. ADBC's driver needs the path of the file.
+    Views and virtual tables are no tables here: they can run any code.
+
+    Every method raises `CurvescopeError` if the database is damaged, or where a view or a computed
+    column stands in place of data. ADBC's driver needs the path of the file.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
@@ -77,13 +80,14 @@ class SqliteTables:
             # Either makes any amount of text out of a small file.
             if hidden or len(str(default or "")) > _LONGEST_DEFAULT:
                 raise CurvescopeError(
-                    f"column {column} of table {name} is computed, or has a default of any length, which no profiler "
-                    "writes; export it again."
+                    f"column {column} of table {name} is computed, or has a default of any length, "
+                    "which no profiler writes; export it again."
                 )
         return columns
 
     def scan(self, name: str, wanted: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-        """The wanted columns of a table, in the order of its rows; a column it lacks is null, an absent table empty.
+        """The wanted columns of a table, in the order of its rows; a column it lacks is null, an
+        absent table empty.
 
         A value of another type than the column's is refused.
         """
@@ -124,19 +128,23 @@ class SqliteTables:
                 )
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
                 raise CurvescopeError(
-                    f"table {name} holds a value of the wrong type ({str(error)[:100]}); export it again."
+                    f"table {name} holds a value of the wrong type ({str(error)[:100]}); export it "
+                    "again."
                 ) from error
 
     def _in_ranges(
         self, name: str, sql: str, types: Mapping[str, pa.DataType]
     ) -> Iterator[pa.Table]:
-        """Tables of the rows, as from `_at_once`; two threads read a large table, a range of row ids at a time."""
+        """Tables of the rows, as from `_at_once`; two threads read a large table, a range of row
+        ids at a time.
+        """
         step = max(BATCH_ROWS - 2, 1)  # rows of a range: with the typed row less than a batch
         row_ids = self._row_ids(name)
         if row_ids is None:  # nvprof writes a hundred tables, most of them empty
             return
         low, high = row_ids
-        # A row takes more than four bytes: a table with more row ids than that has gaps, and would have empty ranges.
+        # A row takes more than four bytes: a table with more row ids than that has gaps, and would
+        # have empty ranges.
         if self._path is None or not BATCH_ROWS < high - low < self._path.stat().st_size // 4:
             yield from self._at_once(sql, types)
             return
@@ -162,11 +170,14 @@ class SqliteTables:
         """Refuse a table of which other rows than those that a query counts were read."""
         if self._query(sql) != [(rows,)]:
             raise CurvescopeError(
-                f"it is a damaged SQLite database (row ids of table {name} are out of order); copy or export it again."
+                f"it is a damaged SQLite database (row ids of table {name} are out of order); copy "
+                "or export it again."
             )
 
     def _row_ids(self, name: str) -> tuple[int, int] | None:
-        """The least and the greatest row id of a table; zeros where it has none, None for a table without rows."""
+        """The least and the greatest row id of a table; zeros where it has none, None for a table
+        without rows.
+        """
         if name not in self._with_row_ids or "rowid" in map(str.lower, self.columns(name)):
             return 0, 0
         least, greatest = (f'(SELECT {which}(rowid) FROM "{name}")' for which in ("min", "max"))  # noqa: S608 - likewise
@@ -174,7 +185,9 @@ class SqliteTables:
         return None if low is None or high is None else (low, high)
 
     def _at_once(self, sql: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-        """Tables of the rows, by ADBC's driver; raises `_UnreadError` where it cannot read the next one as wanted."""
+        """Tables of the rows, by ADBC's driver; raises `_UnreadError` where it cannot read the next
+        one as wanted.
+        """
         if self._path is None or not set(types.values()) <= _TYPED_ROW.keys():
             raise _UnreadError
         from adbc_driver_sqlite import dbapi  # late: importing it takes a while
@@ -206,7 +219,9 @@ class SqliteTables:
             raise _UnreadError from error
 
     def filled(self, name: str, columns: Sequence[str], needed: str) -> list[tuple[Any, ...]]:
-        """The columns, and then `needed`, of the rows in which that one is not null; none if the table lacks one."""
+        """The columns, and then `needed`, of the rows in which that one is not null; none if the
+        table lacks one.
+        """
         wanted = (*columns, needed)
         if not self.columns(name).issuperset(wanted):
             return []
@@ -219,7 +234,9 @@ class SqliteTables:
         return pa.concat_tables([empty, *self.scan(name, wanted)]).combine_chunks()
 
     def about(self, name: str) -> int:
-        """Number of rows, exact if none was deleted; fast, since unlike `count` it does not read the table."""
+        """Number of rows, exact if none was deleted; fast, since unlike `count` it does not read
+        the table.
+        """
         self.columns(name)  # refuses a view
         if name not in self._with_row_ids:
             return self.count(name)
@@ -239,8 +256,8 @@ def _check_count(name: str, rows: int, most: int | None) -> None:
     """Refuse more rows than the file has room for: its pages refer to each other in circles."""
     if most is not None and rows > most:
         raise CurvescopeError(
-            f"it is a damaged SQLite database (table {name} has more rows than the file has room for); copy or export "
-            "it again."
+            f"it is a damaged SQLite database (table {name} has more rows than the file has room "
+            "for); copy or export it again."
         )
 
 

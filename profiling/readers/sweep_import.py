@@ -1,6 +1,8 @@
-"""Imports several files, one batch size each, as one recording: profiles as a sweep, results of benchmarks as a table.
+"""Imports several files, one batch size each, as one recording: profiles as a sweep, results of
+benchmarks as a table.
 
-Every step of a profile is profiled, so T(b) is the time of profiled steps, and the profiling overhead is unknown.
+Every step of a profile is profiled, so T(b) is the time of profiled steps, and the profiling
+overhead is unknown.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ def import_sweep(
             steps = recordings[-1].arrow("steps")
             if not steps.num_rows:
                 raise CurvescopeError(
-                    f"{source}: the profile has no step, so it cannot be part of a sweep; import it alone."
+                    f"{source}: the profile has no step, so it cannot be part of a sweep; import "
+                    "it alone."
                 )
             if steps["batch"].null_count:
                 raise CurvescopeError(

@@ -1,13 +1,14 @@
 """Reads timelines of TensorFlow 1 and trace.json(.gz) of TensorFlow 2 and JAX.
 
-TensorFlow 1 (`timeline.Timeline`) has one session run, so one step, and each kernel of a GPU under its stream and under
-`stream:all`; without a GPU the operators on the CPU are the kernels. TensorFlow 2 and JAX have kernels in a device's
-streams (`Stream #7(Compute)`), and steps are host events with a `step_num`, else the line `Steps` of a device. A
-kernel that names no scope has that of its time in the line `TensorFlow Ops`. Without a device, events that name an HLO
-instruction are the kernels.
+TensorFlow 1 (`timeline.Timeline`) has one session run, so one step, and each kernel of a GPU under
+its stream and under `stream:all`; without a GPU the operators on the CPU are the kernels.
+TensorFlow 2 and JAX have kernels in a device's streams (`Stream #7(Compute)`), and steps are host
+events with a `step_num`, else the line `Steps` of a device. A kernel that names no scope has that
+of its time in the line `TensorFlow Ops`. Without a device, events that name an HLO instruction are
+the kernels.
 
-Layers are the paths of scopes. TensorFlow puts the backward pass of `conv1` under `gradients/conv1` or
-`gradient_tape/…/conv1`, JAX writes it `transpose(jvp(conv1))`.
+Layers are the paths of scopes. TensorFlow puts the backward pass of `conv1` under `gradients/conv1`
+or `gradient_tape/…/conv1`, JAX writes it `transpose(jvp(conv1))`.
 """
 
 from __future__ import annotations
@@ -142,7 +143,8 @@ class FrameworkTrace:
             )
         layers_back = {row["layer"] for row in kernels if row["phase"] == "backward"} - {None}
         for row in kernels:
-            # A layer with a backward pass also ran forward; input pipelines, summaries and savers have none.
+            # A layer with a backward pass also ran forward; input pipelines, summaries and savers
+            # have none.
             if row["phase"] is None and row["layer"] in layers_back:
                 row["phase"] = "forward"
         missing = {}
@@ -268,7 +270,10 @@ class FrameworkTrace:
 
 
 def _scope_at(start_ns: int, scopes: Sequence[tuple[int, int, str]]) -> str:
-    """The path of the scope in which a kernel starts; empty without one. Scopes: start, end and path, by start."""
+    """The path of the scope in which a kernel starts; empty without one.
+
+    Scopes: start, end and path, by start.
+    """
     at = bisect_right(scopes, start_ns, key=lambda scope: scope[0]) - 1
     return scopes[at][2] if at >= 0 and start_ns < scopes[at][1] else ""
 
@@ -283,7 +288,9 @@ def _path(args: Mapping[str, Any]) -> str:
 
 
 def _node_path(path: str, op: str) -> str:
-    """The path of a node of TensorFlow's graph, without calls of functions, and the operator that reads a variable."""
+    """The path of a node of TensorFlow's graph, without calls of functions, and the operator that
+    reads a variable.
+    """
     pieces = [piece for piece in path.split("/") if not _FUNCTION_CALL.fullmatch(piece)]
     if op in _VARIABLE_OPS and len(pieces) > 1 and _OPERATOR_PIECE.fullmatch(pieces[-2]):
         del pieces[-2]  # `conv1/BiasAdd/ReadVariableOp`
@@ -313,7 +320,9 @@ def _named(kernel: str, path: str, op: Any) -> dict[str, Any]:
         and parts
         and (pieces[-2].endswith("_grad") or pieces[-1].startswith(pieces[-2]))
     ):
-        parts.pop()  # the forward operator of the layer: `conv1/Conv2D_grad/…`, `conv1/Conv2D/Conv2DBackpropInput`
+        # the forward operator of the layer: `conv1/Conv2D_grad/…`,
+        # `conv1/Conv2D/Conv2DBackpropInput`
+        parts.pop()
     kind = op if isinstance(op, str) and op else pieces[-1] if pieces else None
     if kind is not None and kind.startswith(_OPTIMIZER_OPS):
         phase = "optimizer"

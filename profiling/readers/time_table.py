@@ -1,9 +1,10 @@
-"""Imports a table of measured times, e.g. from a paper or benchmark suite, as a recording without kernels.
+"""Imports a table of measured times, e.g. from a paper or benchmark suite, as a recording without
+kernels.
 
-The columns of the CSV: `problem`, `batch`, and one of `time_ns`, `time_us`, `time_ms`, `time_s`; optional: `device`,
-`n` (steps that the time is the mean or median of) and `spread` (standard deviation of one step divided by its time).
-Rows with the same problem, device and batch are repeats. Others are refused, so that no ignored column looks as if
-read.
+The columns of the CSV: `problem`, `batch`, and one of `time_ns`, `time_us`, `time_ms`, `time_s`;
+optional: `device`, `n` (steps that the time is the mean or median of) and `spread` (standard
+deviation of one step divided by its time). Rows with the same problem, device and batch are
+repeats. Others are refused, so that no ignored column looks as if read.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ def import_table(
 ) -> ImportDocument:
     """Convert a CSV of times in UTF-8 to a recording, by default in a dated folder under `runs`.
 
-    Noise is the standard error of a time as a fraction of it, for times with neither repeats nor a published spread;
-    default: estimated from the table when it is explained. Refusals name the line.
+    Noise is the standard error of a time as a fraction of it, for times with neither repeats nor a
+    published spread; default: estimated from the table when it is explained. Refusals name the
+    line.
     """
     try:
         if source.exists() and not source.is_file():
@@ -86,8 +88,8 @@ def _time_column(source: Path, names: Any) -> str:
         )
     if unknown := [name for name in found if name not in _COLUMNS]:
         raise CurvescopeError(
-            f"{source} has unknown columns: {', '.join(unknown)}. Combine columns that distinguish problems into "
-            "`problem` and remove the rest."
+            f"{source} has unknown columns: {', '.join(unknown)}. Combine columns that distinguish "
+            "problems into `problem` and remove the rest."
         )
     return times[0]
 
@@ -95,7 +97,8 @@ def _time_column(source: Path, names: Any) -> str:
 def _step(source: Path, line: int, row: dict[str, Any], unit: str) -> dict[str, Any]:
     if None in row or None in row.values():
         raise CurvescopeError(
-            f"{source}, line {line}: the number of values differs from the number of columns in the first line."
+            f"{source}, line {line}: the number of values differs from the number of columns in "
+            "the first line."
         )
     return {
         "problem": row["problem"],
@@ -118,6 +121,7 @@ def _positive(
         value = math.nan
     if not (math.isfinite(value) and value > 0) or (whole and value != round(value)):
         raise CurvescopeError(
-            f"{source}, line {line}: {column} is {row[column]!r}; it must be a {'whole ' * whole}number above 0."
+            f"{source}, line {line}: {column} is {row[column]!r}; it must be a "
+            f"{'whole ' * whole}number above 0."
         )
     return value

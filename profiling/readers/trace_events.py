@@ -1,9 +1,10 @@
-"""Reads the events of a Chrome trace (JSON) of any size, some hundred kilobytes of the file at a time.
+"""Reads the events of a Chrome trace (JSON) of any size, some hundred kilobytes of the file at a
+time.
 
-Each block ends before a comma between two objects; one that msgspec can decode was cut between two events, as any other
-cut leaves a bracket or a string open. For others, brackets outside of strings are counted. Python's json reads the
-events that msgspec rejects: NaN and infinite numbers become null, and are counted, as are commas before a closing
-bracket.
+Each block ends before a comma between two objects; one that msgspec can decode was cut between two
+events, as any other cut leaves a bracket or a string open. For others, brackets outside of strings
+are counted. Python's json reads the events that msgspec rejects: NaN and infinite numbers become
+null, and are counted, as are commas before a closing bracket.
 """
 
 from __future__ import annotations
@@ -68,9 +69,11 @@ class TraceEvents(Generic[E]):
         report: Report = lambda *_: None,
         usual_type: Any = None,
     ) -> None:
-        """Prepare to read events as a msgspec structure, which may restrict `args` to objects, and no other field.
+        """Prepare to read events as a msgspec structure, which may restrict `args` to objects, and
+        no other field.
 
-        The usual type decodes faster and fits most events; blocks with others are decoded as `event_type`.
+        The usual type decodes faster and fits most events; blocks with others are decoded as
+        `event_type`.
         """
         self.document: dict[str, Any] = {}  # its other values; complete after the last event
         self.lost: Counter[str] = Counter()
@@ -85,7 +88,8 @@ class TraceEvents(Generic[E]):
             buffer = self._read(stream, _CHUNK_BYTES)
             if buffer.startswith(codecs.BOM_UTF8):
                 del buffer[: len(codecs.BOM_UTF8)]
-            # at: position of the list's bracket, or of the comma before the next event, or of space before this comma.
+            # at: position of the list's bracket, or of the comma before the next event, or of space
+            # before this comma.
             at, before, size, ended = self._before_events(buffer) - 1, b"[", _PIECE_BYTES, False
             while True:
                 if len(buffer) - at < size and not ended:
@@ -131,7 +135,9 @@ class TraceEvents(Generic[E]):
         return buffer
 
     def _before_events(self, buffer: bytearray) -> int:
-        """The position after the opening bracket of the list of events; stores the values before it in `document`."""
+        """The position after the opening bracket of the list of events; stores the values before it
+        in `document`.
+        """
         start = buffer.lstrip(_SPACE)[:1]
         self._bare = start == b"["
         if self._bare:
@@ -173,7 +179,8 @@ class TraceEvents(Generic[E]):
             after = self._decode_document(b"{" + others)
             if "traceEvents" in after:
                 raise CurvescopeError(
-                    "it has two lists `traceEvents`, of which one would be left out; export it again."
+                    "it has two lists `traceEvents`, of which one would be left out; export it "
+                    "again."
                 )
             self.document |= after
         elif rest != b"}":
@@ -191,7 +198,9 @@ class TraceEvents(Generic[E]):
     def _decode_front(
         self, buffer: bytearray, at: int, end: int, before: bytes
     ) -> tuple[list[E] | None, int]:
-        """The events up to one of the last commas between objects, and its position; None if none can be decoded."""
+        """The events up to one of the last commas between objects, and its position; None if none
+        can be decoded.
+        """
         tries = 0
         for _ in range(_MOST_BRACKETS if buffer.startswith(before, at) else 0):
             end = max(at, buffer.rfind(b"{", at + 1, end))
@@ -207,7 +216,9 @@ class TraceEvents(Generic[E]):
         return None, 0
 
     def _decode_between(self, buffer: bytearray, at: int, comma: int) -> list[E] | None:
-        """The events after one comma and before another; both are brackets meanwhile, which saves a copy."""
+        """The events after one comma and before another; both are brackets meanwhile, which saves a
+        copy.
+        """
         first = buffer[at]
         buffer[at], buffer[comma] = b"[]"
         try:
@@ -225,7 +236,9 @@ class TraceEvents(Generic[E]):
         return last.decode(listed)
 
     def _decode_whole(self, data: bytes | bytearray, before: bytes) -> list[E]:
-        """Decode complete events after a bracket or a comma; some of them may not be strict JSON."""
+        """Decode complete events after a bracket or a comma; some of them may not be
+        strict JSON.
+        """
         data = data.lstrip(_SPACE)
         if not data.startswith(before):
             raise _broken("no comma between events")
@@ -270,7 +283,9 @@ def _finite(text: str) -> float | None:
 
 
 def _last_end(buffer: bytes | bytearray) -> tuple[int, int | None]:
-    """The position after the last complete object of the list, and that of the closing bracket, if it is here."""
+    """The position after the last complete object of the list, and that of the closing bracket, if
+    it is here.
+    """
     positions, steps = _brackets(buffer)
     depth = np.cumsum(steps)
     closing = None

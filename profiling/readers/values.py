@@ -22,14 +22,18 @@ def whole(value: Any, most: int = MOST_I32) -> int | None:
 
 
 def signed(number: int) -> int:
-    """The signed number with the same 64 bits: ids stay distinct, and all bits set are −1, no id."""
+    """The signed number with the same 64 bits: ids stay distinct, and all bits set are
+    −1, no id.
+    """
     if not -(1 << 63) <= number <= MOST_U64:
         raise OverflowError(number)
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def nanoseconds(microseconds: Any) -> int:
-    """Time of an event in nanoseconds, exact to the last digit if given as text; raises for what is no time."""
+    """Time of an event in nanoseconds, exact to the last digit if given as text; raises for what is
+    no time.
+    """
     if isinstance(microseconds, bool):
         raise TypeError(microseconds)
     if isinstance(microseconds, str):

@@ -1,8 +1,9 @@
 """Reads an XSpace (`.xplane.pb`) of the profiler of TensorFlow and JAX, on CPU, GPU and TPU.
 
-It has planes (devices, and the host) of lines (streams, threads) of events, and is the source of the `trace.json.gz`
-beside it, so both are read alike; later versions write only the XSpace. Times are picoseconds from the start of a line.
-The fields are those of `xplane.proto` (openxla/xla, tsl/profiler/protobuf); maps are read as their repeated entries.
+It has planes (devices, and the host) of lines (streams, threads) of events, and is the source of
+the `trace.json.gz` beside it, so both are read alike; later versions write only the XSpace. Times
+are picoseconds from the start of a line. The fields are those of `xplane.proto` (openxla/xla,
+tsl/profiler/protobuf); maps are read as their repeated entries.
 """
 
 from __future__ import annotations
@@ -34,10 +35,13 @@ _EMPTY = (b"\x0a\x00", b"\x1a\x00", b"\x22\x00")  # planes, lines, events or met
 # Message, and its fields: number, name and kind (a message's name for messages); `*` if repeated.
 _MESSAGES = {
     "XSpace": "1 planes XPlane*",
-    "XPlane": "2 name string, 3 lines XLine*, 4 event_metadata EventEntry*, 5 stat_metadata StatEntry*",
-    "XLine": "1 id int64, 2 name string, 3 timestamp_ns int64, 4 events XEvent*, 11 display_name string",
+    "XPlane": "2 name string, 3 lines XLine*, 4 event_metadata EventEntry*, 5 stat_metadata "
+    "StatEntry*",
+    "XLine": "1 id int64, 2 name string, 3 timestamp_ns int64, 4 events XEvent*, 11 display_name "
+    "string",
     "XEvent": "1 metadata_id int64, 2 offset_ps int64, 3 duration_ps int64, 4 stats XStat*",
-    "XStat": "1 metadata_id int64, 2 double_value double, 3 uint64_value uint64, 4 int64_value int64, "
+    "XStat": "1 metadata_id int64, 2 double_value double, 3 uint64_value uint64, 4 int64_value "
+    "int64, "
     "5 str_value bytes, 6 bytes_value bytes, 7 ref_value uint64",
     "EventEntry": "1 key int64, 2 value EventMetadata",
     "EventMetadata": "2 name bytes, 4 display_name bytes, 5 stats XStat*",

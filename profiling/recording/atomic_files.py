@@ -20,9 +20,11 @@ _LOOKS, _LOOK_S = 4, 0.02
 
 @contextmanager
 def atomic_file(path: AnyPath) -> Iterator[BinaryIO]:
-    """Open a temporary neighbour of `path` for writing; on success it is synced and renamed to `path`.
+    """Open a temporary neighbour of `path` for writing; on success it is synced and renamed to
+    `path`.
 
-    On a remote store it is one put. CurvescopeError: the disk is full, or the folder is not writable.
+    On a remote store it is one put. CurvescopeError: the disk is full, or the folder is not
+    writable.
     """
     if isinstance(path, RemotePath):
         buffer = io.BytesIO()
@@ -65,9 +67,11 @@ def storage_error(path: AnyPath, error: OSError) -> CurvescopeError:
 
 
 def claim(path: AnyPath, name: str, content: bytes, hint: str = "") -> None:
-    """Write the first file of a folder or URL that is new or empty; of several processes, one succeeds.
+    """Write the first file of a folder or URL that is new or empty; of several processes, one
+    succeeds.
 
-    `hint` is a further remedy, a sentence. CurvescopeError: the folder is not empty, or not writable.
+    `hint` is a further remedy, a sentence. CurvescopeError: the folder is not empty, or not
+    writable.
     """
     taken = CurvescopeError(
         f"{path} is not empty; nothing is overwritten. Choose another -o DIR.{hint and ' '}{hint}"
@@ -104,10 +108,11 @@ def claim(path: AnyPath, name: str, content: bytes, hint: str = "") -> None:
 
 @contextmanager
 def locked_folder(path: Path) -> Iterator[bool]:
-    """Lock an existing folder against other processes that call this, for the block; yields whether it could.
+    """Lock an existing folder against other processes that call this, for the block; yields whether
+    it could.
 
-    It could not where the system or its files have no locks. The lock ends with this process, however that ends.
-    CurvescopeError: another process has locked it.
+    It could not where the system or its files have no locks. The lock ends with this process,
+    however that ends. CurvescopeError: another process has locked it.
     """
     try:
         import fcntl
@@ -131,7 +136,9 @@ def locked_folder(path: Path) -> Iterator[bool]:
 
 
 def _take(lock: Callable[[], None]) -> bool:
-    """Take a lock that another process may hold for a moment, only to look at it; BlockingIOError: it keeps it."""
+    """Take a lock that another process may hold for a moment, only to look at it; BlockingIOError:
+    it keeps it.
+    """
     for _ in range(_LOOKS):
         with suppress(BlockingIOError):
             lock()
@@ -142,7 +149,9 @@ def _take(lock: Callable[[], None]) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process has locked a folder, see `locked_folder`; also true where nobody can know."""
+    """Whether a process has locked a folder, see `locked_folder`; also true where
+    nobody can know.
+    """
     try:
         import fcntl
 

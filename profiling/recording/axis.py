@@ -1,4 +1,6 @@
-"""The axis of a recording: the number that its steps vary, in the column `batch`, and the words for it."""
+"""The axis of a recording: the number that its steps vary, in the column `batch`, and the words for
+it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*", re.IGNORECASE)
 class Axis:
     """What the values of a cost curve count."""
 
-    name: str = BATCH  # name of the axis, e.g. batch, tokens or resolution; the argument of a user's `make_step`
+    # name of the axis, e.g. batch, tokens or resolution; the argument of a user's `make_step`
+    name: str = BATCH
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -1,13 +1,16 @@
 """Visits that something disturbed, by counters of their steps, never by their time.
 
-Threads that spin at a barrier wait for one that has no core, so a step may take 10 to 1,000 times as long. The visit of
-such a step is set aside: it stays in the recording and is counted, but no estimate uses it. It is disturbed where
+Threads that spin at a barrier wait for one that has no core, so a step may take 10 to 1,000 times
+as long. The visit of such a step is set aside: it stays in the recording and is counted, but no
+estimate uses it. It is disturbed where
 
 - its threads waited for a core for more than 5 % of the time, all their waits together;
-- the GPU lowered its clock, by a reason that it gives or by more than 5 % below its usual one for the condition;
+- the GPU lowered its clock, by a reason that it gives or by more than 5 % below its usual one for
+  the condition;
 - it waited for pages from a disk, e.g. swapped ones, for more than 5 % of the time.
 
-If a condition would keep fewer than 3 rounds, all visits are used: then the machine, or the step itself, is so.
+If a condition would keep fewer than 3 rounds, all visits are used: then the machine, or the step
+itself, is so.
 """
 
 from __future__ import annotations
@@ -28,22 +31,23 @@ if TYPE_CHECKING:
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
-# On a quiet machine threads wait briefly for each other and for the system: 0.7 % of the time in the median visit of
-# examples/recordings/alexnet-cpu, 2.2 % in the worst of 90. Beside other work a visit waited not at all or far longer.
+# On a quiet machine threads wait briefly for each other and for the system: 0.7 % of the time in
+# the median visit of examples/recordings/alexnet-cpu, 2.2 % in the worst of 90. Beside other work a
+# visit waited not at all or far longer.
 MOST_WAITING = 0.05
 _CLOCK_FALLEN = 0.95
 _DISK_NS = 100_000  # least time for a page from a solid-state disk
-# With three in ten visits disturbed, one sweep of six rounds in six leaves four of every condition; two in three leave
-# three. Intervals hold with either (benchmarks/interval_coverage.py).
+# With three in ten visits disturbed, one sweep of six rounds in six leaves four of every condition;
+# two in three leave three. Intervals hold with either (benchmarks/interval_coverage.py).
 LEAST_ROUNDS = 3
-# NVML's reasons that lower the clock below its sustainable value. The power limit is not among them: a GPU reaches it
-# under normal load.
+# NVML's reasons that lower the clock below its sustainable value. The power limit is not among
+# them: a GPU reaches it under normal load.
 THROTTLES = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"})
 _WAITED = f"threads waited for a core for more than {MOST_WAITING:.0%} of the time".replace(
     "%", " %"
 )
 _THROTTLED = "the GPU lowered its clock"
-_PAGED = f"pages came from a disk, e.g. swapped ones, for more than {MOST_WAITING:.0%} of the time".replace(
+_PAGED = f"pages came from a disk, e.g. swapped ones, for more than {MOST_WAITING:.0%} of the time".replace(  # noqa: E501
     "%", " %"
 )
 _ADVICE = {
@@ -74,8 +78,12 @@ class Disturbances:
 
     visits: int  # number of all visits
     disturbed: int  # number of disturbed ones
-    set_aside: bool  # whether estimates leave these out; False where too few rounds would be left, so that all are used
-    prevail: bool  # whether half of a condition's visits or more are disturbed and used, so that its times are theirs
+    # whether estimates leave these out; False where too few rounds would be left, so that all are
+    # used
+    set_aside: bool
+    # whether half of a condition's visits or more are disturbed and used, so that its times are
+    # theirs
+    prevail: bool
     # what disturbed them, the commonest first; a visit may have several
     reasons: tuple[Disturbance, ...]
     sentence: str = field(init=False)  # the same in a sentence
@@ -93,8 +101,8 @@ class Disturbances:
             sentence += f" All are used: fewer than {LEAST_ROUNDS} undisturbed rounds are left."
         if self.prevail:
             sentence += (
-                " Times and verdicts are those of a disturbed machine, and what is open may be open for that reason: "
-                f"{_ADVICE[self.reasons[0].reason]}, and measure again."
+                " Times and verdicts are those of a disturbed machine, and what is open may be "
+                f"open for that reason: {_ADVICE[self.reasons[0].reason]}, and measure again."
             )
         object.__setattr__(self, "sentence", sentence)
 
@@ -102,7 +110,8 @@ class Disturbances:
 def with_set_aside(steps: pd.DataFrame) -> pd.DataFrame:
     """The steps with a column `set_aside`: whether they belong to a visit that estimates leave out.
 
-    A table (whole, or what an estimate compares of `experiments`) that has it stays the same, so parts of one keep it.
+    A table (whole, or what an estimate compares of `experiments`) that has it stays the same, so
+    parts of one keep it.
     """
     if SET_ASIDE in steps:
         return steps
@@ -120,7 +129,9 @@ def used_steps(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def all_used(steps: pd.DataFrame) -> pd.DataFrame:
-    """The steps, none of them set aside: of ranks, which wait for each other, so that each must keep the same steps."""
+    """The steps, none of them set aside: of ranks, which wait for each other, so that each must
+    keep the same steps.
+    """
     return steps.assign(**{SET_ASIDE: False})
 
 
@@ -147,7 +158,9 @@ def disturbances(steps: pd.DataFrame) -> Disturbances | None:
 
 
 def most_disturbed(rows: Sequence[dict[str, Any]]) -> int:
-    """The largest number of disturbed visits of any condition, from rows of the table `steps` or `experiments`."""
+    """The largest number of disturbed visits of any condition, from rows of the table `steps` or
+    `experiments`.
+    """
     if not rows:
         return 0
     import pandas as pd
@@ -173,7 +186,9 @@ class _Visits:
 
     @property
     def enough_left(self) -> bool:
-        """Whether every condition has undisturbed visits in `LEAST_ROUNDS` of the rounds that visited all of them."""
+        """Whether every condition has undisturbed visits in `LEAST_ROUNDS` of the rounds that
+        visited all of them.
+        """
         conditions = int(self.condition.max()) + 1
         complete = np.bincount(self.round_) == conditions
         kept = ~self.disturbed & (complete[self.round_] if complete.any() else True)
@@ -220,7 +235,9 @@ def _throttled(steps: pd.DataFrame) -> Bools:
 
 
 def _fallen(steps: pd.DataFrame, number: Ints, condition: Ints) -> Bools:
-    """The visits (of each step: `number`) whose mean clock lay below the usual one of their condition."""
+    """The visits (of each step: `number`) whose mean clock lay below the usual one of their
+    condition.
+    """
     if "sm_clock_hz" not in steps:
         return np.zeros(len(condition), bool)
     clock_hz = steps["sm_clock_hz"].astype("Float64").astype("float64").groupby(number).mean()

@@ -1,7 +1,8 @@
-"""The entries of `recording.json`, written once as data: a recording is held to them when it is opened.
+"""The entries of `recording.json`, written once as data: a recording is held to them when it is
+opened.
 
-Every entry but the first three may be absent or null: it is unknown. Entries that are not listed are kept and not
-checked: recorders and plugins may add their own.
+Every entry but the first three may be absent or null: it is unknown. Entries that are not listed
+are kept and not checked: recorders and plugins may add their own.
 """
 
 from __future__ import annotations
@@ -317,15 +318,16 @@ _WORDS = {
 }
 _TYPE = re.compile(rf"\b({'|'.join(_WORDS)})\b")
 _LONGEST = 60  # characters of a value in a message
-# msgspec looks at the types of the entries at their first use, and crashes where two threads do so at once.
+# msgspec looks at the types of the entries at their first use, and crashes where two threads do so
+# at once.
 _ONE_THREAD = threading.Lock()
 
 
 def check_entries(meta: Any) -> None:
     """Hold the contents of a `recording.json` to the entries above.
 
-    CurvescopeError: an entry has another type or an impossible value. The message names the entry, what was expected
-    and what is there.
+    CurvescopeError: an entry has another type or an impossible value. The message names the entry,
+    what was expected and what is there.
     """
     try:
         with _ONE_THREAD:

@@ -62,9 +62,10 @@ class Wave:
     def cost(self) -> dict[int, float]:
         """What the empty share costs, as weights of times by batch size.
 
-        If blocks run in waves, `filled` takes as long as the batch size, `beyond` a wave longer, and `last` as long as
-        `beyond`. What `filled` takes more is taken off, and from the wave what further samples cost there. So a time
-        that grows with the samples costs nothing or less, also where it begins to grow at `filled`.
+        If blocks run in waves, `filled` takes as long as the batch size, `beyond` a wave longer,
+        and `last` as long as `beyond`. What `filled` takes more is taken off, and from the wave
+        what further samples cost there. So a time that grows with the samples costs nothing or
+        less, also where it begins to grow at `filled`.
         """
         growth = self.empty * (self.beyond - self.filled) / (self.last - self.beyond)
         return {
@@ -86,24 +87,27 @@ class Experiment:
     functional: tuple[tuple[int, float], ...]
     functional_kind: str  # kind of the functional: excess, bend, or fixed cost; `TIME` without one
     batches: tuple[int, ...]  # batch sizes to run, increasing
-    # names of the factors to change, one at a time. Every round also runs without a change. A name of a complete step
-    # may stand for several, see `members`
+    # names of the factors to change, one at a time. Every round also runs without a change. A name
+    # of a complete step may stand for several, see `members`
     factors: tuple[str, ...] = ()
     # layer of the term; None for work outside layers, and for complete steps
     layer: str | None = None
     phase: str | None = None  # phase of the term; None without a phase, and for complete steps
     rounds: tuple[int, int] = (5, 25)  # minimum and maximum number of rounds, after each start
     starts: int = 1  # how often all processes of complete steps start anew, at most
-    # seconds of the run; after the minimum number of rounds, a round starts only if it is expected to end within them
+    # seconds of the run; after the minimum number of rounds, a round starts only if it is expected
+    # to end within them
     time_limit_s: float | None = None
     # reason by name, for factors that could not be changed
     untested: Mapping[str, str] = field(default_factory=dict)
     # differences by name, for factors that change the results beyond rounding
     changed_results: Mapping[str, str] = field(default_factory=dict)
-    # further observations of the runner, e.g. operators that could not be rebuilt; one sentence each
+    # further observations of the runner, e.g. operators that could not be rebuilt; one sentence
+    # each
     notes: tuple[str, ...] = ()
     done: bool = False  # whether the experiment ran to its end, with the minimum number of rounds
-    # number of seconds after which no round starts, even below the minimum number; None for no deadline
+    # number of seconds after which no round starts, even below the minimum number; None for no
+    # deadline
     deadline_s: float | None = None
     # further functionals of the same term that its batch sizes test, as (kind, coefficients)
     also: tuple[tuple[str, tuple[tuple[int, float], ...]], ...] = ()
@@ -112,11 +116,11 @@ class Experiment:
     members: int = 1  # number of layers that the term stands for
     # further batch sizes that run unmodified, for a factor `by_size`; see `Wave`
     waves: tuple[Wave, ...] = ()
-    # of complete steps: seconds until the first step of each batch size had run, by name of the factor; "" for the
-    # unmodified steps
+    # of complete steps: seconds until the first step of each batch size had run, by name of the
+    # factor; "" for the unmodified steps
     setup_s: Mapping[str, float] = field(default_factory=dict)
-    # of complete steps: most memory that these first steps took, by name as for `setup_s`; without the names where it
-    # is unknown
+    # of complete steps: most memory that these first steps took, by name as for `setup_s`; without
+    # the names where it is unknown
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -145,7 +149,9 @@ class Experiment:
         return asdict(self)
 
     def by_functional(self) -> Iterator[Experiment]:
-        """The same experiment as a test of each of its functionals alone, with the batch sizes that one needs."""
+        """The same experiment as a test of each of its functionals alone, with the batch sizes that
+        one needs.
+        """
         if not self.also:
             yield self
             return
@@ -162,29 +168,34 @@ def _coefficients(entry: Iterable[Any]) -> tuple[tuple[int, float], ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FactorFacts:
-    """What a factor changes, for readers of a recording; an entry of `factors` in `recording.json`, by scope.
+    """What a factor changes, for readers of a recording; an entry of `factors` in `recording.json`,
+    by scope.
 
     The verdict depends on the last four; where a recording lacks one, it is false.
     """
 
     name: str  # short name, e.g. `onednn`
-    what: str  # the change as a clause without a subject's name, e.g. "products run through oneDNN instead of MKL"
-    # an instruction, e.g. "run {where} through oneDNN"; {where} is the layer or "the step". None if the change is an
-    # experiment only, e.g. cold caches
+    # the change as a clause without a subject's name, e.g. "products run through oneDNN instead of
+    # MKL"
+    what: str
+    # an instruction, e.g. "run {where} through oneDNN"; {where} is the layer or "the step". None if
+    # the change is an experiment only, e.g. cold caches
     remedy: str | None = None
     # instructions to set it, e.g. the environment variables or the call; None as for `remedy`
     how: str | None = None
     # the same for steps that compute gradients; None if `how` is for these too
     how_training: str | None = None
-    # whether batch sizes run at nearly the same size, which removes every bend, or through another library, which may
-    # be slower at all of them: it proves something only if a batch size becomes faster
+    # whether batch sizes run at nearly the same size, which removes every bend, or through another
+    # library, which may be slower at all of them: it proves something only if a batch size becomes
+    # faster
     levels: bool = False
-    # whether it brings its cause about at the batch sizes without the anomaly, all but the largest, instead of removing
-    # it
+    # whether it brings its cause about at the batch sizes without the anomaly, all but the largest,
+    # instead of removing it
     brings_about: bool = False
-    partial: bool = False  # whether it removes a part of its cause only: it confirms the cause and cannot refute it
-    # whether it changes nothing but the batch size: what it removes follows from unmodified runs at further batch
-    # sizes, see `Experiment.waves`
+    # whether it removes a part of its cause only: it confirms the cause and cannot refute it
+    partial: bool = False
+    # whether it changes nothing but the batch size: what it removes follows from unmodified runs at
+    # further batch sizes, see `Experiment.waves`
     by_size: bool = False
 
 
@@ -194,7 +205,9 @@ def experiments_of(meta: Mapping[str, Any]) -> tuple[Experiment, ...]:
 
 
 def factors_of(meta: Mapping[str, Any], scope: str) -> dict[str, FactorFacts]:
-    """The facts on the factors that experiments of one scope changed, by name: a step's are set unlike a layer's."""
+    """The facts on the factors that experiments of one scope changed, by name: a step's are set
+    unlike a layer's.
+    """
     known = {one.name for one in fields(FactorFacts)}
     return {
         name: FactorFacts(**{key: value for key, value in entry.items() if key in known})
@@ -205,7 +218,9 @@ def factors_of(meta: Mapping[str, Any], scope: str) -> dict[str, FactorFacts]:
 def record_experiment(
     writer: RecordingWriter, experiment: Experiment, facts: Iterable[FactorFacts] = ()
 ) -> None:
-    """Write the entry of an experiment, in the place of an earlier one with its number, and facts on its factors."""
+    """Write the entry of an experiment, in the place of an earlier one with its number, and facts
+    on its factors.
+    """
     untested = {name: masked_text(why) for name, why in experiment.untested.items()}
     experiment = replace(experiment, untested=untested)
     others = [
@@ -223,7 +238,9 @@ def record_experiment(
 
 
 def why_not_replayed(recording: Recording) -> str | None:
-    """The reason why nothing of a recording can run again, as a clause without a subject; None if something can."""
+    """The reason why nothing of a recording can run again, as a clause without a subject; None if
+    something can.
+    """
     kind, imported = recording.meta.get("recording_type"), recording.meta.get("imported_from")
     if kind == "model":
         return "is modelled: nothing ran, so there is nothing to run again"
@@ -233,7 +250,11 @@ def why_not_replayed(recording: Recording) -> str | None:
         return None
     if imported is not None:
         return (
-            f"was imported from {imported}, which does not name the operators with their shapes, so nothing can run "
-            "again. A trace of torch.profiler with record_shapes=True does; `curvescope diagnose` measures with it"
+            f"was imported from {imported}, which does not name the operators with their shapes, "
+            "so nothing can run again. A trace of torch.profiler with record_shapes=True does; "
+            "`curvescope diagnose` measures with it"
         )
-    return "does not say how to run its steps again: measure with `curvescope diagnose` or `sweep` of this version"
+    return (
+        "does not say how to run its steps again: measure with `curvescope diagnose` or `sweep` of "
+        "this version"
+    )

@@ -1,7 +1,7 @@
 """Exports a recording to other formats: a Chrome trace for Perfetto, CSV, Parquet files.
 
-The trace keeps everything: rows with a start time become events with every column as an argument, rows without one
-metadata events, which viewers ignore.
+The trace keeps everything: rows with a start time become events with every column as an argument,
+rows without one metadata events, which viewers ignore.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DRAWN = "drawn"  # category of slices and counters that are no rows
 _UNPLACED = f'{{"ph": "M", "name": "{ROW_EVENT}"'
 _KEPT_META = """recording_type imported_from network mode input_shape sequence_length step precision compiled graphed
 memory_limit_bytes axis fixed torch_device device batches protocol steps_from missing profiler layer_classes frameworks
-experiments factors lost"""
+experiments factors lost"""  # noqa: E501
 
 Report = Callable[[str, int, int], None]
 
@@ -58,11 +58,13 @@ def export_trace(
     others: Sequence[tuple[str, Recording]] = (),
     name: str = "",
 ) -> int:
-    """Write a Chrome trace, compressed if the name ends in `.gz`; returns the number of rows without a start time.
+    """Write a Chrome trace, compressed if the name ends in `.gz`; returns the number of rows
+    without a start time.
 
-    Times are microseconds with three decimals since the recording's first event; a float represents these exactly to
-    the nanosecond for 52 days. `import` reads the recording's rows back; `draw` gives further slices and counters of
-    one, and `others` are named further recordings, e.g. other ranks, each of which begins at time 0.
+    Times are microseconds with three decimals since the recording's first event; a float represents
+    these exactly to the nanosecond for 52 days. `import` reads the recording's rows back; `draw`
+    gives further slices and counters of one, and `others` are named further recordings, e.g. other
+    ranks, each of which begins at time 0.
     """
     _refuse_existing(target)
     base = _first_ns(recording)
@@ -107,7 +109,9 @@ def export_trace(
 
 
 def export_csv(recording: Recording, target: Path) -> None:
-    """Write a folder with one CSV per non-empty table; null is an empty field, text is quoted and no formula."""
+    """Write a folder with one CSV per non-empty table; null is an empty field, text is quoted and
+    no formula.
+    """
     from pyarrow import csv  # late: an import needs no CSV
 
     _export_files(
@@ -196,8 +200,9 @@ def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> st
     kind = "i" if duration is None else "X"
     length = "" if duration is None else f', "dur": {_microseconds(duration)}'
     return (
-        f'{{"ph": "{kind}", "cat": {_text(_category(table, tracks))}, "name": {_text(shown)}, "pid": {process}, '
-        f'"tid": {thread}, "ts": {_microseconds(start - base_ns)}{length}, "args": {_text(args)}}}'
+        f'{{"ph": "{kind}", "cat": {_text(_category(table, tracks))}, "name": {_text(shown)}, '
+        f'"pid": {process}, "tid": {thread}, "ts": {_microseconds(start - base_ns)}{length}, '
+        f'"args": {_text(args)}}}'
     )
 
 
@@ -210,7 +215,10 @@ def _untitled(table: str, args: dict[str, Any]) -> str:
     if table == "steps":
         return f"step {args['step']}"
     if table == "experiments":
-        return f"experiment {args['experiment']}, {args.get('factor', 'without a change')}, batch {args['batch']}"
+        return (
+            f"experiment {args['experiment']}, {args.get('factor', 'without a change')}, batch "
+            f"{args['batch']}"
+        )
     return str(args.get("kind", table))
 
 

@@ -1,4 +1,6 @@
-"""Names of lost data, each with its severity and a sentence, which `recording.json` keeps with the count."""
+"""Names of lost data, each with its severity and a sentence, which `recording.json` keeps with the
+count.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ class Loss(NamedTuple):
 
 
 _UNWRITTEN = "could not be written (disk error or no memory); on a full disk, at least this many"
-_UNSAVED = "still with CUPTI when their process was killed or called os._exit or exec, or when the recording ended"
+_UNSAVED = (
+    "still with CUPTI when their process was killed or called os._exit or exec, or when the "
+    "recording ended"
+)
 _WORK = "kernels, memcpy and memset"
 _TABLES = (
     "kernels",
@@ -156,11 +161,13 @@ def describe_lost(lost: Mapping[str, Any], *, on_host: bool = False) -> list[str
 
 
 def loss(name: str, sentence: str | None = None) -> Loss:
-    """Severity and sentence of a count; a name that the table does not have needs a sentence, else CurvescopeError."""
+    """Severity and sentence of a count; a name that the table does not have needs a sentence, else
+    CurvescopeError.
+    """
     if name not in LOSSES and sentence is None:
         raise CurvescopeError(
-            f"No kind of lost data is called {name!r}: pass a sentence that says what it means, or add it to "
-            "profiling/recording/lost.py."
+            f"No kind of lost data is called {name!r}: pass a sentence that says what it means, or "
+            "add it to profiling/recording/lost.py."
         )
     known = LOSSES.get(name, Loss(Severity.PARTIAL, ""))
     return Loss(known.severity, sentence or known.sentence)

@@ -1,9 +1,10 @@
 """Code that a recording or a plan names, and whether it may run here.
 
-Curvescope can measure a recording's step again, and the step may be a function of the user's: the recording names it.
-Whoever sends a recording can name any function. So what measures signs what it names, with a key that only this user
-can read; what has no such signature runs only where the user asks for it. A signature holds for the same names, in the
-same files, on this user's machines; built-in networks need none.
+Curvescope can measure a recording's step again, and the step may be a function of the user's: the
+recording names it. Whoever sends a recording can name any function. So what measures signs what it
+names, with a key that only this user can read; what has no such signature runs only where the user
+asks for it. A signature holds for the same names, in the same files, on this user's machines;
+built-in networks need none.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def described_code(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def signature_entry(description: Mapping[str, Any]) -> dict[str, str]:
-    """The entry with the signature of what this process measures; empty if it names no code, or there is no key."""
+    """The entry with the signature of what this process measures; empty if it names no code, or
+    there is no key.
+    """
     if not list(_named(description)):
         return {}
     text = _signed_text(description)
@@ -74,7 +77,8 @@ def check_code(
     """Refuse to run code that a recording or plan names, unless this user named it or asks for it.
 
     Raises:
-        CurvescopeError: it names code, and has no signature of this user, or another one than it should.
+        CurvescopeError: it names code, and has no signature of this user, or another one than it
+            should.
     """
     named = list(_named(description))
     if run_its_code or not named:
@@ -96,13 +100,16 @@ def check_code(
             ) from error
         if right:
             return
-        why = "its signature does not fit: it was measured by another user or elsewhere, or changed since then"
+        why = (
+            "its signature does not fit: it was measured by another user or elsewhere, or changed "
+            "since then"
+        )
     files = ", ".join(
         f"{spec} ({_file_of(spec) or 'no such file here'})" for spec in dict.fromkeys(named)
     )
     raise CurvescopeError(
-        f"{where} names code that would run here as you: {files}. You did not name it: {why}. Read that code first; "
-        "--run-its-code then runs it."
+        f"{where} names code that would run here as you: {files}. You did not name it: {why}. Read "
+        "that code first; --run-its-code then runs it."
     )
 
 
@@ -123,13 +130,16 @@ def _named(description: Any, name: str = "") -> Iterator[str]:
 
 
 def _signed_text(description: Mapping[str, Any]) -> str:
-    """What is signed: all of the description, and the files in which its code is found from here."""
+    """What is signed: all of the description, and the files in which its code is found
+    from here.
+    """
     files = {spec: _file_of(spec) for spec in _named(description)}
     return json.dumps([description, files], sort_keys=True)
 
 
 def _file_of(spec: str) -> str | None:
-    """The file of `FILE.py:FUNCTION`, of the package of `package.module:function`, or of a program's script.
+    """The file of `FILE.py:FUNCTION`, of the package of `package.module:function`, or of a
+    program's script.
 
     Nothing is imported.
     """
@@ -152,7 +162,9 @@ def _sign(text: str, key: bytes) -> str:
 
 
 def _read_key(make: bool = False) -> bytes:
-    """This user's key, made if there is none; CurvescopeError if others can read or replace it, else OSError."""
+    """This user's key, made if there is none; CurvescopeError if others can read or replace it,
+    else OSError.
+    """
     path = data_folder() / "key"
     if make and not path.exists():
         _make_key(path)
@@ -168,14 +180,17 @@ def _read_key(make: bool = False) -> bytes:
     )
     if not (stat.S_ISREG(about.st_mode) and owned and private and len(key) == _KEY_BYTES):
         raise CurvescopeError(
-            f"{path} is no key that only you can read: others could name code that runs as you. Remove it; the next "
-            "measurement makes another, and earlier recordings of your own steps then need --run-its-code."
+            f"{path} is no key that only you can read: others could name code that runs as you. "
+            "Remove it; the next measurement makes another, and earlier recordings of your own "
+            "steps then need --run-its-code."
         )
     return key
 
 
 def _make_key(path: Path) -> None:
-    """Make the key under a name of its own: another process may make it at the same time, and the first one counts."""
+    """Make the key under a name of its own: another process may make it at the same time, and the
+    first one counts.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = path.with_name(f"key.{os.getpid()}.{secrets.token_hex(4)}")
     file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

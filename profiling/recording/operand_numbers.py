@@ -1,6 +1,8 @@
-"""What the numbers in the operands of a recorded call were like: the JSON text in the column `operators.numbers`.
+"""What the numbers in the operands of a recorded call were like: the JSON text in the column
+`operators.numbers`.
 
-Kernels take longer for some, e.g. denormal ones or indices that are far apart. A replay fills its operands alike.
+Kernels take longer for some, e.g. denormal ones or indices that are far apart. A replay fills its
+operands alike.
 """
 
 from __future__ import annotations
@@ -58,7 +60,10 @@ def encode_numbers(numbers: CallNumbers) -> str:
 
 
 def decode_numbers(text: str | None) -> CallNumbers:
-    """The numbers of a call from their JSON text; none without one. ValueError: the text is damaged."""
+    """The numbers of a call from their JSON text; none without one.
+
+    ValueError: the text is damaged.
+    """
     try:
         return CallNumbers() if text is None else msgspec.json.decode(text, type=CallNumbers)
     except msgspec.DecodeError as error:

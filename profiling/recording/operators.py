@@ -3,7 +3,8 @@
 The text is a list with one entry per argument of the operator's schema, in order:
 
 - null: the argument was None or left out,
-- {"shape": [8, 9216], "strides": [9216, 1], "dtype": "float"}: a tensor; `strides` is null if unknown,
+- {"shape": [8, 9216], "strides": [9216, 1], "dtype": "float"}: a tensor; `strides` is null if
+  unknown,
 - {"tensors": [...]}: a list of tensors,
 - {"value": 1}: a scalar, a list of scalars, or a string,
 - {"float": "-inf"}: a floating-point scalar that JSON cannot write.
@@ -57,7 +58,9 @@ class TensorArgument:
     """A tensor argument."""
 
     shape: tuple[int, ...]  # extents; empty for a tensor of one number
-    dtype: str  # type of an element, as PyTorch's profiler names it; empty for tensors of a list of unknown type
+    # type of an element, as PyTorch's profiler names it; empty for tensors of a list of unknown
+    # type
+    dtype: str
     # elements between neighbours, by dimension; None: taken as contiguous
     strides: tuple[int, ...] | None = None
 
@@ -84,7 +87,9 @@ _WRITTEN_UNSAID = ("running_mean", "running_var")
 
 
 def written_arguments(schema: Any) -> frozenset[int]:
-    """Indices of the arguments that an operator writes, by its `FunctionSchema`, also those for results only."""
+    """Indices of the arguments that an operator writes, by its `FunctionSchema`, also those for
+    results only.
+    """
     return frozenset(
         index
         for index, argument in enumerate(schema.arguments)

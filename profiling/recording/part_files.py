@@ -47,8 +47,8 @@ def read_part(
 ) -> pa.Table:
     """Read the rows of a part in the form of the schema; columns that the part lacks are null.
 
-    `encoded` keeps text dictionary-encoded: a name of a million rows once. CurvescopeError: damaged, or of no such
-    form.
+    `encoded` keeps text dictionary-encoded: a name of a million rows once. CurvescopeError:
+    damaged, or of no such form.
     """
     wanted = schema.only(columns)
     with _report_damage(part), _opened(part) as source:
@@ -84,7 +84,9 @@ def read_batches(part: AnyPath, schema: Table, most_rows: int) -> Iterator[pa.Ta
 def read_parts(
     parts: Sequence[AnyPath], schema: Table, columns: Collection[str] | None = None
 ) -> Iterator[pa.Table]:
-    """The rows of some parts, as `read_part` gives them; CurvescopeError also if they are too many together."""
+    """The rows of some parts, as `read_part` gives them; CurvescopeError also if they are too many
+    together.
+    """
     rows = size = 0
     for part in parts:
         piece = read_part(part, schema, columns)
@@ -128,13 +130,17 @@ def _decoded(rows: pa.Table, size: int) -> pa.Table:
 
 
 def count_rows(part: AnyPath) -> int:
-    """Number of rows of a part; reads only the footer of the file. CurvescopeError: the file is damaged."""
+    """Number of rows of a part; reads only the footer of the file.
+
+    CurvescopeError: the file is damaged.
+    """
     with _report_damage(part), _opened(part) as source:
         return int(pq.read_metadata(source).num_rows)
 
 
 def check_copies(parts: Sequence[AnyPath]) -> None:
-    """Refuse a part that is a copy of another, whose rows would count twice; CurvescopeError names both.
+    """Refuse a part that is a copy of another, whose rows would count twice; CurvescopeError names
+    both.
 
     Only parts with start times can be told from honest ones, and only those on a disk are compared.
     """
@@ -186,14 +192,17 @@ def _report_damage(part: AnyPath) -> Iterator[None]:
             raise MemoryError(str(error)) from error
         why = " ".join(str(error)[:_LONGEST_ERROR].split())
         raise CurvescopeError(
-            f"{part} is damaged or not from Curvescope ({why}). Move it away to read the rest of the recording."
+            f"{part} is damaged or not from Curvescope ({why}). Move it away to read the rest of "
+            "the recording."
         ) from error
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Dictionary for text, delta for integers, because times and ids increase: a quarter of the default's writing time.
+    """Dictionary for text, delta for integers, because times and ids increase: a quarter of the
+    default's writing time.
 
-    Statistics are kept only for columns that queries filter by: for all forty columns they take a third of the time.
+    Statistics are kept only for columns that queries filter by: for all forty columns they take a
+    third of the time.
     """
     whole = [field.name for field in schema if pa.types.is_integer(field.type)]
     return {

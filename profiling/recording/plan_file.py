@@ -1,4 +1,6 @@
-"""Plan files: the plan of a run of many visits, stored in the run's folder to resume interrupted runs."""
+"""Plan files: the plan of a run of many visits, stored in the run's folder to resume interrupted
+runs.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class PlanFile(Generic[T]):
     plan: type[T]
 
     def write(self, folder: AnyPath, plan: T) -> None:
-        """Begin a run in a new or empty folder; the plan is a dataclass with JSON-serialisable fields."""
+        """Begin a run in a new or empty folder; the plan is a dataclass with JSON-serialisable
+        fields.
+        """
         head = {
             "format": self._format,
             "version": self.version,
@@ -49,7 +53,9 @@ class PlanFile(Generic[T]):
         return self._read(folder)[0]
 
     def read_to_run(self, folder: AnyPath, run_its_code: bool) -> T:
-        """Read the plan of a run to resume it; also an error: it names code of somebody else, see `check_code`."""
+        """Read the plan of a run to resume it; also an error: it names code of somebody else, see
+        `check_code`.
+        """
         plan, signature = self._read(folder)
         check_code(folder / self.name, asdict(plan), signature, run_its_code)
         return plan
@@ -61,7 +67,8 @@ class PlanFile(Generic[T]):
             document = json.loads(path.read_bytes())
             if document.pop("format") != self._format or document.pop("version") > self.version:
                 raise CurvescopeError(
-                    f"{path} was written by another version of Curvescope; resume with that version."
+                    f"{path} was written by another version of Curvescope; resume with that "
+                    "version."
                 )
             del document["argv"]
             signature = document.pop(SIGNATURE, None)
@@ -74,7 +81,9 @@ class PlanFile(Generic[T]):
             raise CurvescopeError(f"{path} cannot be read ({error}).") from error
 
     def _plan_of(self, document: dict[str, Any]) -> T:
-        """The plan in a document; ValueError if it does not fit, also for what is no field of it."""
+        """The plan in a document; ValueError if it does not fit, also for what is no
+        field of it.
+        """
         plan = msgspec.convert(document, self.plan)
         if unknown := sorted(_unknown(msgspec.to_builtins(plan), document)):
             raise ValueError(f"a plan has no {', '.join(unknown)}")

@@ -14,7 +14,9 @@ _LEAST_MS = 1e-6  # a line through two sizes may fall to 0
 
 
 def jumps_of(meta: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
-    """The last size on the line and the first off it, of every jump that the sweep looked for in further rounds."""
+    """The last size on the line and the first off it, of every jump that the sweep looked for in
+    further rounds.
+    """
     return tuple(
         (int(before), int(after)) for before, after in (meta.get("probes") or {}).get("found", ())
     )
@@ -40,8 +42,8 @@ def slopes_outside(
 def deviation(times_ms: Mapping[int, float], sizes: Sequence[int], size: int) -> float:
     """Logarithm of a size's time over the nearest end of what the line allows there; 0 in between.
 
-    A line is what the times of increasing `sizes` allow at a size between them: their interpolation, and what
-    both sides continue to.
+    A line is what the times of increasing `sizes` allow at a size between them: their
+    interpolation, and what both sides continue to.
     """
     low, high = gap_of(sizes, size)
     lines = slopes_outside(times_ms, sizes, low, high)
@@ -56,7 +58,8 @@ def deviation(times_ms: Mapping[int, float], sizes: Sequence[int], size: int) ->
 
 
 def undecided(meta: Mapping[str, Any], times_ms: Mapping[int, float]) -> dict[int, float]:
-    """Shares by which probes leave the line of the curve, by size: what was found is part of the curve.
+    """Shares by which probes leave the line of the curve, by size: what was found is part of the
+    curve.
 
     Args:
         meta: of the recording.
@@ -82,10 +85,11 @@ def probes_sentence(
     falls: Collection[tuple[int, int]] = (),
     times_ms: Mapping[int, float] | None = None,
 ) -> str | None:
-    """What was probed, and where the cost jumps, or falls as the size grows; None if nothing was probed.
+    """What was probed, and where the cost jumps, or falls as the size grows; None if nothing was
+    probed.
 
-    It does so at those places of `jumps_of` that are in `jumps` or in `falls`. With T of the sizes of the curve, it
-    also says which probes left the line and were not tested.
+    It does so at those places of `jumps_of` that are in `jumps` or in `falls`. With T of the sizes
+    of the curve, it also says which probes left the line and were not tested.
     """
     entry = meta.get("probes") or {}
     if not (sizes := sorted({visit["batch"] for visit in entry.get("visits", ())})):
@@ -109,7 +113,9 @@ def probes_sentence(
 
 
 def _said_of(off: Mapping[int, float]) -> str:
-    """What to say of sizes that leave the line in too few visits, by the share by which each does."""
+    """What to say of sizes that leave the line in too few visits, by the share by which
+    each does.
+    """
     largest = sorted(off, key=lambda size: -abs(off[size]))[:_OFF_NAMED]
     shares = ", ".join(f"{size} by {100 * off[size]:+.0f} %" for size in sorted(largest))
     others = f" and {len(off) - len(largest)} more" if len(off) > len(largest) else ""

@@ -1,4 +1,5 @@
-"""Rank of one process among many, from torchrun or Slurm, and its entry `distributed` in `recording.json`.
+"""Rank of one process among many, from torchrun or Slurm, and its entry `distributed` in
+`recording.json`.
 
 Nodes are numbered in the order of their first rank; host names are not stored.
 """
@@ -33,7 +34,10 @@ class RankInfo:
 
 
 def rank_info_of(meta: Mapping[str, Any]) -> RankInfo | None:
-    """Rank information of a recording; None without an entry. CurvescopeError: the entry is malformed."""
+    """Rank information of a recording; None without an entry.
+
+    CurvescopeError: the entry is malformed.
+    """
     entry = meta.get(META_KEY)
     if entry is None:
         return None
@@ -45,7 +49,9 @@ def rank_info_of(meta: Mapping[str, Any]) -> RankInfo | None:
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> RankInfo | None:
-    """Rank information from the launcher of this process; None without one. CurvescopeError: half of it is there.
+    """Rank information from the launcher of this process; None without one.
+
+    CurvescopeError: half of it is there.
 
     A Slurm batch script itself is not a rank: SLURM_STEP_NUM_TASKS is set only under srun.
     """
@@ -63,14 +69,17 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> RankInfo | Non
         return RankInfo(*(int(environment[name]) for name in names))
     except (KeyError, ValueError) as error:
         raise CurvescopeError(
-            f"{', '.join(names)} are not all set to numbers ({error}): start it with torchrun or srun, or unset them."
+            f"{', '.join(names)} are not all set to numbers ({error}): start it with torchrun or "
+            "srun, or unset them."
         ) from error
 
 
 def describe_rank(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """The entry of `recording.json` for any process; empty if it is not a rank or the variables are inconsistent.
+    """The entry of `recording.json` for any process; empty if it is not a rank or the variables are
+    inconsistent.
 
-    The node is torchrun's GROUP_RANK or Slurm's SLURM_NODEID, which number nodes in the order of their first ranks.
+    The node is torchrun's GROUP_RANK or Slurm's SLURM_NODEID, which number nodes in the order of
+    their first ranks.
     """
     try:
         info = launched_rank(environment)
@@ -85,7 +94,9 @@ def describe_rank(environment: Mapping[str, str] = os.environ) -> dict[str, Any]
 
 
 def rendezvous(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
-    """Address and port of the rendezvous: MASTER_ADDR and MASTER_PORT, else the first node of the Slurm step."""
+    """Address and port of the rendezvous: MASTER_ADDR and MASTER_PORT, else the first node of the
+    Slurm step.
+    """
     address, port = environment.get("MASTER_ADDR"), environment.get("MASTER_PORT")
     if address is None and (nodes := environment.get("SLURM_STEP_NODELIST")):
         address = first_host(nodes)
@@ -94,7 +105,8 @@ def rendezvous(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
         port = str(20_000 + int(job) % 12_000)
     if address is None or port is None:
         raise CurvescopeError(
-            "The address of the rendezvous is unknown: set MASTER_ADDR and MASTER_PORT for every process."
+            "The address of the rendezvous is unknown: set MASTER_ADDR and MASTER_PORT for every "
+            "process."
         )
     return address, int(port)
 

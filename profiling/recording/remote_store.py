@@ -1,6 +1,7 @@
 """Paths on object stores and other remote file systems, named by URL and accessed through fsspec.
 
-One put writes an object, atomically. Credentials are those of the store's own tools (AWS_PROFILE, …).
+One put writes an object, atomically. Credentials are those of the store's own tools (AWS_PROFILE,
+…).
 """
 
 from __future__ import annotations
@@ -22,13 +23,19 @@ _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "
 
 @dataclass(frozen=True, order=True)
 class RemotePath:
-    """A URL with the methods of `pathlib.Path` that the store uses. Each method raises OSError where Path's does."""
+    """A URL with the methods of `pathlib.Path` that the store uses.
+
+    Each method raises OSError where Path's does.
+    """
 
     url: str  # URL with its protocol and without a slash at the end, e.g. `s3://bucket/job/rank3`
 
     @property
     def filesystem(self) -> Any:
-        """The fsspec file system; one per process and protocol. BackendMissingError: its package is missing."""
+        """The fsspec file system; one per process and protocol.
+
+        BackendMissingError: its package is missing.
+        """
         return self._target[0]
 
     @property
@@ -100,7 +107,9 @@ class RemotePath:
         )
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
-        """The existing entries that match a pattern of names, sorted; needs one listing per folder."""
+        """The existing entries that match a pattern of names, sorted; needs one listing
+        per folder.
+        """
         head, _, rest = pattern.partition("/")
         for entry in self.iterdir():
             if fnmatchcase(entry.name, head):
@@ -112,11 +121,14 @@ class RemotePath:
             return bytes(self.filesystem.cat_file(self.key))
 
     def write_bytes(self, content: bytes, *, exclusive: bool = False) -> None:
-        """Write the object; if `exclusive`, FileExistsError where it exists: the store itself checks."""
+        """Write the object; if `exclusive`, FileExistsError where it exists: the store itself
+        checks.
+        """
         filesystem, key = self._target
         with _convert_to_os_error():
             if not filesystem.async_impl:
-                # Object stores (all asynchronous in fsspec) have no folders; HDFS, SFTP and similar systems do.
+                # Object stores (all asynchronous in fsspec) have no folders; HDFS, SFTP and similar
+                # systems do.
                 filesystem.makedirs(key.rsplit("/", 1)[0], exist_ok=True)
             filesystem.pipe_file(key, content, **({"mode": "create"} if exclusive else {}))
 
@@ -162,5 +174,6 @@ def _convert_to_os_error() -> Iterator[None]:
     except (OSError, CurvescopeError):
         raise
     except Exception as error:
-        # Stores raise exceptions of their own packages (no credentials, no endpoint, …), which may not be installed.
+        # Stores raise exceptions of their own packages (no credentials, no endpoint, …), which may
+        # not be installed.
         raise OSError(f"{type(error).__name__}: {error}") from error

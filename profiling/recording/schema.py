@@ -1,4 +1,5 @@
-"""The trace schema, written once as data: validators, the store and the reference page are generated from it.
+"""The trace schema, written once as data: validators, the store and the reference page are
+generated from it.
 
 Missing is null, never 0 or -1; time is int64 nanoseconds; every column with a number has a unit.
 """
@@ -44,7 +45,9 @@ def _is_number(dtype: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its Arrow type, whether null is allowed, its unit ("" for none), aggregation, a sentence."""
+    """One column: its Arrow type, whether null is allowed, its unit ("" for none), aggregation, a
+    sentence.
+    """
 
     name: str
     dtype: pa.DataType
@@ -56,9 +59,11 @@ class Column:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The numbers that a column can hold, both ends included; None for any, e.g. ids and addresses.
+        """The numbers that a column can hold, both ends included; None for any, e.g. ids and
+        addresses.
 
-        What lies outside is no measurement, and would make sums overflow: 2^50 ns are thirteen days.
+        What lies outside is no measurement, and would make sums overflow: 2^50 ns are thirteen
+        days.
         """
         if self.name == "batch":
             return 1, 1 << 40
@@ -350,7 +355,8 @@ OPERATORS = Table(
 
 MARKS = Table(
     "marks",
-    "Steps without the profiler that note the time at the borders of layers and phases: the time between the borders.",
+    "Steps without the profiler that note the time at the borders of layers and phases: the time "
+    "between the borders.",
     (
         _key("batch", _I64, "Batch size of the step; null if unknown.", unit="samples"),
         _key("round", _I32, "Round (pass over all batch sizes) of the step.", nullable=False),
@@ -457,10 +463,11 @@ TABLES: dict[str, Table] = {
 
 
 def conform(table: Table, data: pa.Table) -> pa.Table:
-    """Bring data into the form of the table: its columns in order, absent nullable columns filled with null.
+    """Bring data into the form of the table: its columns in order, absent nullable columns filled
+    with null.
 
-    Text stays dictionary-encoded. ValueError: a column is unknown, or a required one absent or null, or a cast loses
-    data, or a number is out of its bounds.
+    Text stays dictionary-encoded. ValueError: a column is unknown, or a required one absent or
+    null, or a cast loses data, or a number is out of its bounds.
     """
     unknown = set(data.column_names) - {c.name for c in table.columns}
     if unknown:
@@ -484,7 +491,9 @@ def conform(table: Table, data: pa.Table) -> pa.Table:
 
 
 def _check_numbers(table: Table, column: Column, values: pa.ChunkedArray) -> None:
-    """Refuse numbers out of a column's bounds, also NaN, and a total that no 64-bit number holds."""
+    """Refuse numbers out of a column's bounds, also NaN, and a total that no 64-bit
+    number holds.
+    """
     if column.bounds is None or values.null_count == len(values):
         return
     least, most = column.bounds
@@ -496,11 +505,13 @@ def _check_numbers(table: Table, column: Column, values: pa.ChunkedArray) -> Non
         right = pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most))
         row = pc.index(pc.fill_null(right, True), False).as_py()
         raise ValueError(
-            f"{table.name}.{column.name} is {values[row]} in row {row}, and can be {least:,} to {most:,}"
+            f"{table.name}.{column.name} is {values[row]} in row {row}, and can be {least:,} to "
+            f"{most:,}"
         )
     if column.name not in ("batch", "start_ns") and high * len(values) > most:
         total = pc.sum(values.cast(pa.float64(), safe=False)).as_py()
         if total > most:
             raise ValueError(
-                f"{table.name}.{column.name} adds up to {total:.3g} {column.unit}, which nothing reaches"
+                f"{table.name}.{column.name} adds up to {total:.3g} {column.unit}, which nothing "
+                "reaches"
             )

@@ -25,13 +25,14 @@ def schema_page() -> str:
         f"Version {SCHEMA_VERSION}. This page is generated from `profiling/recording/schema.py`; "
         "a test keeps the two equal.",
         "",
-        "A recording is a folder: `recording.json`, and a folder of Parquet parts for each table that has rows. "
-        "Any Parquet reader opens it: `duckdb.sql(\"from 'RUN/kernels/*.parquet'\")`.",
+        "A recording is a folder: `recording.json`, and a folder of Parquet parts for each table "
+        "that has rows. Any Parquet reader opens it: "
+        "`duckdb.sql(\"from 'RUN/kernels/*.parquet'\")`.",
         "",
-        "Missing is null, in columns whose type has a `?`. Times are int64 nanoseconds of one monotonic host clock. "
-        "One FMA is two FLOPs. "
-        "*Aggregates* says how a column is combined when rows are grouped: sum; exclusive (overlap is divided, then "
-        "summed); mean (weighted by duration); key (identifies the row).",
+        "Missing is null, in columns whose type has a `?`. Times are int64 nanoseconds of one "
+        "monotonic host clock. One FMA is two FLOPs. *Aggregates* says how a column is combined "
+        "when rows are grouped: sum; exclusive (overlap is divided, then summed); mean (weighted "
+        "by duration); key (identifies the row).",
     ]
     counts = Counter(column for table in TABLES.values() for column in table.columns)
     shared = [column for column, count in counts.items() if count > 1]
@@ -45,9 +46,10 @@ def schema_page() -> str:
         "",
         "## recording.json",
         "",
-        "From `profiling/recording/entries.py`. All but the first three may be absent or null: unknown. Entries that "
-        "are not listed are kept. A recording with an entry of another type, or an impossible value, is refused, and "
-        "the message names the entry. Numbers are not negative, and batch sizes and shapes at least 1.",
+        "From `profiling/recording/entries.py`. All but the first three may be absent or null: "
+        "unknown. Entries that are not listed are kept. A recording with an entry of another type, "
+        "or an impossible value, is refused, and the message names the entry. Numbers are not "
+        "negative, and batch sizes and shapes at least 1.",
         "",
         "| entry | type | meaning |",
         "|---|---|---|",
@@ -57,9 +59,9 @@ def schema_page() -> str:
         "",
         "## Lost data",
         "",
-        "`lost` in `recording.json` counts by name, with the sentence. "
-        "*Lost*: recorded data is gone, and the recording's status is `incomplete`. *Partial*: the source lacks "
-        "something, or a fact is unknown. *Repaired*: changed so that it can be used; nothing is gone.",
+        "`lost` in `recording.json` counts by name, with the sentence. *Lost*: recorded data is "
+        "gone, and the recording's status is `incomplete`. *Partial*: the source lacks something, "
+        "or a fact is unknown. *Repaired*: changed so that it can be used; nothing is gone.",
     ]
     lines += ["", "| name | severity | meaning |", "|---|---|---|"]
     lines += [
@@ -108,7 +110,10 @@ def _inside(hint: Any, number: str = "") -> tuple[type | None, str]:
 def _rows(columns: list[Column]) -> Iterator[str]:
     yield from ("| column | type | unit | aggregates | meaning |", "|---|---|---|---|---|")
     for c in columns:
-        yield f"| `{c.name}` | {c.dtype}{'?' * c.nullable} | {c.unit} | {c.aggregate.value} | {c.doc} |"
+        yield (
+            f"| `{c.name}` | {c.dtype}{'?' * c.nullable} | {c.unit} | {c.aggregate.value} | "
+            f"{c.doc} |"
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """The recording store: a folder of Parquet tables and a `recording.json`.
 
-Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows visit by visit and existing parts
-stay readable when the run is interrupted. Every file is written under a temporary name, synced, then renamed; an object
-of a remote store is one put. What is recorded is never changed: a finished recording only gets new parts, and values
-where it has none (`RecordingWriter.extend` and `fill`). Recordings share nothing, so any number of writers may fill one
-store.
+Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows visit by visit
+and existing parts stay readable when the run is interrupted. Every file is written under a
+temporary name, synced, then renamed; an object of a remote store is one put. What is recorded is
+never changed: a finished recording only gets new parts, and values where it has none
+(`RecordingWriter.extend` and `fill`). Recordings share nothing, so any number of writers may fill
+one store.
 """
 
 from __future__ import annotations
@@ -49,11 +50,13 @@ _LONGEST_LABEL = 100  # characters: file systems take 255 bytes
 # of one process to a remote store, whose answers take tens of milliseconds each
 _REQUESTS_AT_ONCE = 32
 KERNEL = "kernel"  # see `Recording.work`
-NO_STEP = "no step is known, nothing marks one and no sequence of kernels repeats"  # `steps_from` in `recording.json`
+# `steps_from` in `recording.json`
+NO_STEP = "no step is known, nothing marks one and no sequence of kernels repeats"
 STEPS_KNOWN_BY = """Ranges around the steps make them known (NVTX, profiler.step(), or those that `import --steps \
-marks:REGEX` names); `--steps whole` says that all of it is one step."""
+marks:REGEX` names); `--steps whole` says that all of it is one step."""  # noqa: E501
 STEP, RECORDING = "step", "recording"
-# Entry of `recording.json` of versions that were measured together: `run`, `rounds_of_process`, `name` and `place`.
+# Entry of `recording.json` of versions that were measured together: `run`, `rounds_of_process`,
+# `name` and `place`.
 TOGETHER = "measured_together"
 _UNFINISHED = "is not finished: another process still records it, or was killed"
 _CUT = "has no tables yet: its recording command still runs, was killed, or had no room on the disk"
@@ -61,7 +64,9 @@ MODEL = "model"  # `recording_type` of times that the cost model gave
 
 
 def unit_of(meta: Mapping[str, Any]) -> str:
-    """What the rows of `steps` are, by `recording.json`: `step`; `recording` if no step is known, so it is one."""
+    """What the rows of `steps` are, by `recording.json`: `step`; `recording` if no step is known,
+    so it is one.
+    """
     return RECORDING if NO_STEP in str(meta.get("steps_from")) else STEP
 
 
@@ -80,10 +85,12 @@ class Status(Word):
 
 
 class RecordingWriter:
-    """Writes one recording, part by part, to a new or empty folder; `meta` is JSON-serialisable, see `Recording.meta`.
+    """Writes one recording, part by part, to a new or empty folder; `meta` is JSON-serialisable,
+    see `Recording.meta`.
 
-    Use as a context manager: an exception marks the recording interrupted. Methods raise CurvescopeError where the
-    folder is taken or not writable, the disk is full, or an existing recording is missing or unreadable.
+    Use as a context manager: an exception marks the recording interrupted. Methods raise
+    CurvescopeError where the folder is taken or not writable, the disk is full, or an existing
+    recording is missing or unreadable.
     """
 
     def __init__(self, path: AnyPath, meta: Mapping[str, Any]) -> None:
@@ -112,8 +119,8 @@ class RecordingWriter:
     def resume(cls, path: AnyPath, last_table: str) -> RecordingWriter:
         """Continue to write an interrupted recording.
 
-        Parts without one of the same name in `last_table`, the table that is written last in each visit, are incomplete
-        visits, and are removed; experiments are no visits, and stay.
+        Parts without one of the same name in `last_table`, the table that is written last in each
+        visit, are incomplete visits, and are removed; experiments are no visits, and stay.
         """
         writer, _ = cls._locked(path)
         writer._remove_incomplete(last_table)
@@ -131,7 +138,9 @@ class RecordingWriter:
 
     @classmethod
     def again(cls, path: AnyPath) -> RecordingWriter:
-        """Write the tables of a recording anew, whose writer ended before it had them; counts of lost data too."""
+        """Write the tables of a recording anew, whose writer ended before it had them; counts of
+        lost data too.
+        """
         writer, _ = cls._locked(path)
         for table in TABLES:
             for part in (path / table).glob("*.parquet"):
@@ -143,13 +152,15 @@ class RecordingWriter:
     def extend(cls, path: AnyPath) -> RecordingWriter:
         """Add to a finished recording; its status and its counts of lost data stay.
 
-        One whose writer was killed is finished first: complete visits stay, and its status becomes interrupted. Only
-        one process at a time writes a local recording. A crash leaves the parts and entries written before it.
+        One whose writer was killed is finished first: complete visits stay, and its status becomes
+        interrupted. Only one process at a time writes a local recording. A crash leaves the parts
+        and entries written before it.
         """
         writer, locked = cls._locked(path)
         meta = writer.meta
         unfinished = meta["status"] == Status.RECORDING
-        # Of others than sweeps nobody knows which parts are whole; without locks, whether somebody still writes.
+        # Of others than sweeps nobody knows which parts are whole; without locks, whether somebody
+        # still writes.
         unknown = unfinished and not (locked and meta.get("recording_type") == "sweep")
         if unknown:
             writer._locks.close()
@@ -177,7 +188,9 @@ class RecordingWriter:
 
     @classmethod
     def _locked(cls, path: AnyPath) -> tuple[RecordingWriter, bool]:
-        """The writer of an existing recording, read after it was locked; and whether it is, see `_lock`."""
+        """The writer of an existing recording, read after it was locked; and whether it is, see
+        `_lock`.
+        """
         writer = cls.__new__(cls)
         writer._set(path, {})
         locked = writer._lock()
@@ -196,9 +209,11 @@ class RecordingWriter:
     def write(
         self, table: str, data: pa.Table | pd.DataFrame | Mapping[str, Any], part: str | None = None
     ) -> None:
-        """Append a part, named or with the next number, to a table, unless it has no rows; it is on disk on return.
+        """Append a part, named or with the next number, to a table, unless it has no rows; it is on
+        disk on return.
 
-        ValueError: the data does not fit the table's schema, or an extended recording already has the part.
+        ValueError: the data does not fit the table's schema, or an extended recording already has
+        the part.
         """
         if not isinstance(data, pa.Table):
             data = pa.table(
@@ -213,7 +228,9 @@ class RecordingWriter:
         write_part(file, TABLES[table], conformed)
 
     def fill(self, table: str, part: AnyPath, values: Mapping[str, pa.Array]) -> None:
-        """Add values (one or null per row, by column) to a part where it has none; a value that is there stays."""
+        """Add values (one or null per row, by column) to a part where it has none; a value that is
+        there stays.
+        """
         rows = read_part(part, TABLES[table], encoded=True)
         for name, added in values.items():
             place = rows.column_names.index(name)
@@ -221,7 +238,9 @@ class RecordingWriter:
         write_part(part, TABLES[table], rows)
 
     def next_part(self, table: str) -> str:
-        """Reserve the next free part number of a table, for writers that write several parts at once."""
+        """Reserve the next free part number of a table, for writers that write several parts at
+        once.
+        """
         if table not in self._numbered:
             numbers = [
                 int(part.stem)
@@ -239,14 +258,19 @@ class RecordingWriter:
             file.write(self._document())
 
     def count_lost(self, name: str, count: int, sentence: str | None = None) -> None:
-        """Add to a named count of lost data; a name that `lost.LOSSES` does not have needs a sentence."""
+        """Add to a named count of lost data; a name that `lost.LOSSES` does not have needs a
+        sentence.
+        """
         kind = loss(name, sentence)
         if count:
             entry = {"count": 0, "severity": kind.severity.value, "sentence": kind.sentence}
             self._meta["lost"].setdefault(name, entry)["count"] += count
 
     def finish(self, status: str | None = None) -> None:
-        """Write the final status; default: complete, or incomplete if data was lost. Others may write from then on."""
+        """Write the final status; default: complete, or incomplete if data was lost.
+
+        Others may write from then on.
+        """
         gone = any(
             entry.get("severity") == Severity.LOST.value for entry in self._meta["lost"].values()
         )
@@ -263,7 +287,8 @@ class RecordingWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         status = None if kind is None else Status.INTERRUPTED
-        # A full disk may be the reason for the exception: existing parts stay readable with any status.
+        # A full disk may be the reason for the exception: existing parts stay readable with any
+        # status.
         with suppress(*(() if kind is None else (CurvescopeError,))):
             self.finish(self._meta["status"] if self._extends else status)
 
@@ -278,7 +303,10 @@ def columns_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording for reading. Tables are loaded on first use; CurvescopeError if a part is damaged."""
+    """A recording for reading.
+
+    Tables are loaded on first use; CurvescopeError if a part is damaged.
+    """
 
     path: AnyPath  # folder, or URL on a remote store
     # `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `lost`, `status`, …
@@ -297,7 +325,9 @@ class Recording:
 
     @property
     def work(self) -> str:
-        """What the rows of `kernels` are: `kernel`, or `operator` where they are operators of the host."""
+        """What the rows of `kernels` are: `kernel`, or `operator` where they are operators of the
+        host.
+        """
         on_host = (self.meta.get("device") or {}).get("kind") == "cpu" or "device" in (
             self.meta.get("missing") or {}
         )
@@ -313,7 +343,9 @@ class Recording:
         return sorted((self.path / table).glob("*.parquet"))
 
     def arrow(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read a table as Arrow, with all columns of the schema, or these, even if nothing was recorded."""
+        """Read a table as Arrow, with all columns of the schema, or these, even if nothing was
+        recorded.
+        """
         parts = self.parts(table)
         check_copies(parts)
         pieces = list(read_parts(parts, TABLES[table], columns))
@@ -325,7 +357,9 @@ class Recording:
         return rows
 
     def pieces(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Read a table as Arrow part by part, with dictionary-encoded text: for tables too large for memory."""
+        """Read a table as Arrow part by part, with dictionary-encoded text: for tables too large
+        for memory.
+        """
         parts = self.parts(table)
         check_copies(parts)
         pieces = (read_part(part, TABLES[table], columns, encoded=True) for part in parts)
@@ -335,7 +369,10 @@ class Recording:
         )
 
     def frame(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Read a table as pandas; nullable integers stay `Int64`. A million whole kernels take half a gigabyte."""
+        """Read a table as pandas; nullable integers stay `Int64`.
+
+        A million whole kernels take half a gigabyte.
+        """
         key = table if columns is None else f"{table}:{','.join(columns)}"
         if key not in self._frames:
             # Arrow columns are freed as they are converted, so that both forms never exist in full.
@@ -352,7 +389,9 @@ class Recording:
         return self._frames[key]
 
     def extended(self, meta: Mapping[str, Any]) -> Recording:
-        """The recording after an experiment: with another `recording.json`, and its experiments read anew."""
+        """The recording after an experiment: with another `recording.json`, and its experiments
+        read anew.
+        """
         kept = {
             key: frame
             for key, frame in self._frames.items()
@@ -413,8 +452,8 @@ def _check_numbered_once(path: AnyPath, numbers: pa.ChunkedArray) -> None:
             pc.greater(pc.value_counts(numbers).field("counts"), 1)
         )
         raise CurvescopeError(
-            f"{path}/steps holds step {twice[0]['values']} {twice[0]['counts']} times: a part was copied or written "
-            "twice. Remove the copy."
+            f"{path}/steps holds step {twice[0]['values']} {twice[0]['counts']} times: a part was "
+            "copied or written twice. Remove the copy."
         )
 
 
@@ -423,7 +462,9 @@ class NoRecordingError(CurvescopeError):
 
 
 def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
-    """Open a recording in a folder or at a URL, e.g. `s3://bucket/job/rank3`; CurvescopeError if it is unreadable."""
+    """Open a recording in a folder or at a URL, e.g. `s3://bucket/job/rank3`; CurvescopeError if it
+    is unreadable.
+    """
     folder = path if isinstance(path, RemotePath) else as_path(path)
     try:
         meta = _read_meta(folder / META_FILE)
@@ -439,8 +480,8 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
         raise NoRecordingError(f"{folder} {why}. `curvescope runs` lists recordings.") from None
     except NotADirectoryError:
         raise NoRecordingError(
-            f"{folder} is a file, not the folder of a recording. If it is a profile, import it: `curvescope import "
-            f"{folder} -o FOLDER`."
+            f"{folder} is a file, not the folder of a recording. If it is a profile, import it: "
+            f"`curvescope import {folder} -o FOLDER`."
         ) from None
     except BackendMissingError:
         raise
@@ -448,7 +489,8 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
         raise CurvescopeError(f"{folder / META_FILE}: {error}") from error
     except (OSError, RecursionError, ValueError) as error:
         raise CurvescopeError(
-            f"{folder / META_FILE} cannot be read ({error}). The Parquet tables beside it may still be readable."
+            f"{folder / META_FILE} cannot be read ({error}). The Parquet tables beside it may "
+            "still be readable."
         ) from error
     version, status = (
         (meta.get("schema_version"), meta.get("status")) if isinstance(meta, dict) else (None, None)
@@ -457,13 +499,13 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
         raise CurvescopeError(f"{folder / META_FILE} was not written by Curvescope.")
     if version > SCHEMA_VERSION:
         raise CurvescopeError(
-            f"{folder} has schema version {version}, but this Curvescope reads version {SCHEMA_VERSION}: "
-            "upgrade with `pip install --upgrade curvescope`."
+            f"{folder} has schema version {version}, but this Curvescope reads version "
+            f"{SCHEMA_VERSION}: upgrade with `pip install --upgrade curvescope`."
         )
     if 0 < version < SCHEMA_VERSION:
         raise CurvescopeError(
-            f"{folder} has schema version {version}, which no release wrote and nothing reads any more: "
-            f"record it again; this Curvescope reads version {SCHEMA_VERSION}."
+            f"{folder} has schema version {version}, which no release wrote and nothing reads any "
+            f"more: record it again; this Curvescope reads version {SCHEMA_VERSION}."
         )
     try:
         check_entries(meta)
@@ -473,7 +515,9 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
 
 
 def _read_meta(path: AnyPath) -> Any:
-    """The contents of a `recording.json`; FileNotFoundError, other OSErrors, and ValueError for what is no JSON."""
+    """The contents of a `recording.json`; FileNotFoundError, other OSErrors, and ValueError for
+    what is no JSON.
+    """
     what = f"bytes in {META_FILE}"
     if isinstance(path, Path):
         data = read_small(path, META_BYTES, what)
@@ -488,12 +532,16 @@ def _refuse_constant(name: str) -> None:
 
 
 def has_chunks(path: AnyPath) -> bool:
-    """Whether a recording of a command is not merged into tables: it is still recorded, or it was cut."""
+    """Whether a recording of a command is not merged into tables: it is still recorded, or it was
+    cut.
+    """
     return not isinstance(path, RemotePath) and (path / CHUNKS).is_dir()
 
 
 def open_merged(path: AnyPath) -> Recording:
-    """Open a recording whose tables are written; CurvescopeError if they are not, and what makes them."""
+    """Open a recording whose tables are written; CurvescopeError if they are not, and what makes
+    them.
+    """
     if has_chunks(path):
         raise CurvescopeError(f"{path} {_CUT}. `curvescope recover {path}` makes them.")
     return open_recording(path)
@@ -546,7 +594,9 @@ def list_recordings(root: AnyPath) -> list[Recording | Unreadable]:
 
 
 def new_recording_path(label: str, root: Path = Path("runs")) -> Path:
-    """Create a dated folder, e.g. `runs/2026-03-01_143055_alexnet`, to reserve its name; empty ones go at exit."""
+    """Create a dated folder, e.g. `runs/2026-03-01_143055_alexnet`, to reserve its name; empty ones
+    go at exit.
+    """
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in label)[:_LONGEST_LABEL]
     stem = f"{datetime.now().astimezone():%Y-%m-%d_%H%M%S}_{safe}"
     for suffix in ("", *(f"_{n}" for n in range(2, 1000))):

@@ -1,7 +1,9 @@
-"""NVTX ranges for the layers of any model, forward and backward, in one NVTX domain, for every tool that reads NVTX.
+"""NVTX ranges for the layers of any model, forward and backward, in one NVTX domain, for every tool
+that reads NVTX.
 
-A range is named after the module's path, with its class as category, and `PATH backward` around each autograd node
-that the module's forward pass created; the innermost module owns a node. Ranges nest like modules.
+A range is named after the module's path, with its class as category, and `PATH backward` around
+each autograd node that the module's forward pass created; the innermost module owns a node. Ranges
+nest like modules.
 """
 
 from __future__ import annotations
@@ -12,17 +14,20 @@ from typing import Any
 
 from ..attribution.range_names import OWN_DOMAIN
 
-# Attribute of a module meanwhile: collect/startup/torch_ranges.py puts no range of its own around it.
+# Attribute of a module meanwhile: collect/startup/torch_ranges.py puts no range of its own around
+# it.
 ANNOTATED = "_curvescope_annotated"
 
 
 @contextmanager
 def annotate(model: Any) -> Iterator[None]:
-    """Mark the layers of a `torch.nn.Module` with NVTX ranges while the block runs; afterwards the model is unchanged.
+    """Mark the layers of a `torch.nn.Module` with NVTX ranges while the block runs; afterwards the
+    model is unchanged.
 
     Without an attached tool, a layer's forward and backward ranges cost about 8 us together
-    (`benchmarks/annotate_cost.py`, two cores of an AMD EPYC). A submodule compiled with torch.compile gets one range:
-    hooks inside it would cause a recompilation. Graphs built inside the block stop marking when it ends.
+    (`benchmarks/annotate_cost.py`, two cores of an AMD EPYC). A submodule compiled with
+    torch.compile gets one range: hooks inside it would cause a recompilation. Graphs built inside
+    the block stop marking when it ends.
     """
     marks = _Marks()
     handles = []

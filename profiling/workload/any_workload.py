@@ -26,7 +26,10 @@ class FirstProfiled(NamedTuple):
 
 
 class AnyWorkload:
-    """Steps on one device. `network_step.Workload` runs a network, `own_step.OwnStep` a function of the user."""
+    """Steps on one device.
+
+    `network_step.Workload` runs a network, `own_step.OwnStep` a function of the user.
+    """
 
     device: str  # `cpu` or `cuda:N`
     mode: str  # training, forward, forward+backward, or own
@@ -48,7 +51,9 @@ class AnyWorkload:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """Entries of `recording.json` from which `measure.configuration.configuration_of` builds it again."""
+        """Entries of `recording.json` from which `measure.configuration.configuration_of` builds it
+        again.
+        """
         raise NotImplementedError
 
     @property
@@ -107,11 +112,15 @@ class AnyWorkload:
         return visit(self, batch, *arguments, **named)
 
     def machine_entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """The entries of `recording.json` that describe the machine, with what only the steps' process knows."""
+        """The entries of `recording.json` that describe the machine, with what only the steps'
+        process knows.
+        """
         return dict(entry)
 
     def start_s(self, batch: int) -> float | None:  # noqa: ARG002 - a program's starts depend on it
-        """Seconds of a visit beside its steps, 0 where they are kept between visits; None if the visit is made."""
+        """Seconds of a visit beside its steps, 0 where they are kept between visits; None if the
+        visit is made.
+        """
         return 0.0
 
     def closing_entry(self) -> dict[str, Any]:
@@ -119,14 +128,17 @@ class AnyWorkload:
         return {}
 
     def annotated_steps(self, count: int) -> Iterator[int]:
-        """Run steps of the loaded batch size in NVTX ranges of step, phase and layer, for a profiler of this process.
+        """Run steps of the loaded batch size in NVTX ranges of step, phase and layer, for a
+        profiler of this process.
 
-        Yields the duration of each step, nanoseconds, including the cost of the ranges and the profiler.
+        Yields the duration of each step, nanoseconds, including the cost of the ranges and the
+        profiler.
         """
         import nvtx
 
         assert self.loaded is not None, "load() a batch first"
-        # Hooks inside a compiled model would cause a recompilation: its steps have phases and no layers.
+        # Hooks inside a compiled model would cause a recompilation: its steps have phases and no
+        # layers.
         unmarked = self.compiled or self.model is None
         with contextlib.nullcontext() if unmarked else annotate(self.model):
             for _ in range(count):
@@ -137,14 +149,17 @@ class AnyWorkload:
                 yield time.monotonic_ns() - start
 
     def run(self, ranges: Ranges) -> None:
-        """Run one step of the loaded batch size, phases in contexts of `ranges`, and wait for the device."""
+        """Run one step of the loaded batch size, phases in contexts of `ranges`, and wait for the
+        device.
+        """
         result = self._run(ranges)
         self._synchronize(result)
 
     def submit(self) -> object:
         """Run one step of the loaded batch size, without waiting for the device.
 
-        Returns what describes its result: the loss, the output of a forward pass alone, or what a user's step returns.
+        Returns what describes its result: the loss, the output of a forward pass alone, or what a
+        user's step returns.
         """
         return self._run(lambda _: contextlib.nullcontext())
 
@@ -153,7 +168,9 @@ class AnyWorkload:
         raise NotImplementedError
 
     def free_others(self) -> bool:
-        """Release what it keeps for other batch sizes than the loaded one; returns whether that was anything."""
+        """Release what it keeps for other batch sizes than the loaded one; returns whether that was
+        anything.
+        """
         return False
 
     def describe_error(self, error: BaseException) -> str:

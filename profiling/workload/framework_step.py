@@ -16,7 +16,8 @@ from .own_step import OwnStep
 _NUMBER = re.compile(r"_\d+$")
 TORCH, TORCH_COMPILE = "torch", "torch-compile"
 _KERAS = ".networks.keras_build"
-# Builders by the name of `--framework`: the module, what must be installed, how, and settings of `make_step`.
+# Builders by the name of `--framework`: the module, what must be installed, how, and settings of
+# `make_step`.
 _BUILDERS: dict[str, tuple[str, tuple[str, ...], str, dict[str, str]]] = {
     "jax": (".networks.jax_build", ("jax",), "'curvescope[jax]'", {}),
     "keras-tensorflow": (
@@ -28,15 +29,19 @@ _BUILDERS: dict[str, tuple[str, tuple[str, ...], str, dict[str, str]]] = {
     "keras-jax": (_KERAS, ("keras", "jax"), "'curvescope[jax]' keras", {"backend": "jax"}),
 }
 FRAMEWORKS = (TORCH, TORCH_COMPILE, *_BUILDERS)
-# What each runs, beside threads, which are those that it takes by itself. Compilation is before the timed steps.
+# What each runs, beside threads, which are those that it takes by itself. Compilation is before the
+# timed steps.
 CONDITIONS = {
     TORCH: "images channels first; not compiled; fp32 products exact",
     TORCH_COMPILE: "images channels first; compiled by torch.compile; fp32 products exact",
-    "jax": "images channels last; the whole step compiled by jax.jit; fp32 products exact (highest); parameters "
+    "jax": "images channels last; the whole step compiled by jax.jit; fp32 products exact "
+    "(highest); parameters "
     "donated; most memory of a GPU is reserved",
-    "keras-tensorflow": "images channels last; train_on_batch as a graph, through XLA where Keras chooses it; fp32 "
+    "keras-tensorflow": "images channels last; train_on_batch as a graph, through XLA where Keras "
+    "chooses it; fp32 "
     "products as TensorFlow's default",
-    "keras-jax": "images channels last; train_on_batch compiled by jax.jit; fp32 products as JAX's default; most "
+    "keras-jax": "images channels last; train_on_batch compiled by jax.jit; fp32 products as JAX's "
+    "default; most "
     "memory of a GPU is reserved",
 }
 
@@ -51,13 +56,15 @@ def check_framework(framework: str, *, elsewhere: bool = False) -> None:
     missing = [one for one in packages if find_spec(one) is None]
     if missing:
         raise BackendMissingError(
-            f"--framework {framework} needs {' and '.join(missing)}: `pip install {what}`, in an environment "
-            "of its own."
+            f"--framework {framework} needs {' and '.join(missing)}: `pip install {what}`, in an "
+            "environment of its own."
         )
 
 
 class FrameworkStep(OwnStep):
-    """Steps of a described network in a framework, with the data, the loss and the optimizer of `network_step`."""
+    """Steps of a described network in a framework, with the data, the loss and the optimizer of
+    `network_step`.
+    """
 
     def __init__(
         self, network: str, framework: str, mode: str = "training", precision: str = "fp32"
@@ -90,7 +97,9 @@ class FrameworkStep(OwnStep):
         }
 
     def layer_of(self, path: str) -> str:
-        """The innermost described layer in a scope; frameworks put the model's name before it and a number after."""
+        """The innermost described layer in a scope; frameworks put the model's name before it and a
+        number after.
+        """
         for piece in reversed(path.split("/")):
             for name in (piece, _NUMBER.sub("", piece)):
                 if name in self._layers:
@@ -98,6 +107,8 @@ class FrameworkStep(OwnStep):
         return path
 
     def try_step(self, batch: int) -> None:
-        """Run one step, see `OwnStep.try_step`; an error is one of the network in this framework."""
+        """Run one step, see `OwnStep.try_step`; an error is one of the network in this
+        framework.
+        """
         self.load(batch)
         self._synchronize(self.submit())

@@ -1,4 +1,6 @@
-"""Input pipelines: batches that stay on the device, come from host memory, or from a user's loader."""
+"""Input pipelines: batches that stay on the device, come from host memory, or from a
+user's loader.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ _SEED = 0
 def make_feed(
     source: str, network: Network, device: str, rank: int, world_size: int
 ) -> Feed | None:
-    """Create the input pipeline that `--input` names, for one of several ranks; None for a resident batch.
+    """Create the input pipeline that `--input` names, for one of several ranks; None for a resident
+    batch.
 
-    The source is resident, host, or `package.module:function`, a function of batch size, rank and world size that
-    returns an iterable of (inputs, targets); an exhausted one is created again.
+    The source is resident, host, or `package.module:function`, a function of batch size, rank and
+    world size that returns an iterable of (inputs, targets); an exhausted one is created again.
     """
     if source == RESIDENT:
         return None
@@ -68,5 +71,7 @@ def _pinned(device: str, tensor: Any) -> Any:
 
 
 def _to(device: str, tensor: Any) -> Any:
-    """Copy to the device even if the tensor is there already, because every step of a real job gets fresh memory."""
+    """Copy to the device even if the tensor is there already, because every step of a real job gets
+    fresh memory.
+    """
     return tensor if tensor is None else tensor.to(device, non_blocking=True, copy=True)

@@ -1,4 +1,6 @@
-"""A network ready to step: model, data and optimizer on a device, and the operations of one step."""
+"""A network ready to step: model, data and optimizer on a device, and the operations of
+one step.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def check_precision(precision: str, device: str) -> None:
     """Refuse a precision that the device does not support, as TF32 on a CPU."""
     if device == "cpu" and not PRECISIONS[precision].on_cpu:
         raise CurvescopeError(
-            f"--precision {precision} is a mode of CUDA devices; choose fp32, bf16 or fp16 on the CPU."
+            f"--precision {precision} is a mode of CUDA devices; choose fp32, bf16 or fp16 on the "
+            "CPU."
         )
 
 
@@ -38,8 +41,8 @@ def check_precision(precision: str, device: str) -> None:
 class Workload(AnyWorkload):
     """One network on one device. A batch is created on first use and kept until `release`.
 
-    Mode training is forward, backward and optimizer; forward is in inference mode. A compiled kernel may span layers,
-    see `attribution.fused_kernels`.
+    Mode training is forward, backward and optimizer; forward is in inference mode. A compiled
+    kernel may span layers, see `attribution.fused_kernels`.
     """
 
     network: Network
@@ -139,8 +142,9 @@ class Workload(AnyWorkload):
         except Exception as error:  # any error of the user's model is reported to the user
             shape = (batch, *self.network.input_shape)
             raise CurvescopeError(
-                f"{self.network.name} failed on an input of shape {shape} with {type(error).__name__}: {error}. "
-                "For your own model, check --input-shape and --mode."
+                f"{self.network.name} failed on an input of shape {shape} with "
+                f"{type(error).__name__}: {error}. For your own model, check --input-shape and "
+                "--mode."
             ) from error
 
     def release(self) -> None:
@@ -188,7 +192,9 @@ class Workload(AnyWorkload):
         *,
         first: bool,
     ) -> Any:
-        """Run forward and backward; returns the loss, weighted by the share of these samples in the batch."""
+        """Run forward and backward; returns the loss, weighted by the share of these samples in the
+        batch.
+        """
         with ranges(range_names.PHASE_RANGE + "forward"):
             if first:
                 self.model.zero_grad(set_to_none=True)
@@ -213,7 +219,9 @@ class Workload(AnyWorkload):
 def _halves(
     inputs: tuple[Any, ...], targets: Any
 ) -> list[tuple[tuple[Any, ...], Any, float | None]]:
-    """Inputs, targets and share of samples of each half of a batch; one entry for a batch of one sample."""
+    """Inputs, targets and share of samples of each half of a batch; one entry for a batch of one
+    sample.
+    """
     if targets is None:
         cut: list[Any] = [None, None]
     elif isinstance(targets, tuple):

@@ -1,9 +1,10 @@
-"""A user's own step: `make_step(batch)` returns a function that runs one step of whatever the user trains.
+"""A user's own step: `make_step(batch)` returns a function that runs one step of whatever the user
+trains.
 
-It is called as it is. Layers come from hooks of its module, if one is given; the backward phase from autograd's nodes,
-the optimizer phase from the ranges that torch's optimizers open. A step has two optional attributes: `module`, whose
-layers are named, and `close`, which is called when another batch size follows. Steps without it are kept for the next
-round, until memory runs short.
+It is called as it is. Layers come from hooks of its module, if one is given; the backward phase
+from autograd's nodes, the optimizer phase from the ranges that torch's optimizers open. A step has
+two optional attributes: `module`, whose layers are named, and `close`, which is called when another
+batch size follows. Steps without it are kept for the next round, until memory runs short.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from .networks import IMPORTING, load_function
 MODE = "own"
 _PROFILING = Path(__file__).resolve().parents[1]
 MakeStep = Callable[..., Callable[[], object]]
-# Steps that are tried for work that goes on after they return, for at most that time; and how long threads may spin
-# after their work: Intel's OpenMP for 200 ms.
+# Steps that are tried for work that goes on after they return, for at most that time; and how long
+# threads may spin after their work: Intel's OpenMP for 200 ms.
 _TRIED_STEPS, _TRIED_NS, _SPINS_NS = 16, 100_000_000, 400_000_000
 
 
@@ -43,7 +44,9 @@ def load_make_step(spec: str) -> MakeStep:
 
 
 def spec_of(make_step: MakeStep) -> tuple[str | None, str | None]:
-    """The value of `--step` that names a function, or, as a clause, why another process cannot import it."""
+    """The value of `--step` that names a function, or, as a clause, why another process cannot
+    import it.
+    """
     name, module = getattr(make_step, "__qualname__", None), getattr(make_step, "__module__", None)
     if name is None or module is None:
         return (
@@ -66,7 +69,9 @@ def spec_of(make_step: MakeStep) -> tuple[str | None, str | None]:
 
 
 def global_name(make_step: MakeStep, value: object) -> str | None:
-    """Name of the variable of a function's file that has a value, by which other processes find theirs."""
+    """Name of the variable of a function's file that has a value, by which other processes find
+    theirs.
+    """
     variables = getattr(make_step, "__globals__", {})
     return (
         None
@@ -103,10 +108,11 @@ class OwnStep(AnyWorkload):
     ) -> None:
         """Prepare; nothing of the user's runs before `load`.
 
-        `make_step` takes a value of the axis and returns a function that runs one step. A batch size alone is passed
-        by position; other axes, and several, by name. Without a device, `try_step` finds the one that the step uses.
-        `spec`, the value of `--step` that names the function, is found by default; so is the module whose layers are
-        named, as attribute `module` of the step or of `make_step`.
+        `make_step` takes a value of the axis and returns a function that runs one step. A batch
+        size alone is passed by position; other axes, and several, by name. Without a device,
+        `try_step` finds the one that the step uses. `spec`, the value of `--step` that names the
+        function, is found by default; so is the module whose layers are named, as attribute
+        `module` of the step or of `make_step`.
         """
         self.device, self._device_is_given = device or "cpu", device is not None
         self.axis, self.fixed = axis or Axis(), dict(fixed or {})
@@ -156,7 +162,10 @@ class OwnStep(AnyWorkload):
         return self.compiled or by_inductor or compiled_functions() > self._functions_before
 
     def load(self, batch: int) -> None:
-        """Make the step of one value, or take the one of an earlier round. Its own errors are passed on."""
+        """Make the step of one value, or take the one of an earlier round.
+
+        Its own errors are passed on.
+        """
         if batch == self._loaded:
             return
         if self._loaded is not None and hasattr(self._kept.get(self._loaded), "close"):
@@ -173,7 +182,8 @@ class OwnStep(AnyWorkload):
         inductor.name_modules(self.model)
 
     def try_step(self, batch: int) -> None:
-        """Run one step, to check what `make_step` returns before anything is recorded, and to find the device.
+        """Run one step, to check what `make_step` returns before anything is recorded, and to find
+        the device.
 
         Errors of the step itself are results of the sweep, if `errors_are_results`.
         """
@@ -191,8 +201,9 @@ class OwnStep(AnyWorkload):
             return
         if inspect.iscoroutine(result) or inspect.isgenerator(result):
             raise CurvescopeError(
-                f"The step that {self._called(batch)} returned is {_article(type(result).__name__)} function: calling "
-                "it runs nothing. Return a plain function that runs one step."
+                f"The step that {self._called(batch)} returned is "
+                f"{_article(type(result).__name__)} function: calling it runs nothing. Return a "
+                "plain function that runs one step."
             )
         self._settle_device()
         self._refuse_unfinished(began_ns)
@@ -202,10 +213,11 @@ class OwnStep(AnyWorkload):
         return device_entry(entry, accelerator_in_use())
 
     def _refuse_unfinished(self, began_ns: int) -> None:
-        """Refuse a step whose work goes on after it returned, where nothing tells how to wait for it.
+        """Refuse a step whose work goes on after it returned, where nothing tells how to wait for
+        it.
 
-        Threads may also spin a little after their work. So, where a framework works asynchronously, several steps run:
-        what they leave undone takes longer than that.
+        Threads may also spin a little after their work. So, where a framework works asynchronously,
+        several steps run: what they leave undone takes longer than that.
         """
         step = None if self._loaded is None else self._kept.get(self._loaded)
         spins = (
@@ -228,14 +240,17 @@ class OwnStep(AnyWorkload):
         if worked_on_ns > least_ns:
             lines = [f"`{adapter.waiting}` in {adapter.name}" for adapter in used]
             raise CurvescopeError(
-                f"{self.name} does not wait for its work: its process computed for {worked_on_ns / 1e6:.0f} ms after "
-                f"{counted(steps, 'step')} had returned, in {took_ns / 1e6:.3g} ms. Let the step wait"
-                f"{': ' if lines else ''}{' or '.join(lines)}. If that is other work, e.g. loading data ahead, set "
-                "`step.waits = True` in `make_step`."
+                f"{self.name} does not wait for its work: its process computed for "
+                f"{worked_on_ns / 1e6:.0f} ms after {counted(steps, 'step')} had returned, in "
+                f"{took_ns / 1e6:.3g} ms. Let the step "
+                f"wait{': ' if lines else ''}{' or '.join(lines)}. If that is other work, e.g. "
+                "loading data ahead, set `step.waits = True` in `make_step`."
             )
 
     def _refuse_other_arguments(self, batch: int) -> None:
-        """Refuse a function that cannot be called with the axis's values, before anything is recorded."""
+        """Refuse a function that cannot be called with the axis's values, before anything is
+        recorded.
+        """
         arguments = self._arguments(batch)
         try:
             signature = inspect.signature(self._make_step)
@@ -245,8 +260,8 @@ class OwnStep(AnyWorkload):
             signature.bind(batch) if set(arguments) == {BATCH} else signature.bind(**arguments)
         except TypeError as error:
             raise CurvescopeError(
-                f"{self._called(batch)} cannot be called: {error}. Name a function that takes a batch size and returns "
-                "a function that runs one step, e.g. `def make_step(batch)`."
+                f"{self._called(batch)} cannot be called: {error}. Name a function that takes a "
+                "batch size and returns a function that runs one step, e.g. `def make_step(batch)`."
             ) from error
 
     def release(self) -> None:
@@ -285,8 +300,8 @@ class OwnStep(AnyWorkload):
         step = self._make_step(batch) if set(arguments) == {BATCH} else self._make_step(**arguments)
         if not callable(step):
             raise CurvescopeError(
-                f"{self._called(batch)} returned {_described(step)}: return a function without arguments that runs one "
-                "step."
+                f"{self._called(batch)} returned {_described(step)}: return a function without "
+                "arguments that runs one step."
             )
         return step
 
@@ -355,10 +370,13 @@ class OwnStep(AnyWorkload):
 
 
 def refuse_while_importing() -> None:
-    """Refuse to measure while the module of a `--step` is imported, which would measure without an end."""
+    """Refuse to measure while the module of a `--step` is imported, which would measure without an
+    end.
+    """
     if IMPORTING:
         raise CurvescopeError(
-            "curvescope.diagnose() ran while the module of its step was imported: put the call under "
+            "curvescope.diagnose() ran while the module of its step was imported: put the call "
+            "under "
             '`if __name__ == "__main__":`.'
         )
 

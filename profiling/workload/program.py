@@ -1,4 +1,6 @@
-"""A program as it is: its command line, in which `{batch}` or the name of another axis stands for a value."""
+"""A program as it is: its command line, in which `{batch}` or the name of another axis stands for a
+value.
+"""
 
 from __future__ import annotations
 
@@ -47,35 +49,43 @@ class Program:
         return Path((scripts or others or list(self.command))[0]).name
 
     def check(self, axis: str, fixed: Mapping[str, int]) -> None:
-        """Refuse a command without a place for the axes, or with a secret, and a pattern with other fields."""
+        """Refuse a command without a place for the axes, or with a secret, and a pattern with other
+        fields.
+        """
         self.refuse_secrets()
         for given in self.assign:
             if not _ASSIGNED.fullmatch(given):
                 raise CurvescopeError(
-                    f"--assign {given}: write NAME=NUMBER or NAME={{axis}}, e.g. --assign batch_size={{batch}}."
+                    f"--assign {given}: write NAME=NUMBER or NAME={{axis}}, e.g. --assign "
+                    "batch_size={batch}."
                 )
         if self.assign and self._script is None:
             raise CurvescopeError(
-                "--assign changes constants of a script, and the command names no file that ends in .py."
+                "--assign changes constants of a script, and the command names no file that ends "
+                "in .py."
             )
         for name in (axis, *fixed):
             if not any(f"{{{name}}}" in word for word in (*self.command, *self.assign)):
                 option = "--batch-size {batch}" if name == BATCH else f"--{name} {{{name}}}"
                 raise CurvescopeError(
                     f"The command does not say where its {name} goes: write {{{name}}} there, e.g. "
-                    f"`-- python train.py {option}`, or `-- env {name.upper()}={{{name}}} python train.py`. If the "
-                    f"script has it as a constant, `--assign batch_size={{{name}}}` before the -- gives it another "
-                    "number as it runs; the file stays as it is."
+                    f"`-- python train.py {option}`, or `-- env {name.upper()}={{{name}}} python "
+                    "train.py`. If the script has it as a constant, "
+                    f"`--assign batch_size={{{name}}}` before the -- gives it another number as it "
+                    "runs; the file stays as it is."
                 )
         if self.step_line is not None:
             line_pattern(self.step_line)
 
     def refuse_secrets(self) -> None:
-        """Refuse a command with a value that looks like a secret: a recording has the whole command."""
+        """Refuse a command with a value that looks like a secret: a recording has the whole
+        command.
+        """
         if with_secrets_masked(self.command) != list(self.command):
             raise CurvescopeError(
-                "The command has a value that looks like a secret, and a recording names the command: give it to the "
-                "program by a variable of the environment, which no recording has."
+                "The command has a value that looks like a secret, and a recording names the "
+                "command: give it to the program by a variable of the environment, which no "
+                "recording has."
             )
 
     def words(self, values: Mapping[str, int]) -> list[str]:
@@ -116,7 +126,8 @@ class Program:
 
 
 def line_pattern(text: str) -> re.Pattern[str]:
-    """The pattern of `--step-line`: {n} is the number of the step, {ms} or {s} its time; all else is literal.
+    """The pattern of `--step-line`: {n} is the number of the step, {ms} or {s} its time; all else
+    is literal.
 
     Raises:
         CurvescopeError: it names another field.
@@ -127,8 +138,8 @@ def line_pattern(text: str) -> re.Pattern[str]:
             name = part[1:-1]
             if name not in _FIELDS:
                 raise CurvescopeError(
-                    f"--step-line {text!r}: {part} is unknown; write {{n}} for the number of the step, and {{ms}} or "
-                    "{s} for its time."
+                    f"--step-line {text!r}: {part} is unknown; write {{n}} for the number of the "
+                    "step, and {ms} or {s} for its time."
                 )
             pattern += f"(?P<{name}>{_FIELDS[name]})"
         else:
@@ -137,10 +148,11 @@ def line_pattern(text: str) -> re.Pattern[str]:
 
 
 def steps_of_lines(lines: Sequence[tuple[int, str]], text: str) -> list[dict[str, Any]]:
-    """The steps that lines of a program tell, each with the time at which it came, ns: rows of the table `steps`.
+    """The steps that lines of a program tell, each with the time at which it came, ns: rows of the
+    table `steps`.
 
-    A line without a time of its own ends what ran since the line before; where {n} counts on by several, the row is the
-    mean of these steps.
+    A line without a time of its own ends what ran since the line before; where {n} counts on by
+    several, the row is the mean of these steps.
     """
     pattern, rows = line_pattern(text), []
     before: tuple[int, int | None] | None = None

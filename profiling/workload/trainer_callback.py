@@ -1,7 +1,7 @@
 """A callback for Lightning and Hugging Face's Trainer that puts steps and layers into NVTX ranges.
 
-Both libraries call methods by name, so one object serves both, and neither has to be installed. The ranges are visible
-to `curvescope record -- python train.py`, Nsight Systems and Nsight Compute.
+Both libraries call methods by name, so one object serves both, and neither has to be installed. The
+ranges are visible to `curvescope record -- python train.py`, Nsight Systems and Nsight Compute.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class TrainerCallback:
         return {}
 
     def __getattr__(self, name: str) -> Any:
-        # Both libraries call every hook they define, more with each version; those not named above do nothing.
+        # Both libraries call every hook they define, more with each version; those not named above
+        # do nothing.
         if name.startswith("on_") or name in ("setup", "teardown", "load_state_dict"):
             return lambda *_, **__: None
         raise AttributeError(name)

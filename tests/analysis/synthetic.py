@@ -13,8 +13,8 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 def timed_steps(
     cost_ms, random, *, batches=BATCHES, rounds=8, per_round=3, noise=0.02, drift=0.03, spikes=0.05
 ):
-    """The `steps` table of a sweep: lognormal noise, drift that a round shares, and now and then a step half as long
-    again, as neighbours on a shared machine cause it.
+    """The `steps` table of a sweep: lognormal noise, drift that a round shares, and now and then a
+    step half as long again, as neighbours on a shared machine cause it.
     """
     rows = []
     for round_ in range(rounds):
@@ -32,7 +32,9 @@ def timed_steps(
 
 
 def profiled_step(step, batch, round_, kernels, idle_ms=1.0):
-    """A profiled step whose kernels, each (layer, phase, name, ms[, further columns]), run one after the other."""
+    """A profiled step whose kernels, each (layer, phase, name, ms[, further columns]), run one
+    after the other.
+    """
     start = position = step * 10**12
     rows = []
     unknown = {"op": "aten::mm", "source": "torch", "flops": pd.NA, "bytes_compulsory": pd.NA}
@@ -66,7 +68,9 @@ def profiled_step(step, batch, round_, kernels, idle_ms=1.0):
 
 
 def sweep(cost_ms, layers, random, **options):
-    """Steps of `cost_ms(batch)` and kernels of `layers(batch)`, as `profiled_step` takes them, of a whole sweep."""
+    """Steps of `cost_ms(batch)` and kernels of `layers(batch)`, as `profiled_step` takes them, of a
+    whole sweep.
+    """
     steps = timed_steps(cost_ms, random, **options)
     rows, kernels = [], []
     for round_ in range(5):
@@ -78,7 +82,9 @@ def sweep(cost_ms, layers, random, **options):
 
 
 def work_of(*kernels):
-    """Device work as analysis reads it: these frames or Arrow tables, piece by piece; missing columns are empty."""
+    """Device work as analysis reads it: these frames or Arrow tables, piece by piece; missing
+    columns are empty.
+    """
 
     def pieces(columns):
         schema = pa.schema([KERNELS.arrow.field(column).with_nullable(True) for column in columns])

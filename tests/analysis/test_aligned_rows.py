@@ -1,4 +1,6 @@
-"""Rows of two recordings without layers in common: by operator and shapes, inside others, by position."""
+"""Rows of two recordings without layers in common: by operator and shapes, inside others, by
+position.
+"""
 
 from collections import Counter
 from random import Random
@@ -18,7 +20,9 @@ from ..shared import PROFILES
 
 
 def table(*work, phase="forward"):
-    """Kernel times: (operators, shapes, kernel, ms[, layer]) of each group, then a millisecond of idle time."""
+    """Kernel times: (operators, shapes, kernel, ms[, layer]) of each group, then a millisecond of
+    idle time.
+    """
     rows = [
         {
             "layer": layer[0] if layer else None,
@@ -143,7 +147,9 @@ def test_a_layer_in_common_comes_first_and_work_outside_it_is_aligned_by_operato
 
 
 def drawn(random):
-    """A recording with some of a few operators, also inside others, shapes, kernels and layers; times in whole ms."""
+    """A recording with some of a few operators, also inside others, shapes, kernels and layers;
+    times in whole ms.
+    """
     operators = [
         "aten::mm",
         "aten::relu",
@@ -208,7 +214,9 @@ def two_gpus(tmp_path_factory):
 
 
 def test_two_gpus_of_two_vendors_are_compared_by_operator(two_gpus):
-    """An H100 and an MI300X run the same BERT: every operator is in both, and their devices are known."""
+    """An H100 and an MI300X run the same BERT: every operator is in both, and their devices are
+    known.
+    """
     comparison = compare(two_gpus, OPERATOR)
     rows = {line.label: line for line in comparison.rows}
     assert all(None not in line.times_ms for line in comparison.rows)

@@ -40,7 +40,9 @@ def p_values(*sides):
 
 
 def test_p_of_each_change_counts_how_many_changes_there_are():
-    """Holm by hand: the least of three p-values counts three times, the next twice, the largest once."""
+    """Holm by hand: the least of three p-values counts three times, the next twice, the largest
+    once.
+    """
     base = recording("base", {1: 10.0, 2: 20.0, 4: 40.0}, 1)
     changed = recording("changed", {1: 10.1, 2: 20.5, 4: 42.0}, 2)
     alone = [p_values(at_one_batch(base, i), at_one_batch(changed, i))[0] for i in range(3)]
@@ -59,7 +61,9 @@ def test_a_ratio_of_times_that_may_be_0_has_no_bound():
 
 
 def on_gpu(name, kind, factor, clock_hz, seed):
-    """Step times that are a factor of 10, 20 and 40 ms, with one sample of the clock in each round of a batch size."""
+    """Step times that are a factor of 10, 20 and 40 ms, with one sample of the clock in each round
+    of a batch size.
+    """
     steps = timed_steps(
         {b: 10.0 * b * factor for b in BATCHES}.get, np.random.default_rng(seed), batches=BATCHES
     )
@@ -106,7 +110,9 @@ def test_a_row_names_the_class_of_its_layer(classes, label):
 
 
 def of_processes(name, ratio, run):
-    """Six processes of four rounds each; what slows a process by up to 50 % slows those of all versions."""
+    """Six processes of four rounds each; what slows a process by up to 50 % slows those of all
+    versions.
+    """
     random, rows = np.random.default_rng(len(name)), []
     for round_ in range(24):
         for index in range(2):
@@ -165,7 +171,9 @@ def profiled(name, kernels, network=None):
 
 
 def test_what_changed_most_comes_first_and_a_renamed_kernel_is_one_row():
-    """Rows stood by size, so that one that changed was hidden below 25 larger ones; a new name made two rows."""
+    """Rows stood by size, so that one that changed was hidden below 25 larger ones; a new name made
+    two rows.
+    """
     same = [("large_gemm", 100.0), ("softmax_kernel<float>", 20.0)]
     before = profiled("before", [*same, ("void reduce<512, 2>(float*)", 1.0)])
     after = profiled("after", [*same, ("void reduce<256, 4>(float*)", 4.0)])

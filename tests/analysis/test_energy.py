@@ -20,7 +20,9 @@ COUNTER = {
 
 
 def write(path, power_w, *, noise=0.002, cost_ms=lambda batch: 5.0 + 10.0 * batch, source=COUNTER):
-    """A sweep whose steps take `cost_ms` and whose device takes `power_w`, both functions of the batch size."""
+    """A sweep whose steps take `cost_ms` and whose device takes `power_w`, both functions of the
+    batch size.
+    """
     random = np.random.default_rng(3)
     steps = timed_steps(cost_ms, random, noise=noise, drift=noise, spikes=0, batches=(4, 8, 16))
     if power_w is not None:
@@ -35,7 +37,9 @@ def write(path, power_w, *, noise=0.002, cost_ms=lambda batch: 5.0 + 10.0 * batc
 
 
 def test_power_that_rises_bends_the_energy_where_the_time_is_straight(tmp_path):
-    """200 W up to batch 8, 300 W at 16: of E(16) − 2·E(8) = 49.5 − 34 = +15.5 J time gives −1 J and power +16.5."""
+    """200 W up to batch 8, 300 W at 16: of E(16) − 2·E(8) = 49.5 − 34 = +15.5 J time gives −1 J and
+    power +16.5.
+    """
     found = explain_energy(write(tmp_path / "r", lambda batch: 300 if batch == 16 else 200))
     (excess,) = (f for f in found.findings if f.shown.label == "excess 8→16")
     split = found.splits[found.findings.index(excess)]

@@ -1,4 +1,6 @@
-"""Peak memory over batch sizes: planted rows whose sums are known, and measured peaks whose largest is left out."""
+"""Peak memory over batch sizes: planted rows whose sums are known, and measured peaks whose largest
+is left out.
+"""
 
 import pytest
 
@@ -17,7 +19,7 @@ MB = 1_000_000
 def write(path, sizes, **meta):
     """A recording whose step has `sizes[batch]`: MB by kind and layer."""
     rows = [
-        {"batch": batch, "kind": kind, "layer": layer, "bytes": size * MB, "tensors": 1, "makes_peak": index == 0,
+        {"batch": batch, "kind": kind, "layer": layer, "bytes": size * MB, "tensors": 1, "makes_peak": index == 0,  # noqa: E501
          "phase": "forward", "file": "model.py", "line": 7, "available_bytes": 1000 * MB}
         for batch, kinds in sizes.items()
         for index, ((kind, layer), size) in enumerate(kinds.items())
@@ -30,7 +32,9 @@ def write(path, sizes, **meta):
 
 
 def attention(batch):
-    """A layer that needs 2 MB per sample beside 90 of parameters, and one that needs as much as the batch squared."""
+    """A layer that needs 2 MB per sample beside 90 of parameters, and one that needs as much as the
+    batch squared.
+    """
     return {
         ("parameters", "fc"): 90,
         ("activations", "fc"): 2 * batch,
@@ -39,7 +43,9 @@ def attention(batch):
 
 
 def test_a_layer_that_outgrows_the_batch_makes_the_bend(tmp_path):
-    """M is 98, 114, 170 MB at 2, 4, 8... plus b²: the bend at 8 is 16² − 3·8² + 2·4² = 96 MB, all attention's."""
+    """M is 98, 114, 170 MB at 2, 4, 8... plus b²: the bend at 8 is 16² − 3·8² + 2·4² = 96 MB, all
+    attention's.
+    """
     found = explain_memory(
         write(tmp_path / "r", {batch: attention(batch) for batch in (2, 4, 8, 16)})
     )
@@ -110,7 +116,9 @@ MEASURED = {
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_measured_peaks_are_predicted_from_smaller_ones(name):
-    """A limit of exactly the peak at 32 holds batch 32: predictions from 2, 4, 8 and from 2 to 16 have it."""
+    """A limit of exactly the peak at 32 holds batch 32: predictions from 2, 4, 8 and from 2 to 16
+    have it.
+    """
     batches = sorted(MEASURED[name])
     for known in range(3, len(batches)):
         sizes = {batch: MEASURED[name][batch] for batch in batches[:known]}
@@ -121,7 +129,9 @@ def test_measured_peaks_are_predicted_from_smaller_ones(name):
 
 
 def test_the_margin_is_twice_the_error_of_the_largest_peak_for_each_doubling():
-    """From 1 and 2 follow 30 at 4, measured are 33, 9.1 % more: no straight line. The parabola has 67 at 8.
+    """From 1 and 2 follow 30 at 4, measured are 33, 9.1 % more: no straight line.
+
+    The parabola has 67 at 8.
 
     At 7 it has 57, with the margin 65; at 9 it has 78, without the margin 64.
     """
@@ -132,7 +142,9 @@ def test_the_margin_is_twice_the_error_of_the_largest_peak_for_each_doubling():
 
 
 def test_cached_memory_lowers_the_least_that_fits():
-    """Half as much again is cached beside the peak: the allocator may find no use for its pieces."""
+    """Half as much again is cached beside the peak: the allocator may find no use for
+    its pieces.
+    """
     sizes = {1: 10.0, 2: 20.0}
     assert largest_batch(sizes, 300).low > largest_batch(sizes, 300, cached_mb=10).low
     assert largest_batch(sizes, 300).batch == largest_batch(sizes, 300, cached_mb=10).batch == 30
@@ -153,8 +165,8 @@ def test_the_page_says_what_fits_and_that_it_is_predicted(tmp_path, capsys):
     assert "It grows by 2.00 MB per sample beside 90.0 MB that batch does not change." in said
     assert "500 MB hold batch 205 (" in said
     assert (
-        "): predicted; the largest peak, predicted from the smaller ones, is 0.0% off; batch 512 did run out"
-        in said
+        "): predicted; the largest peak, predicted from the smaller ones, is 0.0% off; batch 512 "
+        "did run out" in said
     )
     assert "fc (Linear) parameters" in said
 
@@ -168,7 +180,9 @@ def test_explain_prints_the_same_as_a_document(tmp_path, document_of):
 
 
 def test_traces_of_a_gpu_add_up_to_what_its_allocator_counted(tmp_path):
-    """Three traces of one model on an A100; 852,020,224 and 13,155,807,744 are the largest `Total Allocated` in two."""
+    """Three traces of one model on an A100; 852,020,224 and 13,155,807,744 are the largest
+    `Total Allocated` in two.
+    """
     traces = [str(PROFILES / f"parttrans_bs{batch}.pt.trace.json.gz") for batch in (32, 128, 512)]
     run = tmp_path / "run"
     assert main(["import", "--as", "sweep", "--batch", "32,128,512", *traces, "-o", str(run)]) == 0

@@ -1,4 +1,6 @@
-"""Steps that another framework than PyTorch runs: what nobody recorded is not idle, and nobody's is not PyTorch's."""
+"""Steps that another framework than PyTorch runs: what nobody recorded is not idle, and nobody's is
+not PyTorch's.
+"""
 
 import shutil
 

@@ -33,7 +33,8 @@ def work(flops=None, compulsory=None, **measured):
 def test_points_by_hand():
     steps, kernels = tables(
         [
-            # 4 GFLOP in 1 ms: 4 TFLOP/s, 45 % of compute; 10 MB: 10 GB/s. Compute needs 0.451 ms: neither.
+            # 4 GFLOP in 1 ms: 4 TFLOP/s, 45 % of compute; 10 MB: 10 GB/s. Compute needs 0.451 ms:
+            # neither.
             ("conv1", "forward", "sgemm", 1.0, work(4 * 10**9, 10**7)),
             # 8 GFLOP in 1 ms: 90 %: compute-bound.
             ("conv2", "forward", "winograd", 1.0, work(8 * 10**9, 10**7)),
@@ -66,7 +67,9 @@ def test_points_by_hand():
 
 
 def test_kernels_have_the_roof_of_the_precision_in_their_names():
-    """A100, by hand: 312 TFLOP/s of bf16 in tensor cores, 19.5 of fp32; the layer's roof is that of its two kernels."""
+    """A100, by hand: 312 TFLOP/s of bf16 in tensor cores, 19.5 of fp32; the layer's roof is that of
+    its two kernels.
+    """
     a100 = hardware_of({"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}})
     steps, kernels = tables(
         [
@@ -78,7 +81,8 @@ def test_kernels_have_the_roof_of_the_precision_in_their_names():
     drawn = roofline(times_of(steps, kernels), a100)
     points = {p.label: p for p in drawn.points}
     assert [p.precisions for p in points.values()] == [("bf16",), ("fp32",), ("unknown",)]
-    # The last is faster than fp32 can be, so it is compared with the highest roof: 39 of 624 TFLOP/s of int8.
+    # The last is faster than fp32 can be, so it is compared with the highest roof: 39 of 624
+    # TFLOP/s of int8.
     assert [round(p.utilisation, 2) for p in points.values()] == [0.5, 0.2, 0.06]
     assert [p.exceeded_roofs for p in points.values()] == [(), (), ()]
     assert {roof.precision for roof in drawn.roofs} == {None, "bf16", "fp32"}

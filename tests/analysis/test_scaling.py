@@ -1,4 +1,6 @@
-"""The timelines of ranks cut into their parts, and the loss of scaling split by them, on steps built by hand."""
+"""The timelines of ranks cut into their parts, and the loss of scaling split by them, on steps
+built by hand.
+"""
 
 import io
 import json
@@ -31,7 +33,9 @@ def kernel(layer, phase="forward", name="aten::mm"):
 
 
 class Rank:
-    """Steps of one rank: timed ones, and profiled ones whose rows are given as (what, start, end) in ms."""
+    """Steps of one rank: timed ones, and profiled ones whose rows are given as (what, start, end)
+    in ms.
+    """
 
     def __init__(self, rank, node=0, clock_ns=0, error_ns=0):
         self.rank, self.node, self.clock_ns, self.error_ns = rank, node, clock_ns, error_ns
@@ -191,7 +195,9 @@ def test_terms_of_every_rank_add_up_to_its_step(drawn, input_ms, clock_ns):
 
 
 def run_of(devices, batch, random, *, slow_rank=None, slow_input=0.0, contention=1.0, rounds=6):
-    """A point: conv forward costs 2 ms a sample, backward 2, an all-reduce of 6 ms begins after it; noise of 1 %."""
+    """A point: conv forward costs 2 ms a sample, backward 2, an all-reduce of 6 ms begins after it;
+    noise of 1 %.
+    """
     ranks = [Rank(rank, node=rank // 2) for rank in range(devices)]
     for round_ in range(rounds):
         for index, profiled in ((0, False), (1, False), (2, True)):
@@ -282,7 +288,8 @@ def test_shares_add_up_to_the_loss_and_with_the_efficiency_to_one(random):
         assert math.fsum(part.ms.value for part in point.loss.kernels) == pytest.approx(
             parts_of(point.loss)["slower kernels"], abs=1e-12
         )
-        # One device of that batch has a step of 4 ms a sample and 1 ms that does not shrink with it.
+        # One device of that batch has a step of 4 ms a sample and 1 ms that does not shrink with
+        # it.
         unshared_ms = 1.0 - 1.0 / point.devices
         assert parts_of(point.loss)["smaller batch"] == pytest.approx(unshared_ms, abs=0.7)
         assert parts_of(point.loss)["profiling overhead"] == pytest.approx(
@@ -349,7 +356,9 @@ def test_clock_error_is_stated():
 
 
 def test_copies_of_a_gpu_are_work_of_its_layers(tmp_path):
-    """The recording has them in a table of their own: 3 ms of copies and 4 ms of kernels leave 3 ms idle."""
+    """The recording has them in a table of their own: 3 ms of copies and 4 ms of kernels leave 3 ms
+    idle.
+    """
     at = {"step": 0, "phase": "forward", "layer": "conv", "source": "torch"}
     copy = {"kind": "memcpy", "memcpy_kind": "HtoD", "start_ns": MS, "duration_ns": 3 * MS}
     with RecordingWriter(

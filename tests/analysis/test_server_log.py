@@ -1,4 +1,6 @@
-"""The cost curve of a server's log: its bends are found, named and priced, and nothing is claimed on a steady load."""
+"""The cost curve of a server's log: its bends are found, named and priced, and nothing is claimed
+on a steady load.
+"""
 
 import json
 import re
@@ -55,7 +57,9 @@ def test_the_answer_says_what_to_capture_and_what_to_trace_next(tmp_path, capsys
 
 
 def test_a_short_climb_from_90_to_100_names_97(explained):
-    """Each number of requests runs once, for a while: other changes of it are what the edge is held against."""
+    """Each number of requests runs once, for a while: other changes of it are what the edge is held
+    against.
+    """
     climb = [requests for requests in range(90, 101) for _ in range(40)]
     log = explained(vllm_start(100) + vllm_steps(climb, with_cliff(96, 4.0)))
     assert [(edge.at, edge.known) for edge in log.edges] == [(96, True)]
@@ -75,7 +79,9 @@ def test_sglang_beyond_its_graph_limit(explained, tmp_path, capsys):
 
 
 def test_a_load_that_is_all_beyond_the_graphs_has_no_price_but_is_named(tmp_path, capsys):
-    """SGLang 33483 as it settles: hardly a step has 32 requests or fewer, so their time is not known."""
+    """SGLang 33483 as it settles: hardly a step has 32 requests or fewer, so their time is not
+    known.
+    """
     path = tmp_path / "server.log"
     path.write_text(sglang_log(walk(55, 80, 800, stays=4), lambda size: 20 + 0.1 * size, 32))
     text = printed(capsys, "explain", path)
@@ -85,7 +91,9 @@ def test_a_load_that_is_all_beyond_the_graphs_has_no_price_but_is_named(tmp_path
 
 
 def test_a_list_of_sizes_that_ends_early_is_the_limit(explained):
-    """vLLM on Ascend 16049: captured up to 8 with `max_num_seqs=12`, and 7.5 times the time beyond."""
+    """vLLM on Ascend 16049: captured up to 8 with `max_num_seqs=12`, and 7.5 times the
+    time beyond.
+    """
     captured = (1, 2, 4, 8)
     log = explained(
         vllm_start(12, captured) + vllm_steps(walk(1, 12, 2500), with_cliff(8, 140, captured))
@@ -248,7 +256,9 @@ def test_five_thousand_steps_take_little_cpu_time(tmp_path):
 
 @pytest.mark.parametrize("joined", [False, True], ids=["lines apart", "slot in each line"])
 def test_requests_of_llama_cpp_are_a_curve(joined, explained, tmp_path, capsys):
-    """The time of a request's tokens counts where the number of running requests stayed within one."""
+    """The time of a request's tokens counts where the number of running requests stayed
+    within one.
+    """
     clients = [*range(2, 15), *range(14, 1, -1)]
     text = llama_log(clients, lambda n: 20 + 0.3 * n + (9 if n > 8 else 0), joined=joined)
     log = explained(text)

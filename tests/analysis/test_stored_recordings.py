@@ -1,7 +1,7 @@
 """What is said of every recording and profile in the repository.
 
-No rate, share or verdict stands without its base, estimates lie in their intervals, no share is beyond 200 %, and no
-rate is above a roof without a mark.
+No rate, share or verdict stands without its base, estimates lie in their intervals, no share is
+beyond 200 %, and no rate is above a roof without a mark.
 """
 
 import json
@@ -37,7 +37,9 @@ WIDEST = 200  # columns of a table that is piped
     scope="module", params=[*RECORDINGS, SWEEP, *FILES], ids=lambda path: path.name[:30]
 )
 def recording(request, tmp_path_factory, imported_profile):
-    """A stored recording, or a stored profile after its import, with a batch size where it takes one."""
+    """A stored recording, or a stored profile after its import, with a batch size where it takes
+    one.
+    """
     if request.param in RECORDINGS:
         return request.param
     folder = tmp_path_factory.mktemp("imported") / "recording"
@@ -52,7 +54,9 @@ def recording(request, tmp_path_factory, imported_profile):
 
 @pytest.fixture
 def shown(recording, capsys, monkeypatch):
-    """What a command prints of it, as JSON and as text with every row; None where it refuses the recording."""
+    """What a command prints of it, as JSON and as text with every row; None where it refuses the
+    recording.
+    """
 
     monkeypatch.delenv("COLUMNS", raising=False)  # nor does a pipe have a width
 
@@ -76,7 +80,9 @@ def shown(recording, capsys, monkeypatch):
 
 
 def check_marks(recording, by, rows, text):
-    """Hold the roofs that each row, with its rates by roof, exceeds against what it says and what is marked."""
+    """Hold the roofs that each row, with its rates by roof, exceeds against what it says and what
+    is marked.
+    """
     hardware, above = hardware_of(open_recording(recording).meta), 0
     computes = [
         roof.per_s
@@ -92,7 +98,7 @@ def check_marks(recording, by, rows, text):
         if named != "unknown":  # a kernel's name can say its precision
             roof = hardware.roof("compute", named)
             lowest = highest = math.inf if roof is None else roof.per_s
-        else:  # the kernels of a row may have several precisions, and those of a recording may be unknown
+        else:  # the kernels of a row may have several precisions, and those of a recording may be unknown  # noqa: E501
             lowest, highest = min(computes, default=math.inf), max(computes, default=math.inf)
         flops = rates.get("compute") or 0.0
         assert "compute" in marked or flops <= highest, row
@@ -168,7 +174,9 @@ def estimates(node, path=""):
 
 
 def check_advice(found, text):
-    """What one profile suggests is not said to be tried, and saves no more than the whole time, largest first."""
+    """What one profile suggests is not said to be tried, and saves no more than the whole time,
+    largest first.
+    """
     for one in found["suggested"]:
         assert one["verdict"] == "untested", one
         assert 0 < one["at_most_ms"] <= found["time_ms"] * (1 + 1e-9), one

@@ -94,7 +94,9 @@ def test_the_whole_table_is_one_family():
 
 
 def smooth_table(noise, curves=24, kink=None):
-    """Curves of fixed plus proportional cost over batch 1 to 256; `kink` changes T by batch size in the first ten."""
+    """Curves of fixed plus proportional cost over batch 1 to 256; `kink` changes T by batch size in
+    the first ten.
+    """
     generator = np.random.default_rng(7)
     rows = []
     for number in range(curves):

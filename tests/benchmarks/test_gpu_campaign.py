@@ -1,4 +1,6 @@
-"""The GPU campaign's machinery, on stages of the test's; its real ones are listed, and rehearsed on a virtual card."""
+"""The GPU campaign's machinery, on stages of the test's; its real ones are listed, and rehearsed on
+a virtual card.
+"""
 
 import ast
 import importlib
@@ -126,7 +128,9 @@ def test_every_planted_cause_is_one_that_can_be_named(campaign):
 
 
 class FakeRuns:
-    """Runs commands in no time: each takes its estimate, times a factor, of a clock that stands still otherwise."""
+    """Runs commands in no time: each takes its estimate, times a factor, of a clock that stands
+    still otherwise.
+    """
 
     def __init__(self, campaign, output, stages, factor=1.0):
         self.now_s, self.ran, self.factor = 1000.0, [], factor
@@ -174,7 +178,9 @@ def stages_of(campaign, whole=(), **seconds):
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 1.3])
 def test_two_calls_give_what_a_first_quarter_of_an_hour_must(campaign, tmp_path, factor):
-    """Whatever the estimates are worth: slower commands leave the last stages for later, not the first."""
+    """Whatever the estimates are worth: slower commands leave the last stages for later, not the
+    first.
+    """
     runs = FakeRuns(campaign, tmp_path / "gpu", campaign.stages.stages(), factor)
     left, _ = runs.call(total_limit_s=FIRST_S)
     assert not {"gate", "records", "diagnosis", "peaks"} & set(left)
@@ -189,7 +195,9 @@ def test_two_calls_give_what_a_first_quarter_of_an_hour_must(campaign, tmp_path,
 
 
 def test_a_later_call_runs_only_the_commands_that_did_not_end(campaign, tmp_path):
-    """Calls of 385 s, of which 10 are kept for packing; `two-1` takes 300 of the 275 s that are left for it."""
+    """Calls of 385 s, of which 10 are kept for packing; `two-1` takes 300 of the 275 s that are
+    left for it.
+    """
     runs = FakeRuns(
         campaign, tmp_path / "gpu", stages_of(campaign, one=(60,), two=(40, 300, 10), three=(60,))
     )
@@ -214,14 +222,17 @@ def test_what_tells_its_results_at_its_end_starts_only_if_all_of_it_fits(campaig
 def test_what_is_cut_at_the_end_of_a_call_keeps_what_it_has_and_the_next_call_reads_that(
     campaign, tmp_path
 ):
-    """`two-0` measures, and takes twice its estimate: it is not run anew, and `two-1` explains what it recorded."""
+    """`two-0` measures, and takes twice its estimate: it is not run anew, and `two-1` explains what
+    it recorded.
+    """
     runs = FakeRuns(
         campaign, tmp_path / "gpu", stages_of(campaign, two=(150, 10), whole=["two-0"]), factor=2
     )
     assert runs.call(total_limit_s=165) == (["two"], ["two-0"])
     assert runs.call(total_limit_s=165) == ([], ["two-1"])
     assert "cut: its time was up, and it keeps what it has" in runs.summary()
-    # Where there is time, it does not take that of the stages behind it: half its estimate more, and it is cut.
+    # Where there is time, it does not take that of the stages behind it: half its estimate more,
+    # and it is cut.
     runs = FakeRuns(
         campaign, tmp_path / "long", stages_of(campaign, two=(100, 10), whole=["two-0"]), factor=3
     )
@@ -346,7 +357,9 @@ def test_what_ran_on_a_virtual_card_is_called_so_and_is_no_evidence(
 
 
 def test_a_terminated_campaign_packs_what_is_there(tmp_path):
-    """SIGTERM, as `timeout` sends it, while a command of the second stage runs: the first is packed."""
+    """SIGTERM, as `timeout` sends it, while a command of the second stage runs: the first is
+    packed.
+    """
     program = f"""
 import sys
 sys.path.insert(0, {str(FOLDER)!r})
@@ -396,7 +409,9 @@ def test_a_command_that_starts_as_the_campaign_is_terminated_is_ended(tmp_path):
 
 
 def imported(tree):
-    """Each name of Curvescope that a program imports, and each attribute of a module of it: (module, name)."""
+    """Each name of Curvescope that a program imports, and each attribute of a module of it:
+    (module, name).
+    """
     modules = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("curvescope"):
@@ -435,7 +450,9 @@ def test_what_runs_only_on_a_card_names_only_what_there_is():
 
 
 def test_a_kept_campaign_fills_the_page_of_known_errors(campaign, tmp_path, monkeypatch):
-    """`keep.py` puts `evidence.json` there; each row of the page has an answer that a stage writes."""
+    """`keep.py` puts `evidence.json` there; each row of the page has an answer that a
+    stage writes.
+    """
     monkeypatch.syspath_prepend(ROOT / "docs")
     page = importlib.import_module("known_errors_page")
     written = {check.__name__ for check in campaign.checks.CHECKS}
@@ -456,7 +473,9 @@ def test_a_kept_campaign_fills_the_page_of_known_errors(campaign, tmp_path, monk
 
 
 def test_the_tests_of_a_gpu_are_collected_without_jsonschema():
-    """A GPU machine without a network lacks it, and one error of collection ends a run of pytest."""
+    """A GPU machine without a network lacks it, and one error of collection ends a run
+    of pytest.
+    """
     files = [
         "tests/native/test_gpu.py",
         "tests/profiling/measure/test_cuda.py",
@@ -526,7 +545,9 @@ def test_short_kernels_are_not_judged_against_do_bench():
 
 
 def test_what_watching_adds_is_told_by_record(campaign):
-    """A launch takes 2,000 ns alone and 2,600 ns watched: two records, the call and the kernel, 300 ns each."""
+    """A launch takes 2,000 ns alone and 2,600 ns watched: two records, the call and the kernel, 300
+    ns each.
+    """
     plain = [{"step_ms": 5.0, "launch_ns": 2000.0, "steps": 21, "launches": 100}] * 3
     seen = [
         {

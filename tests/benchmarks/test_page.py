@@ -1,4 +1,6 @@
-"""The page of the benchmarks, and the judge of the fault trials, without running what takes long."""
+"""The page of the benchmarks, and the judge of the fault trials, without running what
+takes long.
+"""
 
 import contextlib
 import importlib

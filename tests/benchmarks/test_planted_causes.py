@@ -55,7 +55,8 @@ def record(*answers, confirmed=None):
             record(BEND, confirmed=[("excess 8→16", "idle threads")]),
             Score(True, False, True, ("idle threads",)),
         ),
-        # every network reads its weights and runs Python in every step, which makes a fixed cost but no bend
+        # every network reads its weights and runs Python in every step, which makes a fixed cost
+        # but no bend
         (
             SWITCHED,
             record(BEND, {**FIXED, "cause": "weights read every step"}),

@@ -1,4 +1,6 @@
-"""A module in the style of Hugging Face, without its package: a config object, named arguments, output objects."""
+"""A module in the style of Hugging Face, without its package: a config object, named arguments,
+output objects.
+"""
 
 from __future__ import annotations
 

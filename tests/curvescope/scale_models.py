@@ -1,7 +1,8 @@
 """What the ranks of a test's scaling run step, with what is planted in them.
 
-Planted on several devices: rank 1 sleeps inside an operator of layer `slow`; every rank's loader sleeps. Rank 1 also
-pretends to be on another node, with a clock that is five seconds ahead, and can be told to die at some step.
+Planted on several devices: rank 1 sleeps inside an operator of layer `slow`; every rank's loader
+sleeps. Rank 1 also pretends to be on another node, with a clock that is five seconds ahead, and can
+be told to die at some step.
 """
 
 from __future__ import annotations

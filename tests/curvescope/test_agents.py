@@ -1,4 +1,6 @@
-"""The MCP server, asked by the client of its own package: in memory, and once over standard input and output."""
+"""The MCP server, asked by the client of its own package: in memory, and once over standard input
+and output.
+"""
 
 import json
 import re
@@ -44,7 +46,10 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def ask(capsys, monkeypatch, tmp_path_factory):
-    """Call a tool through a client in memory; the commands run in this process. Returns the answer and its text."""
+    """Call a tool through a client in memory; the commands run in this process.
+
+    Returns the answer and its text.
+    """
     asked = []
 
     async def here(command, *options, paths):

@@ -1,4 +1,6 @@
-"""Answers and experiments as a reader meets them: terminal, JSON, notebook, and the page in a browser."""
+"""Answers and experiments as a reader meets them: terminal, JSON, notebook, and the page in a
+browser.
+"""
 
 import html
 import io
@@ -41,7 +43,9 @@ def page(tested):
 
 
 def in_order(text, *wanted):
-    """Whether the words, between bars, stand in the text in this order, however its lines are broken."""
+    """Whether the words, between bars, stand in the text in this order, however its lines are
+    broken.
+    """
     text, at = " ".join(text.split()), 0
     for words in " | ".join(wanted).split(" | "):
         at = text.find(words, at)
@@ -93,7 +97,9 @@ def with_untested_rest(found):
 
 
 def test_the_headline_counts_only_what_is_confirmed(tested):
-    """A cause that one term confirms, without complete steps, may be claimed of others that nobody tested."""
+    """A cause that one term confirms, without complete steps, may be claimed of others that nobody
+    tested.
+    """
     found = curvescope.explain(open_recording(tested))
     of_bend, *others = found.answers
     found = replace(
@@ -124,8 +130,10 @@ def test_the_terminal_leads_with_the_answers_and_fits_a_window(tested, monkeypat
     out = text_of("explain", tested)
     assert max(len(line) for line in out.splitlines() if not line.startswith("  curvescope ")) <= 80
     wanted = (
-        "What to do | 1. keep freed memory | How 1: | MALLOC_TRIM_THRESHOLD_ | 1. The bend at 4 | fc6 (Linear) forward",
-        "confirmed | How: | page faults | of the fixed cost of a step | How: as above. | batch step ms",
+        "What to do | 1. keep freed memory | How 1: | MALLOC_TRIM_THRESHOLD_ | 1. The bend at 4 | "
+        "fc6 (Linear) forward",
+        "confirmed | How: | page faults | of the fixed cost of a step | How: as above. | batch "
+        "step ms",
         "Terms of bend at 4",
     )
     assert in_order(out, *wanted) is True
@@ -143,9 +151,12 @@ def test_everything_fits_80_columns(tested, text_of):
     out = text_of("explain", tested, "--all")
     assert max(len(line) for line in out.splitlines() if not line.startswith("  curvescope ")) <= 80
     wanted = (
-        "curvature | Terms of bend at 4 | Causes of bend at 4 | slow library call | not significant | no cause",
-        "Experiments on bend at 4 | shows its share in isolation | On a finer grid | removes | -43% confirmed",
-        "undecided ¹ | ¹ It removes the anomaly only by slowing other batch sizes. | Untested (images and filters",
+        "curvature | Terms of bend at 4 | Causes of bend at 4 | slow library call | not "
+        "significant | no cause",
+        "Experiments on bend at 4 | shows its share in isolation | On a finer grid | removes | "
+        "-43% confirmed",
+        "undecided ¹ | ¹ It removes the anomaly only by slowing other batch sizes. | Untested "
+        "(images and filters",
         "no operand is an image | 1 of 3 operators was not rebuilt. | Terms of fixed cost 1→2",
         "Experiments on fixed cost 1→2 | The complete step, unprofiled",
     )
@@ -234,7 +245,10 @@ def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_
 
 def test_where_disturbed_visits_prevail_the_answer_begins_with_them(text_of):
     """A recorded sweep beside a busy neighbour."""
-    said = "18 of 20 visits disturbed: threads waited for a core for more than 5 % of the time, in rounds 1 to 10."
+    said = (
+        "18 of 20 visits disturbed: threads waited for a core for more than 5 % of the time, in "
+        "rounds 1 to 10."
+    )
     out = text_of("explain", EXAMPLE.parents[2] / "tests" / "data" / "causes" / "BusyNeighbour")
     assert in_order(out, said, "what is open may be open for that reason", "step ms") is True
     assert out.count("visits disturbed") == 1
@@ -358,10 +372,10 @@ def test_experiments_are_drawn_at_any_width(page, width, dark):
         assert "no operand is an image" in untried
         # No text of a chart leaves its chart.
         outside = opened.evaluate(
-            "[...document.querySelectorAll('#experiments svg[role=group]')]"
-            ".flatMap(s => { const b = s.getBoundingClientRect();"
-            "return [...s.querySelectorAll('text')].filter(t => { const r = t.getBoundingClientRect();"
-            "return r.left < b.left - 1 || r.right > b.right + 1; }).map(t => t.textContent); })"
+            "[...document.querySelectorAll('#experiments svg[role=group]')].flatMap(s => { const b "
+            "= s.getBoundingClientRect();return [...s.querySelectorAll('text')].filter(t => { "
+            "const r = t.getBoundingClientRect();return r.left < b.left - 1 || r.right > b.right + "
+            "1; }).map(t => t.textContent); })"
         )
         assert outside == []
 
@@ -384,7 +398,10 @@ def test_an_answer_leads_to_its_terms_causes_and_experiments(page):
     with Page(page) as opened:
         answers = embedded(page)["runs"][0]["explain"]["answers"]
         for number, answer in enumerate(answers):
-            links = f"document.querySelectorAll('.verdict:not([hidden]) li')[{number}].querySelectorAll('.more a')"
+            links = (
+                "document.querySelectorAll('.verdict:not([hidden]) "
+                f"li')[{number}].querySelectorAll('.more a')"
+            )
             names = opened.evaluate(f"[...{links}].map(a => a.textContent)")
             assert names[:2] == ["Terms", "Causes"]
             for link in range(len(names)):

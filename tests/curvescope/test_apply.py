@@ -1,4 +1,6 @@
-"""`curvescope apply`: what the environment can set of the measured remedies, and the rest as lines to add."""
+"""`curvescope apply`: what the environment can set of the measured remedies, and the rest as lines
+to add.
+"""
 
 import os
 import subprocess
@@ -27,7 +29,9 @@ def tested(tmp_path_factory):
 
 
 def divided(saves):
-    """Names of the changes that the environment sets, and of the others, after a plan on a machine of known costs."""
+    """Names of the changes that the environment sets, and of the others, after a plan on a machine
+    of known costs.
+    """
     remedies = Machine(saves, noise=0.01).run(seconds=200.0).remedies
     settings, others = _divided(SimpleNamespace(remedies=remedies, axis=Axis()))
     return [row.factors[0] for row, _ in settings], [row.factors[0] for row in others]

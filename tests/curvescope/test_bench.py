@@ -198,7 +198,8 @@ def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path, comman
 
 @pytest.mark.slow
 def test_half_precision_without_instructions_for_it_has_no_library_call(tmp_path):
-    """pytorch 146508: 44 to 81 times as slow as fp32 on such a CPU; oneDNN is told to use AVX2 alone.
+    """pytorch 146508: 44 to 81 times as slow as fp32 on such a CPU; oneDNN is told to use AVX2
+    alone.
 
     It reads that once, so the command has a process of its own. How much slower depends on the CPU,
     which may have such instructions for other libraries.

@@ -59,7 +59,9 @@ def test_a_table_of_a_users_own_kernel(here, command):
 
 
 def test_architectures_that_no_nvrtc_here_knows_are_left_out_with_a_word(monkeypatch, capsys):
-    """As where only a newer NVRTC is: all that can be done is done, unless the architectures were asked for."""
+    """As where only a newer NVRTC is: all that can be done is done, unless the architectures were
+    asked for.
+    """
 
     class NewerNvrtc:
         path, version_text, architectures = "libnvrtc.so.13", "13.0", (75, 80, 90)
@@ -107,7 +109,9 @@ def test_bad_input_is_told_with_what_to_do(here, command, options, message):
 
 
 def test_an_interruption_keeps_what_is_done(here, command, monkeypatch):
-    """It comes when the first of 24 cubins is done; the few that processes have begun are finished."""
+    """It comes when the first of 24 cubins is done; the few that processes have begun
+    are finished.
+    """
     compile_many = nvrtc.compile_many
 
     def interrupted(pairs):

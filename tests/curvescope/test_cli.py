@@ -350,7 +350,9 @@ def test_an_interrupt_that_a_library_makes_an_error_of_its_own_ends_the_command_
 
 
 def test_confirm_goes_on_after_a_kill(workplace, command):
-    """A visit that was being written is removed, the whole ones stay, and experiments are made on them."""
+    """A visit that was being written is removed, the whole ones stay, and experiments are made on
+    them.
+    """
     command(
         "diagnose",
         *MODEL,
@@ -378,13 +380,16 @@ def test_confirm_goes_on_after_a_kill(workplace, command):
 
 
 def test_help_imports_nothing_heavy(tmp_path):
-    """`--help` answers in under 0.3 s because none of these is loaded; the time itself is in benchmarks/."""
+    """`--help` answers in under 0.3 s because none of these is loaded; the time itself is in
+    benchmarks/.
+    """
     code = (
         "import sys\n"
         "from curvescope.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit as e: assert not e.code\n"
-        "heavy = {'torch', 'numpy', 'pandas', 'pyarrow', 'duckdb', 'rich', 'scipy'} & set(sys.modules)\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'pyarrow', 'duckdb', 'rich', 'scipy'} & "
+        "set(sys.modules)\n"
         "assert not heavy, heavy"
     )
     done = subprocess.run(
@@ -436,7 +441,9 @@ def test_a_table_of_times_is_imported_and_explained(tmp_path, command):
 
 
 def test_a_system_that_gives_no_thread_has_no_memory(monkeypatch, refusal_of):
-    """Python raises a RuntimeError for it, which ended in a traceback; other ones are errors of ours."""
+    """Python raises a RuntimeError for it, which ended in a traceback; other ones are errors of
+    ours.
+    """
     raised = RuntimeError("can't start new thread")
 
     def run(_args):

@@ -64,7 +64,9 @@ def test_a_real_growth_fails_only_over_its_size(runs, document_of, text_of):
 
 
 def test_rows_of_a_batch_size_that_further_rounds_left_out(runs, tmp_path, document_of):
-    """Found by use: a diagnosis whose further rounds visited other batch sizes ended `compare` in a traceback."""
+    """Found by use: a diagnosis whose further rounds visited other batch sizes ended `compare` in a
+    traceback.
+    """
 
     def without_the_largest_later(steps):
         return steps[(steps["batch"] != 16) | (steps["round"] < 4)]
@@ -79,7 +81,8 @@ def test_three_generations_side_by_side_name_algorithms_and_hardware(runs, docum
     document = document_of("compare", *paths, "--batch", "16")
     rows = {row["label"]: row for row in document["rows"]}
     assert rows["conv3 backward"]["remarks"][1].startswith("GEMM → implicit GEMM")
-    # V100 has 15.7 TFLOP/s and 898 GB/s to the GTX 1080's 8.87 and 320: 1.77 and 2.8 times; twice as fast follows.
+    # V100 has 15.7 TFLOP/s and 898 GB/s to the GTX 1080's 8.87 and 320: 1.77 and 2.8 times; twice
+    # as fast follows.
     assert rows["conv1 forward"]["remarks"] == ["", ""]
     assert document["roof_ratios"][1]["compute"]["ratio"] == pytest.approx(1.77, abs=0.01)
     assert document["batch"] == 16
@@ -115,7 +118,9 @@ def test_without_a_common_batch_size_it_says_so(runs, tmp_path, refusal_of):
 def test_two_imported_profiles_of_different_generations_align_by_kernel_family(
     tmp_path, document_of
 ):
-    """nvprof on Pascal (CUDA sample of convolution by FFT) and on Maxwell (TensorFlow): one step each, no interval."""
+    """nvprof on Pascal (CUDA sample of convolution by FFT) and on Maxwell (TensorFlow): one step
+    each, no interval.
+    """
     pascal, maxwell = "magus_gtx1080ti_convolutionFFT2D_trace.csv", "syed-ahmed_tf_out.nvvp.gz"
     for name in (pascal, maxwell):
         assert main(["import", str(PROFILES / name), "-o", str(tmp_path / name)]) == 0
@@ -154,7 +159,9 @@ def test_a_modelled_recording_is_said_to_be_one(tmp_path, text_of):
 
 
 def test_work_that_was_not_recorded_is_said_and_is_no_idle_time(tmp_path, document_of, text_of):
-    """Found by use: step marks of runs under WSL 2 were compared without a word, and their rows were idle time."""
+    """Found by use: step marks of runs under WSL 2 were compared without a word, and their rows
+    were idle time.
+    """
     marks = [push_pop(f"step {i}", 1000 * i, 1000 * i + 900) for i in range(4)]
     calls = [launch(i, 1000 * i + 20) for i in range(4)]
     write_export(tmp_path / "wsl.sqlite", ranges=marks, launches=calls)

@@ -15,7 +15,7 @@ def completions(script, words):
     function=$(complete -p curvescope | sed 's/.*-F \\([^ ]*\\).*/\\1/')
     $function curvescope '{words[-1]}' '{words[-2]}' 2>/dev/null
     printf '%s\\n' "${{COMPREPLY[@]}}"
-    """
+    """  # noqa: E501
     return set(
         subprocess.run(
             ["bash", "-c", asked], capture_output=True, text=True, check=True

@@ -48,7 +48,9 @@ def path(tmp_path, here):
 
 
 class Fakes:
-    """Plans `PLANNED` in order; each run takes ten seconds, writes one row, and fails or is interrupted as told."""
+    """Plans `PLANNED` in order; each run takes ten seconds, writes one row, and fails or is
+    interrupted as told.
+    """
 
     def __init__(self, monkeypatch):
         self.now_s, self.left_s, self.error = 100.0, [], {}

@@ -1,5 +1,6 @@
-"""`counters`: the steps of a planted recording counted by doubles: of ncu, which writes a CSV for each batch size, and
-of the process that counts itself, which writes JSON."""
+"""`counters`: the steps of a planted recording counted by doubles: of ncu, which writes a CSV for
+each batch size, and of the process that counts itself, which writes JSON.
+"""
 
 import json
 import os
@@ -95,7 +96,9 @@ def recorded(tmp_path):
 
 @pytest.fixture
 def process(tmp_path, monkeypatch):
-    """Stands for the process that counts itself; takes what it writes by batch size, or its last words."""
+    """Stands for the process that counts itself; takes what it writes by batch size, or its last
+    words.
+    """
     monkeypatch.setattr(counters, "count_gpus", lambda: 1)
     monkeypatch.setattr(counters, "check_same_machine", lambda meta: ())
 
@@ -293,7 +296,10 @@ def test_where_cupti_cannot_count_the_reason_is_said_once_and_ncu_counts(
     )
     assert main(["counters", str(recorded.path)]) == 0
     messages = " ".join(capsys.readouterr().err.split())
-    reason = "so Nsight Compute does: cuptiRangeProfilerEnable: only administrators may read performance counters"
+    reason = (
+        "so Nsight Compute does: cuptiRangeProfilerEnable: only administrators may read "
+        "performance counters"
+    )
     assert messages.count(reason) == 1
     assert [one.tool for one in counters.counted_of(open_recording(recorded.path))] == ["ncu"] * 3
 

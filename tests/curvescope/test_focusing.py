@@ -1,4 +1,6 @@
-"""When the rounds of a sweep end and where the last ones go, by curves and diagnoses that are given."""
+"""When the rounds of a sweep end and where the last ones go, by curves and diagnoses that are
+given.
+"""
 
 from types import SimpleNamespace
 

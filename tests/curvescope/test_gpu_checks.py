@@ -25,7 +25,9 @@ class Driver:
 
 @pytest.fixture
 def card(monkeypatch, tmp_path):
-    """An H200 that all users may profile, whose collector works; returns a function that gives doctor's lines."""
+    """An H200 that all users may profile, whose collector works; returns a function that gives
+    doctor's lines.
+    """
     nvml = fake_nvml(
         nvmlDeviceGetTotalEnergyConsumption=lambda _: 1000,
         nvmlSystemGetNVMLVersion=lambda: "13.580",

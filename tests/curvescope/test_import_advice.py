@@ -1,4 +1,6 @@
-"""What an import says at its end: the first advice on a small profile, and where to get it for a large one."""
+"""What an import says at its end: the first advice on a small profile, and where to get it for a
+large one.
+"""
 
 import pytest
 

@@ -1,6 +1,8 @@
-"""What `--json` prints: every command with the option is listed here, and its document fits the written schema.
+"""What `--json` prints: every command with the option is listed here, and its document fits the
+written schema.
 
-A fixture of all tests (tests/conftest.py) holds every other document that a command prints to its schema too.
+A fixture of all tests (tests/conftest.py) holds every other document that a command prints to its
+schema too.
 """
 
 import pytest

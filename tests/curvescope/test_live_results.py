@@ -1,4 +1,6 @@
-"""The view of microbenchmarks that are being measured, on a terminal that only takes notes, with a clock of its own."""
+"""The view of microbenchmarks that are being measured, on a terminal that only takes notes, with a
+clock of its own.
+"""
 
 import io
 from types import SimpleNamespace
@@ -10,7 +12,7 @@ from curvescope.commands.bench.live_results import LiveResults
 
 def result(problem, visits, median_ns):
     return SimpleNamespace(
-        problem=problem, visits=visits, median_ns=median_ns, parts=None, uncertainty=0.02, n=12, outcome="ok",
+        problem=problem, visits=visits, median_ns=median_ns, parts=None, uncertainty=0.02, n=12, outcome="ok",  # noqa: E501
         gflop_per_s=1.5, gb_per_s=None,
     )  # fmt: skip
 

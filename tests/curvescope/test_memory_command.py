@@ -23,7 +23,9 @@ def make_step(batch):
 def test_a_step_of_ones_own_has_its_layers_and_its_largest_batch(
     tmp_path, monkeypatch, document_of
 ):
-    """4,004,000 bytes of parameters, and 4,000 for each of the input and the output of a sample: 10 MB hold 749.5."""
+    """4,004,000 bytes of parameters, and 4,000 for each of the input and the output of a sample: 10
+    MB hold 749.5.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "step.py").write_text(STEP)
     limit = ("--memory-limit", "10MB", "--batch", "100,200,400", "-o", "run")

@@ -71,7 +71,9 @@ GPUS = ("k40", "titanx_maxwell", "gtx1080", "titanx_pascal", "p100", "v100", "h2
 
 @pytest.mark.parametrize("device", GPUS)
 def test_every_network_is_modelled_and_every_gpu(device, tmp_path):
-    """Each network on two or three of the GPUs: a GPU has the same rules for all, and a network the same operators."""
+    """Each network on two or three of the GPUs: a GPU has the same rules for all, and a network the
+    same operators.
+    """
     from curvescope.analysis.cost_model.networks import load_operations
     from curvescope.analysis.cost_model.recording import record_model
 

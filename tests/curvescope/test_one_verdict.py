@@ -65,7 +65,8 @@ def test_every_view_has_the_verdict_of_the_experiment(recording, tmp_path, capsy
             assert said(factor) == decided[key(factor)]
             compared += 1
     assert compared > 4
-    # The objects: those of the answers, from which text and notebook are drawn, and those of the plan.
+    # The objects: those of the answers, from which text and notebook are drawn, and those of the
+    # plan.
     objects = {id(one) for one in found.outcomes}
     assert all(
         id(one) in objects

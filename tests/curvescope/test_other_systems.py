@@ -1,6 +1,8 @@
-"""On macOS and Windows recordings and profiles are read without the native library; what needs Linux says so.
+"""On macOS and Windows recordings and profiles are read without the native library; what needs
+Linux says so.
 
-A Python of its own plays such a system: it has neither the modules nor the functions that only some systems have.
+A Python of its own plays such a system: it has neither the modules nor the functions that only some
+systems have.
 """
 
 import json
@@ -57,7 +59,7 @@ for words in {commands}:
     except SystemExit as ended:
         codes.append(ended.code)
 print("\\n", codes)
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""Strangers' training scripts through `diagnose --step`, `sweep --step` and `curvescope.diagnose`."""
+"""Strangers' training scripts through `diagnose --step`, `sweep --step` and
+`curvescope.diagnose`.
+"""
 
 import json
 import re
@@ -24,7 +26,9 @@ UNTESTED = ("--experiments", "0")
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_step_in_one_round():
-    """What is asked is whether a stranger's step runs and what is read of it, not how long it takes."""
+    """What is asked is whether a stranger's step runs and what is read of it, not how long it
+    takes.
+    """
     quick = replace(PROTOCOLS["quick"], rounds=(1, 1), steps_per_visit=(1, 1), profiled_steps=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PROTOCOLS, "quick", quick)
@@ -222,7 +226,8 @@ def test_diagnose_in_python_refuses_what_is_no_batch_size(batches):
 
 def test_a_script_that_measures_when_imported_is_told_so(command, workplace):
     (workplace / "unguarded.py").write_text(
-        "import curvescope\ndef make_step(batch):\n    return lambda: None\ncurvescope.diagnose(make_step, (1, 2))\n"
+        "import curvescope\ndef make_step(batch):\n    return lambda: "
+        "None\ncurvescope.diagnose(make_step, (1, 2))\n"
     )
     done = command("diagnose", "--step", "unguarded:make_step", *SHORT, cwd=workplace, code=2)
     assert "put the call under `if __name__" in done.stderr

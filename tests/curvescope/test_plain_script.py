@@ -29,7 +29,9 @@ for inputs, targets in DataLoader(data, batch_size=8, shuffle=True):
 
 @pytest.mark.slow
 def test_a_plain_script_ends_with_advice_and_how_to_try_it(tmp_path):
-    """Its optimizer updates one parameter after another: that is a large part of a step under any load."""
+    """Its optimizer updates one parameter after another: that is a large part of a step under any
+    load.
+    """
     script, folder = tmp_path / "train.py", tmp_path / "run"
     script.write_text(SCRIPT)
     record = [sys.executable, "-m", "curvescope", "record", "-o", folder, "--"]

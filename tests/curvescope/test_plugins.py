@@ -1,4 +1,6 @@
-"""Plugins as another package brings them: the examples, found through their entry points, and broken ones."""
+"""Plugins as another package brings them: the examples, found through their entry points, and
+broken ones.
+"""
 
 import shutil
 import sys
@@ -32,7 +34,9 @@ CACHES = (
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Puts a package on the path as pip would: its modules, and entry points as its pyproject.toml has them."""
+    """Puts a package on the path as pip would: its modules, and entry points as its pyproject.toml
+    has them.
+    """
     site = tmp_path / "site"
     site.mkdir()
     monkeypatch.syspath_prepend(str(site))
@@ -157,7 +161,9 @@ def test_a_plugin_does_not_replace_a_device_that_is_listed(install, tmp_path):
 
 @pytest.mark.parametrize(("blocks_per_sample", "claimed"), [(4, True), (1, False)])
 def test_cause(example, tmp_path, blocks_per_sample, claimed, text_of):
-    """A kernel that takes as long at batch 4 as at 8, with 16 and 32 blocks on 20 SMs; and with 4 and 8."""
+    """A kernel that takes as long at batch 4 as at 8, with 16 and 32 blocks on 20 SMs; and with 4
+    and 8.
+    """
     example("cause")
 
     def grid(steps, kernels):
@@ -244,7 +250,10 @@ def test_broken_devices_are_named(install, tmp_path, capsys):
 
 def test_a_recorder_that_fails_keeps_what_it_wrote(install, tmp_path, refusal_of):
     steps = "{'step': [0], 'round': [0], 'index': [0], 'duration_ns': [5], 'profiled': [False]}"
-    source = f"NAME = 'x'\ndef record(command, writer):\n    writer.write('steps', {steps})\n    raise OSError('gone')"
+    source = (
+        f"NAME = 'x'\ndef record(command, writer):\n    writer.write('steps', {steps})\n    raise "
+        "OSError('gone')"
+    )
     broken(install, tmp_path, plugins.RECORDERS, source)
     assert "Recorder x of broken-package failed (OSError: gone)" in refusal_of(
         "record", "--with", "x", "-o", tmp_path / "r", "--", "true"

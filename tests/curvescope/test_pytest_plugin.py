@@ -1,4 +1,6 @@
-"""The pytest fixture, in pytest runs of its own; the steps are timed by a clock that the test turns."""
+"""The pytest fixture, in pytest runs of its own; the steps are timed by a clock that the test
+turns.
+"""
 
 import json
 
@@ -6,7 +8,8 @@ import pytest
 
 pytest_plugins = "pytester"
 
-# A step costs 1 ms per sample and 5 ms, plus `EXTRA(batch)`; every step is a little different, as on a machine.
+# A step costs 1 ms per sample and 5 ms, plus `EXTRA(batch)`; every step is a little different, as
+# on a machine.
 STEPS = """
 import random
 import curvescope.profiling.measure.sweep as sweep
@@ -66,7 +69,9 @@ def test_an_accepted_anomaly_passes_and_another_one_fails(run, pytester):
 
 
 def test_what_only_one_measurement_sees_is_no_anomaly(run, pytester):
-    """The jump is there in the first measurement, of a trial and 12 visits with 3 steps, and gone in the second."""
+    """The jump is there in the first measurement, of a trial and 12 visits with 3 steps, and gone
+    in the second.
+    """
     run(
         "EXTRA = lambda batch: 20 if batch >= 8 and len(calls) <= 1 + 12 * 3 else 0\n"
     ).assert_outcomes(passed=1)

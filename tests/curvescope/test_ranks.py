@@ -1,4 +1,6 @@
-"""`curvescope ranks`: many recordings, on a disk and on S3, in one process and on a cluster that loses workers."""
+"""`curvescope ranks`: many recordings, on a disk and on S3, in one process and on a cluster that
+loses workers.
+"""
 
 import json
 import logging
@@ -126,7 +128,9 @@ def test_ranks_that_do_not_say_their_number_have_it_from_their_names(tmp_path, r
 
 
 def write_trace(path, rank, all_reduce_us):
-    """A trace of the PyTorch profiler: two steps of a product, and an all-reduce of two groups of ranks."""
+    """A trace of the PyTorch profiler: two steps of a product, and an all-reduce of two groups of
+    ranks.
+    """
     events = []
     for step in range(2):
         at = 1000 * step
@@ -186,7 +190,8 @@ def test_traces_of_the_pytorch_profiler_tell_their_rank_and_groups(tmp_path, doc
         write_trace(tmp_path / f"host7_{9 - rank}.json", rank, all_reduce_us)
     found = document_of("ranks", tmp_path)
     assert (found["ranks"], found["unreadable"]) == (4, [])
-    # Of each group its own shortest counts: 10 us wait for rank 0, 50 for rank 2; over all four it were 200.
+    # Of each group its own shortest counts: 10 us wait for rank 0, 50 for rank 2; over all four it
+    # were 200.
     waits = {w["channel"]: w for w in found["waits"]}
     assert set(waits) == {"1 [0, 1]", "1 [2, 3]"}
     assert waits["1 [0, 1]"]["last"] == [[0, pytest.approx(0.010)]]

@@ -93,7 +93,9 @@ def test_kernels_of_the_table_and_bars_of_the_icicle_add_up_to_the_profiled_step
 
 
 def test_verdicts_and_curves_read_without_the_script(page):
-    """Everything before the script: the sentence of the terminal, what to do, and the curve as a table."""
+    """Everything before the script: the sentence of the terminal, what to do, and the curve as a
+    table.
+    """
     text = page.read_text().partition("<script")[0]
     assert text.count('<article class="verdict"') == 2
     lead = embedded(page)["runs"][0]["lead"]
@@ -158,7 +160,9 @@ def test_a_profile_whose_every_step_was_profiled_has_a_report(tmp_path, capsys):
 
 
 def test_steps_without_a_kernel_have_a_report_without_a_roofline(tmp_path, capsys):
-    """As ranges recorded around a program without a GPU: the roofline's refusal used to be the report's."""
+    """As ranges recorded around a program without a GPU: the roofline's refusal used to be the
+    report's.
+    """
     write_planted(tmp_path / "run", network=None, mode=None, protocol=None)
     shutil.rmtree(tmp_path / "run" / "kernels")
     run = reported(tmp_path / "run")
@@ -178,7 +182,8 @@ def test_it_opens_without_complaints_or_requests(page, dark):
         assert opened.problems == []
         assert opened.requests == [f"file://{page}"]
         titles = opened.evaluate(
-            "[...document.querySelectorAll('section h2')].filter(e => e.checkVisibility()).map(e => e.textContent)"
+            "[...document.querySelectorAll('section h2')].filter(e => e.checkVisibility()).map(e "
+            "=> e.textContent)"
         )
         assert titles[:2] == ["Answers", "Cost over batch size"]
         assert {"Causes", "The step in time", "Kernels", "Comparison", "Recording"} <= set(titles)
@@ -208,7 +213,8 @@ def test_it_sorts_filters_hovers_and_goes_by_keyboard(page):
         for letter in "dgrad":
             opened.press(letter)
         assert opened.evaluate(names) == ["dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>"]
-        # Scrolling into view may still go on, and hides the tip: the pointer comes back until it shows.
+        # Scrolling into view may still go on, and hides the tip: the pointer comes back until it
+        # shows.
         while opened.evaluate("document.getElementById('tip').hidden"):
             opened.hover("#curve circle.alarm")
         assert opened.evaluate("document.getElementById('tip').textContent").startswith("batch 16")
@@ -245,7 +251,8 @@ def test_the_icicle_is_enlarged_by_keyboard_and_links_to_its_rows(page):
         opened.evaluate("document.querySelector('#icicle a.rows').click()")
         opened.settle()
         listed = opened.evaluate(
-            "[...document.querySelectorAll('#kernel-table tbody tr')].map(r => r.cells[2].textContent)"
+            "[...document.querySelectorAll('#kernel-table tbody tr')].map(r => "
+            "r.cells[2].textContent)"
         )
         assert set(listed) == {name}
         assert opened.problems == []
@@ -275,11 +282,13 @@ def test_marks_and_numbers_lead_to_their_rows(page):
 
         def follow(selector, table):
             opened.evaluate(
-                f"location.hash = document.querySelector({json.dumps(selector)}).getAttribute('href')"
+                "location.hash = "
+                f"document.querySelector({json.dumps(selector)}).getAttribute('href')"
             )
             opened.settle()
             return opened.evaluate(
-                f"[...document.querySelectorAll('#{table} tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+                f"[...document.querySelectorAll('#{table} tbody tr')].map(r => [...r.cells].map(c "
+                "=> c.textContent))"
             )
 
         steps = follow("#curve svg a", "steps")
@@ -302,7 +311,9 @@ def test_marks_and_numbers_lead_to_their_rows(page):
 
 
 def test_a_profile_of_one_batch_size_says_where_its_step_goes(tmp_path):
-    """Without a curve there is no anomaly to answer on: the sentence names idle, layer and kernel."""
+    """Without a curve there is no anomaly to answer on: the sentence names idle, layer
+    and kernel.
+    """
     write_planted(
         tmp_path / "run", keep=lambda steps: steps[steps["profiled"] & (steps["batch"] == 16)]
     )
@@ -310,7 +321,8 @@ def test_a_profile_of_one_batch_size_says_where_its_step_goes(tmp_path):
     kernels = run["kernels"]
     longest = max(kernels["rows"], key=lambda row: row["ms"][0])
     assert re.fullmatch(
-        r"(.* idle: .*; )?[Tt]he longest layer is .+ with [0-9.]+ ms \(\d+%\); .+ is the longest kernel .*",
+        r"(.* idle: .*; )?[Tt]he longest layer is .+ with [0-9.]+ ms \(\d+%\); .+ is the longest "
+        r"kernel .*",
         run["lead"],
     )
     assert longest["short"].partition("<")[0] in run["lead"]
@@ -321,14 +333,16 @@ def test_two_steps_are_aligned_at_a_layer(page):
     with Page(page) as opened:
         opened.settle()
         labels = opened.evaluate(
-            "[...document.querySelectorAll('#timeline .tools label')].map(e => e.firstChild.textContent)"
+            "[...document.querySelectorAll('#timeline .tools label')].map(e => "
+            "e.firstChild.textContent)"
         )
         assert labels == ["step of", "beside", "aligned at"]
         drawn = "document.querySelector('#timeline canvas').toDataURL()"
         before = opened.evaluate(drawn)
         select = "document.querySelector('#timeline label:nth-of-type(3) select')"
         opened.evaluate(
-            f"{select}.selectedIndex = {select}.options.length - 1; {select}.dispatchEvent(new Event('change'))"
+            f"{select}.selectedIndex = {select}.options.length - 1; {select}.dispatchEvent(new "
+            "Event('change'))"
         )
         assert opened.evaluate(drawn) != before
         assert "aligned where" in opened.evaluate(
@@ -400,8 +414,8 @@ def test_every_precision_has_its_roof(tmp_path):
         } <= set(labels)
         # No two of them lie on each other.
         heights = opened.evaluate(
-            "[...document.querySelectorAll('#roofline text')].filter(e => e.textContent.includes('FLOP/s ('))"
-            ".map(e => e.getBoundingClientRect().y)"
+            "[...document.querySelectorAll('#roofline text')].filter(e => "
+            "e.textContent.includes('FLOP/s (')).map(e => e.getBoundingClientRect().y)"
         )
         heights.sort()
         assert all(b - a >= 12 for a, b in pairwise(heights))
@@ -574,7 +588,9 @@ def test_numbers_read_as_in_the_terminal(page):
 
 
 def test_rows_of_two_recordings_are_those_of_compare(tmp_path, document_of):
-    """Without layers, rows are operators with their shapes, which only some columns of the kernels tell."""
+    """Without layers, rows are operators with their shapes, which only some columns of the kernels
+    tell.
+    """
     profile, runs = (
         PROFILES / "tl_torch_compile_triton.json.gz",
         [tmp_path / "one", tmp_path / "two"],

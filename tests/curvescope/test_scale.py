@@ -1,7 +1,8 @@
 """`curvescope scale`: the slow tests are of real processes over Gloo, with planted delays.
 
 The others ask what it refuses and says. Scaling runs of four ranks that are fakes are in
-`tests/profiling/measure/test_loop.py`, and the split of their losses in `tests/analysis/test_scaling.py`.
+`tests/profiling/measure/test_loop.py`, and the split of their losses in
+`tests/analysis/test_scaling.py`.
 """
 
 import json
@@ -95,7 +96,8 @@ def test_planted_slow_rank_and_its_layer_are_named(measured):
     first = late["shares"][0]
     assert (first["layer"], first["phase"], first["kind"]) == ("slow", "forward", "slower kernels")
     assert first["ms"]["value"] > 0.9e3 * planted.SLOW_RANK_S
-    # One of two ranks is longer, the other waits as long for it: half of the delay each, in the mean of the ranks.
+    # One of two ranks is longer, the other waits as long for it: half of the delay each, in the
+    # mean of the ranks.
     assert (
         parts_of(point_of(measured[1], "weak", 2))["load imbalance"] > 0.3e3 * planted.SLOW_RANK_S
     )

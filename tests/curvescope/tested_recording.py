@@ -1,7 +1,8 @@
-"""A recording with a bend and a fixed cost whose causes were tested by experiment; all times are made up.
+"""A recording with a bend and a fixed cost whose causes were tested by experiment; all times are
+made up.
 
-The step has the times of AlexNet's fc6 alone on two cores (torch 2.13), which bends at 4, beside straight layers, and
-a fixed cost of page faults that goes away with kept memory.
+The step has the times of AlexNet's fc6 alone on two cores (torch 2.13), which bends at 4, beside
+straight layers, and a fixed cost of page faults that goes away with kept memory.
 """
 
 import numpy as np

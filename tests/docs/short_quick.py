@@ -1,4 +1,6 @@
-"""What makes the protocol `quick` short, here and in a pytest of its own, which loads it by `-p`."""
+"""What makes the protocol `quick` short, here and in a pytest of its own, which loads
+it by `-p`.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
-"""The documentation: what is generated is current, what is a command runs, and prints what the page shows."""
+"""The documentation: what is generated is current, what is a command runs, and prints what the page
+shows.
+"""
 
 import ast
 import json
@@ -52,7 +54,9 @@ def test_commands_run_and_print_what_the_page_shows(page):
     "page", [p for p in RUN if "<!-- slow -->" in p.read_text()], ids=lambda p: p.stem
 )
 def test_slow_commands_run(page, monkeypatch):
-    """With the least rounds and processes, no experiments and a small AlexNet: what is asked is whether they run."""
+    """With the least rounds and processes, no experiments and a small AlexNet: what is asked is
+    whether they run.
+    """
     narrow(monkeypatch)
     monkeypatch.setitem(PROTOCOLS, "quick", short_quick.SHORT)
     one_process = (versions.ROUNDS_OF_PROCESS, versions.ROUNDS_OF_PROCESS)
@@ -87,7 +91,8 @@ def check(command, arguments, line):
     parser.parse_args(arguments)
 
 
-# What of the commands by task is not run here, and why; the pages show most of them on something small.
+# What of the commands by task is not run here, and why; the pages show most of them on something
+# small.
 NOT_RUN = {
     "diagnose": "measures a network for minutes",
     "confirm": "runs experiments, on a recording that is not here",
@@ -164,7 +169,8 @@ def test_the_readme_says_how_often_planted_causes_were_confirmed():
         readme,
     )
     assert [*(said.groups() if said else ())] == measured, (
-        f"README.md's sentence on planted causes has to say {', '.join(measured)}, as docs/planted-causes.md does"
+        f"README.md's sentence on planted causes has to say {', '.join(measured)}, as "
+        "docs/planted-causes.md does"
     )
 
 
@@ -196,7 +202,9 @@ def test_links_of_pages_outside_the_site_lead_somewhere(page):
 
 
 def test_a_wrong_link_of_the_site_fails_its_build():
-    """Found by use: with --quiet, mkdocs drops its warnings before --strict counts them, and every link passed."""
+    """Found by use: with --quiet, mkdocs drops its warnings before --strict counts them, and every
+    link passed.
+    """
     (build,) = [
         line for line in (ROOT / "Makefile").read_text().splitlines() if "mkdocs build" in line
     ]

@@ -1,8 +1,9 @@
-"""Whether the plan can confirm and refute each cause on a GPU: an 80 GB card, the default time, steps of known costs.
+"""Whether the plan can confirm and refute each cause on a GPU: an 80 GB card, the default time,
+steps of known costs.
 
-Each sweep has its cause at the cause's own thresholds. In one world the factors of the cause remove it, in the other
-nothing does; what an experiment takes is what the plan expects of it, with starts of 6 s. `python -m
-tests.experiments.gpu_feasibility` writes the table that the documentation shows.
+Each sweep has its cause at the cause's own thresholds. In one world the factors of the cause remove
+it, in the other nothing does; what an experiment takes is what the plan expects of it, with starts
+of 6 s. `python -m tests.experiments.gpu_feasibility` writes the table that the documentation shows.
 """
 
 from __future__ import annotations
@@ -231,7 +232,9 @@ class Decided:
 
 
 def decide(scenario: Scenario, path: Path, *, right: bool) -> Decided:
-    """Run the plan until the cause is confirmed or, in the other world, refuted, or the default time is over."""
+    """Run the plan until the cause is confirmed or, in the other world, refuted, or the default
+    time is over.
+    """
     write_planted(path, scenario.plan, device=DEVICE)
     with RecordingWriter.extend(path) as writer:
         operands = {b: [TensorArgument((b, 8), scenario.dtype(b))] for b in (4, 8, 16)}
@@ -262,13 +265,17 @@ def _targets(diagnosis: Any) -> list[Any]:
 
 
 def _claims(target: Any, cause: str) -> bool:
-    """Whether a cause claims some of an anomaly; an unproven slow call is none of its causes all the same."""
+    """Whether a cause claims some of an anomaly; an unproven slow call is none of its causes all
+    the same.
+    """
     claims = (term.claims[cause].amount for term in target.weighed if cause in term.claims)
     return any(amount * target.value.value > 0 for amount in claims)
 
 
 def _decisive(diagnosis: Any, functional: Any, cause: str, wanted: Verdict) -> Any:
-    """The outcome of the cause's factors that gives the wanted verdict on an anomaly; None without one."""
+    """The outcome of the cause's factors that gives the wanted verdict on an anomaly; None without
+    one.
+    """
     (target,) = (one for one in _targets(diagnosis) if one.functional == functional)
     verdicts = {total.cause: total.verdict for total in target.attribution.causes}
     said = verdicts.get(cause, Verdict.REFUTED)  # a refuted cause is none of them

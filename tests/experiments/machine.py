@@ -34,8 +34,9 @@ FACTS = {name: FactorFacts(name=name, **facts) for name, facts in FACTS.items()}
 class Machine:
     """Runs experiments on a recording.
 
-    `costs` has, by (label of the term or "the step", factor or None), a function from batch size to ms. A factor that
-    is missing there is untested; a term that is missing cannot run. `noise` is that of the logarithm of a run's time.
+    `costs` has, by (label of the term or "the step", factor or None), a function from batch size to
+    ms. A factor that is missing there is untested; a term that is missing cannot run. `noise` is
+    that of the logarithm of a run's time.
     """
 
     def __init__(self, path, costs, noise=0.01):

@@ -12,7 +12,8 @@ from curvescope.profiling.recording.operators import encode_arguments
 FACTS = all_facts(Scope.TERM) | all_facts(Scope.STEP)
 
 BEND_AT_4 = ((2, 2.0), (4, -3.0), (8, 1.0))
-# Times of AlexNet's fc6 alone on two cores in ms (torch 2.13): as it is (MKL), and with one factor changed.
+# Times of AlexNet's fc6 alone on two cores in ms (torch 2.13): as it is (MKL), and with one factor
+# changed.
 FC6_MS = {
     None: {1: 4.6, 2: 5.1, 4: 9.6, 8: 15.1},
     "onednn": {1: 5.3, 2: 6.9, 4: 7.4, 8: 8.6},
@@ -79,9 +80,10 @@ def outcomes_of(one, rows, facts, earlier=(), claims=None):
 def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0, slow=0.0):
     """Rows of the table `experiments`.
 
-    `times_ms` has, by factor (None for none), the time at each batch size: a mapping, or a function. `noise` is the
-    standard deviation of the logarithm of a run's time; in a share `slow` of the visits a third is added. Processes of
-    complete steps start anew after every second round, or each, if the experiment has one after a start.
+    `times_ms` has, by factor (None for none), the time at each batch size: a mapping, or a
+    function. `noise` is the standard deviation of the logarithm of a run's time; in a share `slow`
+    of the visits a third is added. Processes of complete steps start anew after every second round,
+    or each, if the experiment has one after a start.
     """
     random, rows = np.random.default_rng(seed), []
     for round_ in range(rounds):

@@ -52,7 +52,9 @@ def test_every_factor_says_what_it_changes_and_how_a_user_sets_it(scope):
 
 @pytest.mark.parametrize(("name", "device"), EVERY)
 def test_a_factor_takes_no_time_of_the_plan_on_a_device_that_it_refuses(name, device):
-    """Neither to set up complete steps nor for rounds of a term: on a GPU, three factors once did and refused."""
+    """Neither to set up complete steps nor for rounds of a term: on a GPU, three factors once did
+    and refused.
+    """
     factor, runs = FACTORS[name], FACTORS[name].refusal(device) is None
     budget = replace(BUDGET, device="cuda" if on_cuda(device) else "cpu")
     assert bool(budget.setup_s(name)) == (runs and factor.step is not None)

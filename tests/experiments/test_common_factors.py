@@ -1,4 +1,6 @@
-"""What commonly helps, on real modules: each change does what it says, and says where it cannot be made."""
+"""What commonly helps, on real modules: each change does what it says, and says where it cannot be
+made.
+"""
 
 from types import SimpleNamespace
 

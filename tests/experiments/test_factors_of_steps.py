@@ -184,7 +184,10 @@ def test_a_module_is_changed_once_and_needs_convolutions_to_lie_channels_last():
 
 
 def test_each_batch_size_gets_the_memory_that_makes_it_as_full_as_the_largest(monkeypatch):
-    """Of 80 bytes, contexts take 8; the process has 12 of the rest and can get 60. Half of the peak gets half of 72."""
+    """Of 80 bytes, contexts take 8; the process has 12 of the rest and can get 60.
+
+    Half of the peak gets half of 72.
+    """
     limits, emptied = [], []
     monkeypatch.setattr(memory, "limit_memory", lambda device, size: limits.append((device, size)))
     monkeypatch.setattr(memory, "empty_cache", lambda device: emptied.append(len(limits)))
@@ -347,7 +350,8 @@ def test_replayed_operators_are_those_of_the_loaded_batch_size():
         (
             (50, 0),
             (1, 0),
-            "its threads wait for a core in 1% of their time, and those of the unmodified step in 50%",
+            "its threads wait for a core in 1% of their time, and those of the unmodified step in "
+            "50%",
         ),
     ],
 )

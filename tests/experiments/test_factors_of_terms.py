@@ -1,4 +1,6 @@
-"""Factors: their facts, the calls to which they apply, and that results stay equal or are said to differ."""
+"""Factors: their facts, the calls to which they apply, and that results stay equal or are said to
+differ.
+"""
 
 import os
 from dataclasses import replace
@@ -66,7 +68,10 @@ OPTIMIZER = family(
     lambda _: (TensorList((tensor(4, 4),)), TensorList((tensor(4, 4),)), Value(1)),
 )
 FULL = family("aten::ones", lambda b: (Value((b, 8)),))
-CALLS = "LINEAR MM MM_OF_BATCH ADDMM CONV CONV_BACKWARD BATCH_NORM POOL RELU RELU_IN_PLACE DROPOUT OPTIMIZER FULL"
+CALLS = (
+    "LINEAR MM MM_OF_BATCH ADDMM CONV CONV_BACKWARD BATCH_NORM POOL RELU RELU_IN_PLACE DROPOUT "
+    "OPTIMIZER FULL"
+)
 
 
 def changed(name, call, batch=4, batches=BATCHES):
@@ -258,7 +263,8 @@ def test_settings_hold_inside_the_context_and_are_restored(name, inside, monkeyp
         fail()
     assert found == before | inside
     assert _torch_state() == before
-    # The library takes the size of its work space when it makes one: anew inside, and anew after it.
+    # The library takes the size of its work space when it makes one: anew inside, and anew after
+    # it.
     assert cleared == ([":16:8", ":16:8"] if name == "small_workspace" else [])
 
 
@@ -275,7 +281,9 @@ class _FakeFunction:
 
 
 class _FakeGlibc:
-    """Records the calls that change the heap; it has one free block, at address 1, and maps every further one."""
+    """Records the calls that change the heap; it has one free block, at address 1, and maps every
+    further one.
+    """
 
     def __init__(self):
         self.calls: list[tuple[int, ...]] = []
@@ -321,7 +329,8 @@ def test_freed_memory_is_kept_inside_and_given_back_after(monkeypatch):
         (),
         *((mmap_max, 65_536), (trim_threshold, 10 << 20), (0,)),
     ]
-    # The free block is taken, so that runs after it get new mappings, until memory is kept once more.
+    # The free block is taken, so that runs after it get new mappings, until memory is kept once
+    # more.
     assert library.freed == [2]
     library.free_blocks = []
     with term_change("reused_memory").around():

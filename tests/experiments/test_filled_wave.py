@@ -1,4 +1,6 @@
-"""Waves of blocks: which further batch sizes tell what an empty last wave costs, and what is concluded from them."""
+"""Waves of blocks: which further batch sizes tell what an empty last wave costs, and what is
+concluded from them.
+"""
 
 import math
 from types import SimpleNamespace
@@ -20,7 +22,9 @@ BEND = bend(4, 8, 16)
 
 
 def case_of(blocks, functional=BEND):
-    """A kernel of 256 threads with 255 registers, so that each of the 132 SMs has one block at a time."""
+    """A kernel of 256 threads with 255 registers, so that each of the 132 SMs has one block at a
+    time.
+    """
     uses = [
         Use(
             batch=b,
@@ -48,9 +52,11 @@ def case_of(blocks, functional=BEND):
 @pytest.mark.parametrize(
     ("blocks", "expected"),
     [
-        # 0.48, 0.97 and 1.94 waves. 64 blocks for 4 samples, or 16 for one: 8 fit a wave, 11 do not, 16 fit two.
+        # 0.48, 0.97 and 1.94 waves. 64 blocks for 4 samples, or 16 for one: 8 fit a wave, 11 do
+        # not, 16 fit two.
         (lambda b: 16 * b, [Wave(4, 8, 11, 16, 1 - 64 / 132)]),
-        # 40, 80 and 160 blocks, which are tiles of 4 samples, or of less: 12 samples fit 132 blocks, 17 do not.
+        # 40, 80 and 160 blocks, which are tiles of 4 samples, or of less: 12 samples fit 132
+        # blocks, 17 do not.
         (
             lambda b: 20 * math.ceil(b / 2),
             [Wave(4, 12, 17, 24, 1 - 40 / 132), Wave(8, 12, 17, 24, 1 - 80 / 132)],
@@ -65,7 +71,9 @@ def test_further_sizes_are_those_where_the_last_wave_certainly_ends(blocks, expe
 
 
 def test_a_size_just_past_a_wave_is_told_by_what_still_fits_the_memory():
-    """160 of 264 blocks at 64, which fill at 104 samples; the wave behind would end at 158, too far."""
+    """160 of 264 blocks at 64, which fill at 104 samples; the wave behind would end at 158, too
+    far.
+    """
     blocks = lambda b: math.ceil(2.5 * b)  # noqa: E731
     found = fillings(case_of(blocks, excess(50, 64)))
     assert list(found) == [
@@ -75,14 +83,18 @@ def test_a_size_just_past_a_wave_is_told_by_what_still_fits_the_memory():
 
 
 def test_a_small_size_just_past_a_wave_is_told_by_three_times_as_many():
-    """120 blocks for 8 samples fit a wave of 132, 135 for 9 do not; the next wave ends at 17 samples."""
+    """120 blocks for 8 samples fit a wave of 132, 135 for 9 do not; the next wave ends at 17
+    samples.
+    """
     (found,) = fillings(case_of({8: 120, 9: 135}.get, excess(8, 9)))
     assert (found.batch, found.filled) == (9, 17)
     assert 18 < found.beyond < found.last <= 27
 
 
 def test_without_the_larger_part_of_what_is_empty_no_wave_is_tested():
-    """Grids do not say from where on 64 samples take a third wave; without it, 50 alone would refute the cause."""
+    """Grids do not say from where on 64 samples take a third wave; without it, 50 alone would
+    refute the cause.
+    """
     assert fillings(case_of({50: 125, 64: 200}.get, excess(50, 64))) == ()
 
 
@@ -115,7 +127,8 @@ def test_a_bend_is_of_waves_if_the_time_stays_until_the_wave_is_full_and_jumps_t
     assert unmodified.batches == filled.batches == (4, 8, 16)
     assert filled.verdict == verdict
     if verdict == Verdict.CONFIRMED:
-        # 64 of 132 places are taken at 4: without the rest 2.42 of 5 ms, so -0.15 ms is left of the bend of 5 ms.
+        # 64 of 132 places are taken at 4: without the rest 2.42 of 5 ms, so -0.15 ms is left of the
+        # bend of 5 ms.
         assert filled.changed_ms[0].value == pytest.approx(5 * 64 / 132, rel=0.05)
         assert filled.changed.value == pytest.approx(-0.15, abs=0.2)
     without = outcomes_of(one, rows[rows["batch"] != 11], all_facts(Scope.TERM, "cuda:0"))[1]
@@ -123,7 +136,9 @@ def test_a_bend_is_of_waves_if_the_time_stays_until_the_wave_is_full_and_jumps_t
 
 
 def test_waves_of_other_sizes_refute_nothing():
-    """The fixed cost of 5 and 8 has a wave; the excess from 8 to 9, which the experiment also tests, has none."""
+    """The fixed cost of 5 and 8 has a wave; the excess from 8 to 9, which the experiment also
+    tests, has none.
+    """
     wave = Wave(5, 8, 10, 16, 0.375)
     both = {"functional": ((8, -1.125), (9, 1.0)), "batches": (5, 8, 9), "waves": (wave,)}
     one = experiment(factors=["filled_wave"], **both)
@@ -134,7 +149,9 @@ def test_waves_of_other_sizes_refute_nothing():
 
 
 def test_a_jump_behind_the_next_wave_confirms_no_wave_of_the_fixed_cost():
-    """Arrays outgrow a cache at 20: the wave would cost less than nothing, which would take away a fixed cost."""
+    """Arrays outgrow a cache at 20: the wave would cost less than nothing, which would take away a
+    fixed cost.
+    """
     wave = Wave(8, 12, 17, 24, 0.7)
     functional = ((4, 2.0), (8, -1.0))
     one = experiment(factors=["filled_wave"], functional=functional, batches=(4, 8), waves=(wave,))

@@ -1,4 +1,6 @@
-"""On a GPU every cause can be confirmed and refuted within the default time, at its own thresholds, on 80 GB."""
+"""On a GPU every cause can be confirmed and refuted within the default time, at its own thresholds,
+on 80 GB.
+"""
 
 import json
 

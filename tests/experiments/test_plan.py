@@ -100,8 +100,8 @@ def test_a_bend_goes_through_all_stages_to_a_confirmed_cause_and_a_remedy(record
     assert [one.verdict for one in evidence.factors][:1] == [Verdict.CONFIRMED]
     assert shown(answer).sentence.startswith("The excess from 8 to 16 (+41.0 ms)")
     assert (
-        "is mostly conv3 backward: slow library call; when products run through oneDNN instead of MKL, it is gone ("
-        in shown(answer).sentence
+        "is mostly conv3 backward: slow library call; when products run through oneDNN instead of "
+        "MKL, it is gone (" in shown(answer).sentence
     )
     assert (
         "Run conv3 backward through oneDNN: -50 % of conv3 backward at batch 16."
@@ -130,7 +130,10 @@ def test_what_helped_a_term_is_measured_on_the_complete_step(record):
     assert (answer.cause, answer.where) == ("start of threads", "conv3 backward")
     # 135 → 87 ms
     assert answer.remedy.step_gain.value == pytest.approx(48 / 135, abs=0.02)
-    advice = r"Run conv3 backward on one thread: -50 % of conv3 backward at batch 16, -3[56] % of the step\.$"
+    advice = (
+        r"Run conv3 backward on one thread: -50 % of conv3 backward at batch 16, -3[56] % of "
+        r"the step\.$"
+    )
     assert re.search(advice, shown(answer).sentence)
 
 
@@ -143,7 +146,9 @@ def test_one_thread_shows_idle_threads_where_it_is_no_faster(record):
 
 
 def test_one_experiment_on_a_term_tests_all_that_it_makes(record):
-    """An excess from 8 to 16 and the fixed cost of 60 ms are of one layer: it runs once, at the sizes of both."""
+    """An excess from 8 to 16 and the fixed cost of 60 ms are of one layer: it runs once, at the
+    sizes of both.
+    """
 
     def cost(batch):
         return 60.0 + (3.0 if batch < 16 else 12.0) * batch
@@ -171,7 +176,9 @@ def test_one_experiment_on_a_term_tests_all_that_it_makes(record):
 
 
 def test_what_a_term_does_not_show_alone_suggests_no_factor(record):
-    """The step has a fixed cost of 60 ms in the layer, which alone has none: shares of that are noise."""
+    """The step has a fixed cost of 60 ms in the layer, which alone has none: shares of that are
+    noise.
+    """
 
     def in_step(batch):
         return 60.0 + (3.0 if batch < 16 else 12.0) * batch
@@ -198,7 +205,10 @@ def test_page_faults_of_the_fixed_cost_are_found_without_being_told(record):
     diagnosis = explain(open_recording(path))
     answer = diagnosis.answers[-1]
     assert (answer.cause, answer.verdict, answer.where) == ("page faults", Verdict.CONFIRMED, None)
-    pattern = r"53,250 page faults a step make 3[4-7]\.\d ms of the fixed cost of a step of 86\.4 ms \(confirmed, "
+    pattern = (
+        r"53,250 page faults a step make 3[4-7]\.\d ms of the fixed cost of a step of 86\.4 "
+        r"ms \(confirmed, "
+    )
     assert re.match(pattern, shown(answer).sentence)
     assert answer.evidence[-1].factors[0].verdict == Verdict.CONFIRMED
     assert answer.remedy.batch == 4
@@ -277,7 +287,9 @@ def test_open_terms_are_those_that_more_rounds_would_tell(tmp_path):
 
 
 def test_a_screen_in_little_time_leaves_out_first_what_the_device_does_not_have(record):
-    """On a CPU cuDNN's factors only say why they do not apply; a short screen once had no other factor left."""
+    """On a CPU cuDNN's factors only say why they do not apply; a short screen once had no other
+    factor left.
+    """
     path = record(JUMP)
     Machine(path, {("conv3 backward", None): jump}).run_one(
         next_experiment(open_recording(path), 60.0)
@@ -302,7 +314,9 @@ def test_a_screen_in_little_time_leaves_out_first_what_the_device_does_not_have(
 def test_the_step_without_the_code_between_its_operators_confirms_that_it_waits_for_the_host(
     record, left_ms, verdict
 ):
-    """What stays of the host's work in a replay refutes nothing; compiling takes longer than the time that is left."""
+    """What stays of the host's work in a replay refutes nothing; compiling takes longer than the
+    time that is left.
+    """
     path = record(
         Plan(kernel=lambda b: ("mkl_sgemm", 3.0 * b, {}), idle_ms=lambda b: 60.0, hardware=CPU)
     )
@@ -434,7 +448,9 @@ def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the
 def test_a_factor_that_takes_much_less_away_than_the_best_one_comes_only_if_that_one_fails(
     record, best_holds
 ):
-    """One thread takes half of the jump away, and is slower; oneDNN takes all of it, or does so in the screen only."""
+    """One thread takes half of the jump away, and is slower; oneDNN takes all of it, or does so in
+    the screen only.
+    """
 
     class Fickle(Machine):
         def run_one(self, experiment):
@@ -504,7 +520,10 @@ def budget_of_steps(step_ms, **facts):
 
 @pytest.mark.parametrize(("full", "round_s"), [(0.4, 2 * 2 * 0.21), (0.86, 2 * 2 * 0.21 + 2 * 6)])
 def test_a_memory_that_holds_one_process_costs_a_start_of_each_in_every_round(full, round_s):
-    """Steps of 100 ms: 100 ms of warm-up and one timed. Eight rounds with starts of 6 s fit the default time."""
+    """Steps of 100 ms: 100 ms of warm-up and one timed.
+
+    Eight rounds with starts of 6 s fit the default time.
+    """
     budget = budget_of_steps(100, fullness={8: full / 2, 16: full})
     (fitted,) = budget.fitting(replace(EXCESS, factors=("smaller_memory",), rounds=(8, 25)))
     assert budget._times_s(fitted)[1] == pytest.approx(round_s, rel=0.1)
@@ -513,7 +532,9 @@ def test_a_memory_that_holds_one_process_costs_a_start_of_each_in_every_round(fu
 
 @pytest.mark.parametrize("step_ms", [1, 3, 10, 25, 60, 200])
 def test_the_planned_time_of_a_visit_on_a_gpu_is_what_a_worker_takes(monkeypatch, step_ms):
-    """100 ms of warm-up, then up to four steps: 104 ms for steps of 1 ms, where 12.5 ms were planned once."""
+    """100 ms of warm-up, then up to four steps: 104 ms for steps of 1 ms, where 12.5 ms were
+    planned once.
+    """
     steps = Steps(step_ms * 10**6)
     monkeypatch.setattr(visit, "meter_of", lambda _: None)
     monkeypatch.setattr(visit, "reset_peak", lambda _: False)
@@ -538,5 +559,7 @@ def test_an_experiment_that_locks_the_clock_comes_again_once_it_is_asked_for(mon
 
 
 def test_a_start_that_took_no_time_leaves_every_factor_applicable():
-    """A clock may stand still while a process starts; a set-up of 0 s would say that no factor applies."""
+    """A clock may stand still while a process starts; a set-up of 0 s would say that no factor
+    applies.
+    """
     assert budget_of_steps(10, starts_s=(0.0, 0.0)).setup_s("tf32") > 0

@@ -1,4 +1,6 @@
-"""The plan of remedies on machines of known costs: what it tries, what it claims, and how often that is wrong."""
+"""The plan of remedies on machines of known costs: what it tries, what it claims, and how often
+that is wrong.
+"""
 
 import math
 import re
@@ -45,9 +47,9 @@ CANNOT = {"half_threads", "physical_cores", "channels_last", "inference_mode", "
 class Machine:
     """Runs the plan of remedies on complete steps of known times.
 
-    `saves` has, by factor, the share of a step that it saves: a function of the batch size. `noise` is the standard
-    deviation of the logarithm of a step's time, `between` that of a process, for all of its steps; in a share `slow` of
-    the visits the machine is slower by a third.
+    `saves` has, by factor, the share of a step that it saves: a function of the batch size. `noise`
+    is the standard deviation of the logarithm of a step's time, `between` that of a process, for
+    all of its steps; in a share `slow` of the visits the machine is slower by a third.
     """
 
     def __init__(self, saves, seed=0, noise=0.05, between=0.0, slow=0.0):
@@ -156,8 +158,8 @@ def test_what_helps_is_screened_confirmed_and_combined():
     assert gains[32].low < 1 - 0.9 * 0.8 < gains[32].high
     said = saving_sentence(remedies, Axis())
     assert said == (
-        "fuse the optimizer and keep freed memory in the process: together -28 % of the step (27 to 28) "
-        "at batch 32, -44 % at 1."
+        "fuse the optimizer and keep freed memory in the process: together -28 % of the step (27 "
+        "to 28) at batch 32, -44 % at 1."
     )
     table = remedy_table(remedies, Axis())
     assert [row.do for row in table.rows] == [
@@ -255,7 +257,9 @@ def test_what_the_time_did_not_reach_is_tried_once_more():
 
 
 def test_slow_steps_are_screened_at_the_largest_batch_size_alone(monkeypatch):
-    """One trains there: with fewer changes, if need be, rather than at a size that takes no time."""
+    """One trains there: with fewer changes, if need be, rather than at a size that
+    takes no time.
+    """
     monkeypatch.setitem(STEP_MS, 32, 1500.0)
     first = Machine({}).next(74.0)
     assert first.batches == (32,)

@@ -1,4 +1,6 @@
-"""Experiments on complete steps: what the loop does with workers that answer from a table, and real workers."""
+"""Experiments on complete steps: what the loop does with workers that answer from a table, and real
+workers.
+"""
 
 import os
 import select
@@ -48,7 +50,9 @@ def experiment(*factors, batches=(1, 2), rounds=(3, 3), limit_s=None):
 
 
 def sweep_of(path, configuration=ALEXNET, step_ms=10, **columns):
-    """Three rounds at batch 1 and 2, of `step_ms` per sample; further columns have a value for each batch size."""
+    """Three rounds at batch 1 and 2, of `step_ms` per sample; further columns have a value for each
+    batch size.
+    """
     with RecordingWriter(path, configuration.entry) as writer:
         keys = [(batch, round_) for round_ in range(3) for batch in (1, 2)]
         rows = [
@@ -70,8 +74,8 @@ def sweep_of(path, configuration=ALEXNET, step_ms=10, **columns):
 class Workers:
     """Workers on a clock; a step of a variant takes 10 ms per sample times its speed.
 
-    `fails` has the outcome of a variant's visits from the third round on; `never_ready` that of its first steps;
-    `starts_s` the seconds that these take.
+    `fails` has the outcome of a variant's visits from the third round on; `never_ready` that of its
+    first steps; `starts_s` the seconds that these take.
     """
 
     fails, never_ready, results, memory, starts_s = {}, {}, {}, {}, {}
@@ -150,7 +154,9 @@ def run(path, workers, wanted, recording=None, reports=None):
 
 
 def test_each_start_visits_in_an_order_of_its_own(tmp_path):
-    """After a start the machine may still be slow: the unmodified steps do not always come first."""
+    """After a start the machine may still be slow: the unmodified steps do not always
+    come first.
+    """
     workers = Workers(FakeClock())
     run(tmp_path / "r", workers, replace(experiment("one_thread", rounds=(1, 1)), starts=12))
     starts = [tuple(workers.visits[number : number + 4]) for number in range(0, 48, 4)]
@@ -260,7 +266,10 @@ def test_without_the_unmodified_steps_nothing_is_tested(tmp_path):
 def test_the_clock_is_locked_below_that_of_all_sizes_during_the_visits_of_its_factor(
     tmp_path, monkeypatch, allowed, asked
 ):
-    """The steps ran at 1980 and at 1700 MHz: 1615 MHz is 5 % below the lower. Unasked, nobody's clock is changed."""
+    """The steps ran at 1980 and at 1700 MHz: 1615 MHz is 5 % below the lower.
+
+    Unasked, nobody's clock is changed.
+    """
     workers, told = Workers(FakeClock()), []
 
     def lock(_, low, high):
@@ -297,7 +306,9 @@ def test_the_clock_is_locked_below_that_of_all_sizes_during_the_visits_of_its_fa
 
 
 def test_variants_that_do_not_fit_the_memory_together_take_turns(tmp_path):
-    """Each takes a gigabyte, and a further one starts only if a quarter more is left: of 3.5, it is two at a time."""
+    """Each takes a gigabyte, and a further one starts only if a quarter more is left: of 3.5, it is
+    two at a time.
+    """
     factors = ("one_thread", "no_onednn", "channels_last")
     workers = Workers(FakeClock(), available=int(3.5 * GB))
     done, rows = run(tmp_path / "r", workers, experiment(*factors))
@@ -333,7 +344,9 @@ def test_a_variant_that_takes_more_memory_is_noted(tmp_path):
 
 
 def test_processes_take_turns_with_a_memory_that_holds_one(tmp_path, monkeypatch):
-    """Of 80 GB a process takes 68: in each round each starts anew, visits all batch sizes, and ends."""
+    """Of 80 GB a process takes 68: in each round each starts anew, visits all batch sizes, and
+    ends.
+    """
     emptied = []
     monkeypatch.setattr(step_variants, "empty_cache", emptied.append)
     factors = ("smaller_memory", "cudnn_workspace")
@@ -344,7 +357,8 @@ def test_processes_take_turns_with_a_memory_that_holds_one(tmp_path, monkeypatch
     done, rows = run(tmp_path / "r", workers, experiment(*factors), recording)
     assert (done.done, done.untested, workers.most, emptied) == (True, {}, 1, ["cuda:0"])
     assert done.notes == (
-        "Processes took turns with the memory, which holds one of them: each started anew for every round.",
+        "Processes took turns with the memory, which holds one of them: each started anew for "
+        "every round.",
     )
     visited = [factor for factor, batch in workers.visits if batch == 1]
     assert workers.visits == [(factor, batch) for factor in visited for batch in (1, 2)]

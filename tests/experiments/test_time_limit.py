@@ -1,4 +1,6 @@
-"""The time limit of experiments is a limit, whatever a step takes, on a clock that only workers advance."""
+"""The time limit of experiments is a limit, whatever a step takes, on a clock that only workers
+advance.
+"""
 
 from functools import partial
 
@@ -80,7 +82,9 @@ def here():
 
 @pytest.fixture
 def experiments(tmp_path, here, monkeypatch):
-    """Runs the experiments of a sweep of such steps; returns the recording and the seconds taken."""
+    """Runs the experiments of a sweep of such steps; returns the recording and the
+    seconds taken.
+    """
 
     def run(workers, seconds):
         meta = {"recording_type": "sweep", **Configuration("alexnet").entry}
@@ -114,7 +118,9 @@ def experiments(tmp_path, here, monkeypatch):
 def test_experiments_end_within_their_limit_whatever_a_step_takes(
     experiments, largest_s, slower, busy
 ):
-    """A change may make steps far slower, and the machine too: the sweep says only what a step took then."""
+    """A change may make steps far slower, and the machine too: the sweep says only what a step took
+    then.
+    """
     _, took_s = experiments(SlowWorkers(largest_s, slower, busy), 74.0)
     assert took_s <= 1.1 * 74.0
 

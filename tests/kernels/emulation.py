@@ -17,7 +17,9 @@ PAD = 4096  # NaNs around every array: a read beyond its end makes the result Na
 
 
 def compile_source(source: str, folder: Path, names=None, edit=lambda text: text):
-    """Build SOURCE.so from kernels/cuda/SOURCE.cu in a folder; `edit` plants an error in the texts first."""
+    """Build SOURCE.so from kernels/cuda/SOURCE.cu in a folder; `edit` plants an error in the texts
+    first.
+    """
     for path in SOURCE_FOLDER.glob("*.cu*"):
         (folder / path.name).write_text(edit(path.read_text()))
     names = names or [
@@ -25,7 +27,8 @@ def compile_source(source: str, folder: Path, names=None, edit=lambda text: text
     ]
     assert all(re.search(rf"\b{name}\(", (folder / f"{source}.cu").read_text()) for name in names)
     entries = "\n".join(
-        f'extern "C" bool emulate_{name}(const unsigned* grid, unsigned threads, bool falling, void** arguments) {{'
+        f'extern "C" bool emulate_{name}(const unsigned* grid, unsigned threads, bool falling, '
+        f"void** arguments) {{"
         f" return emulation::launch<{name}>(grid, threads, falling, arguments); }}"
         for name in names
     )
@@ -45,7 +48,9 @@ class Emulated:
         self._threads = {kernel.name: kernel.block_threads for kernel in KERNELS}
 
     def launch(self, name, grid, *arguments, falling=False):
-        """Run a kernel on guarded arrays and numpy scalars; False if only some threads of a block came to a barrier."""
+        """Run a kernel on guarded arrays and numpy scalars; False if only some threads of a block
+        came to a barrier.
+        """
         pointers = []
         for argument in arguments:
             if isinstance(argument, Guarded):

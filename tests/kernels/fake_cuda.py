@@ -1,4 +1,6 @@
-"""A CUDA device that is numpy: what some entries of kernels/cuda say they do, written down from their comments."""
+"""A CUDA device that is numpy: what some entries of kernels/cuda say they do, written down from
+their comments.
+"""
 
 from functools import partial
 from types import SimpleNamespace
@@ -23,7 +25,10 @@ class Memory:
 
 
 def run_kernel(memory, name, grid, block, arguments):
-    """One launch; arguments are addresses and scalars in the order of the source. The other kernels do nothing."""
+    """One launch; arguments are addresses and scalars in the order of the source.
+
+    The other kernels do nothing.
+    """
     if name == "sgemm_nn":
         a, b, c, m, n, k, alpha, _ = arguments
         assert grid == (-(-int(n) // 128), -(-int(m) // 128), 1)
@@ -58,7 +63,9 @@ def run_kernel(memory, name, grid, block, arguments):
 
 
 class FakeLibrary:
-    """What the backend uses of `pycuda.driver` and of its device; events count launches, a millisecond each."""
+    """What the backend uses of `pycuda.driver` and of its device; events count launches, a
+    millisecond each.
+    """
 
     Context = SimpleNamespace(synchronize=lambda: None)
 

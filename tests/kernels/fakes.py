@@ -1,4 +1,6 @@
-"""A backend whose time is a list of numbers and whose kernel is a Python function; and a stream on a virtual clock."""
+"""A backend whose time is a list of numbers and whose kernel is a Python function; and a stream on
+a virtual clock.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ def exact(problem, operands):
 
 
 class VirtualStream:
-    """Work runs in order, from the call that queues it on; a call waits while 1,024 others are queued."""
+    """Work runs in order, from the call that queues it on; a call waits while 1,024 others are
+    queued.
+    """
 
     def __init__(
         self, call_ns: int = 7_000, cycles_per_ns: float = 1.98, queue: int = 1024

@@ -1,8 +1,10 @@
-"""Runs numba's CUDA kernels in its simulator and prints one line of JSON for each problem, in a process of its own.
+"""Runs numba's CUDA kernels in its simulator and prints one line of JSON for each problem, in a
+process of its own.
 
 A line holds the problem, and whether its result is right as it is and with one element changed.
 
-The simulator is chosen by an environment variable when numba is imported, so a process that has numba cannot switch.
+The simulator is chosen by an environment variable when numba is imported, so a process that has
+numba cannot switch.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.timers import EventApi
 
-# One SM of two blocks: the grid of 512 threads is smaller than the arrays, so that the loops go round.
+# One SM of two blocks: the grid of 512 threads is smaller than the arrays, so that the loops go
+# round.
 ELEMENTS = 600
 FACTS = DeviceFacts("simulator", (8, 0), 1, 10**9, 4096)
 EVENTS = EventApi(object, lambda: None)

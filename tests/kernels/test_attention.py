@@ -1,4 +1,6 @@
-"""Attention and operators over rows: references by hand, what a wrong result does, and what a GPU's backend calls."""
+"""Attention and operators over rows: references by hand, what a wrong result does, and what a GPU's
+backend calls.
+"""
 
 from types import SimpleNamespace
 

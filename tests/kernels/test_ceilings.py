@@ -1,4 +1,6 @@
-"""Ceilings from results: the fastest visit of the fastest problem, by precision and memory level."""
+"""Ceilings from results: the fastest visit of the fastest problem, by precision and
+memory level.
+"""
 
 import pytest
 
@@ -55,7 +57,9 @@ def test_the_fastest_visit_of_the_fastest_problem_is_the_ceiling(tmp_path):
 
 
 def test_constants_give_the_peak_of_the_units_and_no_ceiling(tmp_path):
-    """A card runs products at 788 TFLOP/s on random numbers and chains of ones at 894: no data reaches the second."""
+    """A card runs products at 788 TFLOP/s on random numbers and chains of ones at 894: no data
+    reaches the second.
+    """
     streams = FakeBackend(exact)
     streams.peak_precisions, streams.peak = (
         ("bf16",),

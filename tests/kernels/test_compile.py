@@ -1,4 +1,6 @@
-"""CUDA C++ to cubins with no GPU: what is kept, what is compiled again, and what is said when it cannot be done."""
+"""CUDA C++ to cubins with no GPU: what is kept, what is compiled again, and what is said when it
+cannot be done.
+"""
 
 import dataclasses
 import locale
@@ -55,7 +57,9 @@ def test_a_cubin_whose_write_was_cut_off_is_compiled_again(cache):
 
 
 def test_compiling_leaves_the_encoding_of_files_as_it_was():
-    """NVRTC 11.8 switches the thread to the C locale: the next open() in a UTF-8 session would read ASCII."""
+    """NVRTC 11.8 switches the thread to the C locale: the next open() in a UTF-8 session would read
+    ASCII.
+    """
     before = locale.nl_langinfo(locale.CODESET)
     assert not nvrtc.compile_source(SMALL, 70).from_cache
     assert locale.nl_langinfo(locale.CODESET) == before

@@ -63,7 +63,9 @@ def test_shares_are_weighted_by_time():
 
 
 def test_counters_of_the_system_are_read_in_their_units(monkeypatch, tmp_path):
-    """Two threads waited 3 and 4 ns; everybody used 60 of 100 ticks, the rest was idle or waited for a disk."""
+    """Two threads waited 3 and 4 ns; everybody used 60 of 100 ticks, the rest was idle or waited
+    for a disk.
+    """
     tasks = tmp_path / "proc" / "self" / "task"
     for thread, waited in (("1", 3), ("2", 4)):
         (tasks / thread).mkdir(parents=True)

@@ -1,4 +1,6 @@
-"""Convolutions: reference against torch in float64 over geometries, work by hand, what the check catches."""
+"""Convolutions: reference against torch in float64 over geometries, work by hand, what the check
+catches.
+"""
 
 import numpy as np
 import pytest

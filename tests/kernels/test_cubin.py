@@ -9,9 +9,10 @@ from curvescope.kernels import compile as nvrtc
 from curvescope.kernels.cubin import read_cubin
 from curvescope.kernels.generations import _spills
 
-# Every resource that is read, in amounts that no other has: shared memory of 1008 bytes, a local array of 320 that is
-# indexed at run time, a module constant of 64, launch bounds of 96 threads, 28 bytes of parameters, and a kernel that
-# cannot keep 128 numbers in the 64 registers that a block of 1024 threads leaves it.
+# Every resource that is read, in amounts that no other has: shared memory of 1008 bytes, a local
+# array of 320 that is indexed at run time, a module constant of 64, launch bounds of 96 threads, 28
+# bytes of parameters, and a kernel that cannot keep 128 numbers in the 64 registers that a block of
+# 1024 threads leaves it.
 RESOURCES = """
 __constant__ float table[16];
 
@@ -42,7 +43,7 @@ extern "C" __global__ void dynamic(float* a) {
   __syncthreads();
   a[threadIdx.x] = given[31 - threadIdx.x];
 }
-"""
+"""  # noqa: E501
 # Beyond sm_90 another NVRTC is needed: pip install nvidia-cuda-nvrtc.
 BEYOND = (100, 120)
 
@@ -107,8 +108,8 @@ def test_our_tile_products_are_read_as_ptxas_says(name, architecture):
 
 
 def assert_as_designed(kernels, architecture):
-    # Two operands, two stages, 8 deep, 128 + 4 lines, 4 bytes; two blocks of 256 threads leave 128 registers, on an SM
-    # of sm_37, which has twice as many, 255.
+    # Two operands, two stages, 8 deep, 128 + 4 lines, 4 bytes; two blocks of 256 threads leave 128
+    # registers, on an SM of sm_37, which has twice as many, 255.
     assert {kernel.shared_bytes for kernel in kernels.values()} == {2 * 2 * 8 * 132 * 4}
     assert all(
         kernel.registers_per_thread <= (255 if architecture == 37 else 128)
@@ -123,7 +124,8 @@ def test_all_our_kernels_are_read_as_ptxas_says(architecture):
         kernels, stored = assert_as_ptxas_says(compiled(source, architecture))
         if source.name in ("gemm", "convolution"):
             assert_as_designed(kernels, architecture)
-        # A tile product holds 64 sums in 128 registers: it may lose a few around the loop, but none of the sums.
+        # A tile product holds 64 sums in 128 registers: it may lose a few around the loop, but none
+        # of the sums.
         assert max(stored.values()) <= 32
 
 
@@ -142,7 +144,9 @@ def test_half_a_cubin_is_refused():
 
 
 def test_spills_are_read_from_every_form_of_the_log():
-    """Lines of ptxas 11.8 for sm_35, and of 12.9 for sm_90, which says no constant memory and more besides."""
+    """Lines of ptxas 11.8 for sm_35, and of 12.9 for sm_90, which says no constant memory and more
+    besides.
+    """
     log = """ptxas info    : 28 bytes gmem, 64 bytes cmem[3]
 ptxas info    : Compiling entry function 'k' for 'sm_35'
 ptxas info    : Function properties for k

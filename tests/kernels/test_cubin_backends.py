@@ -1,4 +1,6 @@
-"""Our CUDA kernels through their backends: the arguments against what the sources say and against the cubins."""
+"""Our CUDA kernels through their backends: the arguments against what the sources say and against
+the cubins.
+"""
 
 import ctypes
 import re
@@ -137,7 +139,9 @@ def hopper(monkeypatch, wgmma):
 
 
 def test_a_hoppers_tensor_peaks_are_those_of_wgmma(monkeypatch):
-    """A round of a warpgroup: 128 steps of 64 x 128 x 16 products, 2 FLOPs each, over 128 threads."""
+    """A round of a warpgroup: 128 steps of 64 x 128 x 16 products, 2 FLOPs each, over
+    128 threads.
+    """
     backend = hopper(monkeypatch, wgmma=True)
     assert set(backend.peak_precisions) == {"fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"}
     problem = backend.peak("fp16")
@@ -230,7 +234,9 @@ def test_the_arguments_take_as_many_bytes_as_the_cubin_says():
 
 
 def fake_cupy():
-    """What the backend uses of CuPy, over numpy; kernels read their arguments where the driver would."""
+    """What the backend uses of CuPy, over numpy; kernels read their arguments where the driver
+    would.
+    """
     memory, log = DeviceMemory(), []
     types = {"sgemm_nn": "PPPiiiff", "convolution_forward": "PPPs", "empty": "", "spin": "q"}
 

@@ -1,4 +1,6 @@
-"""The CUDA sources, run on the CPU as they stand, are exact on integers, and right as plans launch them."""
+"""The CUDA sources, run on the CPU as they stand, are exact on integers, and right as plans launch
+them.
+"""
 
 import itertools
 import shutil
@@ -161,7 +163,9 @@ def test_memory_kernels_touch_every_element_once(build):
 
 
 def test_reads_see_every_element_once(build):
-    """One block of 256 threads: each sums its share, and says so where the sum is the one asked for."""
+    """One block of 256 threads: each sums its share, and says so where the sum is the one asked
+    for.
+    """
     memory, ones = build("memory"), np.ones(4 * 256 * 3, np.float32)
 
     def says(name, unlikely, *scalars, passes=1):

@@ -1,4 +1,6 @@
-"""Instructions of a cubin: read from listings, and counted in our own kernels where a disassembler is here."""
+"""Instructions of a cubin: read from listings, and counted in our own kernels where a disassembler
+is here.
+"""
 
 import stat
 from collections import Counter
@@ -11,7 +13,8 @@ from curvescope.kernels import disassembly
 from curvescope.kernels.cubin import read_cubin
 from curvescope.kernels.disassembly import instruction_mix, list_instructions, read_listing
 
-# Lines as nvdisasm writes them: dual issue on Maxwell, predicates, uniform instructions on Turing, padding at the end.
+# Lines as nvdisasm writes them: dual issue on Maxwell, predicates, uniform instructions on Turing,
+# padding at the end.
 LISTING = """\t.headerflags\t@"EF_CUDA_SM52"
 
 //--------------------- .text.first --------------------------
@@ -55,10 +58,13 @@ def test_no_instruction_is_in_two_classes():
 
 
 def test_a_disassembler_that_refuses_is_quoted(tmp_path, monkeypatch):
-    """The words of nvdisasm 13 for a cubin of Kepler; a guess from another architecture's tables would be worse."""
+    """The words of nvdisasm 13 for a cubin of Kepler; a guess from another architecture's tables
+    would be worse.
+    """
     tool = tmp_path / "nvdisasm"
     tool.write_text(
-        '#!/bin/sh\necho "nvdisasm fatal   : CUDA architecture \\"SM35\\" is deprecated." >&2\nexit 1\n'
+        '#!/bin/sh\necho "nvdisasm fatal   : CUDA architecture \\"SM35\\" is deprecated." '
+        ">&2\nexit 1\n"
     )
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(disassembly, "find_disassemblers", lambda: (str(tool),))
@@ -95,7 +101,8 @@ def test_the_peak_kernels_are_chains_of_their_instruction(architecture):
         assert found["peak_fp16x2"]["HFMA2"] in range(
             128, 134
         )  # from sm_80 on it also moves constants
-    # 16 x 8 x 16 is one instruction from sm_80 on, two on sm_75, and on sm_70 two of four steps on four quarters each.
+    # 16 x 8 x 16 is one instruction from sm_80 on, two on sm_75, and on sm_70 two of four steps on
+    # four quarters each.
     if architecture in (70, 75):
         assert found["peak_fp16_tensor"]["HMMA"] == {70: 1024, 75: 256}[architecture]
     if architecture >= 80:
@@ -108,13 +115,16 @@ def test_the_peak_kernels_are_chains_of_their_instruction(architecture):
 @pytest.mark.usefixtures("kept_cubins")
 @pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES)
 def test_the_memory_kernels_load_four_times_before_they_store(architecture):
-    """One load in flight for each of an SM's 2048 threads is 32 KB; 8 TB/s over 148 SMs and 800 ns take 43 KB."""
+    """One load in flight for each of an SM's 2048 threads is 32 KB; 8 TB/s over 148 SMs and 800 ns
+    take 43 KB.
+    """
     cubin, kernels = listed("memory", architecture)
     for name in ("copy", "scale", "add", "triad"):
         accesses = [one for one in kernels[f"memory_{name}"] if one in ("LDG", "STG")]
         stores = 4 if name in ("copy", "scale") else 2
         assert accesses == ["LDG"] * 4 + ["STG"] * stores, name
-    # Of the unrolled loop, behind what is left over by four: four loads of four numbers, then their sums.
+    # Of the unrolled loop, behind what is left over by four: four loads of four numbers, then their
+    # sums.
     read = [one for one in kernels["memory_read"] if one in ("LDG", "FADD")]
     assert read[-20:] == ["LDG"] * 4 + ["FADD"] * 16
     assert all(kernel.local_bytes == 0 for kernel in read_cubin(cubin))  # no register is spilled

@@ -1,4 +1,6 @@
-"""Matrix products: labels, work and reference by hand; what the check lets through and what it catches."""
+"""Matrix products: labels, work and reference by hand; what the check lets through and what it
+catches.
+"""
 
 import numpy as np
 import pytest

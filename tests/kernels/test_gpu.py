@@ -1,4 +1,6 @@
-"""On a real device: every backend right on the same problems, and the clocks and peaks that the method relies on."""
+"""On a real device: every backend right on the same problems, and the clocks and peaks that the
+method relies on.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Memory, latency, peak and launch problems: work by hand, and checks that catch a wrong kernel; memory levels."""
+"""Memory, latency, peak and launch problems: work by hand, and checks that catch a wrong kernel;
+memory levels.
+"""
 
 import numpy as np
 import pytest
@@ -86,7 +88,8 @@ def test_capacities_add_up_over_processors_but_a_shared_cache_counts_once(tmp_pa
     assert memory_levels(device, cpus=tmp_path) == [
         ("L1", 64 << 10),
         ("L2", 2 << 20),
-        # Half of the shared cache is not more than the L2s hold together: it cannot be distinguished from them.
+        # Half of the shared cache is not more than the L2s hold together: it cannot be
+        # distinguished from them.
         ("DRAM", 16 << 20),
     ]
     assert [level.name for level in memory_levels(device, 1, tmp_path)] == [

@@ -26,7 +26,8 @@ def measure(backend, method=None, problem=PROBLEM):
 
 
 def test_the_interval_of_the_median_is_that_of_the_tables():
-    # Ranks of 95 % intervals: Conover, Practical Nonparametric Statistics, table A3; 6: 1 - 2·0.5^6 = 96.9 %.
+    # Ranks of 95 % intervals: Conover, Practical Nonparametric Statistics, table A3; 6: 1 - 2·0.5^6
+    # = 96.9 %.
     assert median_interval([5, 3, 1, 4, 2]) is None
     assert median_interval(range(1, 7)) == (1, 6)
     assert median_interval(range(1, 9)) == (1, 8)

@@ -12,7 +12,8 @@ def test_deepbench_is_whole():
     assert len(gemms) == 163
     assert gemms[0] == Gemm(1760, 16, 1760, "NN")
     assert len(set(convs)) == 3 * 90
-    # DeepSpeech's first layer, from its published row: 700 × 161 spectrogram, 5 × 20 filter, output 341 × 79.
+    # DeepSpeech's first layer, from its published row: 700 × 161 spectrogram, 5 × 20 filter, output
+    # 341 × 79.
     assert convs[0] == Conv(4, 1, 161, 700, 32, 5, 20, (2, 2), direction="fwd", precision="fp16")
     assert convs[0].output == (79, 341)
 
@@ -55,7 +56,8 @@ def test_the_fully_connected_layers_are_three_products_each():
 
 
 def test_forward_problems_do_the_work_of_the_network():
-    # torch's counter sees convolutions and matrix products only, as the problems do; alike layers count each.
+    # torch's counter sees convolutions and matrix products only, as the problems do; alike layers
+    # count each.
     for name in ("alexnet", "googlenet", "resnet50"):
         network = get_network(name)
         flops = sum(

@@ -87,7 +87,8 @@ def test_labels(problem, axis, label):
             0,
             2 * 2 * 100 * 64 + 8 * 100,
         ),  # the rows that it reads
-        # As STREAM counts: of 2400 bytes 300 elements of each of two arrays, 200 of three, 600 of one
+        # As STREAM counts: of 2400 bytes 300 elements of each of two arrays, 200 of three, 600 of
+        # one
         (Memory("copy", 2400), 0, 2400),
         (Memory("scale", 2400), 300, 2400),
         (Memory("add", 2400), 200, 2400),

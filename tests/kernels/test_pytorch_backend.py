@@ -1,4 +1,6 @@
-"""The torch backend: right on the CPU in every direction and precision; on CUDA through its edge."""
+"""The torch backend: right on the CPU in every direction and precision; on CUDA through
+its edge.
+"""
 
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace

@@ -31,7 +31,9 @@ def test_the_performance_counter_times_calls_not_what_comes_before():
 
 
 def test_samples_start_where_the_device_began_them():
-    """The clocks of the events and of the host agree at the beginning: 5 µs for a call, 20 µs and more of hold."""
+    """The clocks of the events and of the host agree at the beginning: 5 µs for a call, 20 µs and
+    more of hold.
+    """
     stream = VirtualStream(call_ns=5_000, cycles_per_ns=3)
     first, second = stream.timer().take(
         lambda: stream.launch(500_000), 2, 2, lambda: stream.launch(7_000_000)
@@ -42,7 +44,9 @@ def test_samples_start_where_the_device_began_them():
 
 @pytest.mark.parametrize(("stalled_us", "waits"), [(0, False), (40, False), (1_000, True)])
 def test_a_sample_that_waited_for_the_host_says_so(stalled_us, waits):
-    """In one of six runs the host stalls between the first event and a kernel of 60 µs; a hold covers 40 µs."""
+    """In one of six runs the host stalls between the first event and a kernel of 60 µs; a hold
+    covers 40 µs.
+    """
     stream, runs = VirtualStream(), itertools.count()
 
     def run():

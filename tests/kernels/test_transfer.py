@@ -1,4 +1,6 @@
-"""Copies between host and device, on a torch whose pinned memory is pageable: nothing here ran on a GPU."""
+"""Copies between host and device, on a torch whose pinned memory is pageable: nothing here ran on a
+GPU.
+"""
 
 import numpy as np
 import pytest

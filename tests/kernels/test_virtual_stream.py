@@ -1,4 +1,6 @@
-"""What is reported over a stream on a virtual clock is the device's time: benches, the flush, launches and replays."""
+"""What is reported over a stream on a virtual clock is the device's time: benches, the flush,
+launches and replays.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,9 @@ def test_work_that_waits_for_the_host_by_itself_is_kept_with_a_note(stream: Virt
 def test_a_replay_reports_the_kernels_of_its_calls(
     stream: VirtualStream, kernel_us: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Operators run here, and each product puts a kernel into the stream; the counters of the host take 1 ms."""
+    """Operators run here, and each product puts a kernel into the stream; the counters of the host
+    take 1 ms.
+    """
     pytest.importorskip("torch")
     from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -19,7 +19,9 @@ from .warm_python import WarmPython
 
 @pytest.fixture(scope="session")
 def doubles(tmp_path_factory):
-    """The folder of libcuda.so.1 and libcupti.so.12, both test doubles; the workers of a session share it."""
+    """The folder of libcuda.so.1 and libcupti.so.12, both test doubles; the workers of a session
+    share it.
+    """
     if shutil.which(COMPILER) is None:
         pytest.skip("no C++ compiler to build the test doubles of libcupti and the driver with")
     return shared_folder(tmp_path_factory, "doubles", build_doubles)
@@ -27,7 +29,9 @@ def doubles(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run_warm():
-    """Runs a program: its text, the folder and its variables, of which LD_LIBRARY_PATH chooses the server."""
+    """Runs a program: its text, the folder and its variables, of which LD_LIBRARY_PATH chooses the
+    server.
+    """
     with ExitStack() as stack:
 
         @cache
@@ -49,7 +53,9 @@ def on_doubles(doubles):
 
 @pytest.fixture
 def run(tmp_path, run_warm):
-    """Runs a program in `tmp_path` with these variables besides the usual ones; returns what it printed."""
+    """Runs a program in `tmp_path` with these variables besides the usual ones; returns what it
+    printed.
+    """
 
     def run(program, **environment):
         done = run_warm(program, tmp_path, {**os.environ, "PYTHONPATH": str(HERE), **environment})
@@ -61,8 +67,10 @@ def run(tmp_path, run_warm):
 
 @pytest.fixture
 def record_fake(tmp_path, monkeypatch, on_doubles):
-    """Records a program that has a fake GPU: its exit code and the recording. `options` are the command's, further
-    keywords the program's environment."""
+    """Records a program that has a fake GPU: its exit code and the recording.
+
+    `options` are the command's, further keywords the program's environment.
+    """
 
     def record(program, *, cupti=None, options=(), **environment):
         source = tmp_path / "program.py"

@@ -1,4 +1,6 @@
-"""Builds the test doubles of libcupti and of the CUDA driver with the headers that the dev extra brings."""
+"""Builds the test doubles of libcupti and of the CUDA driver with the headers that the dev extra
+brings.
+"""
 
 from __future__ import annotations
 

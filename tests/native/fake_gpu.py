@@ -1,4 +1,7 @@
-"""The test doubles of libcupti and of the CUDA driver, for the programs that tests record. No GPU is in any of this."""
+"""The test doubles of libcupti and of the CUDA driver, for the programs that tests record.
+
+No GPU is in any of this.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ LAYOUTS = json.loads(
     (Path(__file__).parents[1] / "data" / "cupti_layouts" / "layouts.json").read_text()
 )
 
-# What NVIDIA's headers say of toolkits whose headers are not in a wheel: which type was current until when.
+# What NVIDIA's headers say of toolkits whose headers are not in a wheel: which type was current
+# until when.
 _BEFORE_WHEELS = {
     "11.0": (
         13,
@@ -95,7 +99,8 @@ class _Kernel(ctypes.Structure):
     ]
 
 
-# Arguments of the double's functions, as fake_cupti*.cpp declare them: i has 32 bits, q 64; p is a pointer, s a text.
+# Arguments of the double's functions, as fake_cupti*.cpp declare them: i has 32 bits, q 64; p is a
+# pointer, s a text.
 _TYPES = {"i": ctypes.c_uint32, "q": ctypes.c_uint64, "p": ctypes.c_void_p, "s": ctypes.c_char_p}
 ARGUMENTS = {
     "fake_copy": "iiqqqiiii",
@@ -114,14 +119,17 @@ ARGUMENTS |= {"fake_set_record_bytes": "iq"}
 
 
 class FakeGpu:
-    """A GPU that the program plays: `start` is cuInit, the other methods are records that CUPTI would give."""
+    """A GPU that the program plays: `start` is cuInit, the other methods are records that CUPTI
+    would give.
+    """
 
     GET_DEVICE, LAUNCH_KERNEL, MEMCPY_ASYNC, STREAM_SYNCHRONIZE, MALLOC, GRAPH_LAUNCH = range(1, 7)
     CU_CTX_GET_CURRENT, CU_LAUNCH_KERNEL, CU_MEMCPY_H_TO_D = range(1, 4)
 
     def __init__(self, toolkit: str = "12.9") -> None:
         os.environ["FAKE_CUPTI_VERSION"] = str(api_version(toolkit))
-        # ctypes' setter does not reach the C environment of libraries loaded before; os.environ does.
+        # ctypes' setter does not reach the C environment of libraries loaded before; os.environ
+        # does.
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self.cupti = ctypes.CDLL(os.environ["FAKE_CUPTI"])
         self.cupti.fake_cupti_now.restype = ctypes.c_uint64
@@ -181,7 +189,9 @@ class FakeGpu:
         self.cupti.fake_emit_many(threads, per_thread, names, None)
 
     def replay(self, path: str) -> int:
-        """Hands over the buffers of a file that CURVESCOPE_RAW_BUFFERS kept; how many records they hold."""
+        """Hands over the buffers of a file that CURVESCOPE_RAW_BUFFERS kept; how many records they
+        hold.
+        """
         from curvescope.profiling.collect.chunks import read_chunks
 
         kept = read_chunks(Path(path))

@@ -1,4 +1,6 @@
-"""The GPU campaign's questions to the collector get their answers, on the doubles of driver and libcupti."""
+"""The GPU campaign's questions to the collector get their answers, on the doubles of driver and
+libcupti.
+"""
 
 import json
 import os
@@ -32,7 +34,7 @@ asked = (
     checks.device_record, checks.environment_records, checks.collector_overhead, checks.clock_error, checks.many_threads
 )
 print(json.dumps({check.__name__: check(OnDouble("cuda:0", "double", 1)) for check in asked}))
-"""
+"""  # noqa: E501
 
 
 def test_the_questions_to_the_collector_have_answers_on_the_double(run, on_doubles):

@@ -1,6 +1,7 @@
 """The collector under a program whose GPU and libcupti are test doubles: records into tables.
 
-What these tests show of CUPTI is its protocol, as NVIDIA's headers describe it, or as an H100 showed it.
+What these tests show of CUPTI is its protocol, as NVIDIA's headers describe it, or as an H100
+showed it.
 """
 
 import numpy as np
@@ -10,16 +11,20 @@ from .fake_gpu import LAYOUTS, TOOLKITS, structs
 
 # Every field that native/src/record_reader.cpp reads.
 READ_FIELDS = {
-    "kernel": "name start end deviceId contextId streamId correlationId gridX gridY gridZ blockX blockY blockZ "
+    "kernel": "name start end deviceId contextId streamId correlationId gridX gridY gridZ blockX "
+    "blockY blockZ "
     "registersPerThread staticSharedMemory dynamicSharedMemory graphId",
     "memcpy": "copyKind start end bytes deviceId contextId streamId correlationId graphId",
     "memcpy_peer": "start end bytes deviceId contextId streamId correlationId graphId",
     "memset": "start end bytes deviceId contextId streamId correlationId graphId",
-    "memory": "memoryOperationType memoryKind timestamp bytes address deviceId streamId correlationId",
+    "memory": "memoryOperationType memoryKind timestamp bytes address deviceId streamId "
+    "correlationId",
     "api": "cbid start end threadId correlationId returnValue",
     "synchronization": "type start end contextId streamId correlationId",
-    "device": "id name computeCapabilityMajor computeCapabilityMinor numMultiprocessors globalMemorySize "
-    "globalMemoryBandwidth l2CacheSize coreClockRate maxSharedMemoryPerMultiprocessor maxRegistersPerMultiprocessor "
+    "device": "id name computeCapabilityMajor computeCapabilityMinor numMultiprocessors "
+    "globalMemorySize "
+    "globalMemoryBandwidth l2CacheSize coreClockRate maxSharedMemoryPerMultiprocessor "
+    "maxRegistersPerMultiprocessor "
     "maxWarpsPerMultiprocessor",
     "context": "contextId deviceId nullStreamId",
     "environment": "deviceId timestamp environmentKind data",
@@ -67,7 +72,7 @@ ONE_OF_EACH = """
     gpu.call(gpu.GRAPH_LAUNCH, t + 21_000, t + 22_000, me, 8)
     gpu.kernel("in_graph", t + 23_000, t + 24_000, 8, stream=7, graph=9)
     gpu.kernel("in_graph", t + 24_000, t + 25_000, 8, stream=7, graph=9)
-"""
+"""  # noqa: E501
 
 
 def rows(recording, table):
@@ -197,7 +202,8 @@ def test_times_are_moved_to_the_monotonic_clock_and_the_error_is_said(record_fak
         gpu.kernel("k", real, real + 10, 1)
         print(before, after, file=open(__file__ + ".said", "w"))
         """,
-        FAKE_CUPTI_FAIL="cuptiActivityRegisterTimestampCallback=27",  # so that CUPTI's clock is not the host's
+        # so that CUPTI's clock is not the host's
+        FAKE_CUPTI_FAIL="cuptiActivityRegisterTimestampCallback=27",
     )
     (kernel,) = rows(recording, "kernels")
     (collector,) = recording.meta["collectors"]

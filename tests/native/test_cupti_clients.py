@@ -1,6 +1,8 @@
-"""The collector beside another client of CUPTI in the process, as torch's profiler is, and in several recordings.
+"""The collector beside another client of CUPTI in the process, as torch's profiler is, and in
+several recordings.
 
-CUPTI has one subscriber, one pair of callbacks and one set of enabled kinds, and tells nobody who took them.
+CUPTI has one subscriber, one pair of callbacks and one set of enabled kinds, and tells nobody who
+took them.
 """
 
 import textwrap
@@ -28,7 +30,9 @@ START = """
 
 @pytest.fixture
 def run_blocks(tmp_path, run, on_doubles):
-    """Runs a program that records blocks of itself beside the doubles; gives the folder of its recordings."""
+    """Runs a program that records blocks of itself beside the doubles; gives the folder of its
+    recordings.
+    """
 
     def run_blocks(program, **environment):
         run(textwrap.dedent(START) + textwrap.dedent(program), **on_doubles, **environment)
@@ -42,7 +46,9 @@ def status(recording):
 
 
 def test_a_block_after_a_context_exists_and_one_after_a_pause_record_calls(run_blocks):
-    """CUPTI accepts single calls then, and records none: of blocks on an H100 no kernel had a launch."""
+    """CUPTI accepts single calls then, and records none: of blocks on an H100 no kernel had a
+    launch.
+    """
     folder = run_blocks(
         """
         gpu.start()
@@ -63,7 +69,9 @@ def test_a_block_after_a_context_exists_and_one_after_a_pause_record_calls(run_b
 
 @pytest.mark.parametrize("traced", [{}, {"FAKE_CUDA_TRACED": "1"}], ids=["untold", "told"])
 def test_buffers_that_cupti_returns_late_are_waited_for(run_blocks, traced):
-    """A thread of CUPTI may hold one while it is flushed: the collector said that another client took its place."""
+    """A thread of CUPTI may hold one while it is flushed: the collector said that another client
+    took its place.
+    """
     folder = run_blocks(
         """
         gpu.start()
@@ -225,14 +233,16 @@ def test_other_clients_find_cuptis_attributes_as_they_were(run_blocks, toolkit):
             assert native.cupti_resume()
             assert attributes() == [1, 0]
         assert attributes() == before, attributes()
-        """,
+        """,  # noqa: E501
         TOOLKIT=toolkit,
     )
 
 
 def test_the_collector_goes_on_beside_another_client_that_collects_records(run_blocks):
-    """As Kineto in PyTorch 2.11 does under a profile of the CPU alone. The double ends the process where an attribute
-    changes meanwhile that may not."""
+    """As Kineto in PyTorch 2.11 does under a profile of the CPU alone.
+
+    The double ends the process where an attribute changes meanwhile that may not.
+    """
     recordings = run_blocks(
         """
         gpu.start()
@@ -251,7 +261,9 @@ def test_the_collector_goes_on_beside_another_client_that_collects_records(run_b
 @pytest.mark.parametrize("fails", ["", "cuptiActivityGetAttribute=1"])
 @pytest.mark.parametrize("takes_place", [False, True])
 def test_another_client_gets_no_dirty_buffer_from_the_collector(run_blocks, takes_place, fails):
-    """It does not zero its buffers, and relies on CUPTI for that: after a pause, a block, and a place that it took."""
+    """It does not zero its buffers, and relies on CUPTI for that: after a pause, a block, and a
+    place that it took.
+    """
     run_blocks(
         f"""
         def run_other():
@@ -271,7 +283,7 @@ def test_another_client_gets_no_dirty_buffer_from_the_collector(run_blocks, take
         run_other()
         assert gpu.cupti.fake_other_kernels() == 10 + 5 * {takes_place}  # the collector's last, with its buffers
         assert gpu.cupti.fake_dirty_buffers() == 0, gpu.cupti.fake_dirty_buffers()
-        """,
+        """,  # noqa: E501
         FAKE_CUPTI_FAIL=fails,
     )
 
@@ -359,7 +371,8 @@ def test_buffers_that_the_collector_takes_from_another_client_are_counted(run_bl
             pass
         assert gpu.cupti.fake_other_kernels() == 0
         """,
-        FAKE_CUPTI_FAIL="cuptiActivitySetAttribute=1",  # not to be set in the midst of another's session
+        # not to be set in the midst of another's session
+        FAKE_CUPTI_FAIL="cuptiActivitySetAttribute=1",
     )
     assert lost(open_recording(folder / "r")) == {"cupti_foreign": 1}
 

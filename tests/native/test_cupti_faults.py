@@ -1,4 +1,5 @@
-"""The collector where something fails under it: calls of libcupti, forks, sudden ends, a full disk, kills.
+"""The collector where something fails under it: calls of libcupti, forks, sudden ends, a full disk,
+kills.
 
 The GPU and libcupti are test doubles, see `test_cupti`.
 """
@@ -108,7 +109,8 @@ def test_libcupti_is_found_in_the_process_first_then_the_wheel_then_the_toolkit(
         _, recording = record_fake(start, **variables, **more)
         path = recording.meta["collectors"][0]["cupti_path"]
         if expected is None:
-            # The environment that runs the tests may hold the real wheel, which comes before a toolkit.
+            # The environment that runs the tests may hold the real wheel, which comes before a
+            # toolkit.
             assert path == str(toolkit / "libcupti.so.12") or "site-packages" in path
         else:
             assert path == expected
@@ -185,7 +187,8 @@ def test_records_flushed_before_a_sudden_end_are_there(record_fake, end):
 
 
 def test_the_real_libcupti_refuses_a_driver_that_is_none_and_the_program_runs_on(record_fake):
-    # The wheel of the dev extra, which has no driver to talk to here: what a broken installation looks like.
+    # The wheel of the dev extra, which has no driver to talk to here: what a broken installation
+    # looks like.
     real = Path(sysconfig.get_paths()["purelib"], "nvidia", "cuda_cupti", "lib", "libcupti.so.12")
     code, recording = record_fake(
         """
@@ -231,7 +234,8 @@ def test_when_the_disk_is_full_rows_are_counted_by_kind_and_what_was_written_is_
     kernels, copies = recording.arrow("kernels").num_rows, recording.arrow("memory").num_rows
     assert code == 0
     assert 0 < kernels < 200_000
-    # The last counts may not have fitted themselves: the shared memory has their sum, and that of rows of clocks.
+    # The last counts may not have fitted themselves: the shared memory has their sum, and that of
+    # rows of clocks.
     counted = sum(lost.get(name, 0) for name in ("kernels", "copies", "cupti_unwritten"))
     missing = 200_050 - kernels - copies
     assert missing <= counted < missing + 1000
@@ -275,7 +279,9 @@ def test_killed_at_any_moment_every_flushed_chunk_of_kernels_is_there(tmp_path, 
 def test_the_first_libcupti_that_fits_the_driver_and_starts_is_taken(
     record_fake, doubles, tmp_path
 ):
-    """An unversioned link may be of a newer CUDA, and one of the right CUDA may refuse the driver."""
+    """An unversioned link may be of a newer CUDA, and one of the right CUDA may refuse
+    the driver.
+    """
     newer, refusing, good = (
         tmp_path / "cuda" / name for name in ("extras/CUPTI/lib64", "lib64", "lib")
     )

@@ -1,4 +1,6 @@
-"""The collector under the rules that NVIDIA's headers and release notes give for CUPTI, which the test double keeps."""
+"""The collector under the rules that NVIDIA's headers and release notes give for CUPTI, which the
+test double keeps.
+"""
 
 import pytest
 
@@ -11,7 +13,7 @@ WAIT_FOR_KERNELS = """
         folder = pathlib.Path(os.environ["CURVESCOPE_CHUNK_FOLDER"])
         while sum(read_chunks(path).table("kernels").rows for path in folder.glob("*.chunks")) < count:
             time.sleep(0.01)
-"""
+"""  # noqa: E501
 
 
 def lost(recording):
@@ -40,8 +42,8 @@ def test_a_running_kernel_keeps_one_small_buffer_from_a_process_that_exits(recor
 def test_a_busy_gpu_keeps_less_than_100_ms_of_kernels_from_a_process_that_exits(record_fake):
     """One kernel always runs. With twenty flushes a second, there are 2,000 kernels a second.
 
-    At the end, 100 kernels have come since the last flush, 100 that it brought may not be written yet, and the buffer
-    that is being filled has at most 30 ms of them.
+    At the end, 100 kernels have come since the last flush, 100 that it brought may not be written
+    yet, and the buffer that is being filled has at most 30 ms of them.
     """
     code, recording = record_fake(
         """
@@ -98,7 +100,8 @@ def test_no_buffer_is_zeroed_in_the_programs_threads_and_none_comes_dirty(record
     assert recording.count_rows("kernels") == 100_000
 
 
-# Kernels for more than 512 buffers of 512 KiB. A record takes ten times its bytes, so that fewer fill them.
+# Kernels for more than 512 buffers of 512 KiB. A record takes ten times its bytes, so that fewer
+# fill them.
 RECORD_BYTES = 2080
 TOO_MANY = f"""
     gpu = FakeGpu({{toolkit!r}})
@@ -129,7 +132,9 @@ def test_a_newer_cupti_drops_and_counts_where_it_gets_no_buffer(record_fake):
 
 @pytest.mark.parametrize("toolkit", ["12.9", "13.0"])
 def test_many_threads_share_one_buffer(record_fake, toolkit):
-    """From CUDA 13.0 each thread has its own unless the client objects, and a process takes all of them with it."""
+    """From CUDA 13.0 each thread has its own unless the client objects, and a process takes all of
+    them with it.
+    """
     code, recording = record_fake(
         f"""
         import os, threading

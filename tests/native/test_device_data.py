@@ -1,7 +1,9 @@
-"""Records of real devices, replayed: `tests/data/h100` and the like, as the GPU campaign leaves them, by their card.
+"""Records of real devices, replayed: `tests/data/h100` and the like, as the GPU campaign leaves
+them, by their card.
 
-What is absent is skipped by name. The same checks run on a folder that the campaign's own packer makes of the test
-doubles' records and of profiles recorded by others, so that they are known to work before a device was there.
+What is absent is skipped by name. The same checks run on a folder that the campaign's own packer
+makes of the test doubles' records and of profiles recorded by others, so that they are known to
+work before a device was there.
 """
 
 import csv
@@ -48,7 +50,9 @@ RAW = {
 
 
 def check_raw_buffers(folder, tmp_path, record_fake, raw="raw_buffers"):
-    """CUPTI's own buffers through our reader give the kernels that the recordings of the same process have."""
+    """CUPTI's own buffers through our reader give the kernels that the recordings of the same
+    process have.
+    """
     kept = tmp_path / "kept.chunks"
     kept.write_bytes(gzip.decompress(need(folder, f"{raw}.chunks.gz").read_bytes()))
     _, again = record_fake(
@@ -81,7 +85,9 @@ def check_raw_buffers(folder, tmp_path, record_fake, raw="raw_buffers"):
 
 
 def check_recording(folder, name="collector"):
-    """A recording of the collector: kernels with geometry, launched by calls, and steps whose parts add up."""
+    """A recording of the collector: kernels with geometry, launched by calls, and steps whose parts
+    add up.
+    """
     recording = open_recording(need(folder, name))
     kernels, steps = recording.frame("kernels"), recording.frame("steps")
     if kernels.empty:
@@ -170,7 +176,7 @@ def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(
                 launch(gpu, f"kernel_{number}", number + 1, me, stream=7, grid=(40, 2, 1), block=(256, 1, 1),
                        registers_per_thread=32)
         gpu.flush()
-        """,
+        """,  # noqa: E501
         CURVESCOPE_RAW_BUFFERS=str(stage / "raw_buffers"),
     )
     for name in ("collector", "program", "driver", "processes", "profiler", "block-1"):

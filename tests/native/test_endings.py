@@ -1,7 +1,8 @@
-"""Every way in which a scheduler or a user ends `record`: what was recorded before is there, by number.
+"""Every way in which a scheduler or a user ends `record`: what was recorded before is there, by
+number.
 
-A program makes a known number of ranges, says so, and waits; then it, the command that records it, or both get what
-Slurm, `timeout`, Kubernetes or a terminal send.
+A program makes a known number of ranges, says so, and waits; then it, the command that records it,
+or both get what Slurm, `timeout`, Kubernetes or a terminal send.
 """
 
 import json
@@ -123,14 +124,17 @@ def running(*arguments, **options):
 
 
 def ranges_of(path):
-    """Number of recorded ranges; and what is counted as lost, but for what the end itself leaves open."""
+    """Number of recorded ranges; and what is counted as lost, but for what the end itself leaves
+    open.
+    """
     recording = open_recording(path)
     lost = {name: entry["count"] for name, entry in recording.meta["lost"].items()}
     return recording.count_rows("ranges"), lost, recording.meta["status"]
 
 
 ENDINGS = {
-    # who gets what, and what the shell sees of a program that does nothing about it, or ends by itself with 7
+    # who gets what, and what the shell sees of a program that does nothing about it, or ends by
+    # itself with 7
     "kill: SIGTERM to record alone": (lambda run: os.kill(run.recorder, signal.SIGTERM), 143),
     "kill: SIGHUP to record alone": (lambda run: os.kill(run.recorder, signal.SIGHUP), 129),
     "kill: SIGINT to record alone": (lambda run: os.kill(run.recorder, signal.SIGINT), 130),
@@ -148,7 +152,8 @@ ENDINGS = {
 }
 
 
-# Of those that end by themselves, what the usual schedulers do; the others take seconds each and are slow tests.
+# Of those that end by themselves, what the usual schedulers do; the others take seconds each and
+# are slow tests.
 QUICK = (
     "kill: SIGTERM to record alone",
     "Slurm: SIGCONT and SIGTERM to all",
@@ -178,7 +183,9 @@ def test_a_program_that_is_asked_to_end_is_recorded_to_its_end(tmp_path, ending,
 
 
 def test_the_program_gets_a_signal_once(tmp_path):
-    """A handler that writes a checkpoint must not be entered twice: a signal to all is not passed on."""
+    """A handler that writes a checkpoint must not be entered twice: a signal to all is not passed
+    on.
+    """
     counting = PROGRAM.replace(
         "def end(number, _):\n",
         "def end(number, _):\n    os.write(2, b'asked to end\\n')\n    time.sleep(1)\n",
@@ -198,7 +205,9 @@ def test_the_program_gets_a_signal_once(tmp_path):
 @pytest.mark.parametrize("how", ["", "ends by itself"])
 @pytest.mark.parametrize("options", [(), ("--foreground",)])
 def test_timeout_ends_it_like_any_program(tmp_path, how, options):
-    """SIGALRM is the end of `timeout`'s time: it sends SIGTERM to its child, and but for --foreground to the group."""
+    """SIGALRM is the end of `timeout`'s time: it sends SIGTERM to its child, and but for
+    --foreground to the group.
+    """
     with running(tmp_path, how, before=("timeout", *options, "3600")) as run:
         os.kill(run.process.pid, signal.SIGALRM)
         assert run.end() == 124
@@ -278,7 +287,9 @@ def test_a_recording_in_progress_is_read_as_far_as_it_is(tmp_path, capsys):
 
 @pytest.mark.parametrize("signals", ["SIGTERM", "SIGTERM and SIGKILL"])
 def test_as_the_first_process_of_a_container(tmp_path, signals, capsys):
-    """Nobody else passes a signal on there, and the kernel ignores those that the first process does not handle."""
+    """Nobody else passes a signal on there, and the kernel ignores those that the first process
+    does not handle.
+    """
     apart = (
         "unshare",
         "--user",
@@ -455,7 +466,7 @@ def test_a_block_that_cannot_be_written_is_kept_too(tmp_path):
             while sum(read_chunks(p).begun for p in Path({str(tmp_path / "r" / CHUNKS)!r}).glob("*.chunks")) < {BEFORE}:
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
-    """
+    """  # noqa: E501
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
     assert done.returncode == -signal.SIGKILL
     assert main(["recover", str(tmp_path / "r")]) == 0

@@ -1,4 +1,6 @@
-"""A disk that fills while a program is recorded: what was written stays, and what is lost is counted."""
+"""A disk that fills while a program is recorded: what was written stays, and what is lost is
+counted.
+"""
 
 import json
 import os
@@ -13,7 +15,8 @@ from curvescope.cli import main
 from curvescope.profiling.collect.torch_events import read_processes
 from curvescope.profiling.recording.store import CHUNKS, open_recording
 
-# The program's own files may grow no further than this: its writes fail as on a full disk, and only its own.
+# The program's own files may grow no further than this: its writes fail as on a full disk, and only
+# its own.
 NO_ROOM = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
 RANGES = """
 import time, nvtx
@@ -101,7 +104,7 @@ with curvescope.record(sys.argv[1]):
         stop()
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
     inject.record_stop = with_room
-"""
+"""  # noqa: E501
     )
     (tmp_path / "program.py").write_text(program)
     done = subprocess.run(
@@ -149,7 +152,9 @@ cp -r disk/r kept  # the disk goes with this shell
     [(FEW, FEW, "3m"), (FEW, MANY, "3m"), (MANY, FEW, "3m"), (FEW, FEW, "16k")],
 )
 def test_on_a_disk_that_the_program_fills_no_range_is_uncounted(tmp_path, before, after, size):
-    """The room that was held for the end takes the last ranges and the counts, whether or not the tables fit."""
+    """The room that was held for the end takes the last ranges and the counts, whether or not the
+    tables fit.
+    """
     (tmp_path / "program.py").write_text(FILLED)
     (tmp_path / "disk").mkdir()
     names = ["unshare", "--mount", "--map-root-user", "sh", "-c", ON_SMALL_DISK, sys.executable]

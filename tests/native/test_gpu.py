@@ -1,7 +1,8 @@
 """The collector on a real GPU, held against torch.profiler.
 
-Two processes run what most tests read: one that is recorded, and one that records blocks of itself; importing torch and
-making a context take most of the time. On an H100 earlier versions of some of these ran.
+Two processes run what most tests read: one that is recorded, and one that records blocks of itself;
+importing torch and making a context take most of the time. On an H100 earlier versions of some of
+these ran.
 """
 
 import json
@@ -40,7 +41,7 @@ _STEP = """
         return [(e.name, e.device_time) for e in on_device if not e.name.startswith(("Memcpy", "Memset"))]
 
     for _ in range(5): step()
-"""
+"""  # noqa: E501
 # A step, a CUDA graph, a profile of the program's own, and a step after it.
 _RECORDED = """
     with nvtx.annotate("one step"): step()
@@ -142,8 +143,10 @@ def test_kernels_of_a_cuda_graph_carry_its_id(recorded):
 def test_a_program_that_profiles_itself_runs_on_and_the_work_of_that_time_is_said_to_be_lost(
     recorded,
 ):
-    """CUPTI serves one client: the collector makes place, and takes it again. On an H100 the launches of all kernels
-    after that were missing."""
+    """CUPTI serves one client: the collector makes place, and takes it again.
+
+    On an H100 the launches of all kernels after that were missing.
+    """
     assert recorded.meta["status"] == "incomplete"
     assert set(lost(recorded)) <= {
         "cupti_paused",
@@ -172,7 +175,8 @@ def test_a_block_of_this_process_holds_the_kernels_launched_in_it_and_their_laun
         assert kernels["correlation_id"].isin(recording.frame("api_calls")["correlation_id"]).all()
 
 
-# Each launches `mine` three times: cupy by CUDA's runtime or the driver, as it likes, the others by the driver alone.
+# Each launches `mine` three times: cupy by CUDA's runtime or the driver, as it likes, the others by
+# the driver alone.
 _EMPTY_PTX = ".version 6.3\\n.target sm_50\\n.address_size 64\\n.visible .entry mine() { ret; }\\0"
 _OTHERS = {
     "numba": """

@@ -1,4 +1,6 @@
-"""Kernels of CUDA graphs get the layer and operator under which they were captured, on the double of libcupti."""
+"""Kernels of CUDA graphs get the layer and operator under which they were captured, on the double
+of libcupti.
+"""
 
 import pytest
 
@@ -78,7 +80,9 @@ def test_clones_of_clones_lead_to_the_capture(record_fake, before, node):
 
 
 def test_an_updated_graph_keeps_its_nodes_and_so_their_layers(record_fake):
-    """cudaGraphExecUpdate takes parameters from a new capture; the nodes of the executable graph stay."""
+    """cudaGraphExecUpdate takes parameters from a new capture; the nodes of the executable graph
+    stay.
+    """
     _, recording = record_fake(
         f"""{CAPTURED}
 capture(fc1=11)
@@ -92,7 +96,9 @@ replay(2, 21)
 
 
 def test_a_node_is_of_the_thread_that_captured_it(record_fake):
-    """Another thread captures a node while this one is in another layer, as the backward pass does."""
+    """Another thread captures a node while this one is in another layer, as the
+    backward pass does.
+    """
     _, recording = record_fake(
         f"""{CAPTURED}
 with nvtx.annotate("layer:other"):

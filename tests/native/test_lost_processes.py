@@ -1,6 +1,8 @@
-"""Processes that end without a word: what they recorded is drained, and no recording that lost anything is complete.
+"""Processes that end without a word: what they recorded is drained, and no recording that lost
+anything is complete.
 
-Each program begins a known number of ranges; those in the recording and those counted as lost must be that many.
+Each program begins a known number of ranges; those in the recording and those counted as lost must
+be that many.
 """
 
 import os
@@ -117,7 +119,9 @@ def test_exec_of_a_program_that_records_too_keeps_the_counts_of_both(tmp_path):
 
 
 def test_names_ranges_and_numbers_of_nested_forks_and_their_threads_are_drained(tmp_path):
-    """Each level registers a name, a category and a thread name after its fork, uses those before it, and is killed."""
+    """Each level registers a name, a category and a thread name after its fork, uses those before
+    it, and is killed.
+    """
     recording, lost = record(
         tmp_path,
         """
@@ -173,7 +177,9 @@ def test_a_child_made_without_the_handlers_of_fork_leaves_its_parent_s_ranges_wh
 
 
 def test_a_process_that_still_runs_gives_what_it_has_and_writes_no_more(tmp_path):
-    """A child that outlives the command; it ends once its standard input, which this test holds, is closed."""
+    """A child that outlives the command; it ends once its standard input, which this test holds, is
+    closed.
+    """
     child = (
         "import nvtx, sys\n"
         "for _ in range(500):\n"
@@ -255,7 +261,9 @@ def test_a_full_disk_leaves_the_memory_to_the_next_drain(tmp_path):
 
 
 def test_memory_that_a_crashing_process_wrote_over_is_drained_without_failing(tmp_path):
-    """Words of the blocks of a killed process are set to other values; what can be read still becomes a recording."""
+    """Words of the blocks of a killed process are set to other values; what can be read still
+    becomes a recording.
+    """
     program = (
         "import nvtx, os, signal\n"
         "with nvtx.annotate('r', domain='d', category='c'): nvtx.mark('m')\n"

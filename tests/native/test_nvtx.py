@@ -1,4 +1,6 @@
-"""The collector in real programs, each run by `curvescope record`, which must find the ranges that they push."""
+"""The collector in real programs, each run by `curvescope record`, which must find the ranges that
+they push.
+"""
 
 import os
 import signal
@@ -146,7 +148,8 @@ def test_after_os_exit_what_was_flushed_is_there_and_the_exit_code_is_passed_on(
     assert recording.meta["lost"]["nvtx_unclosed"]["count"] == 1
 
 
-# Three threads; each counts its complete outer ranges in two words of the file: its id and the number.
+# Three threads; each counts its complete outer ranges in two words of the file: its id and the
+# number.
 ENDLESS = """
 import mmap, sys, threading, time, nvtx
 
@@ -170,7 +173,8 @@ print("started", flush=True)
 
 @pytest.mark.parametrize("runs", [5, pytest.param(30, marks=pytest.mark.slow)])
 def test_killed_at_any_moment_no_range_is_lost(tmp_path, runs):
-    # Spread over three cycles of the writer, which flushes every 10 ms; the machine's own load varies them besides.
+    # Spread over three cycles of the writer, which flushes every 10 ms; the machine's own load
+    # varies them besides.
     for run, moment_s in enumerate(np.arange(runs) * 0.03 / runs):
         chunks = tmp_path / f"chunks{run}"
         chunks.mkdir()
@@ -305,7 +309,8 @@ def test_ctrl_c_keeps_what_is_whole(tmp_path):
         "import nvtx, os, pathlib, sys, time\n"
         "with nvtx.annotate('kept'): pass\n"
         "folder = pathlib.Path(os.environ['CURVESCOPE_CHUNK_FOLDER'])\n"
-        "while not any(b'kept' in chunks.read_bytes() for chunks in folder.glob('*.chunks')): time.sleep(0.001)\n"
+        "while not any(b'kept' in chunks.read_bytes() for chunks in folder.glob('*.chunks')): "
+        "time.sleep(0.001)\n"
         "print('ready', flush=True)\n"
         "sys.stdin.read()\n"
     )

@@ -1,7 +1,8 @@
 """Profiles that others recorded on GPUs, through the collector's own path.
 
-The rows of a reader's import become CUPTI's records in the test double, go through buffers, reader, chunk file and
-merge, and must come back, table by table. Ranges cannot be played, because they carry the time of now.
+The rows of a reader's import become CUPTI's records in the test double, go through buffers, reader,
+chunk file and merge, and must come back, table by table. Ranges cannot be played, because they
+carry the time of now.
 """
 
 import textwrap

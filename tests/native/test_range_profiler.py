@@ -1,4 +1,5 @@
-"""Counters of kernels by CUPTI's range profiler, on the double; its parameters against NVIDIA's headers.
+"""Counters of kernels by CUPTI's range profiler, on the double; its parameters against NVIDIA's
+headers.
 
 `tests/profiling/readers/test_ncu_metric_names.py` makes configurations with NVIDIA's own library.
 """
@@ -142,7 +143,8 @@ def test_a_refusal_says_what_would_allow_it(doubles, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
         "from curvescope.profiling.collect.range_profiler import RangeProfiler\n"
-        f"RangeProfiler({str(doubles / 'libcupti.so.12')!r}).count({METRICS}, 0, {CONTEXT}, print)\n"
+        f"RangeProfiler({str(doubles / 'libcupti.so.12')!r}).count({METRICS}, 0, {CONTEXT}, "
+        "print)\n"
     )
     for code, words in (
         (35, "NVreg_RestrictProfilingToAdminUsers=0"),

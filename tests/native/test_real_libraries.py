@@ -1,7 +1,7 @@
 """NVIDIA's own driver library and libcupti under the collector, on a machine without a GPU.
 
-`make real` fetches them into build/real; what is not there is skipped by name. A driver library without a driver in the
-kernel calls the injected collector as ever, before it looks for devices.
+`make real` fetches them into build/real; what is not there is skipped by name. A driver library
+without a driver in the kernel calls the injected collector as ever, before it looks for devices.
 """
 
 import shutil
@@ -99,7 +99,8 @@ def test_a_libcupti_without_the_range_profiler_is_named():
         RangeProfiler(str(real_cupti("12.1.105")))
 
 
-# The runtime of CUDA 13 asks for a driver's functions by name, and calls cuInit only of one that has those it wants.
+# The runtime of CUDA 13 asks for a driver's functions by name, and calls cuInit only of one that
+# has those it wants.
 COUNTING_DRIVER = """
 #include <dlfcn.h>
 #include <stdio.h>
@@ -122,11 +123,14 @@ int cuGetProcAddress_v2(const char* name, void** found, int version, unsigned lo
 int cuGetProcAddress(const char* name, void** found, int version, unsigned long long flags) {
   return cuGetProcAddress_v2(name, found, version, flags, 0);
 }
-"""
+"""  # noqa: E501
 
 
 def test_what_is_loaded_before_a_fork_initialises_no_cuda(tmp_path):
-    """A fork after cuInit has no CUDA. Needs a torch built for CUDA, which needs no GPU for this."""
+    """A fork after cuInit has no CUDA.
+
+    Needs a torch built for CUDA, which needs no GPU for this.
+    """
     torch = pytest.importorskip("torch")
     if torch.version.cuda is None:
         pytest.skip("torch here is built without CUDA")
@@ -147,7 +151,7 @@ def test_what_is_loaded_before_a_fork_initialises_no_cuda(tmp_path):
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
     assert not calls.exists()
     # The double is the one that torch would call.
-    subprocess.run([sys.executable, "-c", "import torch; torch.cuda.is_available(); torch._C._cuda_getDeviceCount()"],
+    subprocess.run([sys.executable, "-c", "import torch; torch.cuda.is_available(); torch._C._cuda_getDeviceCount()"],  # noqa: E501
                    env=environment, check=False, capture_output=True)  # fmt: skip
     assert calls.exists()
 
@@ -155,7 +159,7 @@ def test_what_is_loaded_before_a_fork_initialises_no_cuda(tmp_path):
 def test_torchs_profiler_has_the_methods_that_are_called():
     event = pytest.importorskip("torch")._C._autograd._KinetoEvent
     for method in (
-        "name", "start_ns", "duration_ns", "device_type", "device_index", "device_resource_id", "correlation_id",
+        "name", "start_ns", "duration_ns", "device_type", "device_index", "device_resource_id", "correlation_id",  # noqa: E501
         "linked_correlation_id", "start_thread_id", "shapes", "flops", "sequence_nr",
     ):  # fmt: skip
         assert callable(getattr(event, method)), method

@@ -1,4 +1,6 @@
-"""`with curvescope.record() as recording:` in processes of their own, since NVTX is attached once per process."""
+"""`with curvescope.record() as recording:` in processes of their own, since NVTX is attached once
+per process.
+"""
 
 from curvescope.profiling.recording.store import open_recording
 
@@ -66,7 +68,7 @@ def test_another_profiler_in_the_process_is_said_and_left_alone(run, on_doubles)
         with curvescope.record("r") as recording: pass
         assert "Another profiler" in recording.meta["collectors"][0]["cupti_status"]
         assert gpu.cupti.cuptiSubscribe(ctypes.byref(handle), None, None) == 39  # the other's place is still its own
-        """,
+        """,  # noqa: E501
         **on_doubles,
     )
 
@@ -103,7 +105,7 @@ def test_torchs_profiler_inside_a_block_gets_cupti_and_the_block_goes_on_beside_
         assert profiler._prepare_profiler is prepare
         with curvescope.record("r1"):  # the profiler is still subscribed, and idle
             launch(gpu, "later", 3, me)
-        """,
+        """,  # noqa: E501
         **on_doubles,
     )
     first, second = (open_recording(tmp_path / name) for name in ("r0", "r1"))

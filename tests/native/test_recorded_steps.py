@@ -1,4 +1,5 @@
-"""A recording of the collector goes through every command: steps, layers and batch of programs with their own habits.
+"""A recording of the collector goes through every command: steps, layers and batch of programs with
+their own habits.
 
 The GPU and libcupti are test doubles; the program, its NVTX ranges and its threads are real.
 """
@@ -7,7 +8,8 @@ import pytest
 
 from curvescope.cli import main
 
-# Steps and layers as people write them, none of it Curvescope's: a step is a forward and a backward pass of two layers.
+# Steps and layers as people write them, none of it Curvescope's: a step is a forward and a backward
+# pass of two layers.
 TRAINING = """
     import threading, nvtx
     gpu = FakeGpu()
@@ -111,7 +113,8 @@ def test_every_command_works_on_recordings_of_the_collector(record_fake, tmp_pat
     assert layers["conv1 backward"] == pytest.approx(2 * 0.6)
     assert layers["conv1 forward"] == pytest.approx(2 * 0.3)
     told = document_of("explain", path)
-    # The host launches in real time, so a step may wait for it: kernels take what they take, idle the rest.
+    # The host launches in real time, so a step may wait for it: kernels take what they take, idle
+    # the rest.
     times = [point["time_ms"]["value"] for point in told["curve"]]
     kernels = [
         sum(time for label, time in rows_of(b).items() if label != "idle" and time)

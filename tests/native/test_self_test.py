@@ -70,7 +70,7 @@ def test_a_device_that_the_driver_refuses_is_an_error_that_names_the_call(answer
         except BackendMissingError as error:
             said = str(error)
         print(json.dumps({{"version": CudaDriver().version(), "count": CudaDriver().count_devices(), "said": said}}))
-        """
+        """  # noqa: E501
     )
     assert (seen["version"], seen["count"]) == ("13.5", 1)
     assert seen["said"] == ("" if passes else "cuDeviceGet answered error (101).")

@@ -1,7 +1,8 @@
-"""`curvescope record -- python train.py` on a GPU: real programs, whose layers, phases and steps are NVTX ranges.
+"""`curvescope record -- python train.py` on a GPU: real programs, whose layers, phases and steps
+are NVTX ranges.
 
-Nothing runs on a GPU here. The functions that torch built for CUDA pushes ranges with are those of the `nvtx` package,
-which reach the real collector; the kernel of each operator is missing.
+Nothing runs on a GPU here. The functions that torch built for CUDA pushes ranges with are those of
+the `nvtx` package, which reach the real collector; the kernel of each operator is missing.
 """
 
 import sys
@@ -91,7 +92,8 @@ def test_layers_phases_and_steps_are_ranges(recorded):
         assert counts[f"curvescope.layer:{layer}"] == 7
     assert counts["curvescope.phase:forward"] == 7
     assert counts["curvescope.phase:optimizer"] == 3
-    # Per backward pass: a node of each product and of tanh, sin and its product with 2, and pow and sum of the loss.
+    # Per backward pass: a node of each product and of tanh, sin and its product with 2, and pow and
+    # sum of the loss.
     backward = {layer: counts[f"curvescope.layer:{layer} backward"] / 6 for layer in layers}
     assert (backward["0"], backward["1"]) == (2, 1)
     assert (
@@ -104,13 +106,16 @@ def test_layers_phases_and_steps_are_ranges(recorded):
 
 
 def test_layers_that_the_program_annotates_get_one_range_each(recorded):
-    """On an H100, 45 ranges of a step of AlexNet crossed those of `curvescope step`, and were cut."""
+    """On an H100, 45 ranges of a step of AlexNet crossed those of `curvescope step`,
+    and were cut.
+    """
     annotated = TRAINING.replace(
         "for _ in range(3):\n", "import curvescope\nfor _ in range(3):\n", 1
     )
     annotated = annotated.replace(
         "        net(torch.randn(8, 4)).pow(2).sum().backward()\n",
-        "        with curvescope.annotate(net):\n            net(torch.randn(8, 4)).pow(2).sum().backward()\n",
+        "        with curvescope.annotate(net):\n            net(torch.randn(8, "
+        "4)).pow(2).sum().backward()\n",
     )
     recording = recorded(annotated)
     counts = recording.frame("ranges")["name"].value_counts().to_dict()
@@ -124,7 +129,10 @@ def test_layers_that_the_program_annotates_get_one_range_each(recorded):
 
 
 def test_kernels_of_a_recording_without_operators_lack_none(record_fake, monkeypatch):
-    """CUPTI's recordings have no operators. Of a ResNet-50 on an H100 all 4,987 kernels were said to lack theirs."""
+    """CUPTI's recordings have no operators.
+
+    Of a ResNet-50 on an H100 all 4,987 kernels were said to lack theirs.
+    """
     monkeypatch.setenv("CURVESCOPE_TORCH", "off")
     launching = """
 import threading

@@ -1,4 +1,6 @@
-"""`curvescope record -- python train.py` without a GPU: what torch runs on the CPU in real, unchanged programs."""
+"""`curvescope record -- python train.py` without a GPU: what torch runs on the CPU in real,
+unchanged programs.
+"""
 
 import importlib.util
 import itertools
@@ -90,8 +92,9 @@ def test_a_training_program_gives_kernels_by_step_layer_and_phase(record, capfd)
     assert set(convolutions["layer"]) == {"conv"}
     assert recording.meta["layer_classes"]["conv"] == "Conv2d"
     assert set(convolutions["phase"]) == {"backward"}
-    # Its backward pass is led to the range by autograd's number. Of the three products, the one for the weight and the
-    # one for the input come back: 2 m n k each, of 8 samples, 784 inputs and 10 outputs.
+    # Its backward pass is led to the range by autograd's number. Of the three products, the one for
+    # the weight and the one for the input come back: 2 m n k each, of 8 samples, 784 inputs and 10
+    # outputs.
     head = kernels[kernels["layer"] == "head"]
     assert set(head["phase"]) == {"forward", "backward"}
     assert head["flops"].sum() == 5 * 3 * 2 * 8 * 784 * 10
@@ -173,7 +176,8 @@ def test_threads_processes_forks_and_compiled_modules_are_unharmed_and_recorded(
     # a call's work is on one row of it
     products = kernels[(kernels["op"] == "aten::linear") & (kernels["flops"] > 0)]
     calls = products.groupby("process").size()
-    # The main one: 3 calls in one of its 4 threads, and one beside the compiled one, which counts or is compiled away.
+    # The main one: 3 calls in one of its 4 threads, and one beside the compiled one, which counts
+    # or is compiled away.
     assert sorted(calls)[:3] == [3, 3, 3]
     assert max(calls) in (4, 5)
     assert set(kernels["phase"].dropna()) == {"forward"}
@@ -185,8 +189,8 @@ def test_threads_processes_forks_and_compiled_modules_are_unharmed_and_recorded(
     ]
 
 
-# Windows as short as can be, in memory that is overwritten when it is freed. Each program runs in a fork of the process
-# that imported torch.
+# Windows as short as can be, in memory that is overwritten when it is freed. Each program runs in a
+# fork of the process that imported torch.
 SHORT_WINDOWS = f"""
 import importlib.util, os, sys, threading, torch
 specification = importlib.util.spec_from_file_location("torch_windows", {str(STARTUP / "torch_windows.py")!r})
@@ -203,7 +207,7 @@ for path in sys.argv[1:]:
     with open(path) as program:
         exec(compile(program.read(), path, "exec"))
     break
-"""
+"""  # noqa: E501
 
 WITH_OTHER_THREADS = """
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
@@ -315,14 +319,17 @@ def test_evaluations_are_no_training_steps_and_a_program_that_profiles_itself_ha
     assert dict(per_step) == {
         step: 2 * batch * 4 * 4 for step, batch in zip(steps["step"], steps["batch"], strict=True)
     }
-    # The program's own profile holds the call in it, and the recording neither that call nor the one after it.
+    # The program's own profile holds the call in it, and the recording neither that call nor the
+    # one after it.
     assert out == "1\n"
     assert 2 not in set(steps["batch"])
     assert "profiler itself" in recording.meta["collectors"][0]["torch_status"]
 
 
 def test_the_clocks_are_held_against_each_other_where_nothing_came_between(monkeypatch):
-    """A machine that runs something else for 50 ms between two readings had moved a window's operators by as much."""
+    """A machine that runs something else for 50 ms between two readings had moved a window's
+    operators by as much.
+    """
     specification = importlib.util.spec_from_file_location(
         "torch_windows", STARTUP / "torch_windows.py"
     )

@@ -1,4 +1,6 @@
-"""Runs programs as forks of a Python that has imported what they import; most of a short program is its imports."""
+"""Runs programs as forks of a Python that has imported what they import; most of a short program is
+its imports.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ class WarmPython:
     ) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER, *imports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-c", _SERVER, *imports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,  # noqa: E501
             env={**os.environ, **(environment or {}), "LD_LIBRARY_PATH": libraries},
         )  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""A user's model with a deliberate slow path: from batch 8 on, `middle` does its work several times over."""
+"""A user's model with a deliberate slow path: from batch 8 on, `middle` does its work several times
+over.
+"""
 
 import torch
 from torch import nn

@@ -54,7 +54,9 @@ POINTERS = {ctypes.c_void_p, ctypes.c_char_p}
 
 
 def agrees(c_type, declared):
-    """ctypes sees neither the header nor the library's types: an argument of the wrong width is silently cut."""
+    """ctypes sees neither the header nor the library's types: an argument of the wrong width is
+    silently cut.
+    """
     if "*" in c_type:
         return declared in POINTERS or issubclass(declared, ctypes._Pointer)
     return declared is WHOLE[c_type.strip()]

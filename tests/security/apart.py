@@ -1,4 +1,6 @@
-"""Runs work in a forked process that is held to limits of memory and of CPU time, and says what it took."""
+"""Runs work in a forked process that is held to limits of memory and of CPU time, and says what it
+took.
+"""
 
 import os
 import resource

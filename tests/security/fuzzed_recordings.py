@@ -1,4 +1,5 @@
-"""Damaged recordings, each decided by a number, and the commands that read them, held to limits of memory and time.
+"""Damaged recordings, each decided by a number, and the commands that read them, held to limits of
+memory and time.
 
 Run alone it reads as many as asked for, each in a process of its own:
 
@@ -275,7 +276,9 @@ def read(number, folder):
 
 
 def read_apart(number):
-    """`read` in a folder of its own, held to limits of memory and time; returns what it took, see `Spent`."""
+    """`read` in a folder of its own, held to limits of memory and time; returns what it took, see
+    `Spent`.
+    """
 
     def work():
         with tempfile.TemporaryDirectory(dir=SCRATCH) as folder:
@@ -304,8 +307,9 @@ def main():
             if not args.keep_going:
                 break
     print(
-        f"{args.count} recordings, {len(wrong)} went wrong; {time.monotonic() - began:.0f} s; most CPU time "
-        f"{slowest[0]:.1f} s (input {slowest[1]}), most memory {largest[0] >> 20} MiB (input {largest[1]})"
+        f"{args.count} recordings, {len(wrong)} went wrong; {time.monotonic() - began:.0f} s; most "
+        f"CPU time {slowest[0]:.1f} s (input {slowest[1]}), most memory {largest[0] >> 20} MiB "
+        f"(input {largest[1]})"
     )
     return 1 if wrong else 0
 

@@ -1,4 +1,6 @@
-"""Profiles that were written to cost memory or time, to run code, or to give wrong numbers; one function makes each."""
+"""Profiles that were written to cost memory or time, to run code, or to give wrong numbers; one
+function makes each.
+"""
 
 import contextlib
 import gzip
@@ -35,7 +37,9 @@ def event(category, name, begin, length, pid=0, tid=7, **args):
 
 
 def steps(count=3, kernel="k", operator="aten::conv2d", **changes):
-    """Events of some steps, each with an operator, a launch and a kernel; changes of the first kernel."""
+    """Events of some steps, each with an operator, a launch and a kernel; changes of the first
+    kernel.
+    """
     events = []
     for step in range(count):
         at, call = 1000 * step, {"External id": step + 1}
@@ -254,7 +258,10 @@ def computed(value):
     return STRINGS, made, "INSERT INTO StringIds (id, v0) SELECT id, value FROM s0"
 
 
-ENDLESS = "WITH RECURSIVE r(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM r) SELECT i AS id, 'x' AS value FROM r"
+ENDLESS = (
+    "WITH RECURSIVE r(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM r) SELECT i AS id, 'x' AS value "
+    "FROM r"
+)
 STATEMENTS = {
     "plain": (),
     "view of kernels": (
@@ -270,7 +277,8 @@ STATEMENTS = {
     "time 1.5e300": (f"UPDATE {KERNELS} SET start = 1.5e300 WHERE rowid = 5",),
     "negative durations": (f"UPDATE {KERNELS} SET end = start - 100 WHERE rowid % 2 = 0",),
     "duration of 2^64": (
-        f"UPDATE {KERNELS} SET end = 9223372036854775807, start = -9223372036854775807 WHERE rowid = 7",
+        f"UPDATE {KERNELS} SET end = 9223372036854775807, start = -9223372036854775807 WHERE rowid "
+        "= 7",
     ),
     "durations of 2^62": (
         f"UPDATE {KERNELS} SET end = start + 4611686018427387904 WHERE rowid < 9",
@@ -279,7 +287,8 @@ STATEMENTS = {
         "UPDATE StringIds SET id = 9223372036854775807 WHERE id = (SELECT max(id) FROM StringIds)",
     ),
     "markup in names": (
-        "UPDATE StringIds SET value = '</script><img src=x onerror=alert(1)>' || char(27) || ']0;x' || value",
+        "UPDATE StringIds SET value = '</script><img src=x onerror=alert(1)>' || char(27) || "
+        "']0;x' || value",
     ),
     "table named with a quote": (
         'CREATE TABLE "CUPTI_ACTIVITY_KIND_X""; ATTACH" (id INTEGER, value TEXT)',
@@ -328,8 +337,8 @@ DATABASES = {
 }
 
 NCU = (
-    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size",'
-    '"Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"\n'
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block '
+    'Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"\n'
 )
 
 
@@ -339,14 +348,14 @@ def metric(number, kernel, unit, value, name="gpu__time_duration.sum"):
 
 
 NSYS = (
-    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),Bytes (MB),"
-    "Throughput (MBps),SrcMemKd,DstMemKd,Device,Ctx,GreenCtx,Strm,Name\n"
+    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem "
+    "(MB),Bytes (MB),Throughput (MBps),SrcMemKd,DstMemKd,Device,Ctx,GreenCtx,Strm,Name\n"
 )
 ODD_TIMES = ((0, 10), (5, 10), (-5, 10), (2**63, 10), (10**30, 1), (7, -3), ("nan", "inf"))
 NVPROF = (
     "==1== Profiling application: ./x --token=abc\n==1== Profiling result:\n"
-    "   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    DSMem*      Size  Throughput"
-    "  SrcMemType  DstMemType           Device   Context    Stream  Name\n"
+    "   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    DSMem*      "
+    "Size  Throughput  SrcMemType  DstMemType           Device   Context    Stream  Name\n"
     "1e308s  1e308s  (1 1 1) (1 1 1) 1 0B 0B - - - - Dev (0) 1 7 k [1]\n"
 )
 TEXTS = {
@@ -417,7 +426,8 @@ TEXTS = {
     ),
     "llama.cpp, odd numbers": lambda: (
         "| PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |\n|-|\n"
-        + "| 1 | 0 | -1 | 9 | nan | 1 | 1e400 | 1 | 1 | 1 |\n| 1 | 1 | 99999999999 | 9 | -1 | 1 | 0 | 1 | 1 | 1 |\n"
+        + "| 1 | 0 | -1 | 9 | nan | 1 | 1e400 | 1 | 1 | 1 |\n| 1 | 1 | 99999999999 | 9 | -1 | 1 | "
+        "0 | 1 | 1 | 1 |\n"
     ),
 }
 

@@ -1,4 +1,5 @@
-"""Reads the hostile files with the commands that a reader would run, each in a process held to limits.
+"""Reads the hostile files with the commands that a reader would run, each in a process held to
+limits.
 
     python -m tests.security.read_hostile_files [--large] [--write docs/hostile-files.md] [NAME …]
 
@@ -25,7 +26,10 @@ READ_BY = ("breakdown R", "explain R", "report R -o R.html", "export R --csv -o 
 
 
 def run(words, folder):
-    """Run a command there; anything but an answer or a refusal in words is an AssertionError. Returns the exit code."""
+    """Run a command there; anything but an answer or a refusal in words is an AssertionError.
+
+    Returns the exit code.
+    """
     os.chdir(folder)
     with (
         contextlib.redirect_stdout(io.StringIO()),
@@ -42,7 +46,9 @@ def run(words, folder):
 
 
 def read(name, folder, commands=READ_BY):
-    """Import a hostile file and read the recording, each in a process of its own; yields the command and `Spent`."""
+    """Import a hostile file and read the recording, each in a process of its own; yields the
+    command and `Spent`.
+    """
     suffix, make = {**SMALL_FILES, **LARGE_FILES}[name]
     data = make()
     path = folder / f"profile{suffix}"

@@ -1,4 +1,6 @@
-"""What commands open to others: they listen on loopback alone, and run no file of the folder that they work in."""
+"""What commands open to others: they listen on loopback alone, and run no file of the folder that
+they work in.
+"""
 
 import os
 import shutil
@@ -48,9 +50,9 @@ LINES = {
     "diagnose": ["alexnet", *SHORT, "--experiments", "5s", "-o", "new"],
     "energy": ["alexnet", *SHORT, "-o", "new"],
     "memory": ["alexnet", "--batch", "1,2", "-o", "new"],
-    "sweep": ["alexnet", "overfeat", *SHORT, "--mode", "forward", "--device", "cpu", "--scheduler", "local",
+    "sweep": ["alexnet", "overfeat", *SHORT, "--mode", "forward", "--device", "cpu", "--scheduler", "local",  # noqa: E501
               "--workers", "2", "-o", "new"],
-    "scale": ["alexnet", *SHORT[:-2], "--batch", "1", "--devices", "1,2", "--device", "cpu", "-o", "new"],
+    "scale": ["alexnet", *SHORT[:-2], "--batch", "1", "--devices", "1,2", "--device", "cpu", "-o", "new"],  # noqa: E501
     "bench": ["compile", "--arch", "80,90"],
     "record": ["-o", "new", "--", "true"],
     "step": ["alexnet", "--batch", "1", "--device", "cpu"],

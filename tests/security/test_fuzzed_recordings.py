@@ -1,4 +1,6 @@
-"""No damage to a recording ends in anything but an answer or a refusal, within limits of memory and time."""
+"""No damage to a recording ends in anything but an answer or a refusal, within limits of memory and
+time.
+"""
 
 import os
 
@@ -6,7 +8,8 @@ import pytest
 
 from .fuzzed_recordings import read_apart
 
-# Inputs that found something: kernel times that no sum of floats holds, and a name of 70,000 characters in a message.
+# Inputs that found something: kernel times that no sum of floats holds, and a name of 70,000
+# characters in a message.
 FOUND = (209, 236, 39)
 # Each takes a second or two; `CURVESCOPE_FUZZED=2000` in the environment runs as many.
 QUICK, SLOW = range(12), range(12, int(os.environ.get("CURVESCOPE_FUZZED", "72")))

@@ -1,4 +1,6 @@
-"""Every hostile profile is read or refused, within limits of memory and time; see `hostile_files`."""
+"""Every hostile profile is read or refused, within limits of memory and time; see
+`hostile_files`.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Profiles that ask for all memory, for hours, or to be waited for: refused in seconds, with the way to insist."""
+"""Profiles that ask for all memory, for hours, or to be waited for: refused in seconds, with the
+way to insist.
+"""
 
 import json
 import os

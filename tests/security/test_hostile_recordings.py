@@ -1,4 +1,6 @@
-"""Recordings that somebody tampered with: a refusal names the file and the entry, and a store is listed in any case."""
+"""Recordings that somebody tampered with: a refusal names the file and the entry, and a store is
+listed in any case.
+"""
 
 import json
 import os
@@ -218,7 +220,9 @@ assert len(checked) == 16
 
 
 def test_recordings_are_opened_in_threads(store):
-    """msgspec looks at the types of entries at the first use, and crashes where two threads do so at once."""
+    """msgspec looks at the types of entries at the first use, and crashes where two threads do so
+    at once.
+    """
     command = [sys.executable, "-c", FIRST_IN_THREADS, str(store / "a" / "recording.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,6 @@
-"""Recordings and plans of somebody else: no command runs code that they name, unless it is asked to."""
+"""Recordings and plans of somebody else: no command runs code that they name, unless it is asked
+to.
+"""
 
 import json
 import shutil

@@ -1,4 +1,6 @@
-"""Names from files of strangers: none of them steers a terminal, turns text around, or is taken for markup."""
+"""Names from files of strangers: none of them steers a terminal, turns text around, or is taken for
+markup.
+"""
 
 import csv
 import io
@@ -95,7 +97,9 @@ def test_json_holds_the_names_as_they_are_and_prints_none_raw(runs, command, cap
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    """Recordings of four ranks whose layers, folders and collectives have hostile names; one rank is slow."""
+    """Recordings of four ranks whose layers, folders and collectives have hostile names; one rank
+    is slow.
+    """
 
     def rename(kernels):
         placed = kernels["layer"].notna()

@@ -1,4 +1,6 @@
-"""Secrets of the environment and of command lines do not get into recordings; no command goes through a shell."""
+"""Secrets of the environment and of command lines do not get into recordings; no command goes
+through a shell.
+"""
 
 import ast
 import gzip
@@ -27,10 +29,14 @@ PLANTED = "pl4nted-s3cret-7f1c"
         ("torchrun -m pkg.train --name run-7 resnet50", "torchrun -m pkg.train --name *** resnet50"),
         ("env API_KEY=abc STEPS=3 python train.py", "env API_KEY=*** STEPS=3 python train.py"),
         ("git -m mine", "git -m ***"),
-        ("diagnose vgg_a --batch 1..32 --mode forward -o runs/x", "diagnose vgg_a --batch 1..32 --mode forward -o ***"),
-        ("t --max-tokens 128 --tokenizer=bert --token 128", "t --max-tokens 128 --tokenizer=*** --token ***"),
-        ("t --device cuda:1 --dtype=bfloat16 --pin-memory true pin_memory=True --optimizer adamw --model mine",
-         "t --device cuda:1 --dtype=bfloat16 --pin-memory true pin_memory=True --optimizer adamw --model ***"),
+        ("diagnose vgg_a --batch 1..32 --mode forward -o runs/x", "diagnose vgg_a --batch 1..32 "
+                                                                  "--mode forward -o ***"),
+        ("t --max-tokens 128 --tokenizer=bert --token 128", "t --max-tokens 128 --tokenizer=*** "
+                                                            "--token ***"),
+        ("t --device cuda:1 --dtype=bfloat16 --pin-memory true pin_memory=True --optimizer adamw "
+         "--model mine",
+         "t --device cuda:1 --dtype=bfloat16 --pin-memory true pin_memory=True --optimizer adamw "
+         "--model ***"),
         ("torchrun --rdzv-backend c10d --rdzv-endpoint=localhost:29500 t.py --init-method env://",
          "torchrun --rdzv-backend c10d --rdzv-endpoint=localhost:29500 t.py --init-method env://"),
         ("t --rdzv-endpoint gpu7:29500 -p adam --password adam --token=auto --pin 1234 auto",
@@ -116,13 +122,15 @@ def test_messages_go_through_the_same_door(command, secret):
 @pytest.mark.parametrize(
     "message",
     [
-        "RuntimeError: Expected all tensors to be on the same device, but found cuda:0 and cpu! (model.py, line 41)",
+        "RuntimeError: Expected all tensors to be on the same device, but found cuda:0 and cpu! "
+        "(model.py, line 41)",
         "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.15 GiB.",
         "mat1 and mat2 shapes cannot be multiplied (32x512 and 1024x10)",
         "KeyError: 'encoder.layers.0.self_attn.in_proj_weight'",
         "the forward pass of conv2d_7 took 3.5 ms — more than fp16→fp32",
         "loss = F.cross_entropy(model(x), y, reduction='mean')",
-        "DataLoader(data, pin_memory=True), pad_token_id=3, key_padding_mask=None, use_auth_token=True, token=None",
+        "DataLoader(data, pin_memory=True), pad_token_id=3, key_padding_mask=None, "
+        "use_auth_token=True, token=None",
         "see https://pytorch.org/docs/stable/notes/cuda.html.",
         "(https://docs.nvidia.com/cuda/), tcp://127.0.0.1:29500 and env:// failed",
     ],

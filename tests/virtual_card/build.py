@@ -1,4 +1,6 @@
-"""Builds the virtual card, one library that is libcudart, libcuda, cuBLAS, cuDNN, CUPTI and NVML at once."""
+"""Builds the virtual card, one library that is libcudart, libcuda, cuBLAS, cuDNN, CUPTI and NVML at
+once.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ LIBRARY = "libvirtual_card.so"
 NAMES = ("libcuda.so.1", "libnvidia-ml.so.1", "libcupti.so.13")
 COMPILER = os.environ.get("CXX", "c++")
 _OPTIONS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror")
-# Only the public functions of the libraries that it plays are seen from outside, and the C library's that know time.
+# Only the public functions of the libraries that it plays are seen from outside, and the C
+# library's that know time.
 _OF_HOST = (
-    "clock_gettime; gettimeofday; time; nanosleep; clock_nanosleep; usleep; sleep; poll; epoll_wait; select; "
-    "sem_clockwait; sem_timedwait; pthread_cond_clockwait; pthread_cond_timedwait; getrusage; open64; stat64; "
-    "sigaction; pthread_sigmask; sigprocmask; execve; execv; execvp; execvpe; posix_spawn; posix_spawnp"
+    "clock_gettime; gettimeofday; time; nanosleep; clock_nanosleep; usleep; sleep; poll; "
+    "epoll_wait; select; sem_clockwait; sem_timedwait; pthread_cond_clockwait; "
+    "pthread_cond_timedwait; getrusage; open64; stat64; sigaction; pthread_sigmask; sigprocmask; "
+    "execve; execv; execvp; execvpe; posix_spawn; posix_spawnp"
 )
 _PUBLIC = f"{{ global: cu*; __cu*; nvml*; nccl*; virtual_card_*; {_OF_HOST}; local: *; }};\n"
 # Of CUDA's headers Triton's wheel has those that NVIDIA's lack (crt/).
@@ -47,7 +51,9 @@ def list_calls(cupti_headers: Path) -> str:
 
 
 def build(folder: Path, site: Path | None = None) -> Path:
-    """Put the library and its other names into `folder`; `site` is the site-packages with torch's CUDA build."""
+    """Put the library and its other names into `folder`; `site` is the site-packages with torch's
+    CUDA build.
+    """
     site = site or Path(sysconfig.get_paths()["purelib"])
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "calls.inc").write_text(list_calls(site / "nvidia/cu13/include"))

@@ -1,7 +1,9 @@
-"""Chooses a virtual card and runs programs on it; alone: `python -m tests.virtual_card.card h100 -- COMMAND`.
+"""Chooses a virtual card and runs programs on it; alone:
+`python -m tests.virtual_card.card h100 -- COMMAND`.
 
-A device is one of `profiling/hardware/devices*.toml` by its name. What it costs and what is planted are lines of the
-configuration that `src/config.cpp` reads. Nothing that runs here says anything of a real card.
+A device is one of `profiling/hardware/devices*.toml` by its name. What it costs and what is planted
+are lines of the configuration that `src/config.cpp` reads. Nothing that runs here says anything of
+a real card.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ DRIVER_NAMES = {
 }
 
 
-# What the double of CUPTI leaves out for other tests, and CUPTI 13.0 does on an H100: see ../native/fake_cupti*.cpp.
+# What the double of CUPTI leaves out for other tests, and CUPTI 13.0 does on an H100: see
+# ../native/fake_cupti*.cpp.
 AS_ON_A_CARD = {"FAKE_CUPTI_CLOCKS_NEED_CONTEXT": "1", "FAKE_CUPTI_TELLS_FLUSHES": "1"}
 
 
@@ -45,7 +48,8 @@ class Card:
 
     Attributes:
         devices: names of the devices, in CUDA's order.
-        virtual_time: whether time is the card's alone, so that the host's work takes none; else it is the host's.
+        virtual_time: whether time is the card's alone, so that the host's work takes none; else it
+            is the host's.
         costs: changed costs, by the names of `Costs` in src/card.h.
         plants: planted causes, each by the names of `Plant` there.
         facts: changed facts of all the devices, by the names of `DeviceFacts` there.
@@ -79,10 +83,12 @@ class Card:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "card.txt"
         file.write_text("\n".join(self.lines(folder / "shared")) + "\n")
-        # What is elapsed, the clocks' values at the beginning, and room for the rest: SharedState in src/clock.h.
+        # What is elapsed, the clocks' values at the beginning, and room for the rest: SharedState
+        # in src/clock.h.
         times = struct.pack("qqq", 0, time.monotonic_ns(), time.time_ns())
         (folder / "shared").write_bytes(times.ljust(1 << 16, b"\0"))
-        # Threads of OpenBLAS that have nothing to do read the clock all the time, which moves a virtual one.
+        # Threads of OpenBLAS that have nothing to do read the clock all the time, which moves a
+        # virtual one.
         alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         return {
             **os.environ,
@@ -105,7 +111,9 @@ def loading(libraries: Path) -> dict[str, str]:
 
 
 def plant_line(plant: Mapping[str, Any]) -> str:
-    """The line of a planted cause, as a running program gives it to `virtual_card_configure` too."""
+    """The line of a planted cause, as a running program gives it to
+    `virtual_card_configure` too.
+    """
     return " ".join(["plant", *(f"{name} {value}" for name, value in plant.items())])
 
 

@@ -1,4 +1,7 @@
-"""The virtual card of a session, and programs on it. Without torch's CUDA build nothing is collected."""
+"""The virtual card of a session, and programs on it.
+
+Without torch's CUDA build nothing is collected.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ def _server(libraries: Path) -> Iterator[WarmPython]:
 
 @pytest.fixture
 def run_on(tmp_path: Path, libraries: Path, _server: WarmPython) -> Callable[..., str]:
-    """Runs a program on a `Card`, in `tmp_path`, with further variables; returns what it printed."""
+    """Runs a program on a `Card`, in `tmp_path`, with further variables; returns what
+    it printed.
+    """
 
     def run(card: Card, program: str, **environment: str) -> str:
         chosen = card.environment(tmp_path / "card", libraries)

@@ -1,7 +1,9 @@
-"""What a real card took, as lines of a virtual card's configuration; measured.toml says from which files.
+"""What a real card took, as lines of a virtual card's configuration; measured.toml says from which
+files.
 
-Costs stand in measured.toml. Products are those of the campaign's stage `peaks`, and a convolution is the list of the
-kernels that cuDNN ran for it in a recorded training step, of each direction and batch size.
+Costs stand in measured.toml. Products are those of the campaign's stage `peaks`, and a convolution
+is the list of the kernels that cuDNN ran for it in a recorded training step, of each direction and
+batch size.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ else:
 
 ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_name("measured.toml")
-# A backward pass is that of the data and then that of the weights, which begins with the first kernel of this name.
+# A backward pass is that of the data and then that of the weights, which begins with the first
+# kernel of this name.
 _OF_WEIGHTS = "wgrad"
 _OF_PYTORCH = "at::native"
 _PLACE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
@@ -63,7 +66,9 @@ def recording_of(key: str) -> Path:
 
 
 def product_lines(key: str) -> Iterator[str]:
-    """`product PRECISION EXTENT NS CLOCK_HZ`: square products in a queue, less the gap between two of them."""
+    """`product PRECISION EXTENT NS CLOCK_HZ`: square products in a queue, less the gap between two
+    of them.
+    """
     gap_ns = table()[key]["costs"]["gap_ns"]["value"]
     for row in stage_rows(key, "peaks"):
         kind, shape, *_, precision = row["problem"].split()
@@ -106,7 +111,9 @@ def convolution_lines(key: str) -> Iterator[str]:
 
 
 def _kernel_lines(kernels: Any) -> Iterator[str]:
-    """`kernel NS GRID BLOCK REGISTERS SHARED NAME`; cuDNN takes two streams: the time in which no earlier one ran."""
+    """`kernel NS GRID BLOCK REGISTERS SHARED NAME`; cuDNN takes two streams: the time in which no
+    earlier one ran.
+    """
     end_ns = 0
     for one in kernels[["start_ns", "duration_ns", *_PLACE, *_LIMITS, "name"]].itertuples(
         index=False

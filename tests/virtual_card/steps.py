@@ -1,4 +1,7 @@
-"""Steps of the tests on the virtual card, by `--step FILE:NAME`. Only their kernels count: no result is right."""
+"""Steps of the tests on the virtual card, by `--step FILE:NAME`.
+
+Only their kernels count: no result is right.
+"""
 
 from __future__ import annotations
 

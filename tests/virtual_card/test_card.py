@@ -1,4 +1,6 @@
-"""PyTorch on the virtual card: the devices it sees, the order of its work, and what CUPTI tells of it."""
+"""PyTorch on the virtual card: the devices it sees, the order of its work, and what CUPTI tells of
+it.
+"""
 
 import pytest
 

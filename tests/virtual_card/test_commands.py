@@ -1,4 +1,6 @@
-"""The side rooms on the virtual card: microbenchmarks, counters, memory, and data-parallel steps on two cards."""
+"""The side rooms on the virtual card: microbenchmarks, counters, memory, and data-parallel steps on
+two cards.
+"""
 
 import re
 import subprocess

@@ -1,4 +1,6 @@
-"""Curvescope on the virtual card as a user runs it: a diagnosis, its recording, and what it says."""
+"""Curvescope on the virtual card as a user runs it: a diagnosis, its recording, and
+what it says.
+"""
 
 import json
 import subprocess
@@ -76,8 +78,10 @@ def test_a_recorded_program_has_kernels_with_layers_through_the_collector(librar
     program = tmp_path / "train.py"
     program.write_text(
         "import torch\n"
-        "net = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3)).cuda()\n"
-        "optimizer, x = torch.optim.SGD(net.parameters(), 0.1), torch.randn(32, 3, 64, 64, device='cuda')\n"
+        "net = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, "
+        "64, 3)).cuda()\n"
+        "optimizer, x = torch.optim.SGD(net.parameters(), 0.1), torch.randn(32, 3, 64, 64, "
+        "device='cuda')\n"
         "for _ in range(20):\n"
         "    optimizer.zero_grad(); net(x).sum().backward(); optimizer.step()\n"
         "torch.cuda.synchronize()\n"

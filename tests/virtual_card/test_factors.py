@@ -1,4 +1,6 @@
-"""Factors of complete steps on the virtual card: each is switched on, and what it should change is seen to change."""
+"""Factors of complete steps on the virtual card: each is switched on, and what it should change is
+seen to change.
+"""
 
 import json
 import subprocess
@@ -50,7 +52,7 @@ _PROGRAM = """
         rows = record_step(lambda _: steps.time_step(), (), device="cuda:0")
     names = Counter(row["name"] for row in rows.kernels), Counter(row["name"] for row in rows.api_calls)
     print(json.dumps([duration_ns, *names]))
-"""
+"""  # noqa: E501
 
 
 _UNMODIFIED = []  # the same in every test
@@ -58,7 +60,9 @@ _UNMODIFIED = []  # the same in every test
 
 @pytest.fixture
 def step_with(answer_of):
-    """A step with a factor, or none: nanoseconds, and how often its kernels and its calls ran, by name."""
+    """A step with a factor, or none: nanoseconds, and how often its kernels and its calls ran, by
+    name.
+    """
 
     def run(factor):
         if factor is None and _UNMODIFIED:

@@ -1,5 +1,6 @@
-"""What only a GPU reaches, in virtual time: a kernel of known cycles has to come out of every path with its time, its
-stream, its device, its operator and its launch."""
+"""What only a GPU reaches, in virtual time: a kernel of known cycles has to come out of every path
+with its time, its stream, its device, its operator and its launch.
+"""
 
 import pytest
 

@@ -1,7 +1,9 @@
-"""The virtual H100 beside the measured one: each operator that was timed on the card, and how far off it is here.
+"""The virtual H100 beside the measured one: each operator that was timed on the card, and how far
+off it is here.
 
-The card's table (measured.toml) has the products, so those only show that the table is kept; convolutions of the
-recorded network were timed a second time on the card, by another command. `OPERATORS` says what no table brings near.
+The card's table (measured.toml) has the products, so those only show that the table is kept;
+convolutions of the recorded network were timed a second time on the card, by another command.
+`OPERATORS` says what no table brings near.
 """
 
 import pytest
@@ -22,7 +24,8 @@ OPERATORS = {
     "product 8192 bfloat16": NEAR,
     "add 4 MiB": NEAR,
     "add 256 MiB": NEAR,
-    # Bytes over bandwidth; on the card they also compute, and read in an order that the memory likes less.
+    # Bytes over bandwidth; on the card they also compute, and read in an order that the memory
+    # likes less.
     "sum of rows": (0.7, 1.05),
     "softmax": (0.7, 1.05),
     "layer norm": (0.6, 1.05),
@@ -132,7 +135,9 @@ def test_products_in_a_queue_take_what_they_took_at_the_clock_that_power_leaves(
 def test_convolutions_of_the_recorded_network_take_what_two_other_commands_measured(
     answer_of, campaign
 ):
-    """The table is of VGG-A's profiled steps; `bench` and do_bench timed these shapes in other processes."""
+    """The table is of VGG-A's profiled steps; `bench` and do_bench timed these shapes in other
+    processes.
+    """
     rows = {row["problem"]: row["us"] for row in stage_rows("h100", "peaks")}
     rows |= {row["problem"]: row["ours_ms"] * 1e3 for row in stage_rows("h100", "do_bench")}
     found = answer_of(
@@ -172,7 +177,9 @@ FAMILIES = ("fft2d", "winograd", "implicit_gemm", "dgrad_engine", "wgrad_alg0", 
 
 
 def test_a_step_of_vgg_has_the_convolutions_and_nearly_the_time_of_the_card(answer_of, campaign):
-    """61.75 ms at 64 on the card; what is missing is pooling, and the host, which takes no virtual time."""
+    """61.75 ms at 64 on the card; what is missing is pooling, and the host, which takes no virtual
+    time.
+    """
     recording = open_recording(recording_of("h100"))
     steps, kernels = recording.frame("steps"), recording.frame("kernels")
     last = steps[steps["profiled"] & (steps["batch"] == 64)]["step"].max()

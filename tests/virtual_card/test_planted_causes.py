@@ -1,4 +1,6 @@
-"""Planted causes on virtual cards: the founding cases, and plants that are held out (benchmarks/virtual_causes.py)."""
+"""Planted causes on virtual cards: the founding cases, and plants that are held out
+(benchmarks/virtual_causes.py).
+"""
 
 import pytest
 

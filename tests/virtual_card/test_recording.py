@@ -17,8 +17,9 @@ torch.cuda.synchronize()
 
 
 def test_a_program_that_profiles_its_cpu_is_recorded_to_its_end(tmp_path, curvescope_on):
-    """Kineto collects records of its own meanwhile, ids of operators: attributes of CUPTI may not change then, and the
-    ids are nobody's loss."""
+    """Kineto collects records of its own meanwhile, ids of operators: attributes of CUPTI may not
+    change then, and the ids are nobody's loss.
+    """
     (tmp_path / "program.py").write_text(PROFILED)
     curvescope_on(Card(), "record", "-o", "r", "--", sys.executable, "program.py")
     recording = open_recording(tmp_path / "r")

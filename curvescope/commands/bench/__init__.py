@@ -1,6 +1,9 @@
-"""Measure operators and the device in isolation. `curvescope bench WHAT --help` lists the options of each benchmark.
+"""Measure operators and the device in isolation.
 
-Every result is checked against float64 before it is timed. `explain` and `breakdown` read the recordings.
+`curvescope bench WHAT --help` lists the options of each benchmark.
+
+Every result is checked against float64 before it is timed. `explain` and `breakdown` read the
+recordings.
 """
 
 from __future__ import annotations

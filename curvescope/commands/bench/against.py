@@ -30,10 +30,12 @@ class LayerCost:
 def compare_with_step(
     recording_path: Path, measured: Sequence[tuple[Sweep, Sequence[Result]]]
 ) -> list[LayerCost]:
-    """The cost of layers in a recorded step and alone; layers with a problem that was not timed are omitted.
+    """The cost of layers in a recorded step and alone; layers with a problem that was not timed are
+    omitted.
 
     Raises:
-        CurvescopeError: the recording does not exist, or contains none of the layers and batch sizes.
+        CurvescopeError: the recording does not exist, or contains none of the layers and batch
+            sizes.
     """
     from ...analysis.decompose.breakdown import recorded_breakdown
     from ...analysis.decompose.terms import work_label
@@ -56,8 +58,8 @@ def compare_with_step(
     if not costs:
         batches = ", ".join(map(str, sorted(recorded))) or "none"
         raise CurvescopeError(
-            f"{recording_path} has none of these layers and batch sizes; its profiled batch sizes are {batches}; "
-            "choose one of them with --batch, and the recorded network with --from."
+            f"{recording_path} has none of these layers and batch sizes; its profiled batch sizes "
+            f"are {batches}; choose one of them with --batch, and the recorded network with --from."
         )
     return costs
 

@@ -1,4 +1,7 @@
-"""Run every benchmark once: matrix product, convolution, memory, latency, launch, peak. A few minutes."""
+"""Run every benchmark once: matrix product, convolution, memory, latency, launch, peak.
+
+A few minutes.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Measure the ceilings of this device and store them: later recordings give utilisations against them.
+"""Measure the ceilings of this device and store them: later recordings give utilisations against
+them.
 
-Compute by precision (library matrix products of random numbers; on a CPU also fused multiply-adds, whichever is faster)
-and bandwidth by memory level (copy, triad, read or write, whichever is fastest). On a GPU also the peak of the units:
-multiply-adds of constants, which no data reaches, because random numbers draw more power. They are
-stored in $CURVESCOPE_DATA or ~/.local/share/curvescope.
+Compute by precision (library matrix products of random numbers; on a CPU also fused multiply-adds,
+whichever is faster) and bandwidth by memory level (copy, triad, read or write, whichever is
+fastest). On a GPU also the peak of the units: multiply-adds of constants, which no data reaches,
+because random numbers draw more power. They are stored in $CURVESCOPE_DATA or
+~/.local/share/curvescope.
 """
 
 from __future__ import annotations

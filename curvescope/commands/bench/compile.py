@@ -1,8 +1,11 @@
-"""Compile Curvescope's CUDA kernels for every GPU generation and print their resources. Needs no GPU.
+"""Compile Curvescope's CUDA kernels for every GPU generation and print their resources.
 
-Per kernel and architecture: registers per thread, static shared memory per block, bytes of spill stores, theoretical
-occupancy at the kernel's block size, every resource that limits it, and changes that would raise it: other block sizes
-up to the kernel's launch bounds, or fewer registers. All of it is computed from the cubin; nothing is timed.
+Needs no GPU.
+
+Per kernel and architecture: registers per thread, static shared memory per block, bytes of spill
+stores, theoretical occupancy at the kernel's block size, every resource that limits it, and changes
+that would raise it: other block sizes up to the kernel's launch bounds, or fewer registers. All of
+it is computed from the cubin; nothing is timed.
 """
 
 from __future__ import annotations
@@ -83,7 +86,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _known_architectures() -> tuple[int, ...]:
-    """The default architectures that an installed NVRTC supports. Prints those left out; raises if none remains."""
+    """The default architectures that an installed NVRTC supports.
+
+    Prints those left out; raises if none remains.
+    """
     from ...kernels.compile import ARCHITECTURES, compiler_for, compilers
 
     supported = {
@@ -179,9 +185,10 @@ def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: boo
     cached = sum(each.from_cache for each in compiled)
     versions = sorted({each.nvrtc for each in compiled})
     console.print(
-        f"{counted(len(compiled), 'cubin')} by NVRTC {', '.join(versions)}, {cached} of them cached; nothing was run. "
-        "Registers per thread; shared memory and spill stores in bytes, per block and per thread; occupancy is "
-        "theoretical. `more with` is computed: the code may depend on its block size.",
+        f"{counted(len(compiled), 'cubin')} by NVRTC {', '.join(versions)}, {cached} of them "
+        "cached; nothing was run. Registers per thread; shared memory and spill stores in bytes, "
+        "per block and per thread; occupancy is theoretical. `more with` is computed: the code may "
+        "depend on its block size.",
         style="dim",
     )
     for reason in dict.fromkeys(
@@ -256,7 +263,9 @@ def _mix_table(builds: Sequence[KernelBuild]) -> TextTable:
 
 
 def _merge_rows(rows: Mapping[int, tuple[str, ...]]) -> list[tuple[tuple[str, ...], str]]:
-    """Each row with its successive architectures; `50..61` means all requested architectures in that range."""
+    """Each row with its successive architectures; `50..61` means all requested architectures in
+    that range.
+    """
     merged = []
     for row, group in groupby(sorted(rows.items()), lambda entry: entry[1]):
         first, *others = (architecture for architecture, _ in group)

@@ -28,7 +28,9 @@ class LiveResults(LiveView):
         shown: Console | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Define the view of so many problems in all sweeps, each with a time limit; `shown` None: standard error."""
+        """Define the view of so many problems in all sweeps, each with a time limit; `shown` None:
+        standard error.
+        """
         super().__init__(shown)
         self._limit_s, self._clock_s, self._began_s = problems * time_limit_s, clock_s, clock_s()
         self._results: dict[str, Result] = {}

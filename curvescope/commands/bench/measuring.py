@@ -40,14 +40,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_method(
     parser: argparse.ArgumentParser, time_limit_s: float = 3.0, device: str = "cuda if there is one"
 ) -> None:
-    """Declare the options of device, method and output; `device` is the default of --device, in words."""
+    """Declare the options of device, method and output; `device` is the default of --device, in
+    words.
+    """
     how = group(parser, HOW)
     add(parser, "--device", help=f"cpu, cuda or cuda:N (default: {device})")
     how.add_argument(
         "--cache",
         choices=("cold", "hot"),
         default="cold",
-        help="state of the caches: cold, flushed before every sample; or hot, not flushed, with many calls of a short "
+        help="state of the caches: cold, flushed before every sample; or hot, not flushed, with "
+        "many calls of a short "
         "kernel in a sample (default: %(default)s)",
     )
     how.add_argument(
@@ -72,13 +75,16 @@ def method_of(args: argparse.Namespace) -> Method:
     from ...kernels.method import Method
 
     until = parse_share("--until", args.until, "a share of the median, e.g. 1% or 0.01")
-    # The least number of visits takes a third of the limit; the rest is for visits that improve the precision.
+    # The least number of visits takes a third of the limit; the rest is for visits that improve the
+    # precision.
     visit_s = min(Method.visit_s, check_time_limit(args.time_limit) / 3 / Method.visits[0])
     return Method(args.cache, until, args.time_limit, visit_s=visit_s, verify=not args.no_verify)
 
 
 def own_kernels(library: Backend, device: str | None) -> Backend:
-    """The backend with Curvescope's own kernels if one is installed; else the library, which has fewer benchmarks."""
+    """The backend with Curvescope's own kernels if one is installed; else the library, which has
+    fewer benchmarks.
+    """
     from ...kernels.backends import open_backend
 
     backends = (
@@ -119,7 +125,8 @@ def collect(
     Args:
         args: parsed options of `add_method`.
         what: name of the benchmark.
-        jobs: backend and sweep of each recording. A single recording is the output folder; several are folders in it.
+        jobs: backend and sweep of each recording. A single recording is the output folder; several
+            are folders in it.
         ended: takes the number of each job from 0 and its results, when it has ended.
         measured: list that gets what is measured, also where this is interrupted.
     """
@@ -178,7 +185,9 @@ def _device(args: argparse.Namespace, backend: Backend) -> str:
 def measure_and_show(
     args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, Sweep]]
 ) -> int:
-    """Measure and print the results, also of what was measured before an interrupt; returns the exit code of `show`."""
+    """Measure and print the results, also of what was measured before an interrupt; returns the
+    exit code of `show`.
+    """
     measured: list[MeasuredSweep] = []
     with answered_if_interrupted(lambda: show(args, measured) if measured else None):
         collect(args, what, jobs, measured=measured)
@@ -186,7 +195,9 @@ def measure_and_show(
 
 
 def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
-    """Print the results; returns the exit code, 1 where a result was incorrect or a problem failed."""
+    """Print the results; returns the exit code, 1 where a result was incorrect or a
+    problem failed.
+    """
     from ...kernels.method import BenchOutcome
 
     recording = getattr(args, "against", None)
@@ -237,7 +248,8 @@ def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
     print_notes(measured)
     path = measured[0].path if len(measured) == 1 else measured[0].path.parent
     console.print(
-        f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in {path}."
+        f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in "
+        f"{path}."
     )
     if curve := next((one for one in measured if len(one.sweep.problems) > 1), None):
         console.print("Next:")

@@ -1,4 +1,6 @@
-"""What each benchmark measures; the docstrings are the descriptions of `curvescope bench WHAT --help`."""
+"""What each benchmark measures; the docstrings are the descriptions of
+`curvescope bench WHAT --help`.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,13 @@ _REDUCED_FLOPS = 2_000_000
 
 
 def gemm(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
-    """Matrix products in isolation: C (m x n) = op(A) (m x k) · op(B) (k x n), column-major as in BLAS.
+    """Matrix products in isolation: C (m x n) = op(A) (m x k) · op(B) (k x n), column-major as in
+    BLAS.
 
-    Axes: m, n, k, transpose (NN, NT, TN, TT). `--axis n=1,2,4..256` is a cost curve over n, which `curvescope explain`
-    reads: n is the batch size of a fully connected layer. `--from vgg_a --batch 1..64` measures the fully connected
-    layers of a network, `--set deepbench` DeepBench's training products.
+    Axes: m, n, k, transpose (NN, NT, TN, TT). `--axis n=1,2,4..256` is a cost curve over n, which
+    `curvescope explain` reads: n is the batch size of a fully connected layer.
+    `--from vgg_a --batch 1..64` measures the fully connected layers of a network, `--set deepbench`
+    DeepBench's training products.
     """
     from ...kernels.gemm import Gemm
 
@@ -38,9 +42,10 @@ def gemm(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
 def conv(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
     """Convolutions in isolation: forward, backward to the data, backward to the weights.
 
-    Axes: n (the batch), c, h, w, k (filters), r, s (filter height and width), stride, padding, dilation (one number, or
-    height and width as 2x1), groups, direction (fwd, bwd_data, bwd_weights), layout (nchw, nhwc). The default is VGG's
-    conv3_1 at batch 8. `--from vgg_a --batch 1..64` measures the layers of a network, `--set deepbench` DeepBench's
+    Axes: n (the batch), c, h, w, k (filters), r, s (filter height and width), stride, padding,
+    dilation (one number, or height and width as 2x1), groups, direction (fwd, bwd_data,
+    bwd_weights), layout (nchw, nhwc). The default is VGG's conv3_1 at batch 8.
+    `--from vgg_a --batch 1..64` measures the layers of a network, `--set deepbench` DeepBench's
     training convolutions.
     """
     from ...kernels.conv import Conv
@@ -49,11 +54,13 @@ def conv(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
 
 
 def attention(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
-    """Scaled dot-product attention: softmax(Q Kᵀ / √size) V of shape (batch, heads, length, size), and its gradients.
+    """Scaled dot-product attention: softmax(Q Kᵀ / √size) V of shape (batch, heads, length, size),
+    and its gradients.
 
-    Axes: batch, heads, length, size (of a head), algorithm (flash, efficient, cudnn, math), causal (0, 1), direction
-    (fwd, bwd: the gradients of all three). Each algorithm is called itself, so that none takes the place of another; a
-    device that lacks one says so. `--axis length=128..4096` is a cost curve over the length.
+    Axes: batch, heads, length, size (of a head), algorithm (flash, efficient, cudnn, math), causal
+    (0, 1), direction (fwd, bwd: the gradients of all three). Each algorithm is called itself, so
+    that none takes the place of another; a device that lacks one says so. `--axis length=128..4096`
+    is a cost curve over the length.
     """
     from ...kernels.attention import ALGORITHMS, Attention
     from ...kernels.sweeps import span
@@ -65,8 +72,9 @@ def attention(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
 def operators(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
     """Operators over the rows of a matrix: normalisation, softmax, elementwise work and embedding.
 
-    Axes: rows, columns, kind (layer_norm, rms_norm, softmax, add, mul, relu, silu, embedding). `--axis kind=softmax
-    --axis rows=256..65536` is a cost curve over the rows. They move memory: read GB/s, which counts each operand once.
+    Axes: rows, columns, kind (layer_norm, rms_norm, softmax, add, mul, relu, silu, embedding).
+    `--axis kind=softmax --axis rows=256..65536` is a cost curve over the rows. They move memory:
+    read GB/s, which counts each operand once.
     """
     from ...kernels.row_operators import KINDS, RowOperator
     from ...kernels.sweeps import span
@@ -77,10 +85,12 @@ def operators(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
 
 
 def memory(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
-    """Memory traffic: copy, scale, add, triad, read and write at sizes from the first cache to DRAM.
+    """Memory traffic: copy, scale, add, triad, read and write at sizes from the first cache to
+    DRAM.
 
-    Axes: kind (copy, scale, add, triad, read, write), size (bytes that all arrays span), stride (elements). Without an
-    axis every kind is measured once in each memory level. `--axis kind=triad --axis size=16384..268435456` is a curve.
+    Axes: kind (copy, scale, add, triad, read, write), size (bytes that all arrays span), stride
+    (elements). Without an axis every kind is measured once in each memory level.
+    `--axis kind=triad --axis size=16384..268435456` is a curve.
     """
     from ...kernels.levels import memory_levels
     from ...kernels.memory import KINDS, Memory
@@ -92,9 +102,11 @@ def memory(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
 
 
 def latency(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
-    """Latency of the memory levels: a chain of dependent loads through buffers of each size, in ns per load.
+    """Latency of the memory levels: a chain of dependent loads through buffers of each size, in ns
+    per load.
 
-    Axes: size (bytes of the buffer), loads (of one chain). Without an axis each memory level is measured once.
+    Axes: size (bytes of the buffer), loads (of one chain). Without an axis each memory level is
+    measured once.
     """
     from ...kernels.latency import Latency
     from ...kernels.levels import memory_levels
@@ -105,7 +117,8 @@ def latency(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
 
 
 def launch(_args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
-    """Kernel launch latency and throughput: one call, a call and its wait, many queued calls, and a CUDA graph of many.
+    """Kernel launch latency and throughput: one call, a call and its wait, many queued calls, and a
+    CUDA graph of many.
 
     On a CPU only the call itself can be measured.
     """
@@ -116,10 +129,12 @@ def launch(_args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
 
 
 def transfer(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
-    """Copies between the host and a GPU: bandwidth in both directions, with pinned and with pageable memory.
+    """Copies between the host and a GPU: bandwidth in both directions, with pinned and with
+    pageable memory.
 
-    Axes: kind (to_device, to_host), host (pinned, pageable), size (bytes). Without an axis every kind is measured with
-    both kinds of memory. `--axis kind=to_device --axis host=pinned --axis size=4096..134217728` is a curve.
+    Axes: kind (to_device, to_host), host (pinned, pageable), size (bytes). Without an axis every
+    kind is measured with both kinds of memory. `--axis kind=to_device --axis host=pinned --axis
+    size=4096..134217728` is a curve.
     """
     from ...kernels.sweeps import span
     from ...kernels.transfer import HOSTS, KINDS, Transfer
@@ -195,7 +210,8 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--precision",
         default="fp32",
-        help="precisions, e.g. fp32,bf16: fp64, fp32, tf32, fp16, bf16, and of products fp8 and int8 (default: fp32)",
+        help="precisions, e.g. fp32,bf16: fp64, fp32, tf32, fp16, bf16, and of products fp8 and "
+        "int8 (default: fp32)",
     )
 
 

@@ -1,10 +1,11 @@
 """Replay the operator calls of a recorded step alone, at recorded batch sizes and others.
 
-The recording has the operators of one profiled step per batch size (`sweep`, `diagnose`, or an imported PyTorch trace
-with shapes). Each call is built again from its arguments and measured like every benchmark. With cold caches, the
-default, the caches are flushed before each sample, and then the operands that depend on the batch size are read, since
-the operator before has just written them. `in step` is the time of one call in the profiled step; `kernels` says
-whether the call ran the same kinds of kernels alone.
+The recording has the operators of one profiled step per batch size (`sweep`, `diagnose`, or an
+imported PyTorch trace with shapes). Each call is built again from its arguments and measured like
+every benchmark. With cold caches, the default, the caches are flushed before each sample, and then
+the operands that depend on the batch size are read, since the operator before has just written
+them. `in step` is the time of one call in the profiled step; `kernels` says whether the call ran
+the same kinds of kernels alone.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--share",
         default="99%",
         metavar="SHARE",
-        help="share of the time of all calls to replay, the calls with most time first (default: 99%%)",
+        help="share of the time of all calls to replay, the calls with most time first (default: "
+        "99%%)",
     )
     what.add_argument(
         "--all", action="store_true", help="replay all calls, those with little time, too"
@@ -116,8 +118,9 @@ def _plan(args: argparse.Namespace, recording: Recording) -> ReplayPlan:
 
     if not recording.count_rows("operators"):
         raise CurvescopeError(
-            f"{args.recording} has no operators. `curvescope sweep` and `diagnose` of this version record them, and "
-            "imported PyTorch traces have them if they were taken with record_shapes=True."
+            f"{args.recording} has no operators. `curvescope sweep` and `diagnose` of this version "
+            "record them, and imported PyTorch traces have them if they were taken with "
+            "record_shapes=True."
         )
     found = families(read_calls(recording, layer=args.layer, phase=args.phase, op=args.op))
     if not found:
@@ -175,7 +178,9 @@ def _left_out(one: LeftOut) -> dict[str, Any]:
 
 
 def _print_rows(rows: list[dict[str, Any]]) -> None:
-    """A line for each batch size of a call, as soon as they are measured: an interrupt keeps what is there."""
+    """A line for each batch size of a call, as soon as they are measured: an interrupt keeps what
+    is there.
+    """
     for row in rows:
         if row["alone_ns"] is None:
             continue
@@ -210,7 +215,10 @@ def _print_totals(
             sum(r["calls"] * r[name] for r in both) for name in ("alone_ns", "in_step_ns")
         )
         if both:
-            line = f"Batch {batch}: alone {duration(alone_ns)}, in the step {duration(in_step_ns)} in all"
+            line = (
+                f"Batch {batch}: alone {duration(alone_ns)}, in the step {duration(in_step_ns)} in "
+                "all"
+            )
             console.print(f"{line}, ratio {in_step_ns / alone_ns:.2f}.")
     reasons: dict[str, list[dict[str, Any]]] = {}
     for one in left_out:
@@ -225,7 +233,8 @@ def _print_totals(
     if plan.minor:
         console.print(
             Text(
-                f"Left out: {counted(plan.minor, 'call')} with {plan.minor_share:.1%} of the time; --all replays all."
+                f"Left out: {counted(plan.minor, 'call')} with {plan.minor_share:.1%} of the time; "
+                "--all replays all."
             )
         )
     measuring.print_notes(measured)

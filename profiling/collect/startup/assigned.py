@@ -1,8 +1,10 @@
-"""Runs a script as Python does, with other numbers for some of its constants: `assigned.py {"NAME": 32} SCRIPT …`.
+"""Runs a script as Python does, with other numbers for some of its constants:
+`assigned.py {"NAME": 32} SCRIPT …`.
 
-A constant is a number in the script that has the name: `batch_size = 64`, `batch_size: int = 64`, an argument's
-default, an argument of a call (`DataLoader(data, batch_size=64)`) or an entry of a dictionary (`{"batch_size": 64}`).
-The file stays as it is. The program's own Python runs this file, so it needs only the standard library.
+A constant is a number in the script that has the name: `batch_size = 64`, `batch_size: int = 64`,
+an argument's default, an argument of a call (`DataLoader(data, batch_size=64)`) or an entry of a
+dictionary (`{"batch_size": 64}`). The file stays as it is. The program's own Python runs this file,
+so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -68,14 +70,16 @@ def _name_of(target: Any) -> Any:
 
 
 def compiled(source: Any, path: Any, values: Any) -> Any:
-    """The code of a script with its constants replaced; exits with a message if it has none of a name."""
+    """The code of a script with its constants replaced; exits with a message if it has none of a
+    name.
+    """
     assigning = Assigning(values)
     tree = assigning.visit(ast.parse(source, path))
     for name, lines in assigning.lines.items():
         if not lines:
             sys.exit(
-                f"curvescope: {path} has no number named {name}, as in `{name} = 64`; --assign takes the name that "
-                "the script gives it"
+                f"curvescope: {path} has no number named {name}, as in `{name} = 64`; --assign "
+                "takes the name that the script gives it"
             )
     return compile(ast.fix_missing_locations(tree), path, "exec")
 

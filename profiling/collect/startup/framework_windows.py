@@ -1,6 +1,8 @@
-"""Records some steps of a JAX or TensorFlow program by its framework's own profiler, which names operators' scopes.
+"""Records some steps of a JAX or TensorFlow program by its framework's own profiler, which names
+operators' scopes.
 
-The program's own Python loads this file by path, so it needs only the standard library and the framework.
+The program's own Python loads this file by path, so it needs only the standard library and the
+framework.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ class Recorder:
     """Records the process from `open_window` to `close_window`; `end_step` says where steps end."""
 
     def __init__(self, start: Any, stop: Any, range_of_step: Any, folder: Any) -> None:
-        """Take functions that start the profiler, in a folder, stop it, and make the range of a step by its number."""
+        """Take functions that start the profiler, in a folder, stop it, and make the range of a
+        step by its number.
+        """
         self._start, self._stop, self._range_of_step = start, stop, range_of_step
         self._folder, self._number = folder, 0
         self._open: Any = None

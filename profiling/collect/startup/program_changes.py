@@ -1,7 +1,8 @@
-"""Changes of a program in its own process, for experiments on it: of its optimizer, its model, and torch's settings.
+"""Changes of a program in its own process, for experiments on it: of its optimizer, its model, and
+torch's settings.
 
-Each is a function of torch and of a function that takes the reason if the change cannot be made. The program's own
-Python loads this file by path, so it needs only the standard library and torch.
+Each is a function of torch and of a function that takes the reason if the change cannot be made.
+The program's own Python loads this file by path, so it needs only the standard library and torch.
 """
 
 from __future__ import annotations

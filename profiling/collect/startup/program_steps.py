@@ -1,12 +1,15 @@
-"""Times the steps of a program in its own process, then has a few of them profiled, and says when there are enough.
+"""Times the steps of a program in its own process, then has a few of them profiled, and says when
+there are enough.
 
-A step ends where the program marks one: an optimizer of torch steps, torch's profiler is told of a step, Keras ends a
-batch, a range that is named like a step ends, a function that JAX compiled is called again, or, in a program without an
-optimizer, a model of torch is called again. The first of these in the list `_RANKS` that the program has is the mark.
-A range of `--step-range` is the step itself.
+A step ends where the program marks one: an optimizer of torch steps, torch's profiler is told of a
+step, Keras ends a batch, a range that is named like a step ends, a function that JAX compiled is
+called again, or, in a program without an optimizer, a model of torch is called again. The first of
+these in the list `_RANKS` that the program has is the mark. A range of `--step-range` is the step
+itself.
 
-The program's own Python loads this file by path, so it needs only the standard library; `host_usage.py` and the package
-`frameworks` are loaded by path too. What it finds, it writes into the folder of the visit.
+The program's own Python loads this file by path, so it needs only the standard library;
+`host_usage.py` and the package `frameworks` are loaded by path too. What it finds, it writes into
+the folder of the visit.
 """
 
 from __future__ import annotations
@@ -68,7 +71,9 @@ class Steps:
         self._first_ns: int | None = None
 
     def ended(self, source: Any, mark: Any = None, started: Any = None) -> None:
-        """Note that a step ended; `mark` is what marks it, `started` what `snapshot` gave at its start."""
+        """Note that a step ended; `mark` is what marks it, `started` what `snapshot` gave at its
+        start.
+        """
         if self._written or (self._wanted["range"] and source != RANGE):
             return
         with self._lock:
@@ -121,7 +126,9 @@ class Steps:
         return max(least, min(most, round(wanted_s / max(self._last_ns / 1e9, 1e-6))))
 
     def snapshot(self) -> Any:
-        """The time, once all work is done, and the resources used so far; CUDA's work is timed by events."""
+        """The time, once all work is done, and the resources used so far; CUDA's work is timed by
+        events.
+        """
         for framework in self._frameworks.used_frameworks():
             framework.wait(None, "cpu")
         return time.monotonic_ns(), self._usage.read_host_use()
@@ -162,7 +169,9 @@ class Steps:
         return {}
 
     def _begin_profile(self) -> None:
-        """Have the next steps profiled, on a CPU by torch's own profiler; without it the visit is complete."""
+        """Have the next steps profiled, on a CPU by torch's own profiler; without it the visit is
+        complete.
+        """
         self._finish_rows()
         wanted = self._wanted["profiled"] and self._source != RANGE
         self._recorder = self._recorder_of_framework() if wanted else None
@@ -253,7 +262,9 @@ class Steps:
     # What marks steps, one method for each package that a program may load.
 
     def follow_torch(self, torch: Any) -> None:
-        """Hook optimizers, torch's profiler, its ranges, and the calls of a model that no optimizer trains."""
+        """Hook optimizers, torch's profiler, its ranges, and the calls of a model that no optimizer
+        trains.
+        """
         from torch.optim import optimizer as optimizers
 
         kind: Any = optimizers.Optimizer
@@ -307,7 +318,8 @@ class Steps:
 
         def called(module: Any, _: Any) -> None:
             if not trains and not torch.compiler.is_compiling():
-                handle.remove()  # the first module is the model: no other call costs anything from now on
+                # the first module is the model: no other call costs anything from now on
+                handle.remove()
                 module.register_forward_pre_hook(
                     lambda module, _: None if trains else self.ended(CALL, type(module))
                 )
@@ -396,7 +408,9 @@ class Steps:
     def _follow_contexts(
         self, module: Any, attribute: str, name_of: Any, names_steps: bool = False
     ) -> None:
-        """Follow the ranges of a class of contexts; with `names_steps` each is a step, whatever its name."""
+        """Follow the ranges of a class of contexts; with `names_steps` each is a step, whatever its
+        name.
+        """
         kind, steps, opened = getattr(module, attribute), self, {}
 
         def made(self_: Any, *arguments: Any, **named: Any) -> None:

@@ -1,10 +1,11 @@
-"""Runs at the start of every Python of a command under `curvescope record` or `apply`: this folder is on PYTHONPATH.
+"""Runs at the start of every Python of a command under `curvescope record` or `apply`: this folder
+is on PYTHONPATH.
 
-It waits for the program to import torch. To record, it then loads `torch_windows.py`, on a GPU also `torch_ranges.py`,
-and `../cupti_turns.py`; to apply, it makes torch flush denormal numbers. To measure a program, it loads
-`program_steps.py`, which follows torch and other packages. The program notices nothing: this folder is
-removed from `sys.path`, and the program's own `sitecustomize` runs as usual. Only the standard library is used, because
-the program may run in any Python.
+It waits for the program to import torch. To record, it then loads `torch_windows.py`, on a GPU also
+`torch_ranges.py`, and `../cupti_turns.py`; to apply, it makes torch flush denormal numbers. To
+measure a program, it loads `program_steps.py`, which follows torch and other packages. The program
+notices nothing: this folder is removed from `sys.path`, and the program's own `sitecustomize` runs
+as usual. Only the standard library is used, because the program may run in any Python.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def _load(name: Any, path: Any) -> Any:
 
 
 class _Finder:
-    """Finds some modules with the other finders, and calls a function with each once it is loaded."""
+    """Finds some modules with the other finders, and calls a function with each once it
+    is loaded.
+    """
 
     def __init__(self, loaded: Any) -> None:
         self._loaded = loaded  # function of a module, by name

@@ -1,11 +1,13 @@
-"""Marks what torch runs on a GPU: NVTX ranges around layers, forward and backward, and optimizers; and the steps.
+"""Marks what torch runs on a GPU: NVTX ranges around layers, forward and backward, and optimizers;
+and the steps.
 
-CUPTI gives the kernels, so torch's own profiler is not needed: ranges on the thread that launches a kernel name its
-layer and phase. Steps end as on the CPU (see `torch_windows.py`), whose files they are told by, without events. An
-autograd node is the innermost module's whose forward pass created it; those of no module, e.g. of a loss, have a phase
-alone. A layer that the program marks itself by `curvescope.annotate` gets no second range: torch runs the hooks of both
-in one order, so theirs would cross. The program's own Python loads this file by path, so it needs only the standard
-library and torch.
+CUPTI gives the kernels, so torch's own profiler is not needed: ranges on the thread that launches a
+kernel name its layer and phase. Steps end as on the CPU (see `torch_windows.py`), whose files they
+are told by, without events. An autograd node is the innermost module's whose forward pass created
+it; those of no module, e.g. of a loss, have a phase alone. A layer that the program marks itself by
+`curvescope.annotate` gets no second range: torch runs the hooks of both in one order, so theirs
+would cross. The program's own Python loads this file by path, so it needs only the standard library
+and torch.
 """
 
 from __future__ import annotations
@@ -107,7 +109,9 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
             self._own(tensors, set(), f"{_PHASE_RANGE}backward", ends_at_owned=True)
 
     def _own(self, output: Any, seen: Any, name: Any, *, ends_at_owned: bool = False) -> None:
-        """Put a range around each autograd node between inputs and an output that has none yet; none without a name."""
+        """Put a range around each autograd node between inputs and an output that has none yet;
+        none without a name.
+        """
         pending = list(self._nodes(output)) if self._profile is not None else []
         while pending:
             node = pending.pop()

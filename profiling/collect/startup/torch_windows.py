@@ -1,12 +1,14 @@
 """Records what torch runs on the CPU of a process, in windows that are each written completely.
 
-A window is an interval under torch's own profiler, on one thread: the leader, the first thread that calls a module. It
-begins with a call of a module and ends where a step ends, at least half a second later: after the optimizer, or before
-the next call of the model if nothing trains. An error ends the recording of this process, never the program. The
-program's own Python loads this file by path, so it needs only the standard library and torch.
+A window is an interval under torch's own profiler, on one thread: the leader, the first thread that
+calls a module. It begins with a call of a module and ends where a step ends, at least half a second
+later: after the optimizer, or before the next call of the model if nothing trains. An error ends
+the recording of this process, never the program. The program's own Python loads this file by path,
+so it needs only the standard library and torch.
 
-Torch writes the end of an operator or range to the memory of its window, even when that window is gone and another is
-open, which crashed programs. So only one thread is recorded, and no window begins inside a range of an earlier one.
+Torch writes the end of an operator or range to the memory of its window, even when that window is
+gone and another is open, which crashed programs. So only one thread is recorded, and no window
+begins inside a range of an earlier one.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from typing import Any
 
 VERSION = 2
 LAYER_RANGE = "curvescope.layer:"
-# Per process; a training step of ResNet-50 has some 3,000. Later events are not recorded, and cost nothing.
+# Per process; a training step of ResNet-50 has some 3,000. Later events are not recorded, and cost
+# nothing.
 _MOST_EVENTS = 200_000
 _KINETO_VARIABLE = "KINETO_LOG_LEVEL"
 _GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # drivers of NVIDIA, WSL 2, AMD
@@ -41,7 +44,9 @@ def runs_on_gpu(torch: Any) -> bool:
 
 
 def start(torch: Any, folder: Any, kind: Any = None) -> None:
-    """Record torch from now on; `kind` is the class of the recorder, for a GPU that of `torch_ranges.py`."""
+    """Record torch from now on; `kind` is the class of the recorder, for a GPU that of
+    `torch_ranges.py`.
+    """
     if os.environ.get("CURVESCOPE_TORCH") == "off":
         return
     recorder = (kind or Recorder)(torch, folder)
@@ -52,7 +57,9 @@ def start(torch: Any, folder: Any, kind: Any = None) -> None:
 
 
 class _Calls(threading.local):
-    """Open calls of modules in a thread, outermost first, and paths of the modules in the outermost one."""
+    """Open calls of modules in a thread, outermost first, and paths of the modules in the outermost
+    one.
+    """
 
     def __init__(self) -> None:
         self.open: list[tuple[Any, Any]] = []
@@ -194,7 +201,9 @@ class Recorder:
             )
 
     def _leads(self, module: Any) -> bool:
-        """Whether this thread is the leader: the first that calls a module, or the next if that one ended."""
+        """Whether this thread is the leader: the first that calls a module, or the next if that one
+        ended.
+        """
         me = threading.current_thread()
         with self._lock:
             if self._leader is not me:
@@ -212,7 +221,8 @@ class Recorder:
         return True
 
     def open_window(self) -> None:
-        """Begin a window here, at the end of a step of this thread; `end_step` says where steps end.
+        """Begin a window here, at the end of a step of this thread; `end_step` says where steps
+        end.
 
         Only `close_window` ends it.
         """
@@ -249,12 +259,16 @@ class Recorder:
         )
 
     def _batch(self, arguments: Any) -> int | None:
-        """Samples in a call of the model: the first extent of the first tensor with two dimensions or more."""
+        """Samples in a call of the model: the first extent of the first tensor with two dimensions
+        or more.
+        """
         tensors = (one for one in arguments if isinstance(one, self._torch.Tensor))
         return next((int(tensor.shape[0]) for tensor in tensors if tensor.dim() > 1), None)
 
     def _paths(self, module: Any) -> Any:
-        """Paths of the modules in a module, by identity; outside the model they begin with the type of the module."""
+        """Paths of the modules in a module, by identity; outside the model they begin with the type
+        of the module.
+        """
         if module not in self._modules:
             root = "" if self._model is None or self._model() is module else type(module).__name__
             parts = [
@@ -267,7 +281,8 @@ class Recorder:
 
     def _begun(self) -> Any:
         profile = self._profiler.profile(use_kineto=True, record_shapes=True)
-        # Torch's profiler, initialised by the first window, writes to standard error below this level.
+        # Torch's profiler, initialised by the first window, writes to standard error below this
+        # level.
         quiet = _KINETO_VARIABLE not in os.environ
         if quiet:
             os.environ[_KINETO_VARIABLE] = "99"
@@ -337,7 +352,8 @@ class Recorder:
         """Write the last window before the process ends."""
         if self._profile is not None and not self._may_end():
             self.give_up(
-                "the last window is lost: it belongs to another thread than the one that ended the process"
+                "the last window is lost: it belongs to another thread than the one that ended the "
+                "process"
             )
         self._cut_or_give_up("the last window")
 
@@ -393,7 +409,9 @@ class Recorder:
         record_function.__enter__, record_function.__exit__ = entering, leaving
 
     def _silence_compile_warning(self) -> None:
-        """Hide our hooks from torch.compile's warning about global module hooks: they do nothing in compiled code."""
+        """Hide our hooks from torch.compile's warning about global module hooks: they do nothing in
+        compiled code.
+        """
         from torch.nn.modules import module as modules
 
         def has_any_global_hook() -> bool:
@@ -428,8 +446,9 @@ class Recorder:
 def _end_without_destructors() -> None:
     """Let a forked child end like a worker of multiprocessing: without C++ destructors.
 
-    Kineto joins a thread in one, which the child does not have: it would hang or abort. The C library runs these
-    functions in reverse order: the collector writes its ranges, buffers are flushed, and the process ends.
+    Kineto joins a thread in one, which the child does not have: it would hang or abort. The C
+    library runs these functions in reverse order: the collector writes its ranges, buffers are
+    flushed, and the process ends.
     """
     libc = ctypes.CDLL(None)
     libc.on_exit(libc._exit, None)
@@ -440,7 +459,9 @@ def _end_without_destructors() -> None:
 
 
 def _clock_offset_ns() -> int:
-    """Offset of the system clock, which torch uses, from the monotonic clock, by the readings closest together."""
+    """Offset of the system clock, which torch uses, from the monotonic clock, by the readings
+    closest together.
+    """
     readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(9)]
     before, system, after = min(readings, key=lambda reading: reading[2] - reading[0])
     return system - (before + after) // 2

@@ -56,11 +56,15 @@ class Network:
         return (inputs,), torch.randint(self.classes, (batch,), device=device, generator=generator)
 
     def with_sequence_length(self, length: int) -> Network:
-        """The same network with this number of tokens per sample, if it takes text, and so long a text."""
+        """The same network with this number of tokens per sample, if it takes text, and so long a
+        text.
+        """
         raise CurvescopeError(f"--input-shape {length}: {self.name} does not take text.")
 
     def loss(self, output: Any, targets: Any) -> torch.Tensor:
-        """Cross-entropy against the targets; without targets the mean square of all floating-point outputs."""
+        """Cross-entropy against the targets; without targets the mean square of all floating-point
+        outputs.
+        """
         import torch
 
         if targets is not None:
@@ -70,8 +74,8 @@ class Network:
         ]
         if not squares:
             raise CurvescopeError(
-                f"{self.name} returned no floating-point tensor ({type(output).__name__}), which training needs. "
-                "Measure it with --mode forward."
+                f"{self.name} returned no floating-point tensor ({type(output).__name__}), which "
+                "training needs. Measure it with --mode forward."
             )
         return torch.stack(squares).sum()
 
@@ -96,13 +100,15 @@ def get_network(name: str, sequence_length: int | None = None) -> Network:
 
 
 def from_factory(spec: str, input_shape: tuple[int, ...]) -> Network:
-    """Create a network from `package.module:function`, a function without arguments that returns a Module.
+    """Create a network from `package.module:function`, a function without arguments that returns a
+    Module.
 
     The loss is the mean square of the outputs.
     """
     if not input_shape or min(input_shape) < 1:
         raise CurvescopeError(
-            "--input-shape is the shape of one sample, e.g. 3,224,224; every extent must be at least 1."
+            "--input-shape is the shape of one sample, e.g. 3,224,224; every extent must be at "
+            "least 1."
         )
     factory = load_function("network", spec, "package.module:function, e.g. my_model:build")
 
@@ -113,12 +119,13 @@ def from_factory(spec: str, input_shape: tuple[int, ...]) -> Network:
             model = factory()
         except Exception as error:
             raise CurvescopeError(
-                f"network {spec}: the function failed with {type(error).__name__}: {error}. It is called without "
-                "arguments."
+                f"network {spec}: the function failed with {type(error).__name__}: {error}. It is "
+                "called without arguments."
             ) from error
         if not isinstance(model, torch.nn.Module):
             raise CurvescopeError(
-                f"network {spec}: the function returned {type(model).__name__}, not a torch.nn.Module."
+                f"network {spec}: the function returned {type(model).__name__}, not a "
+                "torch.nn.Module."
             )
         return model
 
@@ -131,7 +138,8 @@ IMPORTING: list[str] = []  # modules of the user that `load_function` is importi
 def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
     """Load a user's function from `package.module:function`, or `path/to/file.py:function`.
 
-    The working directory is searched first. `option` and the `forms` of its values are for messages.
+    The working directory is searched first. `option` and the `forms` of its values are for
+    messages.
     """
     module_name, _, function_name = spec.rpartition(":")
     if not (module_name and function_name):
@@ -159,7 +167,8 @@ def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
             else ""
         )
         raise CurvescopeError(
-            f"{option} {spec}: importing {module_name} failed with {type(error).__name__}: {error}.{where}"
+            f"{option} {spec}: importing {module_name} failed with {type(error).__name__}: "
+            f"{error}.{where}"
         ) from error
     finally:
         IMPORTING.pop()
@@ -172,8 +181,8 @@ def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
 def _search_first(folder: Path) -> None:
     """Search a folder first when modules are imported.
 
-    The folder is absolute: Python keeps what it found in a relative one, and so would go on to search the working
-    directory of the time of the first import.
+    The folder is absolute: Python keeps what it found in a relative one, and so would go on to
+    search the working directory of the time of the first import.
     """
     if str(folder) in sys.path:
         sys.path.remove(str(folder))

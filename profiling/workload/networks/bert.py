@@ -119,7 +119,9 @@ def _build(heads: bool) -> torch.nn.Module:
 
 @dataclass(frozen=True)
 class Bert(Network):
-    """BERT with its own data: token ids, and with the heads masked words and next sentences to predict."""
+    """BERT with its own data: token ids, and with the heads masked words and next sentences to
+    predict.
+    """
 
     heads: bool = True
     reads_text: ClassVar[bool] = True
@@ -133,7 +135,9 @@ class Bert(Network):
     def sample(
         self, batch: int, device: str, generator: torch.Generator
     ) -> tuple[tuple[torch.Tensor, ...], Any]:
-        """Token ids, shape (batch, sequence); targets: words, shape (batch, sequence), and next, shape (batch,)."""
+        """Token ids, shape (batch, sequence); targets: words, shape (batch, sequence), and next,
+        shape (batch,).
+        """
         import torch
 
         shape = (batch, *self.input_shape)
@@ -146,7 +150,9 @@ class Bert(Network):
         return (tokens,), (words, torch.randint(2, (batch,), device=device, generator=generator))
 
     def loss(self, output: Any, targets: Any) -> torch.Tensor:
-        """Cross-entropy of masked words plus that of the next sentence; without heads the mean square."""
+        """Cross-entropy of masked words plus that of the next sentence; without heads the mean
+        square.
+        """
         from torch.nn import functional as F
 
         if not self.heads:

@@ -23,7 +23,9 @@ _PLAIN: dict[str, Any] = {
 
 
 class ConvolutionUnit(nn.Sequential):
-    """Convolution, batch normalisation (if given an epsilon), ReLU; sizes are a number or (height, width)."""
+    """Convolution, batch normalisation (if given an epsilon), ReLU; sizes are a number or (height,
+    width).
+    """
 
     def __init__(
         self,
@@ -63,10 +65,12 @@ def chain(parts: Parts) -> nn.Sequential:
 def layers(
     channels: int, rows: Sequence[tuple[Any, ...]], epsilon: float | None
 ) -> tuple[Parts, int]:
-    """Named modules from rows of a table, over `channels` input channels, and the number of output channels.
+    """Named modules from rows of a table, over `channels` input channels, and the number of output
+    channels.
 
-    A row is a name, and the width, size, stride and padding of a convolution unit; or one of the modules above with its
-    arguments; or branches by name, each of rows like these or of one unit without a name.
+    A row is a name, and the width, size, stride and padding of a convolution unit; or one of the
+    modules above with its arguments; or branches by name, each of rows like these or of one unit
+    without a name.
     """
     parts: Parts = []
     for name, what, *arguments in rows:

@@ -1,9 +1,10 @@
-"""Networks as data: the rows of a network's forward pass, from which builders make it in any framework.
+"""Networks as data: the rows of a network's forward pass, from which builders make it in any
+framework.
 
-`describe` derives them from the torch network by torch.fx; `described_networks.json.gz` holds those of the named
-networks, so a builder needs no torch. A row is an operator of the list `OPERATORS` with its settings, the numbers of
-the rows whose outputs it takes (-1 is the network's input), and the path of its layer. Shapes are those of one sample,
-in torch's order: channels, height, width.
+`describe` derives them from the torch network by torch.fx; `described_networks.json.gz` holds those
+of the named networks, so a builder needs no torch. A row is an operator of the list `OPERATORS`
+with its settings, the numbers of the rows whose outputs it takes (-1 is the network's input), and
+the path of its layer. Shapes are those of one sample, in torch's order: channels, height, width.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from ....base.errors import CurvescopeError
 from . import Network, get_network, names
 
 FILE = "described_networks.json.gz"
-# Operators and their settings. `before_flat` of a linear layer is the shape that was flattened before it.
+# Operators and their settings. `before_flat` of a linear layer is the shape that was flattened
+# before it.
 OPERATORS = {
     "convolution": ("channels", "width", "size", "stride", "padding", "bias"),
     "linear": ("channels", "width", "bias", "before_flat"),

@@ -21,7 +21,8 @@ class Facts:
         parameter_tensors: number of tensors of these parameters.
         forward_flops: FLOPs per sample of convolutions and matrix products; one FMA is two.
         training_flops: FLOPs per sample of the forward and backward pass.
-        activation_bytes: bytes per sample that the forward pass keeps for the backward pass, in fp32, without weights.
+        activation_bytes: bytes per sample that the forward pass keeps for the backward pass, in
+            fp32, without weights.
     """
 
     parameters: int
@@ -33,7 +34,9 @@ class Facts:
 
 @cache
 def facts(network: Network) -> Facts:
-    """Costs at batch 2 (batch normalisation needs two samples), halved to one sample; computed once per process."""
+    """Costs at batch 2 (batch normalisation needs two samples), halved to one sample; computed once
+    per process.
+    """
     import torch
 
     model, inputs, targets = build_on_meta(network, 2)
@@ -63,10 +66,12 @@ def facts(network: Network) -> Facts:
 
 
 def _flop_counter() -> Any:
-    """A context that adds to `flops` the FLOPs of every operator inside, by the formulas of torch's FLOP counter.
+    """A context that adds to `flops` the FLOPs of every operator inside, by the formulas of torch's
+    FLOP counter.
 
-    The counter itself takes apart every operator, and tensors without data run some through Python. Together that is
-    90 % of the time for a ResNet. Here, an operator whose results are as large as its arguments does not run.
+    The counter itself takes apart every operator, and tensors without data run some through Python.
+    Together that is 90 % of the time for a ResNet. Here, an operator whose results are as large as
+    its arguments does not run.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode

@@ -1,4 +1,6 @@
-"""GoogLeNet (Inception v1), Inception-BN (batch-normalised, 5×5 replaced by two 3×3) and Inception-V3."""
+"""GoogLeNet (Inception v1), Inception-BN (batch-normalised, 5×5 replaced by two 3×3) and
+Inception-V3.
+"""
 
 from __future__ import annotations
 
@@ -186,21 +188,22 @@ def _build(rows: Sequence[tuple[Any, ...]], epsilon: float | None) -> nn.Module:
 NETWORKS = {
     "googlenet": Network(
         "googlenet",
-        "Szegedy et al., Going Deeper with Convolutions, arXiv:1409.4842 (2014), table 1, no auxiliary classifiers",
+        "Szegedy et al., Going Deeper with Convolutions, arXiv:1409.4842 (2014), table 1, no "
+        "auxiliary classifiers",
         (3, 224, 224),
         partial(_build, _GOOGLENET, None),
     ),
     "inception_bn": Network(
         "inception_bn",
-        "Ioffe and Szegedy, Batch Normalization, arXiv:1502.03167 (2015), appendix; pool projections of 4c and 4d are "
-        "128 wide, as in the benchmarked implementations",
+        "Ioffe and Szegedy, Batch Normalization, arXiv:1502.03167 (2015), appendix; pool "
+        "projections of 4c and 4d are 128 wide, as in the benchmarked implementations",
         (3, 224, 224),
         partial(_build, _INCEPTION_BN, 1e-5),
     ),
     "inception_v3": Network(
         "inception_v3",
-        "Szegedy et al., Rethinking the Inception Architecture for Computer Vision, arXiv:1512.00567 (2015), as "
-        "released by its authors, without the auxiliary classifier",
+        "Szegedy et al., Rethinking the Inception Architecture for Computer Vision, "
+        "arXiv:1512.00567 (2015), as released by its authors, without the auxiliary classifier",
         (3, 299, 299),
         partial(_build, _INCEPTION_V3, 1e-3),
     ),

@@ -1,4 +1,5 @@
-"""Builds described networks in JAX: steps that are compiled by `jax.jit`, with scopes that name the layers.
+"""Builds described networks in JAX: steps that are compiled by `jax.jit`, with scopes that name the
+layers.
 
 Images are stored as JAX prefers them, channels last, and so are weights. A step
 is that of `network_step`: cross-entropy of random images, and SGD with momentum.
@@ -20,7 +21,9 @@ _IMAGES = ("NHWC", "HWIO", "NHWC")  # layouts of inputs, weights and outputs of 
 
 
 def initial_parameters(description: Description, seed: int = SEED) -> Arrays:
-    """Random parameters, as torch begins with: uniform within the inverse root of the inputs of an output."""
+    """Random parameters, as torch begins with: uniform within the inverse root of the inputs of an
+    output.
+    """
     import jax
 
     keys = iter(jax.random.split(jax.random.key(seed), len(description.parameters)))
@@ -38,7 +41,9 @@ def initial_parameters(description: Description, seed: int = SEED) -> Arrays:
 
 
 def initial_state(description: Description) -> Arrays:
-    """What training steps carry beside parameters: running means and variances, and the key of the dropouts."""
+    """What training steps carry beside parameters: running means and variances, and the key of the
+    dropouts.
+    """
     import jax
 
     state: Arrays = {"key": jax.random.key(SEED)}
@@ -52,7 +57,9 @@ def initial_state(description: Description) -> Arrays:
 def forward(
     description: Description, parameters: Arrays, state: Arrays, images: Any, *, trains: bool
 ) -> tuple[Any, Arrays]:
-    """Logits, shape (batch, classes), of images, shape (batch, height, width, channels), and the state after it."""
+    """Logits, shape (batch, classes), of images, shape (batch, height, width, channels), and the
+    state after it.
+    """
     import jax
 
     state = dict(state)
@@ -78,7 +85,8 @@ def loss_of(logits: Any, targets: Any) -> Any:
 def make_step(
     description: Description, batch: int, mode: str, precision: str = "fp32"
 ) -> Callable[[], object]:
-    """A function that runs one step and waits for nothing: parameters and state are donated, so they are written over.
+    """A function that runs one step and waits for nothing: parameters and state are donated, so
+    they are written over.
 
     Raises:
         CurvescopeError: JAX does not run this precision here.
@@ -135,7 +143,9 @@ def make_step(
 
 
 def _compiled(function: Any, precision: str, *arguments: Any, donated: tuple[int, ...] = ()) -> Any:
-    """A function compiled for arguments, so that no step compiles; `donated` ones are written over."""
+    """A function compiled for arguments, so that no step compiles; `donated` ones are
+    written over.
+    """
     import jax
 
     exact = {"fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}[precision]

@@ -1,6 +1,8 @@
-"""Builds described networks in Keras 3, on TensorFlow or JAX: a functional model with a layer for each row.
+"""Builds described networks in Keras 3, on TensorFlow or JAX: a functional model with a layer for
+each row.
 
-Images are channels last, as TensorFlow needs them on a CPU. A training step is `train_on_batch` of a compiled model.
+Images are channels last, as TensorFlow needs them on a CPU. A training step is `train_on_batch` of
+a compiled model.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ def load_keras(backend: str) -> Any:
 
     if keras.backend.backend() != backend:
         raise CurvescopeError(
-            f"Keras runs on {keras.backend.backend()} in this process, and a process has one backend."
+            f"Keras runs on {keras.backend.backend()} in this process, and a process has one "
+            "backend."
         )
     return keras
 
@@ -53,7 +56,8 @@ def make_step(
     """A function that runs one step.
 
     Raises:
-        CurvescopeError: the precision is another than fp32 and bf16, or the process has another backend.
+        CurvescopeError: the precision is another than fp32 and bf16, or the process has another
+            backend.
     """
     if precision not in ("fp32", "bf16"):
         raise CurvescopeError(f"--precision {precision}: networks in Keras run in fp32 and bf16.")
@@ -76,7 +80,9 @@ def make_step(
 
 
 def _gradients_of(backend: str, model: Any, loss: Any) -> Callable[..., Any]:
-    """A compiled function of images and targets that gives the loss and the gradients of the variables."""
+    """A compiled function of images and targets that gives the loss and the gradients of the
+    variables.
+    """
     if backend == "tensorflow":
         import tensorflow as tf
 
@@ -139,7 +145,9 @@ def _relu(keras: Any, row: Row, x: Any) -> Any:
 
 
 def _pool(keras: Any, row: Row, kind: Any, x: Any) -> Any:
-    """A pool over padding with zeros: the largest of a window of outputs of ReLU is the same with -inf."""
+    """A pool over padding with zeros: the largest of a window of outputs of ReLU is the same with
+    -inf.
+    """
     around = padding_around(row, tuple(x.shape[1:3]))
     if any(map(any, around)):
         x = keras.layers.ZeroPadding2D(tuple(around), name=f"{row.layer}.padding")(x)

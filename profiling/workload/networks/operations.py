@@ -1,7 +1,9 @@
-"""The operators of a network's forward pass with their shapes, determined by running it on tensors without data.
+"""The operators of a network's forward pass with their shapes, determined by running it on tensors
+without data.
 
-Each extent of a shape is a pair (factor, constant) with extent = factor × batch + constant, so one table serves every
-batch size. The analysis reads the stored table of the named networks and does not need torch.
+Each extent of a shape is a pair (factor, constant) with extent = factor × batch + constant, so one
+table serves every batch size. The analysis reads the stored table of the named networks and does
+not need torch.
 """
 
 from __future__ import annotations
@@ -17,21 +19,23 @@ from .facts import build_on_meta, facts
 
 # Operators that only create a view of a tensor and launch no kernel.
 _VIEW_NAMES = """view _unsafe_view reshape t transpose permute expand unsqueeze squeeze as_strided slice select split
-unbind detach alias lift_fresh empty empty_like arange"""
+unbind detach alias lift_fresh empty empty_like arange"""  # noqa: E501
 _VIEWS = frozenset(_VIEW_NAMES.split())
 Row = dict[str, Any]
 
 
 def operations(network: Network) -> Row:
-    """The operators of a training step of the network, with its parameters and what it keeps per sample (`facts`).
+    """The operators of a training step of the network, with its parameters and what it keeps per
+    sample (`facts`).
 
-    Each has `layer`, `op`, `inputs` and `outputs` (shapes, as above), and a convolution `settings`. A shape that is
-    not linear in the batch is an error.
+    Each has `layer`, `op`, `inputs` and `outputs` (shapes, as above), and a convolution `settings`.
+    A shape that is not linear in the batch is an error.
     """
     small, large = _trace(network, 2), _trace(network, 4)
     if [row["op"] for row in small] != [row["op"] for row in large]:
         raise CurvescopeError(
-            f"{network.name} runs different operators at different batch sizes and cannot be modelled."
+            f"{network.name} runs different operators at different batch sizes and cannot be "
+            "modelled."
         )
     rows = []
     for at_small, at_large in zip(small, large, strict=True):
@@ -55,7 +59,8 @@ def _linear(network: Network, at_two: int, at_four: int) -> list[int]:
     constant = at_two - 2 * factor
     if left or constant < 0:
         raise CurvescopeError(
-            f"{network.name} has an extent that is not linear in the batch size and cannot be modelled."
+            f"{network.name} has an extent that is not linear in the batch size and cannot be "
+            "modelled."
         )
     return [factor, constant]
 
@@ -85,8 +90,8 @@ def _trace(network: Network, batch: int) -> list[Row]:
                 rows.append({**row, "inputs": shapes(args), "outputs": shapes(result)})
             return result
 
-    # On tensors without data the dispatcher decomposes attention into products; a GPU runs one kernel, but the products
-    # are the same.
+    # On tensors without data the dispatcher decomposes attention into products; a GPU runs one
+    # kernel, but the products are the same.
     with ModuleTracker() as tracker, Recorder():  # type: ignore[no-untyped-call]
         network.loss(model(*inputs), targets)
     return rows

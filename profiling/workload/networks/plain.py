@@ -1,4 +1,6 @@
-"""Convolutions with ReLU, some of them pooled, then fully connected layers: AlexNet, OverFeat and VGG."""
+"""Convolutions with ReLU, some of them pooled, then fully connected layers: AlexNet, OverFeat and
+VGG.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def _vgg(counts: Sequence[int]) -> list[_Row]:
 def _build(
     rows: Sequence[_Row], pool: tuple[int, int], pixels: int, hidden: str, widths: Sequence[int]
 ) -> nn.Module:
-    """Build a network: `pixels` by `pixels` are left for the hidden layers, each of the modules that `hidden` names."""
+    """Build a network: `pixels` by `pixels` are left for the hidden layers, each of the modules
+    that `hidden` names.
+    """
     from torch import nn
 
     from .blocks import chain
@@ -72,23 +76,23 @@ def _build(
 NETWORKS = {
     "alexnet": Network(
         "alexnet",
-        "Krizhevsky, One weird trick for parallelizing convolutional neural networks, arXiv:1404.5997 (2014): "
-        "one tower, no local response normalisation",
+        "Krizhevsky, One weird trick for parallelizing convolutional neural networks, "
+        "arXiv:1404.5997 (2014): one tower, no local response normalisation",
         (3, 224, 224),
         partial(_build, _ALEXNET, (3, 2), 6, "drop fc relu", (4096, 4096)),
     ),
     "overfeat": Network(
         "overfeat",
-        "Sermanet et al., OverFeat, arXiv:1312.6229 (2013), table 1 (fast model), without dropout, as in the published "
-        "convolution benchmarks",
+        "Sermanet et al., OverFeat, arXiv:1312.6229 (2013), table 1 (fast model), without dropout, "
+        "as in the published convolution benchmarks",
         (3, 231, 231),
         partial(_build, _OVERFEAT, (2, 2), 6, "fc relu", (3072, 4096)),
     ),
     **{
         name: Network(
             name,
-            "Simonyan and Zisserman, Very Deep Convolutional Networks for Large-Scale Image Recognition, "
-            "arXiv:1409.1556 (2014), table 1",
+            "Simonyan and Zisserman, Very Deep Convolutional Networks for Large-Scale Image "
+            "Recognition, arXiv:1409.1556 (2014), table 1",
             (3, 224, 224),
             partial(_build, _vgg(counts), (2, 2), 7, "fc relu drop", (4096, 4096)),
         )

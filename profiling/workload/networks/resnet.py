@@ -1,7 +1,7 @@
 """ResNet-50, 101 and 152 with bottleneck blocks, v1 and v1.5.
 
-They differ in the position of the stride in a down-sampling block: on the first 1×1 convolution (v1, the paper) or on
-the 3×3 (v1.5, common in benchmarks). Layer names follow the authors' models.
+They differ in the position of the stride in a down-sampling block: on the first 1×1 convolution
+(v1, the paper) or on the 3×3 (v1.5, common in benchmarks). Layer names follow the authors' models.
 """
 
 from __future__ import annotations

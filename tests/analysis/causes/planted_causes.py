@@ -1,7 +1,8 @@
-"""Sweeps with a planted cause from batch 8 to 16, for tests of what is named and for the confusion matrix.
+"""Sweeps with a planted cause from batch 8 to 16, for tests of what is named and for the confusion
+matrix.
 
-Each is a network of three layers on a GTX 1080 whose cost is fixed plus proportional, but for what is planted. Kernels'
-times vary by a few percent from step to step.
+Each is a network of three layers on a GTX 1080 whose cost is fixed plus proportional, but for what
+is planted. Kernels' times vary by a few percent from step to step.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def _switch(batch):
 
 
 def _waves(batch):
-    # 256 threads and 64 registers: 4 blocks per SM, 80 in a wave. 40, 80, then 164 blocks: 1, 1 and 3 waves.
+    # 256 threads and 64 registers: 4 blocks per SM, 80 in a wave. 40, 80, then 164 blocks: 1, 1 and
+    # 3 waves.
     geometry = {
         "block_x": 256,
         "block_y": 1,
@@ -88,7 +90,8 @@ def _waves(batch):
 
 
 def _outgrown(batch):
-    # One launch moves 100 kB per sample: 1.6 MB at 16 would fit 2 MiB of L2, so 200 kB: 1.6 MB at 8, 3.2 MB at 16.
+    # One launch moves 100 kB per sample: 1.6 MB at 16 would fit 2 MiB of L2, so 200 kB: 1.6 MB at
+    # 8, 3.2 MB at 16.
     size = 200_000 * batch
     return (
         "vectorized_elementwise_kernel",
@@ -206,7 +209,9 @@ PLANS = {
 
 
 def planted(cause, seed, jitter=None, rounds=8):
-    """Steps, kernels and what else is recorded of a sweep with the cause (its name, or a plan) in it."""
+    """Steps, kernels and what else is recorded of a sweep with the cause (its name, or a plan) in
+    it.
+    """
     plan, random = cause if isinstance(cause, Plan) else PLANS[cause], np.random.default_rng(seed)
     jitter = plan.jitter if jitter is None else jitter
     steps, kernels, launches, clocks = [], [], [], []
@@ -303,13 +308,17 @@ def _allocations(step, row, time_ms):
 
 @cache
 def diagnosed(cause):
-    """The diagnosis of a planted sweep (its cause, or a plan), and what was recorded beside its kernels."""
+    """The diagnosis of a planted sweep (its cause, or a plan), and what was recorded beside its
+    kernels.
+    """
     steps, kernels, beside = planted(cause, 1)
     return diagnose(steps, times_of(steps, kernels), recorded=beside), beside
 
 
 def explained(cause, functional=None, **beside):
-    """A functional of a planted sweep, by default the excess from 8 to 16, with some of what is recorded replaced."""
+    """A functional of a planted sweep, by default the excess from 8 to 16, with some of what is
+    recorded replaced.
+    """
     found, recorded = diagnosed(cause)
     functional, recorded = functional or excess(8, 16), replace(recorded, **beside)
     return explain(functional, found.curve, found.terms, found.kernel_times, recorded)

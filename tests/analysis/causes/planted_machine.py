@@ -1,6 +1,7 @@
 """Causes planted on this machine: real sweeps of small models, recorded in processes of their own.
 
-`python -m tests.analysis.causes.planted_machine DIR` records each as test data; tests/data/causes was made by it.
+`python -m tests.analysis.causes.planted_machine DIR` records each as test data; tests/data/causes
+was made by it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ model, mode, shape, pair, rounds, path = sys.argv[1:]
 network = from_factory("tests.analysis.causes.planted_models:" + model, tuple(map(int, shape.split(","))))
 protocol = Protocol("planted", (int(rounds), int(rounds)), 1, (3, 3), 0.0, 10, None)
 run_sweep(Workload(network, mode=mode), tuple(map(int, pair.split(","))), protocol, Path(path))
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
-"""Models whose step really has a cause on this machine's CPU from a batch of 4 on (the convolution from 16).
+"""Models whose step really has a cause on this machine's CPU from a batch of 4 on (the convolution
+from 16).
 
-They are handed to `curvescope` as factories, and run in processes of their own: some of them change the process.
+They are handed to `curvescope` as factories, and run in processes of their own: some of them change
+the process.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class WaitsForItsInput(nn.Module):
 
 
 class Convolution(nn.Module):
-    """With one thread torch computes a 1x1 convolution of up to 15 samples by GEMM, from 16 on by oneDNN."""
+    """With one thread torch computes a 1x1 convolution of up to 15 samples by GEMM, from 16 on by
+    oneDNN.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +56,9 @@ class Scale(nn.Module):
 
 
 class OutgrowsTheCache(nn.Module):
-    """Three arrays of 3 MiB a sample: 18 MiB at a batch of 2, 36 MiB at 4, on either side of a cache of 32 MiB."""
+    """Three arrays of 3 MiB a sample: 18 MiB at a batch of 2, 36 MiB at 4, on either side of a
+    cache of 32 MiB.
+    """
 
     repeated = REPEATED
 
@@ -70,8 +76,9 @@ class OutgrowsTheCache(nn.Module):
 
 
 class FreshMemory(OutgrowsTheCache):
-    """The same over 12 MiB a sample, beyond the cache at every batch; from a batch of 4 on the result's memory is given
-    back to the system after each use, as an allocator without a cache does, and has to be faulted in anew.
+    """The same over 12 MiB a sample, beyond the cache at every batch; from a batch of 4 on the
+    result's memory is given back to the system after each use, as an allocator without a cache
+    does, and has to be faulted in anew.
     """
 
     repeated = REPEATED // 4
@@ -100,7 +107,8 @@ class BusyNeighbour(nn.Module):
         self.product = nn.Linear(1024, 1024)
         core = max(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {core})
-        # It inherits the core, and is killed as this process ends, stopped or not (prctl(2), PR_SET_PDEATHSIG).
+        # It inherits the core, and is killed as this process ends, stopped or not (prctl(2),
+        # PR_SET_PDEATHSIG).
         spin = "import ctypes\nctypes.CDLL(None).prctl(1, 9)\nwhile True: sum(range(10**6))"
         self.spinning = subprocess.Popen([sys.executable, "-c", spin])
         self.spinning.send_signal(signal.SIGSTOP)

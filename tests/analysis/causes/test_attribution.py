@@ -1,4 +1,6 @@
-"""Causes after experiments: confirmed ones take what was measured, refuted ones nothing, and amounts add up."""
+"""Causes after experiments: confirmed ones take what was measured, refuted ones nothing, and
+amounts add up.
+"""
 
 import math
 from dataclasses import replace
@@ -31,7 +33,9 @@ PROPORTIONAL = {4: 12.0, 8: 24.0, 16: 48.0}
 
 
 def totals_of(cause, experiments=(), functional=None, **others):
-    """The causes of a planted sweep with experiments, (experiment, times) of each; of two totals the confirmed one."""
+    """The causes of a planted sweep with experiments, (experiment, times) of each; of two totals
+    the confirmed one.
+    """
     measured = [
         o
         for one, times in experiments
@@ -101,8 +105,8 @@ def test_a_slow_library_call_is_suspected_until_another_way_is_faster():
     assert unexplained.amount == pytest.approx(48, rel=0.05)
     assert unexplained.terms[0].claim.cause == "slow library call"
     assert unexplained.reason == (
-        "a slow library call is suspected and not confirmed; if it is one, through another library, or with operands "
-        "stored in another order, the term's share goes away"
+        "a slow library call is suspected and not confirmed; if it is one, through another "
+        "library, or with operands stored in another order, the term's share goes away"
     )
 
 
@@ -152,7 +156,8 @@ def test_a_switch_is_confirmed_where_pieces_of_the_size_before_it_are_faster():
     switch = totals_of("algorithm switch", [(on_conv3("before_switch"), times)])["algorithm switch"]
     assert switch.verdict == Verdict.CONFIRMED
     assert switch.terms[0].claim.detail.startswith("from winogradForwardData4x4")
-    # A larger algorithm that is the faster one bends the curve down, and pieces only make the larger batch slower.
+    # A larger algorithm that is the faster one bends the curve down, and pieces only make the
+    # larger batch slower.
     slower = {None: {8: 48.0, 16: 56.0}, "before_switch": {8: 48.0, 16: 96.0}}
     faster_after = Plan(
         kernel=lambda b: ("small", 6.0 * b, {}) if b < 16 else ("large", 3.5 * b, {})
@@ -182,7 +187,9 @@ def test_page_faults_that_do_not_grow_are_a_share_of_the_fixed_cost():
 
 
 def test_counted_page_faults_are_of_the_terms_that_cause_them():
-    """Three quarters of those inside operators are of conv1; a tenth of the step's is outside all operators."""
+    """Three quarters of those inside operators are of conv1; a tenth of the step's is outside all
+    operators.
+    """
     of_terms = {
         Key("conv1", "forward", KERNELS): 13_500.0,
         Key("conv3", "backward", KERNELS): 4_500.0,
@@ -232,7 +239,9 @@ STEP = (on_the_step("kept_memory"), {None: {4: 95.0, 8: 103.0}, "kept_memory": {
     ("made", "too_few"), [(ALONE, 0), (STEP, 90)], ids=["alone", "on the step"]
 )
 def test_steps_that_count_too_few_page_faults_have_another_cause(made, too_few):
-    """A factor may look good by luck, also where steps count 20,000 faults; fewer than a hundred cost no 70 ms."""
+    """A factor may look good by luck, also where steps count 20,000 faults; fewer than a hundred
+    cost no 70 ms.
+    """
     few = replace(
         FAULTY, host_use=lambda _, duration_ns: {**faulty(_, duration_ns), "page_faults": too_few}
     )
@@ -254,7 +263,9 @@ def test_a_cause_confirmed_alone_and_on_the_step_takes_its_amount_once():
 
 
 def test_a_cause_that_some_terms_confirm_and_others_do_not_has_twototals():
-    """What is confirmed is confirmed for its own amount, however much else the recording suggests of the cause."""
+    """What is confirmed is confirmed for its own amount, however much else the recording suggests
+    of the cause.
+    """
     terms = [TermCause(f"layer {n}", 3.0, None, ()) for n in range(10)]
     fc6 = TermCause("fc6", 20.0, None, (), Verdict.CONFIRMED)
     confirmed, rest = totals("weights read every step", [*terms, fc6], None, "the time was up")
@@ -299,7 +310,9 @@ def test_contention_is_what_a_raised_priority_takes_away():
 
 
 def test_what_makes_every_batch_size_faster_alike_is_no_cause_of_the_fixed_cost():
-    """A neighbour has half of every core at all batch sizes: without it F is half as large, and so is all else."""
+    """A neighbour has half of every core at all batch sizes: without it F is half as large, and so
+    is all else.
+    """
     one = on_the_step("priority")
     faster = {None: {4: 75.0, 8: 110.0}, "priority": {4: 37.5, 8: 55.0}}
     assert "CPU contention" not in totals_of(SHARED, [(one, faster)], fixed_cost(4, 8))
@@ -316,7 +329,9 @@ def test_a_narrow_measurement_alone_ends_what_was_not_significant():
 
 
 def test_a_claim_beyond_the_anomaly_counts_as_all_of_it():
-    """Terms claim 80 ms of page faults and 15 of contention, of a fixed cost of 50 ms: others take 45 ms off it."""
+    """Terms claim 80 ms of page faults and 15 of contention, of a fixed cost of 50 ms: others take
+    45 ms off it.
+    """
     amounts = {
         "page faults": 80.0,
         "CPU contention": 15.0,

@@ -89,7 +89,9 @@ def names_of_host_copies():
 
 @pytest.mark.parametrize("name", ["Memcpy HtoD", *names_of_host_copies()])
 def test_copies_from_and_to_the_host_are_known_by_the_beginnings_of_their_names(name):
-    """Of conv3's 96 ms at 16 twice those at 8 are 48; the names are those of NVIDIA's and AMD's profilers."""
+    """Of conv3's 96 ms at 16 twice those at 8 are 48; the names are those of NVIDIA's and AMD's
+    profilers.
+    """
     verdict = explained(
         Plan(kernel=lambda b: (name, (3.0 if b < 16 else 6.0) * b, {}))
     ).attribution.verdict
@@ -101,7 +103,8 @@ def test_copies_from_and_to_the_host_are_known_by_the_beginnings_of_their_names(
 
 
 CALLS = {
-    "allocation": "cudaMalloc cuMemAlloc_v2 cudaMallocAsync cudaFreeAsync cuMemCreate cuMemMap cuMemUnmap "
+    "allocation": "cudaMalloc cuMemAlloc_v2 cudaMallocAsync cudaFreeAsync cuMemCreate cuMemMap "
+    "cuMemUnmap "
     "cuMemSetAccess",
     "synchronous copy": "cudaMemcpy",
     "launch": "cudaLaunchKernel",
@@ -148,7 +151,8 @@ def test_a_batch_size_that_runs_another_kernel_from_some_round_on_is_named(tmp_p
         ("algorithm switch", 64, {"its family": ("Winograd, not fused", "implicit GEMM")}),
         # Four calls of 48 ms at 16, one of 24 ms at 8: three of the four are beyond.
         ("more calls", 144, {"calls of": (1, 4), "time of calls beyond the fewest": (0, 144)}),
-        # Batch 16 replays the graph of 32, 96 ms; the line from 24 ms at 8 to 96 ms at 32 has 48 ms at 16.
+        # Batch 16 replays the graph of 32, 96 ms; the line from 24 ms at 8 to 96 ms at 32 has 48 ms
+        # at 16.
         (
             "graph padding",
             48,
@@ -170,7 +174,9 @@ def test_a_cause_takes_what_its_evidence_says(cause, amount, evidence):
 
 @pytest.mark.parametrize("call", ["hipGraphLaunch", "cudaGraphLaunch", "cudaLaunchKernel"])
 def test_equal_kernels_in_equal_grids_replay_one_graph(call):
-    """The graphs of 8 and 16; sampling, which runs outside of them, has a grid that follows the batch."""
+    """The graphs of 8 and 16; sampling, which runs outside of them, has a grid that follows the
+    batch.
+    """
     rows = [
         row
         for batch, graph in ((6, 8), (8, 8), (12, 16), (16, 16))
@@ -208,7 +214,8 @@ def test_equal_kernels_in_equal_grids_replay_one_graph(call):
 def test_the_slow_down_beside_communication_is_shared_between_the_kernels_and_the_communication():
     causes = explained("kernels beside communication").attribution.causes
     (beside,) = [c for c in causes if c.cause == "kernels beside communication"]
-    # At 16 four calls of 6 ms take 12 ms each: 24 ms, half of them in the time of the all-reduce beside them.
+    # At 16 four calls of 6 ms take 12 ms each: 24 ms, half of them in the time of the all-reduce
+    # beside them.
     amounts = {term.label: term.amount for term in beside.terms}
     assert amounts == {
         "conv3 backward": pytest.approx(12, rel=0.1),
@@ -217,7 +224,9 @@ def test_the_slow_down_beside_communication_is_shared_between_the_kernels_and_th
 
 
 def test_a_persistent_kernel_claims_no_waves():
-    """The same 40 blocks on 20 SMs at all sizes, half a wave: what they cost beyond proportion is not their tail."""
+    """The same 40 blocks on 20 SMs at all sizes, half a wave: what they cost beyond proportion is
+    not their tail.
+    """
     name, _, geometry = PLANS["wave and tile quantisation"].kernel(8)
     sm_count = diagnosed("wave and tile quantisation")[1].hardware.sm_count
     for blocks, claims in ((2 * sm_count, False), (2 * sm_count - 1, True)):
@@ -250,8 +259,9 @@ def test_two_groups_are_found_and_one_is_left_alone():
 
 
 def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
-    """Two GPU profiles as one sweep: their networks differ, which makes every term change; what is tested is that
-    the causes account for all of it, where no step ran unprofiled and nothing has an interval.
+    """Two GPU profiles as one sweep: their networks differ, which makes every term change; what is
+    tested is that the causes account for all of it, where no step ran unprofiled and nothing has an
+    interval.
     """
     names = ("kineto_resnet50_w0_a.pt.trace.json.gz", "josiahdavis_lm_net_17ed.sql.gz")
     files = [str(PROFILES / name) for name in names]
@@ -316,7 +326,8 @@ def test_a_layer_that_only_copies_has_no_operand_that_it_copies_before_it():
     "name",
     [
         "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize32x32x8_stage3_execute_kernel__5x_cudnn",
-        "void at::native::(anonymous namespace)::max_pool_forward_nchw<float, int>(int, float const*)",
+        "void at::native::(anonymous namespace)::max_pool_forward_nchw<float, int>(int, float "
+        "const*)",
     ],
 )
 def test_a_kernel_that_names_the_layout_it_works_on_copies_nothing(name):
@@ -346,7 +357,9 @@ def test_threads_begin_only_where_about_one_worked_and_not_where_one_waits():
     ("precision", "ridge"), [("fp32", 15.7e12 / 900e9), ("fp16", 125.3e12 / 900e9)]
 )
 def test_the_ridge_is_that_of_the_recordings_precision(precision, ridge):
-    """55 FLOP/B fall to 6.9: past a V100's ridge of 17 in fp32, below its 139 in fp16 at both sizes."""
+    """55 FLOP/B fall to 6.9: past a V100's ridge of 17 in fp32, below its 139 in fp16 at both
+    sizes.
+    """
     v100 = hardware_of(
         {"device": {"name": "Tesla V100-SXM2-16GB", "kind": "cuda"}, "precision": precision}
     )
@@ -358,7 +371,9 @@ def test_the_ridge_is_that_of_the_recordings_precision(precision, ridge):
 
 
 def claim_of(cause, plan, change):
-    """The claim of one cause on the term of conv3 after a change of the kernels or of what else is recorded."""
+    """The claim of one cause on the term of conv3 after a change of the kernels or of what else is
+    recorded.
+    """
     steps, kernels, recorded = planted(plan, 1, rounds=4)
     kernels = kernels.assign(batch=kernels["step"].map(steps.set_index("step")["batch"]))
     kernels, recorded = change(kernels, recorded)
@@ -392,7 +407,9 @@ def test_bytes_of_some_launches_say_nothing_about_all():
 
 
 def cycles(hertz):
-    """Cycles of kernels that run at a clock, by batch size, with samples of the clock or without."""
+    """Cycles of kernels that run at a clock, by batch size, with samples of the clock
+    or without.
+    """
 
     def counted(samples):
         def change(kernels, recorded):

@@ -1,4 +1,6 @@
-"""What is more work than in proportion, and what is the same work done more slowly; by arithmetic."""
+"""What is more work than in proportion, and what is the same work done more slowly; by
+arithmetic.
+"""
 
 from dataclasses import replace
 
@@ -13,7 +15,9 @@ from curvescope.profiling.hardware.limits import Hardware
 
 
 def more(functional, *uses):
-    """The part of the functional in ms that is more work, all of it, and the share of the time whose work is known."""
+    """The part of the functional in ms that is more work, all of it, and the share of the time
+    whose work is known.
+    """
     share = Share(Key("a", "forward", "kernels"), Estimate(0.0, 0.0, 0.0, 1.0))
     rows = [
         Use(

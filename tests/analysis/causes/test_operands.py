@@ -1,4 +1,6 @@
-"""The operands of terms: types, weights and shares of numbers, from rows of the table `operators`."""
+"""The operands of terms: types, weights and shares of numbers, from rows of the table
+`operators`.
+"""
 
 import pyarrow as pa
 

@@ -54,7 +54,8 @@ def test_causes_account_for_all_that_a_network_does(network):
         shares = [cause.amount / split.value.value for cause in split.attribution.causes]
         assert math.fsum(shares) == pytest.approx(1, abs=1e-9)
         assert {cause.cause for cause in split.attribution.causes} <= set(CAUSES)
-        # Of every layer, of idle and of the profiling overhead each has its causes, and they make up its part.
+        # Of every layer, of idle and of the profiling overhead each has its causes, and they make
+        # up its part.
         for part in split.shares:
             claimed = [
                 t.amount for c in split.attribution.causes for t in c.terms if t.label == part.label
@@ -111,7 +112,9 @@ def test_the_evidence_of_what_was_kept(name, term, what, holds):
 @pytest.mark.slow
 @pytest.mark.alone
 def test_pages_given_back_are_faulted_in_anew(tmp_path):
-    """3 uses of 48 MiB, in pages of 4 KiB: huge ones have to be asked for, by `madvise` or in the settings."""
+    """3 uses of 48 MiB, in pages of 4 KiB: huge ones have to be asked for, by `madvise` or in the
+    settings.
+    """
     live = record(CASES["FreshMemory"], tmp_path / "run", ROUNDS)
     before, after = evidence("FreshMemory", "scale (Scale) forward", live)["page faults per step"]
     assert before < 1000
@@ -151,7 +154,9 @@ def test_torchs_own_choice_of_library_is_an_algorithm_switch(tmp_path):
 
 
 def test_less_than_half_is_not_called_most():
-    """Page faults are the largest cause of FreshMemory's excess; waiting and missing cores have their parts."""
+    """Page faults are the largest cause of FreshMemory's excess; waiting and missing cores have
+    their parts.
+    """
     found = name_cause(CASES["FreshMemory"], open_recording(KEPT / "FreshMemory")).attribution
     portion = found.verdict.amount / sum(c.amount for c in found.causes if c.amount > 0)
     sentence = verdict_sentence(found)

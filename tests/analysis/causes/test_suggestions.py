@@ -1,4 +1,6 @@
-"""What single profiles suggest: each cause in a file that others recorded, and in files in which it must not be."""
+"""What single profiles suggest: each cause in a file that others recorded, and in files in which it
+must not be.
+"""
 
 import gzip
 import json
@@ -148,7 +150,9 @@ def test_no_bound_is_more_than_the_step(name, advice):
 
 
 def test_copies_that_nothing_hides_by_hand(advice):
-    """Time in which a copy from the host runs and nothing else, by a sweep over the file's own events."""
+    """Time in which a copy from the host runs and nothing else, by a sweep over the file's own
+    events.
+    """
     trace = json.loads(gzip.decompress((PROFILES / LOADER).read_bytes()))["traceEvents"]
     steps = sorted(e["ts"] + e["dur"] for e in trace if e["name"] == "Optimizer.step#SGD.step")
     edges = []
@@ -237,7 +241,9 @@ def test_a_gap_in_which_the_compiler_runs_is_compilation():
 
 
 def test_code_that_runs_what_was_compiled_compiles_nothing():
-    """`eval_frame.py: _fn` and `aot_autograd.py: forward` are around every call of compiled code."""
+    """`eval_frame.py: _fn` and `aot_autograd.py: forward` are around every call of
+    compiled code.
+    """
     path = ("eval_frame.py(1039): _fn", "aot_autograd.py(1126): forward", "jit.py(9): run")
     running = HostCode((("compiler.py(441): _init_handles", 25.0),), path)
     assert compilation.suggest(step_of([(10, 40)], code=running)) is None

@@ -33,7 +33,8 @@ def chosen(problems, phase, library, machine=MACHINE, **kwargs):
     return [choice.names[i] for i in choice.index], choice
 
 
-# Grids of NeuSight's rows (P100-PCIe and V100-PCIe, cuDNN 8.9.2), whose kernels are named in the ids.
+# Grids of NeuSight's rows (P100-PCIe and V100-PCIe, cuDNN 8.9.2), whose kernels are named in the
+# ids.
 @pytest.mark.parametrize(
     ("device", "shape", "grid"),
     [
@@ -72,7 +73,8 @@ def test_winograd_does_less_work_than_the_direct_algorithm():
 
 
 def test_cudnn_5_takes_fft_for_conv3_1_and_pays_for_it_sixfold():
-    # DeepBench, Titan X (Maxwell): 1.849 ms at batch 8, 11.048 ms at 16. By batch 16 the data gradient is FFT.
+    # DeepBench, Titan X (Maxwell): 1.849 ms at batch 8, 11.048 ms at 16. By batch 16 the data
+    # gradient is FFT.
     names, choice = chosen(VGG_CONV3_1, "backward_data", "cudnn5", machine_for(MACHINE.device))
     assert names == ["WINOGRAD", "FFT"]
     assert 4 < choice.time_s[1] / choice.time_s[0] < 8
@@ -102,7 +104,9 @@ def test_an_unknown_library_is_refused_by_name():
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_depthwise_convolution_takes_the_time_of_its_bytes(phase):
-    """32 images of 96x56x56, 3x3 kernels of stride 2: 38.5 MB in, 9.6 MB out, both moved once in every phase."""
+    """32 images of 96x56x56, 3x3 kernels of stride 2: 38.5 MB in, 9.6 MB out, both moved once in
+    every phase.
+    """
     problem = Convolutions(32, 96, 56, 56, 96, 3, 3, 1, 1, 2, 2, 96)
     machine = machine_for(get_device("v100"))
     estimates = estimate_algorithms(phase, problem, machine)
@@ -116,7 +120,9 @@ def test_a_depthwise_convolution_takes_the_time_of_its_bytes(phase):
 
 
 def test_groups_are_one_launch_with_the_blocks_of_each():
-    """25,088 pixels are 196 tiles of 128; on V100 each of 4 groups has 64 outputs, which is one tile of 64."""
+    """25,088 pixels are 196 tiles of 128; on V100 each of 4 groups has 64 outputs, which is one
+    tile of 64.
+    """
     problem = Convolutions(32, 256, 28, 28, 256, 3, 3, 1, 1, 1, 1, 4)
     estimates = estimate_algorithms("forward", problem, machine_for(get_device("v100")))
     launch = estimates["IMPLICIT_PRECOMP_GEMM"].launches[-1]

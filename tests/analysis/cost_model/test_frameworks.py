@@ -17,8 +17,8 @@ from curvescope.analysis.cost_model.networks import estimate_step, load_operatio
 from curvescope.analysis.cost_model.recording import _tables, machine_for
 from curvescope.profiling.hardware.devices import get_device
 
-# ResNet-50: 53 convolutions without bias, 53 batch normalisations, 49 ReLUs, 16 sums, a pool, a mean, a product with
-# bias, and the loss; 53 + 2 * 53 + 2 parameter tensors.
+# ResNet-50: 53 convolutions without bias, 53 batch normalisations, 49 ReLUs, 16 sums, a pool, a
+# mean, a product with bias, and the loss; 53 + 2 * 53 + 2 parameter tensors.
 OPERATORS, WITH_PARAMETERS, TENSORS = 175, 107, 161
 CHAINED_S = WAIT_S + ENGINE_S  # of an operator that the next one needs
 
@@ -35,8 +35,9 @@ def test_a_framework_that_waits_for_every_operator_idles_for_each():
 
 
 def test_what_lies_between_two_gradients_of_parameters_is_waited_for_once():
-    # Backward: the product and the 106 operators of the trunk alone, and between them what comes before each in the
-    # table: the mean, the sums with their ReLUs, the ReLUs between, the pool with the first ReLU; the loss comes first.
+    # Backward: the product and the 106 operators of the trunk alone, and between them what comes
+    # before each in the table: the mean, the sums with their ReLUs, the ReLUs between, the pool
+    # with the first ReLU; the loss comes first.
     runs = 1 + 16 + 32 + 1
     assert waiting_s(
         load_operations("resnet50"), FRAMEWORKS["mxnet"], "forward+backward", {}

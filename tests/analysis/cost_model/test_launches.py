@@ -134,7 +134,9 @@ def test_an_architecture_that_was_not_fitted_carries_on_what_those_before_it_did
 
 @pytest.mark.parametrize(("inputs", "groups"), [(3, 1), (4, 2)])
 def test_convolution_flops_and_bytes_by_hand(inputs, groups):
-    """2 images of 5 × 5, four 3 × 3 filters, stride 2, padding 1: 3 × 3 outputs read the inputs of their group."""
+    """2 images of 5 × 5, four 3 × 3 filters, stride 2, padding 1: 3 × 3 outputs read the inputs of
+    their group.
+    """
     one = Convolutions(2, inputs, 5, 5, 4, 3, 3, 1, 1, 2, 2, groups)
     assert (one.p[0], one.q[0]) == (3, 3)
     assert one.flops[0] == 2 * (2 * 4 * 3 * 3) * (inputs / groups * 3 * 3)

@@ -72,7 +72,8 @@ def test_a_convolution_behind_parameters_has_a_data_gradient():
     assert "conv1_1" in {t.layer for t in modelled.terms if t.kind == "backward_data"}
 
 
-# One for each of ResNet-50's 16 shortcuts, three for each of GoogLeNet's nine modules of four branches.
+# One for each of ResNet-50's 16 shortcuts, three for each of GoogLeNet's nine modules of four
+# branches.
 @pytest.mark.parametrize(("network", "sums"), [("resnet50", 16), ("googlenet", 27), ("vgg_a", 0)])
 def test_gradients_are_summed_where_branches_part(network, sums):
     terms = step(network, [4]).terms
@@ -81,7 +82,8 @@ def test_gradients_are_summed_where_branches_part(network, sums):
 
 
 def test_the_gradients_of_branches_take_as_long_as_caffe_sums_them():
-    # convnet-benchmarks: the `split` layers of GoogLeNet on Titan X (Maxwell), 128 images, all that only sum gradients.
+    # convnet-benchmarks: the `split` layers of GoogLeNet on Titan X (Maxwell), 128 images, all that
+    # only sum gradients.
     table = pd.read_csv(PUBLISHED / "titanx_maxwell_caffe_per_layer.csv")
     table = table[(table.network == "googlenet") & (table["pass"] == "backward")]
     published_ms = table[table.layer.str.endswith("_split")].time_ms.sum()
@@ -155,7 +157,9 @@ def test_a_convolution_that_the_model_does_not_know_is_refused(make):
 
 
 def separable():
-    """A 3x3 kernel for each of 64 channels, then one of 4 groups; as a table of operators, linear in the batch."""
+    """A 3x3 kernel for each of 64 channels, then one of 4 groups; as a table of operators, linear
+    in the batch.
+    """
 
     def row(layer, k, group_c, groups):
         image = [[1, 0], [0, 64], [0, 28], [0, 28]]
@@ -219,7 +223,8 @@ def test_a_network_of_the_users_is_modelled():
 
 
 def test_a_curve_over_128_batch_sizes_takes_about_a_second_at_most():
-    # A bound far above the figure in docs/cost-model.md: it catches a loop over batch sizes, not a slow machine.
+    # A bound far above the figure in docs/cost-model.md: it catches a loop over batch sizes, not a
+    # slow machine.
     step("vgg_a", [1])
     began = time.process_time()
     step("vgg_a", list(range(1, 129)))

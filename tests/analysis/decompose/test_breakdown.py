@@ -1,4 +1,6 @@
-"""The breakdown against a plain one over a frame of all kernels: the same rows, for real and made recordings."""
+"""The breakdown against a plain one over a frame of all kernels: the same rows, for real and made
+recordings.
+"""
 
 import dataclasses
 import json
@@ -36,7 +38,9 @@ COLUMNS = (
 
 
 def shared_out(kernels, steps):
-    """Every kernel of the profiled steps with its exclusive time in whole ns, and an idle row per step."""
+    """Every kernel of the profiled steps with its exclusive time in whole ns, and an idle row per
+    step.
+    """
     found = []
     for step in steps[steps["profiled"].astype(bool)].itertuples():
         rows = kernels[

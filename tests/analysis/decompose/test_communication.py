@@ -79,7 +79,9 @@ def test_overlap_is_counted_per_device():
 
 
 def slowed():
-    """Four products alone, 100 µs each, and three beside an all-reduce, 130 µs each; one other kernel only beside."""
+    """Four products alone, 100 µs each, and three beside an all-reduce, 130 µs each; one other
+    kernel only beside.
+    """
     alone = [("gemm", 200 * i, 99 + 2 * (i % 2), {"layer": "a"}) for i in range(4)]
     beside = [("gemm", 2000 + 200 * i, 129 + i, {"layer": "b"}) for i in range(3)]
     return [*alone, *beside, ("norm", 2700, 50, {"layer": "b"}), all_reduce(1990, 1000)]

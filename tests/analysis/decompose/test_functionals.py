@@ -20,9 +20,11 @@ def value(functional, cost):
         (excess(32, 40), {32: 100.0, 40: 130.0}.get, 5.0),
         (curvature(4, 8, 16), {4: 20.0, 8: 30.0, 16: 44.0}.get, 44 / 16 - 2 * 30 / 8 + 20 / 4),
         (curvature(1, 2, 4, "linear"), lambda b: 3.0 * b * b, 6.0),
-        # Time per sample 5, 3 and 2 ms at 0, 1 and 3 doublings: slopes −2 and −½ over a mean distance of 1½.
+        # Time per sample 5, 3 and 2 ms at 0, 1 and 3 doublings: slopes −2 and −½ over a mean
+        # distance of 1½.
         (curvature(1, 2, 8), {1: 5.0, 2: 6.0, 8: 16.0}.get, (-0.5 - -2.0) / 1.5),
-        # The square of the number of doublings has second derivative 2, whatever the spacing; a line in it has 0.
+        # The square of the number of doublings has second derivative 2, whatever the spacing; a
+        # line in it has 0.
         (curvature(1, 2, 8), {1: 0.0, 2: 2.0 * 1, 8: 8.0 * 9}.get, 2.0),
         (curvature(3, 5, 11), lambda b: b * (10 - log2(b)), 0.0),
     ],
@@ -53,7 +55,8 @@ def test_neighbours_of_one_batch_size_are_none():
 
 
 def test_the_curvature_of_throughput_by_hand():
-    # T = 10, 10, 20 ms at batch 4, 8, 16: 400, 800 and 800 samples/s, so 800 - 2 * 800 + 400 = -400.
+    # T = 10, 10, 20 ms at batch 4, 8, 16: 400, 800 and 800 samples/s, so 800 - 2 * 800 + 400 =
+    # -400.
     steps = pd.DataFrame(
         [(b, 0, t * 1_000_000, False) for b, t in ((4, 10), (8, 10), (16, 20))],
         columns=["batch", "round", "duration_ns", "profiled"],

@@ -1,4 +1,6 @@
-"""What the host did in the idle time of a step: reasons against a plain search, and the time of a breakdown."""
+"""What the host did in the idle time of a step: reasons against a plain search, and the time of a
+breakdown.
+"""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,6 @@
-"""The place of idle time on a GPU: the gap before a kernel is that of the layer that launched it."""
+"""The place of idle time on a GPU: the gap before a kernel is that of the layer that
+launched it.
+"""
 
 import numpy as np
 import pandas as pd
@@ -68,7 +70,9 @@ def test_gaps_by_place_add_up_to_the_idle_time_whatever_overlaps(seed):
 
 
 def test_a_sleep_of_50_us_in_one_of_100_layers_is_that_layers():
-    """Each layer has a kernel of 20 µs after 5 µs of the host; from batch 12 on one of them sleeps first."""
+    """Each layer has a kernel of 20 µs after 5 µs of the host; from batch 12 on one of them sleeps
+    first.
+    """
     rows, kernels = [], []
     for round_ in range(5):
         for batch in (4, 8, 16):

@@ -1,4 +1,6 @@
-"""Rounds without some visit, disturbed or never made, count for the conditions that they have, and only for these."""
+"""Rounds without some visit, disturbed or never made, count for the conditions that they have, and
+only for these.
+"""
 
 import math
 import sys
@@ -75,7 +77,9 @@ def test_times_and_terms_are_those_of_the_other_visits(tables):
 
 
 def test_a_round_counts_for_the_conditions_that_it_still_has(tables):
-    """Round 1 lacks batch 1 and 2; to throw it away would cost batch 4 and 8 theirs: of ten rounds four are whole."""
+    """Round 1 lacks batch 1 and 2; to throw it away would cost batch 4 and 8 theirs: of ten rounds
+    four are whole.
+    """
     steps, _ = tables
     whole = cost_curve(without(steps), FASTER_HALF)
     assert cost_curve(steps, FASTER_HALF).rounds_behind(bend(2, 4, 8)) > 7 > whole.rounds == 4
@@ -122,7 +126,10 @@ def test_a_curve_of_steps_whose_counters_are_unknown_uses_all(tables):
 def test_with_three_in_ten_visits_disturbed_the_intervals_hold_and_nothing_is_found(
     protocol, monkeypatch
 ):
-    """1,000 sweeps: docs/statistics.md. Of 40 sweeps of a line, at most 8 % may alarm, and 90 % of intervals hold."""
+    """1,000 sweeps: docs/statistics.md.
+
+    Of 40 sweeps of a line, at most 8 % may alarm, and 90 % of intervals hold.
+    """
     monkeypatch.syspath_prepend(str(Path(__file__).parents[3]))
     sys.modules.pop("benchmarks", None)
     from benchmarks import interval_coverage as coverage
@@ -191,7 +198,9 @@ def test_the_functional_of_focused_rounds_uses_every_round_that_visited_its_batc
 
 
 def test_causes_see_the_rounds_of_the_anomaly_and_add_up(focused):
-    """The jump is 30 ms of layer `jump`, 1.2 times that in three rounds of four; all amounts are of these rounds."""
+    """The jump is 30 ms of layer `jump`, 1.2 times that in three rounds of four; all amounts are of
+    these rounds.
+    """
     found = diagnose(*focused)
     first = found.explanations[0]
     assert first.functional == excess(4, 8)

@@ -1,4 +1,6 @@
-"""Jumps between neighbouring sizes, where the time rises, and falls, where it is less at the larger one."""
+"""Jumps between neighbouring sizes, where the time rises, and falls, where it is less at the larger
+one.
+"""
 
 from dataclasses import replace
 
@@ -11,7 +13,9 @@ from ..synthetic import timed_steps
 
 
 def test_the_size_behind_a_jump_is_none():
-    """A step padded to multiples of 32 was said to jump from 33 to 34 samples, beside 5.27 and 5.20 ms."""
+    """A step padded to multiples of 32 was said to jump from 33 to 34 samples, beside 5.27 and 5.20
+    ms.
+    """
     sizes = (32, 33, 34)
     steps = timed_steps(
         lambda batch: 2.6 * np.ceil(batch / 32),

@@ -28,9 +28,11 @@ SLEEP_MS = 0.05
 def small_operators(
     mark_ms=0.0005, event_ms=0.004, sleeps=("l042",), rounds=10, noise=0.01, seed=0
 ):
-    """A step of a hundred layers of 20 µs and 5 µs of Python each; from batch 2 on some layers sleep for 50 µs.
+    """A step of a hundred layers of 20 µs and 5 µs of Python each; from batch 2 on some layers
+    sleep for 50 µs.
 
-    A mark costs `mark_ms`; the profiler makes each operator longer by `event_ms`, and as much time before it.
+    A mark costs `mark_ms`; the profiler makes each operator longer by `event_ms`, and as much time
+    before it.
     """
     random = np.random.default_rng(seed)
     steps, kernels, marks = [], [], []
@@ -77,7 +79,9 @@ def small_operators(
 
 @pytest.mark.parametrize("event_ms", [0.0, 0.004, 0.1])
 def test_a_sleep_is_idle_of_its_layer(event_ms):
-    """Of 50 µs in one of a hundred layers, at a profiler's cost of nothing, of a fifth, and of five times the work."""
+    """Of 50 µs in one of a hundred layers, at a profiler's cost of nothing, of a fifth, and of five
+    times the work.
+    """
     curve, terms, _ = small_operators(event_ms=event_ms)
     functional = excess(1, 2)
     shares = terms.decompose(functional, curve)
@@ -94,7 +98,9 @@ def test_a_sleep_is_idle_of_its_layer(event_ms):
 
 
 def test_kernels_of_the_first_rounds_are_counted_at_the_pace_of_all():
-    """The machine is slower by a fifth in eight of ten rounds: idle stays the fifth of a step that it is."""
+    """The machine is slower by a fifth in eight of ten rounds: idle stays the fifth of a step that
+    it is.
+    """
     rounds = np.arange(10)
     places = (("conv", "forward"),)
     times_ms = np.where(rounds < 2, 25.0, 30.0)[:, None]

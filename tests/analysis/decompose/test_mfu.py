@@ -18,7 +18,9 @@ from ...shared import PROFILES
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
-    """One forward pass of a small BERT on an H100, whose products are bf16 by the names of their kernels."""
+    """One forward pass of a small BERT on an H100, whose products are bf16 by the names of their
+    kernels.
+    """
     target = tmp_path_factory.mktemp("mfu") / "bert"
     return open_recording(import_profile(PROFILES / "tl_h100_bert_small.json.gz", target).path)
 
@@ -32,11 +34,12 @@ def test_the_peak_is_that_of_the_precision_with_the_most_flops(bert):
         bert.frame("kernels")["flops"].sum() / (step / 1e9) / mfu.peak_flops_per_s
     )
     assert mfu_note(mfu) == (
-        "MFU 0.19% of 989.4 TFLOP/s (peak: bf16, dense, tensor cores of NVIDIA H100 SXM at 1830 MHz)."
+        "MFU 0.19% of 989.4 TFLOP/s (peak: bf16, dense, tensor cores of NVIDIA H100 SXM at 1830 "
+        "MHz)."
     )
     assert mfu_note(replace(mfu, share=0.4, known_time_share=0.6)) == (
-        "MFU at least 40% of 989.4 TFLOP/s (peak: bf16, dense, tensor cores of NVIDIA H100 SXM at 1830 MHz): FLOPs are "
-        "known for 60% of the busy time."
+        "MFU at least 40% of 989.4 TFLOP/s (peak: bf16, dense, tensor cores of NVIDIA H100 SXM at "
+        "1830 MHz): FLOPs are known for 60% of the busy time."
     )
 
 

@@ -35,7 +35,9 @@ def test_a_reference_that_sees_the_pace_narrows_what_is_known_of_the_curve(steps
 
 
 def test_a_slow_machine_at_one_size_is_not_taken_for_a_slow_size(steps):
-    """Each visit of one size falls into a time in which the machine is 3 % slower, as its reference says."""
+    """Each visit of one size falls into a time in which the machine is 3 % slower, as its reference
+    says.
+    """
     slow = np.where(steps["batch"] == 16, 1.03, 1.0)
     slower = steps.assign(
         duration_ns=steps["duration_ns"] * slow, reference_ns=steps[REFERENCE] * slow

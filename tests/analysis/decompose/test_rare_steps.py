@@ -48,7 +48,8 @@ def test_a_step_in_fifty_that_takes_twice_as_long_is_found_with_its_period_and_c
     assert found.cost_share == pytest.approx(6 / 306, rel=0.05)  # six steps more in the time of 306
     assert found.sentence.startswith("6 of 300 steps of batch 8 take 2.0 times as long (")
     assert found.sentence.endswith(
-        "ms), 2.0% of all the time, which T leaves out: every 50 steps; no counter tells them from the others."
+        "ms), 2.0% of all the time, which T leaves out: every 50 steps; no counter tells them from "
+        "the others."
     )
 
 
@@ -89,7 +90,8 @@ def test_what_slow_steps_have_in_common_is_told(inputs_ns, counters, told):
 def test_steps_whose_threads_waited_for_a_core_are_of_the_machine():
     times_ms = planted(EVERY_50)
     waits_ns = np.where(times_ms > 15, 0.5e6 * times_ms, 0)
-    # As one visit, it would be set aside: here only six of three hundred steps wait, 1 % of the time.
+    # As one visit, it would be set aside: here only six of three hundred steps wait, 1 % of the
+    # time.
     assert rare_steps(recording(), steps_of(times_ms, run_queue_wait_ns=waits_ns)) == ()
 
 

@@ -67,7 +67,9 @@ def test_medians_of_replicates_come_from_the_drawn_rounds_alone():
 
 @pytest.mark.parametrize("rounds", [4, 6, 14])
 def test_intervals_of_a_mean_difference_cover_the_truth(rounds):
-    """95 % intervals of T(2b) − 2·T(b) hold it in 93 to 99 % of 400 simulated sweeps with drift that rounds share."""
+    """95 % intervals of T(2b) − 2·T(b) hold it in 93 to 99 % of 400 simulated sweeps with drift
+    that rounds share.
+    """
     random = np.random.default_rng(rounds)
     drawn = resample_rounds(rounds, 400)
     covered = 0
@@ -85,7 +87,9 @@ def test_intervals_of_a_mean_difference_cover_the_truth(rounds):
 
 
 def test_the_noise_of_steps_counts_once():
-    """Six rounds of four steps that share nothing: replicates vary as 24 steps do, with √(5/6) of rounds."""
+    """Six rounds of four steps that share nothing: replicates vary as 24 steps do, with √(5/6) of
+    rounds.
+    """
     random = np.random.default_rng(2)
     spreads = []
     for _ in range(100):
@@ -108,7 +112,9 @@ def test_a_mean_where_a_protocol_asks_for_it():
 
 
 def test_the_interval_of_a_time_stays_above_0():
-    """Two rounds that disagree by a third: Student's t with one degree of freedom took 6 times that off the time."""
+    """Two rounds that disagree by a third: Student's t with one degree of freedom took 6 times that
+    off the time.
+    """
     steps = pd.DataFrame(
         [(1, round_, round_, ms * 10**6) for round_, ms in enumerate((10, 14))],
         columns=["batch", "round", "start_ns", "duration_ns"],
@@ -157,7 +163,9 @@ def test_visits_that_resemble_their_neighbours_widen_the_intervals_where_their_o
 
 
 def test_few_rounds_widen_the_interval_by_hand():
-    """Replicates whose central 80 % are those of a normal deviate of 2 ms: t(R−1) · 2 ms · √(R/(R−1)) on each side."""
+    """Replicates whose central 80 % are those of a normal deviate of 2 ms: t(R−1) · 2 ms ·
+    √(R/(R−1)) on each side.
+    """
     # the second of 11 is at 10 %, the tenth at 90 %
     deviates = 2 * 1.2815515655446004 / 4 * np.arange(-5, 6)
     for rounds, t in ((2, 12.7062), (5, 2.7764), (10, 2.2622)):
@@ -167,8 +175,8 @@ def test_few_rounds_widen_the_interval_by_hand():
 
 
 def test_the_ratio_of_two_statistics_by_hand():
-    """Fieller for independent normals 6 ± 1 and 12 ± 1 of very many rounds, with z = 1.96: (72 ∓ √(72² − 140.16·32.16))
-    over 140.16 = 0.328 and 0.699.
+    """Fieller for independent normals 6 ± 1 and 12 ± 1 of very many rounds, with z = 1.96: (72 ∓
+    √(72² − 140.16·32.16)) over 140.16 = 0.328 and 0.699.
     """
     random = np.random.default_rng(0)
     drawn = tuple(random.standard_normal(400_000) for _ in range(2))

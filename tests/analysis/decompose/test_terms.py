@@ -1,4 +1,6 @@
-"""Terms over any condition: what they add up to, what a profiler costs, and what their intervals hold."""
+"""Terms over any condition: what they add up to, what a profiler costs, and what their intervals
+hold.
+"""
 
 import math
 import sys
@@ -20,7 +22,9 @@ CONV, IDLE = Key("conv", "forward", "kernels"), Key(None, None, "idle")
 
 
 def test_terms_by_hand_over_a_condition_that_is_no_batch_size():
-    """Two runs, each with two profiled steps in two rounds; the second's conv takes 3 ms longer, its idle 1 ms less."""
+    """Two runs, each with two profiled steps in two rounds; the second's conv takes 3 ms longer,
+    its idle 1 ms less.
+    """
     rounds = np.array([0, 1])
     sides = {
         "before": Samples(np.array([[10.0, 2.0], [12.0, 2.0]]), rounds),
@@ -66,7 +70,9 @@ def test_steps_that_recur_are_the_program():
 
 
 def drifting_sweep(profiled_rounds, rounds=30, cost=0.0):
-    """A machine that slows by 10 % over the rounds; a profiled step takes `cost` longer, and all vary by 1 %."""
+    """A machine that slows by 10 % over the rounds; a profiled step takes `cost` longer, and all
+    vary by 1 %.
+    """
     random, rows, kernels = np.random.default_rng(4), [], []
     for number in range(rounds):
         slow = 1 + 0.10 * number / (rounds - 1)
@@ -131,8 +137,9 @@ def test_terms_add_up_to_the_same_statistic_of_the_whole():
 
 
 def slow_layer(rounds, profiled_rounds, seed):
-    """Of 7.8 ms at 8, 11.7 were due at 12 and 34.6 are taken, all the rest in layer `slow`; noise of 3 %, and a step in
-    ten that takes half as long again. One profiled step per visit, in the first rounds or in all.
+    """Of 7.8 ms at 8, 11.7 were due at 12 and 34.6 are taken, all the rest in layer `slow`; noise
+    of 3 %, and a step in ten that takes half as long again. One profiled step per visit, in the
+    first rounds or in all.
     """
     random, rows, kernels = np.random.default_rng(seed), [], []
     for number in range(rounds):
@@ -164,7 +171,9 @@ def slow_layer(rounds, profiled_rounds, seed):
 def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(
     rounds, profiled_rounds, stars
 ):
-    """In ten sweeps; with three profiled rounds a disturbed step in one of them may leave too few to be sure."""
+    """In ten sweeps; with three profiled rounds a disturbed step in one of them may leave too few
+    to be sure.
+    """
     found = [slow_layer(rounds, profiled_rounds, seed).explanations[0] for seed in range(10)]
     for first in found:
         assert first.functional.last == 12
@@ -180,7 +189,10 @@ def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(
 )
 @pytest.mark.parametrize("rounds", [4, 12])
 def test_intervals_hold_what_they_promise(shape, rounds, monkeypatch):
-    """Of 150 simulated sweeps each, 88 % at least: three standard errors under 95 %. The page has 1,000 of each."""
+    """Of 150 simulated sweeps each, 88 % at least: three standard errors under 95 %.
+
+    The page has 1,000 of each.
+    """
     monkeypatch.syspath_prepend(str(Path(__file__).parents[3]))
     sys.modules.pop("benchmarks", None)
     from benchmarks.interval_coverage import simulate_terms

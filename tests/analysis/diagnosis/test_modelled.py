@@ -9,7 +9,9 @@ from curvescope.analysis.diagnosis.modelled import HOST, draw_errors
 
 
 def spread_of_sum(*columns, batches=1, library="cudnn5"):
-    """Half the width of the central 68 % of the logarithm of a sum of equal kernels: each (kind, algorithm, shape)."""
+    """Half the width of the central 68 % of the logarithm of a sum of equal kernels: each (kind,
+    algorithm, shape).
+    """
     factors = draw_errors(
         *zip(*columns, strict=True), batches, load_fitted().spreads_for("maxwell", library)
     )
@@ -72,9 +74,10 @@ def test_a_product_with_a_narrow_side_is_told_by_its_work_per_byte():
 
 
 def test_a_modelled_diagnosis_says_which_algorithm_changes_and_what_it_costs():
-    # 10 ms of Winograd at 64, 50 ms of another at 128: 30 ms over twice; conv2 costs less than twice, pool1 is a pool.
+    # 10 ms of Winograd at 64, 50 ms of another at 128: 30 ms over twice; conv2 costs less than
+    # twice, pool1 is a pool.
     rows = [
-        (64, "conv1", "backward_weights_WINOGRAD_NONFUSED", 10.0), (128, "conv1", "backward_weights_ALGO_1", 50.0),
+        (64, "conv1", "backward_weights_WINOGRAD_NONFUSED", 10.0), (128, "conv1", "backward_weights_ALGO_1", 50.0),  # noqa: E501
         (64, "conv2", "forward_WINOGRAD", 10.0), (128, "conv2", "forward_FFT", 15.0),
         (64, "pool1", "max_pool2d", 1.0), (128, "pool1", "max_pool2d_other", 9.0),
     ]  # fmt: skip

@@ -1,4 +1,6 @@
-"""A curve split into its terms: the parts of every functional add up to it, and the layer that bends it leads."""
+"""A curve split into its terms: the parts of every functional add up to it, and the layer that
+bends it leads.
+"""
 
 import math
 
@@ -62,7 +64,9 @@ traces = st.lists(
 @settings(max_examples=15)
 @given(st.lists(traces, min_size=9, max_size=9), st.integers(0, 2**32 - 1))
 def test_terms_add_up_to_every_functional(step_traces, seed):
-    """Random traces with overlapping streams: the parts of excess and curvature sum to them within 1e-9."""
+    """Random traces with overlapping streams: the parts of excess and curvature sum to them within
+    1e-9.
+    """
     random = np.random.default_rng(seed)
     steps = timed_steps(lambda batch: 1.0 + batch, random, batches=(1, 2, 4), rounds=3)
     rows, kernels = [], []

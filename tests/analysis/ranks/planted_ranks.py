@@ -1,4 +1,6 @@
-"""Ranks of a made-up job: steps of some layers, an all-reduce at the end that waits for the last rank."""
+"""Ranks of a made-up job: steps of some layers, an all-reduce at the end that waits for the last
+rank.
+"""
 
 import numpy as np
 import pandas as pd
@@ -28,7 +30,9 @@ ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
 
 
 def rank_tables(ranks=8, steps=12, slow=lambda rank, step, layer: 1.0, noise=0.01, seed=0):
-    """By rank, its `steps` table and its `kernels`: every step ends with an all-reduce that all leave together."""
+    """By rank, its `steps` table and its `kernels`: every step ends with an all-reduce that all
+    leave together.
+    """
     random = np.random.default_rng(seed)
     shape = (ranks, steps, len(LAYERS))
     work = np.empty(shape)
@@ -86,7 +90,9 @@ def slow_conv2(rank, step, layer):
 def write_ranks(
     root, ranks, name="rank{}", slow=slow_conv2, change=lambda kernels: None, said=True, **meta
 ):
-    """Recordings of the ranks, each in a folder of its own; `said`: each tells its number; returns their folder."""
+    """Recordings of the ranks, each in a folder of its own; `said`: each tells its number; returns
+    their folder.
+    """
     for rank, (steps, table) in rank_tables(ranks, 8, slow).items():
         place = {"rank": rank, "world_size": ranks, "local_rank": rank % 4, "node": rank // 4}
         work = table.to_pandas().astype({"name": object, "layer": object}).assign(source="cupti")

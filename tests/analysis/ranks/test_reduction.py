@@ -22,7 +22,9 @@ ONE_STEP = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "pr
 
 @st.composite
 def recordings(draw):
-    """Steps and kernels of one rank; kernels overlap, hang over their step, and may be of no step."""
+    """Steps and kernels of one rank; kernels overlap, hang over their step, and may be
+    of no step.
+    """
     lengths = draw(st.lists(st.integers(1, 50), min_size=1, max_size=4))
     starts = np.cumsum([0, *lengths[:-1]])
     steps = pd.DataFrame(
@@ -113,7 +115,9 @@ def test_every_step_adds_up_to_its_wall_time_and_the_cut_into_tables_does_not_ma
 
 
 def test_a_generic_kernel_is_the_collective_that_the_profiler_names():
-    """RCCL runs all collectives in kernels of this name; one without a collective, e.g. a send, is left out."""
+    """RCCL runs all collectives in kernels of this name; one without a collective, e.g. a send, is
+    left out.
+    """
     generic = "ncclDevKernel_Generic_2(ncclDevKernelArgsStorage<4096ul>)"
     told = [("AllReduce", 0), ("SendRecv", 20), (None, 40)]
     rows = [{**row(generic, start, 10, 0, stream=20), "collective": name} for name, start in told]
@@ -131,7 +135,8 @@ def test_a_collective_keeps_its_shortest_duration_and_whose_it_was():
         [reduce_rank(RankId(r), ONE_STEP, work_of(kernels(rows))) for r, rows in ranks.items()]
     )
     least, last = shortest_of(table.column("collectives", "shortest"))
-    # of the first, rank 6 comes last and waits for nobody; of the second, rank 5. Stream numbers are each rank's own.
+    # of the first, rank 6 comes last and waits for nobody; of the second, rank 5. Stream numbers
+    # are each rank's own.
     assert least.tolist() == [20, 30]
     assert last.tolist() == [6, 5]
     assert table.column("collectives", "ranks").tolist() == [2, 2]
@@ -139,7 +144,8 @@ def test_a_collective_keeps_its_shortest_duration_and_whose_it_was():
 
 
 def test_the_rest_of_the_last_steps_collective_has_no_place_in_the_order():
-    # Gloo's all-reduce of the step before ends inside this one on rank 0 alone: the second is the first of both ranks.
+    # Gloo's all-reduce of the step before ends inside this one on rank 0 alone: the second is the
+    # first of both ranks.
     steps = ONE_STEP.assign(start_ns=100)
     own = row("gloo:all_reduce", 150, 20, 0, stream=4)
     first = reduce_rank(

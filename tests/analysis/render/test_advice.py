@@ -1,4 +1,6 @@
-"""Lines beside the anomalies: advice on the batch size, what the spread may hide, what more experiments would take."""
+"""Lines beside the anomalies: advice on the batch size, what the spread may hide, what more
+experiments would take.
+"""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,6 @@
-"""The view of a curve that is being measured, on a terminal that only takes notes, without a clock."""
+"""The view of a curve that is being measured, on a terminal that only takes notes,
+without a clock.
+"""
 
 import io
 from dataclasses import replace

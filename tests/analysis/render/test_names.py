@@ -5,8 +5,11 @@ from rich.cells import cell_len
 
 from curvescope.analysis.render.names import distinct_parts, fit, fit_all, readable, short_devices
 
-ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*> >(int)"
-FPROP = "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x64x16_stage4"
+ADD = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+    "std::array<char*> >(int)"
+)
+FPROP = "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x64x16_stage4"  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -37,7 +40,8 @@ def test_what_matters_least_goes_first(name, width, expected):
 def test_kernels_of_one_template_keep_its_name_and_differ_in_its_arguments():
     """Found by use: rows read `…6, 7, 3, 3, 5, false, 512>`, which names no kernel."""
     names = [
-        f"void cudnn::detail::implicit_convolve_sgemm<float, float, {size}, 6, 7, 3, 3, 5, 1, false, true, true>(int)"
+        f"void cudnn::detail::implicit_convolve_sgemm<float, float, {size}, 6, 7, 3, 3, 5, 1, "
+        "false, true, true>(int)"
         for size in (1024, 128)
     ]
     assert fit_all(names, 32) == [
@@ -57,7 +61,9 @@ def test_names_that_differ_in_their_middle_begin_there():
 
 
 def test_names_that_differ_in_two_places_keep_both():
-    """Found by use: of two sizes of tiles, each with and without split k, two rows read `…kernel__5x_cublas`."""
+    """Found by use: of two sizes of tiles, each with and without split k, two rows read
+    `…kernel__5x_cublas`.
+    """
     names = [
         f"sm80_xmma_gemm_f32f32_f32_tn_n_tilesize{size}x8_stage3_ffma_aligna4_execute_{how}kernel__5x_cublas"
         for size in ("128x128", "64x256")

@@ -1,4 +1,6 @@
-"""The lanes of one step, what the host did while no device work ran, and the text of a program's lines in a report."""
+"""The lanes of one step, what the host did while no device work ran, and the text of a program's
+lines in a report.
+"""
 
 from types import SimpleNamespace
 
@@ -16,7 +18,9 @@ STEPS = pd.DataFrame(
 
 
 def device(*rows):
-    """Device work as `device_work` gives it; each row is name, start and end in µs, stream, layer."""
+    """Device work as `device_work` gives it; each row is name, start and end in µs,
+    stream, layer.
+    """
     table = pd.DataFrame(rows, columns=["name", "begin", "end", "stream", "layer"]).assign(
         step=0, device=0, process=7, phase="forward"
     )
@@ -148,7 +152,9 @@ def source(folder, text):
 
 
 def test_a_line_shows_the_text_that_was_recorded_and_no_file_of_the_reader(tmp_path, monkeypatch):
-    """It used to be read from the reader's folder, which a recording of somebody else can name any file of."""
+    """It used to be read from the reader's folder, which a recording of somebody else can name any
+    file of.
+    """
     for name in (".env", "model.py"):
         (tmp_path / name).write_text("import torch\nSECRET=of the reader\n")
     monkeypatch.chdir(tmp_path)

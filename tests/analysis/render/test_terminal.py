@@ -40,7 +40,8 @@ def test_a_sentence_wraps_between_words_on_a_terminal_only(capsys, monkeypatch):
 
 
 STYLE = re.compile(
-    r'"((?:bold|dim|italic|underline|red|green|yellow|blue|cyan|magenta|white|bright_\w+)(?: \w+)*)"'
+    r'"((?:bold|dim|italic|underline|red|green|yellow|blue|cyan|magenta|white|bright_\w+)(?: '
+    r'\w+)*)"'
 )
 MEANINGS = {"bold", "dim", "yellow", "green", "bold green", "red", "bold red"}
 

@@ -11,7 +11,8 @@ from curvescope.cli import main
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
-KERNELS = {  # two kernels of conv1, one of fc after a gap of 30 ns, which overlaps with a copy's stream
+# two kernels of conv1, one of fc after a gap of 30 ns, which overlaps with a copy's stream
+KERNELS = {
     "name": ["a", "b", "c", "d"],
     "start_ns": [110, 130, 180, 185],
     "duration_ns": [20, 20, 10, 10],

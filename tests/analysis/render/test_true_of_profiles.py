@@ -24,7 +24,9 @@ def events(name, category):
 
 
 def test_steps_that_wait_for_the_loader_are_steps(imported_profile, document_of, said):
-    """Five of 30 steps waited 0.7 s for the DataLoader, were called of another kind, and left the mean."""
+    """Five of 30 steps waited 0.7 s for the DataLoader, were called of another kind, and left the
+    mean.
+    """
     optimizer = [
         e
         for e in events("param_resnet.json.gz", "user_annotation")
@@ -41,14 +43,16 @@ def test_steps_that_wait_for_the_loader_are_steps(imported_profile, document_of,
     assert loader["time_ms"] == pytest.approx(175.6, rel=0.01)
     text = said("breakdown", path)
     assert (
-        "1 of 30 profiled steps set aside, far from the median, as a warm-up at the start or alone: "
-        in text
+        "1 of 30 profiled steps set aside, far from the median, as a warm-up at the start or "
+        "alone: " in text
     )
     assert "another kind" not in text
 
 
 def test_time_in_which_launched_work_waits_is_not_the_hosts(imported_profile, document_of, said):
-    """The step began with a gap of 8.37 ms, for which the graph had been launched 6.3 ms before the first kernel."""
+    """The step began with a gap of 8.37 ms, for which the graph had been launched 6.3 ms before the
+    first kernel.
+    """
     kernels, copies = (events("tl_vllm_decode.json.gz", name) for name in ("kernel", "gpu_memcpy"))
     first = min((*kernels, *copies), key=lambda event: event["ts"])
     calls = {e["args"]["correlation"]: e for e in events("tl_vllm_decode.json.gz", "cuda_runtime")}

@@ -1,4 +1,6 @@
-"""What is not said: of a recording without steps, of times without an interval, of steps that are not used."""
+"""What is not said: of a recording without steps, of times without an interval, of steps that are
+not used.
+"""
 
 import sqlite3
 
@@ -48,8 +50,8 @@ def test_times_without_an_interval_get_no_verdict_but_their_difference_and_its_p
 ):
     text = said("explain", sweep)
     assert (
-        "From batch 32 to 128 the whole recording goes from 342.7 to 977.5 ms (+635 ms), most of it idle"
-        in text
+        "From batch 32 to 128 the whole recording goes from 342.7 to 977.5 ms (+635 ms), most of "
+        "it idle" in text
     )
     assert "634 ms of the host in cudaLaunchKernel" in text
     assert "How many steps each holds is unknown, so nothing is tested" in text
@@ -82,8 +84,9 @@ def test_one_step_of_each_size_may_not_repeat(said, document_of, tmp_path):
 def test_steps_that_are_not_used_are_named_with_their_times():
     sentence = set_aside_sentence(np.array([118.0, 116.0, 1015.0, 1068.0, 1076.0]))
     assert sentence == (
-        "2 of 5 profiled steps set aside, far from the median, as a warm-up at the start or alone: 118.0 ms "
-        "(number 1), 116.0 ms (number 2); those used take 1015 to 1076 ms. With them all steps take 3393 ms."
+        "2 of 5 profiled steps set aside, far from the median, as a warm-up at the start or alone: "
+        "118.0 ms (number 1), 116.0 ms (number 2); those used take 1015 to 1076 ms. With them all "
+        "steps take 3393 ms."
     )
     assert set_aside_sentence(np.array([100.0, 101.0, 102.0])) is None
 
@@ -110,7 +113,8 @@ def test_the_host_operators_of_a_trace_are_no_kernels(said, tmp_path):
 def test_a_file_without_a_profile_is_refused_for_what_it_is(refusal_of, tmp_path):
     log, export = tmp_path / "ncu.csv", tmp_path / "empty.sqlite"
     log.write_text(
-        "==PROF== Connected to process 2417 (/usr/bin/python3)\n==PROF== Disconnected from process 2417\n"
+        "==PROF== Connected to process 2417 (/usr/bin/python3)\n==PROF== Disconnected from process "
+        "2417\n"
     )
     with sqlite3.connect(export) as connection:
         connection.execute("create table StringIds (id integer, value text)")

@@ -1,4 +1,5 @@
-"""Attacks on the rule: changes that change nothing, in processes that differ, and one that makes every size faster.
+"""Attacks on the rule: changes that change nothing, in processes that differ, and one that makes
+every size faster.
 
 The excess from 8 to 16 is 10 % of the step, 107 of 1067 ms, or a fifth.
 """
@@ -39,7 +40,8 @@ def ran(
 ):
     """An experiment whose factors make every batch size `faster` times as long, and its rows.
 
-    A process takes a time of its own at each batch size: `between` is the standard deviation of its logarithm.
+    A process takes a time of its own at each batch size: `between` is the standard deviation of its
+    logarithm.
     """
     subject = {"layer": None, "phase": None} if scope == Scope.STEP else {}
     one = experiment(
@@ -68,7 +70,9 @@ def ran(
 
 @pytest.mark.parametrize("between", [0.0, 0.02, 0.04])
 def test_processes_that_differ_are_no_cause(between):
-    """Of 40 experiments of three factors that change nothing, two at most confirm one; the aim is 2 of 100."""
+    """Of 40 experiments of three factors that change nothing, two at most confirm one; the aim is 2
+    of 100.
+    """
     random, wrong = np.random.default_rng(7), 0
     for _ in range(40):
         one, rows = ran(random, TENTH, between=between)
@@ -82,7 +86,9 @@ def test_processes_that_differ_are_no_cause(between):
 
 @pytest.mark.parametrize("claimed", [1.0, None])
 def test_one_start_confirms_and_saves_nothing_however_many_rounds_it_has(claimed):
-    """The process of the change is slower by 3 % at 8 and faster by 8 % at 16, in all of twenty rounds."""
+    """The process of the change is slower by 3 % at 8 and faster by 8 % at 16, in all of twenty
+    rounds.
+    """
     one, rows = ran(
         np.random.default_rng(0), TENTH, names=("one",), starts=1, rounds=20, noise=0.005
     )

@@ -1,4 +1,6 @@
-"""What a factor removes of a functional: by hand, at one speed, and how often intervals over starts hold."""
+"""What a factor removes of a functional: by hand, at one speed, and how often intervals over starts
+hold.
+"""
 
 import numpy as np
 import pytest
@@ -28,7 +30,8 @@ def removal_of(functional, unmodified, changed, batches=None):
     [
         # 8 - 2 * 3 = 2 of proportional 6 ms; then 9 - 2 * 4 = 1 of 8 ms, which is 0.75 of 6
         (excess(1, 2), (3.0, 8.0), (4.0, 9.0), 2 - 0.75),
-        # 2 * 10 - 12 = 8, a sample costs 2; then 2 * 4 - 5 = 3, a sample costs 1: 6 at the speed of before
+        # 2 * 10 - 12 = 8, a sample costs 2; then 2 * 4 - 5 = 3, a sample costs 1: 6 at the speed of
+        # before
         (fixed_cost(1, 2), (10.0, 12.0), (4.0, 5.0), 8 - 6),
         # 3 - 2 * 3 + 8 = 5 of 8 ms; then 3 - 2 * 3 + 4 = 1 of 4 ms
         (bend(1, 2, 3), (3.0, 3.0, 8.0), (3.0, 3.0, 4.0), 5 - 2),
@@ -48,7 +51,9 @@ def test_what_is_left_is_counted_at_the_speed_of_the_rest(functional, unmodified
 
 
 def test_what_a_sample_costs_is_taken_from_the_largest_batch_size_that_ran():
-    """F is 2 * 10 - 12 = 8 ms, F' is 2 * 6 - 6.5 = 5.5; from 1 to 8 a sample costs 1 ms, then half as much."""
+    """F is 2 * 10 - 12 = 8 ms, F' is 2 * 6 - 6.5 = 5.5; from 1 to 8 a sample costs 1 ms, then half
+    as much.
+    """
     unmodified, changed = (10.0, 12.0, 13.0, 17.0), (6.0, 6.5, 8.0, 9.5)
     both = (
         [np.array(times) * scale for scale in (0.999, 1.0, 1.001)]
@@ -59,7 +64,9 @@ def test_what_a_sample_costs_is_taken_from_the_largest_batch_size_that_ran():
 
 
 def test_where_a_sample_costs_nothing_that_is_known_all_of_the_step_is_fixed_cost():
-    """10 ms at both sizes, and 4 with the factor: 6 of 10 go, though every size is as much faster."""
+    """10 ms at both sizes, and 4 with the factor: 6 of 10 go, though every size is as
+    much faster.
+    """
     random = np.random.default_rng(0)
     unmodified, changed = (
         [(t + 0.1 * random.standard_normal(2)) for _ in range(5)] for t in (10.0, 4.0)
@@ -96,7 +103,9 @@ def test_factors_of_one_experiment_share_their_variance_where_their_own_is_small
 @pytest.mark.parametrize("factors", [1, 3])
 @pytest.mark.parametrize("between", [0.0, 0.03])
 def test_intervals_over_five_starts_hold_what_is_removed(factors, between):
-    """A half of an excess of a fifth is removed, in processes that differ: 300 of each, of which 93 in 100 hold."""
+    """A half of an excess of a fifth is removed, in processes that differ: 300 of each, of which 93
+    in 100 hold.
+    """
     random, held = np.random.default_rng(factors), 0
     usual, less = np.array([480.0, 1200.0]), np.array([480.0, 1080.0])
 

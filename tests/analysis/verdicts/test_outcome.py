@@ -1,4 +1,6 @@
-"""Outcomes of experiments, from rows with known times: what is measured, the family of tests, and the early end."""
+"""Outcomes of experiments, from rows with known times: what is measured, the family of tests, and
+the early end.
+"""
 
 from dataclasses import replace
 
@@ -42,7 +44,9 @@ def test_fc6_bends_through_mkl_and_not_through_onednn():
     ids=["the odd size faster", "the others slower"],
 )
 def test_a_levelling_factor_saves_what_it_makes_faster(padded_ms, saved_ms):
-    """The bend is 16 - 2·30 + 24 = -20 ms: 12 of it go as batch 20 takes 24 ms, 20 as the others take longer."""
+    """The bend is 16 - 2·30 + 24 = -20 ms: 12 of it go as batch 20 takes 24 ms, 20 as the others
+    take longer.
+    """
     padding = experiment(
         factors=("padded_batch",),
         functional=((16, 1.0), (20, -2.0), (24, 1.0)),
@@ -69,7 +73,9 @@ def test_a_levelling_factor_saves_what_it_makes_faster(padded_ms, saved_ms):
 def test_a_factor_that_brings_its_cause_about_slows_the_others_by_what_the_anomaly_is(
     others, verdict, reason
 ):
-    """The bend is 17 - 3·9 + 2·7 = 4; with 8.7 and 11.2 ms it is 17 - 33.6 + 17.4 = 0.8, whatever batch 8 takes."""
+    """The bend is 17 - 3·9 + 2·7 = 4; with 8.7 and 11.2 ms it is 17 - 33.6 + 17.4 = 0.8, whatever
+    batch 8 takes.
+    """
     one = experiment(factors=("smaller_memory",))
     times = {None: {2: 7.0, 4: 9.0, 8: 17.0}, "smaller_memory": {**others, 8: 60.0}}
     found = outcomes(one, times, noise=0.002)[1]
@@ -78,7 +84,9 @@ def test_a_factor_that_brings_its_cause_about_slows_the_others_by_what_the_anoma
 
 
 def test_a_machine_that_is_slow_in_a_third_of_the_visits_hides_no_cause():
-    """In 31 of 40 experiments of 20 rounds it is confirmed; by means of the central half of the rounds it was in 8."""
+    """In 31 of 40 experiments of 20 rounds it is confirmed; by means of the central half of the
+    rounds it was in 8.
+    """
     one = experiment(factors=("onednn", "other_layout"))
     times = {None: FC6_MS[None], "onednn": OF_SHARE[0.9], "other_layout": OF_SHARE[0.0]}
     found = [
@@ -91,7 +99,9 @@ def test_a_machine_that_is_slow_in_a_third_of_the_visits_hides_no_cause():
 
 
 def with_waits(rows, waited):
-    """The rows with counters: visits in `waited`, by (factor, batch, round), take 100 times as long and count it."""
+    """The rows with counters: visits in `waited`, by (factor, batch, round), take 100 times as long
+    and count it.
+    """
     visits = zip(rows["factor"], rows["batch"], rows["round"], strict=True)
     slow = np.array(
         [(None if pd.isna(factor) else factor, *visit) in waited for factor, *visit in visits]
@@ -101,7 +111,9 @@ def with_waits(rows, waited):
 
 
 def test_disturbed_visits_are_left_out_and_their_rounds_count_for_the_others():
-    """Batch 8 was disturbed in rounds 0 to 4 unmodified, batch 4 in rounds 5 and 6 with the factor."""
+    """Batch 8 was disturbed in rounds 0 to 4 unmodified, batch 4 in rounds 5 and 6 with
+    the factor.
+    """
     one, undisturbed = experiment(), outcomes(experiment())[1]
     rows = rows_of(one, FC6_MS)
     waited = {
@@ -203,7 +215,9 @@ def test_a_factor_that_could_not_be_changed_keeps_no_experiment_open():
 
 
 def test_looks_at_an_experiment_that_runs_confirm_no_more_half_shares_by_chance():
-    """A share of a half is on the threshold: 1 in 40 is confirmed by chance, at looks and without them."""
+    """A share of a half is on the threshold: 1 in 40 is confirmed by chance, at looks and without
+    them.
+    """
     one, looks = experiment(), (10, 15, 23, 35)
     early = 0
     for seed in range(8):
@@ -218,7 +232,9 @@ def test_looks_at_an_experiment_that_runs_confirm_no_more_half_shares_by_chance(
     ("claimed_ms", "decided"), [(None, False), (-1.5, True), (-2.4, False), (-20.0, True)]
 )
 def test_a_factor_whose_cause_claims_a_part_is_settled_by_what_it_claims(claimed_ms, decided):
-    """It takes away 0.35 of -3.5 ms, -1.2 ms: most of 1.5, about half of 2.4, and less than a fifth of 20."""
+    """It takes away 0.35 of -3.5 ms, -1.2 ms: most of 1.5, about half of 2.4, and less than a fifth
+    of 20.
+    """
     one = experiment(factors=("onednn",), scope=Scope.STEP, layer=None, phase=None)
     changed = {**FC6_MS[None], 4: FC6_MS[None][4] - 0.35 * 3.5 / 3}
     rows = rows_of(one, {None: FC6_MS[None], "onednn": changed}, rounds=24, noise=0.002)

@@ -1,4 +1,6 @@
-"""The rule: what is confirmed and refuted, of measurements made by hand of an anomaly of ±10 ms in steps of 100 ms."""
+"""The rule: what is confirmed and refuted, of measurements made by hand of an anomaly of ±10 ms in
+steps of 100 ms.
+"""
 
 from dataclasses import replace
 
@@ -52,7 +54,9 @@ def measured(
     starts=5,
     scope=Scope.TERM,
 ):
-    """What removes a share between `low` and `high` of an anomaly `f`; batch 2 gets faster by `faster_ms`."""
+    """What removes a share between `low` and `high` of an anomaly `f`; batch 2 gets faster by
+    `faster_ms`.
+    """
     share = Estimate((low + high) / 2, low, high, p)
     ends = sorted((f * low, f * high))
     functional = ((2, 1.0 if f > 0 else -1.0), (4, -3.0), (8, 1.0))
@@ -98,7 +102,8 @@ def on_steps(low, high, factor="one_thread", **options):
         (measured(0.55, 0.9, stage=Stage.SCREEN), (UNDECIDED, ONLY_SCREENED)),
         (measured(0.0, 0.1, stage=Stage.SCREEN), (REFUTED, None)),
         (measured(1.4, 1.8), (UNDECIDED, OVERTAKEN)),
-        # An excess that turns into a fixed cost is gone, if the batch size that makes it became faster.
+        # An excess that turns into a fixed cost is gone, if the batch size that makes it became
+        # faster.
         (measured(1.4, 1.8, kind="excess", faster_ms=6.0), (CONFIRMED, None)),
         (measured(1.4, 1.8, kind="excess", faster_ms=4.0), (UNDECIDED, OVERTAKEN)),
         (measured(0.9, 1.1, "split_batch", faster_ms=4.0), (UNDECIDED, LEVELLED)),
@@ -111,7 +116,8 @@ def on_steps(low, high, factor="one_thread", **options):
         (measured(0.9, 1.6, "cold_caches"), (UNDECIDED, TOO_WIDE)),
         (measured(1.4, 1.8, "cold_caches"), (UNDECIDED, TOO_SLOW)),
         (measured(0.0, 0.1, "cold_caches"), (REFUTED, None)),
-        # The host's part: from a fifth of a fixed cost on, at least 2 ms of the step's 100, and it refutes nothing.
+        # The host's part: from a fifth of a fixed cost on, at least 2 ms of the step's 100, and it
+        # refutes nothing.
         (measured(0.21, 0.4, "replayed_operators", kind=FIXED_COST), (CONFIRMED, None)),
         (measured(0.25, 0.4, "replayed_operators"), (UNDECIDED, A_PART)),
         (measured(0.55, 0.9, "replayed_operators"), (CONFIRMED, None)),
@@ -155,7 +161,8 @@ def test_a_share_is_confirmed_among_all_tests_of_a_recording(family, verdict):
         (on_steps(0.2, 0.4, stage=Stage.SCREEN), 4.0, (UNDECIDED, ONLY_SCREENED)),
         (on_steps(0.2, 0.4, starts=1), 4.0, (UNDECIDED, ONE_START)),
         (on_steps(1.4, 1.8), 4.0, (UNDECIDED, OVERTAKEN)),
-        # Running all sizes alike counts by what it saves of the claim, whatever share of all that is.
+        # Running all sizes alike counts by what it saves of the claim, whatever share of all that
+        # is.
         (on_steps(0.2, 0.4, "padded_batch", faster_ms=2.1), 4.0, (CONFIRMED, None)),
         (on_steps(0.2, 0.4, "padded_batch", faster_ms=1.9), 4.0, (UNDECIDED, LEVELLED)),
         (on_steps(0.1, 0.19, "padded_batch"), 2.0, (UNDECIDED, LEVELLED)),
@@ -166,9 +173,11 @@ def test_of_complete_steps_the_claim_decides(measurement, claim, decision):
 
 
 def test_the_test_of_a_claim_is_that_of_a_fifth_of_it():
-    """Half an interval of 2.776 standard errors (4 degrees of freedom) around 3 of 4 ms is 1 ms, its end 2 ms.
+    """Half an interval of 2.776 standard errors (4 degrees of freedom) around 3 of 4 ms is 1 ms,
+    its end 2 ms.
 
-    A fifth of the claim, 0.8 ms, lies 2.2 / 0.3602 = 6.11 standard errors below the value: p is 0.0018.
+    A fifth of the claim, 0.8 ms, lies 2.2 / 0.3602 = 6.11 standard errors below the value: p is
+    0.0018.
     """
     wide = on_steps(0.2, 0.4)
     assert p_of(wide, 4.0) == pytest.approx(0.0018, abs=1e-4)
@@ -212,7 +221,9 @@ def test_a_test_that_did_not_run_is_in_no_family():
 
 
 def test_a_claim_is_on_complete_steps_alone():
-    """A term has all of its own anomaly: the same change of both has two measurements and two tests."""
+    """A term has all of its own anomaly: the same change of both has two measurements and two
+    tests.
+    """
     both = [measured(0.2, 0.4), on_steps(0.2, 0.4)]
     claims = {(both[0].experiment.functional, "one_thread"): 4.0}
     assert [one.verdict for one in judged(both, claims)] == [UNDECIDED, CONFIRMED]
@@ -223,7 +234,7 @@ def of(measurement, verdict=UNDECIDED, reason=None):
 
 
 @pytest.mark.parametrize("factor", ["replayed_operators", "smaller_memory"])
-def test_what_removes_a_part_of_its_cause_or_brings_it_about_is_judged_by_its_share_whatever_is_claimed(
+def test_what_removes_a_part_of_its_cause_or_brings_it_about_is_judged_by_its_share_whatever_is_claimed(  # noqa: E501
     factor,
 ):
     measurement = on_steps(0.2, 0.4, factor)
@@ -334,7 +345,9 @@ def test_the_last_outcome_that_decides_on_fresh_rounds_counts():
 
 
 def test_of_complete_steps_the_outcome_that_counts_is_the_one_that_decides_on_the_claim():
-    """Of all of the anomaly the first one refutes, and more would count for nothing; of 1.9 ms it decides nothing."""
+    """Of all of the anomaly the first one refutes, and more would count for nothing; of 1.9 ms it
+    decides nothing.
+    """
     tests = [on_steps(0.0, 0.19), on_steps(0.1, 0.3)]
     assert decisive(judged(tests))["one_thread"].taken == tests[0].taken
     claims = {(tests[0].experiment.functional, "one_thread"): 1.9}

@@ -1,8 +1,10 @@
-"""Writes layouts.json: sizes and field offsets of CUPTI's activity records, as the headers of each toolkit have them.
+"""Writes layouts.json: sizes and field offsets of CUPTI's activity records, as the headers of each
+toolkit have them.
 
     python generate.py TOOLKIT=INCLUDE[:INCLUDE...] ...
 
-TOOLKIT is as in 12.9; the first INCLUDE holds cupti_activity.h, the others cuda.h and crt/host_defines.h. Needs g++.
+TOOLKIT is as in 12.9; the first INCLUDE holds cupti_activity.h, the others cuda.h and
+crt/host_defines.h. Needs g++.
 """
 
 from __future__ import annotations
@@ -71,7 +73,8 @@ def measure(includes: list[str]) -> tuple[int, dict[str, dict[str, object]], dic
                 place = f"offsetof({struct}, {field}), sizeof((({struct}*)0)->{field})"
                 lines.append(f'std::printf("{struct} {field} %zu %zu\\n", {place});')
     program = (
-        "#include <cupti_activity.h>\n#include <cupti_version.h>\n#include <cstddef>\n#include <cstdio>\n"
+        "#include <cupti_activity.h>\n#include <cupti_version.h>\n#include <cstddef>\n#include "
+        "<cstdio>\n"
         'int main() { std::printf("%d\\n", CUPTI_API_VERSION);' + "\n".join(lines) + "}\n"
     )
     with tempfile.TemporaryDirectory() as place:
@@ -100,7 +103,8 @@ def main() -> None:
         for struct, layout in found.items():
             fields = layout["fields"]
             if struct in structs and structs[struct] != layout:
-                # A toolkit may use up a struct's padding without renaming it: the larger set of fields is the later.
+                # A toolkit may use up a struct's padding without renaming it: the larger set of
+                # fields is the later.
                 assert structs[struct]["bytes"] == layout["bytes"], struct
                 fields = {**structs[struct]["fields"], **fields}
             structs[struct] = {"bytes": layout["bytes"], "fields": fields}

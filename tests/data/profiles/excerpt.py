@@ -1,4 +1,5 @@
-"""Take an excerpt of a SQLite export of Nsight Systems: what a reader needs, and nothing of the machine.
+"""Take an excerpt of a SQLite export of Nsight Systems: what a reader needs, and nothing of the
+machine.
 
 python excerpt.py EXPORT.sqlite EXCERPT.sqlite.gz
 """
@@ -11,7 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Samples of the CPU and of the operating system, command lines, environment, logs, thread names: left out.
+# Samples of the CPU and of the operating system, command lines, environment, logs, thread names:
+# left out.
 DROPPED = (
     "META_DATA_CAPTURE",
     "ProcessStreams",
@@ -56,7 +58,8 @@ def excerpt(source: Path, target: Path) -> None:
             database.execute(f"DROP TABLE {table}")
         for table in there.intersection(("META_DATA_EXPORT", "EXPORT_META_DATA")):
             database.execute(
-                f"DELETE FROM {table} WHERE name NOT LIKE 'EXPORT_PRODUCT%' AND name NOT LIKE '%SCHEMA%'"
+                f"DELETE FROM {table} WHERE name NOT LIKE 'EXPORT_PRODUCT%' AND name NOT LIKE "
+                "'%SCHEMA%'"
             )
         if "TARGET_INFO_GPU" in there and "uuid" in columns_of(database, "TARGET_INFO_GPU"):
             database.execute("UPDATE TARGET_INFO_GPU SET uuid = NULL")

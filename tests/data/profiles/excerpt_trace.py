@@ -1,9 +1,10 @@
-"""Take an excerpt of a trace of the PyTorch profiler: some categories of events, and what readers need of them.
+"""Take an excerpt of a trace of the PyTorch profiler: some categories of events, and what readers
+need of them.
 
 python excerpt_trace.py TRACE.json.gz EXCERPT.json.gz [CATEGORY,CATEGORY...] [FIRST_US LAST_US]
 
-Files, users, hosts and sizes of the machine's memory are left out; of Python functions the name of the file stays, and
-those under 0.2 ms go.
+Files, users, hosts and sizes of the machine's memory are left out; of Python functions the name of
+the file stays, and those under 0.2 ms go.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-CATEGORIES = "kernel,gpu_memcpy,gpu_memset,cuda_runtime,cuda_driver,cpu_op,user_annotation,python_function,Trace"
+CATEGORIES = "kernel,gpu_memcpy,gpu_memset,cuda_runtime,cuda_driver,cpu_op,user_annotation,python_function,Trace"  # noqa: E501
 ARGUMENTS = {
     "correlation",
     "External id",

@@ -1,4 +1,6 @@
-"""Records two steps of a small Keras model on TensorFlow by TensorFlow's profiler; the argument is a folder."""
+"""Records two steps of a small Keras model on TensorFlow by TensorFlow's profiler; the argument is
+a folder.
+"""
 
 import os
 import sys

@@ -45,7 +45,9 @@ def test_replays_of_a_training_step_train_like_the_step():
 
 
 class Seen(TorchDispatchMode):
-    """Names of the operators that run, and the largest number of results of 64 MiB that were alive at a time."""
+    """Names of the operators that run, and the largest number of results of 64 MiB that were alive
+    at a time.
+    """
 
     def __init__(self):
         super().__init__()

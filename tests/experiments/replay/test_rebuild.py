@@ -265,7 +265,7 @@ class Everything(torch.nn.Module):
         )
 
 
-def test_every_operator_of_a_training_step_in_mixed_precision_but_those_that_profilers_record_in_part():
+def test_every_operator_of_a_training_step_in_mixed_precision_but_those_that_profilers_record_in_part():  # noqa: E501
     from curvescope.profiling.collect.torch_step import record_step
 
     model = Everything()

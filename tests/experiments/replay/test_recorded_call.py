@@ -78,7 +78,9 @@ def test_calls_of_one_layer_are_matched_in_the_order_of_the_step():
 
 
 def test_a_row_of_two_calls_that_are_equal_at_one_batch_size_only():
-    """Batch size 1 has one row for (b, 64) and (1, 64): both families find it there, each with one call."""
+    """Batch size 1 has one row for (b, 64) and (1, 64): both families find it there, each with one
+    call.
+    """
     calls = [RecordedCall("aten::mul", (tensor(1, 64),), "a", None, 1, calls=2, duration_ns=10)]
     for b in (2, 4):
         calls += [

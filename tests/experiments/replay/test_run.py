@@ -60,7 +60,8 @@ class Backend:
 
 
 class PlanCache(Backend):
-    """A GPU whose kernels are those of PyTorch's plan cache: its key has all settings but `benchmark`.
+    """A GPU whose kernels are those of PyTorch's plan cache: its key has all settings but
+    `benchmark`.
 
     Each thread has a cache of its own, unless they share one.
     """
@@ -156,7 +157,9 @@ def test_a_run_is_the_calls_of_a_step_in_its_order_and_as_often(writer):
 
 
 def test_before_a_switch_larger_batch_sizes_run_in_pieces_with_the_smaller_ones_operators(writer):
-    """Linear at 2, a product at 4: then 4 is twice the linear layer of 2, with inputs of their own and one weight."""
+    """Linear at 2, a product at 4: then 4 is twice the linear layer of 2, with inputs of their own
+    and one weight.
+    """
     product = row(4, "aten::mm", [tensor(4, 8), tensor(8, 16)])
     recording = record(writer, [*(row(b, LINEAR, linear(b)) for b in (1, 2)), product])
     of_fc = term.read_term(recording, "fc", "forward", "cpu", math.inf)
@@ -190,7 +193,8 @@ def test_a_switch_is_another_kernel_with_the_most_time(writer, kernels, untested
     assert done.untested == untested
 
 
-# The operands of linear(4) and linear(2): 128 and 64 bytes that follow the batch size, and 576 that do not.
+# The operands of linear(4) and linear(2): 128 and 64 bytes that follow the batch size, and 576 that
+# do not.
 @pytest.mark.parametrize(
     ("names", "cache_bytes", "flushes"),
     [
@@ -277,7 +281,8 @@ def test_operators_that_cannot_run_alone_are_left_out_with_their_share(writer):
     rows += [row(b, "mine::op", [tensor(b, 8)], duration_ns=3000, position=1) for b in (2, 4)]
     done = run_term(record(writer, rows), experiment("split_batch"), writer, backend=Backend())
     assert done.notes == (
-        "mine::op 4x8 is left out (75% of the term's operators): it is no operator of torch's schemas.",
+        "mine::op 4x8 is left out (75% of the term's operators): it is no operator of torch's "
+        "schemas.",
     )
     assert visits(writer.path)
     assert done.untested == {}
@@ -459,7 +464,9 @@ def test_a_factor_that_leaves_the_kernels_of_a_gpu_as_they_are_is_untested(write
 
 @pytest.mark.usefixtures("on_gpu")
 def test_cudnn_times_its_algorithms_although_pytorch_keeps_the_plan_of_the_unmodified_call(writer):
-    """PyTorch finds that plan in the cache of its thread, whatever `benchmark` says then: it did on an H100."""
+    """PyTorch finds that plan in the cache of its thread, whatever `benchmark` says then: it did on
+    an H100.
+    """
     recording = record(writer, [row(b, "aten::conv2d", conv(b)) for b in (2, 4)])
     before = threading.active_count()
     done = run_term(recording, experiment("cudnn_benchmark"), writer, backend=PlanCache())
@@ -507,7 +514,9 @@ def test_a_recording_of_a_gpu_needs_one(tmp_path):
     ids=["few", "many at one size", "not counted"],
 )
 def test_a_replay_keeps_memory_as_the_recorded_steps_did(writer, faults, largest):
-    """Steps that take few page faults run in memory that their process kept, whatever the sizes of their operands."""
+    """Steps that take few page faults run in memory that their process kept, whatever the sizes of
+    their operands.
+    """
     steps = [
         {
             "step": b,

@@ -1,4 +1,6 @@
-"""Work of convolutions in traces without scalars, e.g. of PyTorch 1.9, whose calls do not show all three tensors."""
+"""Work of convolutions in traces without scalars, e.g. of PyTorch 1.9, whose calls do not show all
+three tensors.
+"""
 
 import numpy as np
 import pytest

@@ -62,7 +62,9 @@ def test_tools_that_print_template_arguments_differently_name_the_same_kernel():
 
 
 def test_what_ncu_counted_on_a_gpu_joins_the_names_that_cupti_gives(tmp_path):
-    """The file's own nine kernels as the collector names them, after one more and without the fourth."""
+    """The file's own nine kernels as the collector names them, after one more and without the
+    fourth.
+    """
     counted = open_recording(import_profile(NCU, tmp_path / "counted").path).frame("kernels")
     arguments = "(int, int, int, float const*, float const*, float*)"
     names = [

@@ -59,7 +59,9 @@ def test_layer_and_phase_come_from_the_innermost_range_and_windows_of_fetched_ba
 
 
 def test_backward_lands_on_the_layer_that_made_the_node():
-    """`view` in pool1 shows number 7 and makes no node; conv2's convolution draws 7: the last one has it."""
+    """`view` in pool1 shows number 7 and makes no node; conv2's convolution draws 7: the last one
+    has it.
+    """
     forward = [mark("layer:pool1", 0, 50), op("aten::view", 10, 10, sequence=7)]
     forward += [mark("layer:conv2", 100, 50), op("aten::conv2d", 110, 30, sequence=7)]
     backward = [
@@ -154,7 +156,9 @@ def test_device_kernels_take_layer_and_phase_of_their_launch():
 
 
 def test_communication_is_told_from_the_layer_it_runs_under():
-    """DDP copies a gradient into its bucket and starts the collective inside the hook of the layer's last gradient."""
+    """DDP copies a gradient into its bucket and starts the collective inside the hook of the
+    layer's last gradient.
+    """
     accumulate, gradient = (
         "autograd::engine::evaluate_function: ",
         "torch::autograd::AccumulateGrad",
@@ -185,7 +189,9 @@ def test_communication_is_told_from_the_layer_it_runs_under():
 
 
 def test_a_primitive_beside_a_collective_is_its_operators():
-    """Gloo's thread begins the collective after the operator and before the primitive, which is inside the operator."""
+    """Gloo's thread begins the collective after the operator and before the primitive, which is
+    inside the operator.
+    """
     log = VerboseLog(primitives=[Primitive("convolution jit:avx2", 250, 40)])
     events = [STEP, op("aten::convolution", 200, 150), op("gloo:all_reduce", 220, 400, thread=2)]
     rows = kernel_rows(events, verbose=log).kernels
@@ -198,8 +204,8 @@ def test_a_primitive_beside_a_collective_is_its_operators():
 
 
 BACKWARD_SHAPES = ([4, 8, 6, 6], [4, 3, 8, 8], [8, 3, 3, 3])
-# Direct algorithm: 2 per product, 4·8·6·6 results of the forward pass of 3·3·3 products each, once for each gradient;
-# the gradient of the bias adds up 4·8·6·6 numbers.
+# Direct algorithm: 2 per product, 4·8·6·6 results of the forward pass of 3·3·3 products each, once
+# for each gradient; the gradient of the bias adds up 4·8·6·6 numbers.
 GRADIENT_FLOPS, BIAS_FLOPS = 2 * 4 * 8 * 6 * 6 * 27, 4 * 8 * 6 * 6
 
 

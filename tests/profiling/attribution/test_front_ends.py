@@ -19,7 +19,8 @@ OPERATOR, RANGE = False, True
 # what torch's profiler gives as the number of a node without one; emit_nvtx gives none
 UNNUMBERED = 2**63 - 1
 
-# What ran on the host: name, start, duration, thread, whether it is a range, sequence number, forward thread.
+# What ran on the host: name, start, duration, thread, whether it is a range, sequence number,
+# forward thread.
 EVENTS = {
     "forward and backward": [
         ("curvescope.layer:conv", 10, 90, 1, RANGE, -1, 0),
@@ -121,7 +122,9 @@ def pytorch_json(events, launches, folder):
 
 
 def emitted_ranges(events, launches, folder):
-    """Push/pop ranges of emit_nvtx as a CUDA profiler hands them over, launches joined by thread and time."""
+    """Push/pop ranges of emit_nvtx as a CUDA profiler hands them over, launches joined by thread
+    and time.
+    """
     place, call = {"process": 1, "kind": "push_pop"}, {"name": "cudaLaunchKernel", "process": 1}
     ranges = [
         {
@@ -162,7 +165,9 @@ def emitted_ranges(events, launches, folder):
 
 
 def torch_windows(events, launches, folder):
-    """A recorded command's window: what operators ran themselves, at the moments of the launches."""
+    """A recorded command's window: what operators ran themselves, at the moments of the
+    launches.
+    """
     scopes = [(name, USER_SCOPE if is_range else 0) for name, *_, is_range, _, _ in events]
     window = {
         "version": 2,

@@ -1,4 +1,6 @@
-"""Kernels that a compiler generated: their place in a profile, their layers and operators, and their work."""
+"""Kernels that a compiler generated: their place in a profile, their layers and operators, and
+their work.
+"""
 
 import pytest
 

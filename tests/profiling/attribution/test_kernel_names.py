@@ -111,8 +111,9 @@ def test_families_of_real_profiles_are_known_for_95_percent_of_the_device_time(
     ("name", "short"),
     [
         (
-            "void at::native::elementwise_kernel<4, at::native::(anonymous namespace)::clamp_impl(at::TensorIterator&)"
-            "::{lambda()#1}, at::detail::Array<char*, 3> >(int, x)",
+            "void at::native::elementwise_kernel<4, at::native::(anonymous "
+            "namespace)::clamp_impl(at::TensorIterator&)::{lambda()#1}, at::detail::Array<char*, "
+            "3> >(int, x)",
             "elementwise_kernel<4, clamp_impl(TensorIterator&), Array<char*, 3> >",
         ),
         ("void gmem_coalesce<(int)32>(int, const float *)", "gmem_coalesce<32>"),

@@ -36,7 +36,8 @@ from curvescope.profiling.attribution.kernel_precision import kernel_precision
         ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x32x64_MI16x16x1", "bf16"),
         ("Cijk_Ailk_Bljk_S_B_Bias_HA_S_SAV", "fp32"),
         (
-            "pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, cutlass::bfloat16_t>>",
+            "pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, "
+            "cutlass::bfloat16_t>>",
             "bf16",
         ),
         ("fmha_cutlassF_f16_aligned_64x64_rf_sm80", "fp16"),

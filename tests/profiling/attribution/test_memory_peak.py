@@ -8,8 +8,9 @@ from curvescope.profiling.attribution.source_lines import SourceLine, Watched, W
 
 from .test_events import STEP, T, mark, node, op
 
-# A convolution makes its output (100 at 0xA) beside a workspace (30 at 0xB). Its backward makes the gradient of its
-# input (40 at 0xB again) beside that of its weight (50 at 0xC), then frees the output; the optimizer needs 5.
+# A convolution makes its output (100 at 0xA) beside a workspace (30 at 0xB). Its backward makes the
+# gradient of its input (40 at 0xB again) beside that of its weight (50 at 0xC), then frees the
+# output; the optimizer needs 5.
 CONVOLUTION = [
     STEP,
     mark("phase:forward", 0, 200),
@@ -83,7 +84,9 @@ def test_tensors_from_before_the_step_are_what_the_program_says():
 
 
 def test_a_tensor_from_before_the_step_counts_until_the_step_frees_it():
-    """The old gradient (80 at 0x9) goes before the peak of the backward pass, and is part of that of the forward."""
+    """The old gradient (80 at 0x9) goes before the peak of the backward pass, and is part of that
+    of the forward.
+    """
     events = [(15, -80, 0x9), *EVENTS]
     known = [KnownTensor(-10, 0x9, 80, "gradients", "conv")]
     assert peak(allocations(events, tensors=known, used=set()))[0] == peak(allocations())[0]
@@ -96,7 +99,9 @@ def test_a_tensor_from_before_the_step_counts_until_the_step_frees_it():
 
 
 def test_the_rest_of_the_allocators_own_total_is_said_as_such():
-    """Before the step it had given out 64: 50 are the weight's, which it rounds up; it keeps 500 at the peak."""
+    """Before the step it had given out 64: 50 are the weight's, which it rounds up; it keeps 500 at
+    the peak.
+    """
     total = 64 + np.cumsum([size for _, size, _ in EVENTS])
     known = [KnownTensor(-10, 0x1, 50, "parameters", "conv")]
     found, _ = peak(

@@ -1,4 +1,6 @@
-"""Nesting and joins over columns against the plain loop they replace, and steps against sequences made to repeat."""
+"""Nesting and joins over columns against the plain loop they replace, and steps against sequences
+made to repeat.
+"""
 
 import numpy as np
 import pytest
@@ -114,7 +116,8 @@ def test_random_sequences_have_no_period():
 
 
 def test_repeated_steps_begin_after_the_longest_idle_time():
-    # conv, relu, (100 ns of nothing), loss; seen from its middle on, as a profiler that was started late sees it
+    # conv, relu, (100 ns of nothing), loss; seen from its middle on, as a profiler that was started
+    # late sees it
     starts, names, now = [], [], 1000
     for _ in range(5):
         for name, gap in ((2, 100), (0, 1), (1, 1)):

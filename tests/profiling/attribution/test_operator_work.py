@@ -1,4 +1,6 @@
-"""FLOPs and compulsory bytes: by hand for single calls, against torch's own counter for whole networks."""
+"""FLOPs and compulsory bytes: by hand for single calls, against torch's own counter for whole
+networks.
+"""
 
 import pytest
 import torch
@@ -31,9 +33,11 @@ HALF, BF16, FP8 = (
         ("_foreach_mul_", [[[2, 3], [4]], []], F4, [], Work(10, 80)),  # over a list of tensors
         # 6 + 15 bytes of operands, two scales of 4, results of bf16 (type 15)
         ("_scaled_mm", [[2, 3], [3, 5], [1], [1], [], [], [], []], FP8, [None] * 6 + [15], Work(60, 6 + 15 + 8 + 20)),
-        ("_scaled_mm", [[2, 3], [3, 5], [1], [1], [], [], [], []], FP8, [], Work(60, None)),  # results of unknown type
+        # results of unknown type
+        ("_scaled_mm", [[2, 3], [3, 5], [1], [1], [], [], [], []], FP8, [], Work(60, None)),
         ("_int_mm", [[2, 3], [3, 5]], ["signed char"] * 2, [], Work(60, 6 + 15 + 40)),
-        # Grouped products: rows in groups, e.g. tokens by expert; the sum in groups, e.g. the gradient of weights
+        # Grouped products: rows in groups, e.g. tokens by expert; the sum in groups, e.g. the
+        # gradient of weights
         ("_grouped_mm", [[7, 3], [2, 3, 5], [2]], BF16, [], Work(2 * 7 * 15, 2 * (21 + 30 + 35))),
         ("_grouped_mm", [[2, 7, 3], [2, 3, 5], [2]], BF16, [], Work(2 * 2 * 7 * 15, 2 * (42 + 30 + 70))),
         ("_grouped_mm", [[4, 7], [7, 5], [2]], BF16, [], Work(2 * 4 * 7 * 5, 2 * (28 + 35 + 40))),
@@ -49,7 +53,8 @@ HALF, BF16, FP8 = (
         # 1 image 3×4×4, 2 filters 3×3 without padding: 2×2×2 results of 27 products each
         ("conv2d", [[1, 3, 4, 4], [2, 3, 3, 3], []], F4, [None, None, None, [1, 1], [0, 0], [1, 1], 1],
          Work(2 * 8 * 27, 4 * (48 + 54 + 8))),
-        # 4 channels in 2 groups, 6 filters over 2 channels each, stride 2, padding 1 on 5×5: 3×3 results
+        # 4 channels in 2 groups, 6 filters over 2 channels each, stride 2, padding 1 on 5×5: 3×3
+        # results
         ("conv2d", [[2, 4, 5, 5], [6, 2, 3, 3], [6]], F4, [None, None, None, [2, 2], [1, 1], [1, 1], 2],
          Work(2 * 108 * 18 + 108, 4 * (200 + 108 + 108 + 6))),
         *(("copy_", [[16], [16]], [f"c10::Float8_{kind}"] * 2, [], Work(0, 32))
@@ -83,7 +88,9 @@ def test_backward_of_a_convolution_counts_only_what_is_wanted():
 def test_gradients_of_grouped_and_depthwise_convolutions_have_the_products_of_the_forward_pass(
     groups, transposed
 ):
-    """4 channels and 4 filters on 5x5, 3x3, stride 2: a group has 4 / groups of each, depthwise one."""
+    """4 channels and 4 filters on 5x5, 3x3, stride 2: a group has 4 / groups of each, depthwise
+    one.
+    """
     image, weight = [2, 4, 5, 5], [4, 4 // groups, 3, 3]
     result = [2, 4, 11, 11] if transposed else [2, 4, 2, 2]
     settings = [[2, 2], [0, 0], [1, 1], transposed, [0, 0], groups]
@@ -168,7 +175,9 @@ def test_a_training_step_has_the_flops_that_torch_counts(name):
     ],
 )
 def test_attention_by_hand_in_every_backend(op, further):
-    """2 samples, 3 heads, 4 queries of 8, 5 keys, values of 8: two products of 2 x 3 x 4 x 5 x 8."""
+    """2 samples, 3 heads, 4 queries of 8, 5 keys, values of 8: two products of 2 x 3 x
+    4 x 5 x 8.
+    """
     shapes = [[2, 3, 4, 8], [2, 3, 5, 8], [2, 3, 5, 8]] + [[]] * further
     assert work(f"aten::{op}", shapes, HALF) == Work(
         2 * 2 * (2 * 3 * 4 * 5 * 8), 2 * (2 * 3 * 8) * (4 + 5 + 5 + 4)
@@ -229,7 +238,8 @@ def test_attention_has_the_flops_that_torch_counts(backward):
     shapes = [list(x.shape) for x in (q, k, v)]
     ours = work("aten::scaled_dot_product_attention", shapes, F4).flops
     if backward:
-        # Flash and efficient attention compute the scores again; the math that torch counts here does not.
+        # Flash and efficient attention compute the scores again; the math that torch counts here
+        # does not.
         whole = [list(out.shape), *shapes]
         again = work("aten::mm", [[2 * 3 * 4, 8], [8, 5]], F4).flops
         ours += work("aten::_scaled_dot_product_flash_attention_backward", whole, F4).flops - again

@@ -10,7 +10,9 @@ from curvescope.profiling.attribution.range_names import RangeNames
 
 @pytest.mark.parametrize(("until_ns", "begin_ns"), [(90, 100), (125, 125), (140, 130)])
 def test_a_step_begins_after_work_that_was_launched_before_it(until_ns, begin_ns):
-    """Kernels before the first step of a trace ran on after its mark: their time was called idle time of the step."""
+    """Kernels before the first step of a trace ran on after its mark: their time was called idle
+    time of the step.
+    """
     two = np.array([0, 1], np.int32)
     starts, ends = np.array([100, 200]), np.array([150, 250])
     marked = steps.MarkedSteps(

@@ -1,7 +1,7 @@
 """Doubles of what torch's profiler returns, made of a trace that a real one wrote.
 
-`External id` of device work and of API calls is the number that torch gave the operator around the launch, which is
-`linked_correlation_id()` in the process.
+`External id` of device work and of API calls is the number that torch gave the operator around the
+launch, which is `linked_correlation_id()` in the process.
 """
 
 import gzip
@@ -15,7 +15,9 @@ _USER_SCOPE = 7
 
 
 class KinetoEvent:
-    """One event of a trace whose times are ns, with the methods of torch's `_KinetoEvent` that Curvescope calls."""
+    """One event of a trace whose times are ns, with the methods of torch's `_KinetoEvent` that
+    Curvescope calls.
+    """
 
     def __init__(self, event):
         args, on_device, linked = (

@@ -41,7 +41,9 @@ def peak_of(step, model):
 
 
 def test_the_peak_of_a_training_step_is_in_its_backward():
-    """The weight's gradient is made beside that of the hidden tensor, whose values nothing needs any more."""
+    """The weight's gradient is made beside that of the hidden tensor, whose values nothing needs
+    any more.
+    """
     sums, _ = peak_of(*linear_step())
     assert sums["parameters", "0"] == WEIGHT + BIAS
     assert sums["input", None] >= 64 * 100 * 4
@@ -58,7 +60,10 @@ def test_state_and_gradients_belong_to_the_layer_of_their_parameter():
 
 
 def test_gradients_that_a_step_frees_at_its_begin_are_known_although_they_are_older():
-    """`zero_grad` frees what the step before made. Without it they would count at the peak of the forward pass."""
+    """`zero_grad` frees what the step before made.
+
+    Without it they would count at the peak of the forward pass.
+    """
     step, model = linear_step()
 
     def forward_only(_ranges):
@@ -86,7 +91,9 @@ def test_the_allocators_notes_do_not_reach_the_user(capfd):
 
 
 def test_a_gpus_allocator_counts_from_before_the_step():
-    """Two blocks of GPU 0 in a tree of events, beside one of a CPU and one of another GPU; 512 are older."""
+    """Two blocks of GPU 0 in a tree of events, beside one of a CPU and one of another GPU; 512 are
+    older.
+    """
 
     def block(at_ns, size, total, device, children=()):
         fields = SimpleNamespace(

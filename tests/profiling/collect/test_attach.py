@@ -1,4 +1,6 @@
-"""`curvescope.attach()` in programs that run: what they record of the steps that come after a request."""
+"""`curvescope.attach()` in programs that run: what they record of the steps that come after a
+request.
+"""
 
 import signal
 import subprocess
@@ -58,7 +60,9 @@ PROGRAM = """
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs the program: a step for each word, before which `USR1` sends the signal; gives its recordings."""
+    """Runs the program: a step for each word, before which `USR1` sends the signal; gives its
+    recordings.
+    """
 
     def run(*words):
         command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path / "runs")]
@@ -95,7 +99,9 @@ def test_a_signal_records_the_next_steps_and_no_others(run):
 
 
 def test_a_request_inside_the_model_begins_with_its_next_call(run):
-    """The rest of that call's modules are no model: else `head` would be one, and steps end with each call of it."""
+    """The rest of that call's modules are no model: else `head` would be one, and steps end with
+    each call of it.
+    """
     (recording,), _ = run("infer inside", "infer", "infer", "infer")
     assert recording.frame("steps")["batch"].tolist() == [16, 16]
     assert set(recording.frame("kernels")["layer"].dropna()) == {"body", "head"}

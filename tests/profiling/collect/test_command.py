@@ -1,4 +1,6 @@
-"""The user's command under a recorder, where it is asked to end; tests/native/test_endings.py has whole recordings."""
+"""The user's command under a recorder, where it is asked to end; tests/native/test_endings.py has
+whole recordings.
+"""
 
 import signal
 import subprocess
@@ -15,7 +17,9 @@ SLEEPS = (*PYTHON, "import time; time.sleep(600)")
 
 
 def interrupt_in(monkeypatch, name, skipped=0):
-    """Ctrl-C inside a method of `Popen`, which has done its work and did not return yet, in a later call."""
+    """Ctrl-C inside a method of `Popen`, which has done its work and did not return yet, in a later
+    call.
+    """
     method = getattr(subprocess.Popen, name)
     calls = []
 
@@ -55,7 +59,8 @@ def test_a_command_that_does_not_end_is_waited_for_and_named(monkeypatch, tmp_pa
     monkeypatch.setattr(command, "_PATIENCE_S", 0.01)
     waits = (
         "import os, signal, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        f"os.kill(os.getppid(), signal.SIGTERM)\nwhile not os.path.exists({str(said)!r}): time.sleep(0.01)\n"
+        f"os.kill(os.getppid(), signal.SIGTERM)\nwhile not os.path.exists({str(said)!r}): "
+        "time.sleep(0.01)\n"
         "sys.exit(7)"
     )
     assert run_command((*PYTHON, waits)) == Ending(7, "SIGTERM")

@@ -21,7 +21,9 @@ aten = torch.ops.aten
 
 
 def compiled_graph():
-    """relu(x @ w) + 1 and its mean, of two layers and the root, as Inductor has it after compilation."""
+    """relu(x @ w) + 1 and its mean, of two layers and the root, as Inductor has it after
+    compilation.
+    """
     graph = torch.fx.Graph()
     layers = {"fc": "L['self'].block.0", "relu": "L['self']._modules['block']._modules['act']"}
 
@@ -70,7 +72,8 @@ def test_a_kernel_has_the_layers_and_operators_of_its_nodes():
         FusedOperator("block.act", "aten::relu", 2 * 64 * 4),
         FusedOperator(None, "aten::add", 2 * 64 * 4),
     )
-    # It reads the product and writes the sum; one comparison is no FLOP by the convention of `relu`, one sum is.
+    # It reads the product and writes the sum; one comparison is no FLOP by the convention of
+    # `relu`, one sum is.
     assert (fused.flops, fused.bytes_compulsory) == (64 + 64, 2 * 64 * 4)
     assert (mean.flops, mean.bytes_compulsory) == (64, 64 * 4 + 4)
     # A kernel of inputs alone changes their format, for the layer that reads them.
@@ -90,7 +93,9 @@ def test_a_symbolic_extent_is_not_asked_for():
 
 
 def test_a_module_of_the_users_model_has_its_path_there(monkeypatch):
-    """Dynamo numbers the modules of a graph by their id, and the calls of each; compiled modules are wrapped."""
+    """Dynamo numbers the modules of a graph by their id, and the calls of each; compiled modules
+    are wrapped.
+    """
     monkeypatch.setattr(inductor, "_PATHS", {})
     inner = torch.nn.Linear(2, 2)
     encoder = torch.nn.Module()

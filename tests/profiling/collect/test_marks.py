@@ -98,7 +98,9 @@ def test_a_training_step_by_layer_and_phase():
 
 
 def test_what_a_mark_does_belongs_to_no_layer():
-    """Each reading of the clock takes 1 ns: a time between two marks has one of its two readings."""
+    """Each reading of the clock takes 1 ns: a time between two marks has one of its two
+    readings.
+    """
     clock = Clock()
 
     class Ticking:

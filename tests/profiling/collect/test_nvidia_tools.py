@@ -24,7 +24,8 @@ from ..readers.test_ncu_csv import RAW
 from ..readers.test_nvprof import TEXT_METRICS, write_nvprof
 
 REPORT = Path(__file__).parents[2] / "data/profiles/averyclapp_a10g.ncu-rep.gz"
-# A tool that notes its arguments, runs the command after its options, and copies a ready file to where it was asked to.
+# A tool that notes its arguments, runs the command after its options, and copies a ready file to
+# where it was asked to.
 FAKE = """#!{python}
 import itertools, json, shutil, signal, subprocess, sys
 signal.signal(signal.SIGINT, lambda *_: None)  # it waits for the command to end
@@ -44,7 +45,7 @@ if targets and {ready!r}:
 elif {ready!r}:
     sys.stdout.write(open({ready!r}).read())
 sys.exit(code)
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -126,7 +127,8 @@ def test_ncu_measures_what_the_columns_need(fake, tmp_path):
     } <= set(asked)
     recording = open_recording(tmp_path / "r")
     assert recording.frame("kernels")["dram_bytes"].iloc[0] == 2_001_500
-    # As in normal steps: by default ncu locks the clocks, and flushes the caches before each kernel.
+    # As in normal steps: by default ncu locks the clocks, and flushes the caches before each
+    # kernel.
     assert {"--clock-control=none", "--cache-control=none"} <= set(options)
     assert (recording.meta["clock_control"], recording.meta["cache_control"]) == ("none", "none")
 
@@ -249,7 +251,9 @@ def test_a_report_is_exported_by_the_tool_that_can_read_it(fake, export, tmp_pat
     not importlib.util.find_spec("ncu_report"), reason="ncu-report is not installed"
 )
 def test_a_report_is_read_by_the_module_of_nsight_compute(monkeypatch, tmp_path):
-    """Products of two 1024 x 1024 matrices on an A10G; the report has rates, so work is rate x time."""
+    """Products of two 1024 x 1024 matrices on an A10G; the report has rates, so work is rate x
+    time.
+    """
     monkeypatch.setenv("PATH", "/nowhere")
     recording = open_recording(import_profile(REPORT, tmp_path / "r").path)
     kernels = recording.arrow("kernels").to_pylist()

@@ -7,9 +7,9 @@ from curvescope.profiling.collect.onednn import MklCall, Primitive, VerboseLog
 
 # Lines as the libraries print them (oneDNN 3.12, 3.2 and 2.6; MKL 2024.2).
 CURRENT = (
-    "onednn_verbose,v1,1795236526763.952881,primitive,exec,cpu,convolution,jit:avx512_core,forward_training,"
-    "src:f32:a:blocked:abcd::f0 wei:f32:a:blocked:Acdb16a::f0 dst:f32:a:blocked:aBcd16b::f0,attr-scratchpad:user,"
-    "alg:convolution_direct,mb4_ic3oc16_ih32oh32kh3sh1dh0ph1_iw32ow32kw3sw1dw0pw1,0.0251465"
+    "onednn_verbose,v1,1795236526763.952881,primitive,exec,cpu,convolution,jit:avx512_core,forward_training,src:f32:a:blocked:abcd::f0 "  # noqa: E501
+    "wei:f32:a:blocked:Acdb16a::f0 "
+    "dst:f32:a:blocked:aBcd16b::f0,attr-scratchpad:user,alg:convolution_direct,mb4_ic3oc16_ih32oh32kh3sh1dh0ph1_iw32ow32kw3sw1dw0pw1,0.0251465"
 )
 OLDER = (
     "onednn_verbose,1795236526763.75,exec,cpu,reorder,jit:uni,undef,src_f32::blocked:abcd:f0 "
@@ -17,10 +17,11 @@ OLDER = (
 )
 UNTIMED = "dnnl_verbose,exec,cpu,reorder,jit:uni,undef,src_f32 dst_f32,,,16x3x3x3,0.0039"
 BANNER = "onednn_verbose,v1,info,cpu,isa:Intel AVX-512"
-TEMPLATE = "onednn_verbose,v1,primitive,info,template:timestamp,operation,engine,primitive,implementation,exec_time"
+TEMPLATE = "onednn_verbose,v1,primitive,info,template:timestamp,operation,engine,primitive,implementation,exec_time"  # noqa: E501
 GEMM = (
-    "MKL_VERBOSE SGEMM(T,N,10,4,4096,0x7ffcb00bf680,0x55e946203e00,4096,0x55e947971cc0,4096,0x7ffcb00bf6a0,"
-    "0x55e9477f2a40,10) 157.55us CNR:OFF Dyn:1 FastMM:1 TID:0  NThr:2"
+    "MKL_VERBOSE "
+    "SGEMM(T,N,10,4,4096,0x7ffcb00bf680,0x55e946203e00,4096,0x55e947971cc0,4096,0x7ffcb00bf6a0,0x55e9477f2a40,10) "  # noqa: E501
+    "157.55us CNR:OFF Dyn:1 FastMM:1 TID:0  NThr:2"
 )
 
 

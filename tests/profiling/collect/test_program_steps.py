@@ -58,7 +58,9 @@ def test_a_visit_is_complete_after_the_steps_that_were_wanted(tmp_path):
 
 
 def test_a_better_mark_replaces_one_and_begins_anew(tmp_path):
-    """A model that is called before an optimizer steps, e.g. to try it, marks no step of a training."""
+    """A model that is called before an optimizer steps, e.g. to try it, marks no step of a
+    training.
+    """
     steps = Played(tmp_path)
     for _ in range(3):
         steps.ended(CALL)

@@ -18,7 +18,9 @@ STORES = 3  # of an event: the event, the count, the head
 
 
 class Producer:
-    """A thread that pushes and pops in turn: `step` makes the next of its stores, as `append` of event_ring.h does."""
+    """A thread that pushes and pops in turn: `step` makes the next of its stores, as `append` of
+    event_ring.h does.
+    """
 
     def __init__(self):
         self.memory = bytearray(BLOCK.bytes)

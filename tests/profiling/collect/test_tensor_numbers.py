@@ -61,7 +61,9 @@ def test_a_large_tensor_is_seen_by_a_sample():
 
 
 def test_looking_runs_no_operator_that_a_profiler_would_record():
-    """Operators of torch took 11 s and 1.4 GB for an encoder of 40 blocks, and no later step had page faults."""
+    """Operators of torch took 11 s and 1.4 GB for an encoder of 40 blocks, and no later step had
+    page faults.
+    """
 
     class Outer(TorchDispatchMode):
         ran = ()

@@ -1,4 +1,6 @@
-"""What torch's profiler saw on a GPU, through the path of our own sweeps: events made of a trace of others."""
+"""What torch's profiler saw on a GPU, through the path of our own sweeps: events made of a trace of
+others.
+"""
 
 from pathlib import Path
 
@@ -55,12 +57,14 @@ def test_kernels_have_the_geometry_and_place_that_the_readers_import_of_the_same
     assert len(ours) == len(theirs) == 768
     for name in ("name", "correlation_id", "stream", *GEOMETRY):
         assert [row[name] for row in ours] == theirs[name].tolist(), name
-    # Two were launched by the driver outside every operator: the reader places them by the time of their launch.
+    # Two were launched by the driver outside every operator: the reader places them by the time of
+    # their launch.
     placed = [
         (row["op"], op) for row, op in zip(ours, theirs["op"], strict=True) if row["op"] is not None
     ]
     assert len(placed) == 766
-    # In the process a kernel of NCCL has the operator that torch names; the reader takes NCCL's range inside it.
+    # In the process a kernel of NCCL has the operator that torch names; the reader takes NCCL's
+    # range inside it.
     assert {pair for pair in placed if pair[0] != pair[1]} == {
         ("c10d::_allgather_base_", "nccl:_all_gather_base")
     }
@@ -86,7 +90,9 @@ def test_calls_of_the_runtime_and_the_driver_are_rows_of_calls(events, imported)
 
 
 def test_no_kernel_is_attributed_to_a_call_that_has_the_number_of_an_operator(results, events):
-    """CUPTI and torch both count from 1: in this trace the driver's launches and the operators share numbers."""
+    """CUPTI and torch both count from 1: in this trace the driver's launches and the operators
+    share numbers.
+    """
     operators = {event.correlation_id for event in events.host}
     driver = [event for event in results.events() if event.name() == "cuLaunchKernelEx"]
     assert sum(event.correlation_id() in operators for event in driver) > 50
@@ -164,7 +170,9 @@ def test_what_a_profile_lacks_is_missing(events, monkeypatch):
 
 
 def test_a_step_on_a_gpu_is_recorded_by_kineto_and_not_by_events(monkeypatch):
-    """Without `use_kineto` torch times operators by events, asks CUPTI for nothing, and no kernel is recorded."""
+    """Without `use_kineto` torch times operators by events, asks CUPTI for nothing, and no kernel
+    is recorded.
+    """
     profilers = []
 
     class Begun(torch.autograd.profiler.profile):
@@ -184,7 +192,9 @@ def test_a_step_on_a_gpu_is_recorded_by_kineto_and_not_by_events(monkeypatch):
 
 
 def test_the_buffers_of_a_profiler_session_are_taken_before_its_step(monkeypatch):
-    """CUPTI asks for a buffer and zeroes it at the first CUDA call of a session, here in the main thread, 1.5 ms."""
+    """CUPTI asks for a buffer and zeroes it at the first CUDA call of a session, here in the main
+    thread, 1.5 ms.
+    """
     begun, waits_us = [], []
     profile, ones = torch.autograd.profiler.profile, torch.ones
 

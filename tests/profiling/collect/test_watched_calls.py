@@ -1,4 +1,6 @@
-"""Page faults and lines of a step's operators, seen from inside: what is counted, and that the step runs the same."""
+"""Page faults and lines of a step's operators, seen from inside: what is counted, and that the step
+runs the same.
+"""
 
 import inspect
 import itertools
@@ -48,7 +50,8 @@ def test_the_step_that_counts_calls_the_same_operators_and_shows_detach_too(step
     def called(one):
         return [name for name in one.names if name[2] != "aten::detach"]
 
-    # In one of thousands of steps a sample holds a gradient just when autograd would take it, and it is copied.
+    # In one of thousands of steps a sample holds a gradient just when autograd would take it, and
+    # it is copied.
     tries = [steps() for _ in range(3)]
     counted, usual = next((pair for pair in tries if called(pair[0]) == called(pair[1])), tries[0])
     assert called(counted) == called(usual)

@@ -120,7 +120,9 @@ def test_memory_that_ran_out_is_known_in_every_framework(kind, message, expected
 
 @pytest.fixture
 def played_time(monkeypatch):
-    """Time of `own_step` that a test advances, and how long its process computes on after a step, in ms."""
+    """Time of `own_step` that a test advances, and how long its process computes on after a step,
+    in ms.
+    """
     played = SimpleNamespace(now_ns=0, works_on_ms=0.0)
 
     def wait_until_quiet(longest_s):

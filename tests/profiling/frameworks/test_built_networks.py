@@ -1,7 +1,9 @@
-"""Described networks are those of torch, and what builders make of them computes what torch computes.
+"""Described networks are those of torch, and what builders make of them computes what torch
+computes.
 
-The largest difference is that of convolutions in another order, in float64 many digits smaller than in fp32: with batch
-normalisation of two samples, rounding grows over a hundred layers, so gradients are compared in float64.
+The largest difference is that of convolutions in another order, in float64 many digits smaller than
+in fp32: with batch normalisation of two samples, rounding grows over a hundred layers, so gradients
+are compared in float64.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Steps of the real frameworks, each skipped where it is not installed; CONTRIBUTING.md says how to install one."""
+"""Steps of the real frameworks, each skipped where it is not installed; CONTRIBUTING.md says how to
+install one.
+"""
 
 import sys
 

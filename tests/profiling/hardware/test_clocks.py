@@ -12,7 +12,9 @@ from curvescope.profiling.recording.schema import TABLES, conform
 
 
 def fake_nvml(**answers):
-    """A module in pynvml's place, for one card that tells 1980 MHz, 523.4 W, 61 °C and a power cap."""
+    """A module in pynvml's place, for one card that tells 1980 MHz, 523.4 W, 61 °C and
+    a power cap.
+    """
     module = ModuleType("pynvml")
 
     class NVMLError(Exception):

@@ -24,7 +24,9 @@ def test_every_gpu_has_the_facts_that_the_cost_model_needs():
 
 @pytest.mark.parametrize("device", devices(), ids=lambda device: device.key)
 def test_peaks_are_those_that_were_published(device):
-    """SMs x FMAs x clock against what a data sheet or a database prints: a typing error in any of them shows."""
+    """SMs x FMAs x clock against what a data sheet or a database prints: a typing error in any of
+    them shows.
+    """
     for name, fact in device.facts.items():
         if name.startswith("published_"):
             precision, _, tensor = (
@@ -52,7 +54,8 @@ def test_peaks_are_those_that_were_published(device):
         ("b200", "fp4", 8900),
         ("rx7900xtx", "fp16", 122.8),
         ("rx9070xt", "bf16", 194.6),  # 64 CUs x 512 FMAs x 2 x 2970 MHz
-        # GeForce boards sum in fp32 at half the rate: 128 SMs x 256 FMAs x 2 x 2520 MHz, 142 x 512 x 2 x 2505.
+        # GeForce boards sum in fp32 at half the rate: 128 SMs x 256 FMAs x 2 x 2520 MHz, 142 x 512
+        # x 2 x 2505.
         ("rtx4090", "fp16", 165.2),
         ("rtx_6000_ada", "bf16", 364.2),
     ],

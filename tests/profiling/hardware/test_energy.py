@@ -81,7 +81,9 @@ def zone(folder, number, name, microjoules, whole=1_000_000):
 
 
 def test_packages_are_added_and_counters_that_wrap_go_on(monkeypatch, tmp_path):
-    """Package 0 goes from 900,000 µJ over its end at 1,000,000 to 100,000, package 1 from 0 to 300,000: 0.5 J."""
+    """Package 0 goes from 900,000 µJ over its end at 1,000,000 to 100,000, package 1 from 0 to
+    300,000: 0.5 J.
+    """
     monkeypatch.setattr(energy, "POWERCAP", tmp_path)
     first, second = zone(tmp_path, 0, "package-0", 900_000), zone(tmp_path, 1, "package-1", 0)
     zone(tmp_path, 2, "psys", 0)
@@ -139,7 +141,9 @@ def test_steps_share_the_energy_of_their_visit_by_duration(joules, least_s, shar
 
 
 class Device:
-    """A GPU of 400 W in steps, and of 120 W between them; each reading of the host or of a meter takes its time."""
+    """A GPU of 400 W in steps, and of 120 W between them; each reading of the host or of a meter
+    takes its time.
+    """
 
     device = "fake"
 
@@ -166,7 +170,9 @@ class Device:
 def test_the_energy_of_a_step_is_that_of_a_device_which_does_not_wait(
     monkeypatch, step_ms, count, run
 ):
-    """Counters of the host take 0.5 ms before and after each step; visits are those of --of energy, a second long."""
+    """Counters of the host take 0.5 ms before and after each step; visits are those of --of energy,
+    a second long.
+    """
     device = Device(step_ms * 1_000_000)
     source = energy.EnergySource("a fake", "the fake", 0.2)
     meter = SimpleNamespace(read=device.read, source=source, integrates=False)

@@ -1,4 +1,6 @@
-"""What a step takes of the host: pages touched, CPU time used, and readings that a system does not give."""
+"""What a step takes of the host: pages touched, CPU time used, and readings that a system does not
+give.
+"""
 
 import mmap
 import time

@@ -1,4 +1,6 @@
-"""Limits of devices: which GPU a driver's name means, and how many blocks of a kernel an SM holds."""
+"""Limits of devices: which GPU a driver's name means, and how many blocks of a kernel
+an SM holds.
+"""
 
 from itertools import product
 from types import SimpleNamespace
@@ -87,7 +89,9 @@ def test_a_rate_of_unknown_precision_exceeds_the_highest_roof_only():
 
 @pytest.mark.parametrize("architecture", list(LIMITS))
 def test_blocks_per_sm_are_those_of_the_one_occupancy(architecture):
-    """The wave verdict once had a table of its own, without the 1 KiB that 8.0 and later keep of every block."""
+    """The wave verdict once had a table of its own, without the 1 KiB that 8.0 and later keep of
+    every block.
+    """
     capability = f"{architecture // 10}.{architecture % 10}"
     device = hardware_of(
         {"device": {"name": "unlisted", "kind": "cuda", "compute_capability": capability}}

@@ -1,4 +1,6 @@
-"""Clocks that are locked for a while, on a double of NVML; and that nothing else changes a setting of a GPU."""
+"""Clocks that are locked for a while, on a double of NVML; and that nothing else changes a setting
+of a GPU.
+"""
 
 import os
 import re
@@ -162,7 +164,9 @@ def test_a_kill_leaves_no_clock_locked(tmp_path, end):
 
 
 def test_nothing_but_the_option_changes_a_setting_of_a_gpu():
-    """NVML's setters stand in two modules, which only the option and a factor enter that asks for it."""
+    """NVML's setters stand in two modules, which only the option and a factor enter that asks for
+    it.
+    """
     setters = re.compile(r"nvml\w*(?:Set|Reset|Clear|Register)[A-Z]\w*")
     rooms = (
         "analysis",

@@ -1,4 +1,6 @@
-"""Which processes on a GPU are neighbours: neither this one, nor what it started, nor what started it."""
+"""Which processes on a GPU are neighbours: neither this one, nor what it started, nor what started
+it.
+"""
 
 import os
 import subprocess
@@ -20,7 +22,8 @@ from curvescope.profiling.recording.store import open_recording
 
 from ..measure.fake_clock import FakeClock, FakeWorkload, record_step
 
-# A shell (10) started this process (20), which started a worker (30); 40 and 50 are of somebody else.
+# A shell (10) started this process (20), which started a worker (30); 40 and 50 are of somebody
+# else.
 PARENTS = {10: 1, 20: 10, 30: 20, 40: 1, 50: 40}
 
 
@@ -62,8 +65,8 @@ def test_only_strangers_are_neighbours(running, pids, unknown):
 
 def test_a_neighbour_is_said_with_what_it_holds_and_what_to_do():
     assert neighbours_on(on_gpu(20, 40), 20).sentence == (
-        "1 other process (process 40) with 2.0 GB used this GPU while it was measured, and what they did is in the "
-        "times: stop them, and measure again."
+        "1 other process (process 40) with 2.0 GB used this GPU while it was measured, and what "
+        "they did is in the times: stop them, and measure again."
     )
     assert (
         "with" not in neighbours_on(on_gpu(20, 40, gigabytes=None), 20).sentence.split(" used")[0]
@@ -117,8 +120,8 @@ def test_on_a_cpu_other_measurements_of_curvescope_are_named():
         assert find_neighbours("cpu") is None
         with another_measurement() as other:
             assert find_neighbours("cpu").sentence == (
-                f"1 other measurement of Curvescope runs on this machine: alexnet into runs/a (process {other.pid}). "
-                "They disturb each other: run one at a time."
+                "1 other measurement of Curvescope runs on this machine: alexnet into runs/a "
+                f"(process {other.pid}). They disturb each other: run one at a time."
             )
         assert find_neighbours("cpu") is None
 

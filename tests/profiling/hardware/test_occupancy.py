@@ -16,8 +16,9 @@ from curvescope.profiling.hardware.occupancy import (
     registers_for_more,
 )
 
-# Worked by hand from the table of the programming guide. A warp has 32 threads and takes its registers in units of 256:
-# 32 registers are 1024 a warp, so 65536 last for 64 warps; 33 are 1280 (51 warps, but 12 in each of 4 partitions: 48).
+# Worked by hand from the table of the programming guide. A warp has 32 threads and takes its
+# registers in units of 256: 32 registers are 1024 a warp, so 65536 last for 64 warps; 33 are 1280
+# (51 warps, but 12 in each of 4 partitions: 48).
 CASES = [
     # architecture, threads, registers, shared -> blocks, occupancy, limiters
     (35, 64, 32, 0, 16, 0.5, ("blocks",)),  # 16 blocks of 2 warps are 32 of 64
@@ -35,10 +36,12 @@ CASES = [
     (90, 128, 32, 56 * 1024, 4, 0.25, ("shared memory",)),  # 228 KB hold 4 of 56 KB + 1 KB exactly
     (90, 128, 32, 56 * 1024 + 1, 3, 12 / 64, ("shared memory",)),
     (90, 1, 16, 0, 32, 0.5, ("blocks",)),  # a block of one thread takes a whole warp
-    # What cannot be launched: more shared memory than a block may have, 1024 threads with 65 registers (72 by units).
+    # What cannot be launched: more shared memory than a block may have, 1024 threads with 65
+    # registers (72 by units).
     (70, 128, 32, 96 * 1024 + 1, 0, 0.0, ("shared memory",)),
     (60, 1024, 65, 0, 0, 0.0, ("registers",)),
-    # 9 warps of 5632 registers would fit 6.0's two partitions as 10, but they are counted as 12 there too.
+    # 9 warps of 5632 registers would fit 6.0's two partitions as 10, but they are counted as 12
+    # there too.
     (60, 280, 172, 0, 0, 0.0, ("registers",)),
 ]
 
@@ -59,8 +62,8 @@ def test_occupancy_of_cases_worked_by_hand(
 
 
 def test_block_sizes_that_would_lift_the_limit():
-    # 8.6, 32 registers: 64 warps by registers, 48 resident. 1024 threads leave 16 warps empty; what divides 48, and
-    # what comes nearer to it than 32, is more.
+    # 8.6, 32 registers: 64 warps by registers, 48 resident. 1024 threads leave 16 warps empty; what
+    # divides 48, and what comes nearer to it than 32, is more.
     more = block_sizes_with_more(86, 1024, 32)
     assert [size for size, fraction in more.items() if fraction == 1] == [
         96,
@@ -78,7 +81,8 @@ def test_block_sizes_that_would_lift_the_limit():
     # Full is full, and launch bounds are kept.
     assert block_sizes_with_more(70, 256, 32) == {}
     assert max(block_sizes_with_more(35, 64, 32, most_threads=128)) == 128
-    # At 128 registers 16 warps fit whatever the block: no size helps, fewer registers do: 2 blocks of 8 become 3.
+    # At 128 registers 16 warps fit whatever the block: no size helps, fewer registers do: 2 blocks
+    # of 8 become 3.
     assert block_sizes_with_more(70, 256, 128) == {}
     assert registers_for_more(70, 256, 128) == 80
     assert registers_for_more(70, 256, 32) is None
@@ -93,8 +97,8 @@ def test_what_is_not_known_is_refused():
             occupancy(80, threads, 32)
 
 
-# NVIDIA's calculator is given the limits of the table; what it knows itself (units, partitions, the check of a block)
-# is compared on 6000 cases of each.
+# NVIDIA's calculator is given the limits of the table; what it knows itself (units, partitions, the
+# check of a block) is compared on 6000 cases of each.
 GRID = {
     "THREADS": [1, 33, *range(32, 1025, 31)],
     "REGISTERS": [1, 8, 9, *range(16, 256, 13), 255],

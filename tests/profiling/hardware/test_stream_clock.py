@@ -1,4 +1,6 @@
-"""The SM clock of a step, counted by kernels around it, on a card that NVML would ask only when it is idle."""
+"""The SM clock of a step, counted by kernels around it, on a card that NVML would ask only when it
+is idle.
+"""
 
 import ctypes
 import subprocess
@@ -14,7 +16,8 @@ from curvescope.profiling.measure.visit import time_steps
 
 
 class Card:
-    """A GPU whose SMs run at 1,980 MHz while idle and at 1,200 in a step, under a power cap; its driver and steps.
+    """A GPU whose SMs run at 1,980 MHz while idle and at 1,200 in a step, under a power cap; its
+    driver and steps.
 
     Each SM began to count at another time, and the last SM has no block of the second launch.
     """

@@ -31,7 +31,9 @@ class FakeClock:
 
 
 class FakeWorkload(Workload):
-    """A workload whose step takes `step_ns(batch)` on the clock; everything that it ran is in `log`."""
+    """A workload whose step takes `step_ns(batch)` on the clock; everything that it ran is in
+    `log`.
+    """
 
     def __init__(self, clock, step_ns):
         self.clock, self.step_ns, self.log = clock, step_ns, []

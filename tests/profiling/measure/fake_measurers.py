@@ -16,7 +16,9 @@ def machine(identity="a", device=CARD, cpu="Some CPU", torch="2.13.0"):
 
 
 class FakeMeasurer:
-    """Steps of batch milliseconds; dies for good before visit `lost_at`, or goes on elsewhere from `moves_at`."""
+    """Steps of batch milliseconds; dies for good before visit `lost_at`, or goes on elsewhere from
+    `moves_at`.
+    """
 
     def __init__(self, place=None, lost_at=None, moves_at=None):
         self.machine = place or machine()

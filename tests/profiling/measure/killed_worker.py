@@ -9,7 +9,8 @@ from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
 from curvescope.profiling.recording.store import Status, open_recording
 
-# The first step that finds a file with the process ids of the workers kills the one that it runs under.
+# The first step that finds a file with the process ids of the workers kills the one that it runs
+# under.
 MODELS = """
 import os, signal
 from pathlib import Path
@@ -52,7 +53,8 @@ def spread_models(tmp_path, monkeypatch):
 
 
 def check_killed_worker(folder, workers, processes, moves):
-    """Measure MODELS of `spread_models.py` in the folder; one of the processes ends, and costs no visit.
+    """Measure MODELS of `spread_models.py` in the folder; one of the processes ends, and costs no
+    visit.
 
     So many recordings go on at another worker, and say so.
     """

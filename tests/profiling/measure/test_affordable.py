@@ -27,7 +27,9 @@ SHAPES = {
 
 @pytest.fixture
 def sweep(tmp_path, clock, monkeypatch):
-    """Runs a sweep of steps that take so many seconds at the largest size; a profile begins with three more steps."""
+    """Runs a sweep of steps that take so many seconds at the largest size; a profile begins with
+    three more steps.
+    """
 
     def warm_up_profiler(workload):
         if workload.loaded not in workload.first_profiled:
@@ -98,7 +100,9 @@ def test_a_limit_of_any_length_holds(sweep, largest_s, limit_s):
 
 
 def test_a_few_rounds_of_fast_steps_are_made_however_short_the_limit_is(sweep):
-    """Less than three seconds is no time for a profiler; four rounds of 4 ms take less than a tenth of it."""
+    """Less than three seconds is no time for a profiler; four rounds of 4 ms take less than a tenth
+    of it.
+    """
     recording, took_s = sweep(0.001, limit_s=0.1, protocol="quick")
     assert min(rounds_of(recording).values()) >= 4
     assert took_s <= 3.3
@@ -134,7 +138,9 @@ def test_sizes_of_which_no_rounds_fit_are_left_out_and_named(sweep):
 
 @pytest.mark.parametrize("largest_s", [0.7, 2.0, 5.0])
 def test_the_time_left_falls_and_what_fits_is_said(sweep, largest_s):
-    """Progress counts the visits of the first round, which profile and take far longer than later ones."""
+    """Progress counts the visits of the first round, which profile and take far longer than later
+    ones.
+    """
     reports = []
     recording, _ = sweep(largest_s, report=reports.append)
     ends_s = [one.elapsed_s + max(one.expected_s - one.elapsed_s, 0.0) for one in reports]

@@ -59,7 +59,9 @@ def test_drift_between_two_readings_is_followed_and_in_the_error(drift, delays, 
 
 
 def test_error_of_one_exchange_by_hand():
-    """Asked at 1000, answered at 1400; theirs says 50 in between: 1200 ± 200 is 50, so 1150 is added."""
+    """Asked at 1000, answered at 1400; theirs says 50 in between: 1200 ± 200 is 50, so 1150 is
+    added.
+    """
     clock = iter([1000, 1400])
     reading = read_clock(lambda: 50, lambda: next(clock), 1)
     assert reading == Reading(at_ns=50, offset_ns=1150, round_trip_ns=400)

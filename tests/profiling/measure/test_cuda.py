@@ -1,4 +1,7 @@
-"""Sweeps and experiments on a CUDA device. On a GPU time was up before them; they run on a virtual card."""
+"""Sweeps and experiments on a CUDA device.
+
+On a GPU time was up before them; they run on a virtual card.
+"""
 
 from dataclasses import replace
 
@@ -65,7 +68,9 @@ def test_layers_phases_clocks_and_memory_of_a_training_step(tmp_path):
 
 
 def test_causes_see_clocks_of_the_steps(tmp_path):
-    """In one process, as `diagnose` measures: the steps count their clock, and NVML knows the highest."""
+    """In one process, as `diagnose` measures: the steps count their clock, and NVML knows the
+    highest.
+    """
     protocol = replace(ONE_ROUND, steps_per_visit=(20, 20))
     run_sweep(Workload(get_network("resnet50"), "cuda:0"), (32,), protocol, tmp_path / "r")
     recording = open_recording(tmp_path / "r")

@@ -133,7 +133,9 @@ def test_options_that_do_not_go_together(options, said, refusal_of, tmp_path, mo
 
 @pytest.fixture
 def cluster():
-    """A scheduler and two workers of the user's own, which ask for keys; their addresses and process ids."""
+    """A scheduler and two workers of the user's own, which ask for keys; their addresses and
+    process ids.
+    """
     import dask
     from distributed import LocalCluster, Security
 

@@ -1,4 +1,6 @@
-"""Steps that are replays of a CUDA graph, on a double of torch's graphs: nothing here ran on a GPU."""
+"""Steps that are replays of a CUDA graph, on a double of torch's graphs: nothing here
+ran on a GPU.
+"""
 
 from contextlib import contextmanager
 
@@ -57,7 +59,8 @@ def test_a_step_that_cannot_be_captured_is_said_with_the_reason_and_what_to_do(m
     fake_cuda_graphs(monkeypatch, workload, refuses)
     with pytest.raises(
         CurvescopeError,
-        match=r"cannot be captured \(RuntimeError: .*when stream is capturing\)\. .*without --cuda-graph",
+        match=r"cannot be captured \(RuntimeError: .*when stream is capturing\)\. .*without "
+        r"--cuda-graph",
     ):
         GraphedSteps(workload).try_step(4)
 

@@ -1,4 +1,6 @@
-"""The experiment loop to the nanosecond, on a clock that only steps advance: sweeps, scaling runs and benchmarks."""
+"""The experiment loop to the nanosecond, on a clock that only steps advance: sweeps, scaling runs
+and benchmarks.
+"""
 
 import itertools
 from dataclasses import replace
@@ -110,7 +112,9 @@ def test_rounds_are_interleaved_and_all_but_the_first_are_shuffled_by_the_seed(t
 
 
 class Chosen:
-    """A rule that names some conditions from the minimum number of rounds on, by round and seconds so far."""
+    """A rule that names some conditions from the minimum number of rounds on, by round and seconds
+    so far.
+    """
 
     def __init__(self, choose, rule):
         self.choose, self.rule = choose, rule
@@ -137,7 +141,9 @@ def focused_sweep(path, clock, time_limit_s, choose):
 
 
 def test_a_round_beyond_the_minimum_visits_what_the_focus_names(tmp_path, clock):
-    """Rounds of 1, 2 and 4 ms: the focus is asked before each, with the time so far; an empty one ends the run."""
+    """Rounds of 1, 2 and 4 ms: the focus is asked before each, with the time so far; an empty one
+    ends the run.
+    """
     asked = []
 
     def focus(round_, elapsed_s):
@@ -263,7 +269,8 @@ def test_causes_see_clocks_sampled_between_the_steps(tmp_path, clock, monkeypatc
         ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
         ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", True),
         (
-            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasSgemm( handle, opa, opb, m, n, k)`",
+            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling "
+            "`cublasSgemm( handle, opa, opb, m, n, k)`",
             False,
         ),
         ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED", True),
@@ -402,7 +409,9 @@ def test_no_round_starts_that_would_end_beyond_the_time_limit(limit_s, rounds):
 
 
 def test_progress_adds_the_last_visit_of_each_and_the_rounds_that_are_owed():
-    """A round is one visit each of 1, 2 and 4 s; the limit is 20 s, and an earlier start took 3 s."""
+    """A round is one visit each of 1, 2 and 4 s; the limit is 20 s, and an earlier
+    start took 3 s.
+    """
     clock, reports = FakeClock(), []
     how = {
         "report": reports.append,
@@ -412,7 +421,8 @@ def test_progress_adds_the_last_visit_of_each_and_the_rounds_that_are_owed():
     }
     loop(lasting(clock, 10**9), Complete((3, 3), 20.0), **how).run()
     assert reports[:2] == [Progress(4.0, 20.0, "round 1, b1"), Progress(6.0, 20.0, "round 1, b2")]
-    # 10 s passed and two rounds of 7 s are owed; then 11 s, with 4 + 2 s of the round and 7 s of the next.
+    # 10 s passed and two rounds of 7 s are owed; then 11 s, with 4 + 2 s of the round and 7 s of
+    # the next.
     assert reports[2:4] == [
         Progress(10.0, 24.0, "round 1, b4"),
         Progress(11.0, 24.0, "round 2, b1"),
@@ -457,7 +467,9 @@ def test_a_resumed_sweep_makes_the_visits_that_are_missing_in_their_rounds():
 
 
 def test_parts_of_a_visit_that_was_cut_off_go_and_the_visit_is_made_again(tmp_path, clock):
-    """The process was killed after the kernels of the second visit were on disk, and before its steps were."""
+    """The process was killed after the kernels of the second visit were on disk, and before its
+    steps were.
+    """
     workload = FakeWorkload(clock, step_ns)
     workload.load(1)
     with RecordingWriter(tmp_path / "r", {}) as writer:
@@ -494,7 +506,9 @@ def test_a_peak_that_counts_from_before_the_visit_is_not_recorded(tmp_path, cloc
 def test_a_machine_that_slows_down_over_the_run_does_not_show_as_profiling_overhead(
     tmp_path, clock
 ):
-    """Steps take 10 % more at the end of the run than at its beginning; profiling takes 40 ns a step."""
+    """Steps take 10 % more at the end of the run than at its beginning; profiling takes 40 ns a
+    step.
+    """
     protocol = Protocol(
         "drift", (20, 20), 1, (3, 3), visit_s=0.0, profiled_steps=3, time_limit_s=None
     )
@@ -540,7 +554,9 @@ def point_ns(point):
 
 @pytest.fixture
 def scale(tmp_path, clock, monkeypatch):
-    """Runs a scaling run of a protocol on the clock; returns the frame of steps by number of devices, and the plan."""
+    """Runs a scaling run of a protocol on the clock; returns the frame of steps by number of
+    devices, and the plan.
+    """
 
     def make(_, devices):
         return FakeWorkload(clock, lambda batch: point_ns(ScalingPoint(devices, batch)))
@@ -568,8 +584,8 @@ def test_a_scaling_run_records_every_point_to_the_nanosecond_and_in_its_order(sc
         expected = [point_ns(ScalingPoint(devices, batch)) for batch in unprofiled["batch"]]
         assert unprofiled["duration_ns"].tolist() == expected
         assert unprofiled.groupby(["round", "batch"]).size().unique().tolist() == [4]
-        # Ranks step once together before each profiled step: in the time of six or eight steps that is two or three.
-        # The first visit does not know yet what profiling costs.
+        # Ranks step once together before each profiled step: in the time of six or eight steps that
+        # is two or three. The first visit does not know yet what profiling costs.
         profiled = steps[steps["profiled"]].groupby(["round", "batch"]).size()
         assert set(profiled[0]) == {1}
         assert {*profiled[1], *profiled[2]} <= {2, 3}
@@ -638,7 +654,9 @@ def test_a_scaling_run_ends_when_every_number_of_devices_is_precise_enough(scale
 
 
 class ClockBackend(FakeBackend):
-    """A backend whose product of n columns takes `step_ns(n)` on the clock, read by the timer of real benchmarks."""
+    """A backend whose product of n columns takes `step_ns(n)` on the clock, read by the timer of
+    real benchmarks.
+    """
 
     def __init__(self, clock):
         super().__init__(exact)

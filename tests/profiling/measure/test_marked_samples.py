@@ -1,4 +1,6 @@
-"""Where marks cost next to nothing, marked steps are the samples of T, and a reference runs beside them."""
+"""Where marks cost next to nothing, marked steps are the samples of T, and a reference runs beside
+them.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
-"""Steps of a user's own: what make_step may return, what is recorded of it, and what an error costs."""
+"""Steps of a user's own: what make_step may return, what is recorded of it, and what an error
+costs.
+"""
 
 import sys
 
@@ -49,7 +51,9 @@ def recorded(tmp_path_factory):
 
 
 def test_a_step_has_marks_also_where_another_step_was_compiled_before(monkeypatch):
-    """Graphs that were compiled for another step of this process have nothing to do with this one."""
+    """Graphs that were compiled for another step of this process have nothing to do
+    with this one.
+    """
     monkeypatch.setattr(inductor, "COMPILED", {"of another step": ()})
     workload = OwnStep(make_step, name="made")
     workload.load(2)
@@ -61,7 +65,9 @@ def test_a_step_has_marks_also_where_another_step_was_compiled_before(monkeypatc
 
 
 def test_a_second_step_is_searched_in_its_own_folder(tmp_path, monkeypatch):
-    """Python goes on to search a relative folder where it was when a module was first searched in it."""
+    """Python goes on to search a relative folder where it was when a module was first searched in
+    it.
+    """
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.path_importer_cache, ".", raising=False)
     for folder, value in (("first", 1), ("second", 2)):

@@ -1,4 +1,6 @@
-"""Sizes between those of a sweep: published anomalies that doublings miss or misplace, on simulated clocks."""
+"""Sizes between those of a sweep: published anomalies that doublings miss or misplace, on simulated
+clocks.
+"""
 
 import pytest
 
@@ -88,7 +90,9 @@ def test_probes_end_with_their_time():
 
 
 def test_a_probe_off_the_line_without_time_for_a_second_visit_is_said():
-    """An H100 took twice as long at 17 as at 16: time was up, and none was said to leave the line."""
+    """An H100 took twice as long at 17 as at 16: time was up, and none was said to
+    leave the line.
+    """
     times_ms = {8: 8.0, 16: 16.0, 32: 32.0}
     visits = [
         {"batch": size, "round": 1, "duration_ns": [ms * 10**6]}

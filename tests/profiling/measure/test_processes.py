@@ -102,7 +102,9 @@ def test_what_a_process_prints_goes_to_standard_error():
 
 
 def test_a_process_with_variables_of_its_own_loads_libraries_with_them():
-    """The server that others are forked from has torch loaded, which reads some variables only then."""
+    """The server that others are forked from has torch loaded, which reads some variables only
+    then.
+    """
     other = Interpreter({"OF_A_TEST": "1"}, Loads)
     for child, expected in (ChildProcess(Loads), (None, True)), (other, ("1", False)):
         assert child.call("loaded_with", "OF_A_TEST") == expected
@@ -145,7 +147,9 @@ def test_a_process_has_the_libraries_that_its_parent_loaded(tmp_path):
     [("start_program", False), ("start_worker", False), ("start_program", True)],
 )
 def test_processes_of_a_step_are_its_children_and_end_with_it(start, leaves):
-    """Also of a step with a session of its own: that gives it a scheduling group in which its priority counts."""
+    """Also of a step with a session of its own: that gives it a scheduling group in which its
+    priority counts.
+    """
     child = ChildProcess(Loads)
     if leaves:
         session, step = child.call("leave_autogroup")
@@ -158,7 +162,9 @@ def test_processes_of_a_step_are_its_children_and_end_with_it(start, leaves):
 
 
 def test_a_signal_to_the_whole_job_is_left_to_the_parent():
-    """Slurm and `timeout` signal every process: a visit must not be recorded as killed before the parent ends it."""
+    """Slurm and `timeout` signal every process: a visit must not be recorded as killed before the
+    parent ends it.
+    """
     process = ChildProcess(Asked)
     try:
         assert process.call("ask") == "goes on"

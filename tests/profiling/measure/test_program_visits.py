@@ -1,4 +1,6 @@
-"""Visits of a program as it is: tiny scripts that print their steps, and what a run of them says."""
+"""Visits of a program as it is: tiny scripts that print their steps, and what a run of
+them says.
+"""
 
 import gzip
 import sys

@@ -1,4 +1,6 @@
-"""A sweep whose recordings several measure at once: who measures what, and what is left when one of them ends."""
+"""A sweep whose recordings several measure at once: who measures what, and what is left when one of
+them ends.
+"""
 
 import json
 import os

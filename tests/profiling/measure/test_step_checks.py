@@ -1,4 +1,6 @@
-"""What is said of steps that leak, change or slow down, from visits made by hand; and of real ones."""
+"""What is said of steps that leak, change or slow down, from visits made by hand; and
+of real ones.
+"""
 
 import json
 import mmap
@@ -32,7 +34,9 @@ def warnings(
     ms=lambda visit: 5.0,
     discarded=1,
 ):
-    """Visits of two batch sizes in turn, each with discarded, one unprofiled and one profiled step per `ops`."""
+    """Visits of two batch sizes in turn, each with discarded, one unprofiled and one profiled step
+    per `ops`.
+    """
     checks = StepChecks(Axis(), "cpu")
     for number in range(ROUNDS * len(BATCHES)):
         monkeypatch.setattr(step_checks, "read_current", lambda _, number=number: held(number))
@@ -109,9 +113,11 @@ print(json.dumps([compiled, steps]))
 
 
 def test_a_compiled_step_over_ten_sizes_in_one_process(tmp_path):
-    """From the ninth shape on torch runs it eagerly, without an error (vllm 27178, TensorRT-LLM 6142).
+    """From the ninth shape on torch runs it eagerly, without an error (vllm 27178, TensorRT-LLM
+    6142).
 
-    All other steps run what was compiled, by whatever backend: hooks in it once made torch leave it.
+    All other steps run what was compiled, by whatever backend: hooks in it once made torch leave
+    it.
     """
     command = [sys.executable, "-c", COMPILED_SWEEP]
     done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)

@@ -60,7 +60,7 @@ linear, aborting, raising = (lambda make=make: make(8, 4) for make in (nn.Linear
 
 def deep():
     return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ if __name__ == "__main__":
     if len(sys.argv) > 2:
         kill_before(sys.argv[2], int(sys.argv[3]))
     run_plan(folder, PLAN_FILE.read(folder), lambda label, standing: print(label, standing.doing, flush=True))
-"""
+"""  # noqa: E501
 LONG = SweepPlan((configuration("linear"),), (1, 2), False, replace(ONE_ROUND, rounds=(99, 99)))
 
 
@@ -161,7 +161,8 @@ def test_a_killed_sweep_leaves_nothing_running(workplace):
     ) as process:
         process.stdout.readline()
         process.kill()
-        # Every process of the sweep holds the other end of this pipe: at its end there is none left.
+        # Every process of the sweep holds the other end of this pipe: at its end there is none
+        # left.
         process.communicate(timeout=600)
 
 
@@ -207,13 +208,15 @@ def test_the_largest_batch_that_fits_is_found_and_measured(workplace):
     limited = configuration("hungry", "forward", memory_limit_bytes=200 << 20)
     (recording,), _ = sweep(workplace / "r", [limited], (4,), up_to_largest=True)
     largest, too_large = recording.meta["largest_batch"], recording.meta["smallest_too_large"]
-    # 8 MiB a sample: 25 fill the limit, and what the process had and no longer uses holds a few more
+    # 8 MiB a sample: 25 fill the limit, and what the process had and no longer uses holds a few
+    # more
     assert 12 <= largest < too_large <= 30
     assert too_large - largest == 1
     assert recording.meta["batches"] == sorted(
         {4, 8, 16, largest} - ({16} if largest < 16 else set())
     )
-    # A visit records more than the trial of two steps: if 1 MiB is missing for it, the recording says so.
+    # A visit records more than the trial of two steps: if 1 MiB is missing for it, the recording
+    # says so.
     unmeasured = {(one["batch"], one["why"]) for one in recording.meta.get("unmeasured", [])}
     assert unmeasured <= {(largest, "out of memory")}
     measured = set(recording.frame("steps")["batch"])

@@ -82,7 +82,9 @@ def test_a_revision_is_checked_out_beside_the_working_tree_and_removed(tmp_path,
 
 
 class Started:
-    """Stands for the processes of a run; their steps take 10 ms, those in the folder `slow` 20 ms."""
+    """Stands for the processes of a run; their steps take 10 ms, those in the folder
+    `slow` 20 ms.
+    """
 
     def __init__(self, files=(), fails=None):
         self.calls, self._files, self._fails, self._numbers = [], list(files), fails, count()

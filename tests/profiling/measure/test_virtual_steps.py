@@ -1,4 +1,6 @@
-"""Visits over a stream on a virtual clock report a step: from its first call to the end of its last kernel."""
+"""Visits over a stream on a virtual clock report a step: from its first call to the end of its last
+kernel.
+"""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Damaged profiles, made from the real ones: small seeds of every format, and damage drawn from a number.
+"""Damaged profiles, made from the real ones: small seeds of every format, and damage drawn from a
+number.
 
 Run alone it feeds each reader as many inputs as asked for, on one process per reader:
 
@@ -130,7 +131,8 @@ def first_rows(name, keep):
                 database.execute(f"DROP TABLE {table}")
             elif table not in ("StringIds", "StringTable", "sqlite_sequence"):
                 database.execute(
-                    f"DELETE FROM {table} WHERE rowid NOT IN (SELECT rowid FROM {table} LIMIT {keep})"
+                    f"DELETE FROM {table} WHERE rowid NOT IN (SELECT rowid FROM {table} LIMIT "
+                    f"{keep})"
                 )
         strings = next(t for t in ("StringIds", "StringTable") if t in tables)
         others = [t for t in tables if t != strings and not t.startswith("ENUM")]
@@ -201,7 +203,9 @@ def _written(write, **options):
 
 
 def _export_with_ranges(path):
-    """Has what the shared one lacks: NVTX, named by text and by id, in two threads and with its domain."""
+    """Has what the shared one lacks: NVTX, named by text and by id, in two threads and with its
+    domain.
+    """
     ranges = [
         *TWO_STEPS["ranges"],
         push_pop(None, 1100, 1500, AUTOGRAD, textId=4, domainId=5, color=0xFF00FF00),
@@ -355,7 +359,9 @@ def _damage_values(data, random):
 
 
 def _damage_messages(data, random):
-    """Other values in some fields of an XSpace, or fields without a value; it can still be decoded."""
+    """Other values in some fields of an XSpace, or fields without a value; it can still
+    be decoded.
+    """
     space = _message_type("XSpace").FromString(data)
     for _ in range(random.choice((1, 2, 6))):
         message = space
@@ -420,8 +426,8 @@ def main():
                 slowest = max(slowest, (time.monotonic() - start, number))
         elapsed = time.monotonic() - began
         print(
-            f"{reader}: {args.count} inputs, {read} read, the rest refused, none escaped; {elapsed:.0f} s, "
-            f"slowest {slowest[0]:.2f} s (input {slowest[1]})",
+            f"{reader}: {args.count} inputs, {read} read, the rest refused, none escaped; "
+            f"{elapsed:.0f} s, slowest {slowest[0]:.2f} s (input {slowest[1]})",
             flush=True,
         )
 

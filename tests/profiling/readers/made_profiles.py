@@ -1,4 +1,6 @@
-"""What the tests of readers share: import of files, texts and events, what was lost, SQL without the reader."""
+"""What the tests of readers share: import of files, texts and events, what was lost, SQL without
+the reader.
+"""
 
 import gzip
 import json

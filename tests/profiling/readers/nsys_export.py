@@ -1,4 +1,6 @@
-"""Exports of Nsight Systems made by hand, in the schemas of its versions as real files show them."""
+"""Exports of Nsight Systems made by hand, in the schemas of its versions as real files
+show them.
+"""
 
 import json
 import sqlite3
@@ -14,8 +16,9 @@ STRINGS = {
     6: "wgrad",
 }
 _COLUMNS = (
-    "start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName, shortName, "
-    "registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory"
+    "start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName, "
+    "shortName, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, "
+    "staticSharedMemory, dynamicSharedMemory"
 )
 KERNEL_COLUMNS = {
     "2020.3": _COLUMNS,

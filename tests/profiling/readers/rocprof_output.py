@@ -1,6 +1,8 @@
-"""One run under rocprofv3 as JSON and as rocpd databases, made by hand in the schemas of its versions.
+"""One run under rocprofv3 as JSON and as rocpd databases, made by hand in the schemas of its
+versions.
 
-Two steps in roctx ranges: a copy to the device, a product and an activation, launched by HIP calls on one thread.
+Two steps in roctx ranges: a copy to the device, a product and an activation, launched by HIP calls
+on one thread.
 """
 
 import json
@@ -15,7 +17,8 @@ GEMM, RELU = 11, 12
 KERNELS = {GEMM: "gemm(float*, int)", RELU: "relu<float>"}
 COPY, LAUNCH = "hipMemcpyAsync", "hipLaunchKernel"
 HOST_TO_DEVICE = "MEMORY_COPY_HOST_TO_DEVICE"
-# Name, begin and end of the call after the step's start, correlation id within the step, begin and end of its work.
+# Name, begin and end of the call after the step's start, correlation id within the step, begin and
+# end of its work.
 CALLS = [
     (COPY, 100, 200, 1, 250, 300),
     (LAUNCH, 300, 400, 2, 500, 900),
@@ -137,7 +140,9 @@ def write_json(path):
 
 
 def write_database(path, version=3, suffix=SUFFIX):
-    """The rocpd database; version 4 of the schema keeps process, thread, agent and stream in tracks."""
+    """The rocpd database; version 4 of the schema keeps process, thread, agent and stream in
+    tracks.
+    """
     database = sqlite3.connect(path)
     strings = ["", "KERNEL_DISPATCH", "HIP_RUNTIME_API", "MARKER_CORE_RANGE_API", "MEMORY_COPY"]
     strings += [COPY, LAUNCH, HOST_TO_DEVICE, "roctxThreadRangeA"]

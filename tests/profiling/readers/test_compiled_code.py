@@ -19,8 +19,10 @@ FUSED = "triton_poi_fused_add_relu_3"
     [
         ("triton_poi_fused_add_relu_3", "aten::add aten::relu"),
         ("triton_red_fused__unsafe_view_add_mean_1", "aten::_unsafe_view aten::add aten::mean"),
-        ("cpp_fused_copy__relu_threshold_backward_1", "aten::copy_ aten::relu aten::threshold_backward"),
-        ("triton_poi_fused_add_bitwise_not_ge_", "aten::add aten::bitwise_not aten::ge"),  # cut by the profiler
+        ("cpp_fused_copy__relu_threshold_backward_1", "aten::copy_ aten::relu "
+                                                      "aten::threshold_backward"),
+        # cut by the profiler
+        ("triton_poi_fused_add_bitwise_not_ge_", "aten::add aten::bitwise_not aten::ge"),
         ("triton_poi_fused_constant_pad_nd_moe_forward_0", "aten::constant_pad_nd moe_forward"),
         ("triton_poi_fused_0", ""),
         ("ampere_sgemm_128x64_nn", ""),

@@ -1,4 +1,6 @@
-"""Columns of events against the same taken one event at a time, whatever the events hold and wherever pieces end."""
+"""Columns of events against the same taken one event at a time, whatever the events hold and
+wherever pieces end.
+"""
 
 import itertools
 import json
@@ -33,7 +35,9 @@ counter = itertools.count()
 
 
 def read(path, piece_bytes=1 << 18):
-    """Rows of the spans as the texts and numbers they stand for, unreadable ones marked; and the trace."""
+    """Rows of the spans as the texts and numbers they stand for, unreadable ones marked; and the
+    trace.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trace_events, "_PIECE_BYTES", piece_bytes)
         columns, rows = EventColumns({COMPLETE: FIELDS}), []

@@ -1,4 +1,6 @@
-"""Kernels of CUDA graphs have the layer and operator of their capture, which lies in another trace."""
+"""Kernels of CUDA graphs have the layer and operator of their capture, which lies in
+another trace.
+"""
 
 import json
 
@@ -142,7 +144,9 @@ def test_a_capture_of_another_kind_is_refused(tmp_path):
 
 
 def numbered(path, graphs):
-    """Launches of graphs; each is a graph's number and, in the order in which they run, the numbers of its nodes."""
+    """Launches of graphs; each is a graph's number and, in the order in which they run, the numbers
+    of its nodes.
+    """
     events = []
     for launch, (graph, nodes) in enumerate(graphs, 1):
         events.append(event("cuda_runtime", "hipGraphLaunch", 1000 * launch, 1, correlation=launch))
@@ -166,7 +170,9 @@ def places_of(kernels, column="layer"):
 
 
 def test_nodes_are_numbered_from_0_and_a_graph_keeps_its_capture(tmp_path):
-    """By order, the launch of graph 8 after graph 9 would take the second capture, as the next that fits."""
+    """By order, the launch of graph 8 after graph 9 would take the second capture, as the next that
+    fits.
+    """
     capture = captured(tmp_path / "c.json", [("x", "ab"), ("y", "ab")], named=False)
     execution = numbered(tmp_path / "e.json", [(8, [1, 0]), (9, [0, 1]), (9, [0, 1]), (8, [0, 1])])
     kernels, _ = kernels_of(execution, capture, tmp_path)
@@ -189,7 +195,9 @@ def graph_data(path, graphs):
 
 
 def test_kernels_are_joined_by_the_nodes_of_torchs_graph_data(tmp_path):
-    """Graph 9 has a copy between its kernels, runs them on two streams, and its second replay lacks a record."""
+    """Graph 9 has a copy between its kernels, runs them on two streams, and its second replay lacks
+    a record.
+    """
     capture = captured(tmp_path / "c.json", [("x", "ab"), ("y", "a"), ("z", "abc")], named=False)
     packed = [9 << 32 | number for number in (3, 0, 1)]
     execution = numbered(tmp_path / "e.json", [(9, packed), (7, [0, 1]), (9, [3, 0])])
@@ -221,7 +229,9 @@ def test_graph_data_of_other_graphs_are_refused(data, message, tmp_path, refusal
 
 
 def both(tmp_path, graphs, replays):
-    """One trace of captures and of replays, whose kernels have numbers of nodes; nodes run in the opposite order."""
+    """One trace of captures and of replays, whose kernels have numbers of nodes; nodes run in the
+    opposite order.
+    """
     events = json.loads(captured(tmp_path / "c.json", graphs, named=False, start=100).read_text())[
         "traceEvents"
     ]

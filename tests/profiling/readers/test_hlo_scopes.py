@@ -37,7 +37,9 @@ def instruction(number, name, path="", operands=(), called=()):
 
 @pytest.fixture
 def module():
-    """A fusion without a path of its own, and a copy of its result, which the last instruction takes."""
+    """A fusion without a path of its own, and a copy of its result, which the last instruction
+    takes.
+    """
     fused = [
         instruction(1, "mul", "jit(f)/a/mul"),
         instruction(2, "add", "jit(f)/a/mul"),

@@ -11,7 +11,8 @@ from curvescope.profiling.recording.store import open_recording
 
 from .nsys_export import kernel, launch, push_pop, write_export
 
-# 64 floats are 256 bytes. The sum is one call and one node; the normalisation is one call and three nodes.
+# 64 floats are 256 bytes. The sum is one call and one node; the normalisation is one call and three
+# nodes.
 CODE = """
 # kernel path: /somewhere/triton_0.py
 # Topologically Sorted Source Nodes: [x_1, norm], Original ATen: [aten.add, aten.view, aten.native_layer_norm]
@@ -47,7 +48,9 @@ def written(folder, *codes):
 def test_parts_follow_the_bytes_that_each_operator_moves_and_are_equal_without_shapes(
     code, parts, tmp_path
 ):
-    """The sum reads two tensors and gives one, the normalisation reads one and gives one; a view moves nothing."""
+    """The sum reads two tensors and gives one, the normalisation reads one and gives one; a view
+    moves nothing.
+    """
     (fused,) = read_generated(written(tmp_path, code)).fused.values()
     operators = ("aten::add", "aten::native_layer_norm")
     assert json.loads(fused) == [[None, *each] for each in zip(operators, parts, strict=True)]
@@ -65,7 +68,9 @@ def test_a_name_with_two_contents_is_left_to_its_words_and_one_with_two_sizes_ha
 
 
 def test_flops_are_those_of_all_nodes_or_none(tmp_path):
-    """Of 64 elements each: a sum, the mean's sums, a difference and a product; the view is none, integers are none."""
+    """Of 64 elements each: a sum, the mean's sums, a difference and a product; the view is none,
+    integers are none.
+    """
     for code, flops in (
         (CODE, {"triton_per_fused_0": 4 * 64}),
         (CODE.replace('mul : Tensor "f32', 'mul : Tensor "i64'), {"triton_per_fused_0": 3 * 64}),

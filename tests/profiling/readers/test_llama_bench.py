@@ -11,7 +11,10 @@ from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
 BATCHED = Path(__file__).parents[2] / "data" / "server_logs" / "llama_batched.md"
-HEAD = "| model | size | params | backend | ngl | test | t/s |\n| --- | ---: | ---: | --- | --: | ---: | ---: |\n"
+HEAD = (
+    "| model | size | params | backend | ngl | test | t/s |\n| --- | ---: | ---: | --- | --: | "
+    "---: | ---: |\n"
+)
 
 
 def bench(*tests):

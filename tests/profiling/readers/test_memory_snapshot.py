@@ -1,4 +1,6 @@
-"""Memory snapshots of PyTorch, built with the keys that `torch.cuda.memory._snapshot` writes, and of no GPU's run."""
+"""Memory snapshots of PyTorch, built with the keys that `torch.cuda.memory._snapshot` writes, and
+of no GPU's run.
+"""
 
 import os
 import pickle
@@ -39,9 +41,12 @@ def event(action, size, addr, time_us, frames=()):
 
 
 def snapshot(scale=1):
-    """60 MB of parameters are older than the trace. Activations of 30 make way for gradients of 20; state of 40 stays.
+    """60 MB of parameters are older than the trace.
 
-    The peak is 60 + 30 + 20 = 110 MB, and 40 more with the state: 60 + 20 + 40 = 120, of 200 reserved.
+    Activations of 30 make way for gradients of 20; state of 40 stays.
+
+    The peak is 60 + 30 + 20 = 110 MB, and 40 more with the state: 60 + 20 + 40 = 120, of 200
+    reserved.
     """
     mb = scale * MB
     trace = [
@@ -145,7 +150,9 @@ def import_in_seconds(tmp_path, content):
 
 
 def test_what_events_share_is_looked_at_once(tmp_path):
-    """A stack of ten thousand frames of ten thousand events, and a segment of as many blocks ten thousand times."""
+    """A stack of ten thousand frames of ten thousand events, and a segment of as many blocks ten
+    thousand times.
+    """
     stack = [{"filename": "x.py", "name": "y", "line": 1}] * 10_000
     event = {"action": "alloc", "size": 1, "addr": 1, "stream": 0, "time_us": 1, "frames": stack}
     block = {"size": 1, "state": "inactive"}

@@ -1,4 +1,6 @@
-"""Traces that merge those of two ranks, as tools write them: each process is read as from its own file."""
+"""Traces that merge those of two ranks, as tools write them: each process is read as from its own
+file.
+"""
 
 import gzip
 import json
@@ -32,7 +34,9 @@ def unchanged(_event, _rank):
 
 @pytest.fixture
 def merged(tmp_path):
-    """A function that writes both ranks into one file, changed by a tool's rule and by another one."""
+    """A function that writes both ranks into one file, changed by a tool's rule and by
+    another one.
+    """
 
     def write(rule, further=unchanged):
         events = []

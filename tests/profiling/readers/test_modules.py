@@ -36,7 +36,9 @@ def loaded(*arguments, code=COMMAND):
 
 
 def test_an_import_and_a_breakdown_load_no_package_that_they_do_not_use(tmp_path):
-    """A profile is read and recorded without pandas; the advice that `import` prints then needs it."""
+    """A profile is read and recorded without pandas; the advice that `import` prints
+    then needs it.
+    """
     readers = {
         f"curvescope.profiling.readers.{name}" for name in ("nsight_reports", "inductor_code")
     }

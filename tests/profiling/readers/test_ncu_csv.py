@@ -1,4 +1,6 @@
-"""CSV of Nsight Compute: the shared long form against its own rows, the raw page and the oddities by hand."""
+"""CSV of Nsight Compute: the shared long form against its own rows, the raw page and the oddities
+by hand.
+"""
 
 import csv
 
@@ -45,7 +47,8 @@ RAW = (
     "==PROF== Connected to process 7 (/home/somebody/a.out)\n"
     'epoch 1, "loss" 0.3\n'
     "==PROF== Disconnected from process 7\n"
-    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size",'
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block '
+    'Size","Grid Size",'
     '"Device","CC","dram__bytes_read.sum","dram__bytes_write.sum","gpu__time_duration.sum","lts__t_sectors.sum",'
     '"sm__warps_active.avg.pct_of_peak_sustained_active","sm__inst_executed_pipe_tensor.sum",'
     + ",".join(f'"{name}"' for name in SINGLE)

@@ -1,6 +1,8 @@
-"""The metrics that are counted exist on every GPU since Volta, by NVIDIA's own library, which needs no GPU for it.
+"""The metrics that are counted exist on every GPU since Volta, by NVIDIA's own library, which needs
+no GPU for it.
 
-The host half of CUPTI's range profiler makes the configuration for a chip by name, and refuses unknown metrics.
+The host half of CUPTI's range profiler makes the configuration for a chip by name, and refuses
+unknown metrics.
 """
 
 import importlib.util

@@ -9,7 +9,8 @@ from .made_profiles import lost, of_text, rows
 SIZES = "StcSMem (MB),DymSMem (MB),Bytes (MB),Throughput (MB/s),SrcMemKd,DstMemKd"
 GRID = "CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd"
 GPU = "NVIDIA RTX 5000 Ada Generation Laptop GPU"
-# Nsight Systems 2022, and 2025 with a column for green contexts, in other units, after its own lines.
+# Nsight Systems 2022, and 2025 with a column for green contexts, in other units, after its own
+# lines.
 TRACES = {
     "2022": f"""Start (ns),Duration (ns),{GRID},{SIZES},Device,Ctx,Strm,Name
 1134711990,661398,123,,,,,,,,,,4.194,6337.593,Pinned,Device,{GPU} (0),1,13,[CUDA memcpy HtoD]
@@ -24,7 +25,7 @@ Start (us),Duration (us),{GRID},{SIZES},Device,Ctx,GreenCtx,Strm,Name
 1134711.990,661.398,123,,,,,,,,,,4.194,6337.593,Pinned,Device,{GPU} (0),1,,13,[CUDA memcpy Host-to-Device]
 1136125.733,7.072,128,4096,2,1,256,1,1,16,0.000,0.000,,,,,{GPU} (0),1,,13,"saxpy(float, const float *)"
 1136225.733,1.000,129,,,,,,,,,,0.000,340.000,Device,,{GPU} (0),1,,7,[CUDA memset]
-""",
+""",  # noqa: E501
 }
 
 

@@ -1,4 +1,6 @@
-"""Nsight Systems exports: the shared files against SQL on them, and every schema and oddity by hand."""
+"""Nsight Systems exports: the shared files against SQL on them, and every schema and oddity by
+hand.
+"""
 
 import gzip
 import json
@@ -34,7 +36,10 @@ WEATHERBENCH = PROFILES / "frasertajima_weatherbench2.sqlite.gz"
 def test_cloverleaf_is_what_sql_says_it_is(tmp_path):
     recording = imported(CLOVERLEAF, tmp_path)
     kernels, launches = recording.frame("kernels"), recording.frame("api_calls")
-    sql = "SELECT s.value, count(*), sum(k.end - k.start), sum(k.gridX * k.blockX) FROM CUPTI_ACTIVITY_KIND_KERNEL k "
+    sql = (
+        "SELECT s.value, count(*), sum(k.end - k.start), sum(k.gridX * k.blockX) FROM "
+        "CUPTI_ACTIVITY_KIND_KERNEL k "
+    )
     by_name = query(
         CLOVERLEAF, tmp_path, sql + "JOIN StringIds s ON s.id = k.demangledName GROUP BY 1"
     )
@@ -51,7 +56,10 @@ def test_cloverleaf_is_what_sql_says_it_is(tmp_path):
     assert [(len(memory), memory["bytes"].sum(), memory["duration_ns"].sum())] == query(
         CLOVERLEAF, tmp_path, sql
     )
-    sql = "SELECT s.value, count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds s ON s.id = nameId GROUP BY 1"
+    sql = (
+        "SELECT s.value, count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds s ON s.id = "
+        "nameId GROUP BY 1"
+    )
     calls = query(CLOVERLEAF, tmp_path, sql)
     assert sorted(launches.groupby("name").size().items()) == [
         (re.sub(r"_v\d+$", "", name), n) for name, n in calls
@@ -74,7 +82,10 @@ def test_cloverleaf_has_its_time_steps_by_repetition(tmp_path):
         int(steps["start_ns"].min()),
         int((steps["start_ns"] + steps["duration_ns"]).max()),
     )
-    sql = f"SELECT sum(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start >= {first} AND end <= {last}"
+    sql = (
+        f"SELECT sum(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start >= {first} AND end "
+        f"<= {last}"
+    )
     ((busy,),) = query(CLOVERLEAF, tmp_path, sql)
     assert inside["duration_ns"].sum() == busy
     assert seen_ms == pytest.approx(
@@ -282,7 +293,9 @@ def test_rows_before_a_second_process_say_theirs_too(tmp_path, monkeypatch, mark
 
 
 def test_times_that_are_none_are_no_times(tmp_path):
-    """Found by fuzzing: the least number of all, made positive, is negative still, and passed for a time."""
+    """Found by fuzzing: the least number of all, made positive, is negative still, and passed for a
+    time.
+    """
     far = (1 << 63) - 1
     times = [
         (0, 0),
@@ -374,7 +387,9 @@ def test_a_locked_database_is_read_all_the_same(tmp_path):
 
 
 def test_kernels_of_a_graph_have_the_layers_under_which_their_nodes_were_captured(tmp_path):
-    """Nodes 11 and 12 are captured in two threads, 21 and 22 are their clones; nobody saw the capture of 31."""
+    """Nodes 11 and 12 are captured in two threads, 21 and 22 are their clones; nobody saw the
+    capture of 31.
+    """
     ranges = [
         push_pop("layer:fc1", 10, 20),
         push_pop("layer:fc2", 10, 20, AUTOGRAD),
@@ -399,7 +414,9 @@ def test_kernels_of_a_graph_have_the_layers_under_which_their_nodes_were_capture
 def test_a_number_that_counts_calls_is_no_part_of_a_layer_and_one_of_layers_is(
     count, layers, tmp_path
 ):
-    """A model has a hundred layers at most, so that of hundreds of numbers, each seen once, each counts a call."""
+    """A model has a hundred layers at most, so that of hundreds of numbers, each seen once, each
+    counts a call.
+    """
     ranges = [push_pop(f"Compute {i}", 100 * i, 100 * i + 90) for i in range(count)]
     work = {
         "launches": [launch(i + 1, 100 * i + 10) for i in range(count)],
@@ -449,7 +466,9 @@ def test_each_kind_of_wait_joins_its_call_in_its_process(tmp_path):
 
 
 def test_a_device_synchronisation_of_a_real_export_waits_for_the_context(tmp_path):
-    """Nsight Systems 2024.5 writes the type of an event for cudaDeviceSynchronize, without an event."""
+    """Nsight Systems 2024.5 writes the type of an event for cudaDeviceSynchronize, without an
+    event.
+    """
     recording = imported(CLOVERLEAF, tmp_path)
     calls = rows(recording, "api_calls", "name", "waits_for")
     assert {(name == "cudaDeviceSynchronize", waits) for name, waits in calls} == {

@@ -1,4 +1,6 @@
-"""nvprof's files and printed output: the shared ones against queries on them, and every schema and oddity by hand."""
+"""nvprof's files and printed output: the shared ones against queries on them, and every schema and
+oddity by hand.
+"""
 
 import csv
 import gzip
@@ -98,7 +100,9 @@ def test_nothing_of_the_machine_is_copied(tmp_path):
 
 
 def write_nvprof(path, version, kernel_table="CONCURRENT_KERNEL", extra=(), metric=False):
-    """Two kernels under one marker range, launched through the driver; the table's columns are the version's."""
+    """Two kernels under one marker range, launched through the driver; the table's columns are the
+    version's.
+    """
     columns = [
         "start",
         "end",
@@ -362,7 +366,7 @@ LAUNCH_METRICS = """\
 ==5== Profiling result:
 "Device","Context","Stream","Kernel","flop_count_sp (Floating Point Operations(Single Precision))","dram_utilization"
 "Tesla P100 (1)","1","7","f(int)",1024,"High (7)"
-"""
+"""  # noqa: E501
 
 
 def test_text_of_a_trace(tmp_path):
@@ -399,7 +403,10 @@ def test_metrics_by_launch(tmp_path):
 
 
 BANNER = "==1== NVPROF is profiling process 1, command: ./a\n"
-NOT_RECORDED = "Some profiling data are not recorded. Make sure cudaProfilerStop() or cuProfilerStop() is called."
+NOT_RECORDED = (
+    "Some profiling data are not recorded. Make sure cudaProfilerStop() or cuProfilerStop() is "
+    "called."
+)
 
 
 @pytest.mark.parametrize(
@@ -435,7 +442,10 @@ def test_a_device_name_that_nvprof_cut_costs_no_row(tmp_path):
 
 
 def test_what_nvprof_dropped_is_counted_as_lost(tmp_path):
-    said = "insufficient device buffer space. You can configure the buffer space using the option --device-buffer-size."
+    said = (
+        "insufficient device buffer space. You can configure the buffer space using the option "
+        "--device-buffer-size."
+    )
     warning = f"==764== Warning: 12 records have invalid timestamps due to {said}\n"
     recording = of_text(warning + TEXT_TRACE, tmp_path)
     assert recording.meta["lost"]["nvprof_dropped"]["count"] == 12

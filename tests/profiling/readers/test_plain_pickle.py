@@ -1,4 +1,6 @@
-"""Pickles of plain values are read as Python reads them; whatever could run, collide or take memory is refused."""
+"""Pickles of plain values are read as Python reads them; whatever could run, collide or take memory
+is refused.
+"""
 
 import pickle
 import struct

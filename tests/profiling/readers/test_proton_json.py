@@ -1,4 +1,6 @@
-"""Tree files of Proton: those of Triton's own tests, and trees as it builds them for CUDA graphs and Python frames."""
+"""Tree files of Proton: those of Triton's own tests, and trees as it builds them for CUDA graphs
+and Python frames.
+"""
 
 import json
 

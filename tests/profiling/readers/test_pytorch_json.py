@@ -1,4 +1,6 @@
-"""The PyTorch profiler's JSON: real files against queries on their text, and each spelling by hand."""
+"""The PyTorch profiler's JSON: real files against queries on their text, and each
+spelling by hand.
+"""
 
 import gzip
 import json
@@ -76,7 +78,8 @@ def test_convolutions_without_strides_have_the_work_of_resnet50(resnet):
     )
     first = 2 * 32 * 64 * 112 * 112 * 3 * 7 * 7
     assert len(forward) == 6
-    # 4.09 GFLOP of products per image, by the paper's table (He et al. 2016, 3.8 with other strides in v1).
+    # 4.09 GFLOP of products per image, by the paper's table (He et al. 2016, 3.8 with other strides
+    # in v1).
     assert set(forward) == {2 * 32 * 4_087_136_256}
     assert (backward == 2 * forward - first).all()
 
@@ -200,7 +203,9 @@ def test_joins_by_time_correlation_and_sequence_number(tmp_path):
 
 
 def test_the_ends_of_64_bits_are_ids_like_others(tmp_path):
-    """Found by fuzzing: the least id of all, less the least of the launches', wrapped around to a place in a table."""
+    """Found by fuzzing: the least id of all, less the least of the launches', wrapped around to a
+    place in a table.
+    """
     far = [on_gpu("kernel", "far", 1040, 1, number) for number in (-(2**63), 2**63 - 1)]
     recording = of_events([*PLANTED, *far], tmp_path)
     found = rows(recording, "kernels", "name", "correlation_id", "op", "phase")[-2:]
@@ -273,7 +278,9 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
 
 
 def test_operators_with_their_arguments(tmp_path):
-    """Two steps of a trace with shapes, strides and scalars: the outermost operators of one of them are rows."""
+    """Two steps of a trace with shapes, strides and scalars: the outermost operators of one of them
+    are rows.
+    """
     step = [
         event("user_annotation", "ProfilerStep#0", 0, 100),
         operator(
@@ -388,7 +395,9 @@ def test_a_hexadecimal_stream_is_read_and_an_unreadable_one_costs_only_itself(tm
 
 
 def test_work_of_other_makers_devices_joins_its_calls_and_has_its_queue_as_stream(tmp_path):
-    """As Kineto's plugin for XPU writes it: `xpu_runtime` calls, queues instead of streams, M for the host's memory."""
+    """As Kineto's plugin for XPU writes it: `xpu_runtime` calls, queues instead of streams, M for
+    the host's memory.
+    """
 
     def on_xpu(cat, name, ts, dur, correlation, **args):
         return event(cat, name, ts, dur, 0, correlation=correlation, device=0, **args) | {"pid": 0}
@@ -436,7 +445,7 @@ def test_work_of_other_makers_devices_joins_its_calls_and_has_its_queue_as_strea
 
 def test_kernels_of_graphs_have_the_graph(tmp_path):
     events = [on_gpu("kernel", name, at, 1, 3, **more) for name, at, more in (
-        ("replayed", 1000, {"graph id": 4}), ("alone", 1010, {"graph id": 0}), ("old", 1020, {}))]  # fmt: skip
+        ("replayed", 1000, {"graph id": 4}), ("alone", 1010, {"graph id": 0}), ("old", 1020, {}))]  # fmt: skip  # noqa: E501
     graphs = rows(of_events(events, tmp_path), "kernels", "name", "graph_id")
     assert graphs == [("replayed", 4), ("alone", None), ("old", None)]
 
@@ -466,7 +475,9 @@ def test_a_trace_on_demand_names_the_rank_that_it_lacks(tells_rank, tmp_path):
 
 
 def test_operators_of_a_cpu_count_once_and_repeat(tmp_path):
-    """Stretches of own time were counted as calls, operators called kernels, and 100 equal steps were none."""
+    """Stretches of own time were counted as calls, operators called kernels, and 100 equal steps
+    were none.
+    """
     events = []
     for step in range(100):
         at = 1000 * step

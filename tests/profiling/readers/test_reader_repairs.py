@@ -1,4 +1,6 @@
-"""Clocks that run backwards, ids beyond 63 bits, commas too many, in every format with events: counted or refused."""
+"""Clocks that run backwards, ids beyond 63 bits, commas too many, in every format with events:
+counted or refused.
+"""
 
 import json
 import sqlite3
@@ -93,7 +95,8 @@ def test_nvprof_counts_a_clock_that_was_set_back(tmp_path):
     path = write_nvprof(tmp_path / "p", 11)
     with sqlite3.connect(path) as database:
         database.execute(
-            "UPDATE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL SET end = start - 3 WHERE correlationId = 6"
+            "UPDATE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL SET end = start - 3 WHERE correlationId "
+            "= 6"
         )
         database.execute("UPDATE CUPTI_ACTIVITY_KIND_MARKER SET timestamp = 70 WHERE flags = 4")
     recording = imported(path, tmp_path)
@@ -179,7 +182,9 @@ def test_an_exported_trace_with_longer_ids_is_refused(tmp_path, capsys):
     "make", [lambda path: write_export(path, kernels=[kernel(1, 10, 50)]), None]
 )
 def test_databases_with_longer_ids_are_refused(make, tmp_path, capsys):
-    """SQLite itself keeps such a number as one with a point: which it was cannot be told any more."""
+    """SQLite itself keeps such a number as one with a point: which it was cannot be
+    told any more.
+    """
     path = make(tmp_path / "p") if make else write_nvprof(tmp_path / "p", 11)
     table = "CUPTI_ACTIVITY_KIND_" + ("KERNEL" if make else "CONCURRENT_KERNEL")
     with sqlite3.connect(path) as database:

@@ -1,4 +1,6 @@
-"""What is said of files that hold no profile, or less than one: each sentence is true of its file."""
+"""What is said of files that hold no profile, or less than one: each sentence is true
+of its file.
+"""
 
 import json
 import sqlite3

@@ -1,4 +1,6 @@
-"""Outputs of rocprofv3: the same run as JSON and as rocpd database, and kernel traces with the headers of versions."""
+"""Outputs of rocprofv3: the same run as JSON and as rocpd database, and kernel traces with the
+headers of versions.
+"""
 
 import json
 import sqlite3
@@ -130,9 +132,10 @@ def test_compute_units_are_counted_as_hip_counts_them(name, target, units, key):
     assert match_device(facts["name"], facts["compute_capability"], facts["sm_count"]).key == key
 
 
-SIZES = '"Workgroup_Size_X","Workgroup_Size_Y","Workgroup_Size_Z","Grid_Size_X","Grid_Size_Y","Grid_Size_Z"'
+SIZES = '"Workgroup_Size_X","Workgroup_Size_Y","Workgroup_Size_Z","Grid_Size_X","Grid_Size_Y","Grid_Size_Z"'  # noqa: E501
 TIMES = '"Kernel_Name","Correlation_Id","Start_Timestamp","End_Timestamp"'
-# ROCm 6.2 to 6.4, 7, and the CSV of `rocpd convert`: header, and what is before the kernel and between times and sizes.
+# ROCm 6.2 to 6.4, 7, and the CSV of `rocpd convert`: header, and what is before the kernel and
+# between times and sizes.
 VERSIONS = {
     "6": (
         f'"Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Id",{TIMES},'

@@ -1,4 +1,6 @@
-"""Logs of inference servers: which steps are read, what the log tells of its server, and what is refused."""
+"""Logs of inference servers: which steps are read, what the log tells of its server, and what is
+refused.
+"""
 
 import gzip
 import json
@@ -88,9 +90,9 @@ def test_what_says_whether_a_graph_ran_is_kept(tmp_path):
 
 
 VLLM_STATS = (
-    "INFO 11-26 10:00:00 [loggers.py:127] Engine 000: Avg prompt throughput: {0} tokens/s, Avg generation "
-    "throughput: {1} tokens/s, Running: {2} reqs, Waiting: 0 reqs, GPU KV cache usage: 3.1%, Prefix cache hit "
-    "rate: 0.0%\n"
+    "INFO 11-26 10:00:00 [loggers.py:127] Engine 000: Avg prompt throughput: {0} tokens/s, Avg "
+    "generation throughput: {1} tokens/s, Running: {2} reqs, Waiting: 0 reqs, GPU KV cache usage: "
+    "3.1%, Prefix cache hit rate: 0.0%\n"
 )
 
 

@@ -1,4 +1,7 @@
-"""Results of benchmarks of servers become tables of times. Built from the formats of the sources; no server ran."""
+"""Results of benchmarks of servers become tables of times.
+
+Built from the formats of the sources; no server ran.
+"""
 
 import json
 from pathlib import Path
@@ -15,7 +18,9 @@ SIZES = (1, 2, 4, 8, 16, 32)
 
 
 def step_ms(requests):
-    """Time per output token: 20 ms for a step of 16 requests, and 1.5 times what a line says beyond."""
+    """Time per output token: 20 ms for a step of 16 requests, and 1.5 times what a line says
+    beyond.
+    """
     return (10 + 0.6 * requests) * (1.5 if requests > 16 else 1)
 
 
@@ -36,7 +41,9 @@ def vllm(requests, factor=1.0, **changed):
 
 
 def sweep():
-    """What `vllm bench sweep` saves of a combination: its runs, with what it changed behind their number."""
+    """What `vllm bench sweep` saves of a combination: its runs, with what it changed behind their
+    number.
+    """
     return [
         vllm(size, 1 + 0.002 * run, run_number=run, max_num_seqs=64, quantization="secret-scheme")
         for size in SIZES
@@ -49,7 +56,7 @@ def aiperf(requests):
     return {
         "schema_version": "1.0", "aiperf_version": "0.13.0",
         "input_config": {"endpoint": {"model_names": ["secret-model"]},
-                         "phases": [{"type": "warmup", "concurrency": 99}, {"concurrency": requests}]},
+                         "phases": [{"type": "warmup", "concurrency": 99}, {"concurrency": requests}]},  # noqa: E501
         "was_cancelled": False,
         "inter_token_latency": {**metric, "avg": step_ms(requests)},
         "time_to_first_token": {**metric, "avg": 90.0},
@@ -70,8 +77,8 @@ def guidellm(sizes):
         "benchmarks": [
             {
                 "config": {"strategy": {"type_": "concurrent", "streams": size}},
-                "metrics": {"request_concurrency": of(size * 0.97), "time_to_first_token_ms": of(80.0),
-                            "inter_token_latency_ms": of(step_ms(size)), "prompt_token_count": of(256.0),
+                "metrics": {"request_concurrency": of(size * 0.97), "time_to_first_token_ms": of(80.0),  # noqa: E501
+                            "inter_token_latency_ms": of(step_ms(size)), "prompt_token_count": of(256.0),  # noqa: E501
                             "output_token_count": of(128.0)},
                 "requests": {"successful": [{"output": "secret text"}]},
             }

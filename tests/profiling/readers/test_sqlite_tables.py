@@ -1,4 +1,6 @@
-"""Tables read by ADBC's driver against the same by Python's sqlite3, for any schema and content, and damaged."""
+"""Tables read by ADBC's driver against the same by Python's sqlite3, for any schema and content,
+and damaged.
+"""
 
 import itertools
 import sqlite3
@@ -115,7 +117,9 @@ def test_ranges_of_row_ids_are_read_in_order_whatever_is_missing_between_them(
 def test_a_damaged_row_id_drops_and_repeats_no_row(
     tmp_path, monkeypatch, right, wrong, page_bytes, unread
 ):
-    """Ranges of ids would leave out or repeat rows; where a value is of another type, sqlite3 reads the others."""
+    """Ranges of ids would leave out or repeat rows; where a value is of another type, sqlite3 reads
+    the others.
+    """
     monkeypatch.setattr(sqlite_tables, "BATCH_ROWS", 12)
     rows = [(float(i) if i == unread else i + 1, f"name {i:3}", None) for i in range(1, 120)]
     write(tmp_path / "p", rows, page_bytes, schema="id INTEGER PRIMARY KEY, a, t, b")

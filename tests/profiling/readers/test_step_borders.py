@@ -89,7 +89,9 @@ class Trace:
         self.events.append(event(category, name, start, duration, 1, **args))
 
     def kernels(self, names, start, graph=False):
-        """Kernels of 10 us each, 10 us apart; all launched at `start` by one graph, or each by a call of its own."""
+        """Kernels of 10 us each, 10 us apart; all launched at `start` by one graph, or each by a
+        call of its own.
+        """
         for index, name in enumerate(names):
             if not graph or index == 0:
                 self.correlation += 1
@@ -174,7 +176,8 @@ TRT = "[Executor] _forward_step 7:"
         ("step[DECODE bs=64]", ServedStep("SGLang", "decode", 64, 64)),
         ("step[EXTEND bs=2 toks=14721]", ServedStep("SGLang", "prefill", 2, 14721)),
         (
-            "step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 c_sqsq=25 c_sqsk=40 g_sq=1 g_sk=12 g_sqsq=1 g_sqsk=12]",
+            "step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 c_sqsq=25 c_sqsk=40 g_sq=1 g_sk=12 g_sqsq=1 "
+            "g_sqsk=12]",
             ServedStep("SGLang", "mixed", 2, 6, 20),
         ),
         ("prefill[bs=6 tok=17408 ctx=[4096, 4096]...+4]", ServedStep("ATOM", "prefill", 6, 17408)),
@@ -250,7 +253,9 @@ def test_repeated_kernels_of_different_modules_are_layers_and_no_steps(
 
 
 def test_a_stream_of_collectives_does_not_decide_on_steps(tmp_path):
-    """Two all-reduces in each of four steps take most of the time, in a stream of their own that holds nothing else."""
+    """Two all-reduces in each of four steps take most of the time, in a stream of their own that
+    holds nothing else.
+    """
     strings = {1: "gemm", 2: "relu", 3: "cudaLaunchKernel", 4: "ncclDevKernel_Generic_1(args)"}
     work, number = [], 0
     for start in range(0, 4000, 1000):

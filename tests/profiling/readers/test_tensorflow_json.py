@@ -1,4 +1,6 @@
-"""TensorFlow 1 timelines, TensorFlow 2 and JAX traces: the shared one against its own JSON, the others by hand."""
+"""TensorFlow 1 timelines, TensorFlow 2 and JAX traces: the shared one against its own JSON, the
+others by hand.
+"""
 
 import gzip
 import json
@@ -198,7 +200,9 @@ def test_a_trace_of_nothing_that_ran_is_refused(tmp_path, refusal_of):
 
 
 def test_a_word_of_a_megabyte_takes_no_time_squared(tmp_path):
-    """Found by fuzzing: a word of 70,000 letters among the details of a kernel took half a minute."""
+    """Found by fuzzing: a word of 70,000 letters among the details of a kernel took
+    half a minute.
+    """
     events = json.loads(json.dumps(TF2))
     kernel = next(event for event in events if "kernel_details" in event.get("args", {}))
     kernel["args"]["kernel_details"] = "x" * 1_000_000 + " grid:2,3,4"
@@ -206,7 +210,9 @@ def test_a_word_of_a_megabyte_takes_no_time_squared(tmp_path):
 
 
 def test_jax_on_a_cpu_has_its_instructions_by_step(tmp_path, refusal_of, text_of):
-    """As `jax.profiler.trace` wrote it; found by use: `explain` of steps without a batch size was a traceback."""
+    """As `jax.profiler.trace` wrote it; found by use: `explain` of steps without a batch size was a
+    traceback.
+    """
     said = text_of("import", JAX_ON_CPU, "-o", tmp_path / "r")
     assert "no event of a device" in said
     assert "no operator names a scope" in said

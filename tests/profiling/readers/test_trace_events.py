@@ -1,4 +1,6 @@
-"""Cutting a trace into pieces against Python's own JSON, whatever the text, and wherever the pieces end."""
+"""Cutting a trace into pieces against Python's own JSON, whatever the text, and wherever the pieces
+end.
+"""
 
 import gzip
 import json

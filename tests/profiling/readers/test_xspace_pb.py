@@ -43,7 +43,8 @@ def test_kernels_of_a_real_xspace_are_those_of_its_streams(tmp_path):
 
 
 def space(*planes, displayed=()):
-    """An XSpace of planes, each a name and its lines: a name and events of name, offset and duration in ps, facts.
+    """An XSpace of planes, each a name and its lines: a name and events of name, offset and
+    duration in ps, facts.
 
     `displayed` has short names of events, by their names.
     """

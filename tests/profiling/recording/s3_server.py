@@ -17,7 +17,8 @@ def s3_server(bucket: str) -> Iterator[None]:
     server = ThreadedMotoServer(port=0, verbose=False)
     server.start()
     _, port = server.get_host_and_port()
-    # What an earlier one of this process held is there still: a worker may come back to a file of tests.
+    # What an earlier one of this process held is there still: a worker may come back to a file of
+    # tests.
     urlopen(Request(f"http://127.0.0.1:{port}/moto-api/reset", method="POST")).close()
     with pytest.MonkeyPatch.context() as environment:
         settings = {

@@ -24,7 +24,9 @@ QUIET = {
 
 
 def steps_of(changed=(), rounds=ROUNDS, batches=BATCHES, **columns):
-    """Two unprofiled steps and a profiled one per visit; `changed` has counters by (batch, round)."""
+    """Two unprofiled steps and a profiled one per visit; `changed` has counters by
+    (batch, round).
+    """
     rows = []
     for (round_, batch), profiled in itertools.product(
         itertools.product(range(rounds), batches), (False, False, True)
@@ -146,8 +148,9 @@ def test_several_reasons_are_counted_each_the_commonest_first_and_many_rounds_in
         [(4, (1, 2, 5)), (2, (2, 5))],
     )
     assert found.sentence == (
-        "5 of 24 visits set aside: threads waited for a core for more than 5 % of the time, in rounds 1, 2 and 5 (4); "
-        "pages came from a disk, e.g. swapped ones, for more than 5 % of the time, in rounds 2 and 5 (2)."
+        "5 of 24 visits set aside: threads waited for a core for more than 5 % of the time, in "
+        "rounds 1, 2 and 5 (4); pages came from a disk, e.g. swapped ones, for more than 5 % of "
+        "the time, in rounds 2 and 5 (2)."
     )
     odd = dict.fromkeys(((2, round_) for round_ in range(0, 20, 2)), waits)
     assert disturbances(steps_of(odd, rounds=20)).sentence.endswith(", in 10 rounds from 1 to 19.")

@@ -138,7 +138,7 @@ def test_operators_and_experiments_are_exported_and_read_back(tmp_path):
         "factors": {"term": facts},
     }
     with RecordingWriter(tmp_path / "first", meta) as writer:
-        writer.write("operators", {"batch": [4], "op": ["aten::linear"], "arguments": ["[]"], "calls": [1]}
+        writer.write("operators", {"batch": [4], "op": ["aten::linear"], "arguments": ["[]"], "calls": [1]}  # noqa: E501
                      | {"position": [0], "duration_ns": [5], "source": ["torch"]})  # fmt: skip
         runs = {
             "experiment": [0, 0],
@@ -183,7 +183,9 @@ def test_export_command_takes_a_profile_too(tmp_path, capsys, monkeypatch):
 
 
 def profile_of(path, batch, slow_us, *, told=True):
-    """Five steps of one layer forward and one backward, which at batch 16 costs three times its share."""
+    """Five steps of one layer forward and one backward, which at batch 16 costs three times its
+    share.
+    """
     ranges, launches, kernels = [], [], []
     for step in range(5):
         at = step * 10_000_000

@@ -17,7 +17,8 @@ def record_lost(folder, *counts):
 def test_a_name_of_the_table_brings_its_sentence(tmp_path):
     lost = record_lost(tmp_path / "r", ("stray_commas", 2))["lost"]
     assert describe_lost(lost) == [
-        "Repaired: 2 lists or objects that end in a comma, which JSON does not allow; nothing was lost (stray_commas)."
+        "Repaired: 2 lists or objects that end in a comma, which JSON does not allow; nothing was "
+        "lost (stray_commas)."
     ]
 
 

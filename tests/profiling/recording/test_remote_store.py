@@ -89,7 +89,9 @@ def test_each_part_is_one_object_of_its_own_name_and_nothing_is_overwritten(stor
 
 
 def test_of_writers_that_choose_one_place_at_once_one_gets_it(store, monkeypatch):
-    """All see an empty place before any writes: only the exclusive creation of recording.json can tell them apart."""
+    """All see an empty place before any writes: only the exclusive creation of recording.json can
+    tell them apart.
+    """
     monkeypatch.setattr(RemotePath, "iterdir", lambda _: iter(()))
 
     def attempt(number):

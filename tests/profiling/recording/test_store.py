@@ -101,7 +101,9 @@ EXPERIMENT_RUNS |= {"start_ns": [None], "duration_ns": [5]}
 
 @pytest.mark.parametrize("status", [Status.COMPLETE, Status.INCOMPLETE, Status.INTERRUPTED])
 def test_a_finished_recording_gets_parts_and_keeps_its_own(tmp_path, status):
-    """Its files, its status and what it lost stay; parts are numbered on, and one that exists is refused."""
+    """Its files, its status and what it lost stay; parts are numbered on, and one that exists is
+    refused.
+    """
     path = record(tmp_path / "r", parts=2)
     with RecordingWriter.extend(path) as writer:
         writer.count_lost("kernels_unmatched", 3, "a test's")
@@ -208,7 +210,7 @@ def test_an_exception_or_a_kill_leaves_whole_parts_and_the_status_says_it(tmp_pa
         ({"schema_version": SCHEMA_VERSION - 1}, "record it again"),
         *(({name: value}, "not written by Curvescope") for name, value in
           (("format", "something else"), ("schema_version", "new"), ("status", None))),
-        *((content, r"recording\.json") for content in (b"", b"{", b"[1]", b"\xff\xfe\x00", b"null")),
+        *((content, r"recording\.json") for content in (b"", b"{", b"[1]", b"\xff\xfe\x00", b"null")),  # noqa: E501
     ],
 )  # fmt: skip
 def test_foreign_newer_and_damaged_recordings_are_refused_by_name(tmp_path, change, message):
@@ -311,7 +313,9 @@ def test_dated_folders_never_collide(tmp_path):
 
 
 def test_of_several_writers_of_one_folder_one_gets_it(tmp_path):
-    """Sixteen threads between the look into the folder and the first file: all but one used to write on together."""
+    """Sixteen threads between the look into the folder and the first file: all but one used to
+    write on together.
+    """
     together = threading.Barrier(16)
 
     def make(number):

@@ -49,7 +49,8 @@ def test_a_loader_is_asked_again_when_it_is_exhausted():
         ("nowhere", "resident, host, or package.module:function"),
         (
             "no_such_module:f",
-            "importing no_such_module failed with ModuleNotFoundError.*It is searched in the working",
+            "importing no_such_module failed with ModuleNotFoundError.*It is searched in the "
+            "working",
         ),
         (f"{__name__}:no_such_function", "has no function no_such_function"),
         # An error of the module itself, with nothing of where it is searched.

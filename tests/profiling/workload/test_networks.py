@@ -10,11 +10,12 @@ from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import from_factory, get_network, names
 from curvescope.profiling.workload.networks.facts import facts
 
-# Parameters: torchvision's published counts for alexnet, vgg, googlenet (without auxiliary classifiers), inception_v3
-# (likewise) and resnet; OverFeat: 145 million in table 3 of its paper; Inception-BN: 11,295,240 with biases on its
-# 10,016 convolution outputs, which batch normalisation makes redundant; BERT: the authors' checkpoints.
-# Multiply-adds of one forward pass, in 10⁹, as published: OverFeat table 3, ResNet table 1 (VGG-19 in its text),
-# GoogLeNet section 5, and torchvision's tables for the others; BERT: 128 tokens over 85 million weights, and attention.
+# Parameters: torchvision's published counts for alexnet, vgg, googlenet (without auxiliary
+# classifiers), inception_v3 (likewise) and resnet; OverFeat: 145 million in table 3 of its paper;
+# Inception-BN: 11,295,240 with biases on its 10,016 convolution outputs, which batch normalisation
+# makes redundant; BERT: the authors' checkpoints. Multiply-adds of one forward pass, in 10⁹, as
+# published: OverFeat table 3, ResNet table 1 (VGG-19 in its text), GoogLeNet section 5, and
+# torchvision's tables for the others; BERT: 128 tokens over 85 million weights, and attention.
 PUBLISHED = {
     "alexnet": (61_100_840, 0.71),
     "overfeat": (145_920_872, 2.81),
@@ -37,7 +38,10 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("name", names())
 def test_costs_are_the_published_ones(name):
-    """The papers round to two digits, and GoogLeNet's to one and a half. A backward pass does the work twice."""
+    """The papers round to two digits, and GoogLeNet's to one and a half.
+
+    A backward pass does the work twice.
+    """
     found, (parameters, multiply_adds_e9) = facts(get_network(name)), PUBLISHED[name]
     assert found.parameters == parameters
     if multiply_adds_e9 is not None:
@@ -46,7 +50,9 @@ def test_costs_are_the_published_ones(name):
 
 
 def test_activations_of_alexnet_by_hand():
-    """Inputs of every convolution, pool and product, ReLU outputs (in place: the same), dropout masks, pool indices."""
+    """Inputs of every convolution, pool and product, ReLU outputs (in place: the same), dropout
+    masks, pool indices.
+    """
     # input, conv outputs after ReLU (pooled ones are inputs too), in elements of one sample
     floats = (
         3 * 224 * 224
@@ -66,9 +72,11 @@ def test_activations_of_alexnet_by_hand():
 
 
 def with_small_input(network):
-    """The network on an input of 16 words or 64 pixels a side; of 107 where the pools leave nothing of 64.
+    """The network on an input of 16 words or 64 pixels a side; of 107 where the pools leave nothing
+    of 64.
 
-    The first product of some classifiers takes a fixed number of inputs. One that takes any number replaces it.
+    The first product of some classifiers takes a fixed number of inputs. One that takes any number
+    replaces it.
     """
     pixels = {"overfeat": 107, "inception_v3": 107}.get(network.name, 64)
     small = replace(network, input_shape=(16,) if network.reads_text else (3, pixels, pixels))
@@ -105,7 +113,9 @@ DEEPER = (
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in DEEPER)) for n in names()]
 )
 def test_every_network_trains_a_step_on_the_cpu_and_its_layers_add_up_to_it(name):
-    """Small inputs: it is the wiring, the loss, the backward pass and the joins that are tried, at batch 1 and 2."""
+    """Small inputs: it is the wiring, the loss, the backward pass and the joins that are tried, at
+    batch 1 and 2.
+    """
     workload = Workload(with_small_input(get_network(name)))
     workload.load(1)
     _, duration_ns = workload.time_step()

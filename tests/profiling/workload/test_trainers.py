@@ -1,4 +1,6 @@
-"""What hangs in other people's training loops: torch.profiler's handler, and the callback for trainers."""
+"""What hangs in other people's training loops: torch.profiler's handler, and the callback for
+trainers.
+"""
 
 import pytest
 import torch
@@ -53,7 +55,9 @@ def test_training_goes_on_where_a_trace_cannot_be_recorded(tmp_path):
 
 
 class Lightning:
-    """Calls every hook by name with positional arguments, as Lightning's `_call_callback_hooks` does."""
+    """Calls every hook by name with positional arguments, as Lightning's `_call_callback_hooks`
+    does.
+    """
 
     def fit(self, callback, module, batches):
         assert callback.state_key == "curvescope"
@@ -70,7 +74,9 @@ class Lightning:
 
 
 class HuggingFace:
-    """Calls every event by name with (args, state, control) and the rest by keyword, as `CallbackHandler` does."""
+    """Calls every event by name with (args, state, control) and the rest by keyword, as
+    `CallbackHandler` does.
+    """
 
     def fit(self, callback, model, batches):
         def call(event):

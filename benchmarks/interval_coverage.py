@@ -359,7 +359,8 @@ def page_results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
                 total=len(of_terms),
             )
         )
-    yield "| noise | meaning |", [f"| {name} | {noise.__doc__} |" for name, noise in SHAPES.items()]
+    meanings = {name: " ".join(str(noise.__doc__).split()) for name, noise in SHAPES.items()}
+    yield "| noise | meaning |", [f"| {name} | {what} |" for name, what in meanings.items()]
     for heading, columns, cell in (
         ("## False alarms, and intervals that hold", straight, _without_anomaly),
         ("## Power", longer, lambda _, tally: f"{tally.alarms / tally.sweeps:.0%}"),

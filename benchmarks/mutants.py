@@ -160,7 +160,7 @@ def plant(mutants: Sequence[Mutant], folder: Path, run: RunTests = run_tests) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--only", type=int, nargs="+", metavar="N", help="numbers of the mutants to plant"
     )

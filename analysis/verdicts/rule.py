@@ -1,7 +1,5 @@
 """The rule: when an experiment confirms a cause, and when it refutes one.
 
-No verdict is made anywhere else.
-
 An experiment runs the step or the term with a change and without it by turns, and says what share
 the change removes: of the anomaly, or of what the recording suggests that its cause makes of it. A
 cause is *confirmed* where this share lies above one half and its 95 % interval above one fifth,
@@ -10,8 +8,8 @@ interval lies below one fifth, and else *undecided*. Complete steps need several
 processes, each of which counts once. A change that makes every batch size faster alike removes
 nothing.
 
-How that share is measured: `contrast`. How often such verdicts are right: docs/statistics.md
-(simulated) and docs/planted-causes.md (measured).
+No verdict is made anywhere else. How that share is measured: `contrast`. How often such verdicts
+are right: docs/statistics.md (simulated) and docs/planted-causes.md (measured).
 """
 
 from __future__ import annotations

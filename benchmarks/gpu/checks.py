@@ -470,7 +470,9 @@ def answer(name: str, context: Context, path: str) -> bool:
         broke = error
         said = f"broke: {type(error).__name__}: {error}"
         traceback.print_exc()
-    scripts.add_row(path, {"check": name, "question": check.__doc__, "answer": said})
+    scripts.add_row(
+        path, {"check": name, "question": " ".join(str(check.__doc__).split()), "answer": said}
+    )
     return broke is not None
 
 

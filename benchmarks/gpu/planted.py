@@ -55,7 +55,7 @@ def row(plant: Callable[[int], Step], seconds: float, experiments_s: float) -> d
     said = "; ".join(answers) or "no answer"
     return {
         "planted": plant.__name__,
-        "what": str(plant.__doc__),
+        "what": " ".join(str(plant.__doc__).split()),
         "causes": EXPECTED[plant],
         "`explain` says": said,
     }

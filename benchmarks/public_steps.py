@@ -272,7 +272,8 @@ ROOT = Path(__file__).parents[1]
 KEPT = Path(__file__).parent / "results" / "public_steps.jsonl"
 PAGE = ROOT / "docs" / "public-steps.md"
 _LEAST, _FALSE = 0.05, 0.02  # gains that count, of steps and of steps that nothing makes faster
-BATCHES = {"siamese": "2..32", "bert": "1..16", "wav2vec2": "1..16", "vit": "1..8"}
+BATCHES = {"siamese": "2..128", "bert": "1..16", "wav2vec2": "1..16", "vit": "1..8",
+           "nanogpt": "1..128", "language": "1..64", "own_loop": "1..128"}  # fmt: skip
 NAMES = ("nanogpt", "bert", "llama_decode", "wav2vec2", "vit", "mobilenet", "diffusion", "graph", "recommender",
          "language", "siamese", "own_loop", "sine_waves")  # fmt: skip
 

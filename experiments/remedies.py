@@ -127,7 +127,7 @@ class RemedyPlan:
             return []
         first, *_, last = (*self._sizes, self._sizes[-1])
         screens = wanted.stage == Stage.SCREEN or not self._leaders
-        one = last if screens else self._best_size(self._leaders[0])
+        one = last if screens else self._leading_size(self._leaders[0])
         choices = [*([] if wanted.stage == Stage.SCREEN else [self._sizes]), (first, last), (one,)]
         unique = dict.fromkeys(tuple(sorted(set(choice))) for choice in choices)
         whole = [
@@ -271,24 +271,25 @@ class RemedyPlan:
 
     @cached_property
     def _leaders(self) -> list[str]:
-        """The changes that lead so far, the best first."""
+        """The changes that lead so far, the best first: one trains at the largest batch size."""
         tried = (one.factor for one in self.known.diagnosis.remedies.tried)
-        leads = {name: self._suggested(name) for name in tried if name in COMMON}
-        leading = [name for name, gain in leads.items() if gain >= _LEADS]
-        return sorted(leading, key=lambda name: (-leads[name], name))[:_MOST_LEADERS]
+        gains = {name: self._first_gains(name) for name in tried if name in COMMON}
+        leading = [name for name, of_name in gains.items() if max(of_name.values()) >= _LEADS]
 
-    def _suggested(self, name: str) -> float:
-        """The largest saving of a change in its first experiment on complete steps, which suggests
-        it.
-        """
-        return max(self._first_gains(name).values())
+        def place(name: str) -> tuple[float, float, str]:
+            at_largest = gains[name].get(self._sizes[-1], 0.0)
+            return -at_largest if at_largest >= _LEADS else 0.0, -max(gains[name].values()), name
 
-    def _best_size(self, name: str) -> int:
-        """The batch size of that saving."""
-        gains = self._first_gains(name)
-        return max(gains, key=lambda batch: gains[batch])
+        return sorted(leading, key=place)[:_MOST_LEADERS]
+
+    def _leading_size(self, name: str) -> int:
+        """The largest batch size if a change leads there, else the one where it saves most."""
+        gains, largest = self._first_gains(name), self._sizes[-1]
+        at_largest = gains.get(largest, 0.0) >= _LEADS
+        return largest if at_largest else max(gains, key=lambda batch: gains[batch])
 
     def _first_gains(self, name: str) -> dict[int, float]:
+        """What a change saves in its first experiment on complete steps, which suggests it."""
         of_name = (
             outcome
             for outcome in self.known.diagnosis.outcomes

@@ -2,10 +2,10 @@
 
 An experiment runs the step or the term with a change and without it by turns, and says what share
 the change removes: of the anomaly, or of what the recording suggests that its cause makes of it. A
-cause is *confirmed* where this share lies above one half and its 95 % interval above one fifth,
-after Holm's correction over all changes that the recording tried; it is *refuted* where the
-interval lies below one fifth, and else *undecided*. Complete steps need several starts of the
-processes, each of which counts once. A change that makes every batch size faster alike removes
+cause is *confirmed* where this share lies above one half, and above one fifth with a one-sided p
+below 2 %, after Holm's correction over all changes that the recording tried; it is *refuted* where
+its 95 % interval lies below one fifth, and else *undecided*. Complete steps need several starts of
+the processes, each of which counts once. A change that makes every batch size faster alike removes
 nothing.
 
 No verdict is made anywhere else. How that share is measured: `contrast`. How often such verdicts
@@ -30,9 +30,9 @@ from .words import Reproduction, Verdict
 CONFIRMED_ABOVE = 1 / 2  # what removes more than half of an effect is its main cause: no two can
 _MOST_REMOVED = 1.5  # beyond it, the factor turns the anomaly round, to more than half its size
 LEAST_SAVING = 0.01  # of a step's time; a smaller saving is not worth a change of the program
-# One-sided, of all savings of a recording: with that, false ones of 2 % come in at most 2 of 100
-# sweeps.
-SAVING_LEVEL = 0.02
+# One-sided, of all causes of a recording and of all savings: of 100 recordings at most 2 make a
+# false claim of either.
+CLAIM_LEVEL = 0.02
 EARLY_LEVEL = 0.001  # of all tests at one look at an experiment that still runs
 TOO_WIDE = "the interval is too wide"
 A_PART = "it removes less than half"
@@ -124,7 +124,7 @@ def p_of(measured: Measurement, claim: float | None) -> float:
 
 def _is_significant(family: Sequence[float]) -> bool:
     """Whether the interval lies above one fifth, among all tests of a recording."""
-    return holm(family)[0] < LEVEL / 2  # one-sided
+    return holm(family)[0] < CLAIM_LEVEL
 
 
 def _may_turn(measured: Measurement) -> bool:
@@ -204,7 +204,7 @@ def saves(gain: Estimate, adjusted: float) -> bool:
     """Whether a saving on fresh rounds is proven at a batch size; `adjusted` is its p from
     `saving_family`.
     """
-    return gain.low > 0 and gain.value >= LEAST_SAVING and adjusted < SAVING_LEVEL
+    return gain.low > 0 and gain.value >= LEAST_SAVING and adjusted < CLAIM_LEVEL
 
 
 def decide_saving(gains: Sequence[Estimate], proven: Sequence[object]) -> Verdict:

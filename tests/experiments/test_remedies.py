@@ -145,8 +145,8 @@ def test_what_helps_is_screened_confirmed_and_combined():
     stages = machine.stages()
     assert [stage for stage, _ in stages[:3]] == [Stage.SCREEN, Stage.CONFIRM, Stage.REMEDY]
     assert {"fused_optimizer", "kept_memory", "flush_denormal"} <= set(stages[0][1])
-    both = name_together(("fused_optimizer", "kept_memory"))
-    assert stages[1][1] == ("fused_optimizer", "kept_memory", both)
+    both = name_together(("kept_memory", "fused_optimizer"))
+    assert stages[1][1] == ("kept_memory", "fused_optimizer", both)  # as at 32
     assert stages[2][1][0] == both
     assert all(one.functional_kind == TIME and not one.functional for one in machine.made)
     assert [one.batches for one in machine.made[:3]] == [(1, 32), (1, 8, 32), (1, 8, 32)]
@@ -272,6 +272,22 @@ def test_short_of_time_fresh_rounds_are_of_the_batch_size_where_the_best_change_
     monkeypatch.setitem(STEP_MS, 8, 3000.0)
     monkeypatch.setitem(STEP_MS, 1, 3000.0)
     assert machine.next(30.0).batches == (32,)
+
+
+def test_short_of_time_what_helps_at_the_largest_size_comes_before_what_helps_more_elsewhere(
+    monkeypatch,
+):
+    """One trains there: a large saving at batch 1 is no answer for steps of batch 32."""
+    saves = {
+        "fused_optimizer": lambda batch: 0.4 if batch == 1 else 0.0,
+        "kept_memory": lambda batch: 0.1,
+    }
+    machine = Machine(saves, noise=0.001)
+    machine.run_one(machine.next(90.0))
+    assert machine.made[0].batches == (1, 32)
+    monkeypatch.setitem(STEP_MS, 32, 500.0)
+    then = machine.next(30.0)
+    assert (then.batches, then.factors[0]) == ((32,), "kept_memory")
 
 
 def test_a_start_of_processes_counts_once_and_a_group_that_varies_more_has_its_own_variance():

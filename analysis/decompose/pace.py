@@ -12,6 +12,7 @@ WSDM (2013).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 import pandas as pd
@@ -74,7 +75,7 @@ def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
     conditions, count = condition.nunique(), len(visits)
     if count < max(_LEAST_VISITS, conditions + 2) or rounds.nunique() < _LEAST_ROUNDS:
         return None
-    slope, left = _slope(x, y), _left(x, y, rounds.to_numpy())
+    slope, left = _slope(x, y, _MOST_SLOPE), left_of(x, y, rounds.to_numpy(), _MOST_SLOPE)
     narrows = slope > 0 and left < _MOST_LEFT
     if not narrows or _differs(seen, condition, x):
         return None
@@ -93,17 +94,17 @@ def paced(steps: pd.DataFrame, by: str = "batch") -> pd.DataFrame:
     return steps.drop(columns=REFERENCE, errors="ignore")
 
 
-def _slope(x: Floats, y: Floats) -> float:
+def _slope(x: Floats, y: Floats, most: float) -> float:
     squares = float(x @ x)
-    return min(float(x @ y) / squares, _MOST_SLOPE) if squares > 0 else 0.0
+    return min(float(x @ y) / squares, most) if squares > 0 else 0.0
 
 
-def _left(x: Floats, y: Floats, rounds: Ints) -> float:
+def left_of(x: Floats, y: Floats, rounds: Ints, most_slope: float = inf) -> float:
     """Variance of what is left of each round by the slope of the others, over that of the whole."""
     rest = y.copy()
     for round_ in np.unique(rounds):
         inside = rounds == round_
-        rest[inside] -= max(_slope(x[~inside], y[~inside]), 0.0) * x[inside]
+        rest[inside] -= max(_slope(x[~inside], y[~inside], most_slope), 0.0) * x[inside]
     squares = float(y @ y)
     return float(rest @ rest) / squares if squares > 0 else 1.0
 

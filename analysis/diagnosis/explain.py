@@ -26,6 +26,7 @@ from ..decompose.rare_steps import rare_steps
 from ..decompose.repeated_layers import classes_with, group_of
 from ..decompose.source_lines import lines_of, main_lines
 from ..decompose.terms import COMMUNICATION, NOT_RECORDED
+from ..decompose.waiting import waiting_of
 from ..served_steps import is_served, select_served
 from ..verdicts.outcome import measurements
 from . import split
@@ -137,6 +138,8 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
     disturbed = disturbances(steps)
     if disturbed is not None and not disturbed.prevail:  # else the headline says it
         notes = (*notes, disturbed.sentence)
+    elif disturbed is not None and (waiting := waiting_of(steps)) is not None:
+        notes = (*notes, waiting.sentence)
     if recording.meta.get("processes") == 1:
         notes = (*notes, ONE_PROCESS)
     if (pace := pace_of(steps)) is not None:

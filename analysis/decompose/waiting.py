@@ -1,0 +1,77 @@
+"""A busy machine is told from a noisy step: how much of the spread of times goes with waits for a core.
+
+Beside other work the times of a batch size differ from visit to visit because threads waited for a core, or
+because the step itself varies. The first goes with the waits that the system counts (`steps.run_queue_wait_ns`): the
+slope of a visit's log T over its waits, from the other rounds, says how much of the spread a quiet machine would not
+have. Nothing is taken out of the times: a visit that waited a thousand times its time fits no line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, sqrt
+
+import numpy as np
+import pandas as pd
+
+from ...profiling.recording.disturbed import LEAST_ROUNDS, used_steps
+from .averaged_steps import samples_of_time
+from .pace import left_of
+
+WAITS = "run_queue_wait_ns"
+_LEAST_VISITS = 10  # for a slope
+_MOST_LEFT = 0.7  # of the variance: waits that explain less say nothing of a quiet run
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What waits for a core say of the spread of a sweep's times."""
+
+    left: float  # variance of a visit's log T that waits leave, over the whole
+    visits: int
+    rounds: int
+    seconds: float  # that these rounds took
+
+    @property
+    def sentence(self) -> str:
+        """What a quiet run would say, for the user."""
+        if self.left > _MOST_LEFT:
+            return (
+                f"Waits for a core explain little of how the {self.visits} visits differ: the step itself varies, "
+                "or what shares its caches and memory. A machine without waits may tell no more."
+            )
+        rounds = max(ceil(self.left * self.rounds), LEAST_ROUNDS)
+        quiet_s = self.seconds * rounds / self.rounds
+        sooner = (
+            f", and as narrow after about {rounds} of its {self.rounds} rounds, in {quiet_s:.0f} s or less"
+            if rounds < self.rounds
+            else ""
+        )
+        return (
+            f"Waits for a core explain {1 - self.left:.0%} of the variance of the {self.visits} visits. "
+            f"Intervals of a quiet run like this one would be about {sqrt(self.left):.1f} times as wide{sooner}."
+        ).replace("%", " %")
+
+
+def waiting_of(steps: pd.DataFrame, by: str = "batch") -> Waiting | None:
+    """How much waits explain of a sweep's timed steps; None without waits, or of too few visits."""
+    if WAITS not in steps:
+        return None
+    timed = used_steps(steps)
+    timed = samples_of_time(timed[~timed["profiled"].astype(bool)])
+    timed = timed[timed[WAITS].notna() & timed[by].notna() & (timed["duration_ns"] > 0)]
+    of_visits = timed.groupby([by, "round"])[["duration_ns", WAITS]].sum().astype(np.float64)
+    rounds = of_visits.index.get_level_values(1).to_numpy()
+    conditions, found = of_visits.index.get_level_values(0), len(np.unique(rounds))
+    if len(of_visits) < max(_LEAST_VISITS, conditions.nunique() + 2) or found < LEAST_ROUNDS:
+        return None
+    logs = pd.DataFrame(
+        {
+            "time": np.log(of_visits["duration_ns"] / timed.groupby([by, "round"]).size()),
+            "waits": np.log1p(of_visits[WAITS] / of_visits["duration_ns"]),
+        }
+    )
+    own = logs - logs.groupby(conditions).transform("mean")
+    left = left_of(own["waits"].to_numpy(), own["time"].to_numpy(), rounds)
+    first_ns, last_ns = steps["start_ns"].min(), (steps["start_ns"] + steps["duration_ns"]).max()
+    return Waiting(left, len(of_visits), found, float(last_ns - first_ns) / 1e9)

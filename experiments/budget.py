@@ -89,7 +89,9 @@ class Budget:
         factor = factor_of(name)
         if factor is None:
             return True
-        runs = self.run_s is None or (scope == Scope.STEP and fits_programs(factor))
+        if self.run_s is None:
+            return not factor.only_in_programs and factor.fits(scope, self.framework)
+        runs = scope == Scope.STEP and fits_programs(factor)
         return runs and factor.fits(scope, self.framework)
 
     def setup_s(self, name: str) -> float:

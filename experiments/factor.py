@@ -144,6 +144,8 @@ class Factor:
     by_size: bool = False
     # whether `startup/program_changes.py` makes it in a program's process
     is_made_in_programs: bool = False
+    # whether it changes only programs: a step by itself has nothing that it could change
+    only_in_programs: bool = False
     # whether it changes complete steps of every framework; else only PyTorch's
     any_framework: bool = False
     # e.g. threads: of factors that set the same, only one can be changed at a time

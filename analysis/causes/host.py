@@ -168,6 +168,7 @@ def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
         evidence=tuple(evidence),
         where=where,
         stack=stack_of(code),
+        factors=("loader_workers",) if alone else (),
         remedy=_LOAD_AHEAD if alone else "make the loading of a batch faster, or add workers",
         how="DataLoader(..., num_workers=N, persistent_workers=True, pin_memory=True), N up to the "
         "number of cores",
@@ -189,7 +190,7 @@ waiting_for_input = Cause(
     suggest=suggest_waiting_for_input,
     intervention=Intervention(
         expected="With batches that are ready when the step begins, the wait goes away.",
-        untested="no factor changes where a program's batches come from",
+        step=("loader_workers",),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Factors of training: the form of the optimizer, and steps without gradients."""
+"""Factors of training: the form of the optimizer, workers that load data, and steps without gradients."""
 
 from __future__ import annotations
 
@@ -107,6 +107,17 @@ FUSED_OPTIMIZER = Factor(
     partial=True,
     sets="optimizer",
     is_made_in_programs=True,
+)
+LOADER_WORKERS = Factor(
+    name="loader_workers",
+    what="worker processes load the batches ahead",
+    remedy="load batches ahead in worker processes",
+    step=StepChange(
+        how="DataLoader(..., num_workers=N, persistent_workers=True), N up to the number of cores",
+        common=2,
+    ),
+    is_made_in_programs=True,
+    only_in_programs=True,
 )
 # All of the updates' cost goes away; the parameters keep their values.
 NO_UPDATE = Factor(

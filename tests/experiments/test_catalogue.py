@@ -21,7 +21,7 @@ from .planted_experiments import experiment
 EVERY = list(product(FACTORS, ("cpu", "cuda:0")))
 # Remedies that set something in one place, whatever they are for.
 OF_THE_PROGRAM = {"kept_memory", "expandable_segments", "malloc_async"}
-OF_THE_PROGRAM |= {"fused_optimizer", "foreach_optimizer", "prepacked_linear"}
+OF_THE_PROGRAM |= {"fused_optimizer", "foreach_optimizer", "prepacked_linear", "loader_workers"}
 EXPERIMENT_ONLY = {"cold_caches", "warm_caches", "pauses", "locked_clock", "usual_values"}
 EXPERIMENT_ONLY |= {"smaller_memory", "replayed_operators", "filled_wave", "no_update"}
 

@@ -1,12 +1,14 @@
 """Experiments on a program as it is: what can be changed in it, and runs of it with a change."""
 
 import importlib
+import os
 import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from curvescope.experiments.budget import Budget
 from curvescope.experiments.factor import Target
@@ -82,6 +84,8 @@ def test_only_what_the_environment_or_a_hook_can_change_is_tried_on_a_program():
     assert not able & {"inference_mode", "prepacked_linear", "other_layout", "cuda_graph"}
     assert not budget.fits(Scope.TERM, "kept_memory")
     assert not fits_programs(FACTORS["split_batch"])
+    assert budget.fits(Scope.STEP, "loader_workers")
+    assert not Budget(None, "cpu", 60.0).fits(Scope.STEP, "loader_workers")
     assert [
         name
         for name in COMMON
@@ -130,6 +134,43 @@ def test_an_optimizer_is_fused_from_its_first_step_on(hooks):
     assert optimizer.param_groups[0]["foreach"] is False
     before_step(torch.optim.SGD([nn.Parameter(torch.ones(2))], 0.1, fused=True))
     assert refused == ["SGD has fused=True already"]
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """Numbers of workers with which loaders begin to iterate, without any process of theirs."""
+    found = []
+    monkeypatch.setattr(DataLoader, "__iter__", lambda loader: found.append(loader.num_workers))
+    return found
+
+
+def test_a_loader_without_workers_gets_some_from_its_first_batch_on(hooks, loaded):
+    refused = []
+    program_changes.apply(torch, ["loader_workers"], refused.append)
+    (before_step,) = hooks
+    iter_of = DataLoader.__iter__
+    iter_of(DataLoader([1, 2, 3]))
+    iter_of(DataLoader([1, 2, 3], num_workers=1))
+    assert loaded == [len(os.sched_getaffinity(0)), 1]
+    before_step(None)
+    assert refused == []
+
+
+def test_a_loader_that_has_workers_or_reads_a_stream_is_left_as_it_is(hooks, loaded):
+    class Stream(IterableDataset):
+        """Each worker would read all of it again."""
+
+        def __iter__(self):
+            return iter(())
+
+    refused = []
+    program_changes.apply(torch, ["loader_workers"], refused.append)
+    (before_step,) = hooks
+    DataLoader.__iter__(DataLoader(Stream()))
+    DataLoader.__iter__(DataLoader([1, 2, 3], num_workers=1))
+    before_step(None)
+    assert loaded == [0, 1]
+    assert refused == ["the program iterates no DataLoader without workers before its first step"]
 
 
 def test_a_model_gets_its_images_channels_last(hooks):

@@ -1,5 +1,5 @@
-"""Changes of a program in its own process, for experiments on it: of its optimizer, its model, and
-torch's settings.
+"""Changes of a program in its own process, for experiments: its optimizer, model and loader, and
+settings of torch.
 
 Each is a function of torch and of a function that takes the reason if the change cannot be made.
 The program's own Python loads this file by path, so it needs only the standard library and torch.
@@ -7,6 +7,7 @@ The program's own Python loads this file by path, so it needs only the standard 
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 _FORMS = ("foreach", "fused")  # at most one of them may be on
@@ -105,12 +106,33 @@ def _cudnn_benchmark(torch: Any, refuse: Any) -> None:
     torch.backends.cudnn.benchmark = True
 
 
+def _loader_workers(_: Any, refuse: Any) -> None:
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+    from torch.utils.data import DataLoader, IterableDataset
+
+    iterate, changed = DataLoader.__iter__, []
+
+    def with_workers(loader: Any) -> Any:
+        if not loader.num_workers and not isinstance(loader.dataset, IterableDataset):
+            loader.num_workers, loader.prefetch_factor = len(os.sched_getaffinity(0)), 2
+            changed.append(loader)
+        return iterate(loader)
+
+    def before_step(*_: Any) -> None:
+        if not changed:
+            refuse("the program iterates no DataLoader without workers before its first step")
+
+    DataLoader.__iter__ = with_workers
+    register_optimizer_step_pre_hook(before_step)
+
+
 _CHANGES = {
     "fused_optimizer": _optimizer_form("fused"),
     "foreach_optimizer": _optimizer_form("foreach"),
     "channels_last": _on_model(_channels_last),
     "compiled": _on_model(_compiled),
     "bf16_autocast": _on_model(_in_bf16),
+    "loader_workers": _loader_workers,
     "tf32": _tf32,
     "cudnn_benchmark": _cudnn_benchmark,
 }

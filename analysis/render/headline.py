@@ -4,7 +4,7 @@ locked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base.numbers import number, signed
@@ -68,11 +68,11 @@ def _sentences(found: Diagnosis) -> Iterator[tuple[float, str]]:
     a step.
     """
     leading, best = _largest_confirmed(found), found.remedies.best
-    remedy = leading[1].remedy if leading else None
-    if best is not None and best.largest and (remedy is None or best.members != (remedy.factor,)):
+    said = best.members if best is not None and best.largest is not None else ()
+    if best is not None and best.largest is not None:
         yield best.largest[1].value, saving_sentence(found.remedies, found.axis) or ""
     if leading is not None:
-        yield _share_of_step(found, *leading), _confirmed_sentence(*leading)
+        yield _share_of_step(found, *leading), _confirmed_sentence(*leading, said)
     of_anomaly = found.explanations[0] if found.explanations else None
     if leading is None or leading[0] is not of_anomaly:
         share = 0.0
@@ -121,7 +121,8 @@ def _confirmed(explanation: Explanation, answer: Answer) -> tuple[str, float]:
     return f" in {answer.where}{f' and {others} more' if others else ''}", total.amount
 
 
-def _confirmed_sentence(explanation: Explanation, answer: Answer) -> str:
+def _confirmed_sentence(explanation: Explanation, answer: Answer, said: Container[str] = ()) -> str:
+    """What is confirmed, and what to do: where a sentence does not say yet what that saves of the step."""
     where, amount = _confirmed(explanation, answer)
     share = 100 * amount / explanation.value.value
     make = "make" if answer.cause == PAGE_FAULTS else "makes"
@@ -129,7 +130,8 @@ def _confirmed_sentence(explanation: Explanation, answer: Answer) -> str:
         f"{answer.cause}{where} {make} {share:.0f} % of {anomaly_name(answer.functional)}, "
         "confirmed by experiment."
     )
-    return f"{sentence} {advice(answer)}".rstrip()
+    alone = answer.remedy is None or answer.remedy.factor not in said
+    return f"{sentence} {advice(answer)}".rstrip() if alone else sentence
 
 
 def _span(found: Diagnosis) -> str:

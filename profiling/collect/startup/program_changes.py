@@ -110,7 +110,8 @@ def _loader_workers(_: Any, refuse: Any) -> None:
     from torch.optim.optimizer import register_optimizer_step_pre_hook
     from torch.utils.data import DataLoader, IterableDataset
 
-    iterate, changed = DataLoader.__iter__, []
+    loaders: Any = DataLoader
+    iterate, changed = loaders.__iter__, []
 
     def with_workers(loader: Any) -> Any:
         if not loader.num_workers and not isinstance(loader.dataset, IterableDataset):
@@ -122,7 +123,7 @@ def _loader_workers(_: Any, refuse: Any) -> None:
         if not changed:
             refuse("the program iterates no DataLoader without workers before its first step")
 
-    DataLoader.__iter__ = with_workers
+    loaders.__iter__ = with_workers
     register_optimizer_step_pre_hook(before_step)
 
 

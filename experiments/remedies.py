@@ -50,6 +50,7 @@ _ADDS_ERRORS = 1.5
 _MOST_LEADERS = 3
 # least share of a step that the cause of a change claims, for the change to come first
 _SUGGESTED = 0.03
+_PROVING_STARTS = 4  # with fewer, only large savings are proven
 _LEAST_FRESH = 2  # experiments on fresh rounds that a change gets; starts of one with a long set-up
 _MOST_TRIES = 2  # of a change that the time did not reach
 # of all the time, that is kept for this plan while causes are tested
@@ -82,14 +83,22 @@ class RemedyPlan:
     def _fitting(self, *experiments: Experiment | None) -> Iterator[Experiment]:
         for wanted in experiments if self._sizes else ():
             for batches in self._batches(wanted):
-                fitting = (
-                    list(self.known.budget.fitting(replace(wanted, batches=batches)))
-                    if wanted
-                    else []
-                )
-                if fitting:
+                if wanted and (fitting := self._fitted(replace(wanted, batches=batches))):
                     yield from fitting
                     break
+
+    def _fitted(self, wanted: Experiment) -> list[Experiment]:
+        """An experiment that fits the time, in a list; where few starts do, the best change alone has more of them.
+
+        Two starts of three changes prove nothing of any.
+        """
+        fitting = list(self.known.budget.fitting(wanted))
+        if wanted.stage == Stage.SCREEN or len(wanted.factors) < 2 or not fitting:
+            return fitting
+        if fitting[0].starts >= _PROVING_STARTS:
+            return fitting
+        alone = list(self.known.budget.fitting(replace(wanted, factors=wanted.factors[:1])))
+        return alone if alone and alone[0].starts > fitting[0].starts else fitting
 
     def needed_s(self) -> float:
         """Expected seconds of what is still to be tried, but for changes with a long set-up."""

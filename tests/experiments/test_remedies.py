@@ -286,8 +286,19 @@ def test_short_of_time_what_helps_at_the_largest_size_comes_before_what_helps_mo
     machine.run_one(machine.next(90.0))
     assert machine.made[0].batches == (1, 32)
     monkeypatch.setitem(STEP_MS, 32, 500.0)
-    then = machine.next(30.0)
+    then = machine.next(60.0)
     assert (then.batches, then.factors[0]) == ((32,), "kept_memory")
+
+
+def test_short_of_time_the_best_change_alone_gets_the_starts_that_prove_it(monkeypatch):
+    """Two starts of each of three changes, which fit the time as well, prove none of them."""
+    saves = {"kept_memory": lambda _: 0.2, "flush_denormal": lambda _: 0.1}
+    machine = Machine(saves, noise=0.001)
+    machine.run_one(machine.next(90.0))
+    monkeypatch.setitem(STEP_MS, 32, 500.0)
+    then = machine.next(30.0)
+    assert (then.batches, then.factors) == ((32,), ("kept_memory",))
+    assert then.starts >= 4
 
 
 def test_a_start_of_processes_counts_once_and_a_group_that_varies_more_has_its_own_variance():

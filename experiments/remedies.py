@@ -88,7 +88,8 @@ class RemedyPlan:
                     break
 
     def _fitted(self, wanted: Experiment) -> list[Experiment]:
-        """An experiment that fits the time, in a list; where few starts do, the best change alone has more of them.
+        """An experiment that fits the time, in a list; where few starts do, the best change alone
+        has more of them.
 
         Two starts of three changes prove nothing of any.
         """

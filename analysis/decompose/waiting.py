@@ -1,9 +1,11 @@
-"""A busy machine is told from a noisy step: how much of the spread of times goes with waits for a core.
+"""A busy machine is told from a noisy step: how much of the spread of times goes with waits for a
+core.
 
-Beside other work the times of a batch size differ from visit to visit because threads waited for a core, or
-because the step itself varies. The first goes with the waits that the system counts (`steps.run_queue_wait_ns`): the
-slope of a visit's log T over its waits, from the other rounds, says how much of the spread a quiet machine would not
-have. Nothing is taken out of the times: a visit that waited a thousand times its time fits no line.
+Beside other work the times of a batch size differ from visit to visit because threads waited for a
+core, or because the step itself varies. The first goes with the waits that the system counts
+(`steps.run_queue_wait_ns`): the slope of a visit's log T over its waits, from the other rounds,
+says how much of the spread a quiet machine would not have. Nothing is taken out of the times: a
+visit that waited a thousand times its time fits no line.
 """
 
 from __future__ import annotations
@@ -37,19 +39,23 @@ class Waiting:
         """What a quiet run would say, for the user."""
         if self.left > _MOST_LEFT:
             return (
-                f"Waits for a core explain little of how the {self.visits} visits differ: the step itself varies, "
+                f"Waits for a core explain little of how the {self.visits} visits differ: the step "
+                "itself varies, "
                 "or what shares its caches and memory. A machine without waits may tell no more."
             )
         rounds = max(ceil(self.left * self.rounds), LEAST_ROUNDS)
         quiet_s = self.seconds * rounds / self.rounds
         sooner = (
-            f", and as narrow after about {rounds} of its {self.rounds} rounds, in {quiet_s:.0f} s or less"
+            f", and as narrow after about {rounds} of its {self.rounds} rounds, in {quiet_s:.0f} s "
+            "or less"
             if rounds < self.rounds
             else ""
         )
         return (
-            f"Waits for a core explain {1 - self.left:.0%} of the variance of the {self.visits} visits. "
-            f"Intervals of a quiet run like this one would be about {sqrt(self.left):.1f} times as wide{sooner}."
+            f"Waits for a core explain {1 - self.left:.0%} of the variance of the {self.visits} "
+            "visits. "
+            f"Intervals of a quiet run like this one would be about {sqrt(self.left):.1f} times as "
+            f"wide{sooner}."
         ).replace("%", " %")
 
 

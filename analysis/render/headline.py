@@ -122,7 +122,9 @@ def _confirmed(explanation: Explanation, answer: Answer) -> tuple[str, float]:
 
 
 def _confirmed_sentence(explanation: Explanation, answer: Answer, said: Container[str] = ()) -> str:
-    """What is confirmed, and what to do: where a sentence does not say yet what that saves of the step."""
+    """What is confirmed, and what to do: where a sentence does not say yet what that saves of the
+    step.
+    """
     where, amount = _confirmed(explanation, answer)
     share = 100 * amount / explanation.value.value
     make = "make" if answer.cause == PAGE_FAULTS else "makes"

@@ -1,4 +1,6 @@
-"""Factors of training: the form of the optimizer, workers that load data, and steps without gradients."""
+"""Factors of training: the form of the optimizer, workers that load data, and steps without
+gradients.
+"""
 
 from __future__ import annotations
 

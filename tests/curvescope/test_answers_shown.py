@@ -63,7 +63,8 @@ def test_what_was_noticed_while_measuring_is_said_before_the_curve(tmp_path, tex
 def test_the_headline_leads_with_the_confirmed_cause_that_makes_most_of_a_step(tested):
     """Of the fixed cost; the anomaly, of which a cause is confirmed too, is 4 % of the step.
 
-    What its remedy saves of the step is one number: that at the largest batch size where it is proven.
+    What its remedy saves of the step is one number: that at the largest batch size where it is
+    proven.
     """
     found = curvescope.explain(open_recording(tested))
     anomaly = (

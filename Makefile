@@ -20,11 +20,8 @@ $(INSTALLED): pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard na
 run: $(INSTALLED)  ## set up, diagnose AlexNet on this machine and test the causes (two and a half minutes)
 	$(BIN)/curvescope diagnose alexnet
 
-# Only these are collected for what nothing else may run beside.
-ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests)
-
 # Tests start hundreds of processes; each would compile the package again.
-test test-quick test-slow test-all: export PYTHONDONTWRITEBYTECODE =
+test test-quick test-random test-slow test-all: export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: test
 test: $(INSTALLED)  ## set up and run the tests
@@ -37,15 +34,21 @@ QUICK = tests/analysis tests/experiments tests/profiling/recording tests/profili
 test-quick: $(INSTALLED)  ## the tests of analysis, experiments, readers and recordings, in two minutes
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(QUICK)
 
+# In one process, so that each test runs beside as many others as there are.
+SEED ?= $(shell date +%j)
+TESTS ?= tests
+
+.PHONY: test-random
+test-random: $(INSTALLED)  ## the tests in a random order, in one process (SEED=1 TESTS=tests/curvescope)
+	$(BIN)/python -m pytest --shuffle $(SEED) -m "not slow" $(TESTS)
+
 .PHONY: test-slow
 test-slow: $(INSTALLED)  ## the tests that take long: kills by the hundred, live measurements, all the pages' commands
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow and not alone"
-	$(BIN)/python -m pytest -m alone $(ALONE)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow
 
 .PHONY: test-all
-test-all: $(INSTALLED)  ## all tests: first those that measure this machine, then all others together
-	$(BIN)/python -m pytest -m alone $(ALONE)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 40 --durations-min 3 -m "not alone"
+test-all: $(INSTALLED)  ## all tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 40 --durations-min 3
 
 .PHONY: check
 check: $(INSTALLED)  ## lint and types

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
+from . import environment  # noqa: F401 - before what reads the variables
+
+# isort: split
 import contextlib
 import gc
 import io
 import json
 import os
-import shutil
+import random
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -25,20 +26,12 @@ from curvescope.analysis.render import documents
 from curvescope.cli import main
 from curvescope.profiling.hardware import heap
 
+from .process_state import ProcessState, forget_answers
 from .shared import ON_VIRTUAL_CARD, PROFILES, load_script, shared_folder
 
 # A shell starts what it puts into the background with interrupts ignored, and every process that a
 # test starts and interrupts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# One thread in every library, here and in processes that tests start: threads of one operator wait
-# for each other, and on a machine that does other work as well they spend most of the time waiting.
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[_variable] = "1"  # whatever the shell of the user says
-
-# A test's measurements are named by no other test: each worker has a register of its own.
-os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="curvescope-tests-")
-atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
 
 # No file of a test outlives a power cut, and waiting for the disk takes milliseconds for each of
 # some ten thousand.
@@ -54,17 +47,31 @@ settings.load_profile("everywhere")
 
 
 @pytest.fixture(autouse=True)
-def _glibc_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without thresholds in the environment: Dask sets one, in the process that starts
-    its workers.
+def _process_as_before(pytestconfig: pytest.Config) -> Iterator[None]:
+    """A test leaves this process as it found it: the next one runs in it, whichever that is.
+
+    The other fixtures ask for this one: what they change is undone before it looks.
     """
+    before = ProcessState()
+    yield
+    changed = before.put_back()
+    forget_answers()
+    # What a command changes and does not put back would also stay in the process of a notebook.
+    assert pytestconfig.getoption("--shuffle") is None or not changed
+
+
+@pytest.fixture(autouse=True)
+def _glibc_as_usual(_process_as_before: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without thresholds in the environment: Dask sets one, where it starts its workers."""
     for name in heap.VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(autouse=True)
 def _files_of_the_user(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    _process_as_before: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing is read or written in the user's own folder of data; all tests of a run share
     another.
@@ -73,7 +80,7 @@ def _files_of_the_user(
 
 
 @pytest.fixture(autouse=True)
-def _documents_fit_their_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+def _documents_fit_their_schema(_process_as_before: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every document that a command prints in this process is held to its schema, where jsonschema
     is installed.
     """
@@ -133,8 +140,9 @@ def run_command(*arguments, cwd, code=None):
     an own process.
     """
     out, err = io.StringIO(), io.StringIO()
-    before = Path.cwd()
+    before, path = Path.cwd(), list(sys.path)
     os.chdir(cwd)
+    forget_answers()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             ended = main([str(argument) for argument in arguments])
@@ -142,6 +150,7 @@ def run_command(*arguments, cwd, code=None):
         ended = exited.code
     finally:
         os.chdir(before)
+        sys.path[:] = path
         _forget_modules_of(cwd)
     assert code is None or ended == code, err.getvalue()
     return subprocess.CompletedProcess(arguments, ended, out.getvalue(), err.getvalue())
@@ -202,11 +211,23 @@ def one_compile_thread() -> Iterator[None]:
         yield
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shuffle",
+        type=int,
+        metavar="SEED",
+        help="the files in a random order, and the tests of each; a seed repeats an order",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # The files of slow tests first, so that no processor waits at the end for a slow test that
     # began last.
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        shuffle_within_files(items, random.Random(seed))
     gpu = [item for item in items if item.get_closest_marker("gpu")]
     if gpu and not _has_gpu():
         for item in gpu:
@@ -234,6 +255,18 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_unconfigure() -> None:
     """Let the end of the process collect it; DuckDB's binding would report it as leaked."""
     gc.unfreeze()
+
+
+def shuffle_within_files(items: list[pytest.Item], random_source: random.Random) -> None:
+    """Shuffle in place: a file's tests stay together, as what they share is made once."""
+    of_file: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        of_file.setdefault(item.path, []).append(item)
+    files = list(of_file.values())
+    random_source.shuffle(files)
+    for tests in files:
+        random_source.shuffle(tests)
+    items[:] = [test for tests in files for test in tests]
 
 
 def _has_gpu() -> bool:

@@ -308,6 +308,7 @@ def test_the_log_of_a_server_is_answered_as_explain_answers(tmp_path, ask):
 
 def test_a_log_with_many_sizes_has_an_answer_of_bounded_size(tmp_path, ask):
     log = tmp_path / "server.log"
-    climb = [size for size in range(1, 1500) for _ in range(8)]
+    climb = [size for size in range(1, 1500, 4) for _ in range(8)]
     log.write_text(vllm_start(1500) + vllm_steps(climb, with_cliff(2000, 0)))
-    assert not ask("verdict", recording=str(log))[1].is_error
+    answer = answer_of(ask("verdict", recording=str(log))[1])
+    assert answer["curve_ms_left_out"] > 0

@@ -155,7 +155,13 @@ def test_ceilings_are_kept_and_taken_along_by_later_recordings(
 
 
 def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path, command, monkeypatch):
-    one_round = replace(PROTOCOLS["quick"], rounds=(1, 1), steps_per_visit=(1, 1), profiled_steps=1)
+    one_round = replace(
+        PROTOCOLS["quick"],
+        rounds=(1, 1),
+        steps_per_visit=(1, 1),
+        profiled_steps=1,
+        time_limit_s=600.0,
+    )
     monkeypatch.setitem(PROTOCOLS, "quick", one_round)
     narrow(monkeypatch)
     recorded = (

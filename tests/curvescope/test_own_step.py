@@ -29,7 +29,13 @@ def _one_step_in_one_round():
     """What is asked is whether a stranger's step runs and what is read of it, not how long it
     takes.
     """
-    quick = replace(PROTOCOLS["quick"], rounds=(1, 1), steps_per_visit=(1, 1), profiled_steps=1)
+    quick = replace(
+        PROTOCOLS["quick"],
+        rounds=(1, 1),
+        steps_per_visit=(1, 1),
+        profiled_steps=1,
+        time_limit_s=600.0,
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PROTOCOLS, "quick", quick)
         yield

@@ -4,13 +4,14 @@ to.
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from curvescope.cli import main
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.protocol import get_protocol
+from curvescope.profiling.measure.protocol import PROTOCOLS, get_protocol
 from curvescope.profiling.measure.scaling_plan import PLAN_FILE as SCALE
 from curvescope.profiling.measure.scaling_plan import ScalingPlan
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE as SWEEP
@@ -103,6 +104,8 @@ def test_with_leave_it_runs(shared):
 @pytest.mark.slow
 def test_a_users_own_step_is_confirmed_without_a_question(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    quick = replace(PROTOCOLS["quick"], rounds=(4, 4))  # however busy the machine is
+    monkeypatch.setitem(PROTOCOLS, "quick", quick)
     (tmp_path / "x.py").write_text(
         HARMFUL.replace("lambda: None", "lambda: sum(range(20_000 * batch))")
     )
@@ -111,7 +114,7 @@ def test_a_users_own_step_is_confirmed_without_a_question(tmp_path, monkeypatch)
         "1,2,4",
         "--quick",
         "--time-limit",
-        "5",
+        "600",
         "--experiments",
         "0",
         "-o",

@@ -213,7 +213,7 @@ STEP = f"""
 TOKEN = "hf_abcdEFGHijklMNOPqrst"
 
 def make_step(batch):
-    if batch == 2:
+    if batch == 4:  # the largest, which is measured first
         raise ConnectionError("https://bob:S3cr3tPw@host/x refused the key S3cr3tPw of {PLANTED}")
     import torch
     weights = torch.ones(256, 256)
@@ -256,7 +256,7 @@ QUICK = ["--quick", "--time-limit", "0.5"]
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            ["sweep", "--step", "HOME/step.py:make_step", *QUICK, "--batch", "1,2", "-o", "r"],
+            ["sweep", "--step", "HOME/step.py:make_step", *QUICK, "--batch", "2,4", "-o", "r"],
             marks=pytest.mark.slow,
         ),
     ],

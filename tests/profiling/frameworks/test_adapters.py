@@ -123,13 +123,16 @@ def played_time(monkeypatch):
     """Time of `own_step` that a test advances, and how long its process computes on after a step,
     in ms.
     """
-    played = SimpleNamespace(now_ns=0, works_on_ms=0.0)
+    played = SimpleNamespace(now_ns=0, used_ns=0, works_on_ms=0.0, waits_ms=0.0)
 
     def wait_until_quiet(longest_s):
-        played.now_ns += int(1e6 * min(played.works_on_ms, 1e3 * longest_s))
+        worked_ns = int(1e6 * min(played.works_on_ms, 1e3 * longest_s))
+        played.used_ns += worked_ns
+        played.now_ns += worked_ns + int(1e6 * played.waits_ms)
         return True
 
-    monkeypatch.setattr(own_step, "time", SimpleNamespace(monotonic_ns=lambda: played.now_ns))
+    clocks = {"monotonic_ns": lambda: played.now_ns, "process_time_ns": lambda: played.used_ns}
+    monkeypatch.setattr(own_step, "time", SimpleNamespace(**clocks))
     monkeypatch.setattr(own_step, "wait_until_quiet", wait_until_quiet)
     for name in ("OMP_WAIT_POLICY", "KMP_BLOCKTIME"):
         monkeypatch.delenv(name, raising=False)
@@ -153,6 +156,11 @@ def test_the_refusal_names_the_line_that_waits(jax, played_time):
 @pytest.mark.parametrize("works_on_ms", [0, 350])
 def test_a_step_that_waits_is_not_refused_nor_threads_that_spin_after_it(played_time, works_on_ms):
     played_time.works_on_ms = works_on_ms
+    OwnStep(lambda batch: lambda: None, name="mine").try_step(4)
+
+
+def test_a_process_that_has_no_core_for_a_while_is_not_refused(played_time):
+    played_time.works_on_ms, played_time.waits_ms = 2, 900
     OwnStep(lambda batch: lambda: None, name="mine").try_step(4)
 
 

@@ -187,17 +187,17 @@ def add_protocol(parser: argparse.ArgumentParser) -> None:
     """Declare the options for the number of rounds and the duration."""
     usual_s, quick_s = (PROTOCOLS[name].time_limit_s for name in ("default", "quick"))
     how = group(parser, HOW)
-    protocol = how.add_mutually_exclusive_group()
-    protocol.add_argument(
-        "--quick", action="store_true", help="fewer rounds: wider intervals in less time"
-    )
-    protocol.add_argument(
+    rules = how.add_mutually_exclusive_group()
+    rules.add_argument(
         "--protocol",
         default="default",
-        help="rules of measuring: default, quick, addfor (mean of 100 runs), dell (images/s over "
-        "all iterations; "
+        help="rules of measuring: default, quick (--quick says the same: fewer rounds, wider "
+        "intervals in less time), addfor (mean of 100 runs), dell (images/s over all iterations; "
         "dell:SAMPLES sets their total number of samples), dlperf (20 steps ignored, 100 measured, "
         "7 repeats, median)",
+    )
+    rules.add_argument(
+        "--quick", action="store_const", dest="protocol", const="quick", help=argparse.SUPPRESS
     )
     how.add_argument(
         "--until",
@@ -373,7 +373,7 @@ def protocol_of(args: argparse.Namespace) -> Protocol:
         CurvescopeError: the protocol is unknown, or a value is out of range.
     """
     name, _, samples = args.protocol.partition(":")
-    protocol = get_protocol("quick" if args.quick else name)
+    protocol = get_protocol(name)
     if args.time_limit is not None:
         protocol = replace(protocol, time_limit_s=check_time_limit(args.time_limit))
     if samples:

@@ -9,7 +9,7 @@ from curvescope.commands.bench import BENCHES
 from curvescope.parsers import FORMER, refuse_former
 
 LONGEST_LIST = 9  # options that are read well without groups, with --help
-MOST = 21
+MOST = 20
 
 
 def test_the_first_page_names_every_command_once_by_job(command, tmp_path):

@@ -274,7 +274,9 @@ def _remedy(
         judged, least = gain, _LEAST_TERM_GAIN
         if (step_gain := dict(step.gains).get(batch) if step else None) is not None:
             judged, least, whole_ms = step_gain, _LEAST_STEP_GAIN, diagnosis.curve.at(batch).time_ms
-        if judged.low <= 0 or judged.value < least:
+        # What the table of savings calls undecided is no advice either.
+        unproven = step is not None and step_gain is not None and batch not in step.proven
+        if unproven or judged.low <= 0 or judged.value < least:
             continue
         remedy = Remedy(
             factor=factor,

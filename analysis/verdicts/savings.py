@@ -78,8 +78,9 @@ def savings(outcomes: Iterable[Outcome]) -> tuple[Saving, ...]:
         (known.fresh if outcome.gains and experiment.stage != Stage.SCREEN else kind).append(
             outcome
         )
-    ran = {name: of.fresh or of.screened for name, of in runs.items()}
-    gains = _gains(ran)
+    # A screen's starts have one round each, so they vary more: they say nothing of fresh rounds.
+    fresh = {name: of.fresh for name, of in runs.items() if of.fresh}
+    gains = _gains({name: of.screened for name, of in runs.items()}) | _gains(fresh)
     family = saving_family(
         {(name, at): gain for name in runs if runs[name].fresh for at, gain in gains[name]}
     )

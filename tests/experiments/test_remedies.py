@@ -301,6 +301,19 @@ def test_short_of_time_the_best_change_alone_gets_the_starts_that_prove_it(monke
     assert then.starts >= 4
 
 
+def test_a_screen_whose_changes_vary_does_not_widen_what_fresh_rounds_say():
+    """A start of a screen has one round, and may fall on a busy second."""
+    machine = Machine({"kept_memory": lambda _: 0.2}, noise=0.2)
+    machine.run_one(replace(machine.next(90.0), batches=(32,)))
+    machine.noise = 0.005
+    fresh = machine.next(60.0)
+    machine.run_one(replace(fresh, factors=("kept_memory",), batches=(32,), starts=4))
+    saving = next(one for one in machine.remedies.savings if one.factor == "kept_memory")
+    (gain,) = (gain for batch, gain in saving.gains if batch == 32)
+    assert gain.low > 0.19
+    assert saving.proven == (32,)
+
+
 def test_a_start_of_processes_counts_once_and_a_group_that_varies_more_has_its_own_variance():
     steady, wild = np.log([0.90, 0.91, 0.89, 0.90]), np.log([0.7, 1.1, 0.9, 0.9])
     pooled = pooled_variance([steady, wild])

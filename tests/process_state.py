@@ -72,7 +72,7 @@ def _settings() -> dict[str, _Setting]:
 
 
 def _settings_of(torch: Any) -> dict[str, _Setting]:
-    tiny = torch.full((1,), 1e-30, dtype=torch.float32)
+    tiny = torch.full((1,), 1e-30, dtype=torch.float32, device="cpu")
     onednn, cudnn = torch.backends.mkldnn, torch.backends.cudnn
     return {
         "torch's threads": (torch.get_num_threads, torch.set_num_threads),

@@ -36,7 +36,7 @@ RECORDING = str(ROOT / "examples" / "recordings" / "alexnet-cpu")
 TRACE = str(PROFILES / "kineto_resnet50_w0_a.pt.trace.json.gz")
 SHORT = ["--quick", "--time-limit", "5", "--batch", "1,2"]
 # A network with few parameters: processes exchange and update them.
-SMALL = ["googlenet", "--input-shape", "3,64,64", "--quick", "--time-limit", "1", "--batch", "1"]
+SMALL = ["googlenet", "--quick", "--time-limit", "1", "--batch", "1"]
 # they measure: tests of them are slow
 LIVE = {
     "diagnose",

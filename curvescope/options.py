@@ -25,8 +25,6 @@ from .profiling.recording.axis import MODES
 from .profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from .profiling.measure.configuration import Configuration
 
 CURVATURES = ("log2", "linear", "throughput")
@@ -268,17 +266,6 @@ def configurations_of(
     for configuration in made:
         configuration.check()
     return tuple(made)
-
-
-def print_conditions(messages: Console, frameworks: str) -> None:
-    """Print what each framework of a value of `--framework` runs, without which a comparison
-    misleads.
-    """
-    from .profiling.workload.framework_step import CONDITIONS
-
-    for name in dict.fromkeys(one.partition("@")[0] for one in frameworks.split(",")):
-        messages.print(f"{name}: {CONDITIONS[name]}.", style="dim")
-    messages.print("Threads are each framework's own choice.", style="dim")
 
 
 def in_framework(

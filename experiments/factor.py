@@ -148,6 +148,8 @@ class Factor:
     only_in_programs: bool = False
     # whether it changes complete steps of every framework; else only PyTorch's
     any_framework: bool = False
+    # Adapters' names of the frameworks whose complete steps alone it changes; none: see `any_framework`
+    frameworks: tuple[str, ...] = ()
     # e.g. threads: of factors that set the same, only one can be changed at a time
     sets: str | None = None
 
@@ -158,8 +160,11 @@ class Factor:
         return self.refuses.get(_kind(device))
 
     def fits(self, scope: str, framework: str | None) -> bool:
-        """Whether it can change what a framework other than PyTorch runs; None is PyTorch."""
-        return framework is None or (self.any_framework and scope == Scope.STEP)
+        """Whether it can change what a framework runs: None for PyTorch, or names of others, joined by `and`."""
+        if framework is None:
+            return not self.frameworks
+        named = set(framework.split(" and ")) & set(self.frameworks)
+        return scope == Scope.STEP and (self.any_framework or bool(named))
 
     def facts(self, scope: str, device: str = "cpu") -> FactorFacts:
         """What a recording says of the factor, which has a change of the scope; instructions differ
@@ -221,6 +226,7 @@ def together(name: str, factors: Sequence[Factor]) -> Factor:
         refuses={device: why for factor in factors for device, why in factor.refuses.items()},
         step=step if len(changes) == len(factors) else None,
         any_framework=all(factor.any_framework for factor in factors),
+        frameworks=tuple(dict.fromkeys(name for one in factors for name in one.frameworks)),
     )
 
 

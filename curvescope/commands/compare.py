@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--time-limit",
         type=float,
         metavar="S",
-        help="seconds to measure, if the answer needs as many (default: 600)",
+        help="seconds to measure, if the answer needs as many (default: 600, or longer for six processes of each)",
     )
     measured.add_argument(
         "-o",
@@ -127,6 +127,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..analysis.compare import compare, refuse_different
+    from ..analysis.conditions import conditions_of
     from ..analysis.side import recorded_side
     from ..profile_files import open_any
 
@@ -163,8 +164,8 @@ def run(args: argparse.Namespace) -> int:
         for line in render_check(comparison, over):
             console.print(line)
     console.print(render_comparison(comparison, None if args.all else 25))
-    if args.framework is not None:
-        options.print_conditions(console, args.framework)
+    for line in conditions_of([recording for _, recording in recordings]):
+        console.print(line, style="dim")
     return int(bool(grown))
 
 
@@ -219,7 +220,8 @@ def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, A
     programs = any(version.program is not None for version in versions)
     protocol = PROGRAMS if programs else PROTOCOL
     if args.time_limit is not None:
-        protocol = replace(protocol, time_limit_s=options.check_time_limit(args.time_limit))
+        limit_s = options.check_time_limit(args.time_limit)
+        protocol = replace(protocol, rounds=(1, protocol.rounds[1]), time_limit_s=limit_s)
     configuration = (
         None if args.step is None else Configuration.of_step(args.step, pick_device(args.device))
     )

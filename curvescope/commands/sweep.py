@@ -151,6 +151,7 @@ def _workers(args: argparse.Namespace) -> Workers:
 
 
 def _sweep(args: argparse.Namespace, workers: Workers | None) -> int:
+    from ..analysis.framework_reasons import reasons
     from ..analysis.render.live import LiveCurves
     from ..profiling.measure.sweep_plan import PLAN_FILE, run_plan, sweep_recordings
     from ..profiling.recording.store import new_recording_path, open_recording
@@ -182,6 +183,8 @@ def _sweep(args: argparse.Namespace, workers: Workers | None) -> int:
     def answer() -> list[Recording]:
         recordings = [open_recording(path) for path in sweep_recordings(folder)]
         show_table(recordings, "json" if args.json else "text")
+        for sentence in reasons(recordings):
+            messages.print(sentence)
         return recordings
 
     labels = [configuration.label for configuration in plan.configurations]
@@ -201,8 +204,6 @@ def _sweep(args: argparse.Namespace, workers: Workers | None) -> int:
     recordings = answer()
     for configuration, why in failed:
         messages.print(f"{configuration.label}: nothing could be measured; {why}.", style="yellow")
-    if args.framework is not None and recordings:
-        options.print_conditions(messages, args.framework)
     if recordings:
         messages.print(f"Recorded in {folder}. Next:")
         terminal.print_commands(messages, f"curvescope explain {recordings[0].path}")

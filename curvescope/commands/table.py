@@ -65,6 +65,7 @@ def show_table(
     every row has.
     """
     from ..analysis import step_table
+    from ..analysis.conditions import conditions_of
 
     cells = [cell for recording in recordings for cell in step_table.cells_of(recording)]
     if published:
@@ -86,6 +87,8 @@ def show_table(
             print(escape_controls(f"\n**Step ms at batch {compared} by device**\n\n{text}"))
     else:
         _print_text(cells, compared)
+        for line in conditions_of(recordings):
+            terminal.console().print(line, style="dim")
 
 
 def _print_text(cells: Sequence[Cell], compared: int | None) -> None:

@@ -59,6 +59,11 @@ def framework_versions() -> dict[str, str | None]:
     return {adapter.name: adapter.version() for adapter in used_frameworks()}
 
 
+def framework_threads() -> dict[str, int | None]:
+    """The entry `framework_threads` of a recording: what each of these frameworks computes with on a CPU."""
+    return {adapter.name: adapter.threads() for adapter in used_frameworks()}
+
+
 def device_entry(entry: Mapping[str, Any], accelerator: Mapping[str, str] | None) -> dict[str, Any]:
     """The entries of a machine, as `recording.json` has them, where a framework worked on another
     device than torch.

@@ -42,6 +42,10 @@ class Adapter:
         own = getattr(self.module, "__version__", None)
         return str(own) if own else next(filter(None, map(_version, self.distributions)), None)
 
+    def threads(self) -> int | None:
+        """Number of threads that it computes with on a CPU; None if unknown."""
+        return None
+
     def wait(self, result: object, device: str) -> None:
         """Wait until it has done all its work; by default a call returns when it is done.
 

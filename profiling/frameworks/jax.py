@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from .adapter import Adapter
 
 _BACKENDS = "jax._src.xla_bridge"  # where it keeps the backends that have begun
+_THREAD = "tf_XLAEigen"  # the name of the threads that compute on a CPU
 
 
 class Jax(Adapter):
@@ -46,6 +48,11 @@ class Jax(Adapter):
             "kind": "cuda" if first.platform in ("gpu", "cuda") else str(first.platform),
             "name": first.device_kind,
         }
+
+    def threads(self) -> int | None:
+        """The threads of this process that XLA computes with; JAX itself tells no number."""
+        tasks = Path("/proc/self/task").glob("*/comm")
+        return sum(task.read_text().strip() == _THREAD for task in tasks) or None
 
     def profile(self, run: Callable[[], object], folder: str) -> None:
         """Record by jax.profiler."""

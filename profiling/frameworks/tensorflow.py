@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -29,6 +30,12 @@ class TensorFlow(Adapter):
             return False
         context = getattr(sys.modules.get(_CONTEXT), "_context", None)
         return context is not None and bool(getattr(context, "_initialized", True))
+
+    def threads(self) -> int:
+        """The threads of one operator; by default one for each core that the process may use."""
+        set_to = self.module.config.threading.get_intra_op_parallelism_threads()
+        usable = getattr(os, "sched_getaffinity", None)
+        return int(set_to) or (len(usable(0)) if usable else os.cpu_count() or 1)
 
     def profile(self, run: Callable[[], object], folder: str) -> None:
         """Record by tf.profiler."""

@@ -50,6 +50,10 @@ class Visit:
     layer_classes: dict[str, str] = field(default_factory=dict)  # by path
     # that ran it beside PyTorch, with their versions
     frameworks: dict[str, str | None] = field(default_factory=dict)
+    # of these, the threads that each computes with on a CPU
+    framework_threads: dict[str, int | None] = field(default_factory=dict)
+    # of making the step and running it first, where this visit did that; compilation is in it
+    setup_ns: int | None = None
     discarded_steps: int = 1  # that were not recorded
     lines: list[dict[str, Any]] = field(default_factory=list)  # rows of `lines`
     peak: Sequence[dict[str, Any]] = ()  # rows of `peaks`
@@ -206,7 +210,9 @@ class VisitWriter:
         if visit.layer_classes and "layer_classes" not in self.writer.meta:
             self.writer.update(layer_classes=visit.layer_classes)
         if visit.frameworks and "frameworks" not in self.writer.meta:
-            self.writer.update(frameworks=visit.frameworks)
+            threads = visit.framework_threads
+            self.writer.update(frameworks=visit.frameworks, framework_threads=threads)
+        self._note_setup(batch, visit.setup_ns)
         tables = {name: [{"batch": batch, **row} for row in rows] for name, rows in once.items()}
         tables |= {"api_calls": calls, "ranges": ranges}
         # A copy that is benched is the problem, and has its work.
@@ -219,6 +225,13 @@ class VisitWriter:
         ]
         for table, rows in {**tables, "steps": self.steps[first:]}.items():
             self.writer.write(table, columns_of(rows), part_of_visit(batch, round_))
+
+    def _note_setup(self, batch: int, setup_ns: int | None) -> None:
+        """Note how long a step took to make and to run first; the longest visit did both."""
+        known = self.writer.meta.get("setup_s", {})
+        if setup_ns is None or setup_ns / 1e9 <= known.get(str(batch), 0.0):
+            return
+        self.writer.update(setup_s={**known, str(batch): round(setup_ns / 1e9, 3)})
 
     def write_unmeasured(self, batch: int, round_: int, empty: Empty) -> None:
         """Record that a batch size could not be measured; this replaces an earlier entry of the

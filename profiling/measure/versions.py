@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -34,9 +35,9 @@ from .machine import Machine, describe_machine
 from .processes import InterpreterOfVersion
 from .program_visits import ProgramSteps
 from .protocol import Protocol
-from .stopping import Complete, StepRow, Until
+from .stopping import Complete, Look, StepRow, Until
 from .sweep import describe_sweep
-from .visit import visit
+from .visit import prepare, visit
 from .visit_processes import build_workload
 
 ROUNDS_OF_PROCESS = 4
@@ -178,6 +179,9 @@ class ProgramRuns:
         """Call a method, as a process of a version would."""
         return getattr(self, method)(*arguments)
 
+    def prepare(self, batch: int) -> None:
+        """Do nothing: every visit is a start."""
+
     def visit(self, batch: int, protocol: Protocol) -> Visit | Empty:
         """Make one visit."""
         return self._steps.visit(None, batch, protocol, profile=protocol.profiled_steps > 0)
@@ -206,6 +210,10 @@ class KeptSteps:
     def describe(self) -> Machine:
         """Describe the machine, with the versions of this environment."""
         return describe_machine(self._configuration.device)
+
+    def prepare(self, batch: int) -> int | Empty:
+        """Make the steps of a batch size and run one; how long that took, nanoseconds."""
+        return prepare(self._workload, batch)
 
     def visit(self, batch: int, protocol: Protocol) -> Visit | Empty:
         """Make one visit, then wait until the threads of this process leave the cores to others."""
@@ -258,7 +266,7 @@ def measure_versions(
             meta[TOGETHER] = {**shared, "name": version.name, "place": version.place}
             writer = opened.enter_context(RecordingWriter(folder / version.name, meta))
             run.writers[version.name] = VisitWriter(writer, own.mode)
-        complete: Complete[Measured] = Complete.of(protocol)
+        complete = _WithinTime(run, protocol)
         Loop(
             conditions=[(version.name, batch) for batch in batches for version in versions],
             visit=run.visit,
@@ -288,6 +296,20 @@ def configuration_of_version(
     return configuration
 
 
+class _WithinTime(Complete[Measured]):
+    """Rounds within the time, of which one that begins with fresh processes takes longer by their start."""
+
+    def __init__(self, run: _Run, protocol: Protocol) -> None:
+        super().__init__(protocol.rounds, protocol.time_limit_s)
+        self._run = run
+
+    def next_round(self, look: Look[Measured]) -> Sequence[Measured] | None:
+        """All versions and batch sizes; the time of a visit is without the start of its process."""
+        start_s = self._run.start_s if self._run.between_processes else 0.0
+        known = replace(look, elapsed_s=look.elapsed_s + start_s, visit_s=dict(self._run.visit_s))
+        return super().next_round(known)
+
+
 class _Run:
     """The processes of a run, and what they measured."""
 
@@ -310,6 +332,9 @@ class _Run:
         self._programs: dict[str, ProgramRuns] = {}
         self.writers: dict[str, VisitWriter] = {}
         self.rounds = 0
+        self.start_s = 0.0  # of the last processes, until each had run a step
+        self.visit_s: dict[Measured, float] = {}
+        self._profiles_first = protocol.rounds[0] < self.rounds_of_process
 
     @property
     def between_processes(self) -> bool:
@@ -321,6 +346,7 @@ class _Run:
         measured.
         """
         self.end()
+        self.start_s = 0.0
         for version in self._versions:
             if version.program is not None:
                 runs = self._programs.setdefault(
@@ -347,14 +373,23 @@ class _Run:
 
     def visit(self, measured: Measured, round_: int) -> None:
         name, batch = measured
-        process, last = round_ // self.rounds_of_process, self.between_processes
-        most = self._protocol.profiled_steps if last and process < _PROFILED else 0
+        process, number = divmod(round_, self.rounds_of_process)
+        setup_ns = None
+        if number == 0:
+            began_s = time.monotonic()
+            setup_ns = self.call(name, "prepare", batch, at=batch)
+            self.start_s += time.monotonic() - began_s
+        # Of few rounds the first is profiled: the last of a process may not come.
+        profiles = self.between_processes or (round_ == 0 and self._profiles_first)
+        most = self._protocol.profiled_steps if profiles and process < _PROFILED else 0
+        began_s = time.monotonic()
         result: Visit = self.call(
             name, "visit", batch, replace(self._protocol, profiled_steps=most), at=batch
         )
+        self.visit_s[measured] = time.monotonic() - began_s
         if round_ == 0:
             self._check_files(name)
-        self.writers[name].write(batch, round_, result)
+        self.writers[name].write(batch, round_, replace(result, setup_ns=setup_ns))
 
     def call(self, name: str, method: str, *arguments: Any, at: int | None = None) -> Any:
         """Call a version's process."""

@@ -5,6 +5,7 @@ profiled ones.
 from __future__ import annotations
 
 import math
+import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -18,7 +19,7 @@ from ..attribution.outermost_operators import OperatorCalls
 from ..collect import torch_step
 from ..collect.framework_profile import record_step as record_by_framework
 from ..collect.marks import Marks
-from ..frameworks import framework_versions, memory_ran_out, own_profiler
+from ..frameworks import framework_threads, framework_versions, memory_ran_out, own_profiler
 from ..frameworks.adapter import Adapter
 from ..hardware.energy import EnergyMeter, meter_of
 from ..hardware.heap import FEW_FAULTS
@@ -120,6 +121,10 @@ def _visit(
     profiled: list[StepRows] = []
     began_ns = workload.clock_ns()
     try:
+        workload.load_libraries()
+        is_new, loading_ns = workload.loaded != batch, time.monotonic_ns()
+        workload.load(batch)
+        loading_ns = time.monotonic_ns() - loading_ns
         warm_ups = [discard_steps(workload, batch, protocol.discarded_steps)]
         count = protocol.steps_of_visit(batch, warm_ups[0].last_ns)
         if reference and not reference.fits(
@@ -162,6 +167,8 @@ def _visit(
             marked=marked,
             layer_classes=workload.layer_classes(),
             frameworks=framework_versions() if workload.is_users else {},
+            framework_threads=framework_threads() if workload.is_users else {},
+            setup_ns=loading_ns + warm_ups[0].first_ns if is_new else None,
             discarded_steps=discarded,
             lines=first.lines if first else [],
             peak=first.peak if first else (),
@@ -236,15 +243,26 @@ class WarmUp(NamedTuple):
 
     steps: int
     last_ns: int  # duration of the last one; 0 without a step
+    first_ns: int = 0  # and of the first
 
 
 def warm_up_device(workload: Steps, count: int = 0) -> WarmUp:
     """Run steps of the loaded batch, at least `count`, until the device has its clocks."""
-    last_ns = together_ns = run = 0
+    first_ns = last_ns = together_ns = run = 0
     while run < count or together_ns < warm_up_ns(workload.device):
         _, last_ns = workload.time_step()
+        first_ns = first_ns if run else last_ns
         together_ns, run = together_ns + max(last_ns, 1), run + 1
-    return WarmUp(run, last_ns)
+    return WarmUp(run, last_ns, first_ns)
+
+
+def prepare(workload: AnyWorkload, batch: int) -> int:
+    """Make the steps of a batch size and run one; returns how long both took, nanoseconds, without imports."""
+    workload.load_libraries()
+    began_ns = time.monotonic_ns()
+    workload.load(batch)
+    made_ns = time.monotonic_ns() - began_ns
+    return made_ns + workload.time_step()[1]
 
 
 def discard_steps(workload: Steps, batch: int, count: int) -> WarmUp:

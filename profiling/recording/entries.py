@@ -253,6 +253,8 @@ class RecordingJson:
     steps_by: str | None = None  # what marked its steps
     # seconds until its first step had ended, the median, by batch size
     startup_s: Mapping[str, Number] | None = None
+    # seconds to make a step and run it first, compilation in them, the longest, by batch size
+    setup_s: Mapping[str, Number] | None = None
     code_signature: str | None = None  # of who measured it, for the code that it names
     processes: Count | None = None  # of a sweep, in which timed steps ran
     step_not_importable: str | None = None  # why another process cannot run it again
@@ -288,6 +290,8 @@ class RecordingJson:
     layer_classes: Mapping[str, str] | None = None  # classes of the layers, by path
     # that ran a user's step beside PyTorch, with their versions
     frameworks: Mapping[str, str | None] | None = None
+    # of these, the threads that each computed with on a CPU
+    framework_threads: Mapping[str, Count | None] | None = None
     probes: ProbesEntry | None = None  # what was found between the batch sizes
     experiments: tuple[Experiment, ...] | None = None  # experiments on the causes
     # facts on their factors, by scope

@@ -82,6 +82,9 @@ class AnyWorkload:
             else {path: type(module).__name__ for path, module in layers_of(self.model)}
         )
 
+    def load_libraries(self) -> None:
+        """Import what its steps need, so that making a step is no import."""
+
     @property
     def loaded(self) -> int | None:
         """The loaded batch size; None for none."""

@@ -11,6 +11,7 @@ from typing import Any
 from ...base.errors import BackendMissingError, CurvescopeError
 from ..recording.axis import BATCH, Axis
 from .networks.description import described
+from .networks.keras_build import load_keras
 from .own_step import OwnStep
 
 _NUMBER = re.compile(r"_\d+$")
@@ -29,20 +30,19 @@ _BUILDERS: dict[str, tuple[str, tuple[str, ...], str, dict[str, str]]] = {
     "keras-jax": (_KERAS, ("keras", "jax"), "'curvescope[jax]' keras", {"backend": "jax"}),
 }
 FRAMEWORKS = (TORCH, TORCH_COMPILE, *_BUILDERS)
-# What each runs, beside threads, which are those that it takes by itself. Compilation is before the
-# timed steps.
+# What each runs: layout, compilation, products, parameters, memory. Threads and the time of
+# compilation are measured.
+_IN_PLACE = "parameters updated in place"
 CONDITIONS = {
-    TORCH: "images channels first; not compiled; fp32 products exact",
-    TORCH_COMPILE: "images channels first; compiled by torch.compile; fp32 products exact",
-    "jax": "images channels last; the whole step compiled by jax.jit; fp32 products exact "
-    "(highest); parameters "
-    "donated; most memory of a GPU is reserved",
-    "keras-tensorflow": "images channels last; train_on_batch as a graph, through XLA where Keras "
-    "chooses it; fp32 "
-    "products as TensorFlow's default",
-    "keras-jax": "images channels last; train_on_batch compiled by jax.jit; fp32 products as JAX's "
-    "default; most "
-    "memory of a GPU is reserved",
+    TORCH: f"channels first; not compiled; fp32 products exact; {_IN_PLACE}",
+    TORCH_COMPILE: f"channels first; compiled by torch.compile; fp32 products exact; {_IN_PLACE}",
+    "jax": "channels last; whole step compiled by jax.jit; fp32 products exact (highest); "
+    "parameters donated; reserves most of a GPU's memory",
+    "keras-tensorflow": "channels last; train_on_batch as a graph, through XLA where Keras "
+    "chooses it; fp32 products by TensorFlow's default (TF32 on a GPU); "
+    f"{_IN_PLACE}; reserves all of a GPU's memory",
+    "keras-jax": "channels last; train_on_batch compiled by jax.jit; fp32 products by JAX's "
+    "default; state donated; reserves most of a GPU's memory",
 }
 
 
@@ -81,6 +81,15 @@ class FrameworkStep(OwnStep):
         )
         self.framework, self.mode, self.precision = framework, mode, precision
         self._layers = {row.layer for row in description.rows}
+
+    def load_libraries(self) -> None:
+        """Import the framework, and let it begin."""
+        _, packages, _, settings = _BUILDERS[self.framework]
+        if backend := settings.get("backend"):
+            load_keras(backend)
+        loaded = {package: importlib.import_module(package) for package in packages}
+        if jax := loaded.get("jax"):
+            jax.devices()
 
     @property
     def spec(self) -> dict[str, Any]:

@@ -72,11 +72,19 @@ def test_a_recording_names_the_framework_that_ran_its_steps(recorded, tmp_path, 
 
 
 def test_factors_of_pytorch_are_not_tried_on_another_framework():
-    of_torch, of_jax = (
-        Budget(None, "cpu", 60.0, framework=framework) for framework in (None, "jax")
+    torchs, jaxs, tensorflows = (
+        Budget(None, "cpu", 60.0, framework=framework)
+        for framework in (None, "jax", "keras and tensorflow")
     )
-    assert [name for name in COMMON if of_torch.fits(Scope.STEP, name)] == list(COMMON)
-    assert [name for name in COMMON if of_jax.fits(Scope.STEP, name)] == ["kept_memory"]
-    assert not of_jax.fits(Scope.TERM, "split_batch")
+    of_torch, of_jax, of_tensorflow = (
+        {name for name in COMMON if one.fits(Scope.STEP, name)}
+        for one in (torchs, jaxs, tensorflows)
+    )
+    assert of_torch & of_jax == of_torch & of_tensorflow == {"kept_memory"}
+    assert of_jax - of_torch == {name for name in COMMON if name.startswith("jax_")}
+    others = {name for name in COMMON if name.startswith("tensorflow_")}
+    assert of_tensorflow - of_torch == others
+    assert of_torch | of_jax | of_tensorflow == set(COMMON)
+    assert not jaxs.fits(Scope.TERM, "split_batch")
     only_torch = experiment_on_steps(Stage.SCREEN, ["fused_optimizer", "one_thread"], (8,))
-    assert list(of_jax.fitting(only_torch)) == []
+    assert list(jaxs.fitting(only_torch)) == []

@@ -143,13 +143,15 @@ def make_step(
 
 
 def _compiled(function: Any, precision: str, *arguments: Any, donated: tuple[int, ...] = ()) -> Any:
-    """A function compiled for arguments, so that no step compiles; `donated` ones are
-    written over.
+    """A function compiled for arguments, so that no step compiles; `donated` ones are written over.
+
+    A precision of products that the process sets, e.g. by JAX_DEFAULT_MATMUL_PRECISION, goes
+    before.
     """
     import jax
 
     exact = {"fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}[precision]
-    with jax.default_matmul_precision(exact):
+    with jax.default_matmul_precision(jax.config.jax_default_matmul_precision or exact):
         return jax.jit(function, donate_argnums=donated).lower(*arguments).compile()
 
 

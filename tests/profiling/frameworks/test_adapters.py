@@ -38,6 +38,7 @@ def jax(monkeypatch):
     module.block_until_ready = block_until_ready
     monkeypatch.setitem(sys.modules, "jax", module)
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)  # of a test before
     return module
 
 

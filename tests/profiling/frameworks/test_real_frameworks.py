@@ -22,6 +22,13 @@ SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
 pytestmark = pytest.mark.filterwarnings("default")  # frameworks warn of each other's versions
 
 
+@pytest.fixture(autouse=True)
+def alone(request, monkeypatch):
+    """Hide the framework that another test of this process has begun: a process of steps has one."""
+    other = "jax" if "tensorflow" in request.node.name else "tensorflow"
+    monkeypatch.delitem(sys.modules, other, raising=False)
+
+
 def jax_step(batch):
     """A training step that waits for nothing."""
     import jax
@@ -92,7 +99,10 @@ def test_a_jax_step_is_done_when_its_time_ends():
 def test_a_jax_step_is_recorded_as_jaxs(tmp_path):
     jax = pytest.importorskip("jax")
     run_sweep(OwnStep(jax_step, name="mine"), (2, 4), SHORT, tmp_path / "r")
-    assert framework_of(open_recording(tmp_path / "r")) == f"jax {jax.__version__}"
+    recording = open_recording(tmp_path / "r")
+    assert framework_of(recording) == f"jax {jax.__version__}"
+    assert recording.meta["framework_threads"]["jax"] >= 1
+    assert all(seconds > 0 for seconds in recording.meta["setup_s"].values())
 
 
 def test_a_jax_step_whose_results_are_gone_is_refused(monkeypatch):
@@ -111,7 +121,9 @@ def test_jax_without_memory_is_a_result():
 def test_a_tensorflow_step_is_recorded_as_tensorflows(tmp_path):
     tensorflow = pytest.importorskip("tensorflow")
     run_sweep(OwnStep(tensorflow_step, name="mine"), (2, 4), SHORT, tmp_path / "r")
-    assert framework_of(open_recording(tmp_path / "r")) == f"tensorflow {tensorflow.__version__}"
+    recording = open_recording(tmp_path / "r")
+    assert framework_of(recording) == f"tensorflow {tensorflow.__version__}"
+    assert recording.meta["framework_threads"]["tensorflow"] >= 1
 
 
 JAX_PROGRAM = """

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,10 +14,12 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Empty, Visit
 from curvescope.profiling.measure.processes import InterpreterOfVersion
+from curvescope.profiling.measure.stopping import Look
 from curvescope.profiling.measure.versions import (
     PROGRAMS,
     PROTOCOL,
     Version,
+    _WithinTime,
     checked_out,
     measure_versions,
 )
@@ -103,6 +106,8 @@ class Process:
             return machine()
         if method == "files":
             return self._of._files
+        if method == "prepare":
+            return 5_000_000_000
         batch, protocol = arguments
         self._of.calls.append((self._number, "profiled" if protocol.profiled_steps else "timed"))
         if self._of._fails is not None:
@@ -114,9 +119,9 @@ class Process:
         self._of.calls.append((self._number, "end"))
 
 
-def measured(tmp_path, start, rounds=(8, 8), decided=lambda _: False):
+def measured(tmp_path, start, rounds=(8, 8), decided=lambda _: False, time_limit_s=600.0):
     versions = [Version(name, name, folder=tmp_path / name) for name in ("base", "slow")]
-    protocol = replace(PROTOCOL, rounds=rounds)
+    protocol = replace(PROTOCOL, rounds=rounds, time_limit_s=time_limit_s)
     return measure_versions(versions, STEP, (1,), protocol, tmp_path / "run", decided, start=start)
 
 
@@ -135,6 +140,7 @@ def test_each_version_is_visited_in_every_round_and_gets_fresh_processes_after_f
     together = [recording.meta[TOGETHER] for recording in recordings]
     assert together[0]["run"] == together[1]["run"]
     assert [one["rounds_of_process"] for one in together] == [4, 4]
+    assert [recording.meta["setup_s"] for recording in recordings] == [{"1": 5.0}] * 2
 
 
 def test_the_run_ends_between_processes_once_the_answer_is_known(tmp_path):
@@ -147,6 +153,27 @@ def test_the_run_ends_between_processes_once_the_answer_is_known(tmp_path):
     )
     assert [call for call in start.calls if call[1] == "start"] == [(0, "start"), (1, "start")]
     assert sum(call[1] in ("timed", "profiled") for call in start.calls) == 8
+
+
+def test_a_time_limit_ends_the_run_in_its_first_processes_which_are_profiled_at_once(tmp_path):
+    start = Started()
+    measured(tmp_path, start, (1, 160), time_limit_s=0.0)
+    expected = ["start", "start", "profiled", "profiled", "end", "end"]
+    assert [what for _, what in start.calls] == expected
+
+
+@pytest.mark.parametrize(
+    ("between_processes", "fits"),
+    [(False, True), (True, False)],
+)
+def test_a_round_that_starts_processes_needs_the_time_of_their_start(between_processes, fits):
+    """At 20 s of 60, with 50 s for a start and 2 s for a visit."""
+    run = SimpleNamespace(
+        between_processes=between_processes, start_s=50.0, visit_s={("a", 1): 2.0}
+    )
+    rule = _WithinTime(run, replace(PROTOCOL, rounds=(1, 160), time_limit_s=60.0))
+    look = Look(round_=4, elapsed_s=20.0, conditions=[("a", 1)], visit_s={}, rows=lambda: ())
+    assert bool(rule.next_round(look)) == fits
 
 
 def test_a_step_that_fails_ends_the_run_and_its_processes(tmp_path):

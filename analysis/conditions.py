@@ -1,0 +1,70 @@
+"""Under which conditions frameworks ran a network: without them a comparison of their times misleads.
+
+What each runs by its nature stands in `framework_step.CONDITIONS`; threads, and the time to make a step and run it
+first, in which compilation lies, are of the recordings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..base.numbers import number
+from ..profiling.recording.store import Recording
+from ..profiling.workload.framework_step import CONDITIONS, TORCH, TORCH_COMPILE
+
+
+def framework_name(meta: Mapping[str, Any]) -> str:
+    """The framework of a recording as `--framework` names it."""
+    return str(meta.get("runs_in") or (TORCH_COMPILE if meta.get("compiled") else TORCH))
+
+
+def conditions_of(recordings: Sequence[Recording]) -> list[str]:
+    """A line for each framework that ran a named network; none where PyTorch alone did, compiled or not.
+
+    E.g. `jax: images channels last; …; 2 threads; first step after 3.2 s`.
+    """
+    named = [one.meta for one in recordings if is_of_a_network(one.meta)]
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for meta in named:
+        found.setdefault(framework_name(meta), []).append(meta)
+    if len(found) < 2 and set(found) <= {TORCH, TORCH_COMPILE}:
+        return []
+    return [
+        "; ".join([f"{name}: {CONDITIONS[name]}", _threads(metas), _setup(metas)]) + "."
+        for name, metas in found.items()
+        if name in CONDITIONS
+    ]
+
+
+def is_of_a_network(meta: Mapping[str, Any]) -> bool:
+    """Whether it was measured here of a named network, which frameworks can run."""
+    others = meta.get("step") or meta.get("program") or meta.get("imported_from")
+    return meta.get("recording_type") == "sweep" and bool(meta.get("network")) and not others
+
+
+def _threads(metas: Sequence[Mapping[str, Any]]) -> str:
+    """The threads on a CPU; on a GPU they do not compute."""
+    if all((meta.get("device") or {}).get("kind") == "cuda" for meta in metas):
+        return "on a GPU"
+    counts = sorted({count for meta in metas if (count := _thread_count(meta)) is not None})
+    if not counts:
+        return "threads unknown"
+    return f"{' or '.join(map(str, counts))} {'thread' if counts == [1] else 'threads'}"
+
+
+def _thread_count(meta: Mapping[str, Any]) -> int | None:
+    if meta.get("runs_in"):
+        counts = (meta.get("framework_threads") or {}).values()
+        return max((count for count in counts if count is not None), default=None)
+    found = (meta.get("device") or {}).get("threads")
+    return None if found is None else int(found)
+
+
+def _setup(metas: Sequence[Mapping[str, Any]]) -> str:
+    """The time until a step had run first, over networks, modes and batch sizes; it is no part of the times."""
+    seconds = [float(one) for meta in metas for one in (meta.get("setup_s") or {}).values()]
+    if not seconds:
+        return "time of the first step unknown"
+    least, most = number(min(seconds)), number(max(seconds))
+    return f"first step after {least if least == most else f'{least} to {most}'} s"

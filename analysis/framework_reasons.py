@@ -1,0 +1,85 @@
+"""Why a network takes longer in one framework than in another: the layers of the difference, and their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from ..base.errors import CurvescopeError
+from ..base.numbers import number
+from ..profiling.recording.store import Recording
+from .compare import ComparedLine, Comparison, compare
+from .conditions import framework_name, is_of_a_network
+from .side import recorded_side
+
+_ROWS = 3  # layers of each pair
+
+
+def reasons(recordings: Sequence[Recording]) -> list[str]:
+    """A sentence for each pair of frameworks that ran one network in one mode and precision.
+
+    E.g. `alexnet training at batch 4: jax takes 900 ms, torch 500 ms. Of 400 ms more, pool1 backward 57 (29 → 86 ms),
+    …`. The times of steps are unprofiled ones, those of layers profiled ones. No interval is known for them.
+    """
+    groups: dict[tuple[object, ...], list[Recording]] = {}
+    for one in recordings:
+        if is_of_a_network(one.meta):
+            what = tuple(one.meta.get(key) for key in ("network", "mode", "precision"))
+            groups.setdefault(what, []).append(one)
+    return [
+        f"{network} {mode} at batch {sentence}"
+        for (network, mode, _), group in groups.items()
+        for pair in combinations(group, 2)
+        for sentence in _of_pair(pair)
+    ]
+
+
+def _of_pair(pair: Sequence[Recording]) -> Iterator[str]:
+    names = [framework_name(one.meta) for one in pair]
+    if names[0] == names[1]:
+        return
+    try:
+        sides = [
+            recorded_side(name, one, one.frame("steps"))
+            for name, one in zip(names, pair, strict=True)
+        ]
+        comparison = compare(sides)
+    except CurvescopeError:  # nothing was measured in both: the table says why
+        return
+    if not comparison.steps:
+        return
+    line = next(
+        (one for one in comparison.steps if one.label == str(comparison.batch)),
+        comparison.steps[-1],
+    )
+    first, second = line.times_ms
+    if first is None or second is None:
+        return
+    slow = int(second > first)
+    least, most = sorted((first, second))
+    yield (
+        f"{line.label}: {names[slow]} takes {number(most)} ms, {names[1 - slow]} {number(least)} ms."
+        f"{_layers(comparison, slow, most - least)}"
+    )
+
+
+def _layers(comparison: Comparison, slow: int, more_ms: float) -> str:
+    def growth_ms(row: ComparedLine) -> float:
+        return (row.times_ms[slow] or 0.0) - (row.times_ms[1 - slow] or 0.0)
+
+    rows = sorted(comparison.rows, key=growth_ms, reverse=True)[:_ROWS]
+    named = [_named(row, slow, growth_ms(row)) for row in rows if growth_ms(row) > 0]
+    if not named:
+        return " No layer was recorded in both."
+    return f" Of {number(more_ms)} ms more: {'; '.join(named)}."
+
+
+def _named(row: ComparedLine, slow: int, growth_ms: float) -> str:
+    """A layer with its times, and its kernels where both are known."""
+    before, after = (
+        "none" if time is None else f"{number(time)} ms"
+        for time in (row.times_ms[1 - slow], row.times_ms[slow])
+    )
+    kernels = [family for family in row.families if family not in (None, "unknown")]
+    of = f", {kernels[1 - slow]} → {kernels[slow]}" if len(kernels) == 2 else ""
+    return f"{row.label} +{number(growth_ms)} ({before} → {after}{of})"

@@ -1,0 +1,82 @@
+"""Factors of TensorFlow: XLA for its functions or none, and threads."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+from ...base.errors import CurvescopeError
+from ..changed_steps import ChangedSteps
+from ..factor import Factor, StepChange, Target
+
+_TENSORFLOW = ("tensorflow",)
+_CHANGED: list[bool] = []  # for each function of this process, whether its compilation was another
+
+
+def _compile_by_xla(compiles: bool) -> None:
+    """Let `tf.function` compile by XLA, or not, whatever a program asks for, from now on."""
+    import tensorflow as tf
+
+    usual: Any = tf.function
+
+    @wraps(usual)
+    def changed(*arguments: Any, **settings: Any) -> Any:
+        _CHANGED.append(bool(settings.get("jit_compile")) != compiles)
+        return usual(*arguments, **{**settings, "jit_compile": compiles})
+
+    tf.function = changed
+
+
+class _Recompiled(ChangedSteps):
+    """Steps that are refused if the change changed none of their functions; Keras makes its own at the first step."""
+
+    def submit(self) -> object:
+        result = super().submit()
+        if not any(_CHANGED):
+            raise CurvescopeError("no tf.function of the step compiles in another way")
+        return result
+
+
+def _change(workload: Any, _: Target) -> Any:
+    return _Recompiled(workload)
+
+
+TENSORFLOW_XLA = Factor(
+    name="tensorflow_xla",
+    what="XLA compiles every tf.function",
+    remedy="let XLA compile {where}",
+    step=StepChange(
+        how="tf.function(…, jit_compile=True); in Keras model.compile(…, jit_compile=True)",
+        common=26,
+        prepare=lambda _: _compile_by_xla(True),
+        change=_change,
+    ),
+    frameworks=_TENSORFLOW,
+    sets="xla",
+)
+TENSORFLOW_WITHOUT_XLA = Factor(
+    name="tensorflow_without_xla",
+    what="XLA compiles no tf.function",
+    remedy="run {where} without XLA",
+    step=StepChange(
+        how="tf.function(…, jit_compile=False); in Keras model.compile(…, jit_compile=False)",
+        common=27,
+        prepare=lambda _: _compile_by_xla(False),
+        change=_change,
+    ),
+    frameworks=_TENSORFLOW,
+    sets="xla",
+)
+TENSORFLOW_ONE_THREAD = Factor(
+    name="tensorflow_one_thread",
+    what="each operator of TensorFlow runs on one thread",
+    remedy="run {where} on one thread",
+    refuses={"cuda": "the work runs on the GPU"},
+    step=StepChange(
+        how="TF_NUM_INTRAOP_THREADS=1 in the environment of the process",
+        common=28,
+        environment={"TF_NUM_INTRAOP_THREADS": "1"},
+    ),
+    frameworks=_TENSORFLOW,
+    sets="threads",
+)

@@ -1,0 +1,77 @@
+"""What is said of one network in several frameworks: under which conditions each ran, and which layers differ."""
+
+import shutil
+
+import pytest
+
+from curvescope.analysis.conditions import conditions_of
+from curvescope.analysis.framework_reasons import reasons
+from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
+
+LAYERS = {"conv1": 3_000_000, "pool1": 1_000_000}
+
+
+def recorded(path, slower=1, **meta):
+    """A sweep of AlexNet at batch 4: its pool takes `slower` times as long, the kernel with it."""
+    entries = {"recording_type": "sweep", "network": "alexnet", "mode": "training", **meta}
+    entries |= {"precision": "fp32", "device": {"kind": "cpu", "name": "CPU", "threads": 2}}
+    key = {"batch": 4, "mode": "training", "index": 0}
+    with RecordingWriter(path, entries) as writer:
+        steps, kernels = [], []
+        for number in range(8):
+            durations = [ns * (slower if layer == "pool1" else 1) for layer, ns in LAYERS.items()]
+            start_ns = number * 10**9
+            step = {**key, "step": number, "round": number // 2, "profiled": bool(number % 2)}
+            steps.append({**step, "start_ns": start_ns, "duration_ns": sum(durations)})
+            for layer, ns in zip(LAYERS, durations, strict=True) if number % 2 else ():
+                kernel = {"step": number, "name": f"{layer}_kernel", "layer": layer}
+                kernel |= {"phase": "forward", "start_ns": start_ns, "duration_ns": ns}
+                kernels.append(kernel)
+                start_ns += ns
+        writer.write("steps", columns_of(steps), "one")
+        writer.write("kernels", columns_of(kernels), "one")
+    return open_recording(path)
+
+
+@pytest.fixture
+def both(tmp_path):
+    jax = {"runs_in": "jax", "frameworks": {"jax": "0.10.2"}, "framework_threads": {"jax": 1}}
+    return [
+        recorded(tmp_path / "torch", setup_s={"4": 0.5}),
+        recorded(tmp_path / "jax", 5, **jax, setup_s={"4": 3.25}),
+    ]
+
+
+def test_each_framework_has_its_conditions_with_threads_and_the_time_of_the_first_step(both):
+    torch, jax = conditions_of(both)
+    assert torch.startswith("torch: channels first; not compiled; fp32 products exact")
+    assert torch.endswith("2 threads; first step after 0.500 s.")
+    assert "donated" in jax
+    assert jax.endswith("1 thread; first step after 3.25 s.")
+
+
+def test_what_a_recording_does_not_tell_is_unknown(tmp_path):
+    (line,) = conditions_of([recorded(tmp_path / "r", runs_in="jax")])
+    assert line.endswith("threads unknown; time of the first step unknown.")
+
+
+def test_pytorch_alone_needs_no_conditions(both):
+    assert conditions_of(both[:1]) == []
+
+
+def test_a_pair_of_frameworks_differs_by_its_layers(both):
+    (sentence,) = reasons(both)
+    assert sentence.startswith(
+        "alexnet training at batch 4: jax takes 8.00 ms, torch 4.00 ms. Of 4.00 ms more: pool1"
+    )
+    assert "+4.00 (1.00 ms → 5.00 ms" in sentence
+    assert "conv1" not in sentence
+
+
+def test_other_networks_and_one_framework_are_not_compared(both, tmp_path):
+    shutil.copytree(both[1].path, tmp_path / "other")
+    with RecordingWriter.extend(tmp_path / "other") as writer:
+        writer.update(network="googlenet")
+    other = open_recording(tmp_path / "other")
+    assert reasons([both[0], other]) == []
+    assert reasons([both[0], both[0]]) == []

@@ -51,8 +51,8 @@ class Jax(Adapter):
 
     def threads(self) -> int | None:
         """The threads of this process that XLA computes with; JAX itself tells no number."""
-        tasks = Path("/proc/self/task").glob("*/comm")
-        return sum(task.read_text().strip() == _THREAD for task in tasks) or None
+        names = map(_name_of, Path("/proc/self/task").glob("*/comm"))
+        return sum(name == _THREAD for name in names) or None
 
     def profile(self, run: Callable[[], object], folder: str) -> None:
         """Record by jax.profiler."""
@@ -77,6 +77,14 @@ class Jax(Adapter):
         for used in jax.devices():
             if used.platform != "cpu":
                 jax.block_until_ready(jax.device_put(0.0, used) + 1.0)
+
+
+def _name_of(task: Path) -> str | None:
+    """The name of a thread; None if it has ended."""
+    try:
+        return task.read_text().strip()
+    except OSError:
+        return None
 
 
 def _alive(jax: Any) -> list[Any]:

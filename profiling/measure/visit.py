@@ -122,9 +122,7 @@ def _visit(
     began_ns = workload.clock_ns()
     try:
         workload.load_libraries()
-        is_new, loading_ns = workload.loaded != batch, time.monotonic_ns()
-        workload.load(batch)
-        loading_ns = time.monotonic_ns() - loading_ns
+        is_new = workload.loaded != batch
         warm_ups = [discard_steps(workload, batch, protocol.discarded_steps)]
         count = protocol.steps_of_visit(batch, warm_ups[0].last_ns)
         if reference and not reference.fits(
@@ -168,20 +166,27 @@ def _visit(
             layer_classes=workload.layer_classes(),
             frameworks=framework_versions() if workload.is_users else {},
             framework_threads=framework_threads() if workload.is_users else {},
-            setup_ns=loading_ns + warm_ups[0].first_ns if is_new else None,
+            setup_ns=warm_ups[0].setup_ns if is_new else None,
             discarded_steps=discarded,
             lines=first.lines if first else [],
             peak=first.peak if first else (),
             warning=neighbours.sentence if neighbours else None,
         )
     except (Exception, SystemExit) as error:
-        if not memory_ran_out(error):
-            if workload.errors_are_results:
-                return Empty(FAILED, workload.describe_error(error))
-            raise
-        empty = Empty(OUT_OF_MEMORY, (str(error).strip() or type(error).__name__).splitlines()[0])
+        empty = _empty(workload, error)
+        if empty.why == FAILED:
+            return empty
     # The profiler needs memory of its own: a step that fits without it was measured.
     return Visit(unprofiled, profiled, profile_fits=False, marked=marked) if unprofiled else empty
+
+
+def _empty(workload: AnyWorkload, error: BaseException) -> Empty:
+    """The result of a step that failed; the error itself is raised where it is none of a result."""
+    if memory_ran_out(error):
+        return Empty(OUT_OF_MEMORY, (str(error).strip() or type(error).__name__).splitlines()[0])
+    if workload.errors_are_results:
+        return Empty(FAILED, workload.describe_error(error))
+    raise error
 
 
 def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
@@ -243,7 +248,7 @@ class WarmUp(NamedTuple):
 
     steps: int
     last_ns: int  # duration of the last one; 0 without a step
-    first_ns: int = 0  # and of the first
+    setup_ns: int = 0  # of the first, and of making the steps
 
 
 def warm_up_device(workload: Steps, count: int = 0) -> WarmUp:
@@ -256,19 +261,22 @@ def warm_up_device(workload: Steps, count: int = 0) -> WarmUp:
     return WarmUp(run, last_ns, first_ns)
 
 
-def prepare(workload: AnyWorkload, batch: int) -> int:
+def prepare(workload: AnyWorkload, batch: int) -> int | Empty:
     """Make the steps of a batch size and run one; returns how long both took, nanoseconds, without imports."""
-    workload.load_libraries()
-    began_ns = time.monotonic_ns()
-    workload.load(batch)
-    made_ns = time.monotonic_ns() - began_ns
-    return made_ns + workload.time_step()[1]
+    try:
+        workload.load_libraries()
+        return discard_steps(workload, batch, 1).setup_ns
+    except (Exception, SystemExit) as error:
+        return _empty(workload, error)
 
 
 def discard_steps(workload: Steps, batch: int, count: int) -> WarmUp:
     """Load a batch and run at least `count` steps that are not recorded."""
+    began_ns = time.monotonic_ns()
     workload.load(batch)
-    return warm_up_device(workload, count)
+    loaded_ns = time.monotonic_ns() - began_ns
+    done = warm_up_device(workload, count)
+    return done._replace(setup_ns=loaded_ns + done.setup_ns)
 
 
 def time_steps(

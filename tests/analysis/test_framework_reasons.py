@@ -1,4 +1,4 @@
-"""What is said of one network in several frameworks: under which conditions each ran, and which layers differ."""
+"""What is said of one network in several frameworks: how each ran, and which layers differ."""
 
 import shutil
 
@@ -25,7 +25,8 @@ def recorded(path, slower=1, **meta):
             steps.append({**step, "start_ns": start_ns, "duration_ns": sum(durations)})
             for layer, ns in zip(LAYERS, durations, strict=True) if number % 2 else ():
                 kernel = {"step": number, "name": f"{layer}_kernel", "layer": layer}
-                kernel |= {"phase": "forward", "start_ns": start_ns, "duration_ns": ns}
+                kernel |= {"phase": "forward", "source": "torch"}
+                kernel |= {"start_ns": start_ns, "duration_ns": ns}
                 kernels.append(kernel)
                 start_ns += ns
         writer.write("steps", columns_of(steps), "one")
@@ -45,9 +46,9 @@ def both(tmp_path):
 def test_each_framework_has_its_conditions_with_threads_and_the_time_of_the_first_step(both):
     torch, jax = conditions_of(both)
     assert torch.startswith("torch: channels first; not compiled; fp32 products exact")
-    assert torch.endswith("2 threads; first step after 0.500 s.")
+    assert torch.endswith("2 threads; first step after 0.5000 s.")
     assert "donated" in jax
-    assert jax.endswith("1 thread; first step after 3.25 s.")
+    assert jax.endswith("1 thread; first step after 3.250 s.")
 
 
 def test_what_a_recording_does_not_tell_is_unknown(tmp_path):
@@ -62,9 +63,9 @@ def test_pytorch_alone_needs_no_conditions(both):
 def test_a_pair_of_frameworks_differs_by_its_layers(both):
     (sentence,) = reasons(both)
     assert sentence.startswith(
-        "alexnet training at batch 4: jax takes 8.00 ms, torch 4.00 ms. Of 4.00 ms more: pool1"
+        "alexnet training at batch 4: jax takes 8.000 ms, torch 4.000 ms. Of 4.000 ms more: pool1"
     )
-    assert "+4.00 (1.00 ms → 5.00 ms" in sentence
+    assert "+4.000 (1.000 ms → 5.000 ms" in sentence
     assert "conv1" not in sentence
 
 

@@ -295,10 +295,10 @@ def test_a_gpu_is_warm_before_its_steps_are_recorded():
         def load(self, batch):
             pass
 
-    assert visit_module.discard_steps(Steps("cuda:0", 7), 2, 1) == (15, 7_000_000)
-    assert visit_module.discard_steps(Steps("cuda:0", 70), 2, 3) == (3, 70_000_000)
-    assert visit_module.discard_steps(Steps("cpu", 7), 2, 1) == (1, 7_000_000)
-    assert visit_module.warm_up_device(Steps("cpu", 7)) == (0, 0)
+    assert visit_module.discard_steps(Steps("cuda:0", 7), 2, 1)[:2] == (15, 7_000_000)
+    assert visit_module.discard_steps(Steps("cuda:0", 70), 2, 3)[:2] == (3, 70_000_000)
+    assert visit_module.discard_steps(Steps("cpu", 7), 2, 1)[:2] == (1, 7_000_000)
+    assert visit_module.warm_up_device(Steps("cpu", 7)) == (0, 0, 0)
 
 
 def test_the_number_of_steps_follows_the_time_of_a_visit(tmp_path, clock):

@@ -4,6 +4,7 @@ install one.
 
 import sys
 
+import numpy as np
 import pytest
 
 from curvescope.analysis.ran_by import framework_of
@@ -124,6 +125,37 @@ def test_a_tensorflow_step_is_recorded_as_tensorflows(tmp_path):
     recording = open_recording(tmp_path / "r")
     assert framework_of(recording) == f"tensorflow {tensorflow.__version__}"
     assert recording.meta["framework_threads"]["tensorflow"] >= 1
+
+
+def onnx_step(batch):
+    """A product with constant weights, inferred by ONNX Runtime."""
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights = numpy_helper.from_array(np.ones((64, 64), np.float32), "weights")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "weights"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 64])],
+        [weights],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, ir_version=8, opset_imports=opset)
+    providers = ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=providers)
+    inputs = np.ones((batch, 64), np.float32)
+    return lambda: session.run(None, {"x": inputs})
+
+
+def test_a_step_of_onnx_runtime_is_recorded_as_its(tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
+    run_sweep(OwnStep(onnx_step, name="mine"), (2, 4), SHORT, tmp_path / "r")
+    recording = open_recording(tmp_path / "r")
+    assert framework_of(recording) == f"onnxruntime {onnxruntime.__version__}"
+    assert recording.meta["framework_threads"] == {"onnxruntime": None}
 
 
 JAX_PROGRAM = """

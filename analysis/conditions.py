@@ -1,6 +1,8 @@
-"""Under which conditions frameworks ran a network: without them a comparison of their times misleads.
+"""Under which conditions frameworks ran a network: without them a comparison of their times
+misleads.
 
-What each runs by its nature stands in `framework_step.CONDITIONS`; threads, and the time to make a step and run it
+What each runs by its nature stands in `framework_step.CONDITIONS`; threads, and the time to make a
+step and run it
 first, in which compilation lies, are of the recordings.
 """
 
@@ -20,7 +22,8 @@ def framework_name(meta: Mapping[str, Any]) -> str:
 
 
 def conditions_of(recordings: Sequence[Recording]) -> list[str]:
-    """A line for each framework that ran a named network; none where PyTorch alone did, compiled or not.
+    """A line for each framework that ran a named network; none where PyTorch alone did, compiled or
+    not.
 
     E.g. `jax: images channels last; …; 2 threads; first step after 3.2 s`.
     """
@@ -62,7 +65,9 @@ def _thread_count(meta: Mapping[str, Any]) -> int | None:
 
 
 def _setup(metas: Sequence[Mapping[str, Any]]) -> str:
-    """The time until a step had run first, over networks, modes and batch sizes; it is no part of the times."""
+    """The time until a step had run first, over networks, modes and batch sizes; it is no part of
+    the times.
+    """
     seconds = [float(one) for meta in metas for one in (meta.get("setup_s") or {}).values()]
     if not seconds:
         return "time of the first step unknown"

@@ -1,4 +1,6 @@
-"""Why a network takes longer in one framework than in another: the layers of the difference, and their kernels."""
+"""Why a network takes longer in one framework than in another: the layers of the difference, and
+their kernels.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ _ROWS = 3  # layers of each pair
 def reasons(recordings: Sequence[Recording]) -> list[str]:
     """A sentence for each pair of frameworks that ran one network in one mode and precision.
 
-    E.g. `alexnet training at batch 4: jax takes 900 ms, torch 500 ms. Of 400 ms more, pool1 backward 57 (29 → 86 ms),
-    …`. The times of steps are unprofiled ones, those of layers profiled ones. No interval is known for them.
+    E.g. `alexnet training at batch 4: jax takes 900 ms, torch 500 ms. Of 400 ms more: pool1
+    backward +57 (29 → 86 ms); …`. The times of steps are unprofiled ones, those of layers profiled
+    ones. No interval is known for them.
     """
     groups: dict[tuple[object, ...], list[Recording]] = {}
     for one in recordings:
@@ -57,10 +60,8 @@ def _of_pair(pair: Sequence[Recording]) -> Iterator[str]:
         return
     slow = int(second > first)
     least, most = sorted((first, second))
-    yield (
-        f"{line.label}: {names[slow]} takes {number(most)} ms, {names[1 - slow]} {number(least)} ms."
-        f"{_layers(comparison, slow, most - least)}"
-    )
+    times = f"{names[slow]} takes {number(most)} ms, {names[1 - slow]} {number(least)} ms"
+    yield f"{line.label}: {times}.{_layers(comparison, slow, most - least)}"
 
 
 def _layers(comparison: Comparison, slow: int, more_ms: float) -> str:

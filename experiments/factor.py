@@ -148,7 +148,8 @@ class Factor:
     only_in_programs: bool = False
     # whether it changes complete steps of every framework; else only PyTorch's
     any_framework: bool = False
-    # Adapters' names of the frameworks whose complete steps alone it changes; none: see `any_framework`
+    # Adapters' names of the frameworks whose complete steps alone it changes; none: see
+    # `any_framework`
     frameworks: tuple[str, ...] = ()
     # e.g. threads: of factors that set the same, only one can be changed at a time
     sets: str | None = None
@@ -160,7 +161,9 @@ class Factor:
         return self.refuses.get(_kind(device))
 
     def fits(self, scope: str, framework: str | None) -> bool:
-        """Whether it can change what a framework runs: None for PyTorch, or names of others, joined by `and`."""
+        """Whether it can change what a framework runs: None for PyTorch, or names of others, joined
+        by `and`.
+        """
         if framework is None:
             return not self.frameworks
         named = set(framework.split(" and ")) & set(self.frameworks)

@@ -86,7 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--time-limit",
         type=float,
         metavar="S",
-        help="seconds to measure, if the answer needs as many (default: 600, or longer for six processes of each)",
+        help="seconds to measure, if the answer needs as many (default: 600, or longer for six "
+        "processes of each)",
     )
     measured.add_argument(
         "-o",

@@ -1,6 +1,8 @@
-"""Factors of JAX: threads, fast mathematics, TF32, donated arguments and compilation, by its settings and XLA's flags.
+"""Factors of JAX: threads, fast mathematics, TF32, donated arguments and compilation, by its
+settings and XLA's flags.
 
-All but donation are variables of the environment that a process reads when it loads JAX, so they change programs too.
+All but donation are variables of the environment that a process reads when it loads JAX, so they
+change programs too.
 """
 
 from __future__ import annotations
@@ -63,11 +65,14 @@ JAX_TF32 = Factor(
 )
 
 
-# Donated arguments, which a compiled function may write over: without them it needs memory for both.
+# Donated arguments, which a compiled function may write over: without them it needs memory for
+# both.
 
 
 def _undonate(_: Target) -> None:
-    """Let `jax.jit` forget which arguments are donated, for the functions that are compiled from now on."""
+    """Let `jax.jit` forget which arguments are donated, for the functions that are compiled from
+    now on.
+    """
     import jax
 
     usual: Any = jax.jit

@@ -28,7 +28,9 @@ def _compile_by_xla(compiles: bool) -> None:
 
 
 class _Recompiled(ChangedSteps):
-    """Steps that are refused if the change changed none of their functions; Keras makes its own at the first step."""
+    """Steps that are refused if the change changed none of their functions; Keras makes its own at
+    the first step.
+    """
 
     def submit(self) -> object:
         result = super().submit()

@@ -60,7 +60,9 @@ def framework_versions() -> dict[str, str | None]:
 
 
 def framework_threads() -> dict[str, int | None]:
-    """The entry `framework_threads` of a recording: what each of these frameworks computes with on a CPU."""
+    """The entry `framework_threads` of a recording: what each of these frameworks computes with on
+    a CPU.
+    """
     return {adapter.name: adapter.threads() for adapter in used_frameworks()}
 
 

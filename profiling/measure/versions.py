@@ -297,7 +297,9 @@ def configuration_of_version(
 
 
 class _WithinTime(Complete[Measured]):
-    """Rounds within the time, of which one that begins with fresh processes takes longer by their start."""
+    """Rounds within the time, of which one that begins with fresh processes takes longer by their
+    start.
+    """
 
     def __init__(self, run: _Run, protocol: Protocol) -> None:
         super().__init__(protocol.rounds, protocol.time_limit_s)

@@ -262,7 +262,9 @@ def warm_up_device(workload: Steps, count: int = 0) -> WarmUp:
 
 
 def prepare(workload: AnyWorkload, batch: int) -> int | Empty:
-    """Make the steps of a batch size and run one; returns how long both took, nanoseconds, without imports."""
+    """Make the steps of a batch size and run one; returns how long both took, nanoseconds, without
+    imports.
+    """
     try:
         workload.load_libraries()
         return discard_steps(workload, batch, 1).setup_ns

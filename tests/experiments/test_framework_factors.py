@@ -1,4 +1,6 @@
-"""Factors of JAX and TensorFlow: what they change, with fakes, and in processes of the real frameworks."""
+"""Factors of JAX and TensorFlow: what they change, with fakes, and in processes of the real
+frameworks.
+"""
 
 import sys
 from types import SimpleNamespace
@@ -32,7 +34,9 @@ class Steps:
 
 @pytest.fixture
 def fake(monkeypatch):
-    """Stands for both frameworks: their compiling functions note with which settings they are called."""
+    """Stands for both frameworks: their compiling functions note with which settings they are
+    called.
+    """
     settings = []
 
     def compiling(function, **given):

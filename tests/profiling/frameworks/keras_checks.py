@@ -1,7 +1,9 @@
-"""Compares described networks in Keras with torch's, in a process of its own: Keras has one backend in each.
+"""Compares described networks in Keras with torch's, in a process of its own: Keras has one backend
+in each.
 
 `python -m tests.profiling.frameworks.keras_checks BACKEND NETWORK` prints, as JSON, the largest
-differences as shares of the largest number: of the logits in fp32, and of the gradients of one step,
+differences as shares of the largest number: of the logits in fp32, and of the gradients of one
+step,
 in fp32 and in float64.
 """
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # frameworks warn of each ot
 
 @pytest.fixture(autouse=True)
 def alone(request, monkeypatch):
-    """Hide the framework that another test of this process has begun: a process of steps has one."""
+    """Hide what another test of this process has begun: a process of steps has one framework."""
     other = "jax" if "tensorflow" in request.node.name else "tensorflow"
     monkeypatch.delitem(sys.modules, other, raising=False)
 

@@ -23,7 +23,7 @@ from ..base.errors import CurvescopeError
 from ..profiling.attribution.kernel_names import ALGORITHMS, family, short_name
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware
 from ..profiling.recording.store import RECORDING, STEP, TOGETHER
-from .aligned_rows import align
+from .aligned_rows import OTHERS, align
 from .change import Change
 from .decompose.averaged_steps import undisturbed_steps
 from .decompose.curve import UNKNOWN
@@ -37,6 +37,8 @@ _STEM = re.compile(r"[<\d]")  # before the parameters in a kernel's name
 # Devices reach different shares of their peaks: within this factor of a ratio of roofs a speed-up
 # still follows it.
 _SPARE = 1.1
+# Share of the time of each of two profiles of one program that lies in what both have, at least.
+_LEAST_IN_COMMON = 0.1
 _FAILS = 0.02  # p of a growth that fails, of versions that are measured until the answer is known
 
 
@@ -176,17 +178,71 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
 
 
 def refuse_different(sides: Sequence[Side]) -> None:
-    """Refuse recordings of different networks; CurvescopeError.
+    """Refuse recordings of different networks, and profiles of different devices or programs;
+    CurvescopeError.
 
-    Those that name none, e.g. profiles, pass.
+    A profile names no network: it is of another program if nearly no time is in layers, operators
+    or kernels that both have. What was measured together is compared as it is.
     """
-    named = [(side.name, side.settings.get("network")) for side in sides]
-    known = {network for _, network in named if network is not None}
-    if len(known) > 1:
-        each = "; ".join(f"{name}: {network or 'unknown'}" for name, network in named)
-        raise CurvescopeError(
-            f"These are of different networks ({each}): --different compares them nevertheless."
-        )
+    if measured_together(sides):
+        return
+    if why := _other_network(sides) or _other_device(sides) or _other_program(sides):
+        raise CurvescopeError(f"{why}: --different compares them nevertheless.")
+
+
+def _other_network(sides: Sequence[Side]) -> str | None:
+    named = [side.settings.get("network") for side in sides]
+    return (
+        None
+        if len({*named} - {None}) < 2
+        else f"These are of different networks ({_each(sides, named)})"
+    )
+
+
+def _other_device(sides: Sequence[Side]) -> str | None:
+    """Profiles tell a change of the program only on one device; recordings of ours name the
+    network.
+    """
+    names = [side.hardware.name for side in sides]
+    if len({*names} - {None}) < 2 or not all("imported_from" in side.settings for side in sides):
+        return None
+    return (
+        f"These profiles are of different devices ({_each(sides, names)}), and do not tell whether "
+        "the "
+        "program is the same"
+    )
+
+
+def _other_program(sides: Sequence[Side]) -> str | None:
+    if not all("imported_from" in side.settings for side in sides):
+        return None
+    tables = [one.kernel_times[one.kernel_times["name"] != IDLE] for one in sides]
+    for other, table in zip(sides[1:], tables[1:], strict=True):
+        if tables[0].empty or table.empty:  # nothing of the device was recorded: that is said
+            continue
+        common = min(_time_in_common(tables[0], table), _time_in_common(table, tables[0]))
+        if common < _LEAST_IN_COMMON:
+            return (
+                f"{sides[0].name} and {other.name} are of different programs: {common:.0%} of the "
+                "time of one is in layers, operators or kernels that the other has"
+            )
+    return None
+
+
+def _time_in_common(table: pd.DataFrame, other: pd.DataFrame) -> float:
+    """Share of the time that is in a layer, operator or kernel of the other."""
+    shared = pd.Series(False, index=table.index)
+    for column in ("layer", "op", "name"):
+        if column in table and column in other:
+            shared |= table[column].notna() & table[column].isin(set(other[column].dropna()))
+    total_ms = table["exclusive_ms"].sum()
+    return float(table.loc[shared, "exclusive_ms"].sum() / total_ms) if total_ms else 0.0
+
+
+def _each(sides: Sequence[Side], values: Sequence[str | None]) -> str:
+    return "; ".join(
+        f"{side.name}: {value or 'unknown'}" for side, value in zip(sides, values, strict=True)
+    )
 
 
 def _common(sides: Sequence[Side]) -> list[Any]:
@@ -459,7 +515,9 @@ def _remarks(
             texts.append(f"{before} → {after}")
         # of one device nothing follows from its roofs
         differ = any(value != 1.0 for value, _ in ratio.values())
-        if change is not None and len(ratio) == 2 and differ and line.label != IDLE:
+        # Idle time, and what is different work in each recording, follow no roof.
+        works = line.label != IDLE and not line.label.startswith(OTHERS)
+        if change is not None and len(ratio) == 2 and differ and works:
             low, high = sorted(value for value, _ in ratio.values())
             if change.speedup < low / _SPARE:
                 texts.append("behind the hardware")

@@ -56,6 +56,7 @@ from .heat_map import family_document
 from .names import distinct_parts
 from .report_experiments import finite, rows_document, tested_terms
 from .report_timeline import timeline
+from .roofline import NO_ROOF
 from .server_log import log_lead
 
 MOST_KERNEL_ROWS = 2000
@@ -268,10 +269,7 @@ def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
             meta.get("status") != "complete",
             f"The recording is not complete (status: {meta.get('status')}).",
         ),
-        (
-            not hardware.roofs,
-            "No peak of this device is known and no ceiling was measured: there is no roof.",
-        ),
+        (not hardware.roofs, NO_ROOF),
     )
     caveats = [text for holds, text in known if holds]
     work = (

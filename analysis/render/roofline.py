@@ -28,6 +28,14 @@ _LIKELY = {
 }
 
 
+NO_ROOF = (
+    "No peak of this device is known and no ceiling was measured: there is no roof, and bounds are "
+    "unknown. "
+    "`curvescope bench ceilings` on the device measures them, also for what was recorded there "
+    "before."
+)
+
+
 def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     """Roofs, then points, the longest first."""
     blocks: list[RenderableType] = [
@@ -41,12 +49,7 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
             roofs.add_row(named, limit_text, roof.kind, Text(roof.source))
         blocks += [roofs, Text()]
     else:
-        note = (
-            "No peak of this device is known and no ceiling was measured: there is no roof, and "
-            "bounds are unknown. `curvescope bench ceilings` measures them on the device, for what "
-            "is recorded there afterwards."
-        )
-        blocks += [Text(note, "yellow"), Text()]
+        blocks += [Text(NO_ROOF, "yellow"), Text()]
     if not drawn.points:
         return Group(*blocks, *_likely(drawn, limit), *(Text(note, "dim") for note in notes(drawn)))
     optional = ("GFLOP/s", "GB/s") if drawn.roofs else ("GB/s", "of roof", "bound")

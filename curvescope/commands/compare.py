@@ -120,7 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--different",
         action="store_true",
-        help="compare recordings of different networks, which says little",
+        help="compare recordings of different networks, or profiles of different devices or programs",
     )
     options.add(parser, "--all", help=options.EVERY_ROW)
     options.add(parser, "--json")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.words import UNKNOWN
-from .ceilings import BANDWIDTH_KEYS
+from .ceilings import BANDWIDTH_KEYS, entry_for
 from .devices import PEAK_PRECISIONS, Device, devices
 from .occupancy import MOST_THREADS_PER_BLOCK, SmLimits, find_limits, occupancy_of
 
@@ -123,11 +123,12 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
 
     `device` has the name, and of a modelled device its key and changed facts (`what_if`).
     `ceilings`, if measured, has `flops_per_s` of fp32, `compute` by precision, `dram_bytes_per_s`,
-    `l2_bytes_per_s` and `l1_bytes_per_s`. Without a `precision` it is fp32.
+    `l2_bytes_per_s` and `l1_bytes_per_s`. Without a `precision` it is fp32. A recording without
+    ceilings has those that were measured on its device later and are stored on this machine.
     """
     facts, precision = meta.get("device") or {}, meta.get("precision") or "fp32"
     name, kind, device = facts.get("name"), facts.get("kind"), None
-    roofs = _measured(meta.get("ceilings") or {})
+    roofs = _measured(meta.get("ceilings") or _measured_later(facts))
     if kind != "cpu":
         # A modelled recording names its device by key; its SMs may be those of a what-if.
         device = next(
@@ -254,6 +255,13 @@ def _words(name: str) -> frozenset[str]:
     return frozenset(
         word for word in re.split(r"[^a-z0-9]+", plain) if word and word not in _ORDINARY
     )
+
+
+def _measured_later(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Stored ceilings of the device; a modelled device was never measured."""
+    if not facts.get("name") or facts.get("key"):
+        return {}
+    return entry_for(facts) or {}
 
 
 def _measured(ceilings: Mapping[str, Any]) -> tuple[Roof, ...]:

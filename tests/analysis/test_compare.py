@@ -194,3 +194,27 @@ def test_different_networks_are_refused():
     ):
         refuse_different(sides)
     refuse_different([sides[0], profiled("c", [("k", 1.0)])])
+
+
+def imported(name, kernels, device="NVIDIA H100"):
+    """A side that is a profile of another program or of another tool."""
+    one = profiled(name, kernels)
+    facts = {**one.settings, "imported_from": "PyTorch profiler"}
+    times = one.kernel_times.assign(layer=None, op=None)
+    hardware = replace(one.hardware, name=device)
+    return replace(one, settings=facts, hardware=hardware, kernel_times=times)
+
+
+def test_profiles_of_other_devices_or_programs_are_refused():
+    """A ResNet on an A100 beside copies on another was "faster: 0.306 times as long"."""
+    base = imported("a", [("gemm", 80.0), ("copy", 2.0)])
+    refuse_different([base, imported("b", [("gemm", 20.0), ("relu", 1.0)])])
+    with pytest.raises(
+        CurvescopeError, match=r"different devices \(a: NVIDIA H100; b: AMD Instinct"
+    ):
+        refuse_different([base, imported("b", [("gemm", 80.0)], "AMD Instinct MI300X")])
+    with pytest.raises(
+        CurvescopeError, match=r"a and b are of different programs: 2% of the time of one"
+    ):
+        refuse_different([base, imported("b", [("copy", 80.0)])])
+    refuse_different([profiled("a", [("gemm", 1.0)]), profiled("b", [("copy", 1.0)])])

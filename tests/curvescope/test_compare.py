@@ -122,7 +122,7 @@ def test_without_a_common_batch_size_it_says_so(runs, tmp_path, refusal_of):
 
 
 def test_two_imported_profiles_of_different_generations_align_by_kernel_family(
-    tmp_path, document_of
+    tmp_path, document_of, refusal_of
 ):
     """nvprof on Pascal (CUDA sample of convolution by FFT) and on Maxwell (TensorFlow): one step
     each, no interval.
@@ -130,7 +130,11 @@ def test_two_imported_profiles_of_different_generations_align_by_kernel_family(
     pascal, maxwell = "magus_gtx1080ti_convolutionFFT2D_trace.csv", "syed-ahmed_tf_out.nvvp.gz"
     for name in (pascal, maxwell):
         assert main(["import", str(PROFILES / name), "-o", str(tmp_path / name)]) == 0
-    document = document_of("compare", str(tmp_path / pascal), str(tmp_path / maxwell))
+    command = ("compare", str(tmp_path / pascal), str(tmp_path / maxwell))
+    said = refusal_of(*command)
+    assert "different devices" in said
+    assert "--different compares them nevertheless" in said
+    document = document_of(*command, "--different")
     assert document["by"] == "family"
     assert [r["device"] for r in document["recordings"]] == [
         "GeForce GTX 1080 Ti",

@@ -1,5 +1,5 @@
-"""Measure the ceilings of this device and store them: later recordings give utilisations against
-them.
+"""Measure the ceilings of this device and store them: recordings, also earlier ones, give
+utilisations against them.
 
 Compute by precision (library matrix products of random numbers; on a CPU also fused multiply-adds,
 whichever is faster) and bandwidth by memory level (copy, triad, read or write, whichever is

@@ -73,6 +73,22 @@ def test_a_recording_with_them_has_measured_roofs():
     }
 
 
+def test_a_recording_made_before_them_has_them_too():
+    meta = {"device": CPU, "ceilings": None}
+    assert hardware_of(meta).roofs == ()
+    ceilings.save(FOUND)
+    assert hardware_of(meta).roof("DRAM").per_s == 2e10
+    assert "2026-01-02" in hardware_of(meta).roof("compute").source
+    assert hardware_of({"device": {**CPU, "threads": 4}}).roofs == ()
+    assert hardware_of({"device": {**CPU, "key": "modelled"}}).roofs == ()
+
+
+def test_what_a_recording_has_counts_before_what_was_measured_later():
+    own = {"flops_per_s": 1e11, "dram_bytes_per_s": 1e10}
+    ceilings.save(FOUND)
+    assert hardware_of({"device": CPU, "ceilings": own}).roof("DRAM").per_s == 1e10
+
+
 def test_a_folder_that_cannot_be_written_is_said(monkeypatch):
     monkeypatch.setenv("CURVESCOPE_DATA", "/proc/nowhere")
     with pytest.raises(CurvescopeError, match="could not be written"):

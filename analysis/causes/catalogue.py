@@ -12,7 +12,7 @@ from ...profiling.recording.experiments import Scope
 from ..verdicts.outcome import Outcome
 from ..verdicts.rule import makes_faster
 from ..verdicts.words import Verdict
-from . import fixed, host, kernel_choice, memory, numbers, threads, transfers, work
+from . import fixed, fusion, host, kernel_choice, memory, numbers, threads, transfers, work
 from .case import Case, Cause, Claim, Intervention
 from .single_profile import ProfiledStep, Suggestion
 
@@ -55,6 +55,8 @@ _OF_PROFILES: tuple[Cause, ...] = (
     transfers.exposed_communication,
     host.first_use,
     host.compilation,
+    fusion.attention_in_parts,
+    fusion.pointwise_in_a_row,
 )
 CAUSES = (*(cause.name for cause in _OF_TERMS), UNEXPLAINED)
 # Splitting removes every excess, whatever causes it: a more telling experiment goes before.

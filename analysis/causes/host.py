@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -204,6 +205,7 @@ _LEAST_MS = 1.0  # of one gap; shorter ones lie between launches
 _FEW = 4  # gaps per step that are alike; more come from what the program does all the time
 _CALL = "host in "
 _RANGE = "host in range "
+_NUMBER = re.compile(r"\d+")
 
 
 def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
@@ -223,9 +225,9 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
     # In a mean of several steps a gap counts with the share that it has in all of them.
     alike = gaps[(gaps["end_ns"] - gaps["begin_ns"]) >= 0.5 * length_ms * 1e6]
     per_step_ms = gap_ms(alike, step.steps)
-    if length_ms < max(_LEAST_MS, _LEAST_SHARE * step.time_ms) or not step.enough(per_step_ms):
-        return None
     if len(alike) > _FEW * step.steps:
+        return _in_ranges(step, gaps)
+    if length_ms < max(_LEAST_MS, _LEAST_SHARE * step.time_ms) or not step.enough(per_step_ms):
         return None
     told = str(longest["reason"] or "")
     where = told.removeprefix(_RANGE) if told.startswith(_RANGE) else None
@@ -246,10 +248,44 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
     if code is not None and code.own_ms:
         name, own_ms = code.own_ms[0]
         evidence.append(fact(f"own time of {name} in it", own_ms, "ms", "functions"))
+    return _of_host_code(what, per_step_ms, evidence, where, code)
+
+
+def _in_ranges(step: ProfiledStep, gaps: pd.DataFrame) -> Suggestion | None:
+    """Suggest to move the code of several ranges of one kind, e.g. of `load_layer_0` to `load_layer_7`.
+
+    One range around many gaps is that of a step: its code is all of the step's.
+    """
+    gaps = gaps[gaps["reason"].str.startswith(_RANGE)]
+    kind = gaps["reason"].str.removeprefix(_RANGE).str.replace(_NUMBER, "*", regex=True)
+    length_ms = (gaps["end_ns"] - gaps["begin_ns"]).groupby(kind).sum() / 1e6 / step.steps
+    of_kind = gaps["reason"].groupby(kind)
+    length_ms = length_ms[of_kind.nunique() > 1]
+    if not len(length_ms) or length_ms.max() < _LEAST_SHARE * step.time_ms:
+        return None
+    where = str(length_ms.idxmax())
+    mine = gaps[kind == where]
+    _, code = step.longest_gap(mine)
+    evidence = [
+        fact("gaps that lie mostly in them, per step", length_ms[where], "ms", "kernels.start_ns"),
+        fact("gaps, per step", len(mine) / step.steps, "", "kernels.start_ns"),
+        fact("ranges", float(mine["reason"].nunique()), "", "ranges.name"),
+    ]
+    what = "waits for code of the host in ranges of one kind"
+    return _of_host_code(what, float(length_ms[where]), evidence, where, code)
+
+
+def _of_host_code(
+    what: str,
+    at_most_ms: float,
+    evidence: Sequence[Evidence],
+    where: str | None,
+    code: HostCode | None,
+) -> Suggestion:
     return Suggestion(
         cause=ONE_GAP,
         what=what,
-        at_most_ms=per_step_ms,
+        at_most_ms=at_most_ms,
         evidence=tuple(evidence),
         where=where,
         stack=stack_of(code),
@@ -462,6 +498,7 @@ _COMPILES = re.compile(
 _TIMED = re.compile(
     r"(compile|dispatcher_function|GraphLowering|benchmark_all_configs|codegen)\S* \(dynamo_timed\)"
 )
+_MOST_LOOKED_AT = 20  # gaps, the longest
 _REGION = re.compile(r"Torch-Compiled Region: (\d+)/(\d+)")
 
 
@@ -471,7 +508,8 @@ def suggest_compilation(step: ProfiledStep) -> Suggestion | None:
     if gaps.empty:
         return None
     compiling = []
-    for row in gaps.nlargest(min(len(gaps), 20), "end_ns").itertuples():
+    longest = (gaps["end_ns"] - gaps["begin_ns"]).nlargest(_MOST_LOOKED_AT).index
+    for row in gaps.loc[longest].itertuples():
         timed = isinstance(row.reason, str) and _TIMED.search(row.reason) is not None
         if timed or _compiles(step.code_in(int(row.begin_ns), int(row.end_ns))):
             compiling.append(row.Index)

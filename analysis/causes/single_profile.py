@@ -60,6 +60,8 @@ class ProfiledStep:
     gaps: pd.DataFrame = field(default_factory=pd.DataFrame)
     # calls of the host: name, step, start_ns, end_ns, waits (whether they wait for the device)
     calls: pd.DataFrame = field(default_factory=pd.DataFrame)
+    # runs of pointwise kernels, see `pointwise_runs`
+    in_a_row: pd.DataFrame = field(default_factory=pd.DataFrame)
     communication: Communication | None = None
     # time in communication of each process of a trace that merges several, in all of it; else empty
     ranks_ms: Mapping[str, float] = field(default_factory=dict)

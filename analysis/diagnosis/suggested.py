@@ -41,6 +41,7 @@ from ..decompose.kernel_times import (
     of_steps,
     profiled_steps,
 )
+from ..decompose.pointwise import pointwise_runs
 from ..decompose.terms import IDLE, is_outside
 
 _KEYS = ("layer", "phase", "op", "name")
@@ -206,6 +207,7 @@ def profiled_step(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
         copies=_copies(recording, used, count),
         exposed_ms=_exposed(recording, used, count),
         idle=explain_idle(recording, work, breakdown),
+        in_a_row=pointwise_runs(recording, used),
         communication=communication(work, used, breakdown.batch) if len(used) else None,
         ranks_ms={
             f"process {number}": time_ms

@@ -599,6 +599,7 @@ def new_recording_path(label: str, root: Path = Path("runs")) -> Path:
     """
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in label)[:_LONGEST_LABEL]
     stem = f"{datetime.now().astimezone():%Y-%m-%d_%H%M%S}_{safe}"
+    made = [] if root.exists() else [root]
     for suffix in ("", *(f"_{n}" for n in range(2, 1000))):
         path = root / f"{stem}{suffix}"
         try:
@@ -607,13 +608,14 @@ def new_recording_path(label: str, root: Path = Path("runs")) -> Path:
             continue
         except OSError as error:
             raise storage_error(path, error) from error
-        atexit.register(_remove_empty, path)
+        atexit.register(_remove_empty, path, *made)
         return path
     raise CurvescopeError(
         f"{root} already contains a thousand recordings named {stem}; choose a folder with -o DIR."
     )
 
 
-def _remove_empty(path: Path) -> None:
-    with suppress(OSError):  # also raised, as intended, for a folder with contents
-        path.rmdir()
+def _remove_empty(*paths: Path) -> None:
+    for path in paths:
+        with suppress(OSError):  # also raised, as intended, for a folder with contents
+            path.rmdir()

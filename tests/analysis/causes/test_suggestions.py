@@ -4,12 +4,14 @@ must not be.
 
 import gzip
 import json
+import re
 from dataclasses import replace
+from itertools import groupby
 
 import pandas as pd
 import pytest
 
-from curvescope.analysis.causes.host import compilation, host_waits, waiting_for_input
+from curvescope.analysis.causes.host import compilation, host_waits, one_gap, waiting_for_input
 from curvescope.analysis.causes.single_profile import ProfiledStep
 from curvescope.analysis.decompose.host_functions import HostCode
 from curvescope.analysis.diagnosis.suggested import advise
@@ -47,6 +49,8 @@ NORMALISED = "tl_mi300_normalization.json.gz"
 COPIED = "torchbench_copies.json.gz"
 STEPS = "hta_gp100_steps.json.gz"
 REDUCED = "hta_v100_allreduces.json.gz"
+GPU_ONLY = "tl_mi210_gpu_only.json.gz"
+COMPILED = "tl_torch_compile_triton.json.gz"
 
 # Each cause, a file that shows it with the bound in ms per step, and files that must not.
 SHOWN = [
@@ -80,6 +84,9 @@ SHOWN = [
     ("copies from and to the host", COPIED, 67.19, (STEPS, NORMALISED)),
     ("launch- or host-bound", STEPS, 1.443, (MPI, COPIED, GPUS)),
     ("optimizer work", REDUCED, 12.76, (GPUS, RESIZED)),
+    ("attention in several kernels", VIDEO, 89.61, (BERT, EAGER, RESNET)),
+    ("attention in several kernels", RESIZED, 505.1, (EXPERTS, REPLAY, DECODE)),
+    ("pointwise kernels in a row", GPU_ONLY, 0.356, (COMPILED, DDP, VIDEO)),
 ]
 
 
@@ -177,6 +184,57 @@ def test_the_longest_gap_names_the_program(advice):
     assert own["image_transforms.py(390): normalize"] == pytest.approx(106.2, abs=0.1)
     assert any(name.endswith("read_video_pyav") for name in own)
     assert advice(RESNET).gaps[0].code is None
+
+
+def test_attention_in_several_kernels_by_hand(advice):
+    """The softmax of every layer, by the file's own kernels; the products are between two of them."""
+    trace = json.loads(gzip.decompress((PROFILES / VIDEO).read_bytes()))["traceEvents"]
+    kernels = [e for e in trace if e["cat"] == "kernel" and "softmax" in e["name"].lower()]
+    softmax_ms = sum(event["dur"] for event in kernels) / 1e3
+    (one,) = (a for a in advice(VIDEO).advised if a.suggestion.cause.startswith("attention in"))
+    facts = {fact.what: fact.after for fact in one.suggestion.evidence}
+    assert facts["softmax, per step"] == pytest.approx(softmax_ms, rel=1e-6)
+    assert facts["its calls per step"] == len(kernels)
+    assert one.suggestion.at_most_ms > softmax_ms
+    assert "scaled_dot_product_attention" in one.how
+
+
+def test_pointwise_kernels_in_a_row_by_hand(advice):
+    """Runs of PyTorch's own pointwise kernels in each stream, whose shortest kernel is what one would take."""
+    trace = json.loads(gzip.decompress((PROFILES / GPU_ONLY).read_bytes()))["traceEvents"]
+    streams = {}
+    for event in sorted(trace, key=lambda event: event["ts"]):
+        if event["cat"] == "kernel":
+            own = re.search(r"at::native\S*(elementwise|CatArray)", event["name"]) is not None
+            streams.setdefault(event["tid"], []).append((own, event["dur"]))
+    saved_us = 0.0
+    for kernels in streams.values():
+        for own, run in groupby(kernels, key=lambda kernel: kernel[0]):
+            times = [time for _, time in run]
+            saved_us += own * (sum(times) - min(times))
+    (one,) = (a for a in advice(GPU_ONLY).advised if a.suggestion.cause.startswith("pointwise"))
+    assert one.suggestion.at_most_ms == pytest.approx(saved_us / 1e3, rel=0.02)
+
+
+def test_ranges_of_one_kind_are_one_reason():
+    """Eight gaps of a token, each in `ensure_layer_N_weights`: 90 % of it, and none was long."""
+    gaps = [(12 * i, 12 * i + 11) for i in range(8)]
+    names = [f"host in range ensure_layer_{i}_weights" for i in range(8)]
+    step = step_of(gaps)
+    step = replace(step, gaps=step.gaps.assign(reason=names))
+    found = one_gap.suggest(step)
+    assert (found.at_most_ms, found.where) == (pytest.approx(88), "ensure_layer_*_weights")
+    same = replace(step, gaps=step.gaps.assign(reason="host in range token_processing"))
+    assert one_gap.suggest(same) is None
+
+
+def test_the_longest_gaps_are_looked_at_for_the_compiler():
+    """Only the last gaps of the profile were, so that one compilation before many short gaps was not seen."""
+    code = HostCode((("convert_frame.py(1061): _compile", 25.0),), ("train.py(9): step",))
+    gaps = [(0, 30), *((40 + 2 * i, 41 + 2 * i) for i in range(25))]
+    step = step_of(gaps)
+    step = replace(step, code_in=lambda begin, _end: code if begin == 0 else None)
+    assert compilation.suggest(step).at_most_ms == pytest.approx(30)
 
 
 def test_families_add_up_to_the_busy_time(advice):
@@ -281,8 +339,15 @@ def test_operators_of_the_host_that_make_a_batch_are_input():
 
 
 def test_the_gpu_that_waits_least_comes_last(advice):
-    (one,) = advice(GPUS).advised
+    told = {one.suggestion.cause: one for one in advice(GPUS).advised}
+    one = told["exposed communication"]
     assert one.do.endswith("GPU 1 comes last: it waits least, and the others for it")
+
+
+def test_a_bound_of_pointwise_kernels_is_of_one_gpu(advice):
+    """Two GPUs run the same runs at the same time."""
+    told = {one.suggestion.cause: one.suggestion for one in advice(GPUS).advised}
+    assert told["pointwise kernels in a row"].at_most_ms == pytest.approx(74.25, abs=0.05)
 
 
 @pytest.mark.parametrize("name", [REDUCED, CHECKPOINTED, RESIZED])

@@ -1,0 +1,155 @@
+"""Causes in kernels that one kernel could replace: attention in several kernels, and pointwise kernels in a row.
+
+Only single profiles show them: a sweep has no experiment that rewrites a network, but compiling it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+
+from ...profiling.attribution.kernel_names import ELEMENTWISE, GEMM, GEMV, LAYOUT, SOFTMAX, family
+from .case import Cause, Intervention
+from .single_profile import ProfiledStep, Suggestion, fact
+
+# Attention in several kernels: the product of queries and keys, a scale, a mask, softmax, and the product with the
+# values. Each writes all scores to memory, which one fused kernel never does.
+
+ATTENTION_IN_PARTS = "attention in several kernels"
+_SOFTMAX = re.compile(r"softmax", re.IGNORECASE)
+_OTHER_SOFTMAX = re.compile(r"log_?softmax|cross_entropy|nll|topk|gating", re.IGNORECASE)
+_PRODUCTS = re.compile(
+    r"^(?:aten::)?(?:matmul|bmm|baddbmm|einsum)\b|^(?:Bmm|Baddbmm|Einsum)Backward", re.IGNORECASE
+)
+_BETWEEN = re.compile(
+    r"^(?:aten::)?(?:mul|div|add|sub|masked_fill|where|dropout|native_dropout|to|_to_copy)_?$"
+    r"|^(?:Mul|Div|Add|Sub|MaskedFill|Where|NativeDropout|Dropout|ToCopy)Backward\d",
+    re.IGNORECASE,
+)
+_ATTENTION_LAYER = re.compile(r"attention|attn|mha|multihead", re.IGNORECASE)
+_PRODUCTS_OF_ONE = 2  # batched products of one softmax in attention
+
+
+def suggest_attention(step: ProfiledStep) -> Suggestion | None:
+    """Suggest a fused kernel, where layers take a softmax between two batched products."""
+    if step.on_host or step.groups.empty:
+        return None
+    found = _attention(step.groups)
+    scores, products = found[found["part"] != "product"], found[found["part"] == "product"]
+    least_ms = _least_ms(step, products)
+    at_most_ms = float(scores["ms"].sum() + products["ms"].sum()) - least_ms
+    if not step.enough(float(scores["ms"].sum())):
+        return None
+    softmax = found[found["part"] == "softmax"]
+    evidence = (
+        fact("softmax, per step", float(softmax["ms"].sum()), "ms", "kernels.name"),
+        fact("its calls per step", float(softmax["calls"].sum()), "", "kernels"),
+        fact(
+            "scaling, masking and conversion beside it, per step",
+            float(scores["ms"].sum() - softmax["ms"].sum()),
+            "ms",
+            "kernels.op",
+        ),
+        fact("batched products, per step", float(products["ms"].sum()), "ms", "kernels.op"),
+    )
+    return Suggestion(
+        cause=ATTENTION_IN_PARTS,
+        what="computes attention in several kernels, each of which writes all scores to memory",
+        at_most_ms=at_most_ms,
+        evidence=evidence,
+        where=step.place_of(scores),
+        remedy="compute attention in one kernel",
+        how="torch.nn.functional.scaled_dot_product_attention(q, k, v); in transformers "
+        "attn_implementation='sdpa'; need_weights=True or output_attentions=True prevents it"
+        if step.is_torch
+        else "an attention kernel of the framework, e.g. of cuDNN, that never writes the scores",
+    )
+
+
+def _attention(groups: pd.DataFrame) -> pd.DataFrame:
+    """The kernels of attention in parts, with a column `part`: softmax, product or between.
+
+    A layer and phase computes it so if it has as many softmaxes, each with two batched products. Without operators
+    the layer must be called attention, and all its products count.
+    """
+    of_name = {name: family(str(name)) for name in groups["name"].unique()}
+    of_family, op = groups["name"].map(of_name), groups["op"].fillna("").astype(str)
+    texts = op.where(op != "", groups["name"].astype(str))
+    softmax = of_family.eq(SOFTMAX) & texts.str.contains(_SOFTMAX)
+    softmax &= ~texts.str.contains(_OTHER_SOFTMAX) & ~groups["name"].str.contains("LogSoftMax")
+    by_name = op.eq("") & groups["layer"].fillna("").astype(str).str.contains(_ATTENTION_LAYER)
+    products = op.str.contains(_PRODUCTS) | by_name & of_family.isin([GEMM, GEMV])
+    pointwise = of_family.isin([ELEMENTWISE, LAYOUT])
+    between = pointwise & op.str.contains(_BETWEEN) | by_name & of_family.eq(ELEMENTWISE)
+    part = pd.Series("between", groups.index).mask(softmax, "softmax").mask(products, "product")
+    place = [groups["layer"], groups["phase"]]
+    calls, of_products = (
+        groups["calls"].where(rows, 0.0).groupby(place, dropna=False).transform("sum")
+        for rows in (softmax, products)
+    )
+    computes = (calls > 0) & (of_products >= _PRODUCTS_OF_ONE * calls)
+    return groups.assign(part=part)[computes & (softmax | products | between)]
+
+
+def _least_ms(step: ProfiledStep, products: pd.DataFrame) -> float:
+    """The least time of the products by the device's roof; 0 if their work or the roof is unknown."""
+    roofs = (*step.hardware.roofs, *step.hardware.other_precisions)
+    best = max((roof.per_s for roof in roofs if roof.level == "compute"), default=None)
+    flops = products["flops"].dropna().sum()
+    least_ms = 0.0 if best is None else 1e3 * float(flops) / best / max(step.steps, 1)
+    return min(least_ms, float(products["ms"].sum()))
+
+
+attention_in_parts = Cause(
+    name=ATTENTION_IN_PARTS,
+    suggest=suggest_attention,
+    intervention=Intervention(
+        expected="With one kernel of attention the scores are never written to memory.",
+        untested="no factor rewrites attention",
+    ),
+)
+
+
+# Pointwise kernels in a row: each reads and writes memory, where one kernel would do it once.
+
+POINTWISE_IN_A_ROW = "pointwise kernels in a row"
+
+
+def suggest_pointwise(step: ProfiledStep) -> Suggestion | None:
+    """Suggest to compile the step, where unfused pointwise kernels follow each other."""
+    rows = step.in_a_row
+    if step.on_host or rows.empty or not step.is_torch:
+        return None
+    saved_ms = float((rows["ms"] - rows["least_ms"]).sum())
+    if not step.enough(saved_ms):
+        return None
+    longest = rows.loc[rows["ms"].idxmax()]
+    evidence = (
+        fact(
+            "pointwise kernels and copies in a row, per step",
+            float(rows["kernels"].sum()),
+            "",
+            "kernels",
+        ),
+        fact("their time, per step", float(rows["ms"].sum()), "ms", "kernels.duration_ns"),
+        fact("runs of two or more, per step", float(rows["runs"].sum()), "", "kernels.start_ns"),
+        fact("most time", str(longest["what"]), "", "kernels.op"),
+    )
+    return Suggestion(
+        cause=POINTWISE_IN_A_ROW,
+        what="runs pointwise kernels one after another, each of which reads and writes memory",
+        at_most_ms=saved_ms,
+        evidence=evidence,
+        factors=("compiled",),
+    )
+
+
+pointwise_in_a_row = Cause(
+    name=POINTWISE_IN_A_ROW,
+    suggest=suggest_pointwise,
+    intervention=Intervention(
+        expected="Compiled, one kernel takes the place of each run.",
+        untested="its factor, `compiled`, is that of launch- or host-bound steps",
+    ),
+)

@@ -1,0 +1,75 @@
+"""Runs of pointwise kernels: two or more, one right after another in one stream, that one kernel could replace.
+
+One kernel in place of a run takes at least as long as the shortest of them, so it saves at most the rest.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from ...profiling.attribution.kernel_names import ELEMENTWISE, LAYOUT, read_name
+from ...profiling.recording.store import Recording
+from .kernel_times import of_steps
+
+_COLUMNS = ("step", "start_ns", "duration_ns", "device", "stream", "name", "op", "phase")
+_FUSED = re.compile(r"^triton_|^cpp_fused|fused|fusion", re.IGNORECASE)  # by a compiler, or by hand
+_COMPILED = re.compile(r"^triton_\w*fused")
+_OUTSIDE = "distributed|AccumulateGrad"  # operators that do not belong to the network
+_MOST_NAMES = 4  # of a run
+# Runs by what they do, per step: kernels, runs, ms, least_ms (of one kernel instead).
+RUNS = ("what", "kernels", "runs", "ms", "least_ms")
+
+
+def pointwise_runs(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
+    """The runs of the steps used on one GPU, without those of the optimizer; none where a compiler fused."""
+    empty = pd.DataFrame({name: [] for name in RUNS})
+    if used.empty:
+        return empty
+    pieces = [
+        of_steps(piece, used["step"].to_numpy(np.int64))[0].to_pandas()
+        for piece in recording.pieces("kernels", _COLUMNS)
+    ]
+    rows = pd.concat([piece for piece in pieces if len(piece)] or [empty], ignore_index=True)
+    if rows.empty or rows["name"].astype(str).str.contains(_COMPILED).any():
+        return empty
+    rows = rows.sort_values(["step", "device", "stream", "start_ns"], kind="stable")
+    of_name = {name: _is_pointwise(str(name)) for name in rows["name"].unique()}
+    fits = rows["name"].map(of_name).astype(bool) & rows["phase"].ne("optimizer")
+    fits &= ~rows["op"].astype(str).str.contains(_OUTSIDE)
+    place = rows[["step", "device", "stream"]].astype("Int64").fillna(-1)
+    begins = ~fits | ~fits.shift(fill_value=False) | (place != place.shift()).any(axis=1)
+    kind = rows["name"].map({name: read_name(str(name)).family for name in of_name})
+    what = rows["op"].astype(object).where(rows["op"].notna(), kind).astype(str)
+    runs = (
+        rows.assign(run=begins.cumsum(), op=what.str.removeprefix("aten::"))[fits]
+        .groupby("run")
+        .agg(
+            device=("device", "first"),
+            what=("op", _joined),
+            kernels=("op", "size"),
+            ms=("duration_ns", "sum"),
+            least_ms=("duration_ns", "min"),
+        )
+    )
+    runs = runs[runs["kernels"] > 1].assign(runs=1)
+    # A bound is of one GPU: that on which most would be saved.
+    saved = (runs["ms"] - runs["least_ms"]).groupby(runs["device"].fillna(-1)).sum()
+    runs = runs[runs["device"].fillna(-1) == saved.idxmax()] if len(saved) else runs
+    sums = runs.groupby("what")[["kernels", "runs", "ms", "least_ms"]].sum().astype(float)
+    sums[["ms", "least_ms"]] /= 1e6
+    return (sums / len(used)).reset_index()
+
+
+def _is_pointwise(name: str) -> bool:
+    """Whether it is one of PyTorch's own; conversions of a library's operands cannot be fused."""
+    read = read_name(name)
+    own = read.library == "PyTorch" and read.family in (ELEMENTWISE, LAYOUT)
+    return own and _FUSED.search(name) is None
+
+
+def _joined(names: pd.Series) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,5 @@
-"""Causes in kernels that one kernel could replace: attention in several kernels, and pointwise kernels in a row.
+"""Causes in kernels that one kernel could replace: attention in several kernels, and pointwise
+kernels in a row.
 
 Only single profiles show them: a sweep has no experiment that rewrites a network, but compiling it.
 """
@@ -13,8 +14,8 @@ from ...profiling.attribution.kernel_names import ELEMENTWISE, GEMM, GEMV, LAYOU
 from .case import Cause, Intervention
 from .single_profile import ProfiledStep, Suggestion, fact
 
-# Attention in several kernels: the product of queries and keys, a scale, a mask, softmax, and the product with the
-# values. Each writes all scores to memory, which one fused kernel never does.
+# Attention in several kernels: the product of queries and keys, a scale, a mask, softmax, and the
+# product with the values. Each writes all scores to memory, which one fused kernel never does.
 
 ATTENTION_IN_PARTS = "attention in several kernels"
 _SOFTMAX = re.compile(r"softmax", re.IGNORECASE)
@@ -70,8 +71,8 @@ def suggest_attention(step: ProfiledStep) -> Suggestion | None:
 def _attention(groups: pd.DataFrame) -> pd.DataFrame:
     """The kernels of attention in parts, with a column `part`: softmax, product or between.
 
-    A layer and phase computes it so if it has as many softmaxes, each with two batched products. Without operators
-    the layer must be called attention, and all its products count.
+    A layer and phase computes it so if it has as many softmaxes, each with two batched products.
+    Without operators the layer must be called attention, and all its products count.
     """
     of_name = {name: family(str(name)) for name in groups["name"].unique()}
     of_family, op = groups["name"].map(of_name), groups["op"].fillna("").astype(str)
@@ -93,7 +94,7 @@ def _attention(groups: pd.DataFrame) -> pd.DataFrame:
 
 
 def _least_ms(step: ProfiledStep, products: pd.DataFrame) -> float:
-    """The least time of the products by the device's roof; 0 if their work or the roof is unknown."""
+    """The least time of the products by the highest roof; 0 if work or roof is unknown."""
     roofs = (*step.hardware.roofs, *step.hardware.other_precisions)
     best = max((roof.per_s for roof in roofs if roof.level == "compute"), default=None)
     flops = products["flops"].dropna().sum()

@@ -252,7 +252,8 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
 
 
 def _in_ranges(step: ProfiledStep, gaps: pd.DataFrame) -> Suggestion | None:
-    """Suggest to move the code of several ranges of one kind, e.g. of `load_layer_0` to `load_layer_7`.
+    """Suggest to move the code of several ranges of one kind, e.g. of `load_layer_0` to
+    `load_layer_7`.
 
     One range around many gaps is that of a step: its code is all of the step's.
     """

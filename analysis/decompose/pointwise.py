@@ -1,6 +1,8 @@
-"""Runs of pointwise kernels: two or more, one right after another in one stream, that one kernel could replace.
+"""Runs of pointwise kernels: two or more, one right after another in one stream, that one kernel
+could replace.
 
-One kernel in place of a run takes at least as long as the shortest of them, so it saves at most the rest.
+One kernel in place of a run takes at least as long as the shortest of them, so it saves at most the
+rest.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ RUNS = ("what", "kernels", "runs", "ms", "least_ms")
 
 
 def pointwise_runs(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
-    """The runs of the steps used on one GPU, without those of the optimizer; none where a compiler fused."""
+    """The runs of the steps used on one GPU, without those of the optimizer; none where a compiler
+    fused.
+    """
     empty = pd.DataFrame({name: [] for name in RUNS})
     if used.empty:
         return empty

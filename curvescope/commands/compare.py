@@ -120,7 +120,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--different",
         action="store_true",
-        help="compare recordings of different networks, or profiles of different devices or programs",
+        help="compare recordings of different networks, or profiles of different devices or "
+        "programs",
     )
     options.add(parser, "--all", help=options.EVERY_ROW)
     options.add(parser, "--json")

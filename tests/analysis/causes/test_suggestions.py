@@ -187,7 +187,7 @@ def test_the_longest_gap_names_the_program(advice):
 
 
 def test_attention_in_several_kernels_by_hand(advice):
-    """The softmax of every layer, by the file's own kernels; the products are between two of them."""
+    """Runs of PyTorch's own pointwise kernels, less the shortest of each, in each stream."""
     trace = json.loads(gzip.decompress((PROFILES / VIDEO).read_bytes()))["traceEvents"]
     kernels = [e for e in trace if e["cat"] == "kernel" and "softmax" in e["name"].lower()]
     softmax_ms = sum(event["dur"] for event in kernels) / 1e3
@@ -200,7 +200,9 @@ def test_attention_in_several_kernels_by_hand(advice):
 
 
 def test_pointwise_kernels_in_a_row_by_hand(advice):
-    """Runs of PyTorch's own pointwise kernels in each stream, whose shortest kernel is what one would take."""
+    """Runs of PyTorch's own pointwise kernels in each stream, whose shortest kernel is what one
+    would take.
+    """
     trace = json.loads(gzip.decompress((PROFILES / GPU_ONLY).read_bytes()))["traceEvents"]
     streams = {}
     for event in sorted(trace, key=lambda event: event["ts"]):
@@ -229,7 +231,9 @@ def test_ranges_of_one_kind_are_one_reason():
 
 
 def test_the_longest_gaps_are_looked_at_for_the_compiler():
-    """Only the last gaps of the profile were, so that one compilation before many short gaps was not seen."""
+    """Only the last gaps of the profile were, so that one compilation before many short gaps was
+    not seen.
+    """
     code = HostCode((("convert_frame.py(1061): _compile", 25.0),), ("train.py(9): step",))
     gaps = [(0, 30), *((40 + 2 * i, 41 + 2 * i) for i in range(25))]
     step = step_of(gaps)

@@ -187,7 +187,7 @@ def test_the_longest_gap_names_the_program(advice):
 
 
 def test_attention_in_several_kernels_by_hand(advice):
-    """Runs of PyTorch's own pointwise kernels, less the shortest of each, in each stream."""
+    """The softmax of every layer, by the kernels of the file; products stand around each."""
     trace = json.loads(gzip.decompress((PROFILES / VIDEO).read_bytes()))["traceEvents"]
     kernels = [e for e in trace if e["cat"] == "kernel" and "softmax" in e["name"].lower()]
     softmax_ms = sum(event["dur"] for event in kernels) / 1e3

@@ -35,8 +35,8 @@ HOSTILE = (
 RECORDING = str(ROOT / "examples" / "recordings" / "alexnet-cpu")
 TRACE = str(PROFILES / "kineto_resnet50_w0_a.pt.trace.json.gz")
 SHORT = ["--quick", "--time-limit", "5", "--batch", "1,2"]
-# A network with few parameters: processes exchange and update them.
-SMALL = ["googlenet", "--quick", "--time-limit", "1", "--batch", "1"]
+# The least number of rounds, for what starts several processes.
+LEAST = ["alexnet", "--quick", "--time-limit", "1", "--batch", "1"]
 # they measure: tests of them are slow
 LIVE = {
     "diagnose",
@@ -52,9 +52,9 @@ LINES = {
     "diagnose": ["alexnet", *SHORT, "--experiments", "5s", "-o", "new"],
     "energy": ["alexnet", *SHORT, "-o", "new"],
     "memory": ["alexnet", "--batch", "1,2", "-o", "new"],
-    "sweep": [*SMALL, "--mode", "forward,training", "--device", "cpu", "--scheduler", "local",
+    "sweep": [*LEAST, "--mode", "forward,training", "--device", "cpu", "--scheduler", "local",
               "--workers", "2", "-o", "new"],
-    "scale": [*SMALL, "--devices", "1,2", "--device", "cpu", "-o", "new"],
+    "scale": [*LEAST, "--devices", "1,2", "--device", "cpu", "-o", "new"],
     "bench": ["compile", "--arch", "80,90"],
     "record": ["-o", "new", "--", "true"],
     "step": ["alexnet", "--batch", "1", "--device", "cpu"],

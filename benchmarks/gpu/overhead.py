@@ -1,11 +1,11 @@
 """What watching costs: of a training step, and in nanoseconds for each record; a row for each
 watcher.
 
-Arguments: network, device, batch size, file of the rows, file of the answer to `ranges`. Every
-sample is a process of its own, because profilers leave something attached to the process. Every
-round has one process of each watcher, so drift affects all of them alike. A watcher that did not
-watch, e.g. recorded no kernel, is said and left out from then on; the others go on, and then the
-exit code is 1.
+Arguments: network, device, batch size, rounds, file of the rows, file of the answer to `ranges`.
+Every sample is a process of its own, because profilers leave something attached to the process.
+Every round has one process of each watcher, so drift affects all of them alike. A watcher that did
+not watch, e.g. recorded no kernel, is said and left out from then on; the others go on, and then
+the exit code is 1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from curvescope.profiling.hardware.cuda_driver import KERNEL_NAME, CudaDriver
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import get_network
 
-_ROUNDS = 3
 _STEPS = 20
 # Watchers, and how many empty kernels each watches; torch.profiler makes Python objects of its
 # records.
@@ -179,10 +178,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(sample(watcher, network, device, int(batch), Path(folder, "r"))))
         return 0
-    *words, path, answers = sys.argv[1:]
+    *words, rounds, path, answers = sys.argv[1:]
     samples: dict[str, list[dict[str, Any]]] = {watcher: [] for watcher in WATCHERS}
     failed: set[str] = set()
-    for _ in range(_ROUNDS):
+    for _ in range(int(rounds)):
         for watcher, taken in samples.items():
             if watcher in failed:
                 continue

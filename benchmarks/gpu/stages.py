@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import scripts
+
 from curvescope.experiments.factors import FACTORS, names_of
 from curvescope.profiling.readers import metrics
 
@@ -76,10 +78,52 @@ _SCALE: dict[str, Any] = {
     "device": "cuda:0",
     "network": "vgg_a",
     "sizes": (1, 8, 64),
+    "curve": "1..256",
+    "curve_s": 50,
+    "tested_s": 70,
+    "rounds": 3,  # of processes
     "short": "--device cuda:0 --quick --time-limit 20",
+    "counted_s": 5,
+    "few": 3,
+    "many": 10,
+    "tests": "not compiled",
+    "further_tests": "test",
     "planted": ("allocation", "pageable_copy", "one_block_past", "deterministic"),
+    "planted_s": "15 45",
+    "problem": "--device cuda:0",
+    "energy_s": 80,
+    "further": "1..128",
     "networks": ("alexnet", "resnet50", "bert_base"),
     "limits_gb": ("8", "6", "4"),
+    "pressed": "32,64,128",
+    "bench": "--device cuda:0 --time-limit 2 --json",
+}
+# Every stage in a minute at most: it shows that the commands run on a machine, and measures
+# nothing.
+_SHORT: dict[str, Any] = {
+    **_SCALE,
+    "network": "alexnet",
+    "sizes": (1, 2, 4),
+    "curve": "1,2,4",
+    "curve_s": 1,
+    "tested_s": 4,
+    "rounds": 1,
+    "short": "--device cuda:0 --quick --time-limit 1",
+    "counted_s": 1,
+    "few": 1,
+    "many": 1,
+    "tests": "causes_see_clocks or first_block",
+    "further_tests": "replay",
+    "factors": ("unmodified", "cuda_graph"),
+    "planted": ("pageable_copy",),
+    "planted_s": "1 4",
+    "problem": "--device cuda:0 --time-limit 0.02",
+    "energy_s": 2,
+    "further": "1,2,4",
+    "networks": ("alexnet",),
+    "limits_gb": ("4",),
+    "pressed": "1,2",
+    "bench": "--device cuda:0 --time-limit 0.02 --json",
 }
 _BENCHES = (
     "gemm --axis n=256,1024,4096",
@@ -90,15 +134,18 @@ _BENCHES = (
 _ERRORS = ("event_pair", "clock_under_load", "first_work", "energy_updates", "clock_error")
 
 
-def _words() -> dict[str, Any]:
+def _words(short: bool) -> dict[str, Any]:
     from checks import CHECKS
 
-    device, (small, middle, large) = _SCALE["device"], _SCALE["sizes"]
+    scale = _SHORT if short else _SCALE
+    device, (small, middle, large) = scale["device"], scale["sizes"]
+    # No result of the virtual card is right.
+    unverified = " --no-verify" * scripts.on_virtual_card()
     on_gpu = [name for name in names_of("step") if FACTORS[name].refusal(device) is None]
+    checks = [check.__name__ for check in CHECKS if check.__name__ not in _ERRORS]
     step = f"curvescope step {{}} --steps 1 --warm-up 1 --device {device}"
     conditions = "--clock-control=none --cache-control=none"
     return {
-        **_SCALE,
         "here": _HERE,
         "root": _ROOT,
         "program": f"python {_HERE}/recorded_program.py",
@@ -106,28 +153,33 @@ def _words() -> dict[str, Any]:
         "ncu": f"ncu --csv --page=raw {conditions} --target-processes=all --log-file=ncu.csv",
         "truth": f"python {_HERE}/truth.py",
         "metrics": ",".join(metrics.wanted("ncu")),
-        "step": step.format(_SCALE["network"]),
+        "step": step.format(scale["network"]),
         "small_step": step.format("alexnet --batch 4"),
         "middle": middle,
         "large": large,
         "ends": (small, large),
-        "all_networks": " ".join(_SCALE["networks"]),
+        "all_networks": " ".join(scale["networks"]),
         "errors": ",".join(_ERRORS),
-        "checks": [check.__name__ for check in CHECKS if check.__name__ not in _ERRORS],
+        "checks": [",".join(checks)] if short else checks,
         # None of the campaign changes a clock.
         "factors": ["unmodified", *(name for name in on_gpu if name != "locked_clock")],
-        "bench": f"--device {device} --time-limit 2 --json",
         "operators_torch": (*_BENCHES[:3], "memory", "transfer"),
         "operators_cubins": _BENCHES,
         "operators_numba": (_BENCHES[0], "memory"),
+        **scale,
+        "problem": scale["problem"] + unverified,
+        "bench": scale["bench"] + unverified,
     }
 
 
-def stages() -> tuple[Stage, ...]:
+def stages(*, short: bool = False) -> tuple[Stage, ...]:
     """Every stage, the most valuable first: what fifteen minutes on a card must give, then the
     rest.
+
+    Args:
+        short: whether each has small networks and limits, which show only that it runs.
     """
-    words = _words()
+    words = _words(short)
     paragraphs = [
         part.splitlines()
         for part in Path(__file__).with_suffix(".txt").read_text().split("\n\n")[1:]

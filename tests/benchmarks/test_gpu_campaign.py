@@ -365,7 +365,7 @@ import sys
 sys.path.insert(0, {str(FOLDER)!r})
 import stages
 commands = [stages.Command(f"python -c 'import time; time.sleep({{seconds}})'") for seconds in (0, 600)]
-stages.stages = lambda: tuple(stages.Stage(name, "", (one,)) for name, one in zip(("one", "two"), commands))
+stages.stages = lambda **_: tuple(stages.Stage(name, "", (one,)) for name, one in zip(("one", "two"), commands))
 import campaign, curvescope.profiling.hardware.cuda_driver as driver
 driver.count_gpus = lambda: 1
 sys.exit(campaign.main())
@@ -373,7 +373,8 @@ sys.exit(campaign.main())
     words = ["-o", str(tmp_path / "gpu"), "--pack", str(tmp_path / "out")]
     process = subprocess.Popen([sys.executable, "-c", program, *words], stdout=subprocess.PIPE)
     log, limit_s = tmp_path / "gpu" / "two" / "log.txt", time.monotonic() + 600
-    while time.monotonic() < limit_s and not (log.is_file() and log.stat().st_size):
+    while process.poll() is None and not (log.is_file() and log.stat().st_size):
+        assert time.monotonic() < limit_s
         time.sleep(0.01)
     process.terminate()
     process.communicate(timeout=600)
@@ -470,6 +471,62 @@ def test_a_kept_campaign_fills_the_page_of_known_errors(campaign, tmp_path, monk
     lines = page.known_errors_page().splitlines()
     assert any(line.endswith("| nothing 1490 ns (1400 to 1500) |") for line in lines)
     assert sum(line.endswith("| not measured |") for line in lines) == len(page.ROWS) - 1
+
+
+def test_what_ranges_add_is_the_answer_on_marks_and_ranges(campaign, tmp_path, monkeypatch):
+    """The stalls of CUPTI, which the check `collector_overhead` adds up, say nothing of ranges."""
+
+    def sample(step_ms):
+        return {"step_ms": step_ms, "launch_ns": 2000.0, "steps": 21, "launches": 100}
+
+    taken = {
+        "none": [sample(5.0)],
+        "collector": [sample(5.0)],
+        "collector and ranges": [sample(5.5)],
+    }
+    campaign.overhead.write(taken, tmp_path / "watching.jsonl", tmp_path / "checks.jsonl")
+    (row,) = campaign.scripts.read_rows(tmp_path / "checks.jsonl")
+    other = {"check": "collector_overhead", "question": "What?", "answer": "stalls"}
+    stages = [{"stage": "collector", "tables": {"checks": [other, row]}}]
+    (tmp_path / "h100").mkdir()
+    (tmp_path / "h100" / "evidence.json").write_text(json.dumps({"stages": stages}))
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    page = importlib.import_module("known_errors_page")
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    (line,) = (
+        one for one in page.known_errors_page().splitlines() if "| Marks and ranges |" in one
+    )
+    assert line.endswith("| 1.1000 times; 1 processes each |")
+
+
+def test_a_warning_of_a_newer_package_ends_no_test_of_a_gpu(campaign):
+    """Warnings are errors in our own runs; the packages of a card's machine are newer."""
+    commands = [
+        command.argv
+        for stage in campaign.stages.stages()
+        for command in stage.commands
+        if "pytest" in command.argv
+    ]
+    assert commands
+    for words in commands:
+        assert words[words.index("-W") + 1] == "default"
+
+
+def test_the_short_campaign_has_every_stage_and_every_command(campaign):
+    """Of a list of networks or factors it has the first ones; `tests/virtual_card` runs it."""
+
+    def scripts_of(stages):
+        found = {}
+        for stage in stages:
+            lines = (command.line.replace("alexnet", "vgg_a") for command in stage.commands)
+            found[stage.name] = {
+                tuple(re.findall(r"[\w/]+\.py|^curvescope \w+", line)) for line in lines
+            }
+        return found
+
+    whole, short = campaign.stages.stages(), campaign.stages.stages(short=True)
+    assert scripts_of(short) == scripts_of(whole)
+    assert sum(len(stage.commands) for stage in short) < sum(len(stage.commands) for stage in whole)
 
 
 def test_the_tests_of_a_gpu_are_collected_without_jsonschema():
@@ -580,7 +637,7 @@ def test_a_watcher_that_fails_does_not_take_the_others_figures(campaign, tmp_pat
     started = []
     monkeypatch.setattr(campaign.overhead, "run_sample", run_sample)
     paths = [str(tmp_path / name) for name in ("watching.jsonl", "checks.jsonl")]
-    monkeypatch.setattr("sys.argv", ["overhead.py", "vgg_a", "cuda:0", "8", *paths])
+    monkeypatch.setattr("sys.argv", ["overhead.py", "vgg_a", "cuda:0", "8", "3", *paths])
     assert campaign.overhead.main() == 1
     rows = campaign.scripts.read_rows(tmp_path / "watching.jsonl")
     kept = {row["watched by"]: row["processes"] for row in rows}

@@ -4,9 +4,11 @@ its imports.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -60,10 +62,20 @@ class WarmPython:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        self._server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER, *imports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,  # noqa: E501
-            env={**os.environ, **(environment or {}), "LD_LIBRARY_PATH": libraries},
-        )  # fmt: skip
+        self._command = [sys.executable, "-c", _SERVER, *imports]
+        self._variables = {**os.environ, **(environment or {}), "LD_LIBRARY_PATH": libraries}
+        self._server = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            self._command,
+            stdin=pipe,
+            stdout=pipe,
+            text=True,
+            env=self._variables,
+            start_new_session=True,
+        )
 
     def run(
         self, program: str, cwd: Path, environment: dict[str, str]
@@ -79,16 +91,23 @@ class WarmPython:
             file=self._server.stdin,
             flush=True,
         )
-        assert select.select([self._server.stdout], [], [], _LONGEST_S)[0], (
-            f"the program hangs: {err.read_text()}"
-        )
+        if not select.select([self._server.stdout], [], [], _LONGEST_S)[0]:
+            # The answer may still come, and would be taken for that of the next program.
+            self._end()
+            self._server = self._start()
+            raise AssertionError(f"the program hangs: {err.read_text()}")
         code = int(self._server.stdout.readline())
         return subprocess.CompletedProcess(program, code, out.read_text(), err.read_text())
 
     def __enter__(self) -> WarmPython:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._server.kill()
+    def _end(self) -> None:
+        """End the server and a program that still runs."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._server.pid, signal.SIGKILL)
         self._server.communicate()
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
         self._folder.cleanup()

@@ -4,6 +4,8 @@ once.
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import re
 import subprocess
@@ -51,11 +53,36 @@ def list_calls(cupti_headers: Path) -> str:
 
 
 def build(folder: Path, site: Path | None = None) -> Path:
-    """Put the library and its other names into `folder`; `site` is the site-packages with torch's
-    CUDA build.
+    """Put the library and its other names into `folder`, unless they are there; several processes
+    may ask at once.
+
+    Args:
+        folder: where they are kept until a source changes.
+        site: the site-packages with torch's CUDA build; None: those of this Python.
     """
     site = site or Path(sysconfig.get_paths()["purelib"])
     folder.mkdir(parents=True, exist_ok=True)
+    library, built_of = folder / LIBRARY, folder / "built-of"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        wanted = _made_of(site)
+        if not built_of.exists() or built_of.read_text() != wanted:
+            _compile(folder, site)
+            built_of.write_text(wanted)
+    return library
+
+
+def _made_of(site: Path) -> str:
+    """A number that changes with the sources, the compiler's options and the folders of the
+    headers.
+    """
+    own = (path for room in (SOURCES, DOUBLES) for path in sorted(room.iterdir()))
+    texts = [path.read_bytes() for path in own if path.suffix in (".cpp", ".h", ".inc")]
+    options = " ".join([COMPILER, *_OPTIONS, _PUBLIC, *map(str, headers(site))])
+    return hashlib.sha256(b"\0".join([options.encode(), *texts])).hexdigest()
+
+
+def _compile(folder: Path, site: Path) -> None:
     (folder / "calls.inc").write_text(list_calls(site / "nvidia/cu13/include"))
     (folder / "public.map").write_text(_PUBLIC)
     # Together: most of the time to compile goes to headers, which they then read once.
@@ -67,16 +94,18 @@ def build(folder: Path, site: Path | None = None) -> Path:
         "-static-libgcc",
         f"-Wl,--version-script={folder / 'public.map'}",
     ]
+    # A program that has loaded the earlier library keeps it.
+    partial = folder / f"{LIBRARY}.partial"
     subprocess.run(
-        [*command, "-x", "c++", "-", "-o", str(folder / LIBRARY), "-ldl"],
+        [*command, "-x", "c++", "-", "-o", str(partial), "-ldl"],
         check=True,
         input=text,
         text=True,
     )
+    partial.replace(folder / LIBRARY)
     for name in NAMES:
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(LIBRARY)
-    return folder / LIBRARY
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from ..native.warm_python import WarmPython
-from ..shared import shared_folder
 from .build import build, headers
-from .card import Card, loading
+from .card import LIBRARIES, Card, loading
 
 _SITE = Path(sysconfig.get_paths()["purelib"])
 collect_ignore_glob = [] if all(folder.exists() for folder in headers(_SITE)) else ["test_*.py"]
@@ -32,9 +31,9 @@ _IMPORTS = (
 
 
 @pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the virtual card's libraries; the workers of a session share it."""
-    return shared_folder(tmp_path_factory, "virtual-card", build)
+def libraries() -> Path:
+    """The folder of the virtual card's libraries, which the command line shares."""
+    return build(LIBRARIES).parent
 
 
 @pytest.fixture(scope="session")

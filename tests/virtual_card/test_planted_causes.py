@@ -4,8 +4,19 @@
 
 import pytest
 
-from benchmarks.planted_causes import score
-from benchmarks.virtual_causes import CASES, HELD_OUT, IN_CI, planted_case, right, run, summary
+from benchmarks.virtual_causes import (
+    CASES,
+    HELD_OUT,
+    IN_CI,
+    NULLS,
+    TILES,
+    amount_ms,
+    planted_case,
+    right,
+    run,
+    summary,
+    wrong,
+)
 
 
 @pytest.mark.parametrize("name", IN_CI)
@@ -14,7 +25,7 @@ def test_the_planted_cause_is_found_and_no_other(libraries, name):
     assert "error" not in found, found
     planted = planted_case(name)
     assert right(planted, found), summary(name, found)
-    assert not score(planted.case, found).wrong, summary(name, found)
+    assert not wrong(planted, found), summary(name, found)
 
 
 def test_a_seed_draws_the_same_plant_again_and_another_one_another():
@@ -23,3 +34,27 @@ def test_a_seed_draws_the_same_plant_again_and_another_one_another():
         drawn = planted_case(name)
         assert drawn.case.values != CASES[drawn.case.make].case.values
         assert drawn.case.causes == CASES[drawn.case.make].case.causes
+
+
+@pytest.mark.parametrize(("left_ms", "false"), [(0.03, ()), (0.28, (TILES,))])
+def test_waves_that_nobody_planted_are_a_true_cause_where_a_card_without_them_has_no_anomaly(
+    left_ms, false
+):
+    """F of 20 to 40 is 0.30 ms; without whole waves there is almost none, or nearly as much."""
+    label = "fixed cost 20→40"
+    record = {
+        "confirmed": [[label, TILES]],
+        "answers": [],
+        "curve_ms": {"20": [1.09], "40": [1.88]},
+        "without_waves_ms": {"20": 0.8, "40": 1.6 - left_ms},
+    }
+    assert amount_ms(label, record["without_waves_ms"]) == pytest.approx(left_ms)
+    assert wrong(planted_case("precision@2"), record) == false
+    assert wrong(NULLS["h100"], record) == false
+
+
+def test_anomalies_have_the_sizes_of_their_labels():
+    curve = {"1": 3.0, "2": 5.0, "4": 11.0}  # 1 + 2 b, and 2 more at 4
+    assert amount_ms("fixed cost 1→2", curve) == 1
+    assert amount_ms("excess 2→4", curve) == 1
+    assert amount_ms("bend at 2", curve) == pytest.approx(2 / 3)

@@ -84,6 +84,7 @@ struct Costs {
   double link_bytes_per_s = 150e9;   // between two cards
   double memory_efficiency = 0.85;   // of the memory's bandwidth
   double strided_efficiency = 0.85;  // that of elementwise kernels that compute each address
+  double whole_waves = 1;            // 0: the last wave of blocks takes only its share of one
   double product_efficiency = 0.85;  // of the arithmetic of full waves
   double l2_speed = 1;               // bandwidth of what the L2 keeps over that of the memory; 1: it keeps nothing
   double power_ns = 14e6;            // in which the limit of power takes the clock down, and a pause brings it back

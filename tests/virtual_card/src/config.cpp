@@ -81,6 +81,7 @@ std::map<std::string, Setter> fields_of(Costs* c) {
           {"memory_efficiency", number(&c->memory_efficiency)},
           {"strided_efficiency", number(&c->strided_efficiency)},
           {"event_resolution_ns", number(&c->event_resolution_ns)},
+          {"whole_waves", number(&c->whole_waves)},
           {"product_efficiency", number(&c->product_efficiency)},
           {"l2_speed", number(&c->l2_speed)},
           {"watts_idle", number(&c->watts_idle)},

@@ -67,9 +67,11 @@ double memory_ns(const Device& on, const Work& work) {
   return work.bytes / (on.facts->memory_bytes_per_s * reached * faster) * 1e9;
 }
 
-// Whole waves: the last one takes as long as the others, however few blocks it has.
+// Whole waves: the last one takes as long as the others, however few blocks it has, unless a test wants to know what
+// that costs.
 double waves_of(const DeviceFacts& on, const Work& work, double resident) {
-  return std::ceil(work.blocks() / (on.sm_count * resident));
+  const double waves = work.blocks() / (on.sm_count * resident);
+  return config().costs.whole_waves > 0 ? std::ceil(waves) : waves;
 }
 
 // The clock that the limit of power leaves at a time: it goes towards that of the kernel, and in a pause towards the

@@ -1,0 +1,114 @@
+"""The campaign of `make gpu` on the virtual card: some stages, with small networks and limits.
+
+What a stage leaves is read as its owner would read it: the six files, their tables, and every
+recording in them.
+"""
+
+import json
+import os
+import re
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu.rehearse import MOST_FILES, make_ncu
+from curvescope.profiling.recording.store import open_recording
+
+from .card import ROOT, Card
+
+GPU = ROOT / "benchmarks" / "gpu"
+# Not `records`: a step with ranges may abort where it ends on a machine without time for its
+# threads, and then nothing is recorded.
+STAGES = ["gate", "diagnosis", "factors"]
+# Packages that the environment of these tests lacks.
+MISSING = ("cupy", "numba", "pycuda")
+H100 = Card(virtual_time=True)
+
+
+@pytest.fixture
+def campaign(answer_of, tmp_path):
+    """Runs a stage on a card; returns the exit code, and the stage as evidence.json has it."""
+
+    def run(card, stage):
+        path = [str(Path(sys.executable).parent), str(make_ncu(tmp_path / "bin"))]
+        code = answer_of(
+            card,
+            f"""
+            import sys
+            sys.path.insert(0, {str(GPU)!r})
+            sys.argv = ["campaign.py", {stage!r}, "--short", "-o", "gpu", "--pack", "packed"]
+            import campaign
+            print(campaign.main())
+            """,
+            PATH=os.pathsep.join([*path, os.environ["PATH"]]),
+            CURVESCOPE_REHEARSED=str(ROOT),
+        )
+        evidence = json.loads((tmp_path / "packed" / "evidence.json").read_text())
+        assert evidence["virtual"] is True
+        (found,) = evidence["stages"]
+        assert found["stage"] == stage
+        return code, found
+
+    return run
+
+
+def errors_of(tables):
+    """The pair of events as the card has it; see measured.toml."""
+    (said,) = (row["answer"] for row in tables["checks"] if row["check"] == "event_pair")
+    figures = re.findall(r"(\d+) ns(?: \(\d| by CUPTI|$)", said)
+    assert figures == ["1280", "4096", "1152", "2944"], said
+
+
+def truth_of(tables):
+    """Each operator by all three clocks; the stand-in for ncu reads what the collector reads."""
+    assert len(tables["truth"]) == 12
+    for row in tables["truth"]:
+        assert row["joined"] == "5 of 5", row
+        assert row["collector / ncu, time"] == pytest.approx(1, abs=0.02), row
+        assert row["ncu_kilocycles"] > 0, row
+
+
+def collector_of(tables):
+    """Each watcher saw its launches; what a record costs is said of all but the unwatched."""
+    for row in tables["watching"]:
+        watched = row["watched by"] != "none"
+        assert (row["ns per record"] is not None) == watched, row
+        assert row["launches recorded"] == (row["launches"] if watched else None), row
+
+
+READ = {"errors": errors_of, "truth": truth_of, "collector": collector_of}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_ends_and_what_it_packs_can_be_read(campaign, tmp_path, stage):
+    code, found = campaign(H100, stage)
+    expected = {"ok", *(f"skipped: the Python package {name} is not installed" for name in MISSING)}
+    outcomes = {one["command"]: one["outcome"] for one in found["commands"]}
+    bad = {line: outcome for line, outcome in outcomes.items() if outcome not in expected}
+    assert not bad, (tmp_path / "gpu" / stage / "log.txt").read_text()[-4000:]
+    assert code == 0
+    packed = tmp_path / "packed"
+    assert len(list(packed.iterdir())) <= MOST_FILES
+    assert f"| {stage} |" in (packed / "summary.md").read_text()
+    for path in packed.glob("*.tgz"):
+        with tarfile.open(path) as archive:
+            archive.extractall(tmp_path / "read", filter="data")
+    for path in (tmp_path / "read").rglob("recording.json"):
+        assert open_recording(path.parent).meta["status"] == "complete", path
+    for rows in found["tables"].values():
+        assert rows
+        assert not [row for row in rows if "broke" in str(row)]
+    READ.get(stage, len)(found["tables"])
+
+
+def test_a_stage_that_fails_is_said_and_packed(campaign, tmp_path):
+    """AlexNet does not fit the memory of this card, so no profiled step has kernels."""
+    code, found = campaign(Card(virtual_time=True, facts={"memory_bytes": 1 << 28}), "gate")
+    (outcome,) = (one["outcome"] for one in found["commands"])
+    assert code == 1
+    assert outcome.startswith("failed: 1, ")
+    summary = (tmp_path / "packed" / "summary.md").read_text()
+    assert outcome in summary
+    assert "broke: OutOfMemoryError" in summary

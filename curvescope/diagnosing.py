@@ -225,7 +225,10 @@ def measure(
         if complete
         else focused(protocol, path, _FAST_S if is_usual else math.inf)
     )
-    deciding = (lambda: rule.deciding) if isinstance(rule, Focused) else (lambda: None)
+
+    def deciding() -> str | None:
+        return rule.deciding if isinstance(rule, Focused) else None
+
     if (neighbours := find_neighbours(workload.device)) is not None:
         messages.print(neighbours.sentence, style="yellow")
     with (

@@ -73,16 +73,24 @@ def _always(_: TermCase) -> bool:
     return True
 
 
+def _waits_for_steps(case: TermCase) -> bool:
+    return case.waits_for_steps
+
+
+def _suggested(case: TermCase) -> Iterable[Experiment]:
+    return case.suggested()
+
+
 _PLAN = (
     # What a large part of the step waits for outweighs any bend.
     _Row(1, _STEP, _always, lambda case: case.suggested(least_of_step=_LARGE)),
     # No term alone can test the largest cause.
-    _Row(2, _STEP, lambda case: case.waits_for_steps, lambda case: case.suggested()),
+    _Row(2, _STEP, _waits_for_steps, _suggested),
     *_stages_of_terms(2, _FIRST),
     # What is proven in a term needs no screen in the next one with the same operators.
     _Row(2, _EACH, lambda case: not case.outcomes, TermCase.proven_elsewhere),
     # Complete steps give the gain as well, but take longer.
-    _Row(2, _STEP, _always, lambda case: case.suggested()),
+    _Row(2, _STEP, _always, _suggested),
     # An answer is worth what it saves of the step.
     _Row(3, _STEP, _always, TermCase.remedy),
     # More rounds decide what is nearly decided.

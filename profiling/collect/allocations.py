@@ -73,10 +73,15 @@ class Tensors:
             self.available_bytes = free + (
                 torch.cuda.memory_reserved(self._device) if on_gpu else held
             )
+
+        def before_update(*_: Any) -> None:
+            self._note_gradients(parameters)
+
+        def after_update(optimizer: Any, *_: Any) -> None:
+            self._note_state(optimizer)
+
         try:
-            with optimizer_hooks(
-                lambda *_: self._note_gradients(parameters), lambda one, *_: self._note_state(one)
-            ):
+            with optimizer_hooks(before_update, after_update):
                 yield self
         finally:
             self._note_gradients(parameters)

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -299,9 +300,8 @@ def _leave_endings_to_parent() -> None:
 
     handle(ignore_here)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            before=lambda: handle(signal.SIG_DFL), after_in_parent=lambda: handle(ignore_here)
-        )
+        end_here, survive_here = partial(handle, signal.SIG_DFL), partial(handle, ignore_here)
+        os.register_at_fork(before=end_here, after_in_parent=survive_here)
 
 
 def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:

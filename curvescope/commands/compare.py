@@ -166,8 +166,8 @@ def run(args: argparse.Namespace) -> int:
         for line in render_check(comparison, over):
             console.print(line)
     console.print(render_comparison(comparison, None if args.all else 25))
-    for line in conditions_of([recording for _, recording in recordings]):
-        console.print(line, style="dim")
+    for condition in conditions_of([recording for _, recording in recordings]):
+        console.print(condition, style="dim")
     return int(bool(grown))
 
 

@@ -32,6 +32,7 @@ from .shared import ON_VIRTUAL_CARD, PROFILES, load_script, shared_folder
 # A shell starts what it puts into the background with interrupts ignored, and every process that a
 # test starts and interrupts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores
 
 # No file of a test outlives a power cut, and waiting for the disk takes milliseconds for each of
 # some ten thousand.

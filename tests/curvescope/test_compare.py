@@ -252,6 +252,8 @@ class OfVersion:
     def call(self, method, *arguments):
         if method == "describe":
             return machine()
+        if method == "prepare":
+            return 1_000_000_000
         if method == "files":
             return []
         return Visit([{"start_ns": 0, "duration_ns": round(self._step_ns * self._about(0.01))}])

@@ -108,6 +108,8 @@ def graph_limit(server: Mapping[str, Any]) -> int | None:
     vLLM captures full graphs of decode steps up to `max_num_seqs` only: a captured size beyond it
     is that of a piecewise graph (vllm/v1/cudagraph_dispatcher.py).
     """
+    if server.get("changed"):
+        return None
     if server.get("eager"):
         return 0
     sizes, most = server.get("captured_sizes"), server.get("most_requests")
@@ -192,6 +194,12 @@ def explain_log(recording: Recording) -> LogCurve:
                 f"Left out: {len(rare)} sizes with fewer than {BLOCKS} steps each ({rare.sum()} "
                 "steps)."
             )
+    if changed := server.get("changed"):
+        names = ", ".join(name.replace("_", " ") for name in changed)
+        notes.append(
+            f"The server was started again with other settings within this log ({names}), so no edge is "
+            "held against its graphs. Explain the part of each start alone."
+        )
     padded = _padded(server)
     edges: tuple[Edge, ...] = ()
     beyond = None
@@ -302,6 +310,8 @@ def _padded(server: Mapping[str, Any]) -> Ints:
 
     Those beyond the limit are of piecewise graphs, for which steps are padded, too.
     """
+    if server.get("changed"):
+        return np.array([], np.int64)
     tokens = 1 + (server.get("speculative_tokens") or 0)
     return np.array(
         sorted({size // tokens for size in server.get("captured_sizes") or ()} - {0}), np.int64

@@ -79,6 +79,10 @@ class Target:
     lowest_clock_hz: int | None = None
     # names of the parameters that recorded products multiply by; empty if unknown
     weights: tuple[str, ...] = ()
+    # what recorded steps ran of torch.compile's code, by batch size, see `collect.compilations`
+    compiled_code: Mapping[int, str] = field(default_factory=dict)
+    # further batch sizes for which the recorded process compiled before, in their order
+    compiled_before: tuple[int, ...] = ()
 
     @property
     def computes_gradients(self) -> bool:

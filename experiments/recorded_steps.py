@@ -5,6 +5,7 @@ and their clocks.
 from __future__ import annotations
 
 from ..analysis.causes.context import OPERAND_COLUMNS, read_operands, weights_of
+from ..profiling.collect.compilations import OWN
 from ..profiling.measure.configuration import Configuration
 from ..profiling.recording.store import Recording
 from .factor import Target
@@ -51,6 +52,25 @@ def target_of(
     clocks = recording.arrow("steps", ["batch", "sm_clock_hz"]).to_pylist()
     known = [row["sm_clock_hz"] for row in clocks if row["sm_clock_hz"] and row["batch"] in batches]
     weights = weights_of(read_operands(rows, {}))
+    code = _compiled_code(recording)
     return Target(
-        configuration, batches, memory_shares, phases, ops, min(known, default=None), weights
+        configuration,
+        batches,
+        memory_shares,
+        phases,
+        ops,
+        min(known, default=None),
+        weights,
+        {batch: code[batch] for batch in batches if batch in code},
+        tuple(batch for batch, one in code.items() if one == OWN and batch not in batches),
     )
+
+
+def _compiled_code(recording: Recording) -> dict[int, str]:
+    """What the steps ran of torch.compile's code, by batch size, in the order in which they ran first."""
+    rows = recording.arrow("steps", ["batch", "compiled_code"]).to_pylist()
+    code: dict[int, str] = {}
+    for row in rows:
+        if row["compiled_code"] is not None:
+            code.setdefault(row["batch"], row["compiled_code"])
+    return code

@@ -110,6 +110,8 @@ class BatchFacts:
     host_use: MeanHostUse | None = None  # in the timed steps
     graph_batch: int | None = None  # batch size that the replayed CUDA graph was captured for
     graph_marked: bool = False  # whether marks of the steps tell it
+    # what its steps run of torch.compile's code, see `profiling.collect.compilations`
+    compiled_code: str | None = None
     term_faults: Mapping[Key, float] | None = None  # page faults in one step by term with kernels
     operands: Mapping[Key, TermOperands] = field(default_factory=dict)
 

@@ -12,7 +12,18 @@ from ...profiling.recording.experiments import Scope
 from ..verdicts.outcome import Outcome
 from ..verdicts.rule import makes_faster
 from ..verdicts.words import Verdict
-from . import fixed, fusion, host, kernel_choice, memory, numbers, threads, transfers, work
+from . import (
+    compilation,
+    fixed,
+    fusion,
+    host,
+    kernel_choice,
+    memory,
+    numbers,
+    threads,
+    transfers,
+    work,
+)
 from .case import Case, Cause, Claim, Intervention
 from .single_profile import ProfiledStep, Suggestion
 
@@ -39,6 +50,8 @@ _OF_TERMS: tuple[Cause, ...] = (
     numbers.values,
     work.copies,
     numbers.precision,
+    compilation.recompile_limit,
+    compilation.dynamic_shapes,
     work.slow_call,
     work.call_size,
     fixed.weights,

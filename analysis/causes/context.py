@@ -309,6 +309,7 @@ def _facts(
         host_use=_host_use(timed),
         graph_batch=graph_batch,
         graph_marked=graph_marked,
+        compiled_code=_text(of_batch, "compiled_code"),
         term_faults=recorded.term_faults.get(batch),
         operands=recorded.operands.get(batch, {}),
     )
@@ -323,6 +324,12 @@ def _host_use(timed: pd.DataFrame) -> MeanHostUse | None:
     if cpu is None or system is None or faults is None:
         return None
     return MeanHostUse(cpu / 1e6, system / 1e6, faults, None if wait is None else wait / 1e6)
+
+
+def _text(rows: pd.DataFrame, column: str) -> str | None:
+    """The first value of a column that every step of a batch size shares; None if unknown."""
+    values = rows[column].dropna() if column in rows else pd.Series(dtype=object)
+    return None if values.empty else str(values.iloc[0])
 
 
 def _largest(rows: pd.DataFrame, column: str) -> float | None:

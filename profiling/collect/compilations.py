@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import NamedTuple
 
 # How torch's counter of what it could not compile begins where a function has too many versions
 # (2.6 to 2.14).
 _TOO_MANY = "Dynamo recompile limit exceeded"
+_LONGEST_REASON = 80  # characters of a reason; its first line names no code of the user
+
+# What a step runs of torch.compile's code, in the column `compiled_code` of the table `steps`.
+OWN = "own"  # compiled when this size ran first
+SHARED = "shared"  # compiled when another size ran, so for any size: its shapes are dynamic
+NONE = "none"  # nothing: a function had as many versions as torch allows
 
 
 class Compilations(NamedTuple):
@@ -17,6 +24,7 @@ class Compilations(NamedTuple):
     # number of functions that run uncompiled, because they have as many versions as torch allows
     refused: int
     limit: int  # versions of one function that torch allows
+    breaks: Mapping[str, int] = {}  # places at which torch divided a graph, by its reason
 
 
 def read_compilations() -> Compilations | None:
@@ -32,7 +40,26 @@ def read_compilations() -> Compilations | None:
         for reason, count in counters["unimplemented"].items()
         if str(reason).startswith(_TOO_MANY)
     )
-    return Compilations(compiled, refused, int(limit)) if compiled else None
+    breaks: dict[str, int] = {}
+    for text, count in counters["graph_break"].items():
+        reason = str(text).strip().partition("\n")[0][:_LONGEST_REASON]
+        if not reason.startswith(_TOO_MANY):
+            breaks[reason] = breaks.get(reason, 0) + int(count)
+    return Compilations(compiled, refused, int(limit), breaks) if compiled else None
+
+
+def code_of(before: Compilations | None, after: Compilations | None) -> str | None:
+    """The code that a size runs: `OWN`, `SHARED` or `NONE`; None where nothing is compiled.
+
+    Args:
+        before: counts before the size ran first.
+        after: counts after that.
+    """
+    if after is None:
+        return None
+    if after.compiled > (0 if before is None else before.compiled):
+        return OWN
+    return NONE if after.refused else SHARED
 
 
 def compiled_functions() -> int:

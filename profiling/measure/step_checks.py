@@ -15,7 +15,8 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
-from ..collect.compilations import Compilations, read_compilations
+from ...base.counted import counted
+from ..collect.compilations import NONE, Compilations, code_of, read_compilations
 from ..hardware.memory_usage import read_current
 from ..recording.axis import Axis
 from .loop import Visit
@@ -44,15 +45,17 @@ class StepChecks:
     _operators: dict[int, list[list[Ran]]] = field(default_factory=dict)  # by batch and visit
     # by batch: median of each visit
     _times_ms: dict[int, list[float]] = field(default_factory=dict)
-    # by batch, in the order of the first visits: what had been compiled in the process after it
-    _compiled: dict[int, Compilations] = field(default_factory=dict)
+    _compiled: Compilations | None = None  # what had been compiled after the latest visit
+    # by batch, see `code_of`, of its first visit
+    _code: dict[int, str] = field(default_factory=dict)
 
     def note(self, batch: int, visit: Visit) -> None:
         """Note one visit, right after it."""
         self._steps += visit.discarded_steps + visit.timed_steps + len(visit.profiled)
         compiled = read_compilations()
-        if compiled is not None:
-            self._compiled.setdefault(batch, compiled)
+        if (code := code_of(self._compiled, compiled)) is not None:
+            self._code.setdefault(batch, code)
+        self._compiled = compiled
         held = read_current(self.device)
         if held is not None:
             self._memory.setdefault(batch, []).append((self._steps, held))
@@ -79,29 +82,47 @@ class StepChecks:
         """One sentence for each thing that is wrong."""
         return [
             line
-            for line in (self._leak(), self._changes(), self._slowing(), self._uncompiled())
+            for line in (
+                self._leak(),
+                self._changes(),
+                self._slowing(),
+                self._uncompiled(),
+                self._breaks(),
+            )
             if line is not None
         ]
+
+    def code(self, batch: int) -> str | None:
+        """What the steps of a batch size run of torch.compile's code, see `code_of`."""
+        return self._code.get(batch)
 
     def _uncompiled(self) -> str | None:
         """Sizes for which torch compiled nothing, after a function had as many versions as torch
         allows.
         """
-        counts = list(self._compiled.items())
-        batches = sorted(
-            batch
-            for (_, before), (batch, after) in pairwise(counts)
-            if after.refused and after.compiled == before.compiled
-        )
-        if not batches:
+        batches = sorted(batch for batch, code in self._code.items() if code == NONE)
+        if not batches or self._compiled is None:
             return None
-        limit, noun = counts[-1][1].limit, self.axis.values if len(batches) > 1 else self.axis.value
+        limit = self._compiled.limit
+        noun = self.axis.values if len(batches) > 1 else self.axis.value
         return (
             f"The step ran uncompiled at {noun} {', '.join(map(str, batches))}: torch compiles a "
             f"function for {limit} shapes in one process (recompile_limit), and runs further ones "
             "eagerly, without an error. Leave out dynamic=False, mark the dimension "
             "(torch._dynamo.mark_dynamic(x, 0)), or raise torch._dynamo.config.recompile_limit. "
             "`curvescope sweep` measures each size in a process of its own, where it is compiled."
+        )
+
+    def _breaks(self) -> str | None:
+        """Places at which torch.compile left the graph of the step."""
+        breaks = {} if self._compiled is None else self._compiled.breaks
+        if not breaks:
+            return None
+        most = max(breaks, key=lambda reason: breaks[reason])
+        return (
+            f"torch.compile divided the step's graph: {counted(sum(breaks.values()), 'graph break')} in this process, "
+            f'most for "{most}". At each one the host leaves compiled code, and nothing is fused across it. '
+            "TORCH_LOGS=graph_breaks names the lines; torch.compile(fullgraph=True) makes them errors."
         )
 
     def _leak(self) -> str | None:

@@ -114,6 +114,8 @@ def run_sweep(
             if not visits.has_operators(batch):
                 count_page_faults(workload, result)
             checks.note(batch, result)
+            for row in result.unprofiled:
+                row["compiled_code"] = checks.code(batch)
         return replace(result, clocks=clocks.take())
 
     few_steps = protocol_of_probes(protocol)

@@ -46,6 +46,8 @@ _MOST_MS = 1e9
 _BATCH_ROWS = 50_000
 _STEADY = 0.05  # relative change of the requests between two lines, above which a rate is left out
 _STEPS_PER_LINE = 40  # SGLang's default of --decode-log-interval
+# facts that a server tells before its first step; another value after it is that of another start
+_OF_GRAPHS = ("captured_sizes", "largest_captured", "graph_mode", "most_requests", "eager")
 _OF_SLOTS = ("launch", "release", "timing", "eval")
 _LEAST_TOKENS = 8  # of a request whose mean time per token counts
 _ENGINE = re.compile(r"(?:DP|Engine )(\d{1,5})\b")  # of a data-parallel server
@@ -191,6 +193,7 @@ class _Log:
     engines: dict[str, _Engine] = field(default_factory=dict)
     slots: _Slots = field(default_factory=_Slots)
     seen: Counter[str] = field(default_factory=Counter)  # lines by server
+    changed: set[str] = field(default_factory=set)  # facts that changed after the first step
     changing: int = 0  # rates in whose time the requests changed
     timed: bool = False  # whether lines tell the times of single steps
     written: int = 0
@@ -213,7 +216,12 @@ class _Log:
             return
         for fact in facts:
             if (match := fact.pattern.search(line)) is not None:
-                _note(self.facts.setdefault(fact.server, {}), fact, match)
+                known = self.facts.setdefault(fact.server, {})
+                before = known.get(fact.name)
+                _note(known, fact, match)
+                has_steps = self.written or any(self.rows.values())
+                if fact.name in _OF_GRAPHS and has_steps and before != known.get(fact.name):
+                    self.changed.add(fact.name)
 
     def _step(self, values: dict[str, str]) -> None:
         """A line that tells the time of one step."""
@@ -308,6 +316,8 @@ class _Log:
             graphed = [row for row in rows if "graphed" in row]
             if graphed:
                 facts |= _graph_facts(graphed)
+        if self.changed:
+            facts["changed"] = sorted(self.changed)
         facts |= {
             "server": server,
             "engines": max(len(self.engines), 1),

@@ -105,7 +105,7 @@ def _of_result(result: dict[str, msgspec.Raw]) -> Iterator[Point]:
         yield from _guidellm(_value(result, "benchmarks"))
     elif "request_info" in result and "performance" in result:
         yield _trtllm(result)
-    elif "input_config" in result:
+    elif "input_config" in result or "aiperf_version" in result:
         yield _aiperf(result)
     elif "request_throughput" in result:
         yield _bench_serve(result)

@@ -327,6 +327,9 @@ STEPS = Table(
         _key("tokens", _I64, "Tokens that a step of an inference server computes; null if unknown."),
         _key("context_tokens", _I64, "Tokens that these attend to, summed over the requests; null if unknown."),
         _key("graph_batch", _I64, "Batch size of the CUDA graph that the step replays; null if unknown."),
+        _key("compiled_code", _TEXT, "What the step runs of torch.compile's code: `own`, compiled when this size ran "
+            "first; `shared`, compiled at another size, so of dynamic shapes; `none`, as a function had as many "
+            "versions as torch allows; null if nothing is compiled or it is unknown."),
         _key("relative_spread", _F64, "Published standard deviation of one step divided by its time.", unit="1"),
     ),
 )  # fmt: skip

@@ -5,6 +5,7 @@ on a steady load.
 import json
 import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -335,3 +336,53 @@ def test_what_asks_for_kernels_refuses_a_log_by_the_name_that_the_user_gave(
     said = refusal_of(*words, path)
     assert f"{path} is a server's log" in said
     assert f"so there is no {what} of it. `curvescope explain {path}` shows its curve" in said
+
+
+REAL = Path(__file__).parents[1] / "data" / "server_logs" / "llama_server.log.gz"
+
+
+def test_a_log_of_a_real_llama_cpp_server_is_read_and_no_edge_is_claimed(tmp_path):
+    """1,006 requests on a loaded machine: what changed meanwhile is counted, what is left has no edge."""
+    recording = open_recording(import_profile(REAL, tmp_path / "run").path)
+    log = explain_log(recording)
+    lost = recording.meta["lost"]["rates_of_changing_load"]
+    assert log.decode_steps + (lost if isinstance(lost, int) else lost["count"]) == 1006
+    assert (log.server["server"], log.server["most_requests"]) == ("llama.cpp", 16)
+    assert not log.edges
+
+
+def test_another_start_with_other_graphs_within_a_log_has_no_limit(explained):
+    """The steps before it had another limit than the last that the log tells."""
+    first = vllm_start(100) + vllm_steps(walk(80, 100, 1500), with_cliff(96, 4.0))
+    again = vllm_start(100, captured=(*SIZES[:5], 64)) + vllm_steps(
+        walk(40, 64, 1500, seed=1), with_cliff(64, 4.0), seed=1
+    )
+    log = explained(first + again)
+    assert log.limit is None
+    assert any("started again with other settings" in note for note in log.notes)
+    assert explained(first + first).limit == 96
+
+
+PREFIXES = {
+    "docker compose": "vllm-1  | {}",
+    "kubectl logs --timestamps": "2026-08-05T10:00:00.123456789Z {}",
+    "containerd": "2026-08-05T10:00:00.123456789Z stderr F {}",
+    "journald": "Aug 05 10:00:00 gpu7 vllm[812]: {}",
+    "colours": "\x1b[1;36m{}\x1b[0;0m",
+    "JSON of docker": '{{"log":"{}\\n","stream":"stderr","time":"2026-08-05T10:00:00Z"}}',
+}
+
+
+@pytest.mark.parametrize("name", PREFIXES)
+def test_what_a_log_went_through_changes_nothing(name, explained):
+    lines = CLIFF.splitlines()
+    (edge,) = explained("".join(PREFIXES[name].format(line) + "\n" for line in lines)).edges
+    assert (edge.at, edge.last, edge.known) == (96, 100, True)
+
+
+@pytest.mark.parametrize("name", set(PREFIXES) - {"JSON of docker", "colours"})
+def test_times_on_lines_of_their_own_are_read_behind_a_prefix(name, explained):
+    """Earlier llama.cpp prints the times of a request without its slot."""
+    lines = llama_log((1, 2, 4, 6, 8), lambda n: 5.0 + n, per_phase=40).splitlines()
+    log = explained("".join(PREFIXES[name].format(line) + "\n" for line in lines))
+    assert log.decode_steps == explained("\n".join(lines) + "\n").decode_steps > 100

@@ -58,6 +58,7 @@ class Plan:
     calls: object = field(default=lambda b: 1)
     # of these, the last ones: beside an all-reduce, and at the last batch size twice as long
     beside: int = 0
+    compiled_code: object = None  # what torch.compile's counters tell
     graph_batch: object = None  # that the replayed CUDA graph was captured for
     operands: object = None  # of conv3 backward, as are the copies
     copies_ms: object = None
@@ -189,6 +190,16 @@ PLANS = {
         operands=lambda b: TermOperands({"aten::mm": frozenset({"float32" if b == _LAST else "bfloat16"})}),
         hardware=CPU,
     ),
+    "recompile limit": Plan(
+        slow=_at_last(2.0, 1.0),
+        compiled_code=lambda b: "none" if b == _LAST else "own",
+        hardware=CPU,
+    ),
+    "kernels of dynamic shapes": Plan(
+        slow=_at_last(2.0, 1.0),
+        compiled_code=lambda b: "shared" if b == _LAST else "own",
+        hardware=CPU,
+    ),
     "slow library call": Plan(
         kernel=lambda b: ("maxwell_sgemm_128x64_nn", (3.0 if b < _LAST else 6.0) * b, {"flops": 10**10 * b})
     ),
@@ -247,6 +258,8 @@ def planted(cause, seed, jitter=None, rounds=8):
                 row.update(index=index, profiled=profiled)
                 if plan.peak_memory_bytes:
                     row["peak_memory_bytes"] = plan.peak_memory_bytes(batch)
+                if plan.compiled_code:
+                    row["compiled_code"] = plan.compiled_code(batch)
                 if plan.graph_batch:
                     row["graph_batch"] = plan.graph_batch(batch)
                 if profiled:

@@ -2,6 +2,7 @@
 of real ones.
 """
 
+import ast
 import json
 import mmap
 import re
@@ -11,6 +12,8 @@ import sys
 import pytest
 import torch
 
+from curvescope.analysis.causes.context import examine
+from curvescope.analysis.diagnosis.explain import recorded, with_times
 from curvescope.profiling.attribution.events import StepRows
 from curvescope.profiling.collect.compilations import Compilations
 from curvescope.profiling.measure import step_checks
@@ -21,6 +24,8 @@ from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.own_step import OwnStep
+
+from ...analysis.causes.planted_causes import Plan, explained
 
 ROUNDS, BATCHES = 6, (1, 2)
 MB = 1_000_000
@@ -127,6 +132,110 @@ def test_a_compiled_step_over_ten_sizes_in_one_process(tmp_path):
     warned = open_recording(tmp_path / "r").meta["warnings"]
     (said,) = [line for line in warned if "ran uncompiled" in line]
     assert "at batch sizes 9, 10: torch compiles a function for 8 shapes" in said
+    steps = open_recording(tmp_path / "r").frame("steps")
+    code = steps[~steps["profiled"]].groupby("batch")["compiled_code"].unique().map(list)
+    assert code.to_dict() == {n: ["own"] for n in range(1, 9)} | {9: ["none"], 10: ["none"]}
+    assert all(one.compiled_code == "none" for one in map(_facts_of(tmp_path / "r"), (9, 10)))
+
+
+def _facts_of(path):
+    """What causes examine of a batch size of a recording."""
+    recording = open_recording(path)
+    times, evidence = with_times(recorded(recording), recording)
+    return lambda batch: examine([batch], times, evidence).facts[batch]
+
+
+def test_the_excess_of_sizes_beyond_the_limit_is_that_of_the_recompile_limit(tmp_path):
+    """Times by hand: 1 ms for each sample, and 1.5 ms where torch's counters tell of no compiled code."""
+    found = explained(
+        Plan(compiled_code=lambda b: "none" if b == 16 else "own", slow=lambda b: 1 + (b == 16) / 2)
+    )
+    total = found.attribution.causes[0]
+    assert total.cause == "recompile limit"
+    evidence = total.terms[0].claim.evidence
+    assert (evidence[0].before, evidence[0].after) == (
+        "code compiled for this size",
+        "no compiled code",
+    )
+    assert evidence[1].after == "16"
+
+
+@pytest.mark.parametrize("codes", [("none", "none"), ("own", "own"), (None, None), ("none", None)])
+def test_sizes_that_run_the_same_code_have_no_such_cause(codes):
+    plan = Plan(
+        slow=lambda b: 1 + (b == 16) / 2,
+        compiled_code=lambda b: codes[b == 16],
+    )
+    claimed = {term.claim.cause for total in explained(plan).attribution.causes
+               for term in total.terms if term.claim}  # fmt: skip
+    assert not claimed & {"recompile limit", "kernels of dynamic shapes"}
+
+
+BROKEN_GRAPH = """
+import torch
+from curvescope.profiling.collect.compilations import read_compilations
+
+@torch.compile(backend="eager")
+def step(x):
+    y = x + 1
+    print("in the step")
+    return y.sin()
+
+step(torch.ones(4))
+print(dict(read_compilations().breaks))
+"""
+
+
+def test_graph_breaks_are_counted_by_their_reason():
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN_GRAPH], capture_output=True, text=True, check=True
+    )
+    ((reason, count),) = ast.literal_eval(done.stdout.splitlines()[-1]).items()
+    assert count == 1
+    assert reason
+    assert "\n" not in reason
+
+
+def test_graph_breaks_are_one_sentence(monkeypatch):
+    found = Compilations(2, 0, 8, {"Failed to trace builtin operator": 3, "Data-dependent": 1})
+    monkeypatch.setattr(step_checks, "read_compilations", lambda: found)
+    checks = StepChecks(Axis(), "cpu")
+    checks.note(4, Visit([], []))
+    (line,) = checks.warnings()
+    assert '4 graph breaks in this process, most for "Failed to trace builtin operator"' in line
+
+
+FACTOR = """
+import sys, torch
+from curvescope.experiments.factor import Target
+from curvescope.experiments.factors import step_change
+from curvescope.profiling.collect.compilations import read_compilations
+from curvescope.profiling.measure.configuration import Configuration
+
+if sys.argv[1] != "none":
+    step_change(sys.argv[1]).prepare(Target(Configuration.of_step("s.py:f", "cpu"), (1,)))
+step = torch.compile(lambda x: (x + 1).sin(), backend="eager", dynamic=sys.argv[2] == "True")
+for size in range(2, 12):
+    step(torch.ones(size))
+counts = read_compilations()
+print(counts.compiled, counts.refused > 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("factor", "dynamic", "counted"),
+    [
+        ("none", False, "8 True"),
+        ("more_versions", False, "10 False"),
+        ("dynamic_shapes", False, "1 False"),
+        ("none", True, "1 False"),
+        ("static_shapes", True, "10 False"),
+    ],
+)
+def test_each_factor_changes_what_torch_compiles(factor, dynamic, counted):
+    command = [sys.executable, "-c", FACTOR, factor, str(dynamic)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[-2] == counted
 
 
 def test_the_counters_of_this_torch_are_read():

@@ -4,7 +4,6 @@ Built from the formats of the sources; no server ran.
 """
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from curvescope.cli import main
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
-PUBLISHED = Path(__file__).parents[2] / "data" / "server_logs" / "vllm_bench.jsonl"
 SIZES = (1, 2, 4, 8, 16, 32)
 
 
@@ -152,13 +150,31 @@ def test_without_a_stated_concurrency_it_follows_from_rate_and_latency(tmp_path)
     assert steps_of(tmp_path, json.dumps(result))["batch"].tolist() == [8]
 
 
-def test_two_published_results_without_a_limit_of_concurrency(tmp_path):
-    """Requests in flight are rate times latency: 8.3 a second of 3.7 s, and 22.2 of 6.3 s."""
-    recording = open_recording(import_profile(PUBLISHED, tmp_path / "run").path)
-    steps = recording.frame("steps").iloc[[0, 2]]
-    assert steps["batch"].tolist() == [31, 141]
-    assert steps["duration_ns"].tolist() == [13_577_996, 23_586_270]
+def test_results_of_two_rates_without_a_limit_of_concurrency_are_one_curve(tmp_path):
+    """Requests in flight are rate times latency: 8 a second of 4 s, and 22 of 6.5 s."""
+    results = [
+        vllm(1, max_concurrency=None, request_throughput=per_s, mean_e2el_ms=whole_ms,
+             mean_tpot_ms=token_ms)
+        for per_s, whole_ms, token_ms in ((8.0, 4000.0, 13.5), (22.0, 6500.0, 23.5))
+    ]  # fmt: skip
+    steps = steps_of(tmp_path, lines(results))
+    assert steps["batch"].tolist() == [32, 143]
+    assert steps["duration_ns"].tolist() == [13_500_000, 23_500_000]
     assert steps["problem"].nunique() == 1
+
+
+def test_a_result_of_aiperf_without_its_configuration_has_rate_times_latency_in_flight(tmp_path):
+    """The means of a run of AIPerf 0.10 with two requests at once, as a test of another project has them."""
+    result = {
+        "schema_version": "1.3", "aiperf_version": "0.10.0",
+        "request_throughput": {"unit": "requests/sec", "avg": 0.8233},
+        "request_latency": {"unit": "ms", "avg": 2413.5},
+        "time_to_first_token": {"unit": "ms", "avg": 195.84},
+        "inter_token_latency": {"unit": "ms", "avg": 35.2},
+    }  # fmt: skip
+    steps = steps_of(tmp_path, json.dumps(result))
+    assert steps["batch"].tolist() == [2]
+    assert steps["duration_ns"].tolist() == [35_200_000]
 
 
 def test_a_bend_of_the_runs_of_a_sweep_is_found(tmp_path, document_of):

@@ -1,0 +1,111 @@
+"""Causes in what torch.compile made of the step: nothing beyond its limit, or code for any size.
+
+What a size runs is told by torch's own counters, when it ran first. Compiled and uncompiled steps
+have different kernels, so a size is held against the rate per sample of the nearest size that ran
+other code, in every term alike.
+"""
+
+from __future__ import annotations
+
+from ...profiling.collect.compilations import NONE, OWN, SHARED
+from ..decompose.terms import COMMUNICATION
+from .case import Case, Cause, Claim, Evidence, Intervention, seen
+
+RECOMPILE_LIMIT = "recompile limit"
+# Other kernels, more of them and idle time follow from it.
+_SCORE = 0.98
+_WORDS = {
+    OWN: "code compiled for this size",
+    SHARED: "code compiled at other sizes",
+    NONE: "no compiled code",
+}
+
+
+def weigh_recompile_limit(case: Case) -> Claim | None:
+    """Claim the time beyond that at the rate of the nearest size that ran compiled code."""
+    return _weigh(
+        case,
+        RECOMPILE_LIMIT,
+        (NONE, (OWN, SHARED)),
+        _SCORE,
+        "With more versions allowed, or one version for all sizes, the excess is as large.",
+    )
+
+
+def _weigh(
+    case: Case, name: str, codes: tuple[str, tuple[str, ...]], score: float, refutation: str
+) -> Claim | None:
+    """Claim the time of the sizes that run one code beyond the rate of the nearest that run others.
+
+    Args:
+        case: the term.
+        name: name of the cause.
+        codes: the code that is slow, and those that are not.
+        score: strength of the evidence.
+        refutation: what would refute the claim.
+    """
+    slow, usual = codes
+    if case.share.key.kind == COMMUNICATION:
+        return None
+    ran = {batch: case.facts[batch].compiled_code for batch in case.functional.conditions}
+    others = [batch for batch, code in ran.items() if code in usual]
+    if not others or slow not in ran.values():
+        return None
+
+    def beyond(batch: int) -> float:
+        if ran[batch] != slow:
+            return 0.0
+        nearest = min(others, key=lambda other: (abs(other - batch), other))
+        return case.time_ms(batch) - batch * case.time_ms(nearest) / nearest
+
+    amount = case.evaluate(beyond)
+    if not amount:
+        return None
+    what = "what torch.compile's counters tell of the size"
+    code = seen(what, (_WORDS.get(ran[one] or "") for one in case.sides), "", "steps.compiled_code")
+    compiled = Evidence("sizes that run it", None, ", ".join(_sizes(ran, slow)), "", code.table)
+    return Claim(name, amount, score, (code, compiled), refutation)
+
+
+def _sizes(ran: dict[int, str | None], code: str) -> list[str]:
+    return [str(batch) for batch, one in sorted(ran.items()) if one == code]
+
+
+recompile_limit = Cause(
+    name=RECOMPILE_LIMIT,
+    weigh=weigh_recompile_limit,
+    intervention=Intervention(
+        expected=(
+            "With more versions of a function allowed, or one of dynamic shapes, the step runs "
+            "compiled code at every size and the excess goes away."
+        ),
+        step=("more_versions", "dynamic_shapes"),
+    ),
+)
+
+
+# Dynamic shapes: one code for any size, whose kernels cannot be fitted to this one.
+
+DYNAMIC_SHAPES = "kernels of dynamic shapes"
+_SCORE_OF_SHARED = 0.55
+
+
+def weigh_dynamic_shapes(case: Case) -> Claim | None:
+    """Claim the time beyond that at the rate of the nearest size with code of its own."""
+    return _weigh(
+        case,
+        DYNAMIC_SHAPES,
+        (SHARED, (OWN,)),
+        _SCORE_OF_SHARED,
+        "With code compiled for each size the excess is as large.",
+    )
+
+
+dynamic_shapes = Cause(
+    name=DYNAMIC_SHAPES,
+    weigh=weigh_dynamic_shapes,
+    intervention=Intervention(
+        expected="With code compiled for each size alone, the excess goes away.",
+        step=("static_shapes",),
+    ),
+)

@@ -1,0 +1,75 @@
+"""Cliffs that others reported: what is said of each, and the guide's table of them."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from curvescope.cli import main
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CASES = tomllib.loads((REPOSITORY / "tests/data/published_cliffs.toml").read_text())["case"]
+GUIDE = REPOSITORY / "docs" / "guides" / "server.md"
+
+
+def row(case):
+    """The row of the guide's table."""
+    said = f"{case['said']}: {case['why_not']}" if "why_not" in case else case["said"]
+    path, _, name = case.get("test", "").partition("::")
+    shown = f"`{name or path}`" if path else "the table itself" if "table" in case else "none"
+    return f"| {case['report']} | {case['reported']} | {said} | {shown} |"
+
+
+def test_there_are_twelve_cases_and_each_is_rebuilt_or_says_why_not():
+    assert len(CASES) == 12
+    for case in CASES:
+        assert len({"test", "table", "why_not"} & set(case)) == 1, case["report"]
+
+
+@pytest.mark.parametrize(
+    "case", [one for one in CASES if "test" in one], ids=lambda one: one["report"]
+)
+def test_the_test_of_a_case_exists_and_names_it(case):
+    path, _, name = case["test"].partition("::")
+    text = (REPOSITORY / path).read_text()
+    assert not name or f"def {name}(" in text
+    numbers = re.findall(r"\d{3,}", case["report"])
+    assert any(number in text for number in numbers), f"{path} does not name the report"
+
+
+@pytest.mark.parametrize(
+    "case", [one for one in CASES if "table" in one], ids=lambda one: one["report"]
+)
+def test_the_anomalies_of_a_published_table_are_those_of_the_case(case, tmp_path, capsys):
+    rows = [
+        f'"{table["problem"]}",{batch},{ms}'
+        for table in case["table"]
+        for batch, ms in table["times"].items()
+    ]
+    path = tmp_path / "times.csv"
+    path.write_text("\n".join(["problem,batch,time_ms", *rows]) + "\n")
+    main(["import", "--table", str(path), "--noise", "0.02", "-o", str(tmp_path / "run")])
+    capsys.readouterr()
+    assert main(["explain", str(tmp_path / "run"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = {
+        one["tested"]["label"]
+        for curve in document["series"]
+        for one in curve["findings"]
+        if one["verdict"] == "anomaly"
+    }
+    assert set(case["finds"]) <= found
+    assert case["finds"] or not found
+
+
+def test_the_table_of_the_guide_is_that_of_the_cases():
+    text = GUIDE.read_text()
+    missing = [row(case) for case in CASES if row(case) not in text]
+    assert not missing, "docs/guides/server.md has to have:\n" + "\n".join(missing)

@@ -83,9 +83,12 @@ def test_steps_can_be_changed_on_every_device_that_the_plan_keeps_time_for(
     factor = FACTORS[name]
     if factor.step is not None and factor.refusal(device) is None:
         steps = Configuration.of_step("steps.py:make_step", device)
+        code = {3: "none", 4: "shared"}  # of torch.compile
         with clocks_may_be_locked():
             assert (
-                factor.step.reason_against(Target(steps, (3,), {3: 1.0}, lowest_clock_hz=10**9))
+                factor.step.reason_against(
+                    Target(steps, (3,), {3: 1.0}, lowest_clock_hz=10**9, compiled_code=code)
+                )
                 is None
             )
     assert set(factor.refuses) < {"cpu", "cuda"}

@@ -197,8 +197,9 @@ def explain_log(recording: Recording) -> LogCurve:
     if changed := server.get("changed"):
         names = ", ".join(name.replace("_", " ") for name in changed)
         notes.append(
-            f"The server was started again with other settings within this log ({names}), so no edge is "
-            "held against its graphs. Explain the part of each start alone."
+            "The server was started again with other settings within this log "
+            f"({names}), so no edge is held against its graphs. "
+            "Explain the part of each start alone."
         )
     padded = _padded(server)
     edges: tuple[Edge, ...] = ()

@@ -67,7 +67,7 @@ def target_of(
 
 
 def _compiled_code(recording: Recording) -> dict[int, str]:
-    """What the steps ran of torch.compile's code, by batch size, in the order in which they ran first."""
+    """What the steps ran of torch.compile's code, by batch size, in the order of their first."""
     rows = recording.arrow("steps", ["batch", "compiled_code"]).to_pylist()
     code: dict[int, str] = {}
     for row in rows:

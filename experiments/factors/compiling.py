@@ -1,4 +1,4 @@
-"""Factors of a step that its user compiles: how often torch.compile may compile it, and for which shapes."""
+"""Factors of a step that its user compiles: how often torch may do so, and for which shapes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _against_static(target: Target) -> str | None:
 
 
 def _compile_with(dynamic: bool) -> None:
-    """Let every `torch.compile` of this process take a value of `dynamic`, whatever its caller says."""
+    """Let every `torch.compile` of this process take a value of `dynamic`, whatever it is given."""
     torch = import_torch()
     original = torch.compile
 
@@ -45,7 +45,8 @@ MORE_VERSIONS = Factor(
     what="torch.compile may compile a function for more shapes",
     remedy="raise the number of shapes for which torch.compile compiles {where}",
     step=StepChange(
-        how="torch._dynamo.config.recompile_limit = 64 before the first call (cache_size_limit until torch 2.5)",
+        how="torch._dynamo.config.recompile_limit = 64 before the first call "
+        "(cache_size_limit until torch 2.5)",
         setup_s=_SETUP_S,
         reason_against=_against_more,
         prepare=lambda _: allow_versions(),
@@ -57,7 +58,8 @@ DYNAMIC_SHAPES = Factor(
     what="torch.compile makes one code for any size",
     remedy="compile {where} once, for any size",
     step=StepChange(
-        how="torch._dynamo.mark_dynamic(x, 0) on each input before the first call, or torch.compile(..., dynamic=True)",
+        how="torch._dynamo.mark_dynamic(x, 0) on each input before the first call, or "
+        "torch.compile(..., dynamic=True)",
         setup_s=_SETUP_S,
         reason_against=_against_more,
         prepare=lambda _: _compile_with(dynamic=True),
@@ -69,7 +71,8 @@ STATIC_SHAPES = Factor(
     what="torch.compile makes a code of its own for each size",
     remedy="compile {where} for each size alone",
     step=StepChange(
-        how="torch.compile(..., dynamic=False), with torch._dynamo.config.recompile_limit above the number of sizes",
+        how="torch.compile(..., dynamic=False), with torch._dynamo.config.recompile_limit above "
+        "the number of sizes",
         setup_s=_SETUP_S,
         reason_against=_against_static,
         prepare=lambda _: _compile_with(dynamic=False),

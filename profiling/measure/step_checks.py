@@ -120,9 +120,11 @@ class StepChecks:
             return None
         most = max(breaks, key=lambda reason: breaks[reason])
         return (
-            f"torch.compile divided the step's graph: {counted(sum(breaks.values()), 'graph break')} in this process, "
-            f'most for "{most}". At each one the host leaves compiled code, and nothing is fused across it. '
-            "TORCH_LOGS=graph_breaks names the lines; torch.compile(fullgraph=True) makes them errors."
+            f"torch.compile divided the step's graph: "
+            f"{counted(sum(breaks.values()), 'graph break')} in this process, most for "
+            f'"{most}". At each one the host leaves compiled code, and nothing is fused across it. '
+            "TORCH_LOGS=graph_breaks names the lines; torch.compile(fullgraph=True) makes them "
+            "errors."
         )
 
     def _leak(self) -> str | None:

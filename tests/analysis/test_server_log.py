@@ -342,7 +342,7 @@ REAL = Path(__file__).parents[1] / "data" / "server_logs" / "llama_server.log.gz
 
 
 def test_a_log_of_a_real_llama_cpp_server_is_read_and_no_edge_is_claimed(tmp_path):
-    """1,006 requests on a loaded machine: what changed meanwhile is counted, what is left has no edge."""
+    """1,006 requests on a loaded machine; where their number changed is counted; no edge left."""
     recording = open_recording(import_profile(REAL, tmp_path / "run").path)
     log = explain_log(recording)
     lost = recording.meta["lost"]["rates_of_changing_load"]

@@ -146,7 +146,7 @@ def _facts_of(path):
 
 
 def test_the_excess_of_sizes_beyond_the_limit_is_that_of_the_recompile_limit(tmp_path):
-    """Times by hand: 1 ms for each sample, and 1.5 ms where torch's counters tell of no compiled code."""
+    """Times by hand: 1.5 times as long where torch's counters tell of no compiled code."""
     found = explained(
         Plan(compiled_code=lambda b: "none" if b == 16 else "own", slow=lambda b: 1 + (b == 16) / 2)
     )

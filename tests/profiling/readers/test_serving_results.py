@@ -164,7 +164,7 @@ def test_results_of_two_rates_without_a_limit_of_concurrency_are_one_curve(tmp_p
 
 
 def test_a_result_of_aiperf_without_its_configuration_has_rate_times_latency_in_flight(tmp_path):
-    """The means of a run of AIPerf 0.10 with two requests at once, as a test of another project has them."""
+    """The means of a run of AIPerf 0.10 with two requests at once, from another project's test."""
     result = {
         "schema_version": "1.3", "aiperf_version": "0.10.0",
         "request_throughput": {"unit": "requests/sec", "avg": 0.8233},

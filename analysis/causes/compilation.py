@@ -55,7 +55,7 @@ def _weigh(
     def beyond(batch: int) -> float:
         if ran[batch] != slow:
             return 0.0
-        nearest = min(others, key=lambda other: (abs(other - batch), other))
+        nearest: int = min(others, key=lambda other: (abs(other - batch), other))
         return case.time_ms(batch) - batch * case.time_ms(nearest) / nearest
 
     amount = case.evaluate(beyond)

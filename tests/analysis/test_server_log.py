@@ -380,7 +380,9 @@ def test_what_a_log_went_through_changes_nothing(name, explained):
     assert (edge.at, edge.last, edge.known) == (96, 100, True)
 
 
-@pytest.mark.parametrize("name", set(PREFIXES) - {"JSON of docker", "colours"})
+@pytest.mark.parametrize(
+    "name", [one for one in PREFIXES if one not in ("JSON of docker", "colours")]
+)
 def test_times_on_lines_of_their_own_are_read_behind_a_prefix(name, explained):
     """Earlier llama.cpp prints the times of a request without its slot."""
     lines = llama_log((1, 2, 4, 6, 8), lambda n: 5.0 + n, per_phase=40).splitlines()

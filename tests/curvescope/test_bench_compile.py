@@ -3,14 +3,14 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from curvescope.base.errors import BackendMissingError
 from curvescope.commands.bench import compile as bench_compile
 from curvescope.kernels import compile as nvrtc
-
-from .test_cli import curvescope
 
 
 @pytest.fixture
@@ -80,8 +80,13 @@ def test_architectures_that_no_nvrtc_here_knows_are_left_out_with_a_word(monkeyp
 
 def test_an_instruction_mix_that_cannot_be_had_is_said(here):
     nowhere = {**os.environ, "PATH": "/nonexistent"}
-    done = curvescope(
-        "bench", "compile", "launch", "--arch", "sm_35", "--mix", "--json", cwd=here, env=nowhere
+    words = ("bench", "compile", "launch", "--arch", "sm_35", "--mix", "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "curvescope.cli", *words],
+        cwd=here,
+        env=nowhere,
+        capture_output=True,
+        text=True,
     )
     rows = json.loads(done.stdout)["kernels"]
     assert {row["kernel"] for row in rows} == {"empty", "spin"}

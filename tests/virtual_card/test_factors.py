@@ -16,11 +16,18 @@ from curvescope.profiling.recording.experiments import Scope
 from .card import Card
 
 STEPS = Path(__file__).with_name("steps.py")
-ON_GPU = [name for name in names_of(Scope.STEP) if FACTORS[name].refusal("cuda:0") is None]
+ON_GPU = [
+    name
+    for name in names_of(Scope.STEP)
+    if FACTORS[name].refusal("cuda:0") is None and not FACTORS[name].frameworks
+]
 ELSEWHERE = {
     "locked_clock": "it is asked for: test_diagnosis.py",
     "inference_mode": "it is of forward steps",
     "compiled": "compiling takes a minute",
+    "more_versions": "it is of steps that their user compiles",
+    "dynamic_shapes": "it is of steps that their user compiles",
+    "static_shapes": "it is of steps that their user compiles",
     "replayed_operators": "it compares results, and a virtual card computes nothing",
     "malloc_async": "PyTorch reads its variable when it is loaded: below",
 }

@@ -114,8 +114,9 @@ def test_bad_input_is_told_with_what_to_do(here, command, options, message):
 
 
 def test_an_interruption_keeps_what_is_done(here, command, monkeypatch):
-    """It comes when the first of 24 cubins is done; the few that processes have begun
-    are finished.
+    """It comes when the first of 24 cubins is done.
+
+    A process that it ends while it writes leaves a hidden file, which nothing reads.
     """
     compile_many = nvrtc.compile_many
 
@@ -130,4 +131,5 @@ def test_an_interruption_keeps_what_is_done(here, command, monkeypatch):
     cubins = here / "cache" / "cubins"
     kept = list(cubins.glob("*.cubin"))
     assert 0 < len(kept) < 24
-    assert {path.suffix for path in cubins.iterdir()} == {".cubin", ".log"}
+    whole = [path for path in cubins.iterdir() if not path.name.startswith(".")]
+    assert {path.suffix for path in whole} <= {".cubin", ".log"}

@@ -145,7 +145,10 @@ def test_collectives_name_the_group_they_ran_over(measured):
 
 
 @pytest.mark.slow
-def test_a_complete_run_is_printed_again_without_measuring(measured, document_of, text_of):
+def test_a_complete_run_is_printed_again_without_measuring(
+    measured, document_of, text_of, monkeypatch
+):
+    monkeypatch.chdir(HERE)  # there the code lies that the run names
     again = document_of("scale", "--resume", measured[0])
     assert again["series"] == measured[1]["series"]
     text = text_of("explain", measured[0], "--all")

@@ -36,6 +36,7 @@ from .. import planted
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch")
 
 SHORT = Protocol("short", (4, 4), 1, (2, 2), visit_s=0.1, profiled_steps=1, time_limit_s=None)
+LIMITED = replace(SHORT, time_limit_s=600.0)  # the largest size comes first, and all rounds fit
 BATCHES = (2, 4, 8, 16)
 
 
@@ -142,7 +143,7 @@ def _is_planted(functional, key):
 
 def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
     with pytest.raises(KeyboardInterrupt):  # after the first sizes, the largest and the smallest
-        run_sweep(failing_at(8, KeyboardInterrupt, largest=8), BATCHES, SHORT, tmp_path / "r")
+        run_sweep(failing_at(8, KeyboardInterrupt, largest=8), BATCHES, LIMITED, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert recording.meta["status"] == Status.INTERRUPTED
     diagnosis = explain(recording)
@@ -170,7 +171,7 @@ def test_a_batch_size_that_does_not_fit_the_memory_leaves_the_others_measured(tm
     full = RuntimeError(
         "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate ..."
     )
-    run_sweep(failing_at(8, full), BATCHES, SHORT, tmp_path / "r")
+    run_sweep(failing_at(8, full), BATCHES, LIMITED, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert recording.frame("steps").groupby("batch")["round"].nunique().to_dict() == {2: 4, 4: 4}
     assert [(cell["batch"], cell["why"]) for cell in recording.meta["unmeasured"]] == [

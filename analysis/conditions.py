@@ -1,9 +1,8 @@
 """Under which conditions frameworks ran a network: without them a comparison of their times
 misleads.
 
-What each runs by its nature stands in `framework_step.CONDITIONS`; threads, and the time to make a
-step and run it
-first, in which compilation lies, are of the recordings.
+What each runs by its nature stands in `framework_step.CONDITIONS`. Threads, and the time to make a
+step and run it first, in which compilation lies, are of the recordings.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class Waiting:
         if self.left > _MOST_LEFT:
             return (
                 f"Waits for a core explain little of how the {self.visits} visits differ: the step "
-                "itself varies, "
-                "or what shares its caches and memory. A machine without waits may tell no more."
+                "itself varies, or what shares its caches and memory. A machine without waits may "
+                "tell no more."
             )
         rounds = max(ceil(self.left * self.rounds), LEAST_ROUNDS)
         quiet_s = self.seconds * rounds / self.rounds
@@ -53,9 +53,8 @@ class Waiting:
         )
         return (
             f"Waits for a core explain {1 - self.left:.0%} of the variance of the {self.visits} "
-            "visits. "
-            f"Intervals of a quiet run like this one would be about {sqrt(self.left):.1f} times as "
-            f"wide{sooner}."
+            f"visits. Intervals of a quiet run like this one would be about {sqrt(self.left):.1f} "
+            f"times as wide{sooner}."
         ).replace("%", " %")
 
 

@@ -43,31 +43,37 @@ def _change(workload: Any, _: Target) -> Any:
     return _Recompiled(workload)
 
 
-TENSORFLOW_XLA = Factor(
-    name="tensorflow_xla",
+def _xla(name: str, what: str, remedy: str, compiles: bool, common: int) -> Factor:
+    """A factor that lets XLA compile every `tf.function`, or none."""
+    asked = f"jit_compile={compiles}"
+    return Factor(
+        name=name,
+        what=what,
+        remedy=remedy,
+        step=StepChange(
+            how=f"tf.function(…, {asked}); in Keras model.compile(…, {asked})",
+            common=common,
+            prepare=lambda _: _compile_by_xla(compiles),
+            change=_change,
+        ),
+        frameworks=_TENSORFLOW,
+        sets="xla",
+    )
+
+
+TENSORFLOW_XLA = _xla(
+    "tensorflow_xla",
     what="XLA compiles every tf.function",
     remedy="let XLA compile {where}",
-    step=StepChange(
-        how="tf.function(…, jit_compile=True); in Keras model.compile(…, jit_compile=True)",
-        common=26,
-        prepare=lambda _: _compile_by_xla(True),
-        change=_change,
-    ),
-    frameworks=_TENSORFLOW,
-    sets="xla",
+    compiles=True,
+    common=26,
 )
-TENSORFLOW_WITHOUT_XLA = Factor(
-    name="tensorflow_without_xla",
+TENSORFLOW_WITHOUT_XLA = _xla(
+    "tensorflow_without_xla",
     what="XLA compiles no tf.function",
     remedy="run {where} without XLA",
-    step=StepChange(
-        how="tf.function(…, jit_compile=False); in Keras model.compile(…, jit_compile=False)",
-        common=27,
-        prepare=lambda _: _compile_by_xla(False),
-        change=_change,
-    ),
-    frameworks=_TENSORFLOW,
-    sets="xla",
+    compiles=False,
+    common=27,
 )
 TENSORFLOW_ONE_THREAD = Factor(
     name="tensorflow_one_thread",

@@ -331,6 +331,36 @@ def test_a_context_that_is_popped_leaves_the_one_before_it(answer_of):
     assert seen == [[second, True], [first, True], [None, False]]
 
 
+def test_a_thread_that_asks_for_python_while_it_ends_does_not_end_the_program(run_on):
+    """PyTorch's backward thread does; unwound, it aborts the program. Here the thread's end would
+    be seen by the destructor of its own data, which ends the process with 7.
+    """
+    run_on(
+        Card(),
+        """
+        import ctypes, os, threading
+        c = ctypes.CDLL(None)
+        key, (reads, writes) = ctypes.c_uint(), os.pipe()
+        c.pthread_key_create(ctypes.byref(key), ctypes.cast(c._exit, ctypes.c_void_p))
+        started = threading.Event()
+
+        def wait():
+            c.pthread_setspecific(key, ctypes.c_void_p(7))
+            started.set()
+            c.read(reads, ctypes.create_string_buffer(1), 1)  # returns while Python ends
+
+        class Last:
+            def __del__(self, c=c, writes=writes):
+                c.write(writes, b"x", 1)
+                c.usleep(500_000)
+
+        threading.Thread(target=wait, daemon=True).start()
+        started.wait()
+        threading.last = Last()  # deleted with its module
+        """,
+    )
+
+
 def test_numbas_kernels_run(answer_of):
     """It loads its kernels by the driver's libraries, of which every name is there."""
     pytest.importorskip("numba_cuda")

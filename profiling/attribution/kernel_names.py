@@ -91,7 +91,8 @@ _ROCM = "MIOpen, Tensile, Composable Kernel and AITER, names of their kernels"
 _XLA = "JAX 0.8 on MI300X (AMD-AGI/TraceLens), and XLA's names of fusions"
 _MAMBA = "Mamba, names of its Triton kernels"
 _TENSORFLOW = (
-    "TensorFlow 1 timeline of a CPU, whose kernels have the names of operators (dleebrown/ANNA)"
+    "TensorFlow 1 timeline of a CPU, whose kernels have the names of operators (dleebrown/ANNA); "
+    "those of oneDNN in TensorFlow 2.21, recorded here"
 )
 _KEPLER = "nvprof of cuDNN 4 to 6 on Kepler and Maxwell, published logs"
 
@@ -166,8 +167,8 @@ RULES: tuple[Rule, ...] = (
     Rule(r"^\w*(transpose|copy|concatenate|slice|pad)\w*_fusion", LAYOUT, None, "wrapped_transpose_fusion", _XLA),
     Rule(r"^\w*(scatter|gather)\w*_fusion", INDEXING, None, "loop_gather_fusion", _XLA),
     Rule(r"^(loop|wrapped|input)_\w+|^fusion(_\d+)?$", ELEMENTWISE, None, "loop_convert_fusion.kd", _XLA),
-    Rule(r"^conv[23]d(backprop(filter|input)(v2)?)?$", CONVOLUTION, "TensorFlow", "Conv2DBackpropFilter", _TENSORFLOW),
-    Rule(r"^(batch)?matmul(v[23])?$", GEMM, "TensorFlow", "MatMul", _TENSORFLOW),
+    Rule(r"^(_mklnative|_)?(padwith)?(fused)?conv[23]d(backprop(filter|input)(v2)?)?(withbias)?$", CONVOLUTION, "TensorFlow", "_MklNativePadWithFusedConv2D", _TENSORFLOW),
+    Rule(r"^(_mklnative|_)?(fused)?(batch)?matmul(v[23])?$", GEMM, "TensorFlow", "_MklNativeFusedMatMul", _TENSORFLOW),
     Rule(r"^(add(v2|n)?|sub|mul|realdiv|neg|floor|maximum|minimum|square|sqrt|rsqrt)$", ELEMENTWISE, "TensorFlow", "RealDiv", _TENSORFLOW),
     # Everything else.
     Rule(r"triton_(red|per)_", REDUCTION, "Triton", "triton_red_fused_native_layer_norm_0", _INDUCTOR),

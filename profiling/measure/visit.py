@@ -424,7 +424,7 @@ def profile_by_framework(workload: AnyWorkload, adapter: Adapter, most: int) -> 
     recorded = [rows for rows in found if rows is not None]
     for kernel in (kernel for rows in recorded for kernel in rows.kernels):
         if kernel.get("layer") is not None:
-            kernel["layer"] = workload.layer_of(kernel["layer"])
+            kernel["layer"] = workload.layer_of(kernel["layer"], kernel.get("op"))
     return recorded
 
 

@@ -70,8 +70,9 @@ class AnyWorkload:
         """Modules that can be marked, by path."""
         return [] if self.model is None or self.compiled else list(layers_of(self.model))
 
-    def layer_of(self, path: str) -> str:
-        """The layer of a scope that the profiler of a framework names."""
+    def layer_of(self, path: str, operator: str | None = None) -> str:
+        """The layer of a scope that the profiler of a framework names, of a kernel of an operator.
+        """
         return path
 
     def layer_classes(self) -> dict[str, str]:

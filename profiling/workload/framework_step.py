@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 from ...base.errors import BackendMissingError, CurvescopeError
 from ..recording.axis import BATCH, Axis
-from .networks.description import described
+from .networks.description import Row, described
 from .networks.keras_build import load_keras
 from .own_step import OwnStep
 
 _NUMBER = re.compile(r"_\d+$")
+# TensorFlow's operators that compute a convolution or a product with what follows it.
+_FUSED_PRODUCT = re.compile(r"_?(MklNative)?(PadWith)?Fused(Conv2D|MatMul)")
+_PRODUCTS = ("convolution", "linear")
+_FUSED_AFTER = ("relu", "batch_norm", "add")
 TORCH, TORCH_COMPILE = "torch", "torch-compile"
 _KERAS = ".networks.keras_build"
 # Builders by the name of `--framework`: the module, what must be installed, how, and settings of
@@ -81,6 +86,7 @@ class FrameworkStep(OwnStep):
         )
         self.framework, self.mode, self.precision = framework, mode, precision
         self._layers = {row.layer for row in description.rows}
+        self._products = products_before(description.rows)
 
     def load_libraries(self) -> None:
         """Import the framework, and let it begin."""
@@ -105,14 +111,18 @@ class FrameworkStep(OwnStep):
             "torch_device": self.device,
         }
 
-    def layer_of(self, path: str) -> str:
+    def layer_of(self, path: str, operator: str | None = None) -> str:
         """The innermost described layer in a scope; frameworks put the model's name before it and a
         number after.
+
+        TensorFlow names a product that it computes with its bias and ReLU after the ReLU: it
+        belongs to the product's layer.
         """
         for piece in reversed(path.split("/")):
             for name in (piece, _NUMBER.sub("", piece)):
                 if name in self._layers:
-                    return name
+                    fused = operator is not None and _FUSED_PRODUCT.fullmatch(operator)
+                    return self._products.get(name, name) if fused else name
         return path
 
     def try_step(self, batch: int) -> None:
@@ -121,3 +131,21 @@ class FrameworkStep(OwnStep):
         """
         self.load(batch)
         self._synchronize(self.submit())
+
+
+def products_before(rows: Sequence[Row]) -> dict[str, str]:
+    """The layer of the convolution or product that each layer of another kind takes its input from,
+    through normalisations, sums and activations.
+
+    Of a sum it is the later of the two: the other one's result has to wait for it.
+    """
+    found: list[str | None] = []
+    for row in rows:
+        if row.op in _PRODUCTS:
+            found.append(row.layer)
+        elif row.op in _FUSED_AFTER and max(row.inputs) >= 0:
+            found.append(found[max(row.inputs)])
+        else:
+            found.append(None)
+    layers = zip(rows, found, strict=True)
+    return {row.layer: product for row, product in layers if product is not None}

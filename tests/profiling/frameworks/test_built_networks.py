@@ -185,6 +185,32 @@ def test_scopes_of_a_framework_are_the_described_layers(scope, layer, monkeypatc
     assert steps.layer_of(scope) == layer
 
 
+@pytest.mark.parametrize(
+    ("operator", "scope", "layer"),
+    [
+        ("_MklNativeFusedConv2D", "network/relu2/Relu", "conv2"),
+        ("_FusedMatMul", "network_1/relu6_1/Relu", "fc6"),
+        ("_MklNativePadWithFusedConv2D", "network/relu1/Relu", "conv1"),
+        ("Relu", "network/relu2/Relu", "relu2"),
+        ("_FusedMatMul", "network/fc8/Add", "fc8"),
+        ("_FusedMatMul", "network/drop6", "drop6"),
+    ],
+)
+def test_a_product_fused_with_its_relu_is_of_the_products_layer(
+    operator, scope, layer, monkeypatch
+):
+    monkeypatch.setattr(framework_step, "find_spec", lambda name: name)
+    steps = framework_step.FrameworkStep("alexnet", "keras-tensorflow")
+    assert steps.layer_of(scope, operator) == layer
+
+
+def test_a_product_fused_with_a_sum_is_the_later_one():
+    before = framework_step.products_before(described("resnet50").rows)
+    assert before["res2a.relu"] == "res2a.residual.res2a_branch2c"
+    assert before["conv1_relu"] == "conv1"
+    assert "pool1" not in before
+
+
 def test_every_framework_says_under_which_conditions_it_runs():
     assert set(framework_step.CONDITIONS) == set(framework_step.FRAMEWORKS)
 

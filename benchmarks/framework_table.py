@@ -1,0 +1,203 @@
+"""The founding benchmark on this machine: networks in several frameworks, forward and with
+backward, and the layers and kernels that make them differ.
+
+Each cell is `curvescope compare --framework`, whose processes take turns, and becomes a line of
+`results/frameworks.jsonl`. `--write` puts the tables into docs/frameworks.md.
+
+    python benchmarks/framework_table.py measure alexnet --batch 64 --mode forward
+    python benchmarks/framework_table.py write
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.evidence import with_results
+from curvescope.analysis.compare import compare
+from curvescope.analysis.side import recorded_side
+from curvescope.base.numbers import number
+from curvescope.profiling.recording.store import TOGETHER, Recording, open_recording
+
+RESULTS = Path(__file__).parent / "results" / "frameworks.jsonl"
+PAGE = Path(__file__).parents[1] / "docs" / "frameworks.md"
+FRAMEWORKS = "torch,jax,keras-tensorflow"
+_LAYERS = 4  # of each pair
+_SHARE = 0.05  # of the difference, below which a layer is not named
+
+
+def main() -> None:
+    """Measure a cell, or write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("measure", "write"))
+    parser.add_argument("network", nargs="?")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--mode", default="forward+backward")
+    parser.add_argument("--framework", default=FRAMEWORKS)
+    parser.add_argument("--time-limit", type=int, default=150)
+    args = parser.parse_args()
+    if args.what == "measure":
+        found = measured(args)
+        with RESULTS.open("a") as file:
+            file.write(json.dumps(found) + "\n")
+        print(json.dumps(found, indent=1))
+        return
+    rows = latest()
+    text = PAGE.read_text()
+    for above, lines in (("## The founding table", table(rows)), ("### Why", why(rows))):
+        text = with_results(text, above, lines)
+    PAGE.write_text(text)
+
+
+def measured(args: argparse.Namespace) -> dict[str, Any]:
+    """One network in one mode and at one batch size, in all frameworks."""
+    load, began = os.getloadavg()[0], time.time()
+    with TemporaryDirectory(dir=os.environ.get("FRAMEWORK_TABLE_FOLDER")) as place:
+        folder = Path(place, "run")
+        command = [sys.executable, "-m", "curvescope", "compare", "--framework", args.framework]
+        command += [args.network, "--batch", str(args.batch), "--mode", args.mode]
+        command += ["--time-limit", str(args.time_limit), "-o", str(folder)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = {
+            "network": args.network,
+            "mode": args.mode,
+            "batch": args.batch,
+            "date": time.strftime("%Y-%m-%d", time.gmtime(began)),
+            "seconds": round(time.time() - began),
+            "load": [load, *os.getloadavg()[:2]],
+        }
+        if ran.returncode:
+            return {**found, "failed": ran.stderr.strip().splitlines()[-1]}
+        recordings = {name: open_recording(folder / name) for name in args.framework.split(",")}
+        return {**found, "frameworks": _sides(recordings), "pairs": list(_pairs(recordings))}
+
+
+def _sides(recordings: Mapping[str, Recording]) -> dict[str, Any]:
+    return {name: _side(one) for name, one in recordings.items()}
+
+
+def _side(recording: Recording) -> dict[str, Any]:
+    """Median time, its quartiles, and conditions of one framework."""
+    steps = recording.frame("steps")
+    timed = steps[~steps["profiled"]]["duration_ns"] / 1e6
+    meta = recording.meta
+    processes = steps["round"].max() // meta[TOGETHER]["rounds_of_process"] + 1
+    return {
+        "version": meta.get("frameworks") or {"torch": meta["versions"].get("torch")},
+        "ms": round(float(timed.median()), 3),
+        "quartiles_ms": [round(float(timed.quantile(share)), 3) for share in (0.25, 0.75)],
+        "steps": len(timed),
+        "processes": int(processes),
+        "profiled_steps": int(steps["profiled"].sum()),
+        "first_step_s": meta.get("setup_s"),
+        "threads": meta.get("framework_threads") or {"torch": meta["device"].get("threads")},
+    }
+
+
+def _pairs(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
+    """Each pair: how many times as long, and the layers that make most of it."""
+    sides = {name: recorded_side(name, r, r.frame("steps")) for name, r in recordings.items()}
+    kernels = {name: _kernels(side.kernel_times) for name, side in sides.items()}
+    for first, second in combinations(sides, 2):
+        found = compare([sides[first], sides[second]])
+        line = found.steps[0]
+        change = line.changes[0]
+        assert change is not None
+        before, after = (float(ms or 0) for ms in line.times_ms)
+        growth = [((b or 0) - (a or 0), row) for row in found.rows for a, b in [row.times_ms]]
+        signed = [(ms if after > before else -ms, row) for ms, row in growth]
+        signed.sort(key=lambda one: -one[0])
+        yield {
+            "pair": [first, second],
+            "times": [round(1 / end, 4) for end in (change.speedup, change.high, change.low) if end],
+            "significant": change.real,
+            "layers": [
+                {
+                    "layer": row.label,
+                    "ms": [None if ms is None else round(ms, 3) for ms in row.times_ms],
+                    "kernels": [kernels[name].get(_key(row.label)) for name in (first, second)],
+                }
+                for ms, row in signed[:_LAYERS]
+                if ms > _SHARE * abs(after - before)
+            ],
+        }
+
+
+def _key(label: str) -> str:
+    """A row's label without the class of its layer, as `conv1 backward`."""
+    layer, _, rest = label.partition(" (")
+    return layer + rest.partition(")")[2] if rest else label
+
+
+def _kernels(times: Any) -> dict[str, str]:
+    """The kernel with most time, by layer and phase."""
+    known = times[times["layer"].notna()]
+    phase = known["phase"].fillna("").replace("forward", "")
+    label = (known["layer"] + " " + phase).str.strip()
+    by_kernel = known.groupby([label, "name"])["exclusive_ms"].sum()
+    longest = by_kernel.groupby(level=0).idxmax()
+    return {layer: str(name)[:60] for layer, (_, name) in longest.items()}
+
+
+def latest() -> list[dict[str, Any]]:
+    """The last result of each cell."""
+    rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    return list({(one["network"], one["mode"], one["batch"]): one for one in rows}.values())
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line of the table for each cell."""
+    return [_row(one) for one in rows]
+
+
+def _row(one: Mapping[str, Any]) -> str:
+    cells = [one["network"], one["mode"], str(one["batch"])]
+    if "failed" in one:
+        return f"| {' | '.join(cells)} | {one['failed']} |"
+    names = FRAMEWORKS.split(",")
+    ratio = {tuple(pair["pair"]): pair for pair in one["pairs"]}
+    for name in names:
+        side = one["frameworks"][name]
+        cell = number(side["ms"])
+        if pair := ratio.get((names[0], name)):
+            cell += f" ({_times(pair)})"
+        cells.append(cell)
+    processes = min(side["processes"] for side in one["frameworks"].values())
+    cells += [str(processes), " to ".join(f"{load:.1f}" for load in one["load"][:2])]
+    return f"| {' | '.join(cells)} |"
+
+
+def _times(pair: Mapping[str, Any]) -> str:
+    """How many times as long, with its interval where it is known."""
+    times, *ends = pair["times"]
+    within = f", {ends[0]:.2f} … {ends[1]:.2f}" if len(ends) == 2 and ends[0] else ""
+    return f"{times:.2f}{'' if pair['significant'] else '?'}×{within}"
+
+
+def why(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each pair of each cell: the layers that make the difference."""
+    return [
+        f"| {one['network']} {one['mode']} {one['batch']} | {' → '.join(pair['pair'])} "
+        f"| {'; '.join(map(_layer, pair['layers'])) or 'no layer makes a twentieth of it'} |"
+        for one in rows
+        for pair in one.get("pairs", ())
+    ]
+
+
+def _layer(row: Mapping[str, Any]) -> str:
+    times = " → ".join("none" if ms is None else number(ms) for ms in row["ms"])
+    kernels = " → ".join(f"`{name}`" if name else "none" for name in row["kernels"])
+    return f"{row['layer'].replace(' (', ' (')} {times} ms ({kernels})"
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.evidence import with_results
+from curvescope.analysis.change import Change
 from curvescope.analysis.compare import compare
 from curvescope.analysis.side import recorded_side
 from curvescope.base.numbers import number
@@ -118,7 +120,7 @@ def _pairs(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
         signed.sort(key=lambda one: -one[0])
         yield {
             "pair": [first, second],
-            "times": [round(1 / end, 4) for end in (change.speedup, change.high, change.low) if end],
+            "times": [round(1 / change.speedup, 4), *_ends(change)],
             "significant": change.real,
             "layers": [
                 {
@@ -130,6 +132,12 @@ def _pairs(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
                 if ms > _SHARE * abs(after - before)
             ],
         }
+
+
+def _ends(change: Change) -> list[float]:
+    """The interval of how many times as long; empty if unknown."""
+    known = math.isfinite(change.high) and change.low > 0
+    return [round(1 / end, 4) for end in (change.high, change.low)] if known else []
 
 
 def _key(label: str) -> str:
@@ -179,7 +187,7 @@ def _row(one: Mapping[str, Any]) -> str:
 def _times(pair: Mapping[str, Any]) -> str:
     """How many times as long, with its interval where it is known."""
     times, *ends = pair["times"]
-    within = f", {ends[0]:.2f} … {ends[1]:.2f}" if len(ends) == 2 and ends[0] else ""
+    within = f", {ends[0]:.2f} … {ends[1]:.2f}" if ends else ""
     return f"{times:.2f}{'' if pair['significant'] else '?'}×{within}"
 
 

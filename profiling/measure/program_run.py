@@ -23,6 +23,7 @@ from ..workload.program import Program, line_pattern
 VARIABLE = "CURVESCOPE_PROGRAM"  # for `collect/startup/program_steps.py`: JSON of what is wanted
 _POLL_S = 0.02
 _PATIENCE_S = 5.0  # after an interrupt, and after SIGTERM; then it is killed
+NO_STEP_S = 180.0  # without a step, after which a run is ended
 _KEPT_LINES = 200_000  # of the output, in memory
 _SHOWN_LINES = 12  # of an error
 _VERSION = 1  # of `program_steps`
@@ -36,6 +37,7 @@ class Found:
     began_ns: int  # when it was started, on the monotonic clock
     seconds: float  # until it was asked to end, or ended
     lines: list[tuple[int, str]] = field(default_factory=list)  # of its output: time, ns, and text
+    was_in_vain: bool = False  # it was ended as no step ended for a long time
     # of its Python processes, see `program_steps.write`
     processes: list[dict[str, Any]] = field(default_factory=list)
 
@@ -73,7 +75,8 @@ def run_program(
         program: command, and how its steps are found.
         values: values of the axes in the command.
         wanted: what `program_steps` is asked for: `discarded` steps, `steps` to time (least, most),
-            seconds for them as `visit_s`, `profiled` steps.
+            seconds for them as `visit_s`, `profiled` steps; and `patience_s`, seconds without a
+            step after which the run is ended.
         folder: folder for what its processes write.
         variables: further variables of its environment.
         log: file for its output; None for none.
@@ -105,6 +108,11 @@ def run_program(
     try:
         while found.code is None and not (reading.complete or _is_complete(folder)):
             found.code = process.poll()
+            last_ns = max(began_ns, reading.last_ns, _last_sign_ns(folder))
+            waited_s = (time.monotonic_ns() - last_ns) / 1e9
+            if found.code is None and waited_s > wanted.get("patience_s", NO_STEP_S):
+                found.was_in_vain = True
+                break
             while_running()
             time.sleep(_POLL_S)
         found.seconds = (time.monotonic_ns() - began_ns) / 1e9
@@ -145,6 +153,11 @@ class _Output:
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
+    @property
+    def last_ns(self) -> int:
+        """When the last step line came, on the monotonic clock; 0 if none did."""
+        return self._moments[-1] if self._moments else 0
+
     def join(self) -> None:
         """Wait until all is read: a process that outlives its group may hold the output open."""
         self._thread.join(1.0)
@@ -168,6 +181,16 @@ class _Output:
         took_s = (timed[-1] - timed[0]) / 1e9 if timed else 0.0
         visit_s: float = self._wanted["visit_s"]
         return len(timed) > most or (len(timed) > least and took_s >= visit_s)
+
+
+def _last_sign_ns(folder: Path) -> int:
+    """When a process last showed that it has steps, on the monotonic clock; 0 if none did."""
+    age_ns = time.time_ns() - time.monotonic_ns()
+    signs = [0]
+    for path in folder.glob("*.seen"):
+        with suppress(OSError):
+            signs.append(path.stat().st_mtime_ns - age_ns)
+    return max(signs)
 
 
 def _is_complete(folder: Path) -> bool:

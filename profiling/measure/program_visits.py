@@ -25,17 +25,17 @@ from ..recording.store import META_FILE, open_recording
 from ..workload.any_workload import AnyWorkload
 from ..workload.program import MODE, Program, steps_of_lines
 from .loop import Empty, Visit
-from .program_run import Found, last_words, run_program
+from .program_run import NO_STEP_S, Found, last_words, run_program
 from .protocol import PROTOCOLS, Protocol
 from .visit import FAILED, OUT_OF_MEMORY
 
 KILLED = "killed"
 # What marks steps, as `program_steps` looks for it, and the lines that do.
 _MARKS = (
-    "an optimizer of torch (also Lightning, accelerate and Hugging Face), torch.profiler's step(), "
-    "Keras's fit, a function of jax.jit, jax.profiler.StepTraceAnnotation, a range named step, "
-    "iteration or batch (NVTX or torch.profiler.record_function), a torch model that is called "
-    "again"
+    "an optimizer of torch (also Lightning, accelerate and Hugging Face) or of Keras, "
+    "torch.profiler's step(), batches of Keras, a function of jax.jit or tf.function, "
+    "jax.profiler.StepTraceAnnotation, a range named step, iteration or batch (NVTX or "
+    "torch.profiler.record_function), a torch model that is called again"
 )
 _TO_MARK = (
     "Mark one: `with torch.profiler.record_function('step'):` around it, or "
@@ -251,21 +251,22 @@ class ProgramSteps(AnyWorkload):
             return Empty(
                 FAILED, f"{self.name} ended with exit code {found.code}: {said}\n{found.last_lines}"
             )
+        ended = f"{self.name} {'was' if found.was_in_vain else ''} ended".replace("  ", " ")
+        if found.was_in_vain:
+            ended += " as no step ended for minutes (a longer --time-limit waits as long)"
         if rows or self.source is not None:
+            more = "" if found.was_in_vain else ": give it more data or steps"
             return Empty(
-                FAILED,
-                f"{self.name} ended after {len(rows)} timed steps, found by {self.source}: give it "
-                "more data or steps.",
+                FAILED, f"{ended} after {len(rows)} timed steps, found by {self.source}{more}."
             )
         if self.program.step_range is not None:
             return Empty(
-                FAILED,
-                f"{self.name} ended, and no range named {self.program.step_range} was seen in it.",
+                FAILED, f"{ended}, and no range named {self.program.step_range} was seen in it."
             )
         return Empty(
             FAILED,
-            f"{self.name} ended, and no steps were found in it. What was looked for: {_MARKS}. "
-            f"{_TO_MARK}.",
+            f"{ended}, and no steps were found in it. What was looked for: {_MARKS}. {_TO_MARK}. "
+            f"Its last line: {said}",
         )
 
 
@@ -285,6 +286,7 @@ def wanted_of(protocol: Protocol, batch: int, *, profile: bool) -> dict[str, Any
         "discarded": protocol.discarded_steps + 1,  # the first step also builds and compiles
         "steps": [least, most],
         "visit_s": visit_s,
+        "patience_s": max(NO_STEP_S, protocol.time_limit_s or 0.0),
         "profiled": protocol.profiled_steps if profile else 0,
     }
 
@@ -304,4 +306,6 @@ def _profiled(chunks: Any) -> tuple[list[StepRows], dict[str, str]]:
         print(f"curvescope: {error}", file=sys.stderr)
         return [], {}
     recording = open_recording(chunks.writer.path)
-    return steps_of(recording), dict(recording.meta.get("layer_classes") or {})
+    # A step without a kernel was not recorded: the program used torch's profiler itself.
+    found = [step for step in steps_of(recording) if step.kernels]
+    return found, dict(recording.meta.get("layer_classes") or {})

@@ -71,8 +71,8 @@ class AnyWorkload:
         return [] if self.model is None or self.compiled else list(layers_of(self.model))
 
     def layer_of(self, path: str, operator: str | None = None) -> str:
-        """The layer of a scope that the profiler of a framework names, of a kernel of an operator.
-        """
+        """The layer of a kernel of an operator, whose scope the profiler of a framework names."""
+        del operator
         return path
 
     def layer_classes(self) -> dict[str, str]:

@@ -2,10 +2,10 @@
 there are enough.
 
 A step ends where the program marks one: an optimizer of torch steps, torch's profiler is told of a
-step, Keras ends a batch, a range that is named like a step ends, a function that JAX compiled is
-called again, or, in a program without an optimizer, a model of torch is called again. The first of
-these in the list `_RANKS` that the program has is the mark. A range of `--step-range` is the step
-itself.
+step, Keras ends a batch, a range that is named like a step ends, an optimizer of Keras steps, a
+function that JAX or TensorFlow made is called again, or, in a program without an optimizer, a
+model of torch is called again. The last of these in the list `_RANKS` that the program has is the
+mark. A range of `--step-range` is the step itself.
 
 The program's own Python loads this file by path, so it needs only the standard library;
 `host_usage.py` and the package `frameworks` are loaded by path too. What it finds, it writes into
@@ -33,13 +33,16 @@ RANGE, OPTIMIZER, PROFILER, KERAS, STEP_NAME, JITTED, CALL = (
     "steps of torch's profiler",
     "batches of Keras",
     "ranges that are named like a step",
-    "calls of a function that JAX compiled",
+    "calls of a function of JAX or TensorFlow",
     "calls of a torch model",
 )
-_RANKS = (CALL, JITTED, STEP_NAME, KERAS, PROFILER, OPTIMIZER, RANGE)
+KERAS_OPTIMIZER, PREDICTED = "steps of an optimizer of Keras", "batches of Keras without training"
+# Those that the profiler of JAX or TensorFlow can record.
+_OF_FRAMEWORKS = (JITTED, PREDICTED, KERAS_OPTIMIZER, STEP_NAME, KERAS)
+_RANKS = (CALL, *_OF_FRAMEWORKS, PROFILER, OPTIMIZER, RANGE)
+_SIGN_NS = 5_000_000_000  # between the signs of a program that it goes on
 _NAMED = re.compile(r"(train(ing)?[ _])?(step|iter(ation)?|batch)([ _:#=]*\d+)?", re.IGNORECASE)
 _JIT_CALLS = 3  # of one function, before it is the mark of steps
-_ATTRIBUTES = ("__name__", "__qualname__", "__doc__", "__module__")
 
 
 class Steps:
@@ -56,11 +59,37 @@ class Steps:
         self._written = self._profiling = False
         self._torch: Any = None
         self._recorder: Any = None  # of the profiled steps
-        self._jax: Any = None  # its profiler, and its class of ranges of steps
+        self.profiler_of_jax: Any = None  # its profiler, and its class of ranges of steps
         self._refused: str | None = None  # why a change could not be made
-        self._began_ns = time.monotonic_ns()
+        self._profiles_itself = False  # torch's only profiler is the program's
+        self._began_ns, self._signed_ns = time.monotonic_ns(), -_SIGN_NS
         self._restart()
         atexit.register(self.write)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether nothing is timed any more."""
+        return self._written
+
+    def follow_processes(self) -> None:
+        """Begin anew in a forked process, and write also where a process ends without Python's exit
+        functions.
+        """
+        leave = os._exit
+
+        def leaving(status: Any) -> Any:
+            if self._seen:
+                self.write()
+            leave(status)
+
+        os._exit = leaving
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self._lock = threading.RLock()
+        self._source, self._recorder, self._profiling = None, None, False
+        self._restart()
 
     def _restart(self) -> None:
         self._last: Any = None  # time and resources at the end of the last step
@@ -88,6 +117,9 @@ class Steps:
 
     def _count(self, started: Any) -> None:
         now = self.snapshot()
+        if now[0] - self._signed_ns >= _SIGN_NS:
+            self._signed_ns = now[0]
+            self._sign()
         self._seen += 1
         self._first_ns = self._first_ns or now[0]
         before = started or self._last
@@ -118,6 +150,12 @@ class Steps:
         self._note_event()
         if len(self._rows) >= self._most():
             self._begin_profile()
+
+    def _sign(self) -> None:
+        """Show that steps are seen: a program without them is ended after a while."""
+        path = os.path.join(self._wanted["folder"], f"{os.getpid()}.seen")
+        with suppress(OSError), open(path, "w"):
+            os.utime(path)
 
     def _most(self) -> int:
         """Number of steps to time, from the duration of the last discarded one."""
@@ -184,6 +222,7 @@ class Steps:
             self._recorder.give_up(f"the program could not be recorded: {error!r}")
             self.write()
             return
+        self._sign()
         self._profiling, self._profiled, self._profile_began_ns = True, 0, time.monotonic_ns()
         self._timed_ns = sum(row["duration_ns"] for row in self._rows)
 
@@ -191,14 +230,15 @@ class Steps:
         """What records the steps on a CPU; None where nothing does."""
         folder = self._wanted["folder"]
         used = self._frameworks.own_profiler()
-        if used is not None and self._source in (JITTED, STEP_NAME, KERAS):
+        if used is not None and self._source in _OF_FRAMEWORKS:
             windows = self._load(
                 "_curvescope_framework_windows", "collect/startup/framework_windows.py"
             )
             if used.name == "jax":
-                return windows.of_jax(*self._jax, folder) if self._jax else None
+                known = self.profiler_of_jax
+                return windows.of_jax(*known, folder) if known else None
             return windows.of_tensorflow(used.module.profiler.experimental, folder)
-        if self._torch is None:
+        if self._torch is None or self._profiles_itself:
             return None
         windows = self._load("_curvescope_torch_windows", "collect/startup/torch_windows.py")
         if windows.runs_on_gpu(self._torch):
@@ -212,6 +252,7 @@ class Steps:
         return recorder
 
     def _end_profile(self) -> None:
+        self._sign()
         self._recorder.close_window()
 
     def _finish_rows(self) -> None:
@@ -238,7 +279,7 @@ class Steps:
                 "version": VERSION,
                 "rank": os.environ.get("RANK"),
                 "source": self._source,
-                "mark": getattr(self._mark, "__qualname__", None) or _type_of(self._mark),
+                "mark": _name_of(self._mark),
                 "seen": self._seen,
                 "complete": self._refused is not None
                 or (len(self._rows) >= self._wanted["steps"][0] and self._seen > 0),
@@ -271,7 +312,7 @@ class Steps:
         self._torch, trains = torch, []
 
         def optimized(optimizer: Any, *_: Any) -> None:
-            self.ended(OPTIMIZER, self._first(optimizer))
+            self.ended(OPTIMIZER, self.first(optimizer))
 
         optimizers.register_optimizer_step_post_hook(optimized)
         build = kind.__init__
@@ -293,10 +334,11 @@ class Steps:
 
             def stepped(self_: Any) -> None:
                 step(self_)
+                self._profiles_itself = True
                 self.ended(PROFILER)
 
             profiled.profile.step = stepped
-        self._follow_contexts(
+        self.follow_contexts(
             torch.autograd.profiler, "record_function", lambda context: context.name
         )
         self._follow_push_pop(torch.cuda.nvtx, "range_push", "range_pop")
@@ -306,10 +348,10 @@ class Steps:
         self._refused = self._refused or str(why)
         self.write()
 
-    def _first(self, optimizer: Any) -> Any:
+    def first(self, optimizer: Any, source: Any = OPTIMIZER) -> Any:
         """The first optimizer that steps, while it exists: it marks the steps."""
         kept = self._mark if isinstance(self._mark, weakref.ref) else None
-        if kept is not None and kept() is not None and self._source == OPTIMIZER:
+        if kept is not None and kept() is not None and self._source == source:
             return kept if kept() is optimizer else None
         return weakref.ref(optimizer)
 
@@ -328,48 +370,10 @@ class Steps:
 
         handle = modules.register_module_forward_pre_hook(called)
 
-    def follow_jax(self, jax: Any) -> None:
-        """Wrap what jax.jit makes, and JAX's ranges."""
-        self._jax = jax.profiler, jax.profiler.StepTraceAnnotation
-        jit, steps = jax.jit, self
-        seen: dict[Any, int] = {}
-        # While JAX traces one function, calls of others in it are no steps.
-        is_outermost = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", lambda: True)
-
-        class Jitted:
-            """A function that JAX compiled, whose calls count."""
-
-            def __init__(self, function: Any) -> None:
-                self.__wrapped__ = function
-                for name in _ATTRIBUTES:
-                    with suppress(AttributeError):
-                        setattr(self, name, getattr(function, name))
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(self.__dict__["__wrapped__"], name)
-
-            def __get__(self, instance: Any, owner: Any = None) -> Any:
-                return (
-                    self
-                    if instance is None
-                    else lambda *args, **named: self(instance, *args, **named)
-                )
-
-            def __call__(self, *arguments: Any, **named: Any) -> Any:
-                result = self.__wrapped__(*arguments, **named)
-                if not steps._written and is_outermost():
-                    steps._jitted(self, seen)
-                return result
-
-        def counting(*arguments: Any, **named: Any) -> Any:
-            made = jit(*arguments, **named)
-            return Jitted(made) if arguments else lambda function: Jitted(made(function))
-
-        jax.jit = counting
-        self._follow_contexts(jax.profiler, "TraceAnnotation", _given_name)
-        self._follow_contexts(jax.profiler, "StepTraceAnnotation", _given_name, names_steps=True)
-
-    def _jitted(self, function: Any, seen: Any) -> None:
+    def called_again(self, function: Any, seen: Any) -> None:
+        """Note a call of a function that JAX or TensorFlow made; the one with most calls is the
+        mark.
+        """
         seen[function] = seen.get(function, 0) + 1
         most = max(seen.values())
         chosen = self._mark if self._source == JITTED else None
@@ -384,20 +388,9 @@ class Steps:
                 self._source = None  # another function is called far more often: it is the step
             self.ended(JITTED, function)
 
-    def follow_keras(self, callbacks: Any) -> None:
-        """Hook the end of each batch of `fit`."""
-        end = callbacks.CallbackList.on_train_batch_end
-
-        def ended(self_: Any, *arguments: Any, **named: Any) -> Any:
-            result = end(self_, *arguments, **named)
-            self.ended(KERAS)
-            return result
-
-        callbacks.CallbackList.on_train_batch_end = ended
-
     def follow_nvtx(self, nvtx: Any) -> None:
         """Hook ranges of NVIDIA's package nvtx."""
-        self._follow_contexts(nvtx, "annotate", _given_name)
+        self.follow_contexts(nvtx, "annotate", given_name)
         self._follow_push_pop(nvtx, "push_range", "pop_range")
 
     def _range_source(self, name: Any, names_steps: bool = False) -> Any:
@@ -405,7 +398,7 @@ class Steps:
             return RANGE if str(name) == self._wanted["range"] else None
         return STEP_NAME if names_steps or _NAMED.fullmatch(str(name)) else None
 
-    def _follow_contexts(
+    def follow_contexts(
         self, module: Any, attribute: str, name_of: Any, names_steps: bool = False
     ) -> None:
         """Follow the ranges of a class of contexts; with `names_steps` each is a step, whatever its
@@ -461,12 +454,13 @@ class Steps:
         setattr(module, pop_name, popped)
 
 
-def _given_name(context: Any) -> str:
+def given_name(context: Any) -> str:
     """The name that a range was made with."""
     return str(getattr(context, "_curvescope_name", ""))
 
 
-def _type_of(mark: Any) -> Any:
+def _name_of(mark: Any) -> Any:
+    """The name of what marks the steps, that of a function or of its class; None without it."""
     if isinstance(mark, weakref.ref):
         mark = mark()
-    return None if mark is None else type(mark).__name__
+    return getattr(mark, "__qualname__", None if mark is None else type(mark).__name__)

@@ -23,11 +23,14 @@ _PROFILING = os.path.dirname(os.path.dirname(_HERE))
 _FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
 _FLUSH_VARIABLE = "CURVESCOPE_FLUSH_DENORMAL"
 _PROGRAM_VARIABLE = "CURVESCOPE_PROGRAM"
-# Packages that `program_steps.py` follows, and its method for each.
+# Modules that are followed, and for each the method of `program_steps.Steps`, or the function of
+# `framework_marks.py`.
 _FOLLOWED = {
     "torch": "follow_torch",
     "jax": "follow_jax",
     "keras.src.callbacks.callback_list": "follow_keras",
+    "keras.src.optimizers.base_optimizer": "follow_keras_optimizers",
+    "tensorflow.python.eager.polymorphic_function.polymorphic_function": "follow_tensorflow",
     "nvtx": "follow_nvtx",
 }
 
@@ -105,13 +108,18 @@ def _follow_program() -> Any:
         return _load(name, os.path.join(_PROFILING, *path.split("/")))
 
     steps = program.Steps(json.loads(os.environ[_PROGRAM_VARIABLE]), load)
+    steps.follow_processes()
 
     def following(method: Any) -> Any:
         def loaded(module: Any) -> None:
             if method == "follow_torch":
                 _torch_loaded(module)
             with suppress(Exception):  # what cannot be followed marks no steps
-                getattr(steps, method)(module)
+                if hasattr(steps, method):
+                    getattr(steps, method)(module)
+                    return
+                marks = load("_curvescope_framework_marks", "collect/startup/framework_marks.py")
+                getattr(marks, method)(steps, program, module)
 
         return loaded
 

@@ -1,12 +1,13 @@
 """What marks the steps of a program, played in this process: no program is started."""
 
 import json
+import os
 import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from curvescope.profiling.collect.startup import framework_windows, program_steps
+from curvescope.profiling.collect.startup import framework_marks, framework_windows, program_steps
 from curvescope.profiling.collect.startup.program_steps import (
     CALL,
     KERAS,
@@ -49,7 +50,7 @@ def test_a_visit_is_complete_after_the_steps_that_were_wanted(tmp_path):
     steps = Played(tmp_path)
     for _ in range(3):
         steps.ended(OPTIMIZER)
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.glob("*.steps"))
     steps.ended(OPTIMIZER)
     found = steps.found(tmp_path)
     assert (found["complete"], found["source"], found["seen"]) == (True, OPTIMIZER, 4)
@@ -68,7 +69,7 @@ def test_a_better_mark_replaces_one_and_begins_anew(tmp_path):
         steps.ended(PROFILER)
     steps.ended(OPTIMIZER)
     steps.ended(PROFILER)  # of lower rank
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.glob("*.steps"))
     for _ in range(3):
         steps.ended(OPTIMIZER)
     assert steps.found(tmp_path)["seen"] == 4
@@ -80,8 +81,8 @@ def test_the_first_optimizer_marks_the_steps(tmp_path):
 
     steps, first, second = Played(tmp_path), Optimizer(), Optimizer()
     for _ in range(4):
-        steps.ended(OPTIMIZER, steps._first(first))
-        steps.ended(OPTIMIZER, steps._first(second))
+        steps.ended(OPTIMIZER, steps.first(first))
+        steps.ended(OPTIMIZER, steps.first(second))
     found = steps.found(tmp_path)
     assert (found["seen"], found["mark"]) == (4, "Optimizer")
 
@@ -111,7 +112,7 @@ class Range:
 @pytest.mark.parametrize("name", ["step", "train_step", "Iteration 7", "batch: 3"])
 def test_ranges_that_are_named_like_a_step_mark_steps_from_end_to_end(tmp_path, name):
     module, steps = SimpleNamespace(Range=Range), Played(tmp_path)
-    steps._follow_contexts(module, "Range", lambda context: context.name)
+    steps.follow_contexts(module, "Range", lambda context: context.name)
     for _ in range(4):
         with module.Range(name):
             pass
@@ -137,11 +138,12 @@ def test_a_range_of_the_given_name_is_the_step_itself_and_nothing_else_is(tmp_pa
     assert {row["duration_ns"] for row in found["rows"]} == {1_000_000}
 
 
-def played_jax(steps):
+def played_jax(steps, **others):
     jax = ModuleType("jax")
+    vars(jax).update(others)
     jax.jit = lambda function=None, **_: function if function is not None else (lambda inner: inner)
     jax.profiler = SimpleNamespace(TraceAnnotation=Range, StepTraceAnnotation=Range)
-    steps.follow_jax(jax)
+    framework_marks.follow_jax(steps, program_steps, jax)
     return jax
 
 
@@ -166,6 +168,116 @@ def test_the_compiled_function_that_a_program_calls_again_and_again_marks_its_st
     assert train.__doc__ == "Add one."
 
 
+def test_a_gradient_that_is_not_compiled_and_a_function_compiled_ahead_are_marks(tmp_path):
+    class Compiled:
+        def __call__(self, x):
+            return x
+
+    for name in ("grad", "ahead"):
+        steps = Played(tmp_path / name)
+        (tmp_path / name).mkdir()
+        stages = SimpleNamespace(Compiled=Compiled)
+        jax = played_jax(steps, grad=lambda function: function, stages=stages)
+
+        def loss(x):
+            return 2 * x
+
+        run = jax.grad(loss) if name == "grad" else Compiled()
+        assert [run(number) for number in range(1, 7)][-1] == (12 if name == "grad" else 6)
+        mark = steps.found(tmp_path / name)["mark"]
+        assert mark.rpartition(".")[2] == ("loss" if name == "grad" else "Compiled")
+
+
+def test_a_function_of_tensorflow_is_a_mark_and_what_it_traces_is_none(monkeypatch, tmp_path):
+    class Function:
+        def __init__(self, function):
+            self._python_function = function
+
+        def __call__(self, x):
+            return self._python_function(x)
+
+    context = SimpleNamespace(executing_eagerly=lambda: not tracing)
+    monkeypatch.setitem(sys.modules, "tensorflow.python.eager.context", context)
+    steps, tracing = Played(tmp_path), True
+    module = SimpleNamespace(Function=Function)
+    framework_marks.follow_tensorflow(steps, program_steps, module)
+
+    def train(x):
+        return x + 1
+
+    made = [module.Function(train), module.Function(train)]  # of two objects, as of a method
+    assert [made[0](number) for number in range(9)] == list(range(1, 10))
+    tracing = False
+    assert not list(tmp_path.glob("*.steps"))
+    for number in range(6):
+        made[number % 2](number)
+    found = steps.found(tmp_path)
+    assert (found["source"], found["seen"]) == (program_steps.JITTED, 4)
+    assert found["mark"].endswith("train")
+
+
+def test_batches_that_keras_trains_on_come_before_those_of_a_validation(tmp_path):
+    class CallbackList:
+        def on_train_batch_end(self, batch): ...
+
+        def on_predict_batch_end(self, batch): ...
+
+        def on_test_batch_end(self, batch): ...
+
+    steps, calls = Played(tmp_path), CallbackList()
+    framework_marks.follow_keras(steps, program_steps, SimpleNamespace(CallbackList=CallbackList))
+    for batch in range(3):
+        calls.on_test_batch_end(batch)  # before the training, e.g. to try the data
+    for batch in range(4):
+        calls.on_train_batch_end(batch)
+        calls.on_test_batch_end(batch)
+    found = steps.found(tmp_path)
+    assert (found["source"], found["seen"]) == (KERAS, 4)
+
+
+def test_the_first_optimizer_of_keras_marks_the_steps_of_an_own_loop(tmp_path):
+    class Optimizer:
+        def apply(self, slopes): ...
+
+    steps, module = Played(tmp_path), SimpleNamespace(BaseOptimizer=Optimizer)
+    framework_marks.follow_keras_optimizers(steps, program_steps, module)
+    first, second = Optimizer(), Optimizer()
+    for _ in range(4):
+        first.apply([])
+        second.apply([])
+    found = steps.found(tmp_path)
+    assert (found["source"], found["mark"]) == (program_steps.KERAS_OPTIMIZER, "Optimizer")
+
+
+def test_a_program_that_profiles_itself_keeps_its_profiler(tmp_path):
+    steps = Played(tmp_path, profiled=2)
+    steps._torch = SimpleNamespace()  # nothing of it is touched
+    steps._profiles_itself = True
+    for _ in range(4):
+        steps.ended(OPTIMIZER)
+    found = steps.found(tmp_path)
+    assert (found["complete"], len(found["rows"])) == (True, 2)
+
+
+def test_a_forked_process_begins_anew_and_writes_where_it_leaves_at_once(monkeypatch, tmp_path):
+    left, children = [], []
+    monkeypatch.setattr(os, "_exit", left.append)
+    monkeypatch.setattr(
+        os, "register_at_fork", lambda after_in_child: children.append(after_in_child)
+    )
+    steps = Played(tmp_path)
+    steps.follow_processes()
+    for _ in range(3):
+        steps.ended(OPTIMIZER)
+    children[0]()
+    os._exit(1)  # it saw no step: a loader of data
+    assert not list(tmp_path.glob("*.steps"))
+    steps.ended(OPTIMIZER)
+    os._exit(0)
+    assert left == [1, 0]
+    assert steps.found(tmp_path)["seen"] == 1
+
+
 def test_a_compiled_method_keeps_its_object(tmp_path):
     jax = played_jax(Played(tmp_path))
 
@@ -183,6 +295,8 @@ def test_the_startup_file_follows_packages_only_for_a_program(monkeypatch, tmp_p
     monkeypatch.setenv("CURVESCOPE_PROGRAM", json.dumps({**WANTED, "folder": str(tmp_path)}))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr("atexit.register", lambda *_: None)
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+    monkeypatch.setattr(os, "_exit", os._exit)
     for name in (
         "sitecustomize",
         *sys.modules,

@@ -181,7 +181,7 @@ def test_a_jax_program_is_measured_as_it_is_with_its_layers(tmp_path):
     (tmp_path / "train.py").write_text(JAX_PROGRAM)
     steps = ProgramSteps(Program((sys.executable, str(tmp_path / "train.py"), "{batch}")), Axis())
     found = steps.visit(None, 64, Protocol("short", (2, 2), 1, (2, 2), 0.0, 3, None))
-    assert steps.source == "calls of a function that JAX compiled (update)"
+    assert steps.source == "calls of a function of JAX or TensorFlow (update)"
     assert list(found.frameworks) == ["jax"]
     assert len(found.profiled) >= 1
     assert "layer" in {row.get("layer") for step in found.profiled for row in step.kernels}

@@ -3,6 +3,8 @@ them says.
 """
 
 import gzip
+import os
+import re
 import sys
 import time
 from dataclasses import replace
@@ -120,6 +122,30 @@ def test_where_no_step_is_found_it_says_what_was_looked_for_and_the_line_that_ma
 
 
 @pytest.mark.parametrize(
+    ("printed", "says"),
+    [
+        ("hello", r"was ended as no step ended for minutes.* no steps were found"),
+        ("step 1", "was ended as no step ended for minutes.* after 0 timed steps, found by lines"),
+    ],
+)
+def test_a_program_without_steps_that_runs_on_is_ended(printed, says, monkeypatch, tmp_path):
+    monkeypatch.setattr("curvescope.profiling.measure.program_visits.NO_STEP_S", 0.3)
+    source = f"import time; print({printed!r}, flush=True); time.sleep(600)"
+    found = why_not(tmp_path, source, step_line="step {n}" if "step" in printed else None)
+    assert found.why == "failed"
+    assert re.search(says, found.detail)
+
+
+def test_a_program_shows_that_it_has_steps_by_the_time_of_a_file(tmp_path):
+    assert program_run._last_sign_ns(tmp_path) == 0
+    before_ns = time.monotonic_ns()
+    for name, age_s in (("1.seen", 0), ("2.seen", 100)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - age_s,) * 2)
+    assert abs(program_run._last_sign_ns(tmp_path) - before_ns) < 60e9
+
+
+@pytest.mark.parametrize(
     ("source", "why", "detail"),
     [
         ("raise SystemExit('no data in ./data')", "failed", "exit code 1: no data in ./data"),
@@ -211,6 +237,7 @@ def test_a_run_times_more_steps_than_a_visit_of_other_steps_unless_their_number_
         "discarded": 21,
         "steps": [100, 100],
         "visit_s": 0.0,
+        "patience_s": 180.0,
         "profiled": 0,
     }
 

@@ -35,7 +35,8 @@ _MARKS = (
     "an optimizer of torch (also Lightning, accelerate and Hugging Face) or of Keras, "
     "torch.profiler's step(), batches of Keras, a function of jax.jit or tf.function, "
     "jax.profiler.StepTraceAnnotation, a range named step, iteration or batch (NVTX or "
-    "torch.profiler.record_function), a torch model that is called again"
+    "torch.profiler.record_function), a model of torch or Keras that is "
+    "called again"
 )
 _TO_MARK = (
     "Mark one: `with torch.profiler.record_function('step'):` around it, or "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from contextlib import suppress
 from typing import Any
 
@@ -96,6 +97,20 @@ def follow_keras_optimizers(steps: Any, program: Any, module: Any) -> None:
             steps.ended(program.KERAS_OPTIMIZER, steps.first(optimizer, program.KERAS_OPTIMIZER))
 
     _after(module.BaseOptimizer, "apply", stepped)
+
+
+def follow_keras_models(steps: Any, program: Any, module: Any) -> None:
+    """Hook the calls of the first model of Keras that the program itself calls."""
+    first: list[Any] = []
+
+    def called(model: Any) -> None:
+        if is_eager():
+            if not first:
+                first.append(weakref.ref(model))
+            if first[0]() is model:
+                steps.ended(program.CALL, first[0])
+
+    _after(module.Model, "__call__", called)
 
 
 def _made_by(make: Any, call: Any) -> Any:

@@ -4,8 +4,8 @@ there are enough.
 A step ends where the program marks one: an optimizer of torch steps, torch's profiler is told of a
 step, Keras ends a batch, a range that is named like a step ends, an optimizer of Keras steps, a
 function that JAX or TensorFlow made is called again, or, in a program without an optimizer, a
-model of torch is called again. The last of these in the list `_RANKS` that the program has is the
-mark. A range of `--step-range` is the step itself.
+model of torch or Keras is called again. The last of these in the list `_RANKS` that the program has
+is the mark. A range of `--step-range` is the step itself.
 
 The program's own Python loads this file by path, so it needs only the standard library;
 `host_usage.py` and the package `frameworks` are loaded by path too. What it finds, it writes into
@@ -34,12 +34,12 @@ RANGE, OPTIMIZER, PROFILER, KERAS, STEP_NAME, JITTED, CALL = (
     "batches of Keras",
     "ranges that are named like a step",
     "calls of a function of JAX or TensorFlow",
-    "calls of a torch model",
+    "calls of a model",
 )
 KERAS_OPTIMIZER, PREDICTED = "steps of an optimizer of Keras", "batches of Keras without training"
 # Those that the profiler of JAX or TensorFlow can record.
-_OF_FRAMEWORKS = (JITTED, PREDICTED, KERAS_OPTIMIZER, STEP_NAME, KERAS)
-_RANKS = (CALL, *_OF_FRAMEWORKS, PROFILER, OPTIMIZER, RANGE)
+_OF_FRAMEWORKS = (CALL, JITTED, PREDICTED, KERAS_OPTIMIZER, STEP_NAME, KERAS)
+_RANKS = (*_OF_FRAMEWORKS, PROFILER, OPTIMIZER, RANGE)
 _SIGN_NS = 5_000_000_000  # between the signs of a program that it goes on
 _NAMED = re.compile(r"(train(ing)?[ _])?(step|iter(ation)?|batch)([ _:#=]*\d+)?", re.IGNORECASE)
 _JIT_CALLS = 3  # of one function, before it is the mark of steps

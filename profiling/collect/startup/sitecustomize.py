@@ -30,6 +30,7 @@ _FOLLOWED = {
     "jax": "follow_jax",
     "keras.src.callbacks.callback_list": "follow_keras",
     "keras.src.optimizers.base_optimizer": "follow_keras_optimizers",
+    "keras.src.models.model": "follow_keras_models",
     "tensorflow.python.eager.polymorphic_function.polymorphic_function": "follow_tensorflow",
     "nvtx": "follow_nvtx",
 }

@@ -249,6 +249,22 @@ def test_the_first_optimizer_of_keras_marks_the_steps_of_an_own_loop(tmp_path):
     assert (found["source"], found["mark"]) == (program_steps.KERAS_OPTIMIZER, "Optimizer")
 
 
+def test_the_first_model_of_keras_that_is_called_marks_steps(tmp_path):
+    class Layer:
+        def __call__(self, x):
+            return x
+
+    class Model(Layer):
+        pass
+
+    steps, module = Played(tmp_path), SimpleNamespace(Model=Model)
+    framework_marks.follow_keras_models(steps, program_steps, module)
+    first, second = Model(), Model()
+    assert [(first(n), second(n), Layer()(n)) for n in range(4)][-1] == (3, 3, 3)
+    found = steps.found(tmp_path)
+    assert (found["source"], found["mark"], found["seen"]) == (CALL, "Model", 4)
+
+
 def test_a_program_that_profiles_itself_keeps_its_profiler(tmp_path):
     steps = Played(tmp_path, profiled=2)
     steps._torch = SimpleNamespace()  # nothing of it is touched

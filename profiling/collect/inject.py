@@ -72,7 +72,7 @@ def record_command(
     with endings_held(), shared_memory(folder) as memory:
         try:
             with drained_meanwhile(folder, memory) as deleted:
-                ending = run_command(command, environment)
+                ending = run_command(with_startup(command), environment)
         except CurvescopeError:  # nothing ran
             writer.finish(Status.INTERRUPTED)
             chunks.discard()
@@ -91,6 +91,19 @@ def record_command(
 def startup_path() -> str:
     """The value of PYTHONPATH with which every Python of a command runs `startup` first."""
     return os.pathsep.join(filter(None, (str(STARTUP), os.environ.get("PYTHONPATH"))))
+
+
+def with_startup(command: Sequence[str]) -> list[str]:
+    """A command whose own setting of PYTHONPATH, as in `env PYTHONPATH=src python train.py`, also
+    runs `startup` first.
+    """
+    setting = "PYTHONPATH="
+    return [
+        f"{setting}{STARTUP}{os.pathsep}{word.removeprefix(setting)}"
+        if word.startswith(setting)
+        else word
+        for word in command
+    ]
 
 
 @contextmanager

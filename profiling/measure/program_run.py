@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from ..collect.inject import startup_path
+from ..collect.inject import startup_path, with_startup
 from ..workload.program import Program, line_pattern
 
 VARIABLE = "CURVESCOPE_PROGRAM"  # for `collect/startup/program_steps.py`: JSON of what is wanted
@@ -37,6 +37,7 @@ class Found:
     began_ns: int  # when it was started, on the monotonic clock
     seconds: float  # until it was asked to end, or ended
     lines: list[tuple[int, str]] = field(default_factory=list)  # of its output: time, ns, and text
+    was_followed: bool = False  # a Python of it ran `startup`
     was_in_vain: bool = False  # it was ended as no step ended for a long time
     # of its Python processes, see `program_steps.write`
     processes: list[dict[str, Any]] = field(default_factory=list)
@@ -89,7 +90,7 @@ def run_program(
     own = {"PYTHONPATH": startup_path(), VARIABLE: json.dumps(request)}
     environment = {**os.environ, **(variables or {}), **own}
     environment["PYTHONUNBUFFERED"] = "1"  # its lines arrive when they are written
-    words = program.words(values)
+    words = with_startup(program.words(values))
     began_ns = time.monotonic_ns()
     try:
         process = subprocess.Popen(  # noqa: S603 - the user's own command
@@ -120,6 +121,7 @@ def run_program(
         _end(process)
         reading.join()
     found.processes = _read(folder)
+    found.was_followed = any(folder.glob("*.python"))
     return found
 
 

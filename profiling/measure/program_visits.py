@@ -38,9 +38,13 @@ _MARKS = (
     "torch.profiler.record_function), a model of torch or Keras that is "
     "called again"
 )
+_TO_MARK_BY_LINES = "`print(f'step {n}', flush=True)` after it and --step-line 'step {n}'"
 _TO_MARK = (
-    "Mark one: `with torch.profiler.record_function('step'):` around it, or "
-    "`print(f'step {n}', flush=True)` after it and --step-line 'step {n}'"
+    f"Mark one: `with torch.profiler.record_function('step'):` around it, or {_TO_MARK_BY_LINES}"
+)
+_NOT_FOLLOWED = (
+    "no Python of it could be followed: it runs none, runs it with -I, -E or -S, or a script sets "
+    "PYTHONPATH anew (write PYTHONPATH=src:$PYTHONPATH there). Steps of any program are marked by"
 )
 _STEPS, _VISIT_S = (1, 100), 1.5  # timed steps of a run, least and most, and seconds for them
 
@@ -264,6 +268,8 @@ class ProgramSteps(AnyWorkload):
             return Empty(
                 FAILED, f"{ended}, and no range named {self.program.step_range} was seen in it."
             )
+        if not found.was_followed:
+            return Empty(FAILED, f"{ended}, and {_NOT_FOLLOWED} {_TO_MARK_BY_LINES}.")
         return Empty(
             FAILED,
             f"{ended}, and no steps were found in it. What was looked for: {_MARKS}. {_TO_MARK}. "

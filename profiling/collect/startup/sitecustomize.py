@@ -101,6 +101,13 @@ def _torch_loaded(module: Any) -> None:
         windows.start(module, os.environ[_FOLDER_VARIABLE], kind)
 
 
+def _sign() -> None:
+    """Show that this Python is followed."""
+    folder = json.loads(os.environ[_PROGRAM_VARIABLE])["folder"]
+    with open(os.path.join(folder, f"{os.getpid()}.python"), "w"):
+        pass
+
+
 def _follow_program() -> Any:
     """The function that follows each package of `_FOLLOWED`."""
     program = _load("_curvescope_program_steps", os.path.join(_HERE, "program_steps.py"))
@@ -138,6 +145,7 @@ def _run_shadowed_sitecustomize() -> None:
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
 if os.environ.get(_PROGRAM_VARIABLE):
     with suppress(Exception):  # the program runs, and says that its steps were not found
+        _sign()
         sys.meta_path.insert(0, _Finder(_follow_program()))
 elif os.environ.get(_FOLDER_VARIABLE) or os.environ.get(_FLUSH_VARIABLE):
     sys.meta_path.insert(0, _Finder({"torch": _torch_loaded}))

@@ -164,6 +164,19 @@ def test_a_run_without_enough_steps_says_why(tmp_path, source, why, detail):
     assert detail in found.detail
 
 
+@pytest.mark.parametrize("place", ["env", "script"])
+def test_a_program_that_sets_its_own_path_of_python_is_followed_or_told(place, tmp_path):
+    (tmp_path / "train.py").write_text("import sys; print(sys.path)")
+    words = (sys.executable, str(tmp_path / "train.py"), "{batch}")
+    if place == "env":
+        words = ("env", "PYTHONPATH=/src", *words)
+    else:
+        words = ("sh", "-c", f"cd . && PYTHONPATH=/src {' '.join(words)}")
+    found = ProgramSteps(Program(words), Axis()).visit(None, 8, replace(SHORT, name="one"))
+    says = "its last line: ['" if place == "env" else "sets PYTHONPATH anew"
+    assert says in found.detail.replace("Its", "its")
+
+
 def test_each_run_gets_a_folder_of_its_own_and_finds_its_files(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(

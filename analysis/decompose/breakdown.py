@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.kernel_precision import kernel_precision
@@ -178,6 +179,8 @@ def recorded_breakdown(
         lines,
         partial(without_profiler, steps=steps, recording=recording),
     )
+    if by == "op" and recording.work != KERNEL:
+        breakdown = _with_own_calls(breakdown, recording)
     busy_ms = {}
     if device is None and len(gpus) > 1:
         of_each = {
@@ -198,6 +201,22 @@ def recorded_breakdown(
     return replace(
         breakdown, unit=unit, work=recording.work, device=device, busy_ms=busy_ms, rare=rare
     )
+
+
+def _with_own_calls(breakdown: Breakdown, recording: Recording) -> Breakdown:
+    """The rows of outermost operators of the host with their own calls per step; as kernels
+    counted the operators inside them.
+    """
+    table = recording.arrow("kernels", ["step", "op", "name", "part"])
+    table = table.filter(pc.equal(table["op"].cast("string"), table["name"].cast("string")))
+    rows = table.to_pandas()
+    first = rows["step"].isin(breakdown.used) & rows["part"].fillna(0).eq(0)
+    calls = rows.loc[first, "op"].astype(str).value_counts() / max(len(breakdown.used), 1)
+    rows_with = (
+        replace(row, calls=float(calls[row.label])) if row.label in calls else row
+        for row in breakdown.rows
+    )
+    return replace(breakdown, rows=tuple(rows_with))
 
 
 def break_down(

@@ -33,6 +33,9 @@ _MOST_RUNS = 4
 # A part of a path that is a number, or a class with the number of its call, as profilers name it,
 # e.g. `Linear_3`.
 _NUMBERED = re.compile(r"((?:[A-Z][A-Za-z0-9]*_)?)(\d+)")
+# Numbers of a path of ranges or scopes, e.g. of `decoder/layer_3_token_12/mlp`.
+_SCOPE = "/"
+_NUMBER = re.compile(r"(?<![A-Za-z0-9.])\d+(?![A-Za-z0-9.])")
 
 
 def repeated_layers(
@@ -80,19 +83,32 @@ def repeated_layers(
         free = [layer for layer in equal if layer not in placed]
         if len(free) > 1 and len(members := _alike_in_time(free, steps)) > 1:
             placed.update(members)
-            numbers = "*" if len(members) == patterns[pattern] else _named(pattern, members)
-            groups[pattern.replace("*", numbers)] = tuple(members)
+            every = len(members) == patterns[pattern]
+            if _SCOPE in pattern:
+                name = _named_scopes(pattern, members, every)
+            else:
+                name = pattern if every else pattern.replace("*", _named(pattern, members))
+            groups[f"{members[0]}, …" if name in groups else name] = tuple(members)
     return groups
 
 
 def _numbers_of(layer: str) -> list[tuple[int, str]]:
     """A path as a key whose order has 2 before 10."""
+    if _SCOPE in layer:
+        numbers = map(int, _NUMBER.findall(layer))
+        return [*((number, "") for number in numbers), (-1, layer)]
     found = ((part, _NUMBERED.fullmatch(part)) for part in layer.split("."))
     return [(int(numbered[2]), numbered[1]) if numbered else (-1, part) for part, numbered in found]
 
 
 def _patterns(layer: str) -> Iterator[str]:
-    """A path with `*` for one of its numbers."""
+    """A path with `*` for one of its numbers; one of ranges or scopes with `*` for all of them,
+    as a number of a layer may stand in it twice.
+    """
+    if _SCOPE in layer:
+        if (pattern := _NUMBER.sub("*", layer)) != layer:
+            yield pattern
+        return
     parts = layer.split(".")
     for index, part in enumerate(parts):
         if numbered := _NUMBERED.fullmatch(part):
@@ -129,13 +145,26 @@ def _named(pattern: str, members: Sequence[str]) -> str:
     last of many runs.
     """
     before = pattern.index("*")
-    numbers = [int(member[before:].partition(".")[0]) for member in members]
+    return _runs([int(member[before:].partition(".")[0]) for member in members])
+
+
+def _runs(numbers: Sequence[int]) -> str:
     runs = [
         [number for _, number in run]
         for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
     ]
     texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
     return ",".join(texts if len(texts) <= _MOST_RUNS else [*texts[:2], "…", texts[-1]])
+
+
+def _named_scopes(pattern: str, members: Sequence[str], every: bool) -> str:
+    """The pattern with the numbers of the members in place of each `*`, which stays where they
+    differ and no layer of the pattern is missing.
+    """
+    numbers = [map(int, _NUMBER.findall(member)) for member in members]
+    different = [sorted(set(column)) for column in zip(*numbers, strict=True)]
+    names = iter(["*" if every and len(column) > 1 else _runs(column) for column in different])
+    return re.sub(r"\*", lambda _: next(names), pattern)
 
 
 def with_groups(layers: pd.Series, names: Mapping[str, str]) -> pd.Series:

@@ -89,6 +89,7 @@ _VLLM = "vLLM, names of its own and of its Triton kernels"
 _FLASHINFER = "FlashInfer, names of its kernels"
 _ROCM = "MIOpen, Tensile, Composable Kernel and AITER, names of their kernels"
 _XLA = "JAX 0.8 on MI300X (AMD-AGI/TraceLens), and XLA's names of fusions"
+_GGML = "llama.cpp, profiles of decoding and prefill on RDNA (jimw567/rocprof-unified-viewer)"
 _MAMBA = "Mamba, names of its Triton kernels"
 _TENSORFLOW = (
     "TensorFlow 1 timeline of a CPU, whose kernels have the names of operators (dleebrown/ANNA); "
@@ -110,6 +111,13 @@ RULES: tuple[Rule, ...] = (
     Rule(r"rms_?norm|fused_add_\w*norm|\bnorm_quant", NORMALISATION, None, "vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>", _TRACELENS),
     Rule(r"act_and_mul|silu_and|swiglu_?(kernel|fwd|forward)|gelu_and", ELEMENTWISE, None, "vllm::act_and_mul_kernel<c10::BFloat16>", _VLLM),
     Rule(r"mamba|chunk_scan|chunk_state|state_passing|selective_scan|causal_conv1d|chunk_gated_delta|wkv\d*_", RECURRENT, None, "_chunk_scan_fwd_kernel", _MAMBA),
+    Rule(r"\bmul_mat_vec|\bmul_mat_f<", GEMV, "GGML", "mul_mat_vec_q<(ggml_type)12, 1, false, false>", _GGML),
+    Rule(r"\bmul_mat_", GEMM, "GGML", "mul_mat_q<(ggml_type)12, 128, false>", _GGML),
+    Rule(r"gated_delta_net|\bssm_(conv|scan)|\brwkv_wkv", RECURRENT, "GGML", "gated_delta_net_cuda<128, false, false>", _GGML),
+    Rule(r"\bk_get_rows|\bk_set_rows", INDEXING, "GGML", "k_get_rows_float<float, float>", _GGML),
+    Rule(r"\bk_bin_bcast|\bunary_(gated_)?op_kernel|\bscale_f32", ELEMENTWISE, "GGML", "k_bin_bcast<&op_add, float, float, float, float const*>", _GGML),
+    Rule(r"\bl2_norm_f32|\b(rms_)?norm_f32", NORMALISATION, "GGML", "l2_norm_f32<32>", _GGML),
+    Rule(r"\bcpy_scalar|\bconcat_cont", LAYOUT, "GGML", "concat_cont<unsigned int, 1>", _GGML),
     Rule(r"_matmul_ogs|fused_moe_kernel|\bbmm_\w*(e2m1|e4m3|bfloat16|fp16)|w8a8_\w*matmul|block_fp8_(matmul|gemm)|fp8_gemm|gemm_a8w8|gemm_a4w4|_grouped_gemm|grouped_gemm|deep_gemm::|ck_moe_stage|marlin|awq_gemm|gptq|machete|kernel_gemm|kernel_grouped_gemm|kernel_moe_gemm", GEMM, None, "_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1_swiglu", _TRACELENS),
     Rule(r"^cijk_", GEMM, "Tensile", "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x32x64_MI16x16x1", _TRACELENS),
     Rule(r"quantize|_quant_|fp8_quant|per_token_group_quant|scaled_fp8|dequant|mxfp[468]|nvfp4|cvt_fp16_to_fp4|amax_", QUANTISATION, None, "vllm::scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>", _TRACELENS),

@@ -4,6 +4,7 @@ the launch.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,6 +20,9 @@ from .launch_joins import Joiner
 from .nesting import NONE, Bools, Codes, Ints, Nest
 from .placement import BatchSpans, HostSpans, place
 from .profile import AUTO, REPETITION, WHOLE, Options
+
+# A range of one of a network's layers, e.g. `layer_3_forward` or `encoder.block.0`.
+_NUMBERED_LAYER = re.compile(r"(?i)(?<![a-z])(?:layer|block)s?[_. /-]?\d+")
 
 
 class Timeline:
@@ -237,8 +241,8 @@ class Timeline:
         return unit
 
     def _are_layers(self, windows: steps.Windows, work: DeviceWork) -> bool:
-        """Whether the windows are layers of one step: modules work in less than half of them, on
-        average.
+        """Whether the windows are layers of one step: modules, or ranges that number layers, work
+        in less than half of them, on average.
         """
         modules = {
             meaning.layer
@@ -246,7 +250,14 @@ class Timeline:
             if meaning.whole_layer and meaning.layer is not None
         }
         is_module = np.array(
-            [*(layer in modules for layer in self.placement.layers), False], np.bool_
+            [
+                *(
+                    layer in modules or _NUMBERED_LAYER.search(layer) is not None
+                    for layer in self.placement.layers
+                ),
+                False,
+            ],
+            np.bool_,
         )
         if not is_module.any() or not len(self.placement.layer):
             return False

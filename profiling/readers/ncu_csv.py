@@ -42,6 +42,7 @@ DEVICE_ATTRIBUTES = _NAME, _SMS, _CLOCK, _BUS, _MEMORY_CLOCK = (
     f"{_ATTRIBUTE}global_memory_bus_width",
     f"{_ATTRIBUTE}memory_clock_rate",
 )
+_VALUE = "Metric Value"
 _Metric = tuple[str, str, str]
 _TRIPLE = re.compile(r"\(\s*(\d+),\s*(\d+),\s*(\d+)\)")
 
@@ -143,14 +144,16 @@ def _measured(
     """
     header, names = next(rows, []), metrics.known_names("ncu")
     known = [name for name in header if name in names or name.startswith(_ATTRIBUTE)]
+    # Rows of a metric end before the columns of rules, which stand in rows of their own.
+    long = "Metric Name" in header
     units: dict[str, str] = {}  # of the raw page, in a row of its own
     for number, row in enumerate(rows):
         cells = dict(zip(header, row, strict=False))
-        if "Metric Name" not in header and not cells.get("ID") and not units:
+        if not long and not cells.get("ID") and not units:
             units = cells
-        elif len(row) != len(header):
+        elif len(row) != len(header) and not (long and _VALUE in cells and len(row) < len(header)):
             lost["metrics_unreadable"] += 1
-        elif "Metric Name" in header:
+        elif long:
             name, unit, value = (
                 cells.get(f"Metric {what}", "") for what in ("Name", "Unit", "Value")
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ...base.errors import CurvescopeError
 from ..recording.store import RecordingWriter
 from . import Options
 from .csv_lines import rows_of
@@ -22,15 +23,41 @@ NAME = "rocprofv3 kernel trace"
 _HEADER = re.compile(
     r'^"?(?:Guid"?,"?)?Kind"?,"?Agent_Id"?,.*Kernel_Name', re.MULTILINE | re.IGNORECASE
 )
+# The other tables of a run, by their first columns, and what they are.
+_OTHERS = {
+    "counters": re.compile(
+        r'^"?Correlation_Id"?,"?Dispatch_Id"?,.*Counter_Name', re.MULTILINE | re.IGNORECASE
+    ),
+    "calls or ranges of the host": re.compile(
+        r'^"?Domain"?,"?Function"?,"?Process_Id"?,', re.MULTILINE | re.IGNORECASE
+    ),
+    "copies": re.compile(
+        r'^"?Kind"?,(?:"?Stream_Id"?,)?"?Direction"?,', re.MULTILINE | re.IGNORECASE
+    ),
+}
 _LAST_NUMBER = re.compile(r"(\d+)\D*$")  # of an agent
 
 
 def recognises(source: Source) -> bool:
-    return _HEADER.search(source.text) is not None
+    return _HEADER.search(source.text) is not None or _other(source) is not None
+
+
+def _other(source: Source) -> str | None:
+    """What a table of rocprofv3 without kernels holds; None for other files."""
+    return next((what for what, header in _OTHERS.items() if header.search(source.text)), None)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the table; devices are numbered in the order of their agents."""
+    """Read the table; devices are numbered in the order of their agents.
+
+    CurvescopeError: the table is another one of the run.
+    """
+    if _HEADER.search(source.text) is None:
+        raise CurvescopeError(
+            f"a table of rocprofv3 with {_other(source)} and no timeline of kernels; import the "
+            "*_kernel_trace.csv that `rocprofv3 --kernel-trace` writes, or the JSON or rocpd "
+            "database, which have both."
+        )
     with source.open() as stream:
         _records(rows_of(stream, _HEADER)).write(writer, options)
 

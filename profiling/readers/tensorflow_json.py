@@ -17,6 +17,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from ...base.errors import CurvescopeError
@@ -54,6 +55,7 @@ _INNER = re.compile(r"^\w+\((.*)\)$")
 _COPIES = {"H2D": "HtoD", "HtoD": "HtoD", "D2H": "DtoH", "DtoH": "DtoH"}
 _COPIES |= {"D2D": "DtoD", "DtoD": "DtoD", "P2P": "PtoP"}
 _SCOPES, _STEPS = "TensorFlow Ops", "Steps"  # lines of a device
+_STEPS_THREAD = -2  # stands for the thread of steps that the first device names
 _EXECUTORS = "tf_Compute/"  # threads of a CPU that run TensorFlow's operators, as `path:operator`
 _NODE = re.compile(r"(?P<path>[\w.][\w./>-]*):(?P<op>\w+)")
 _FUNCTION_CALL = re.compile(r"(Stateful)?PartitionedCall(_\d+)?")
@@ -235,7 +237,8 @@ class FrameworkTrace:
                 path = _path({"tf_op": args.get("long_name", event.name), **args})
                 scopes.setdefault(devices[event.pid], []).append((start, end, path or event.name))
             elif lines.get(key) == _STEPS:
-                own = dict.fromkeys(("thread", "thread_key"), -2 - devices[event.pid])
+                line = _STEPS_THREAD - devices[event.pid]
+                own = dict.fromkeys(("thread", "thread_key"), line)
                 device_steps.append(
                     {**times, **own, "name": f"step {event.name}", "kind": "push_pop"}
                 )
@@ -263,10 +266,21 @@ class FrameworkTrace:
                 row |= _named(row["name"], path, row["op"])
         if device_steps and not ranges:
             # Times of the device, which hold its work by when it ran: that was launched before.
-            first = -2 - min(devices.values())
-            ranges = [row for row in device_steps if row["thread"] == first] or device_steps
-            launches = []
+            ranges, launches = _steps_of_devices(device_steps), []
         return kernels or on_host or without_xla, launches, ranges
+
+
+def _steps_of_devices(steps: _Rows) -> _Rows:
+    """Steps that devices name: all, if one follows the other; else those of the device that has
+    most, e.g. where every device has its part of a step.
+    """
+    ordered = sorted(steps, key=lambda row: (row["start_ns"], row["end_ns"]))
+    if all(before["end_ns"] <= after["start_ns"] for before, after in pairwise(ordered)):
+        one = dict.fromkeys(("thread", "thread_key"), _STEPS_THREAD)
+        return [{**row, **one} for row in ordered]
+    count = Counter(row["thread"] for row in steps)
+    most = max(count, key=lambda thread: (count[thread], thread))
+    return [row for row in steps if row["thread"] == most]
 
 
 def _scope_at(start_ns: int, scopes: Sequence[tuple[int, int, str]]) -> str:

@@ -51,7 +51,8 @@ _LONGEST_LABEL = 100  # characters: file systems take 255 bytes
 _REQUESTS_AT_ONCE = 32
 KERNEL = "kernel"  # see `Recording.work`
 # `steps_from` in `recording.json`
-NO_STEP = "no step is known, nothing marks one and no sequence of kernels repeats"
+_NO_STEP = "no step is known"
+NO_STEP = f"{_NO_STEP}, nothing marks one and the order of kernels shows none"
 STEPS_KNOWN_BY = """Ranges around the steps make them known (NVTX, profiler.step(), or those that `import --steps \
 marks:REGEX` names); `--steps whole` says that all of it is one step."""  # noqa: E501
 STEP, RECORDING = "step", "recording"
@@ -67,7 +68,7 @@ def unit_of(meta: Mapping[str, Any]) -> str:
     """What the rows of `steps` are, by `recording.json`: `step`; `recording` if no step is known,
     so it is one.
     """
-    return RECORDING if NO_STEP in str(meta.get("steps_from")) else STEP
+    return RECORDING if _NO_STEP in str(meta.get("steps_from")) else STEP
 
 
 def is_modelled(meta: Mapping[str, Any]) -> bool:

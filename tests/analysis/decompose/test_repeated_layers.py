@@ -114,3 +114,28 @@ def test_a_marked_layer_that_sleeps_deviates_though_its_kernels_do_not():
         times_of(shapes), operators_of(shapes), dict.fromkeys(shapes, "Linear"), steps
     )
     assert found == {"h.0-1,3": ("h.0", "h.1", "h.3")}
+
+
+def scopes_of(shapes):
+    return groups_of({f"model/{name}": width for name, width in shapes.items()}, {"": ""})
+
+
+def test_ranges_and_scopes_that_number_layers_and_tokens_are_one():
+    """512 rows of a model that names its layer and token in each range."""
+    found = scopes_of({f"layer_{i}_token_{t}/layer_{i}_mlp": 4 for i in range(3) for t in range(4)})
+    assert {name: len(layers) for name, layers in found.items()} == {
+        "model/layer_*_token_*/layer_*_mlp": 12
+    }
+
+
+def test_a_number_that_is_the_same_in_all_scopes_stays():
+    found = scopes_of({f"encoder_1/layer_{i}/add": 4 for i in range(6)})
+    assert list(found) == ["model/encoder_1/layer_*/add"]
+
+
+def test_scopes_of_other_work_stay_apart_and_numbers_tell_which():
+    found = scopes_of({f"replica_{r}/layer_{i}": 4 + (i == 0) for r in (4, 6) for i in range(3)})
+    assert {name: len(layers) for name, layers in found.items()} == {
+        "model/replica_4,6/layer_1-2": 4,
+        "model/replica_4,6/layer_0": 2,
+    }

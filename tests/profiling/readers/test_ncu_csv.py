@@ -10,7 +10,7 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import metrics
 from curvescope.profiling.recording.schema import KERNELS
 
-from .made_profiles import PROFILES, imported, lost, of_text
+from .made_profiles import PROFILES, imported, lost, of_text, rows
 
 LONG = PROFILES / "averyclapp_metrics_long.csv"
 
@@ -169,3 +169,28 @@ def test_the_products_of_tensor_cores_are_counted_under_the_names_of_each_genera
     assert (
         metrics.to_columns("ncu", hopper, "8.0")["flops_executed"] == 4
     )  # other names there: not known
+
+
+DETAILS = """
+"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",\
+"Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value","Rule Name",\
+"Rule Type","Rule Description","Estimated Speedup Type","Estimated Speedup"
+"0","7","julia","127.0.0.1","f","1","13","(1024, 1, 1)","(108, 1, 1)","0","8.0",\
+"GPU Speed Of Light Throughput","Duration","us","56.06",
+"0","7","julia","127.0.0.1","f","1","13","(1024, 1, 1)","(108, 1, 1)","0","8.0","Occupancy",\
+"Achieved Occupancy","%","48.1",
+"0","7","julia","127.0.0.1","f","1","13","(1024, 1, 1)","(108, 1, 1)","0","8.0",\
+"SpeedOfLight","","","","SOLBottleneck","OPT","Low utilization, of both.","",""
+"1","7","julia","127.0.0.1","g","1","13","(1, 1, 1)","(1, 1, 1)","0","8.0",\
+"GPU Speed Of Light Throughput","Duration","ms","30.86",
+"""
+
+
+def test_rows_of_a_details_page_end_before_the_columns_of_its_rules(tmp_path):
+    """No kernel had a time: such a row was unreadable."""
+    recording = of_text(DETAILS.replace("\\\n", "").lstrip(), tmp_path)
+    assert rows(recording, "kernels", "name", "duration_ns", "achieved_occupancy") == [
+        ("f", 56_060, pytest.approx(0.481)),
+        ("g", 30_860_000, None),
+    ]
+    assert "metrics_unreadable" not in lost(recording)

@@ -518,3 +518,22 @@ def test_operators_of_a_cpu_count_once_and_repeat(tmp_path):
         1,
         2,
     )
+
+
+def test_calls_of_an_operator_of_the_host_are_its_own(tmp_path):
+    """A product with two operators inside, which cut its own time into three: one call, not five;
+    as many of it as the trace has.
+    """
+    trace = [
+        part
+        for at in range(0, 400, 100)
+        for part in (
+            event("cpu_op", "aten::linear", at, 80),
+            event("cpu_op", "aten::t", at + 10, 10),
+            event("cpu_op", "aten::addmm", at + 30, 40),
+        )
+    ]
+    recording = of_events(trace, tmp_path)
+    breakdown = recorded_breakdown(recording, "op")
+    (row,) = breakdown.groups
+    assert (row.label, row.calls) == ("aten::linear", 4 / max(breakdown.n_profiled, 1))

@@ -201,3 +201,28 @@ def test_unreadable_rows_of_a_table_are_counted(tmp_path):
     )
     recording = of_text(text, tmp_path)
     assert (recording.count_rows("kernels"), lost(recording)) == (1, {"rows_unreadable": 3})
+
+
+@pytest.mark.parametrize(
+    ("header", "what"),
+    [
+        (
+            '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Thread_Id",'
+            '"Grid_Size","Kernel_Id","Kernel_Name","Workgroup_Size","LDS_Block_Size",'
+            '"Scratch_Size","VGPR_Count","Accum_VGPR_Count","SGPR_Count","Counter_Name",'
+            '"Counter_Value","Start_Timestamp","End_Timestamp"',
+            "with counters",
+        ),
+        (
+            '"Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Timestamp",'
+            '"End_Timestamp"',
+            "with calls or ranges of the host",
+        ),
+        ('"Kind","Stream_Id","Direction","Source_Agent_Id"', "with copies"),
+    ],
+)
+def test_other_tables_of_a_run_say_what_they_are(header, what, tmp_path):
+    """They were no profile that Curvescope reads, which names CSV of rocprofv3."""
+    with pytest.raises(CurvescopeError, match=what) as caught:
+        of_text(f'{header}\n"1","2","3"\n', tmp_path)
+    assert "*_kernel_trace.csv" in str(caught.value)

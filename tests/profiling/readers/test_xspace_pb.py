@@ -8,6 +8,7 @@ import pytest
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.readers.source import Source
+from curvescope.profiling.readers.tensorflow_json import _steps_of_devices
 from curvescope.profiling.readers.xspace_pb import _message_type
 from curvescope.profiling.recording.store import open_recording
 
@@ -136,3 +137,36 @@ def test_a_damaged_xspace_is_refused(cut, tmp_path):
     with pytest.raises(CurvescopeError, match="damaged XSpace"):
         read(tmp_path / "x.xplane.pb", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_two_gpus_of_tensorflow_have_a_step_each(tmp_path):
+    """BERT on two GPUs, whose steps follow each other: the second alone was the program's step."""
+    path = PROFILES / "xprof_bert_gpus.xplane.pb.gz"
+    space = _message_type("XSpace").FromString(gzip.decompress(path.read_bytes()))
+    lines = [line for plane in space.planes for line in plane.lines if line.name == "Steps"]
+    expected = sorted(
+        (line.timestamp_ns + round(event.offset_ps / 1000), round(event.duration_ps / 1000))
+        for line in lines
+        for event in line.events
+    )
+    recording, kernels = read(path, tmp_path / "run")
+    steps = recording.frame("steps")
+    found = list(zip(steps["start_ns"], steps["duration_ns"], strict=True))
+    assert len(expected) == 2
+    assert all(
+        abs(one - other) <= 1
+        for pair, wanted in zip(found, expected, strict=True)
+        for one, other in zip(pair, wanted, strict=True)
+    )
+    assert kernels["step"].value_counts().tolist() == [665, 665]
+    assert kernels["layer"].str.startswith(("replica_4", "replica_6")).all()
+
+
+def test_steps_of_devices_beside_each_other_are_those_of_one():
+    def step(device, start, end):
+        return {"start_ns": start, "end_ns": end, "thread": device, "thread_key": device}
+
+    beside = [step(-2, 0, 10), step(-3, 1, 9), step(-2, 20, 30)]
+    assert [row["start_ns"] for row in _steps_of_devices(beside)] == [0, 20]
+    after = _steps_of_devices([step(-3, 10, 20), step(-2, 0, 10)])
+    assert [(row["start_ns"], row["thread"]) for row in after] == [(0, -2), (10, -2)]

@@ -66,6 +66,7 @@ _OF_PROFILES: tuple[Cause, ...] = (
     host.one_gap,
     host.host_waits,
     transfers.exposed_communication,
+    transfers.migration,
     host.first_use,
     host.compilation,
     fusion.attention_in_parts,

@@ -11,7 +11,16 @@ import pandas as pd
 from ..decompose.host_functions import HostCode
 from ..decompose.idle import FOLLOWS, WAITS
 from .case import Case, Cause, Claim, Evidence, Intervention, seen
-from .single_profile import ProfiledStep, Suggestion, fact, gap_ms, host_gaps, stack_of
+from .single_profile import (
+    LONGEST_SHORT_NS,
+    ProfiledStep,
+    Suggestion,
+    fact,
+    gap_ms,
+    host_gaps,
+    short_gaps_ms,
+    stack_of,
+)
 
 # Launch- or host-bound: the device waits for the host, between kernels or in synchronous copies.
 
@@ -64,7 +73,6 @@ def weigh_host_bound(case: Case) -> Claim | None:
     return Claim(HOST_BOUND, amount, 0.6, tuple(evidence), refutation)
 
 
-_LONGEST_SHORT_NS = 1_000_000  # a longer gap has a reason of its own
 _LEAST_CALLS = 10  # per step; what launches less is not bound by launching
 _LEAST_GAPS = 0.1  # gaps per kernel; in fewer the host does something else, e.g. between two steps
 _MOST_KERNEL_MS = 0.1  # mean time of a kernel up to which launching it may be what takes long
@@ -72,13 +80,13 @@ _MOST_KERNEL_MS = 0.1  # mean time of a kernel up to which launching it may be w
 
 def suggest_host_bound(step: ProfiledStep) -> Suggestion | None:
     """Suggest one launch for many kernels, where the device is idle between short kernels."""
-    if step.on_host or step.is_capture or not step.knows_reasons:
+    if step.on_host or step.is_capture or step.migrates or not step.knows_reasons:
         return None
     if len(step.calls) and step.calls["name"].str.contains("GraphLaunch").any():
         return None
     gaps = host_gaps(step)
-    long = gaps[gaps["end_ns"] - gaps["begin_ns"] > _LONGEST_SHORT_NS] if len(gaps) else gaps
-    short_ms = step.idle_ms - gap_ms(long, step.steps)
+    long = gaps[gaps["end_ns"] - gaps["begin_ns"] > LONGEST_SHORT_NS] if len(gaps) else gaps
+    short_ms = short_gaps_ms(step)
     calls = float(step.groups["calls"].sum())
     kernel_ms = float(step.groups["own_ms"].sum()) / calls if calls else 0.0
     if not step.enough(short_ms) or not 0 < kernel_ms <= _MOST_KERNEL_MS:

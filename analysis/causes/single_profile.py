@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from ...profiling.attribution.cupti_names import MANAGED
 from ...profiling.hardware.limits import Hardware
 from ..decompose.communication import Communication
 from ..decompose.host_functions import HostCode
@@ -102,6 +103,19 @@ class ProfiledStep:
         """Whether a framework's operators are known: else it may be a program in CUDA or HIP."""
         return bool(self.groups["op"].notna().any())
 
+    @property
+    def migrations(self) -> pd.DataFrame:
+        """The rows of `copies` that move managed memory, most of them for a page that was used."""
+        if self.copies.empty:
+            return self.copies
+        return self.copies[self.copies["host_memory"].eq(MANAGED)]
+
+    @property
+    def migrates(self) -> bool:
+        """Whether most of what runs are such copies: gaps between them are of pages, too."""
+        calls = float(self.groups["calls"].sum())
+        return bool(len(self.migrations) and self.migrations["calls"].sum() > calls / 2)
+
     def enough(self, ms: float) -> bool:
         """Whether it is worth a suggestion."""
         return ms >= LEAST_SHARE * self.time_ms > 0
@@ -128,6 +142,7 @@ class ProfiledStep:
 
 
 LONG_GAP_NS = 20_000
+LONGEST_SHORT_NS = 1_000_000  # a longer gap has a reason of its own
 
 
 def fact(what: str, value: float | str | None, unit: str, table: str) -> Evidence:
@@ -150,6 +165,13 @@ def gap_ms(gaps: pd.DataFrame, steps: int) -> float:
     return (
         float((gaps["end_ns"] - gaps["begin_ns"]).sum()) / 1e6 / max(steps, 1) if len(gaps) else 0.0
     )
+
+
+def short_gaps_ms(step: ProfiledStep) -> float:
+    """Idle time per step in gaps of at most `LONGEST_SHORT_NS`."""
+    gaps = host_gaps(step)
+    long = gaps[gaps["end_ns"] - gaps["begin_ns"] > LONGEST_SHORT_NS] if len(gaps) else gaps
+    return step.idle_ms - gap_ms(long, step.steps)
 
 
 def host_gaps(step: ProfiledStep, but: Sequence[str] = ()) -> pd.DataFrame:

@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from ..decompose.statistics import LEVEL, normal_estimate
 from ..decompose.terms import COMMUNICATION, KERNELS
 from .case import Case, Cause, Claim, Intervention, SlowDown, seen
-from .single_profile import DEVICE_TO_HOST, HOST_TO_DEVICE, ProfiledStep, Suggestion, fact
+from .single_profile import (
+    DEVICE_TO_HOST,
+    HOST_TO_DEVICE,
+    ProfiledStep,
+    Suggestion,
+    fact,
+    short_gaps_ms,
+)
 
 # Kernels beside communication: a collective takes SMs and DRAM bandwidth from kernels that run at
 # the same time.
@@ -193,7 +200,7 @@ def weigh_host_copies(case: Case) -> Claim | None:
 def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:
     """Suggest to hide, to avoid or to speed up copies, where nothing else runs beside them."""
     exposed_ms = sum(step.exposed_ms.get(kind, 0.0) for kind in (HOST_TO_DEVICE, DEVICE_TO_HOST))
-    if not step.enough(exposed_ms) or step.copies.empty:
+    if not step.enough(exposed_ms) or step.copies.empty or step.migrates:
         return None
     moved = step.copies[step.copies["kind"].isin([HOST_TO_DEVICE, DEVICE_TO_HOST])]
     size, calls, own_ms = (float(moved[column].sum()) for column in ("bytes", "calls", "own_ms"))
@@ -259,6 +266,53 @@ host_copies = Cause(
     intervention=Intervention(
         expected="With the data on the device, or copied beside other work, their time leaves the "
         "step.",
+        untested="no factor changes where the program keeps its data",
+    ),
+)
+
+
+# Managed memory moves in pages, when the device or the host touches one that the other has.
+
+MIGRATION = "migration of managed memory"
+
+
+def suggest_migration(step: ProfiledStep) -> Suggestion | None:
+    """Suggest to move managed memory before it is used; with the gaps between its pages, where
+    most of what runs are pages.
+    """
+    pages = step.migrations
+    if pages.empty:
+        return None
+    own_ms, size, calls = (float(pages[column].sum()) for column in ("own_ms", "bytes", "calls"))
+    between_ms = short_gaps_ms(step) if step.migrates else 0.0
+    at_most_ms = min(own_ms + between_ms, step.time_ms)
+    if not step.enough(at_most_ms):
+        return None
+    evidence = (
+        fact("copies of managed memory, per step", calls, "", "memory.host_memory"),
+        fact("their time, per step", own_ms, "ms", "memory.duration_ns"),
+        fact("their mean size", size / calls / 1e3, "kB", "memory.bytes"),
+        fact("idle time in gaps of at most 1 ms, per step", between_ms, "ms", "kernels.start_ns"),
+    )
+    most = pages.groupby("kind")["own_ms"].sum().idxmax()
+    return Suggestion(
+        cause=MIGRATION,
+        what="moves managed memory between host and device, page by page",
+        at_most_ms=at_most_ms,
+        evidence=evidence if between_ms else evidence[:-1],
+        where=f"Memcpy {most}",
+        remedy="move managed memory before it is used",
+        how="cudaMemPrefetchAsync to the device before the kernel, and to cudaCpuDeviceId before "
+        "the host reads results; or cudaMalloc and copies in one piece",
+    )
+
+
+migration = Cause(
+    name=MIGRATION,
+    suggest=suggest_migration,
+    intervention=Intervention(
+        expected="With the memory moved beforehand, its copies and the gaps between them leave "
+        "the step.",
         untested="no factor changes where the program keeps its data",
     ),
 )

@@ -44,6 +44,10 @@ _NO_REASONS = (
     "Nothing can be suggested: calls of the host were not recorded, so nobody knows why the device "
     "is idle."
 )
+_UNSEEN_CODE = (
+    "Nothing can be suggested: in {share} of the time no kernel runs, and the profile does not "
+    "tell what the program did then."
+)
 _SUM = "Savings are upper bounds, and do not add up: two may be of the same time."
 _MOST_FAMILIES = 6
 _LEAST_GAP = 0.005  # share of the time of a gap that is listed
@@ -162,9 +166,13 @@ def _nothing(advice: Advice) -> str:
         return _NO_TIMELINE
     if step.enough(waits_ms):
         return _UNRECORDED.format(share=share(waits_ms, step.time_ms))
-    if step.enough(step.idle_ms) and not step.knows_reasons:
-        return _NO_GAPS if step.on_host else _NO_REASONS
-    return _NOTHING
+    if not step.enough(step.idle_ms):
+        return _NOTHING
+    if step.on_host:
+        return _NO_GAPS
+    if not step.knows_reasons:
+        return _NO_REASONS
+    return _UNSEEN_CODE.format(share=share(step.idle_ms, step.time_ms))
 
 
 def _do(one: Advised) -> str:

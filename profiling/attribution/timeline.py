@@ -124,7 +124,9 @@ class Timeline:
         ahead = int(np.count_nonzero(ahead_ns > 0)), int(ahead_ns.max(initial=0))
         lost: Counter[str] = Counter()
         if len(launches.start_ns) or thread is not None:
-            lost["device_work_without_launch"] = int(np.count_nonzero(alone))
+            # CUDA's calls count from 1: a migration of managed memory, with 0, has none.
+            called = alone & (correlation != 0)
+            lost["device_work_without_launch"] = int(np.count_nonzero(called))
         if captures is not None:
             lost["graph_work_without_capture"] = int(
                 np.count_nonzero(captures.of_graph & (captures.time_ns == NONE))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..attribution.cupti_names import COPY_KINDS, CUPTI_MEMORY, LAUNCH_SHAPE
+from ..attribution.cupti_names import COPY_KINDS, CUPTI_MEMORY, LAUNCH_SHAPE, MANAGED
 from .sqlite_tables import SqliteTables
 
 # Columns of the neutral tables, and the columns of the files.
@@ -25,7 +25,8 @@ _KERNEL_COLUMNS = {**LAUNCH_SHAPE, "graph_id": "graphId"}
 _SHARED_MEMORY = ("staticSharedMemory", "dynamicSharedMemory")
 # ENUM_CUDA_MEMCPY_OPER of Nsight Systems has CUPTI's numbers; 11 to 13 are migrations of unified
 # memory.
-_MEMCPY_KINDS = {**COPY_KINDS, 11: "HtoD", 12: "DtoH", 13: "DtoD"}
+_MIGRATIONS = {11: "HtoD", 12: "DtoH", 13: "DtoD"}
+_MEMCPY_KINDS = {**COPY_KINDS, **_MIGRATIONS}
 
 Columns = dict[str, pa.ChunkedArray | pa.Array]
 
@@ -82,7 +83,8 @@ def scan_memory(
             pa.array(list(memory.values())).take(pc.index_in(batch[side], sides))
             for side in ("srcKind", "dstKind")
         )
-        found["host_memory"] = pc.coalesce(*of_sides)
+        migrated = pc.is_in(batch["copyKind"], pa.array(list(_MIGRATIONS), pa.int64()))
+        found["host_memory"] = pc.if_else(migrated, MANAGED, pc.coalesce(*of_sides))
         yield found
 
 

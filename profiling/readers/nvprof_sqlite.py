@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from ...base.counted import counted
 from ..attribution.assemble import assemble
+from ..attribution.cupti_names import MANAGED
 from ..attribution.nesting import Ints
 from ..attribution.profile import Profile
 from ..attribution.range_names import scrub
@@ -288,6 +289,7 @@ class _File:
                     known = {name: values for name, values in known.items() if name in needed}
                 known["kind"] = pa.repeat("memcpy", rows.num_rows)
                 known["memcpy_kind"] = pa.repeat(kind, rows.num_rows)
+                known["host_memory"] = pa.repeat(MANAGED, rows.num_rows)
                 yield pa.table(known)
 
     def _names(self, ids: pa.ChunkedArray, *, demangled: bool = False) -> pa.DictionaryArray:

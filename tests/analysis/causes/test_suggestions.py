@@ -20,6 +20,7 @@ from curvescope.profiling.hardware.limits import Hardware
 from curvescope.profiling.recording.experiments import Scope
 from curvescope.profiling.recording.store import open_recording
 
+from ...profiling.readers.made_profiles import query
 from ...shared import PROFILES
 
 RESNET = "kineto_resnet50_w0_a.pt.trace.json.gz"
@@ -51,6 +52,7 @@ STEPS = "hta_gp100_steps.json.gz"
 REDUCED = "hta_v100_allreduces.json.gz"
 GPU_ONLY = "tl_mi210_gpu_only.json.gz"
 COMPILED = "tl_torch_compile_triton.json.gz"
+PAGES = "aws_t4_managed.sqlite.gz"
 
 # Each cause, a file that shows it with the bound in ms per step, and files that must not.
 SHOWN = [
@@ -86,6 +88,7 @@ SHOWN = [
     ("optimizer work", REDUCED, 12.76, (GPUS, RESIZED)),
     ("attention in several kernels", VIDEO, 89.61, (BERT, EAGER, RESNET)),
     ("attention in several kernels", RESIZED, 505.1, (EXPERTS, REPLAY, DECODE)),
+    ("migration of managed memory", PAGES, 263.3, (COPIED, MPI, OFFLOAD)),
     ("pointwise kernels in a row", GPU_ONLY, 0.356, (COMPILED, DDP, VIDEO)),
 ]
 
@@ -175,6 +178,22 @@ def test_copies_that_nothing_hides_by_hand(advice):
         copying += change * copies
         last = at
     assert advice(LOADER).step.exposed_ms["HtoD"] == pytest.approx(exposed_us / 1e3 / 29, rel=0.01)
+
+
+def test_pages_are_no_launches_and_no_copies_of_the_program(advice, tmp_path):
+    """One kernel and 2,370 pages were 2,371 short kernels that the host launches too slowly."""
+    found = advice(PAGES)
+    causes = {one.suggestion.cause for one in found.advised}
+    assert not causes & {"launch- or host-bound", "copies from and to the host"}
+    (rows,) = query(
+        PROFILES / PAGES,
+        tmp_path,
+        "SELECT count(*), sum(end - start) / 1e6, avg(bytes) / 1e3 "
+        "FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind IN (11, 12)",
+    )
+    (pages,) = (one for one in found.advised if one.suggestion.cause.startswith("migration"))
+    facts = [fact.after for fact in pages.suggestion.evidence]
+    assert facts[:3] == pytest.approx(list(rows), rel=1e-6)
 
 
 def test_the_longest_gap_names_the_program(advice):

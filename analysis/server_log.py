@@ -31,6 +31,7 @@ _MANY, _SHARED = (
     4,
     0.25,
 )  # ratio of requests, and share of its gain, below which batching hardly helps
+_MOST_SPREAD = 0.5  # of the steps of one size; a server on its own machine has 0.01 to 0.1
 _CLIPPED = 5.0  # median absolute deviations beyond which a step says nothing of the context
 
 
@@ -75,7 +76,9 @@ class LogCurve:
     beyond_ms: Estimate | None  # what a step beyond the limit takes more; None if it is not known
     padding: Estimate | None  # share of decode time that padding to captured sizes takes at most
     prompts: tuple[PromptCost, ...]  # costs of prefill
-    batching: Batching | None  # what more requests gain; None without a curve
+    batching: Batching | None  # what more requests gain; None without a curve, and with noise
+    # how much steps of equally many requests differ, where that is too much to look for a bend
+    noise: float | None
     notes: tuple[str, ...]  # sentences on what was left out and taken out
 
 
@@ -204,7 +207,8 @@ def explain_log(recording: Recording) -> LogCurve:
     padded = _padded(server)
     edges: tuple[Edge, ...] = ()
     beyond = None
-    if curve is not None:
+    noise = None if curve is None else _noise(curve)
+    if curve is not None and noise is None:
         edges, beyond = _edges(curve, sizes, times_ns, limit, padded)
     return LogCurve(
         server=server,
@@ -217,9 +221,18 @@ def explain_log(recording: Recording) -> LogCurve:
         outside=None if limit is None else float(np.mean(sizes > limit)),
         padding=None if curve is None or not limit else _padding(curve, count, limit, padded),
         prompts=tuple(_prompt_costs(steps, curve)),
-        batching=None if curve is None else _batching(curve),
+        batching=None if curve is None or noise is not None else _batching(curve),
+        noise=noise,
         notes=tuple(notes),
     )
+
+
+def _noise(curve: Curve) -> float | None:
+    """How much steps of equally many requests differ, the median over the sizes, if that is too
+    much to look for a bend.
+    """
+    spread = float(np.median([point.spread for point in curve.points if point.spread is not None]))
+    return spread if spread > _MOST_SPREAD else None
 
 
 def _batching(curve: Curve) -> Batching:

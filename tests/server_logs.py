@@ -107,32 +107,45 @@ def sglang_log(sizes, ms_of, limit, seed=0, steps_per_line=40, prompts=()):
     return "".join(lines)
 
 
-def llama_log(clients, ms_of, seed=0, tokens=40, per_phase=60, joined=False):
+def llama_log(clients, ms_of, seed=0, tokens=40, per_phase=60, joined=False, alike=False):
     """What llama.cpp's server prints of clients that ask again and again; each phase has so many of
     them.
 
-    `joined` is the form of later versions, in which a line has both the slot and its times.
+    `joined` is the form of later versions, in which a line has both the slot and its times, and
+    begins with the time since the server's start. `alike` lets all requests have as many tokens, so
+    that they end together.
     """
     noise, task, running = disturbed(seed), 0, {}
     lines = ["build: 6123 (79c1160b) with cc for x86_64-linux-gnu\n"]
     lines.append("srv    load_model: initializing slots, n_slots = 64\n")
+    elapsed_ms = 0.0
+
+    def add(*told):
+        clock = f"{_clock(elapsed_ms)} I " if joined else ""
+        lines.extend(clock + line for line in told)
+
     for count in clients:
         ended = 0
         while ended < per_phase:
             for slot in range(count):
                 if slot not in running:
-                    running[slot] = [task, tokens + 7 * (task % 5), 0.0, 0]
-                    lines.append(
-                        f"slot launch_slot_: id {slot:2d} | task {task} | processing task\n"
-                    )
+                    running[slot] = [task, tokens + (0 if alike else 7 * (task % 5)), 0.0, 0]
+                    add(f"slot launch_slot_: id {slot:2d} | task {task} | processing task\n")
                     task += 1
             step = ms_of(len(running)) * next(noise)
+            elapsed_ms += step
             for slot, one in list(running.items()):
                 one[1], one[2], one[3] = one[1] - 1, one[2] + step, one[3] + 1
                 if one[1] == 0:
                     ended += 1
-                    lines += _llama_end(slot, *running.pop(slot), joined)
+                    add(*_llama_end(slot, *running.pop(slot), joined))
     return "".join(lines)
+
+
+def _clock(elapsed_ms):
+    """Minutes, seconds, ms and µs since the server's start, as it prints them."""
+    seconds, us = divmod(round(1e3 * elapsed_ms), 1_000_000)
+    return f"{seconds // 60}.{seconds % 60:02d}.{us // 1000:03d}.{us % 1000:03d}"
 
 
 def _llama_end(slot, task, _, ms, tokens, joined):

@@ -124,7 +124,9 @@ def log_document(
         outside_graphs=log.outside,
         bends=bends,
         padding=log.padding,
-        best_batch=None if log.curve is None else best_batch(log.curve, limit_ms),
+        best_batch=None
+        if log.curve is None or log.noise is not None
+        else best_batch(log.curve, limit_ms),
         limit_ms=limit_ms,
         prompts=log.prompts,
         batching=log.batching,
@@ -220,6 +222,12 @@ def _nothing(log: LogCurve) -> str:
         if steady
         else "No significant bend: each request adds about as much as the one before."
     )
+    if log.noise is not None:
+        rest = (
+            f"Steps of equally many requests differ by {log.noise:.0%}, too much to look for a "
+            "bend: other work ran on the machine, or prompts were computed meanwhile. Serve the "
+            "load again on a quiet machine."
+        )
     if log.batching is not None and not log.batching.helps:
         rest = _hardly_helps(log.batching)
     if log.limit == 0:

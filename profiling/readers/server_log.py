@@ -45,11 +45,14 @@ _MOST_TOKENS = 1 << 40
 _MOST_MS = 1e9
 _BATCH_ROWS = 50_000
 _STEADY = 0.05  # relative change of the requests between two lines, above which a rate is left out
+_STEADY_SHARE = 0.9  # of the time of a request in which the load was as steady
 _STEPS_PER_LINE = 40  # SGLang's default of --decode-log-interval
 # facts that a server tells before its first step; another value after it is that of another start
 _OF_GRAPHS = ("captured_sizes", "largest_captured", "graph_mode", "most_requests", "eager")
 _OF_SLOTS = ("launch", "release", "timing", "eval")
 _LEAST_TOKENS = 8  # of a request whose mean time per token counts
+# minutes, seconds, ms and µs since a server's start
+_CLOCK = re.compile(r"\b(\d{1,6})\.(\d\d)\.(\d{3})\.(\d{3})(?= [A-Z] )")
 _ENGINE = re.compile(r"(?:DP|Engine )(\d{1,5})\b")  # of a data-parallel server
 _NO_TIMES = {
     "vLLM": "start the server with `--enable-logging-iteration-details`, which prints the time of "
@@ -154,35 +157,78 @@ class _Engine:
 
 
 @dataclass
+class _Together:
+    """How many requests ran while one request did, itself included."""
+
+    least: int
+    most: int
+    us: Counter[int] = field(default_factory=Counter)  # by their number, if lines tell the time
+
+    def take(self, requests: int, us: int) -> None:
+        """Note that so many ran for a time that has passed."""
+        self.us[requests] += us
+
+    def count(self, requests: int) -> None:
+        """Note that so many run from now on."""
+        self.least, self.most = min(self.least, requests), max(self.most, requests)
+
+    def steady(self) -> int | None:
+        """The number that the request ran with; None if it changed too much. A place that is free
+        for an instant between two requests weighs as much as that instant.
+        """
+        total_us = sum(self.us.values())
+        if not total_us:
+            return self.most if self.most - self.least <= _margin(self.most) else None
+        mean = round(sum(requests * us for requests, us in self.us.items()) / total_us)
+        near = (us for requests, us in self.us.items() if abs(requests - mean) <= _margin(mean))
+        return mean if sum(near) >= _STEADY_SHARE * total_us else None
+
+
+def _margin(requests: int) -> float:
+    """By how much the requests may change for a time to count as one of a steady load."""
+    return max(1, _STEADY * requests)
+
+
+@dataclass
 class _Slots:
     """The running requests of a server that prints when each begins and ends."""
 
-    # by slot: the least and the most requests that ran while its request did
-    running: dict[str, list[int]] = field(default_factory=dict)
-    last: dict[str, list[int]] = field(default_factory=dict)  # of requests that have ended
+    running: dict[str, _Together] = field(default_factory=dict)  # by slot
+    last: dict[str, _Together] = field(default_factory=dict)  # of requests that have ended
     ended: str = ""  # slot of the request whose times are printed
+    now_us: int | None = None  # of the last line that told the time
+
+    def tell_time(self, line: str) -> None:
+        """Let the requests that run have run until the time of a line, if it tells one."""
+        if (found := _CLOCK.search(line)) is None:
+            return
+        minutes, seconds, ms, us = map(int, found.groups())
+        now_us = ((minutes * 60 + seconds) * 1000 + ms) * 1000 + us
+        if self.now_us is not None:
+            for seen in self.running.values():
+                seen.take(len(self.running), max(0, now_us - self.now_us))
+        self.now_us = now_us
 
     def launch(self, slot: str) -> None:
         """A request begins."""
         self.running.pop(slot, None)  # one whose end was not printed
-        self.running[slot] = [len(self.running) + 1] * 2
+        requests = len(self.running) + 1
+        self.running[slot] = _Together(requests, requests)
         self._count()
 
     def release(self, slot: str) -> None:
         """A request ends; its times may follow."""
-        self.last[slot] = self.running.pop(slot, [0, 0])
+        if (seen := self.running.pop(slot, None)) is not None:
+            self.last[slot] = seen
         self._count()
 
-    def while_running(self) -> list[int]:
-        """The least and the most requests that ran beside the one whose times are printed, itself
-        included.
-        """
-        return self.running.get(self.ended) or self.last.get(self.ended) or [0, 0]
+    def while_running(self) -> _Together | None:
+        """What ran beside the request whose times are printed; None if its begin was not."""
+        return self.running.get(self.ended) or self.last.get(self.ended)
 
     def _count(self) -> None:
-        count = len(self.running)
         for seen in self.running.values():
-            seen[0], seen[1] = min(seen[0], count), max(seen[1], count)
+            seen.count(len(self.running))
 
 
 @dataclass
@@ -210,7 +256,7 @@ class _Log:
             if kind.kind == "step":
                 self._step(values)
             elif kind.kind in _OF_SLOTS:
-                self._slot(kind, values)
+                self._slot(kind, values, line)
             elif not self.timed:
                 self._rate(kind, values, engine)
             return
@@ -234,8 +280,9 @@ class _Log:
         row = {"mode": mode, "batch": prompts + decodes, "tokens": prompt_tokens + tokens}
         self._add("step", row, _number(values.get("ms")), values)
 
-    def _slot(self, kind: _Line, values: dict[str, str]) -> None:
+    def _slot(self, kind: _Line, values: dict[str, str], line: str) -> None:
         """A line of a server that tells the time of a request when it ends."""
+        self.slots.tell_time(line)
         if kind.kind == "launch":
             self.slots.launch(values["slot"])
         elif kind.kind == "release":
@@ -245,12 +292,15 @@ class _Log:
         ms, tokens = _number(values.get("ms")), _whole(values.get("tokens"))
         if ms is None or not tokens:
             return
-        least, most = self.slots.while_running()
-        if most - least > max(1, _STEADY * most):
+        together = self.slots.while_running()
+        if together is None or tokens < _LEAST_TOKENS:
+            return
+        requests = together.steady()
+        if requests is None:
             self.changing += 1
-        elif tokens >= _LEAST_TOKENS and most:
-            row = {"mode": DECODE, "batch": most, "tokens": most, "averaged_steps": tokens}
-            self._add("rate", row, ms / tokens, values)
+            return
+        row = {"mode": DECODE, "batch": requests, "tokens": requests, "averaged_steps": tokens}
+        self._add("rate", row, ms / tokens, values)
 
     def _rate(self, kind: _Line, values: dict[str, str], engine: _Engine) -> None:
         """A line that tells the tokens per second since the one before it."""
@@ -262,7 +312,7 @@ class _Log:
         rate = _number(values.get("tokens_per_s"))
         if not requests or not before or not rate:
             return  # the first of a burst: its time holds the pause before it
-        if abs(requests - before) > max(1, _STEADY * before):
+        if abs(requests - before) > _margin(before):
             self.changing += 1
             return
         each = _number(values.get("tokens_per_request")) or 1.0

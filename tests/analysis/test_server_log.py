@@ -3,6 +3,7 @@ on a steady load.
 """
 
 import json
+import random
 import re
 import time
 from pathlib import Path
@@ -342,13 +343,40 @@ REAL = Path(__file__).parents[1] / "data" / "server_logs" / "llama_server.log.gz
 
 
 def test_a_log_of_a_real_llama_cpp_server_is_read_and_no_edge_is_claimed(tmp_path):
-    """1,006 requests on a loaded machine; where their number changed is counted; no edge left."""
+    """1,006 requests on a loaded machine, whose steps say too little for an edge; where their
+    number changed is counted.
+    """
     recording = open_recording(import_profile(REAL, tmp_path / "run").path)
     log = explain_log(recording)
     lost = recording.meta["lost"]["rates_of_changing_load"]
     assert log.decode_steps + (lost if isinstance(lost, int) else lost["count"]) == 1006
     assert (log.server["server"], log.server["most_requests"]) == ("llama.cpp", 16)
+    assert log.decode_steps > 800
+    assert log.noise > 0.5
     assert not log.edges
+    assert log.batching is None
+
+
+def test_requests_that_end_together_count_where_lines_tell_the_time(explained):
+    """The places that are free for an instant between them weigh nothing."""
+    clients = (1, 2, 4, 6, 8, 10, 12, 16)
+
+    def step_ms(n):
+        return 20 + 0.3 * n + (9 if n > 8 else 0)
+
+    (edge,) = explained(llama_log(clients, step_ms, joined=True, alike=True)).edges
+    assert edge.at == 8
+    assert edge.extra_ms.low < 9 < edge.extra_ms.high
+
+
+def test_noise_is_told_and_no_bend_is_looked_for(tmp_path, capsys):
+    """Steps of one size that differ by their own length say nothing of others."""
+    noisy = random.Random(3)
+    text = llama_log((1, 2, 4, 6, 8, 10), lambda n: n * noisy.lognormvariate(1, 4.0), joined=True)
+    (tmp_path / "llama.log").write_text(text)
+    said = printed(capsys, "explain", tmp_path / "llama.log")
+    assert "too much to look for a bend" in said
+    assert "Best batch" not in said
 
 
 def test_another_start_with_other_graphs_within_a_log_has_no_limit(explained):

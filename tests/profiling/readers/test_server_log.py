@@ -96,6 +96,18 @@ VLLM_STATS = (
 )
 
 
+@pytest.mark.parametrize("name", ["accept len", "avg_accept_len"])
+def test_a_step_that_accepts_two_tokens_takes_twice_the_time_of_its_rate(tmp_path, name):
+    """By either name that servers of this family have for them."""
+    line = (
+        f"Decode batch. #running-req: 4, #cpu-token: 90, {name}: 2.00, "
+        "gen throughput (token/s): 400.00, #queue-req: 0\n"
+    )
+    steps = rows(imported(tmp_path, 2 * line))
+    assert steps["duration_ns"].tolist() == [20_000_000]
+    assert steps["context_tokens"].tolist() == [90]
+
+
 def test_without_times_of_steps_the_statistics_of_vllm_give_rates(tmp_path):
     text = "".join(VLLM_STATS.format("0.0", "2000.0", size) for size in (20, 20, 21))
     steps = rows(imported(tmp_path, text))

@@ -14,8 +14,10 @@ import sys
 import tarfile
 import time
 import zipfile
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -24,6 +26,8 @@ from curvescope.analysis.causes.catalogue import CAUSES
 from curvescope.experiments.factors import FACTORS, names_of
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
+
+from ..profiling.measure import test_cuda
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks" / "gpu"
@@ -703,6 +707,72 @@ def test_kernels_of_three_clocks_are_joined_by_name_grid_and_order(campaign, tmp
         None,
         f"0 of {calls}",
     )
+
+
+def test_a_kernel_that_ncu_missed_is_missing_where_its_grid_is(campaign, tmp_path):
+    """Of equal names alone, the four large ones and a small one would be the five large ones."""
+    calls = campaign.truth._CALLS
+    kernels = pd.DataFrame(
+        [kernel(i, "add", 10_000, "small") for i in range(calls)]
+        + [kernel(20 + i, "add", 40_000, "large", grid_x=16) for i in range(calls)]
+    )
+    seen = [("initialise", 1, 1, 2000)] + [("add", 4, 9, 18_000)] * calls
+    counted = ncu_csv(tmp_path / "ncu.csv", seen + [("add", 16, 40, 80_000)] * (calls - 1))
+    pairs = [{"operator": name, "ns": 1.0, "clock_hz": 2e9} for name in ("small", "large")]
+    small, large = campaign.truth.join(pairs, kernels, counted)
+    assert (small["joined"], small["ncu_us"]) == (f"{calls} of {calls}", 9.0)
+    assert (large["joined"], large["ncu_us"]) == (f"{calls - 1} of {calls}", None)
+
+
+@dataclass
+class FakePair:
+    """A backend whose pair of events reads 1,300 ns around nothing and 4,100 ns around a kernel."""
+
+    of_kernels_ns: tuple[int, ...]
+    launches: list[int]
+
+    @property
+    def timer(self):
+        return self
+
+    def take(self, run, calls, samples, flush):
+        before = len(self.launches)
+        run()
+        ns = 1300.0 if len(self.launches) == before else 4100.0
+        return [SimpleNamespace(duration_ns=ns)] * samples
+
+    def record(self, run, *_):
+        run()
+        return SimpleNamespace(kernels=[{"duration_ns": ns} for ns in self.of_kernels_ns])
+
+
+@pytest.mark.parametrize(
+    ("of_kernels_ns", "said"),
+    [
+        (
+            (1100, 1150, 1150),
+            "the kernel itself 1150 ns by CUPTI (n 3): the pair adds 2950 ns",
+        ),
+        ((), "CUPTI recorded no kernel"),
+    ],
+)
+def test_what_a_pair_of_events_adds_is_told_beside_the_kernels_own_time(
+    campaign, monkeypatch, of_kernels_ns, said
+):
+    launches = []
+    number = SimpleNamespace(add_=launches.append)
+    torch = SimpleNamespace(zeros=lambda *_, **__: number)
+    monkeypatch.setattr(campaign.checks, "import_torch", lambda: torch)
+    backend = FakePair(of_kernels_ns, launches)
+    monkeypatch.setattr("curvescope.kernels.backends.open_backend", lambda *_: backend)
+    answer = campaign.checks.event_pair(campaign.checks.Context("cuda:0", "vgg_a", 1))
+    of_events = "nothing 1300 ns (1300 to 1300); the smallest kernel 4100 ns (4100 to 4100); "
+    assert answer == of_events + said
+
+
+def test_the_test_of_a_gpu_asks_for_no_factor_that_refuses_cuda():
+    asked = {*test_cuda.TOGETHER, *test_cuda.COMPILED}
+    assert {name: FACTORS[name].refusal("cuda:0") for name in asked} == dict.fromkeys(asked)
 
 
 def test_a_kernel_belongs_to_the_operator_in_whose_range_it_was_launched(campaign, tmp_path):

@@ -20,6 +20,9 @@ from curvescope.profiling.workload.networks import get_network
 
 pytestmark = pytest.mark.gpu
 
+# Factors that are tried at once, and the one that takes minutes; none may refuse CUDA.
+TOGETHER = ("cuda_graph", "cudnn_benchmark", "channels_last", "smaller_memory")
+COMPILED = ("compiled",)
 ONE_ROUND = Protocol("one", (1, 1), 1, (2, 2), visit_s=0.0, profiled_steps=1, time_limit_s=None)
 
 
@@ -85,8 +88,8 @@ def test_causes_see_clocks_of_the_steps(tmp_path):
 @pytest.mark.parametrize(
     "names",
     [
-        ("cuda_graph", "cudnn_benchmark", "channels_last", "smaller_memory"),
-        pytest.param(("compiled",), marks=pytest.mark.not_virtual("compiling takes minutes")),
+        TOGETHER,
+        pytest.param(COMPILED, marks=pytest.mark.not_virtual("compiling takes minutes")),
     ],
     ids=["set", "compiled"],
 )

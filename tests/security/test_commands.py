@@ -4,9 +4,11 @@ they work in.
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,15 @@ def started(folder, *arguments):
     )
 
 
+def interrupt_at_the_first_steps_of_two_ranks(process, run):
+    """Later rounds take most of a minute, in the same processes."""
+    limit_s = time.monotonic() + 600
+    while process.poll() is None and not list(run.glob("devices2/rank1/steps/*.parquet")):
+        assert time.monotonic() < limit_s
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LIVE else []) for name in LINES]
@@ -122,14 +133,15 @@ def test_no_command_listens_beyond_loopback_or_runs_a_file_of_its_folder(name, h
     places = {"JOB": str(tmp_path / "job"), "COPY": str(tmp_path / "copy")}
     process = started(hostile, name, *(places.get(word, word) for word in words))
     with Watch(process.pid) as watch:
+        if name == "scale":
+            interrupt_at_the_first_steps_of_two_ranks(process, hostile / "new")
         _, said = process.communicate(timeout=600)
-    assert process.returncode in (0, 2), said
+    assert process.returncode in ((130,) if name == "scale" else (0, 2)), said
     assert "Traceback" not in said
     assert watch.looks
     assert not watch.beyond_loopback
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
     if name == "scale":
-        assert process.returncode == 0, said
         assert watch.found, "its ranks connect"
     elif name in ("sweep", "ranks"):
         assert process.returncode == 0, said

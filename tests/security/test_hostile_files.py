@@ -17,6 +17,7 @@ def judged(name, folder, commands):
     ]
 
 
+@pytest.mark.in_slow
 @pytest.mark.parametrize("name", [name for name in SMALL_FILES if name not in LONG])
 def test_a_hostile_file_is_read_or_refused_within_limits(name, tmp_path):
     judged(name, tmp_path, ())

@@ -60,7 +60,7 @@ def test_two_batch_sizes_have_an_excess_and_no_curvature():
     assert [finding.shown.label for finding in find(curve)] == ["excess 2→4"]
 
 
-RUNS = 25
+RUNS = 15
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ RUNS = 25
 def test_rounds_that_end_early_give_the_verdict_of_all(noise, effect, least_saved):
     """An effect of 5 % or more of the step, from batch 16 on, in up to 30 rounds.
 
-    Tests at 5 % may find one where there is none: of 25 sweeps 4 or more in 3 of 100 cases.
+    Tests at 5 % may find one where there is none: of 15 sweeps 4 or more in 1 of 100 cases.
     """
     counts = simulate(noise, effect, RUNS)
     if effect:

@@ -6,7 +6,8 @@ or in several files. Formats, from the benchmarks' sources: `vllm bench serve` a
 `vllm bench sweep` (vllm/benchmarks/serve.py and sweep/serve.py), SGLang's `bench_serving`, AIPerf's
 profile_export_aiperf.json (aiperf/exporters/metrics_json_exporter.py), GuideLLM's benchmarks.json
 (guidellm/benchmark/schemas/generative), `trtllm-bench --report_json`
-(tensorrt_llm/bench/dataclasses/reporting.py).
+(tensorrt_llm/bench/dataclasses/reporting.py). What vLLM's and SGLang's benchmarks print is read,
+too, as often as a log or page holds it.
 
 Requests of one run share its steps, so their spread says nothing of the error of their mean:
 without several runs of a concurrency, the error is estimated from the curve. Names of models, hosts
@@ -26,6 +27,7 @@ from ...base.errors import CurvescopeError
 from ...base.masking import is_choice
 from ..recording.store import RecordingWriter, columns_of
 from . import Options
+from .csv_lines import lines_of, parse_number
 from .source import Source
 
 NAME = "benchmark of a server"
@@ -47,6 +49,25 @@ _MARKS = (
     ('"benchmarks"', '"inter_token_latency_ms"'),
     ('"request_info"', '"avg_num_concurrent_requests"'),  # trtllm-bench
 )
+# What a printed result begins and ends with, and the names of its lines in a saved one.
+_PRINTED = "= Serving Benchmark Result ="
+_PRINTED_END = re.compile(r"={40,}")
+_LIMIT = re.compile(r"Max(?:imum)? request concurrency: *(\d{1,9})\b")  # also before the result
+_PRINTED_LINE = re.compile(r"([A-Z][\w ()/]{2,50}?): +([\d.]{1,20})\s*$")
+_SAVED_NAMES = {
+    "Successful requests": "completed",
+    "Request throughput (req/s)": "request_throughput",
+    "Total input tokens": "total_input_tokens",
+    "Total generated tokens": "total_output_tokens",
+    "Maximum request concurrency": "max_concurrency",
+    "Max request concurrency": "max_concurrency",
+    "Concurrency": "concurrency",
+    "Mean TTFT (ms)": "mean_ttft_ms",
+    "Mean TPOT (ms)": "mean_tpot_ms",
+    "Mean ITL (ms)": "mean_itl_ms",
+    "Mean E2EL (ms)": "mean_e2el_ms",
+    "Mean E2E Latency (ms)": "mean_e2e_latency_ms",
+}
 
 
 @dataclass(frozen=True)
@@ -63,9 +84,13 @@ class Point:
 
 def recognises(source: Source) -> bool:
     """Whether the file is the result of a benchmark, by the names in it."""
-    if not source.text.startswith(("{", "[")):
-        return False
+    if not _is_json(source):
+        return _PRINTED in source.text
     return any(all(mark in source.text for mark in marks) for marks in _MARKS)
+
+
+def _is_json(source: Source) -> bool:
+    return source.text.startswith(("{", "["))
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
@@ -75,7 +100,10 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 
 def points_of(source: Source) -> Iterator[Point]:
-    """The results of a file: a JSON object, a list of them, or one a line."""
+    """The results of a file: a JSON object, a list of them, one a line, or printed ones."""
+    if not _is_json(source):
+        yield from map(_bench_serve, _printed(source))
+        return
     data = _NAN.sub(b" null", source.read_all(_MOST_BYTES)).lstrip(b"\xef\xbb\xbf").strip()
     try:
         found = _objects(data)
@@ -87,6 +115,31 @@ def points_of(source: Source) -> Iterator[Point]:
         raise CurvescopeError(f"it has more than {_MOST_RESULTS:,} results, and no benchmark has.")
     for result in found:
         yield from _of_result(result)
+
+
+def _printed(source: Source) -> Iterator[dict[str, msgspec.Raw]]:
+    """What a benchmark printed, by the names of a saved result."""
+    limit: str | None = None  # of concurrency, which earlier versions print before the result
+    result: dict[str, msgspec.Raw] | None = None
+    with source.open() as stream:
+        for line in lines_of(stream):
+            if _PRINTED in line:
+                if result:
+                    yield result
+                result = {} if limit is None else {"max_concurrency": msgspec.Raw(limit.encode())}
+                limit = None
+            elif result is None:
+                found = _LIMIT.search(line)
+                limit = found[1] if found else limit
+            elif _PRINTED_END.search(line):
+                yield result
+                result = None
+            elif told := _PRINTED_LINE.search(line):
+                name = _SAVED_NAMES.get(told[1])
+                if name is not None and parse_number(told[2]) is not None:
+                    result[name] = msgspec.Raw(told[2].encode())
+    if result:
+        yield result
 
 
 def _objects(data: bytes) -> list[dict[str, msgspec.Raw]]:

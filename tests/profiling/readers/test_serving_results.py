@@ -100,7 +100,34 @@ def lines(results):
     return "".join(json.dumps(one) + "\n" for one in results)
 
 
+def printed(requests, before=False):
+    """What `vllm bench serve` prints; earlier versions tell the limit of concurrency before it."""
+    limit = f"Maximum request concurrency: {requests}\n"
+    inside = f"Maximum request concurrency:             {requests}        \n"
+    return (
+        "Traffic request rate: inf\n" + (limit if before else "")
+        + "100%|\u2588\u2588\u2588| 100/100 [02:30<00:00,  4.71s/it]\n"
+        + "============ Serving Benchmark Result ============\n"
+        + "Successful requests:                     100       \n" + ("" if before else inside)
+        + "Benchmark duration (s):                  150.87    \n"
+        + f"Total input tokens:                      {99744 + requests}     \n"
+        + "Total generated tokens:                  12800     \n"
+        + "Request throughput (req/s):              0.21      \n"
+        + "---------------Time to First Token----------------\n"
+        + "Mean TTFT (ms):                          80.00   \n"
+        + "-----Time per Output Token (excl. 1st token)------\n"
+        + f"Mean TPOT (ms):                          {step_ms(requests):.2f}     \n"
+        + "P99 TPOT (ms):                           99.63     \n"
+        + "==================================================\n"
+    )  # fmt: skip
+
+
 SAVED = {
+    "printed": lambda: "".join(map(printed, SIZES)),
+    "printed, the limit before it": lambda: "".join(printed(size, before=True) for size in SIZES),
+    "printed, as a comment": lambda: "".join(
+        f"# {line}\n" for size in SIZES for line in printed(size).splitlines()
+    ),
     "vllm bench serve --append-result": lambda: lines(map(vllm, SIZES)),
     "vllm bench sweep": lambda: json.dumps(sweep(), indent=4),
     "GuideLLM": lambda: json.dumps(guidellm(SIZES)),
@@ -125,6 +152,23 @@ def test_each_result_is_a_time_over_its_requests(tool, tmp_path):
     assert first["batch"].tolist() == list(SIZES)
     assert first["duration_ns"].tolist() == [round(1e6 * step_ms(size)) for size in SIZES]
     assert "secret" not in str([path.read_bytes() for path in (tmp_path / "run").rglob("*.*")])
+
+
+def test_a_printed_result_without_a_limit_has_the_concurrency_that_it_tells(tmp_path):
+    """SGLang's, which was asked for a rate of requests."""
+    text = (
+        "============ Serving Benchmark Result ============\n"
+        "Backend:                                 sglang-oai\n"
+        "Max request concurrency:                not set\n"
+        "Successful requests:                     1920\n"
+        "Request throughput (req/s):              8.98\n"
+        "Concurrency:                             1418.05\n"
+        "Mean E2E Latency (ms):                   157842.85\n"
+        "Mean TPOT (ms):                          562.90\n"
+    )
+    steps = steps_of(tmp_path, text)
+    assert steps["batch"].tolist() == [1418]
+    assert steps["problem"].tolist() == ["time per output token, SGLang"]
 
 
 def test_runs_of_a_sweep_are_repeats_and_its_settings_name_curves(tmp_path):

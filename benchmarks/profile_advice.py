@@ -61,6 +61,8 @@ FOUND = (
     "tl_mi300_normalization.json.gz",
     "torchbench_copies.json.gz",
 )
+# Of a second search; most of its profiles have no licence, and are not kept here.
+SECOND = ("aws_t4_managed.sqlite.gz",)
 _HTA = """
 import json, logging, sys
 logging.disable(logging.CRITICAL)
@@ -97,7 +99,7 @@ def device_events(path: Path) -> list[tuple[float, float, str]]:
                 copies = database.execute(
                     "SELECT start, end, copyKind FROM CUPTI_ACTIVITY_KIND_MEMCPY"
                 ).fetchall()
-        kinds = {1: "HtoD", 2: "DtoH"}
+        kinds = {1: "HtoD", 2: "DtoH", 11: "HtoD", 12: "DtoH"}  # 11 and 12: managed memory
         rows = [(start, end, "kernel") for start, end in kernels]
         rows += [(start, end, kinds.get(kind, "other")) for start, end, kind in copies]
         return sorted((start / 1e6, end / 1e6, kind) for start, end, kind in rows)
@@ -222,7 +224,7 @@ def _error(text: str) -> str:
 def measure(python: Path | None) -> None:
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     found = {}
-    for name in (*FILES, *FOUND):
+    for name in (*FILES, *FOUND, *SECOND):
         path = PROFILES / name
         said = peers(path, python) if python else known.get(name, {}).get("peers", {})
         found[name] = {"by_hand": by_hand(path), "ours": ours(path), "peers": said}
@@ -234,7 +236,7 @@ def page() -> str:
     lines = [
         "# Advice on profiles of others",
         "",
-        "Thirty profiles that other people recorded (origin and licence: "
+        "Thirty-one profiles that other people recorded (origin and licence: "
         "`tests/data/profiles/README.md`): what `explain` suggests, what the file itself says by "
         "sums with `json` and `sqlite3` alone, and what other tools say of it. Sums are over the "
         "whole file, from its first to its last device work; ours are per step, where steps are "
@@ -251,6 +253,8 @@ def page() -> str:
     for name, row in json.loads(RESULTS.read_text()).items():
         if name == FOUND[0]:
             lines += [_FOUND_NOTE, ""]
+        if name == SECOND[0]:
+            lines += [_SECOND_NOTE, ""]
         hand = row["by_hand"]
         lines += [f"## {name}", "", row["ours"]["headline"], ""]
         lines += ["| suggested | saves at most | where |", "|---|--:|---|"]
@@ -280,6 +284,25 @@ _FOUND_NOTE = (
     "proposed with the bound of bf16; functions were those of a thread that waits; rows of a "
     "product were a batch size where they are tokens; every operator of a CPU trace was "
     "elementwise; a step in which no gap was long had one long gap."
+)
+
+
+_SECOND_NOTE = (
+    "A second search found 22 profiles more, of which those without a licence are not kept here: "
+    "TensorFlow on two GPUs (openxla/xprof), Nsight Systems of CUDA, OpenACC and PyTorch programs "
+    "(Sh1mwww/llama3-inference, kmcho2019/Rodinia_3.1_Gaussian, lsaeteurn/vectoraddition, "
+    "sdroruganti/cuda-kernel-library, ynan1/aws_gpu, Lianhang666/gpu4, present42/CudaPractice, "
+    "PolPuigPuy/OpenACC_Project_PolPuig), rocprofv3 of llama.cpp and of a product "
+    "(jimw567/rocprof-unified-viewer, HGLiu1998/batched_gemm), the details page of Nsight Compute "
+    "(petebachant/clima-gpu-profiling) and PyTorch traces (marcalph/kernelforge, "
+    "JeremyMorlier/GPUModel, Cryptheon/CyclicRouter, EpsilonPiDelta/mlops_1, Gabriellanaro/"
+    "dtu_mlops, DarthShoge/Crypto_CNN, ChrisVN123/mlops_testmappe, solangii/gpu-practice). Read "
+    "against the files they showed what was untrue, and is mended: pages of managed memory were "
+    "2,370 short kernels that the host launches too slowly; rows of a details page were "
+    "unreadable; a sequence that repeats over the layers of one forward was a step; one of two "
+    "GPUs had the only step; layers that a range numbers by token were 512 rows; nested operators "
+    "of a CPU counted as calls of the outer one; where the profile does not tell what the host "
+    "did, nothing was found."
 )
 
 

@@ -11,6 +11,7 @@ import re
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from ...profiling.attribution.kernel_names import ELEMENTWISE, LAYOUT, read_name
 from ...profiling.recording.store import Recording
@@ -19,7 +20,7 @@ from .kernel_times import of_steps
 _COLUMNS = ("step", "start_ns", "duration_ns", "device", "stream", "name", "op", "phase")
 _FUSED = re.compile(r"^triton_|^cpp_fused|fused|fusion", re.IGNORECASE)  # by a compiler, or by hand
 _COMPILED = re.compile(r"^triton_\w*fused")
-_OUTSIDE = "distributed|AccumulateGrad"  # operators that do not belong to the network
+_OUTSIDE = re.compile("distributed|AccumulateGrad")  # operators that do not belong to the network
 _MOST_NAMES = 4  # of a run
 # Runs by what they do, per step: kernels, runs, ms, least_ms (of one kernel instead).
 RUNS = ("what", "kernels", "runs", "ms", "least_ms")
@@ -33,22 +34,29 @@ def pointwise_runs(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
     if used.empty:
         return empty
     pieces = [
-        of_steps(piece, used["step"].to_numpy(np.int64))[0].to_pandas()
+        of_steps(piece, used["step"].to_numpy(np.int64))[0]
         for piece in recording.pieces("kernels", _COLUMNS)
     ]
-    rows = pd.concat([piece for piece in pieces if len(piece)] or [empty], ignore_index=True)
-    if rows.empty or rows["name"].astype(str).str.contains(_COMPILED).any():
+    if not (pieces := [piece for piece in pieces if len(piece)]):
+        return empty
+    # Texts stay codes: of millions of kernels each name is read once.
+    table = pa.concat_tables(pieces).unify_dictionaries()
+    rows = table.to_pandas(strings_to_categorical=True)
+    names = list(map(str, rows["name"].cat.categories))
+    if any(_COMPILED.search(name) for name in names):
         return empty
     rows = rows.sort_values(["step", "device", "stream", "start_ns"], kind="stable")
-    of_name = {name: _is_pointwise(str(name)) for name in rows["name"].unique()}
+    of_name = {name: _is_pointwise(name) for name in names}
+    outside = {op: _OUTSIDE.search(str(op)) is not None for op in rows["op"].cat.categories}
     fits = rows["name"].map(of_name).astype(bool) & rows["phase"].ne("optimizer")
-    fits &= ~rows["op"].astype(str).str.contains(_OUTSIDE)
+    fits &= ~rows["op"].map(outside).astype(object).fillna(False).astype(bool)
     place = rows[["step", "device", "stream"]].astype("Int64").fillna(-1)
     begins = ~fits | ~fits.shift(fill_value=False) | (place != place.shift()).any(axis=1)
-    kind = rows["name"].map({name: read_name(str(name)).family for name in of_name})
+    rows, begins = rows[fits], begins.cumsum()[fits]
+    kind = rows["name"].astype(str).map({name: read_name(name).family for name in names})
     what = rows["op"].astype(object).where(rows["op"].notna(), kind).astype(str)
     runs = (
-        rows.assign(run=begins.cumsum(), op=what.str.removeprefix("aten::"))[fits]
+        rows.assign(run=begins, op=what.str.removeprefix("aten::"))
         .groupby("run")
         .agg(
             device=("device", "first"),

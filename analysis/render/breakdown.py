@@ -131,18 +131,29 @@ def breakdown_verdict(
     return "; ".join([f"{what} {takes} {number(whole)} ms", *parts, *largest]) + "."
 
 
+# After shares of operators that a compiler fused.
+_OF_FUSED = ", most of it modelled parts of fused kernels"
+
+
 def _largest(rows: Sequence[Row], whole_ms: float, of: str) -> list[str]:
-    """The largest rows as a clause, with their share; those whose names look alike are one."""
+    """The largest rows as a clause, with their share; those whose names look alike are one. A share
+    of a fused kernel is modelled.
+    """
     times: dict[str, float] = {}
+    modelled_ms: dict[str, float] = {}
     for row in rows:
         label = _NO_OPERATOR if row.label == "no op" else shortened(row.label)
         times[label] = times.get(label, 0.0) + row.time_ms
+        part_ms = (row.shared_time_share or 0.0) * row.time_ms
+        modelled_ms[label] = modelled_ms.get(label, 0.0) + part_ms
     ordered = sorted(times.items(), key=lambda item: -item[1])[:_NAMED_GROUPS]
     named = [(label, time_ms) for label, time_ms in ordered if time_ms >= _LEAST_NAMED * whole_ms]
     if not named:
         return []
     texts = ", ".join(f"{label} ({share(time_ms, whole_ms)})" for label, time_ms in named)
     sum_ms = math.fsum(time_ms for _, time_ms in named)
+    if math.fsum(modelled_ms[label] for label, _ in named) > sum_ms / 2:
+        texts += _OF_FUSED
     if len(named) == 1 and sum_ms > whole_ms / 2:
         return [f"{share(sum_ms, whole_ms)} of {of} is in {named[0][0]}"]
     if sum_ms > whole_ms / 2:

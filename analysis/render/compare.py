@@ -19,6 +19,7 @@ from ..decompose.terms import RECORD_DEVICE
 from .tables import table
 from .words import UNITS, hidden_note, shortened
 
+_ALIKE = 0.02  # of a time without an interval: what differs less is no difference
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -109,6 +110,8 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
             f"{what} of {letter} {differs} significantly from {base}'s (Holm correction): "
             f"{times}.{rest}"
         )
+    if not known and abs(math.log(change.speedup)) < _ALIKE:
+        return f"{letter} and {base} take the same time within {_ALIKE:.0%}: {times}."
     faster = change.speedup > 1
     lead = f"{letter} is {'faster' if faster else 'slower'} than {base}"
     sure = "no interval is known"

@@ -47,6 +47,11 @@ def comparison(speedups, rows_at, known):
             "known. Most of it is in conv: 9.000 ms → 5.000 ms.",
         ),
         (
+            {64: 1.002},
+            False,
+            "B and A take the same time within 2%: a step of batch 64 takes 0.998 times as long.",
+        ),
+        (
             {1: 0.8, 128: 1.25},
             True,
             "B is faster than A: a step of batch 128 takes 0.800 times as long (0.792 … 0.808); 2 "

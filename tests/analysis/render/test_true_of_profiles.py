@@ -143,3 +143,11 @@ def test_modules_that_a_profiler_numbers_are_one_row(imported_profile, document_
         sum(row["time_ms"] for row in apart if row["label"] in odd)
     )
     assert together["calls"] == 84
+
+
+def test_parts_of_a_fused_kernel_are_said_to_be_modelled(imported_profile, said):
+    """One Triton kernel of add, sin and cos was a third each, as if that had been measured."""
+    text = said("explain", imported_profile("hta_triton_example.json.gz"))
+    assert "aten::cos (33%), most of it modelled parts of fused kernels." in text
+    other = said("explain", imported_profile("kineto_resnet50_w0_a.pt.trace.json.gz"))
+    assert "modelled" not in other

@@ -114,16 +114,20 @@ def follow_keras_models(steps: Any, program: Any, module: Any) -> None:
 
 
 def _made_by(make: Any, call: Any) -> Any:
-    """A function like `make`, each of whose functions gives itself to `call` after it ran."""
+    """A function like `make`: after what it made ran, `call` gets the code that `make` was given,
+    which stays the same where a program makes it anew for each step.
+    """
 
     @functools.wraps(make)
     def making(*arguments: Any, **named: Any) -> Any:
         made = make(*arguments, **named)
+        given = arguments[0] if arguments else made
+        code = getattr(given, "__code__", given)
 
         @functools.wraps(made)
         def running(*arguments: Any, **named: Any) -> Any:
             result = made(*arguments, **named)
-            call(running)
+            call(code)
             return result
 
         return running

@@ -463,4 +463,7 @@ def _name_of(mark: Any) -> Any:
     """The name of what marks the steps, that of a function or of its class; None without it."""
     if isinstance(mark, weakref.ref):
         mark = mark()
-    return getattr(mark, "__qualname__", None if mark is None else type(mark).__name__)
+    if mark is None:
+        return None
+    names = ("__qualname__", "co_qualname", "co_name")  # of a function, or of its code
+    return next((getattr(mark, one) for one in names if hasattr(mark, one)), type(mark).__name__)

@@ -84,6 +84,8 @@ def different_facts(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> dic
     }
 
 
+# What a program sets itself, in a Python of its own: another run of it has the same.
+_OF_PROGRAMS = ("threads", "torch")
 _LIBRARIES = ("cuda", "cudnn", "driver")  # facts of a device that name its software, not the device
 
 
@@ -95,12 +97,14 @@ def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
     libraries; another device or number of threads, and a recording that names no device, are an
     error.
     """
-    recorded = meta.get("device")
+    recorded: Mapping[str, Any] | None = meta.get("device")
     if not recorded or not recorded.get("name"):
         raise CurvescopeError(
             "The recording does not say on which device it was made, so that nothing that runs "
             "here can be compared with it: measure here with `curvescope diagnose`."
         )
+    ignored = _OF_PROGRAMS if meta.get("program") else ()
+    recorded = {name: value for name, value in recorded.items() if name not in ignored}
     here = _like(recorded, meta.get("torch_device"))
     device = different_facts(recorded, {name: here.get(name) for name in recorded})
     if refused := [text for name, text in device.items() if name not in _LIBRARIES]:
@@ -117,6 +121,7 @@ def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
         else {}
     )
     versions = meta.get("versions") or {}
+    versions = {name: value for name, value in versions.items() if name not in ignored}
     packages = different_facts(versions, {name: describe_versions().get(name) for name in versions})
     return tuple(
         f"This machine differs: {text}."

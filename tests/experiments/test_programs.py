@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.budget import Budget
 from curvescope.experiments.factor import Target
 from curvescope.experiments.factors import COMMON, FACTORS
@@ -22,6 +23,7 @@ from curvescope.experiments.program_worker import (
 from curvescope.profiling.collect.startup import program_changes
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Empty
+from curvescope.profiling.measure.machine import check_same_machine, describe_machine
 from curvescope.profiling.measure.protocol import EXPERIMENT
 from curvescope.profiling.recording.experiments import Scope, Stage
 from curvescope.profiling.workload.program import Program
@@ -191,3 +193,19 @@ def test_a_program_without_images_refuses_channels_last(hooks):
     program_changes.apply(torch, ["channels_last"], refused.append)
     hooks[0](nn.Linear(2, 2), ())
     assert refused == ["the program has no two-dimensional convolution"]
+
+
+@pytest.mark.parametrize(("program", "runs_again"), [(["train.py"], True), (None, False)])
+def test_threads_that_a_program_sets_itself_are_no_other_device(program, runs_again):
+    """A launcher, as torchrun, gives its processes one thread, and they have a Python of
+    their own.
+    """
+    described = describe_machine("cpu")
+    device = {**described.device, "threads": 64}
+    versions = {**described.versions, "torch": "1.0"}
+    meta = {"device": device, "versions": versions, "torch_device": "cpu", "program": program}
+    if runs_again:
+        assert check_same_machine(meta) == ()
+    else:
+        with pytest.raises(CurvescopeError, match="threads: 64 there"):
+            check_same_machine(meta)

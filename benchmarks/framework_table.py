@@ -53,7 +53,7 @@ def main() -> None:
             file.write(json.dumps(found) + "\n")
         print(json.dumps(found, indent=1))
         return
-    rows = latest()
+    rows = shown()
     text = PAGE.read_text()
     for above, lines in (("## The founding table", table(rows)), ("### Why", why(rows))):
         text = with_results(text, above, lines)
@@ -73,6 +73,7 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
             "network": args.network,
             "mode": args.mode,
             "batch": args.batch,
+            "cores": len(os.sched_getaffinity(0)),
             "date": time.strftime("%Y-%m-%d", time.gmtime(began)),
             "seconds": round(time.time() - began),
             "load": [load, *os.getloadavg()[:2]],
@@ -143,7 +144,8 @@ def _ends(change: Change) -> list[float]:
 def _key(label: str) -> str:
     """A row's label without the class of its layer, as `conv1 backward`."""
     layer, _, rest = label.partition(" (")
-    return layer + rest.partition(")")[2] if rest else label
+    shown = layer + rest.partition(")")[2] if rest else label
+    return shown.removesuffix(" forward")
 
 
 def _kernels(times: Any) -> dict[str, str]:
@@ -156,10 +158,13 @@ def _kernels(times: Any) -> dict[str, str]:
     return {layer: str(name)[:60] for layer, (_, name) in longest.items()}
 
 
-def latest() -> list[dict[str, Any]]:
-    """The last result of each cell."""
+def shown() -> list[dict[str, Any]]:
+    """The results, of each cell that with the least load while it began."""
     rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
-    return list({(one["network"], one["mode"], one["batch"]): one for one in rows}.values())
+    rows.sort(key=lambda one: -one["load"][0])
+    cells = {tuple(one[key] for key in ("network", "mode", "batch", "cores")): one for one in rows}
+    order = sorted(cells, key=lambda cell: (-cell[3], cell[1] != "forward+backward", cell[0]))
+    return [cells[cell] for cell in order]
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -168,7 +173,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _row(one: Mapping[str, Any]) -> str:
-    cells = [one["network"], one["mode"], str(one["batch"])]
+    cells = [one["network"], one["mode"], str(one["batch"]), str(one["cores"])]
     if "failed" in one:
         return f"| {' | '.join(cells)} | {one['failed']} |"
     names = FRAMEWORKS.split(",")
@@ -188,23 +193,29 @@ def _times(pair: Mapping[str, Any]) -> str:
     """How many times as long, with its interval where it is known."""
     times, *ends = pair["times"]
     within = f", {ends[0]:.2f} … {ends[1]:.2f}" if ends else ""
-    return f"{times:.2f}{'' if pair['significant'] else '?'}×{within}"
+    return f"{times:.2f}×{within}{'' if pair['significant'] else ', open'}"
 
 
 def why(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each pair of each cell: the layers that make the difference."""
+    """A line for each pair of the cells with backward: the layers that make the difference."""
     return [
-        f"| {one['network']} {one['mode']} {one['batch']} | {' → '.join(pair['pair'])} "
-        f"| {'; '.join(map(_layer, pair['layers'])) or 'no layer makes a twentieth of it'} |"
+        f"| {one['network']} {one['batch']} | {' → '.join(pair['pair'])} "
+        f"| {'; '.join(_layers(pair)) or 'no layer of both makes a twentieth of it'} |"
         for one in rows
+        if one["mode"] == "forward+backward"
         for pair in one.get("pairs", ())
     ]
 
 
+def _layers(pair: Mapping[str, Any]) -> list[str]:
+    """The layers of a pair that both frameworks name."""
+    return [_layer(row) for row in pair["layers"] if None not in row["ms"]]
+
+
 def _layer(row: Mapping[str, Any]) -> str:
-    times = " → ".join("none" if ms is None else number(ms) for ms in row["ms"])
-    kernels = " → ".join(f"`{name}`" if name else "none" for name in row["kernels"])
-    return f"{row['layer'].replace(' (', ' (')} {times} ms ({kernels})"
+    times = " → ".join(map(number, row["ms"]))
+    kernels = " → ".join(f"`{name}`" if name else "unknown" for name in row["kernels"])
+    return f"{row['layer']} {times} ms" + (f" ({kernels})" if any(row["kernels"]) else "")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from ..hardware.memory_usage import read_peak, reset_peak
 from ..hardware.neighbours import find_neighbours
 from ..hardware.reference import Reference
 from ..hardware.stream_clock import StreamClock, stream_clock
+from ..readers.tensorflow_json import name_forward
 from ..workload.any_workload import AnyWorkload, FirstProfiled
 from .loop import Empty, Visit
 from .protocol import Protocol
@@ -422,9 +423,11 @@ def profile_by_framework(workload: AnyWorkload, adapter: Adapter, most: int) -> 
         for _ in range(most)
     )
     recorded = [rows for rows in found if rows is not None]
-    for kernel in (kernel for rows in recorded for kernel in rows.kernels):
-        if kernel.get("layer") is not None:
+    for rows in recorded:
+        named = [kernel for kernel in rows.kernels if kernel.get("layer") is not None]
+        for kernel in named:
             kernel["layer"] = workload.layer_of(kernel["layer"], kernel.get("op"))
+        name_forward(named)  # once the layers of both passes have the same name
     return recorded
 
 

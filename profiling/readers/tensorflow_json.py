@@ -143,12 +143,7 @@ class FrameworkTrace:
             raise CurvescopeError(
                 "it has no operator or kernel; record with the device profiler on."
             )
-        layers_back = {row["layer"] for row in kernels if row["phase"] == "backward"} - {None}
-        for row in kernels:
-            # A layer with a backward pass also ran forward; input pipelines, summaries and savers
-            # have none.
-            if row["phase"] is None and row["layer"] in layers_back:
-                row["phase"] = "forward"
+        name_forward(kernels)
         missing = {}
         if not any(row.get("device") is not None for row in kernels):
             missing["device"] = "no event of a device in it, only operators of the host"
@@ -281,6 +276,16 @@ def _steps_of_devices(steps: _Rows) -> _Rows:
     count = Counter(row["thread"] for row in steps)
     most = max(count, key=lambda thread: (count[thread], thread))
     return [row for row in steps if row["thread"] == most]
+
+
+def name_forward(kernels: Sequence[dict[str, Any]]) -> None:
+    """Name the forward pass of layers with a backward one; input pipelines, summaries and savers
+    have none.
+    """
+    layers_back = {row["layer"] for row in kernels if row["phase"] == "backward"} - {None}
+    for row in kernels:
+        if row["phase"] is None and row["layer"] in layers_back:
+            row["phase"] = "forward"
 
 
 def _scope_at(start_ns: int, scopes: Sequence[tuple[int, int, str]]) -> str:

@@ -107,12 +107,11 @@ def make_step(batch):
             "jax_without_donation": before.is_deleted(),
             "jax_without_jit": jax.config.jax_disable_jit,
             "jax_fast_math": "fast_math" in os.environ.get("XLA_FLAGS", ""),
-        }[os.environ["ASKED"]]
+        }[ASKED]
 
     return step
 """
 TENSORFLOW_STEP = """
-import os
 import tensorflow as tf
 from curvescope.profiling.frameworks import framework_threads
 
@@ -122,16 +121,16 @@ def make_step(batch):
 
     def step():
         train(inputs)
-        return {"tensorflow_xla": bool(train._jit_compile)}[os.environ["ASKED"]]
+        return {"tensorflow_xla": bool(train._jit_compile)}[ASKED]
 
     return step
 """
 
 
-def result_of(tmp_path, monkeypatch, text, name, asked):
+def result_of(tmp_path, text, name, asked):
     """What a step returns in a process with a factor, or why it does not run."""
-    (tmp_path / "step.py").write_text(text)
-    monkeypatch.setenv("ASKED", asked)
+    # Not by the environment: processes of steps begin as copies of one that has begun before.
+    (tmp_path / "step.py").write_text(text.replace("ASKED", repr(asked)))
     made = Configuration.of_step(f"{tmp_path / 'step.py'}:make_step", "cpu")
     worker = StepWorker(Target(made, (2,)), name)
     ready = worker.warm_up()
@@ -155,11 +154,11 @@ def test_a_factor_changes_what_jax_runs(name, changed, tmp_path, monkeypatch):
     pytest.importorskip("jax")
     for variable in ("NPROC", "XLA_FLAGS", "JAX_DISABLE_JIT"):
         monkeypatch.delenv(variable, raising=False)
-    assert result_of(tmp_path, monkeypatch, JAX_STEP, name, name) == changed
+    assert result_of(tmp_path, JAX_STEP, name, name) == changed
 
 
 @pytest.mark.slow
-def test_a_factor_lets_xla_compile_what_tensorflow_runs(tmp_path, monkeypatch):
+def test_a_factor_lets_xla_compile_what_tensorflow_runs(tmp_path):
     pytest.importorskip("tensorflow")
-    found = result_of(tmp_path, monkeypatch, TENSORFLOW_STEP, "tensorflow_xla", "tensorflow_xla")
+    found = result_of(tmp_path, TENSORFLOW_STEP, "tensorflow_xla", "tensorflow_xla")
     assert found == 1

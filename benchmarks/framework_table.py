@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -208,8 +209,9 @@ def why(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _layers(pair: Mapping[str, Any]) -> list[str]:
-    """The layers of a pair that both frameworks name."""
-    return [_layer(row) for row in pair["layers"] if None not in row["ms"]]
+    """The layers of a pair that both frameworks name, and what is idle."""
+    named = [row for row in pair["layers"] if None not in row["ms"]]
+    return [_layer(row) for row in named if not re.search("→|^others", row["layer"])]
 
 
 def _layer(row: Mapping[str, Any]) -> str:

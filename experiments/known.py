@@ -33,6 +33,8 @@ class Known:
     # names of operators of a layer and phase
     replayable: Mapping[tuple[str | None, str | None], Collection[str]]
     budget: Budget
+    # sizes that the sweep found between those that the user asked for, and behind them
+    probed: frozenset[int] = frozenset()
 
     @property
     def next_number(self) -> int:

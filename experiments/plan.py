@@ -16,11 +16,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ..analysis import causes
+from ..analysis.decompose.functionals import FIXED_COST
 from ..analysis.decompose.repeated_layers import group_of
 from ..analysis.decompose.terms import work_label
 from ..analysis.ran_by import framework_beside_torch
 from ..base.arguments import device_kind
 from ..profiling.recording.experiments import TIME, Experiment, Scope, experiments_of
+from ..profiling.recording.probes import probed
 from ..profiling.recording.store import Recording
 from .budget import Budget
 from .case import TermCase
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 _LARGE = 0.15
 _OPEN = 0.2  # share of an anomaly that terms not distinguished from 0 may make
 _RUN_ENDS_S = 1.0  # what the end of a run of a program takes
+# of the time that is left, that a test of the fixed cost and then fresh rounds of one change at the
+# largest size take, for that test to come first: the rest is for a screen
+_MOST_OF_TIME = 0.75
 _LEAST_TERM = 0.05  # of an anomaly; a smaller term is not worth rounds
 
 
@@ -188,7 +193,7 @@ def _known(
     budget = Budget(
         diagnosis, device_kind(recording.meta), time_left_s, *facts, _run_s(recording), framework
     )
-    return Known(diagnosis, made, dict(replayable), budget)
+    return Known(diagnosis, made, dict(replayable), budget, probed(recording.meta))
 
 
 def _run_s(recording: Recording) -> float | None:
@@ -206,13 +211,18 @@ def candidates(known: Known) -> Iterator[Experiment]:
 
     Causes of anomalies come first, but leave time to the plan of remedies. Of the fixed cost, which
     is usual, only what makes a large part of the step comes before that plan, the rest before its
-    further rounds.
+    further rounds. It waits where it would leave too little to the largest size, where one trains.
     """
     remedies, budget = RemedyPlan(known), known.budget
     left_s = budget.time_left_s - remedies.reserved_s()
     before = [row for row in _PLAN if row.turn == 1 or known.diagnosis.explanations]
-    yield from _of_causes(replace(known, budget=replace(budget, time_left_s=left_s)), before)
+    for one in _of_causes(replace(known, budget=replace(budget, time_left_s=left_s)), before):
+        needed_s = budget.shortest_s(one) + remedies.at_largest_s()
+        if one.functional_kind != FIXED_COST or needed_s <= _MOST_OF_TIME * budget.time_left_s:
+            yield one
     yield from remedies.candidates()
+    yield from _of_causes(known, [row for row in _PLAN if row.turn == 1])
+    yield from remedies.together()
     yield from _of_causes(known, _PLAN)
     yield from remedies.further()
 

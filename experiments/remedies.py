@@ -71,8 +71,12 @@ class RemedyPlan:
         """The experiments that fit the time, the best first; what leads a first screen comes before
         a second one.
         """
-        screen, fresh = self._screen(), (self._confirm(), self._together())
-        yield from self._fitting(*((*fresh, screen) if self._made else (screen, *fresh)))
+        screen, fresh = self._screen(), self._confirm()
+        yield from self._fitting(*((fresh, screen) if self._made else (screen, fresh)))
+
+    def together(self) -> Iterator[Experiment]:
+        """The changes that add to each other, on fresh rounds together."""
+        yield from self._fitting(self._together())
 
     def further(self) -> Iterator[Experiment]:
         """What may follow where time is left: more rounds of what is open, and changes with a long
@@ -108,6 +112,16 @@ class RemedyPlan:
         wanted = self._screen() or self._confirm() or self._together()
         return _FOLLOWS * self.known.budget.shortest_s(wanted) if wanted else 0.0
 
+    def at_largest_s(self) -> float:
+        """Expected seconds of fresh rounds of one change at the largest batch size; 0 if they were
+        made, or nothing leads.
+        """
+        names = self._leaders if self._made else list(COMMON)
+        if not self._sizes or not names or any(self._ran(Stage.CONFIRM, one) for one in names):
+            return 0.0
+        one = self._experiment(Stage.CONFIRM, names[:1])
+        return self.known.budget.shortest_s(replace(one, batches=self._sizes[-1:]))
+
     def reserved_s(self) -> float:
         """Seconds that tests of causes leave to this plan."""
         total_s, needed_s = (
@@ -125,7 +139,7 @@ class RemedyPlan:
         sizes = sorted(
             int(condition)
             for condition in self.known.diagnosis.curve.conditions
-            if condition != UNKNOWN
+            if condition != UNKNOWN and condition not in self.known.probed
         )
         return tuple(dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1]))) if sizes else ()
 

@@ -30,13 +30,13 @@ _ADDS = 0.01  # least part of the step that several changes save beyond the best
 class Remedies:
     """What was tried on complete steps, and what it saves."""
 
-    # one per change, the largest proven saving first, untested ones last
+    # one per change, what saves most at the largest batch size first, untested ones last
     savings: tuple[Saving, ...] = ()
     sets: tuple[Saving, ...] = ()  # the same for changes that were made together
 
     @cached_property
     def helping(self) -> tuple[Saving, ...]:
-        """The changes with a proven saving, the largest first."""
+        """The changes with a proven saving, first what saves most at the largest batch size."""
         return tuple(saving for saving in self.savings if saving.verdict == Verdict.CONFIRMED)
 
     @cached_property
@@ -55,20 +55,20 @@ class Remedies:
             for one in self.sets
             if one.verdict == Verdict.CONFIRMED and helping.issuperset(one.members)
         ]
-        best = max(proven, key=_saved, default=None)
-        if best is None or any(
-            _saved(one) > _saved(best) - _ADDS for one in self.helping if not one.changed_results
-        ):
+        best = max(proven, key=lambda one: one.leading, default=None)
+        if best is None:
             return None
-        return best
+        batch, share = best.leading
+        alone = (one.leading for one in self.helping if not one.changed_results)
+        return None if any(one > (batch, share - _ADDS) for one in alone) else best
 
     @cached_property
     def best(self) -> Saving | None:
-        """What saves most without changing results, else what saves most; None if nothing is proven
-        to save.
+        """What saves most at the largest batch size without changing results, else what saves most
+        there; None if nothing is proven to save.
         """
         kept = [one for one in self.helping if not one.changed_results] or list(self.helping)
-        return self.together or max(kept, key=_saved, default=None)
+        return self.together or max(kept, key=lambda one: one.leading, default=None)
 
 
 def find_remedies(outcomes: Iterable[Outcome], weights: Sequence[str] = ()) -> Remedies:
@@ -104,11 +104,6 @@ def naming(how: str | None, weights: Sequence[str]) -> str | None:
 def cause_of(saving: Saving) -> str | None:
     """The cause that a change removes; None if it tests none, or for several changes."""
     return factors(Scope.STEP).get(saving.factor)
-
-
-def _saved(saving: Saving) -> float:
-    largest = saving.largest
-    return largest[1].value if largest else 0.0
 
 
 @dataclass(frozen=True)

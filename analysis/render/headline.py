@@ -65,12 +65,14 @@ def finding_sentence(found: Diagnosis) -> str:
 
 def _sentences(found: Diagnosis) -> Iterator[tuple[float, str]]:
     """What saves most, the largest confirmed cause and the largest anomaly, each with its share of
-    a step.
+    a step; what saves at the largest batch size, where one trains, comes before all.
     """
     leading, best = _largest_confirmed(found), found.remedies.best
     said = best.members if best is not None and best.largest is not None else ()
     if best is not None and best.largest is not None:
-        yield best.largest[1].value, saving_sentence(found.remedies, found.axis) or ""
+        batch, share = best.leading
+        trained = max(found.curve.conditions, default=batch) == batch
+        yield 1.0 if trained else share, saving_sentence(found.remedies, found.axis) or ""
     if leading is not None:
         yield _share_of_step(found, *leading), _confirmed_sentence(*leading, said)
     of_anomaly = found.explanations[0] if found.explanations else None

@@ -76,7 +76,8 @@ class RemedyRow:
 class RemedyTable:
     """The plan of remedies, as every view shows it."""
 
-    # the changes that save, the largest first; then what several of them save together
+    # the changes that save, first what saves most at the largest batch size; then what several of
+    # them save together
     rows: tuple[RemedyRow, ...]
     others: tuple[RemedyRow, ...]  # the changes that do not, or that were not tried
     # how many changes were tried, and what those that are not in `rows` may save at most
@@ -143,9 +144,8 @@ def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
     if best is None or best.largest is None:
         return None
     most_at, most = best.largest
-    batch, gain = max(
-        ((at, gain) for at, gain in best.gains if at in best.proven), key=lambda item: item[0]
-    )
+    batch, _ = best.leading
+    gain = dict(best.gains)[batch]
     what = " and ".join(
         _instruction(saving) for saving in remedies.savings if saving.factor in best.members
     )

@@ -44,6 +44,14 @@ class Saving:
         return max(proven, key=lambda item: item[1].value, default=None)
 
     @property
+    def leading(self) -> tuple[int, float]:
+        """What is compared between changes: the largest batch size with a proven saving, where one
+        trains, and the share saved there; (0, 0) without one.
+        """
+        proven = [(batch, gain.value) for batch, gain in self.gains if batch in self.proven]
+        return max(proven, default=(0, 0.0))
+
+    @property
     def at_most(self) -> float | None:
         """The largest saving that its intervals leave possible, as a share; None if it
         did not run.
@@ -59,8 +67,8 @@ class _Runs:
 
 
 def savings(outcomes: Iterable[Outcome]) -> tuple[Saving, ...]:
-    """What every change of complete steps saves, the largest proven saving first; then those that
-    ran, then others.
+    """What every change of complete steps saves, first what is proven to save at the largest batch
+    size, the largest saving first; then those that ran, then others.
 
     Changes that are experiments only are left out. What was measured on fresh rounds counts, in
     whatever experiment.
@@ -152,6 +160,6 @@ def _gains(ran: Mapping[str, Sequence[Outcome]]) -> dict[str, tuple[tuple[int, E
     }
 
 
-def _order(saving: Saving) -> tuple[int, float]:
-    largest = saving.largest
-    return saving.verdict.rank, -(largest[1].value if largest else (saving.at_most or 0.0))
+def _order(saving: Saving) -> tuple[int, int, float]:
+    batch, share = saving.leading
+    return saving.verdict.rank, -batch, -(share if batch else (saving.at_most or 0.0))

@@ -22,6 +22,12 @@ def jumps_of(meta: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     )
 
 
+def probed(meta: Mapping[str, Any]) -> frozenset[int]:
+    """The sizes that the sweep visited between those that it was given, and behind them."""
+    visits = (meta.get("probes") or {}).get("visits", ())
+    return frozenset(int(visit["batch"]) for visit in visits)
+
+
 def gap_of(sizes: Sequence[int], size: int) -> tuple[int, int]:
     """The two of increasing sizes around one; behind the last, from that to the size."""
     return (

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from curvescope.analysis.decompose.functionals import FIXED_COST
 from curvescope.analysis.diagnosis.explain import explain, explain_again
 from curvescope.analysis.render.answer_words import shown
 from curvescope.analysis.render.headline import headline
@@ -200,7 +201,7 @@ def test_page_faults_of_the_fixed_cost_are_found_without_being_told(record):
     path = record(FAULTY)
     step = lambda b: 87.0 + 5.0 * b  # noqa: E731
     costs = {("the step", None): step, ("the step", "kept_memory"): lambda b: 51.0 + 5.0 * b}
-    machine = Machine(path, costs).run()
+    machine = Machine(path, costs).run(seconds=90.0)
     assert machine.stages()[0] == ("the step", Stage.CONFIRM, ("kept_memory",))
     diagnosis = explain(open_recording(path))
     answer = diagnosis.answers[-1]
@@ -324,10 +325,18 @@ def test_the_step_without_the_code_between_its_operators_confirms_that_it_waits_
         ("the step", None): lambda b: 67.0 + 5.0 * b,
         ("the step", "replayed_operators"): lambda b: left_ms + 5.0 * b,
     }
-    machine = Machine(path, costs).run(seconds=60.0)
+    machine = Machine(path, costs).run(seconds=90.0)
     assert machine.stages()[0] == ("the step", Stage.CONFIRM, ("replayed_operators",))
     answer = explain(open_recording(path)).answers[-1]
     assert (answer.cause, answer.verdict, answer.remedy) == ("launch- or host-bound", verdict, None)
+
+
+def test_the_fixed_cost_waits_where_it_would_leave_too_little_to_the_largest_size(record):
+    path = record(FAULTY)
+    recording = open_recording(path)
+    with_time, without = (next_experiment(recording, seconds) for seconds in (90.0, 45.0))
+    assert with_time.functional_kind == FIXED_COST
+    assert (without.stage, without.functional) == (Stage.SCREEN, ())
 
 
 def test_an_undecided_factor_gets_more_rounds_though_another_one_does_not_fit_the_time(record):
@@ -478,7 +487,7 @@ def test_what_complete_steps_have_confirmed_is_not_tested_again_on_a_term(record
     step = lambda b: 87.0 + 5.0 * b  # noqa: E731
     costs = {("the step", None): step, ("the step", "kept_memory"): lambda b: 27.0 + 5.0 * b}
     costs |= {(TERM, None): faulty, (TERM, "reused_memory"): lambda b: 20.0 + 3.0 * b}
-    machine = Machine(path, costs).run()
+    machine = Machine(path, costs).run(seconds=90.0)
     assert machine.stages()[0] == ("the step", Stage.CONFIRM, ("kept_memory",))
     of_term = [factors for label, _, factors in machine.stages() if label == TERM]
     assert of_term

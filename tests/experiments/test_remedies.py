@@ -21,6 +21,7 @@ from curvescope.analysis.render.remedies import (
     remedy_table,
     saving_sentence,
 )
+from curvescope.analysis.verdicts.savings import Saving, _order
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.budget import Budget
 from curvescope.experiments.factors import FACTORS, factor_of
@@ -30,11 +31,13 @@ from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.experiments import (
     TIME,
     TIME_IS_UP,
+    FactorFacts,
     Scope,
     Stage,
     members,
     name_together,
 )
+from curvescope.profiling.recording.probes import probed
 
 from .planted_experiments import outcomes_of, rows_of
 
@@ -63,6 +66,11 @@ class Machine:
 
     def next(self, left_s):
         """The next experiment."""
+        plan = RemedyPlan(self.known(left_s))
+        return next(chain(plan.candidates(), plan.together(), plan.further()), None)
+
+    def known(self, left_s):
+        """What a plan is made of."""
         points = [SimpleNamespace(time_ms=SimpleNamespace(value=ms)) for ms in STEP_MS.values()]
         diagnosis = SimpleNamespace(
             curve=SimpleNamespace(conditions=BATCHES, points=points),
@@ -73,9 +81,7 @@ class Machine:
             fixed_cost=None,
         )
         starts_s = tuple(one.setup_s[""] for one in self.made if one.setup_s)
-        known = Known(diagnosis, tuple(self.made), {}, Budget(diagnosis, "cpu", left_s, starts_s))
-        plan = RemedyPlan(known)
-        return next(chain(plan.candidates(), plan.further()), None)
+        return Known(diagnosis, tuple(self.made), {}, Budget(diagnosis, "cpu", left_s, starts_s))
 
     def run(self, seconds=600.0):
         """Run the plan to its end, each experiment for its time."""
@@ -151,20 +157,20 @@ def test_what_helps_is_screened_confirmed_and_combined():
     assert all(one.functional_kind == TIME and not one.functional for one in machine.made)
     assert [one.batches for one in machine.made[:3]] == [(1, 32), (1, 8, 32), (1, 8, 32)]
     remedies = machine.remedies
-    assert [one.factor for one in remedies.helping] == ["fused_optimizer", "kept_memory"]
+    assert [one.factor for one in remedies.helping] == ["kept_memory", "fused_optimizer"]
     assert remedies.together.factor == both
     gains = dict(remedies.together.gains)
     assert gains[1].value == pytest.approx(1 - 0.7 * 0.8, abs=0.02)
     assert gains[32].low < 1 - 0.9 * 0.8 < gains[32].high
     said = saving_sentence(remedies, Axis())
     assert said == (
-        "fuse the optimizer and keep freed memory in the process: together -28 % of the step (27 "
+        "keep freed memory in the process and fuse the optimizer: together -28 % of the step (27 "
         "to 28) at batch 32, -44 % at 1."
     )
     table = remedy_table(remedies, Axis())
     assert [row.do for row in table.rows] == [
-        "fuse the optimizer",
         "keep freed memory in the process",
+        "fuse the optimizer",
         "1 and 2 together",
     ]
     assert table.sentence.startswith("None of the 5 other changes tried ")
@@ -393,3 +399,38 @@ def test_what_a_few_starts_showed_to_cost_time_is_called_a_cost_and_comes_last()
     assert sorted((slower, some), key=_promise, reverse=True) == [some, slower]
     said = _possible(slower, Axis())
     assert said == "costs 101 % at batch 32 in too few starts for an interval"
+
+
+def saving_of(name, **gains):
+    """A change that saves shares of steps, by batch size, each proven."""
+    sizes = {int(batch[1:]): share for batch, share in gains.items()}
+    return Saving(
+        factor=name,
+        facts=FactorFacts(name=name, what=name, remedy=f"{name} it"),
+        verdict=Verdict.CONFIRMED,
+        gains=tuple((at, Estimate(x, x - 0.01, x + 0.01, 1e-6)) for at, x in sizes.items()),
+        proven=tuple(sizes),
+        fresh=True,
+    )
+
+
+def test_what_saves_at_the_largest_size_leads_though_another_saves_more_elsewhere():
+    """One trains there: a larger saving at batch 1 comes second."""
+    small, large = saving_of("small", b1=0.4), saving_of("large", b1=0.1, b32=0.15)
+    remedies = Remedies(savings=(small, large))
+    assert remedies.best is large
+    assert (
+        saving_sentence(remedies, Axis()) == "large it: -15 % of the step (14 to 16) at batch 32."
+    )
+    assert sorted((small, large), key=_order) == [large, small]
+
+
+def test_a_size_that_was_probed_is_not_taken_for_the_largest():
+    """The largest is the largest that the user asked for."""
+    known = Machine({}).known(600.0)
+    assert RemedyPlan(known).needed_s() > 0
+    probing = replace(known, probed=frozenset({BATCHES[-1]}))
+    first = next(RemedyPlan(probing).candidates())
+    assert first.batches[-1] == BATCHES[-2]
+    meta = {"probes": {"visits": [{"batch": 257, "duration_ns": [1]}]}}
+    assert (probed(meta), probed({})) == ({257}, frozenset())

@@ -396,7 +396,7 @@ def test_a_large_part_of_the_step_is_tested_before_a_bend(record):
     recording = open_recording(path)
     diagnosis = explain(recording)
     assert diagnosis.explanations
-    first = next_experiment(recording, 60.0, diagnosis)
+    first = next_experiment(recording, 90.0, diagnosis)
     assert (first.functional_kind, first.factors) == ("fixed cost", ("kept_memory",))
 
 

@@ -8,9 +8,11 @@ from benchmarks.virtual_causes import (
     CASES,
     HELD_OUT,
     IN_CI,
+    NAMED_IN_CI,
     NULLS,
     TILES,
     amount_ms,
+    named,
     planted_case,
     right,
     run,
@@ -26,6 +28,14 @@ def test_the_planted_cause_is_found_and_no_other(libraries, name):
     planted = planted_case(name)
     assert right(planted, found), summary(name, found)
     assert not wrong(planted, found), summary(name, found)
+
+
+@pytest.mark.parametrize("name", NAMED_IN_CI)
+def test_the_planted_cause_is_named_before_any_experiment(name, libraries):
+    found = run(name, libraries, experiments_s=0)
+    assert "error" not in found, found
+    assert not found["confirmed"]
+    assert named(planted_case(name), found), summary(name, found)
 
 
 def test_a_seed_draws_the_same_plant_again_and_another_one_another():

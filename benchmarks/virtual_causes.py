@@ -329,9 +329,7 @@ def run(
     return {**record, "wall_s": time.monotonic() - began_s}
 
 
-def _on_card(
-    card: Card, option: str, name: str, libraries: Path, *further: str
-) -> dict[str, Any]:
+def _on_card(card: Card, option: str, name: str, libraries: Path, *further: str) -> dict[str, Any]:
     """Run this program on a card; returns the document that it printed, or its `error`."""
     with tempfile.TemporaryDirectory() as folder:
         environment = card.environment(Path(folder), libraries)
@@ -522,7 +520,8 @@ figures.
 `curvescope.diagnose` is told nothing; it measures for {measured:g} virtual seconds and experiments for
 {experiments:g}. A cause counts from 10 % of an anomaly on. *Found*: confirmed by experiment, or named where
 no experiment can test it. Steps: benchmarks/gpu/steps_with_causes.py; every run:
-benchmarks/results/virtual_causes.jsonl. `make virtual` runs some of both tables.
+benchmarks/results/virtual_causes.jsonl. `make virtual` runs five kinds with their experiments, and of the other seven it
+measures the steps: the cause has to be named, and is not confirmed there.
 
 | card | planted | right cause | `diagnose` says | found | wrong confirmed |
 |---|---|---|---|---|---|

@@ -263,7 +263,7 @@ def planted_case(name: str) -> Planted:
 # What the tests on the virtual card run: the founding cases, and held-out ones.
 SEEDS = (1, 2)
 HELD_OUT = tuple(f"{make}@{seed}" for seed in SEEDS for make in _DRAWN)
-IN_CI = ("full_memory", "bend_at_8", "wave@1", "switch@1", "precision@1")
+IN_CI = ("full_memory", "bend_at_8", "wave@1", "precision@1")
 # The other kinds are only measured there: whether the cause is named, before any experiment.
 NAMED_IN_CI = tuple(name for name in CASES if name not in {one.split("@")[0] for one in IN_CI})
 
@@ -310,16 +310,11 @@ def curve_ms(name: str) -> dict[str, float]:
     return found
 
 
-def run(
-    name: str, libraries: Path = LIBRARIES, experiments_s: float = EXPERIMENTS_S
-) -> dict[str, Any]:
-    """Diagnose one case in a process of its own, on its card, with so many virtual seconds of
-    experiments.
-    """
+def run(name: str, libraries: Path = LIBRARIES) -> dict[str, Any]:
+    """Diagnose one case in a process of its own, on its card."""
     began_s = time.monotonic()
     planted = planted_case(name)
-    limit = ("--experiments-s", f"{experiments_s:g}")
-    record = {"name": name, **_on_card(planted.card, "--one", name, libraries, *limit)}
+    record = {"name": name, **_on_card(planted.card, "--one", name, libraries)}
     if "error" in record:
         return record
     confirmed = {cause for _, cause in record["confirmed"]}
@@ -329,13 +324,13 @@ def run(
     return {**record, "wall_s": time.monotonic() - began_s}
 
 
-def _on_card(card: Card, option: str, name: str, libraries: Path, *further: str) -> dict[str, Any]:
+def _on_card(card: Card, option: str, name: str, libraries: Path) -> dict[str, Any]:
     """Run this program on a card; returns the document that it printed, or its `error`."""
     with tempfile.TemporaryDirectory() as folder:
         environment = card.environment(Path(folder), libraries)
         environment["CURVESCOPE_PLANTED"] = json.dumps(dict(planted_case(name).sizes))
         done = subprocess.run(
-            [sys.executable, __file__, option, name, *further],
+            [sys.executable, __file__, option, name],
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -520,7 +515,7 @@ figures.
 `curvescope.diagnose` is told nothing; it measures for {measured:g} virtual seconds and experiments for
 {experiments:g}. A cause counts from 10 % of an anomaly on. *Found*: confirmed by experiment, or named where
 no experiment can test it. Steps: benchmarks/gpu/steps_with_causes.py; every run:
-benchmarks/results/virtual_causes.jsonl. `make virtual` runs five kinds with their experiments, and of the other seven it
+benchmarks/results/virtual_causes.jsonl. `make virtual` runs four kinds with their experiments, and of the other eight it
 measures the steps: the cause has to be named, and is not confirmed there.
 
 | card | planted | right cause | `diagnose` says | found | wrong confirmed |
@@ -563,12 +558,9 @@ def main() -> int:
     parser.add_argument("--only-write", action="store_true", help="write the page of the kept runs")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--curve", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--experiments-s", type=float, default=EXPERIMENTS_S, help=argparse.SUPPRESS
-    )
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(run_one(args.one, args.experiments_s)))
+        print(json.dumps(run_one(args.one)))
         return 0
     if args.curve:
         print(json.dumps(curve_ms(args.curve)))

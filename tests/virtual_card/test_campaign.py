@@ -28,7 +28,6 @@ STAGES = (
     "outside",
     "factors",
     "planted",
-    "networks",
 )
 # Why the others do not run here, with their seconds of processor time. By `campaign.py STAGE
 # --short` on the virtual card each ran to its end but `checks`.
@@ -43,6 +42,7 @@ NOT_RUN = {
     "counted": "21 s; its counters have no meaning here",
     "ceilings": "19 s; test_commands.py runs its kinds of benchmarks",
     "energy": "49 s, and the power of the virtual card is not a real one's",
+    "networks": "`diagnosis` runs the same command on the network of the short campaign",
     "memory-pressure": "its visits are processes, half a minute; test_cuda.py runs out of memory",
     "all-tests": "`make virtual` runs the same tests",
     "operators": "43 s, and most backends are missing; test_commands.py runs the benchmarks",

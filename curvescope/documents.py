@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from .analysis.candidates import CandidatesSweep
 from .analysis.step_table import Cell
 from .commands.bench.against import LayerCost
 from .gpu_checks import Check
@@ -119,6 +120,13 @@ class BenchDocument:
     sweeps: Sequence[BenchSweep]  # the sweeps
     # layers alone, against their cost in a step; empty without `--against`
     against: Sequence[LayerCost]
+
+
+@dataclass(frozen=True)
+class CandidatesDocument:
+    """What else the library offers for products: `bench gemm --candidates`."""
+
+    sweeps: Sequence[CandidatesSweep]  # the sweeps
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ class BenchOutcome:
     FAILED = "failed"  # it raised an error
 
 
-_TIMED = (BenchOutcome.OK, BenchOutcome.NOT_VERIFIED)
+TIMED = (BenchOutcome.OK, BenchOutcome.NOT_VERIFIED)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class BenchMeasurement:
     @property
     def timed(self) -> bool:
         """Whether the outcome allows timing."""
-        return self.verification is not None and self.verification.outcome in _TIMED
+        return self.verification is not None and self.verification.outcome in TIMED
 
     def durations_ns(self) -> list[float]:
         """Durations of all samples, ns."""

@@ -34,6 +34,16 @@ def cpu_name() -> str:
     return platform.machine()
 
 
+def cpu_features(cpuinfo: str | None = None) -> frozenset[str]:
+    """Features of the processor, as the kernel names them, e.g. avx2; empty if it names none.
+
+    The text of /proc/cpuinfo is read by default.
+    """
+    text = (read_text("/proc/cpuinfo") or "") if cpuinfo is None else cpuinfo
+    match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return frozenset(match[1].split()) if match else frozenset()
+
+
 def last_level_cache_bytes() -> int | None:
     """Size of the largest cache of core 0; None if the kernel does not report it."""
     caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...parsers import Command, CommandParser, Run
-from . import measuring, problems
+from . import candidates, measuring, problems
 
 if TYPE_CHECKING:
     from ...kernels.backends import Backend
@@ -49,7 +49,10 @@ class Bench(NamedTuple):
         from ...kernels.backends import open_backend
 
         backend = open_backend(args.backend, args.device)
-        jobs = [(backend, sweep) for sweep in self.make_problems(args, backend)]
+        sweeps = self.make_problems(args, backend)
+        if getattr(args, "candidates", False):
+            return candidates.run(args, sweeps)
+        jobs = [(backend, sweep) for sweep in sweeps]
         return measuring.measure_and_show(args, self.name, jobs)
 
 
@@ -58,7 +61,7 @@ _ALL = (
         "gemm",
         "matrix products, at any shapes or over a batch axis",
         problems.gemm,
-        problems.add_problems,
+        problems.add_products,
     ),
     Bench(
         "conv",

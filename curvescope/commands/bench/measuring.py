@@ -149,7 +149,7 @@ def collect(
     with clocks(args, _device(args, jobs[0][0])), LiveResults(count, method.time_limit_s) as view:
         try:
             for backend, sweep in jobs:
-                folder = path if len(jobs) == 1 else path / _folder(sweep)
+                folder = path if len(jobs) == 1 else path / folder_of(sweep)
                 view.begin()
                 so_far: dict[str, Result] = {}
 
@@ -228,7 +228,8 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
     return int(any(result.outcome in wrong for one in measured for result in one.results))
 
 
-def _folder(sweep: Sweep) -> str:
+def folder_of(sweep: Sweep) -> str:
+    """Name of the folder of a sweep's recording."""
     return "".join(
         c if c.isalnum() or c in "-_." else "_" for c in sweep.label.replace("*", sweep.axis)
     )

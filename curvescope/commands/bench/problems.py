@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...base.errors import CurvescopeError
-from ...options import WHAT
+from ...options import HOW, WHAT
 from ...parsers import group
 from ...profiling.measure.protocol import parse_batches
 from ...profiling.workload.networks import get_network
@@ -32,7 +32,7 @@ def gemm(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
     Axes: m, n, k, transpose (NN, NT, TN, TT). `--axis n=1,2,4..256` is a cost curve over n, which
     `curvescope explain` reads: n is the batch size of a fully connected layer.
     `--from vgg_a --batch 1..64` measures the fully connected layers of a network, `--set deepbench`
-    DeepBench's training products.
+    DeepBench's training products. `--candidates` says whether the library could do better.
     """
     from ...kernels.gemm import Gemm
 
@@ -212,6 +212,17 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
         default="fp32",
         help="precisions, e.g. fp32,bf16: fp64, fp32, tf32, fp16, bf16, and of products fp8 and "
         "int8 (default: fp32)",
+    )
+
+
+def add_products(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that choose matrix products, and the candidates of their library."""
+    add_problems(parser)
+    group(parser, HOW).add_argument(
+        "--candidates",
+        action="store_true",
+        help="also time what else the library offers: on a CPU limits of its instructions, and "
+        "oneDNN or not, on a GPU cuBLASLt and a small workspace",
     )
 
 

@@ -1,0 +1,280 @@
+"""What else the library offers for a product: its candidates, timed beside what it takes by itself.
+
+A candidate is a setting of the whole process, as some are read only once. So each is measured as a
+version of the same steps: visited in turn, in fresh processes that are the unit of resampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..analysis.candidates import Checked
+from ..base.errors import CurvescopeError
+from ..base.torch_runtime import import_torch
+from ..kernels.backends import Prepared
+from ..kernels.backends.pytorch import TorchBackend
+from ..kernels.backends.torch_operators import host_array
+from ..kernels.gemm import Gemm
+from ..kernels.method import TIMED, BenchMeasurement, BenchOutcome, Method
+from ..kernels.problem import Array, Problem
+from ..kernels.sweeps import Sweep
+from ..profiling.hardware.host import cpu_features
+from ..profiling.measure.configuration import Configuration
+from ..profiling.measure.loop import SEED, Empty, Progress
+from ..profiling.measure.processes import Interpreter
+from ..profiling.measure.protocol import Protocol
+from ..profiling.measure.stopping import StepRow
+from ..profiling.measure.versions import PROTOCOL, Version, measure_versions
+from ..profiling.recording.axis import Axis
+from ..profiling.workload.own_step import MODE, OwnStep
+from .factor import Factor
+from .factors.cpu_libraries import NO_ONEDNN, ONEDNN
+from .factors.gpu_libraries import CUBLASLT, SMALL_WORKSPACE
+
+DEFAULT = "default"
+_STEPS_PER_VISIT = (1, 200)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A setting under which the library takes another implementation, or may do so.
+
+    Attributes:
+        name: name in tables and of its recording's folder.
+        device: `cpu` or `cuda`.
+        beyond: by precision of the products that it can change, the feature of the CPU, as
+            /proc/cpuinfo names it, without which the limit changes nothing; None needs none.
+        variables: of the environment of its processes.
+        factor: experiment that makes the same change to a process.
+    """
+
+    name: str
+    device: str
+    beyond: Mapping[str, str | None]
+    variables: tuple[tuple[str, str], ...] = ()
+    factor: Factor | None = None
+
+    @property
+    def how(self) -> str:
+        """How a user sets it, as a clause."""
+        if self.variables:
+            return " ".join("=".join(pair) for pair in self.variables) + " in the environment"
+        assert self.factor is not None
+        assert self.factor.term is not None
+        return str(self.factor.term.how)
+
+    def around(self) -> AbstractContextManager[object]:
+        """The context of its steps; it stays for the life of the process."""
+        changed = None if self.factor is None else self.factor.term
+        return nullcontext() if changed is None else changed.around()
+
+
+_BY_MKL = ("fp64", "fp32")  # what PyTorch's products on a CPU run through
+_BY_ONEDNN = ("bf16", "fp16", "int8")
+_BY_CUBLAS = ("fp64", "fp32", "tf32", "fp16", "bf16")  # fp8 and int8 are cuBLASLt's
+
+
+def _limit(variable: str, level: str, beyond: Mapping[str, str | None]) -> Candidate:
+    """A limit of the instructions that a library uses."""
+    name = f"{variable.partition('_')[0]}-{level}".lower()
+    return Candidate(name=name, device="cpu", beyond=beyond, variables=((variable, level),))
+
+
+def _factor(name: str, device: str, factor: Factor, precisions: Sequence[str]) -> Candidate:
+    """The change of a factor, whatever the device's features."""
+    return Candidate(name=name, device=device, beyond=dict.fromkeys(precisions), factor=factor)
+
+
+# The values of the limits: oneDNN's "CPU Dispatcher Control", and oneMKL's "Instruction Set
+# Specific Dispatching on Intel Architectures".
+_ISA = "ONEDNN_MAX_CPU_ISA"
+CANDIDATES = {
+    candidate.name: candidate
+    for candidate in (
+        _limit(_ISA, "AVX2", dict.fromkeys(_BY_ONEDNN, "avx512f")),
+        _limit(
+            _ISA,
+            "AVX512_CORE",
+            {"bf16": "avx512_bf16", "fp16": "avx512_fp16", "int8": "avx512_vnni"},
+        ),
+        _limit(_ISA, "AVX512_CORE_VNNI", {"int8": "amx_int8"}),
+        _limit(_ISA, "AVX512_CORE_BF16", {"bf16": "amx_bf16"}),
+        _limit(_ISA, "AVX512_CORE_FP16", {"fp16": "amx_fp16"}),
+        _limit("MKL_ENABLE_INSTRUCTIONS", "AVX2", dict.fromkeys(_BY_MKL, "avx512f")),
+        _factor("onednn", "cpu", ONEDNN, ("fp32",)),
+        _factor("no-onednn", "cpu", NO_ONEDNN, _BY_ONEDNN),
+        _factor("cublaslt", "cuda", CUBLASLT, _BY_CUBLAS),
+        _factor("small-workspace", "cuda", SMALL_WORKSPACE, _BY_CUBLAS),
+    )
+}
+
+
+def candidates_for(
+    precision: str, device: str, features: frozenset[str] | None = None
+) -> list[Candidate]:
+    """What can change a product of a precision on a device, `cpu` or `cuda:N`.
+
+    `features` are those of the CPU; None asks this machine.
+    """
+    known = {None, *(cpu_features() if features is None else features)}
+    return [
+        one
+        for one in CANDIDATES.values()
+        if device.startswith(one.device)
+        and precision in one.beyond
+        and one.beyond[precision] in known
+    ]
+
+
+class _ThroughOneDnn(TorchBackend):
+    """Products in fp32 as oneDNN's linear layer, as the factor `onednn` runs them."""
+
+    def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
+        assert isinstance(problem, Gemm)
+        views = problem.views(operands)
+        weight, x = (self._torch.from_numpy(array) for array in views)
+        linear = self._torch.ops.mkldnn._linear_pointwise.default
+        run = partial(linear, x, weight.t(), None, "none", [], "")
+        return Prepared(run, lambda: host_array(run()), "mkldnn._linear_pointwise")
+
+
+@dataclass(frozen=True)
+class ProductConfiguration(Configuration):
+    """Steps that each make one product, under a candidate or by default."""
+
+    problems: tuple[tuple[int, Gemm], ...] = ()  # by value on the axis
+    candidate: str = DEFAULT
+
+    @classmethod
+    def of(cls, sweep: Sweep, device: str, candidate: str = DEFAULT) -> ProductConfiguration:
+        """The configuration of a sweep of products."""
+        problems = tuple(sweep.problems.items())
+        precision = problems[0][1].precision
+        return cls(
+            sweep.label,
+            device=device,
+            mode=MODE,
+            precision=precision,
+            axis=sweep.axis,
+            problems=problems,  # type: ignore[arg-type]
+            candidate=candidate,
+        )
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """As of `Configuration`; only this command builds it again."""
+        why = f"it is a product under the candidate {self.candidate} of `bench gemm --candidates`"
+        return {**super().entry, "step_not_importable": why}
+
+    def build(self, find_device: bool = False) -> OwnStep:  # noqa: ARG002 - the device is given
+        """Build the steps; the candidate's setting holds in this process from now on."""
+        products = _Products(self)
+        named = {"name": self.network, "axis": Axis(self.axis)}
+        return OwnStep(products.make_step, self.device, **named)  # type: ignore[arg-type]
+
+
+class _Products:
+    """In a process of a candidate: its products."""
+
+    def __init__(self, configuration: ProductConfiguration) -> None:
+        torch = import_torch()
+        candidate = CANDIDATES.get(configuration.candidate)
+        self._setting = ExitStack()
+        if candidate is not None:
+            self._setting.enter_context(candidate.around())
+        through = _ThroughOneDnn if candidate and candidate.factor is ONEDNN else TorchBackend
+        self._backend = through(torch, configuration.device)
+        self._problems = dict(configuration.problems)
+
+    def make_step(self, *batch: int, **values: int) -> Callable[[], object]:
+        """The product of one value."""
+        (value,) = (*batch, *values.values())
+        measurement, prepared = self._prepared(value, Method(verify=False))
+        if prepared is None:
+            raise CurvescopeError(str(measurement.verification))
+        return prepared.run
+
+    def check(self, verify: bool) -> tuple[str, str]:
+        """The worst outcome of all products, see `BenchOutcome`, with a sentence about it."""
+        outcomes = []
+        for value in self._problems:
+            measurement, _ = self._prepared(value, Method(verify=verify))
+            verification = measurement.verification
+            assert verification is not None
+            outcomes.append((verification.outcome, verification.detail))
+        failed = [one for one in outcomes if one[0] not in TIMED]
+        return (failed or outcomes)[0]
+
+    def _prepared(self, value: int, method: Method) -> tuple[BenchMeasurement, Prepared | None]:
+        measurement = BenchMeasurement(self._problems[value], SEED)
+        return measurement, measurement.prepare(self._backend, method)
+
+
+def check_candidates(
+    sweep: Sweep,
+    device: str,
+    chosen: Sequence[Candidate],
+    verify: bool = True,
+    start: Callable[..., Any] = Interpreter,
+) -> list[Checked]:
+    """Check the results of the default and of candidates, each in a process of its own."""
+    checked = []
+    for name, variables in _settings(chosen).items():
+        process = start(variables, _Products, ProductConfiguration.of(sweep, device, name))
+        try:
+            found = process.call("check", verify)
+        finally:
+            process.end()
+        if isinstance(found, Empty):
+            found = (BenchOutcome.FAILED, f"{found.why} ({found.detail})")
+        outcome, detail = found
+        checked.append(Checked(name, outcome, detail, outcome in TIMED))
+    return checked
+
+
+def _settings(chosen: Sequence[Candidate]) -> dict[str, dict[str, str]]:
+    """The variables of the default and of candidates, by name."""
+    return {DEFAULT: {}, **{one.name: dict(one.variables) for one in chosen}}
+
+
+def protocol_of(method: Method, problems: int) -> Protocol:
+    """How so many products, each under each candidate, are measured by the settings of `bench`."""
+    return replace(
+        PROTOCOL,
+        name="candidates",
+        discarded_steps=1,
+        steps_per_visit=_STEPS_PER_VISIT,
+        visit_s=method.visit_s,
+        profiled_steps=1,
+        time_limit_s=method.time_limit_s * problems,
+    )
+
+
+def measure_candidates(
+    sweep: Sweep,
+    device: str,
+    chosen: Sequence[Candidate],
+    protocol: Protocol,
+    folder: Path,
+    decided: Callable[[Sequence[StepRow]], bool] = lambda _: False,
+    report: Callable[[Progress], object] = lambda _: None,
+) -> list[Path]:
+    """Time the default and candidates together; each gets a recording in the new folder, by its
+    name, the default first.
+    """
+    versions = [
+        Version(
+            name,
+            ".",
+            variables=tuple(variables.items()),
+            folder=Path.cwd(),
+            configuration=ProductConfiguration.of(sweep, device, name),
+        )
+        for name, variables in _settings(chosen).items()
+    ]
+    return measure_versions(versions, None, list(sweep.problems), protocol, folder, decided, report)

@@ -58,6 +58,9 @@ _LEAST_OF_TIME, _MOST_OF_TIME = (
     0.35,
     0.6,
 )
+# least part of fresh rounds at the largest size that those at the smallest take, where both are
+# mostly starts of processes
+_MOSTLY_STARTS = 0.9
 _FOLLOWS = 2.5  # time of the rest of this plan, as a factor on its next experiment
 
 
@@ -114,13 +117,17 @@ class RemedyPlan:
 
     def at_largest_s(self) -> float:
         """Expected seconds of fresh rounds of one change at the largest batch size; 0 if they were
-        made, or nothing leads.
+        made, if nothing leads, or if starts of processes make most of it, as at any other size.
         """
         names = self._leaders if self._made else list(COMMON)
         if not self._sizes or not names or any(self._ran(Stage.CONFIRM, one) for one in names):
             return 0.0
         one = self._experiment(Stage.CONFIRM, names[:1])
-        return self.known.budget.shortest_s(replace(one, batches=self._sizes[-1:]))
+        sizes = self._sizes[-1:], self._sizes[:1]
+        largest_s, smallest_s = (
+            self.known.budget.shortest_s(replace(one, batches=batches)) for batches in sizes
+        )
+        return largest_s if smallest_s < _MOSTLY_STARTS * largest_s else 0.0
 
     def reserved_s(self) -> float:
         """Seconds that tests of causes leave to this plan."""

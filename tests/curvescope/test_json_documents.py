@@ -29,10 +29,10 @@ KINDS = {
     "replay": {"replay"},
     "ceilings": {"ceilings"},
     "compile": {"compile"},
+    "gemm": {"bench", "candidates"},
     **{
         name: {"bench"}
         for name in (
-            "gemm",
             "conv",
             "attention",
             "operators",

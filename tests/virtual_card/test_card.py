@@ -361,6 +361,22 @@ def test_a_thread_that_asks_for_python_while_it_ends_does_not_end_the_program(ru
     )
 
 
+def test_a_program_that_resets_the_signal_of_a_page_fault_still_has_a_virtual_time(run_on):
+    """As compilers do that a program calls: the C library reads the time by the instruction that
+    this signal answers.
+    """
+    run_on(
+        Card(virtual_time=True),
+        """
+        import ctypes, os, signal
+        c = ctypes.CDLL(None)
+        c.signal(signal.SIGSEGV, ctypes.c_void_p(0))  # SIG_DFL
+        name = ctypes.create_string_buffer(b"nameXXXXXX")
+        os.close(c.mkstemp(name))
+        """,
+    )
+
+
 def test_numbas_kernels_run(answer_of):
     """It loads its kernels by the driver's libraries, of which every name is there."""
     pytest.importorskip("numba_cuda")

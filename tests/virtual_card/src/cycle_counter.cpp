@@ -79,6 +79,15 @@ int sigaction(int signal_number, const struct sigaction* wanted, struct sigactio
   return 0;
 }
 
+sighandler_t signal(int signal_number, sighandler_t wanted) noexcept {
+  struct sigaction with{};
+  struct sigaction before{};
+  with.sa_handler = wanted;
+  with.sa_flags = SA_RESTART;
+  sigaddset(&with.sa_mask, signal_number);
+  return sigaction(signal_number, &with, &before) == 0 ? before.sa_handler : SIG_ERR;
+}
+
 // A thread that blocked the signal would end with the process.
 int pthread_sigmask(int how, const sigset_t* set, sigset_t* before) noexcept {
   const auto next = card::next_of(&pthread_sigmask, "pthread_sigmask");

@@ -368,7 +368,8 @@ def test_a_program_that_resets_the_signal_of_a_page_fault_still_has_a_virtual_ti
     run_on(
         Card(virtual_time=True),
         """
-        import ctypes, os, signal
+        import ctypes, os, signal, torch
+        torch.cuda.init()
         c = ctypes.CDLL(None)
         c.signal(signal.SIGSEGV, ctypes.c_void_p(0))  # SIG_DFL
         name = ctypes.create_string_buffer(b"nameXXXXXX")

@@ -139,7 +139,9 @@ def test_a_step_in_jax_is_recorded_with_torchs_layers():
 @pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50"])
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_keras_computes_torchs_logits_and_gradients(backend, name):
-    """In fp32 gradients differ by rounding alone, as float64 shows."""
+    """Gradients are held in float64: in fp32 rounding moves them, by up to a sixth of the largest
+    behind batch normalisation of two samples.
+    """
     pytest.importorskip("keras")
     pytest.importorskip(backend)
     command = [sys.executable, "-m", "tests.profiling.frameworks.keras_checks", backend, name]
@@ -148,7 +150,6 @@ def test_keras_computes_torchs_logits_and_gradients(backend, name):
     found = json.loads(ran.stdout.splitlines()[-1])
     assert found["logits"] < 1e-5
     assert found["float64"] < 1e-5
-    assert found["float32"] < 1  # of the largest; batch normalisation of two samples
 
 
 @pytest.mark.parametrize("given", ["torch", "torch,torch"])

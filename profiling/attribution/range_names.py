@@ -207,6 +207,16 @@ class RangeNames:
         )
 
 
+def name_forward(kernels: Sequence[dict[str, Any]]) -> None:
+    """Name the forward pass of layers with a backward one; input pipelines, summaries and savers
+    have none.
+    """
+    layers_back = {row["layer"] for row in kernels if row["phase"] == "backward"} - {None}
+    for row in kernels:
+        if row["phase"] is None and row["layer"] in layers_back:
+            row["phase"] = "forward"
+
+
 def phase_named(name: str) -> str | None:
     """The phase that a name is commonly given to; None for other names."""
     return next((phase for phase, form in _PHASES.items() if form.fullmatch(name)), None)

@@ -16,6 +16,7 @@ from ..attribution.events import StepRows
 from ..attribution.operator_calls import CountWork
 from ..attribution.operator_work import count_work
 from ..attribution.outermost_operators import OperatorCalls
+from ..attribution.range_names import name_forward
 from ..collect import torch_step
 from ..collect.framework_profile import record_step as record_by_framework
 from ..collect.marks import Marks
@@ -28,7 +29,6 @@ from ..hardware.memory_usage import read_peak, reset_peak
 from ..hardware.neighbours import find_neighbours
 from ..hardware.reference import Reference
 from ..hardware.stream_clock import StreamClock, stream_clock
-from ..readers.tensorflow_json import name_forward
 from ..workload.any_workload import AnyWorkload, FirstProfiled
 from .loop import Empty, Visit
 from .protocol import Protocol

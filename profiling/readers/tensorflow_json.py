@@ -23,7 +23,7 @@ from typing import Any
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.profile import Profile, profile_of_tables, table_of_rows
-from ..attribution.range_names import phase_named, scrub
+from ..attribution.range_names import name_forward, phase_named, scrub
 from ..recording.store import RecordingWriter
 from . import Options
 from .source import Source
@@ -276,16 +276,6 @@ def _steps_of_devices(steps: _Rows) -> _Rows:
     count = Counter(row["thread"] for row in steps)
     most = max(count, key=lambda thread: (count[thread], thread))
     return [row for row in steps if row["thread"] == most]
-
-
-def name_forward(kernels: Sequence[dict[str, Any]]) -> None:
-    """Name the forward pass of layers with a backward one; input pipelines, summaries and savers
-    have none.
-    """
-    layers_back = {row["layer"] for row in kernels if row["phase"] == "backward"} - {None}
-    for row in kernels:
-        if row["phase"] is None and row["layer"] in layers_back:
-            row["phase"] = "forward"
 
 
 def _scope_at(start_ns: int, scopes: Sequence[tuple[int, int, str]]) -> str:

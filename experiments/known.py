@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,8 @@ class Known:
     budget: Budget
     # sizes that the sweep found between those that the user asked for, and behind them
     probed: frozenset[int] = frozenset()
+    # share of a step that each factor saves at most, by what its profile suggests; of one size only
+    suggested: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def next_number(self) -> int:

@@ -178,6 +178,7 @@ def _known(
     recording: Recording, time_left_s: float, diagnosis: Diagnosis | None, total_s: float = 0.0
 ) -> Known:
     from ..analysis.diagnosis.explain import explain
+    from ..analysis.diagnosis.suggested import suggested_shares
 
     diagnosis = diagnosis or explain(recording)
     replayable: dict[tuple[str | None, str | None], set[str]] = defaultdict(set)
@@ -193,7 +194,9 @@ def _known(
     budget = Budget(
         diagnosis, device_kind(recording.meta), time_left_s, *facts, _run_s(recording), framework
     )
-    return Known(diagnosis, made, dict(replayable), budget, probed(recording.meta))
+    # Without a curve nothing is attributed, and one profile says what to try first.
+    suggested = suggested_shares(recording) if len(diagnosis.curve.points) == 1 else {}
+    return Known(diagnosis, made, dict(replayable), budget, probed(recording.meta), suggested)
 
 
 def _run_s(recording: Recording) -> float | None:

@@ -275,7 +275,8 @@ class RemedyPlan:
         return sorted(names, key=place)
 
     def _claimed(self) -> dict[str, float]:
-        owner, claimed = causes.factors(Scope.STEP), defaultdict[str, float](float)
+        owner = causes.factors(Scope.STEP)
+        claimed = defaultdict[str, float](float, self.known.suggested)
         for target, _ in self.known.targets:
             step_ms = self.known.diagnosis.curve.at(target.functional.last).time_ms.value
             for total in target.attribution.causes:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
+from ...base.errors import CurvescopeError
 from ...profiling.attribution.kernel_names import family
 from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.experiments import FactorFacts
@@ -124,6 +125,23 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
         families=families,
         command=tuple(map(str, command or ())),
     )
+
+
+def suggested_shares(recording: Recording) -> dict[str, float]:
+    """The share of a step that each factor of complete steps saves at most, by what one profile
+    suggests; empty where nothing was profiled.
+    """
+    try:
+        step = profiled_step(recording, recorded_breakdown(recording, by_instance=False))
+    except CurvescopeError:
+        return {}
+    found = suggestions(step) if len(step.groups) and step.time_ms else ()
+    shares: dict[str, float] = {}
+    for suggestion in found:
+        for factor in suggestion.factors:
+            share = suggestion.at_most_ms / step.time_ms
+            shares[factor] = max(share, shares.get(factor, 0.0))
+    return shares
 
 
 _SAMPLERS = {"AMD": "rocprof-sys-sample", "NVIDIA": "nsys profile --sample=process-tree"}

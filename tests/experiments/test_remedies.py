@@ -364,6 +364,16 @@ def test_null_sweeps_claim_nothing(machine):
     assert false_claims(30, **machine) <= 3
 
 
+def test_what_the_profile_of_a_single_size_suggests_is_tried_first():
+    """Where time is short the rest is not reached."""
+    known = Machine(HELPFUL).known(60.0)
+    suggested = {"fused_optimizer": 0.69, "bf16_autocast": 0.1, "channels_last": 0.01}
+    told = next(RemedyPlan(replace(known, suggested=suggested)).candidates()).factors
+    assert told[:2] == ("fused_optimizer", "bf16_autocast")
+    usual = next(RemedyPlan(known).candidates()).factors
+    assert usual[0] != "fused_optimizer"
+
+
 def test_nothing_is_claimed_before_fresh_rounds():
     machine = Machine(HELPFUL, noise=0.01)
     machine.run_one(machine.next(90.0))

@@ -14,7 +14,7 @@ import pytest
 from curvescope.analysis.causes.host import compilation, host_waits, one_gap, waiting_for_input
 from curvescope.analysis.causes.single_profile import ProfiledStep
 from curvescope.analysis.decompose.host_functions import HostCode
-from curvescope.analysis.diagnosis.suggested import advise
+from curvescope.analysis.diagnosis.suggested import advise, suggested_shares
 from curvescope.experiments.factors import FACTORS, all_facts
 from curvescope.profiling.hardware.limits import Hardware
 from curvescope.profiling.recording.experiments import Scope
@@ -133,6 +133,18 @@ def test_where_a_profile_cannot_tell_it_says_so(name, said, text_of, imported_pr
     text = " ".join(text_of("explain", imported_profile(name)).split())
     assert f"Nothing can be suggested: {said}" in text
     assert "no wait of the host" not in text
+
+
+def test_factors_save_at_most_what_the_suggestions_do_that_name_them(advice, imported_profile):
+    shares = suggested_shares(open_recording(imported_profile(SMALL)))
+    found = advice(SMALL)
+    named = {factor for one in found.advised for factor in one.suggestion.factors}
+    assert set(shares) == named
+    with_factors = [one.suggestion for one in found.advised if one.suggestion.factors]
+    assert max(shares.values()) == with_factors[0].at_most_ms / found.step.time_ms
+    (optimizer,) = (one for one in with_factors if one.cause == "optimizer work")
+    share = optimizer.at_most_ms / found.step.time_ms
+    assert all(shares[factor] >= share for factor in optimizer.factors)
 
 
 @pytest.mark.parametrize("name", [JAX, NO_CALLS, FIRST])

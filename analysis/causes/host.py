@@ -12,12 +12,12 @@ from ..decompose.host_functions import HostCode
 from ..decompose.idle import FOLLOWS, WAITS
 from .case import Case, Cause, Claim, Evidence, Intervention, seen
 from .single_profile import (
-    LONGEST_SHORT_NS,
     ProfiledStep,
     Suggestion,
     fact,
     gap_ms,
     host_gaps,
+    longer_gaps,
     short_gaps_ms,
     stack_of,
 )
@@ -84,14 +84,12 @@ def suggest_host_bound(step: ProfiledStep) -> Suggestion | None:
         return None
     if len(step.calls) and step.calls["name"].str.contains("GraphLaunch").any():
         return None
-    gaps = host_gaps(step)
-    long = gaps[gaps["end_ns"] - gaps["begin_ns"] > LONGEST_SHORT_NS] if len(gaps) else gaps
     short_ms = short_gaps_ms(step)
     calls = float(step.groups["calls"].sum())
     kernel_ms = float(step.groups["own_ms"].sum()) / calls if calls else 0.0
     if not step.enough(short_ms) or not 0 < kernel_ms <= _MOST_KERNEL_MS:
         return None
-    if calls < _LEAST_CALLS or _short_gaps(step, len(long)) < _LEAST_GAPS * calls:
+    if calls < _LEAST_CALLS or _short_gaps(step) < _LEAST_GAPS * calls:
         return None
     evidence = [
         fact("idle time in gaps of at most 1 ms, per step", short_ms, "ms", "kernels.start_ns"),
@@ -111,10 +109,10 @@ def suggest_host_bound(step: ProfiledStep) -> Suggestion | None:
     )
 
 
-def _short_gaps(step: ProfiledStep, long: int) -> float:
+def _short_gaps(step: ProfiledStep) -> float:
     """Number of gaps per step that are the host's, without the long ones."""
     told = (one.gaps or 0.0 for one in step.idle if one.reason not in (WAITS, FOLLOWS))
-    return sum(told) - long / step.steps
+    return sum(told) - len(longer_gaps(step)) / step.steps
 
 
 host_bound = Cause(

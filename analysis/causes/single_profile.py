@@ -169,9 +169,13 @@ def gap_ms(gaps: pd.DataFrame, steps: int) -> float:
 
 def short_gaps_ms(step: ProfiledStep) -> float:
     """Idle time per step in gaps of at most `LONGEST_SHORT_NS`."""
+    return step.idle_ms - gap_ms(longer_gaps(step), step.steps)
+
+
+def longer_gaps(step: ProfiledStep) -> pd.DataFrame:
+    """The gaps of the host that are longer than `LONGEST_SHORT_NS`."""
     gaps = host_gaps(step)
-    long = gaps[gaps["end_ns"] - gaps["begin_ns"] > LONGEST_SHORT_NS] if len(gaps) else gaps
-    return step.idle_ms - gap_ms(long, step.steps)
+    return gaps[gaps["end_ns"] - gaps["begin_ns"] > LONGEST_SHORT_NS] if len(gaps) else gaps
 
 
 def host_gaps(step: ProfiledStep, but: Sequence[str] = ()) -> pd.DataFrame:

@@ -6,7 +6,7 @@ Nothing was tried: it is suggested.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -111,10 +111,7 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
         if sum(row.time_ms for row in breakdown.groups if row.label == _NO_OP) > busy_ms / 2:
             breakdown = recorded_breakdown(recording, "kernel")
     step = profiled_step(recording, breakdown)
-    # Without a kernel that has a time, nobody knows what the step waits for.
-    advised = tuple(
-        _advised(one, facts, step) for one in suggestions(step) if not step.groups.empty
-    )
+    advised = tuple(_advised(one, facts, step) for one in _suggested(step))
     gaps, families = _longest(step), _families(step.groups, step.on_host)
     command = recording.meta.get("argv") if recording.meta.get("recorder") else None
     return Advice(
@@ -135,13 +132,17 @@ def suggested_shares(recording: Recording) -> dict[str, float]:
         step = profiled_step(recording, recorded_breakdown(recording, by_instance=False))
     except CurvescopeError:
         return {}
-    found = suggestions(step) if len(step.groups) and step.time_ms else ()
     shares: dict[str, float] = {}
-    for suggestion in found:
+    for suggestion in _suggested(step) if step.time_ms else ():
         for factor in suggestion.factors:
             share = suggestion.at_most_ms / step.time_ms
             shares[factor] = max(share, shares.get(factor, 0.0))
     return shares
+
+
+def _suggested(step: ProfiledStep) -> Sequence[Suggestion]:
+    """What causes suggest; without a timed kernel nobody knows what the step waits for."""
+    return () if step.groups.empty else suggestions(step)
 
 
 _SAMPLERS = {"AMD": "rocprof-sys-sample", "NVIDIA": "nsys profile --sample=process-tree"}

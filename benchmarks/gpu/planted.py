@@ -49,9 +49,8 @@ def row(plant: Callable[[int], Step], seconds: float, experiments_s: float) -> d
             experiments_s=experiments_s,
             output=plant.__name__,
         )
-        answers = [f"{one.functional.label}: {one.cause} ({one.verdict})" for one in found.answers][
-            :3
-        ]
+        first = found.answers[:3]
+        answers = [f"{one.functional.label}: {one.cause} ({one.verdict})" for one in first]
     except CurvescopeError as error:
         answers = [str(error)]
     said = "; ".join(answers) or "no answer"

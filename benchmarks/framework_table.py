@@ -6,6 +6,9 @@ Each cell is `curvescope compare --framework`, whose processes take turns, and b
 
     python benchmarks/framework_table.py measure alexnet --batch 64 --mode forward
     python benchmarks/framework_table.py write
+
+Where JAX_COMPILATION_CACHE_DIR is set, `compile` fills that folder with JAX's function first, so
+that the time to measure goes to steps; the result says how long that took.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from curvescope.analysis.compare import compare
 from curvescope.analysis.side import recorded_side
 from curvescope.base.numbers import number
 from curvescope.profiling.recording.store import TOGETHER, Recording, open_recording
+from curvescope.profiling.workload.framework_step import FrameworkStep
 
 RESULTS = Path(__file__).parent / "results" / "frameworks.jsonl"
 PAGE = Path(__file__).parents[1] / "docs" / "frameworks.md"
@@ -41,13 +45,16 @@ _SHARE = 0.05  # of the difference, below which a layer is not named
 def main() -> None:
     """Measure a cell, or write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("measure", "write"))
+    parser.add_argument("what", choices=("compile", "measure", "write"))
     parser.add_argument("network", nargs="?")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--mode", default="forward+backward")
     parser.add_argument("--framework", default=FRAMEWORKS)
     parser.add_argument("--time-limit", type=int, default=150)
     args = parser.parse_args()
+    if args.what == "compile":
+        compile_first(args)
+        return
     if args.what == "measure":
         found = measured(args)
         with RESULTS.open("a") as file:
@@ -59,6 +66,20 @@ def main() -> None:
     for above, lines in (("## The founding table", table(rows)), ("### Why", why(rows))):
         text = with_results(text, above, lines)
     PAGE.write_text(text)
+
+
+def compile_first(args: argparse.Namespace) -> None:
+    """Have JAX compile a network into its folder; how long it took until a step had run is kept."""
+    steps = FrameworkStep(args.network, "jax", args.mode)
+    steps.load_libraries()
+    began = time.monotonic()
+    steps.try_step(args.batch)
+    _compiled_note(args).write_text(str(round(time.monotonic() - began, 1)))
+
+
+def _compiled_note(args: argparse.Namespace) -> Path:
+    name = f"{args.network}-{args.mode}-{args.batch}.seconds"
+    return Path(os.environ["JAX_COMPILATION_CACHE_DIR"], name)
 
 
 def measured(args: argparse.Namespace) -> dict[str, Any]:
@@ -79,6 +100,8 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
             "seconds": round(time.time() - began),
             "load": [load, *os.getloadavg()[:2]],
         }
+        if "JAX_COMPILATION_CACHE_DIR" in os.environ and (note := _compiled_note(args)).is_file():
+            found["compiled_before_s"] = float(note.read_text())
         if ran.returncode:
             return {**found, "failed": ran.stderr.strip().splitlines()[-1]}
         recordings = {name: open_recording(folder / name) for name in args.framework.split(",")}

@@ -261,7 +261,7 @@ def measure_candidates(
     chosen: Sequence[Candidate],
     protocol: Protocol,
     folder: Path,
-    decided: Callable[[Sequence[StepRow]], bool] = lambda _: False,
+    decided: Callable[[Sequence[StepRow], int], bool] = lambda _, __: False,
     report: Callable[[Progress], object] = lambda _: None,
 ) -> list[Path]:
     """Time the default and candidates together; each gets a recording in the new folder, by its

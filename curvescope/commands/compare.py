@@ -23,8 +23,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from .. import options
@@ -205,19 +208,21 @@ def _batch(args: argparse.Namespace) -> int | None:
 
 def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, AnyPath]]:
     """Measure the versions; returns their names and recordings."""
+    with TemporaryDirectory(prefix="curvescope-") as compiled:
+        versions = _in_frameworks(args, Path(compiled)) if args.framework else _versions(args)
+        return _visited(args, versions, over)
+
+
+def _visited(
+    args: argparse.Namespace, versions: Sequence[Version], over: float | None
+) -> list[tuple[str, AnyPath]]:
+    """Visit the versions in turn; returns their names and recordings."""
     from ..analysis.compare import decided
     from ..analysis.render.live import LiveProgress
     from ..profiling.measure.configuration import Configuration
-    from ..profiling.measure.versions import (
-        PROGRAMS,
-        PROTOCOL,
-        ROUNDS_OF_PROCESS,
-        checked_out,
-        measure_versions,
-    )
+    from ..profiling.measure.versions import PROGRAMS, PROTOCOL, checked_out, measure_versions
     from ..profiling.recording.store import new_recording_path
 
-    versions = _in_frameworks(args) if args.framework else _versions(args)
     names = [version.name for version in versions]
     programs = any(version.program is not None for version in versions)
     protocol = PROGRAMS if programs else PROTOCOL
@@ -227,7 +232,6 @@ def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, A
     configuration = (
         None if args.step is None else Configuration.of_step(args.step, pick_device(args.device))
     )
-    rounds_of_process = 1 if programs else ROUNDS_OF_PROCESS
     with checked_out(versions) as found, LiveProgress() as view:
         folder = args.output or new_recording_path("versions")
         paths = measure_versions(
@@ -236,7 +240,7 @@ def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, A
             parse_batches(args.batch or "1"),
             protocol,
             folder,
-            decided=lambda rows: decided(rows, names, over or _DEFAULT_OVER, rounds_of_process),
+            decided=lambda rows, rounds: decided(rows, names, over or _DEFAULT_OVER, rounds),
             report=view.report,
         )
     terminal.console(stderr=True).print(f"Recorded in {folder}.")
@@ -261,10 +265,13 @@ def _versions(args: argparse.Namespace) -> list[Version]:
     return versions
 
 
-def _in_frameworks(args: argparse.Namespace) -> list[Version]:
-    """A named network in each framework of `--framework`, as versions."""
+def _in_frameworks(args: argparse.Namespace, compiled: Path) -> list[Version]:
+    """A named network in each framework of `--framework`, as versions; a folder keeps what was
+    compiled.
+    """
     from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.versions import Version
+    from ..profiling.workload.framework_step import kept_compilations
 
     named = [text.partition("@") for text in args.framework.split(",")]
     names = [name for name, _, _ in named]
@@ -280,5 +287,6 @@ def _in_frameworks(args: argparse.Namespace) -> list[Version]:
         made = options.in_framework(network, name, elsewhere=bool(python))
         if not python:
             made.check()
-        versions.append(Version(name, ".", python or sys.executable, configuration=made))
+        kept = tuple(kept_compilations(name, compiled).items())
+        versions.append(Version(name, ".", python or sys.executable, kept, configuration=made))
     return versions

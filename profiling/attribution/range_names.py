@@ -209,11 +209,11 @@ class RangeNames:
 
 def name_forward(kernels: Sequence[dict[str, Any]]) -> None:
     """Name the forward pass of layers with a backward one; input pipelines, summaries and savers
-    have none.
+    have none. Rows may lack what is unknown of them.
     """
-    layers_back = {row["layer"] for row in kernels if row["phase"] == "backward"} - {None}
+    layers_back = {row.get("layer") for row in kernels if row.get("phase") == "backward"} - {None}
     for row in kernels:
-        if row["phase"] is None and row["layer"] in layers_back:
+        if row.get("phase") is None and row.get("layer") in layers_back:
             row["phase"] = "forward"
 
 

@@ -3,7 +3,8 @@ its own.
 
 Equal processes differ by 3 to 36 %, by where their memory lies, for as long as they live. So every
 version gets fresh processes after a few rounds, and these are the unit of resampling. Recordings
-say how many rounds a process made.
+say how many rounds a process made: where a time limit was given, at most as many as let six
+processes of each version fit.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ from .visit_processes import build_workload
 
 ROUNDS_OF_PROCESS = 4
 LEAST_PROCESSES, MOST_PROCESSES = 6, 40  # of each version
-_PROFILED = 6  # processes whose last round is also profiled: the rows of a comparison need no more
+# Processes whose last round is also profiled: the rows of a comparison need no more. Where steps
+# are so slow that processes make fewer rounds, profiled ones would take the time of timed ones.
+_PROFILED, _PROFILED_SLOW = 6, 3
 PROTOCOL = Protocol(
     "versions",
     (LEAST_PROCESSES * ROUNDS_OF_PROCESS, MOST_PROCESSES * ROUNDS_OF_PROCESS),
@@ -240,18 +243,18 @@ def measure_versions(
     batches: Sequence[int],
     protocol: Protocol,
     folder: Path,
-    decided: Callable[[Sequence[StepRow]], bool] = lambda _: False,
+    decided: Callable[[Sequence[StepRow], int], bool] = lambda _, __: False,
     report: Callable[[Progress], object] = lambda _: None,
     start: Callable[..., Any] = InterpreterOfVersion,
 ) -> list[Path]:
     """Measure versions of a step together; each gets a recording in the new folder, by its name.
 
-    `decided` says whether the rows so far, whose `factor` is the version, are enough; it is asked
-    when processes end. `start` starts a process, see `InterpreterOfVersion`. A version that runs
-    another's code, or whose step fails, is an error.
+    `decided` says whether the rows so far, whose `factor` is the version, are enough, of so many
+    rounds of a process; it is asked when processes end. `start` starts a process, see
+    `InterpreterOfVersion`. A version that runs another's code, or whose step fails, is an error.
     """
     run = _Run(versions, configuration, protocol, start)
-    shared = {"run": uuid.uuid4().hex, "rounds_of_process": run.rounds_of_process}
+    together = {"run": uuid.uuid4().hex}
     with ExitStack() as opened:
         opened.callback(run.end)
         run.start_processes()
@@ -260,17 +263,25 @@ def measure_versions(
             machine = (
                 describe_machine(own.device)
                 if own.program is not None
-                else run.call(version.name, "describe")
+                else run.timed_call(version.name, "describe")
             )
             meta = describe_sweep(own.entry, batches, protocol) | machine.entry
-            meta[TOGETHER] = {**shared, "name": version.name, "place": version.place}
+            meta[TOGETHER] = {
+                **together,
+                "rounds_of_process": run.rounds_of_process,
+                "name": version.name,
+                "place": version.place,
+            }
             writer = opened.enter_context(RecordingWriter(folder / version.name, meta))
             run.writers[version.name] = VisitWriter(writer, own.mode)
         complete = _WithinTime(run, protocol)
         Loop(
             conditions=[(version.name, batch) for batch in batches for version in versions],
             visit=run.visit,
-            rule=Until(complete, lambda rows: run.between_processes and decided(rows)),
+            rule=Until(
+                complete,
+                lambda rows: run.between_processes and decided(rows, run.rounds_of_process),
+            ),
             begin_round=run.begin_round,
             rows=run.rows,
             label=lambda measured: f"{measured[0]} at batch {measured[1]}",
@@ -280,6 +291,12 @@ def measure_versions(
             told = run.call(name, "facts", machine.entry) if run.runs_programs else {}
             writer_of.writer.update(rounds=run.rounds, **told)
     return [folder / version.name for version in versions]
+
+
+def unprofiled_s(result: Visit) -> float:
+    """Seconds that the steps of a visit take without profiled ones."""
+    steps = [row["duration_ns"] for row in result.unprofiled]
+    return sum(steps) / len(steps) * (len(steps) + result.discarded_steps) / 1e9
 
 
 def configuration_of_version(
@@ -307,6 +324,8 @@ class _WithinTime(Complete[Measured]):
 
     def next_round(self, look: Look[Measured]) -> Sequence[Measured] | None:
         """All versions and batch sizes; the time of a visit is without the start of its process."""
+        if look.round_ == 1:
+            self._run.choose_rounds()
         start_s = self._run.start_s if self._run.between_processes else 0.0
         known = replace(look, elapsed_s=look.elapsed_s + start_s, visit_s=dict(self._run.visit_s))
         return super().next_round(known)
@@ -336,12 +355,26 @@ class _Run:
         self.rounds = 0
         self.start_s = 0.0  # of the last processes, until each had run a step
         self.visit_s: dict[Measured, float] = {}
-        self._profiles_first = protocol.rounds[0] < self.rounds_of_process
+        self._unprofiled_s: dict[Measured, float] = {}  # of visits of the first round
+        # Whether a time limit decides, and not the number of processes.
+        self._time_decides = protocol.rounds[0] < self.rounds_of_process
 
     @property
     def between_processes(self) -> bool:
         """Whether the processes have made their rounds."""
         return self.rounds % self.rounds_of_process == 0
+
+    def choose_rounds(self) -> None:
+        """After the first round: give each process as many as let six of each fit the time."""
+        limit_s = self._protocol.time_limit_s
+        if self.runs_programs or not self._time_decides or limit_s is None:
+            return
+        round_s = max(sum(self._unprofiled_s.values()), 1e-3)
+        fit = int((limit_s / LEAST_PROCESSES - self.start_s) / round_s)
+        self.rounds_of_process = max(1, min(ROUNDS_OF_PROCESS, fit))
+        for one in self.writers.values():
+            known = one.writer.meta[TOGETHER]
+            one.writer.update(**{TOGETHER: {**known, "rounds_of_process": self.rounds_of_process}})
 
     def start_processes(self) -> None:
         """Start fresh processes; they load their libraries at the same time, before anything is
@@ -378,20 +411,29 @@ class _Run:
         process, number = divmod(round_, self.rounds_of_process)
         setup_ns = None
         if number == 0:
-            began_s = time.monotonic()
-            setup_ns = self.call(name, "prepare", batch, at=batch)
-            self.start_s += time.monotonic() - began_s
+            setup_ns = self.timed_call(name, "prepare", batch, at=batch)
         # Of few rounds the first is profiled: the last of a process may not come.
-        profiles = self.between_processes or (round_ == 0 and self._profiles_first)
-        most = self._protocol.profiled_steps if profiles and process < _PROFILED else 0
+        profiles = self.between_processes or (round_ == 0 and self._time_decides)
+        slow = self.rounds_of_process < ROUNDS_OF_PROCESS and not self.runs_programs
+        profiles = profiles and process < (_PROFILED_SLOW if slow else _PROFILED)
+        most = self._protocol.profiled_steps if profiles else 0
         began_s = time.monotonic()
         result: Visit = self.call(
             name, "visit", batch, replace(self._protocol, profiled_steps=most), at=batch
         )
         self.visit_s[measured] = time.monotonic() - began_s
         if round_ == 0:
+            self._unprofiled_s[measured] = unprofiled_s(result)
+        if round_ == 0:
             self._check_files(name)
         self.writers[name].write(batch, round_, replace(result, setup_ns=setup_ns))
+
+    def timed_call(self, name: str, method: str, *arguments: Any, at: int | None = None) -> Any:
+        """Call a version's process for what belongs to its start."""
+        began_s = time.monotonic()
+        result = self.call(name, method, *arguments, at=at)
+        self.start_s += time.monotonic() - began_s
+        return result
 
     def call(self, name: str, method: str, *arguments: Any, at: int | None = None) -> Any:
         """Call a version's process."""

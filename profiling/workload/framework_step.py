@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from ...base.errors import BackendMissingError, CurvescopeError
@@ -49,6 +51,19 @@ CONDITIONS = {
     "keras-jax": "channels last; train_on_batch compiled by jax.jit; fp32 products by JAX's "
     "default; state donated; reserves most of a GPU's memory",
 }
+
+
+def kept_compilations(framework: str, folder: Path) -> dict[str, str]:
+    """Variables by which processes of a framework after the first take compiled functions from a
+    folder; empty where it keeps them itself, or the environment names a folder.
+    """
+    if framework not in ("jax", "keras-jax") or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return {}
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
 
 
 def check_framework(framework: str, *, elsewhere: bool = False) -> None:

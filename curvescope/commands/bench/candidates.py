@@ -105,7 +105,7 @@ def _measured(args: argparse.Namespace, sweep: Sweep, folder: Path) -> Candidate
             timed,
             protocol,
             folder,
-            decided=lambda rows: decided(rows, names, until, ROUNDS_OF_PROCESS),
+            decided=lambda rows, rounds: decided(rows, names, until, rounds),
             report=view.report,
         )
     hows = {one.name: one.how for one in timed}

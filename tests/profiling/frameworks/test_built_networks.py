@@ -208,14 +208,16 @@ def test_a_product_fused_with_its_relu_is_of_the_products_layer(
 
 
 def test_a_layer_with_a_backward_pass_also_ran_forward(monkeypatch):
-    """TensorFlow's scopes name the operator too where it ran backward."""
-    scopes = [("network/pool1", None), ("network/pool1/MaxPool", "backward"), ("data", None)]
-    kernels = [{"layer": layer, "phase": phase, "op": "MaxPool"} for layer, phase in scopes]
+    """TensorFlow's scopes name the operator too where it ran backward; rows lack an unknown
+    phase.
+    """
+    scopes = [{}, {"layer": "network/pool1/MaxPool", "phase": "backward"}, {"layer": "data"}]
+    kernels = [{"layer": "network/pool1", "op": "MaxPool", **of_kernel} for of_kernel in scopes]
     monkeypatch.setattr(framework_step, "find_spec", lambda name: name)
     monkeypatch.setattr(visits, "record_by_framework", lambda *_: SimpleNamespace(kernels=kernels))
     steps = framework_step.FrameworkStep("alexnet", "keras-tensorflow")
     visits.profile_by_framework(steps, None, 1)
-    found = [(kernel["layer"], kernel["phase"]) for kernel in kernels]
+    found = [(kernel["layer"], kernel.get("phase")) for kernel in kernels]
     assert found == [("pool1", "forward"), ("pool1", "backward"), ("data", None)]
 
 

@@ -119,10 +119,13 @@ class Process:
         self._of.calls.append((self._number, "end"))
 
 
-def measured(tmp_path, start, rounds=(8, 8), decided=lambda _: False, time_limit_s=600.0):
+def measured(
+    tmp_path, start, rounds=(8, 8), decided=lambda _, __: False, time_limit_s=600.0, batch=1
+):
     versions = [Version(name, name, folder=tmp_path / name) for name in ("base", "slow")]
     protocol = replace(PROTOCOL, rounds=rounds, time_limit_s=time_limit_s)
-    return measure_versions(versions, STEP, (1,), protocol, tmp_path / "run", decided, start=start)
+    place = tmp_path / "run"
+    return measure_versions(versions, STEP, (batch,), protocol, place, decided, start=start)
 
 
 def test_each_version_is_visited_in_every_round_and_gets_fresh_processes_after_four(tmp_path):
@@ -149,7 +152,7 @@ def test_the_run_ends_between_processes_once_the_answer_is_known(tmp_path):
         tmp_path,
         start,
         (1, 40),
-        decided=lambda rows: {row["factor"] for row in rows} == {"base", "slow"},
+        decided=lambda rows, _: {row["factor"] for row in rows} == {"base", "slow"},
     )
     assert [call for call in start.calls if call[1] == "start"] == [(0, "start"), (1, "start")]
     assert sum(call[1] in ("timed", "profiled") for call in start.calls) == 8
@@ -160,6 +163,28 @@ def test_a_time_limit_ends_the_run_in_its_first_processes_which_are_profiled_at_
     measured(tmp_path, start, (1, 160), time_limit_s=0.0)
     expected = ["start", "start", "profiled", "profiled", "end", "end"]
     assert [what for _, what in start.calls] == expected
+
+
+def test_processes_of_slow_steps_make_as_few_rounds_as_let_six_of_each_fit_the_time(tmp_path):
+    """A round of 60 s with its discarded steps, in 900 s: 150 s for each process allow two."""
+    start, asked = Started(), []
+    recordings = [
+        open_recording(path)
+        for path in measured(
+            tmp_path,
+            start,
+            (1, 8),
+            decided=lambda _, rounds: asked.append(rounds),
+            time_limit_s=900.0,
+            batch=1000,
+        )
+    ]
+    assert {one.meta[TOGETHER]["rounds_of_process"] for one in recordings} == {2}
+    assert set(asked) == {2}
+    whats = [what for _, what in start.calls]
+    assert whats.count("start") == 8
+    # The first round, and the last of three processes of each version.
+    assert (whats.count("profiled"), whats.count("timed")) == (8, 8)
 
 
 @pytest.mark.parametrize(

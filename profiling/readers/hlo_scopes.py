@@ -5,6 +5,9 @@ An event on a CPU names its module and instruction only. The plane `/host:metada
 module as an `HloProto` (openxla/xla, xla/service/hlo.proto), whose instructions have the path of
 the program's scopes, `op_name`. A fusion without one has the commonest of what was fused; a copy,
 that of the instruction that uses it.
+
+XLA names a fusion by what is in it, e.g. `multiply_subtract_fusion`, but for those that it gives to
+a library: `ynn_fusion` may be a product or a convolution.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ MESSAGES = {
     "38 called_computation_ids int64*",
     "OpMetadata": "2 op_name string",
 }
+_PRODUCTS = ("convolution", "dot")  # opcodes
+_OF_LIBRARY = "ynn_fusion"  # how a fusion is named that YNNPACK computes
 _MOST_USES = 4  # from an instruction to the one that uses its result, and so on
 
 
@@ -35,6 +40,31 @@ def scopes_of(modules: Iterable[Any]) -> dict[tuple[str, str], str]:
         for module in modules
         for name, path in _paths(module)
     }
+
+
+def products_of(modules: Iterable[Any]) -> dict[tuple[str, str], str]:
+    """The product in each fusion of a library, `convolution` or `dot`, by the names of its module
+    and of itself.
+    """
+    return {
+        (module.name, name): product for module in modules for name, product in _products(module)
+    }
+
+
+def _products(module: Any) -> Iterator[tuple[str, str]]:
+    inside = {computation.id: computation for computation in module.computations}
+    for computation in module.computations:
+        for one in computation.instructions:
+            if not one.name.startswith(_OF_LIBRARY):
+                continue
+            opcodes = {
+                each.opcode
+                for called in one.called_computation_ids
+                if called in inside
+                for each in inside[called].instructions
+            }
+            if found := opcodes.intersection(_PRODUCTS):
+                yield one.name, min(found)
 
 
 def _paths(module: Any) -> Iterator[tuple[str, str]]:

@@ -76,9 +76,11 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     )
     del data
     trace = FrameworkTrace()
-    scopes = hlo_scopes.scopes_of(_modules(planes))
+    modules = list(_modules(planes))
+    scopes, products = hlo_scopes.scopes_of(modules), hlo_scopes.products_of(modules)
+    del modules
     for number, plane in enumerate(planes):
-        _take_plane(trace, number, plane, scopes)
+        _take_plane(trace, number, plane, scopes, products)
         options.report("reading planes", number + 1, len(planes))
     write_trace(trace, writer, options)
 
@@ -103,7 +105,11 @@ def _modules(planes: Any) -> Iterator[Any]:
 
 
 def _take_plane(
-    trace: FrameworkTrace, number: int, plane: Any, scopes: Mapping[tuple[str, str], str]
+    trace: FrameworkTrace,
+    number: int,
+    plane: Any,
+    scopes: Mapping[tuple[str, str], str],
+    products: Mapping[tuple[str, str], str],
 ) -> None:
     stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
     known = {entry.key: entry.value for entry in plane.event_metadata}
@@ -130,6 +136,8 @@ def _take_plane(
             instruction = str(args.get("hlo_module", "")), str(args.get("hlo_op", ""))
             if instruction in scopes and "/" not in str(args.get("name", "")):
                 args["name"] = scopes[instruction]
+            if (product := products.get(instruction)) is not None and name == instruction[1]:
+                name = f"{product} {name}"  # as oneDNN's: what it computes, then by what
             trace.events.append(
                 (Event(ph="X", name=name, pid=number, tid=line.id, args=args), start, end)
             )

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from curvescope.profile_files import open_any
-from curvescope.profiling.readers.hlo_scopes import scopes_of
+from curvescope.profiling.attribution.kernel_names import CONVOLUTION, GEMM, REDUCTION, family
+from curvescope.profiling.readers.hlo_scopes import products_of, scopes_of
 from curvescope.profiling.readers.xspace_pb import _message_type
 
 XSPACE = Path(__file__).parents[2] / "data" / "jax" / "jax_cpu.xplane.pb.gz"
@@ -28,6 +29,25 @@ def test_every_operator_of_jax_on_a_cpu_has_its_layer_and_phase(tmp_path):
     assert {"sgd"} <= set(kernels["layer"].dropna())
     named = kernels["layer"].notna() | kernels["phase"].notna()
     assert kernels.loc[named, "duration_ns"].sum() > 0.9 * kernels["duration_ns"].sum()
+
+
+def test_a_fusion_of_a_library_says_which_product_it_is(tmp_path):
+    profile = tmp_path / "jax.xplane.pb"
+    profile.write_bytes(gzip.decompress(XSPACE.read_bytes()))
+    with open_any(profile) as recording:
+        names = set(recording.frame("kernels")["name"])
+    assert "dot ynn_fusion.1" in names
+    assert not any(name.startswith("ynn_fusion") for name in names)
+    assert family("dot ynn_fusion.1") == family("dot.1") == GEMM
+    assert family("convolution ynn_fusion.9") == CONVOLUTION
+    assert family("wrapped_reduce-window.3") == REDUCTION
+
+
+def test_a_fusion_of_a_library_without_a_product_has_none():
+    fused = {"id": 7, "instructions": [{"id": 1, "name": "a", "opcode": "add"}]}
+    called = {"id": 9, "instructions": [instruction(2, "ynn_fusion", called=[7])]}
+    module = _message_type("HloModule")(name="jit_f", computations=[fused, called])
+    assert products_of([module]) == {}
 
 
 def instruction(number, name, path="", operands=(), called=()):

@@ -193,9 +193,11 @@ class Budget:
         return setup_s, round_s
 
     def takes_turns(self, batches: Iterable[int]) -> bool:
-        """Whether the device's memory holds one process of these steps only, so that each starts
-        for every round.
+        """Whether each process starts for every round: the device's memory holds one only, or each
+        visit is a run of a program.
         """
+        if self.run_s is not None:
+            return True
         return (1 + MARGIN) * max(
             (self.fullness.get(batch, 0.0) for batch in batches), default=0.0
         ) > 1
@@ -261,7 +263,8 @@ def _screens_steps(wanted: Experiment) -> bool:
 def rounds_of(stage: Stage, scope: Scope, *, in_turns: bool = False) -> tuple[int, int]:
     """Minimum and maximum number of rounds of an experiment, of complete steps after each start.
 
-    Where processes take turns with the memory, they start anew for every round.
+    Where processes start anew for every round, further rounds of a start would be starts that count
+    once together.
     """
     if scope == Scope.TERM:
         return _COSTS[stage][0]

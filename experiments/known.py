@@ -35,7 +35,8 @@ class Known:
     budget: Budget
     # sizes that the sweep found between those that the user asked for, and behind them
     probed: frozenset[int] = frozenset()
-    # share of a step that each factor saves at most, by what its profile suggests; of one size only
+    # share of a step that each factor saves at most, by what its profile suggests; of one size, or
+    # of a program
     suggested: Mapping[str, float] = field(default_factory=dict)
 
     @property

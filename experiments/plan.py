@@ -194,8 +194,10 @@ def _known(
     budget = Budget(
         diagnosis, device_kind(recording.meta), time_left_s, *facts, _run_s(recording), framework
     )
-    # Without a curve nothing is attributed, and one profile says what to try first.
-    suggested = suggested_shares(recording) if len(diagnosis.curve.points) == 1 else {}
+    # Without a curve nothing is attributed, and one profile says what to try first; of a program
+    # too, whose every try takes seconds.
+    one_profile = len(diagnosis.curve.points) == 1 or budget.run_s is not None
+    suggested = suggested_shares(recording) if one_profile else {}
     return Known(diagnosis, made, dict(replayable), budget, probed(recording.meta), suggested)
 
 

@@ -50,6 +50,8 @@ _ADDS_ERRORS = 1.5
 _MOST_LEADERS = 3
 # least share of a step that the cause of a change claims, for the change to come first
 _SUGGESTED = 0.03
+# the same of a program, for the change to get fresh rounds without a screen
+_SUGGESTED_ALONE = 0.05
 _PROVING_STARTS = 4  # with fewer, only large savings are proven
 _LEAST_FRESH = 2  # experiments on fresh rounds that a change gets; starts of one with a long set-up
 _MOST_TRIES = 2  # of a change that the time did not reach
@@ -75,6 +77,7 @@ class RemedyPlan:
         a second one.
         """
         screen, fresh = self._screen(), self._confirm()
+        yield from self._fitting(self._suggested())
         yield from self._fitting(*((fresh, screen) if self._made else (screen, fresh)))
 
     def together(self) -> Iterator[Experiment]:
@@ -161,11 +164,13 @@ class RemedyPlan:
         one = last if screens else self._leading_size(self._leaders[0])
         choices = [*([] if wanted.stage == Stage.SCREEN else [self._sizes]), (first, last), (one,)]
         unique = dict.fromkeys(tuple(sorted(set(choice))) for choice in choices)
+        # Of a program every further size costs starts, and what follows needs them too.
+        budget = self.known.budget
+        limit_s = budget.time_left_s / (1.0 if budget.run_s is None else _FOLLOWS)
         whole = [
             choice
             for choice in unique
-            if self.known.budget.shortest_s(replace(wanted, batches=choice))
-            <= self.known.budget.time_left_s
+            if self.known.budget.shortest_s(replace(wanted, batches=choice)) <= limit_s
         ]
         return [*whole, (one,), (last,), (first,)]
 
@@ -199,6 +204,21 @@ class RemedyPlan:
         """
         names = [name for name in self._ordered(costly=False) if self._is_new(name)]
         return self._experiment(Stage.SCREEN, names) if names else None
+
+    def _suggested(self) -> Experiment | None:
+        """Fresh rounds of the change of a program that its profile suggests most.
+
+        The profile chose it before anything ran, and not luck: a screen would only take the time
+        of its runs, each of which is a start.
+        """
+        if self.known.budget.run_s is None or self._made:
+            return None
+        first = next(iter(self._ordered(costly=False)), None)
+        if first is None or self.known.suggested.get(first, 0.0) < _SUGGESTED_ALONE:
+            return None
+        return (
+            None if self.known.budget.refused(first) else self._experiment(Stage.CONFIRM, [first])
+        )
 
     def _confirm(self) -> Experiment | None:
         """Fresh rounds of the leaders, and of each with those before it."""

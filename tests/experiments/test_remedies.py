@@ -374,6 +374,49 @@ def test_what_the_profile_of_a_single_size_suggests_is_tried_first():
     assert usual[0] != "fused_optimizer"
 
 
+class OfProgram(Machine):
+    """The same for a program, of which a run takes 6 s beside its steps."""
+
+    def __init__(self, saves, suggested, **noise):
+        super().__init__(saves, **noise)
+        self.suggested = suggested
+
+    def known(self, left_s):
+        known = super().known(left_s)
+        budget = replace(known.budget, run_s=6.0)
+        return replace(known, budget=budget, suggested=self.suggested)
+
+
+SUGGESTED = {"fused_optimizer": 0.69, "channels_last": 0.01}
+
+
+def test_what_a_programs_profile_suggests_gets_all_starts_at_the_largest_size_without_a_screen():
+    """Every visit of a program is a start: a second round would count once with the first."""
+    machine = OfProgram({"fused_optimizer": lambda _: 0.3}, SUGGESTED, noise=0.05, between=0.05)
+    first = machine.next(150.0)
+    assert (first.stage, first.factors) == (Stage.CONFIRM, ("fused_optimizer",))
+    assert (first.batches, first.rounds) == ((BATCHES[-1],), (1, 1))
+    assert first.starts >= 5
+    machine.run_one(first)
+    assert [one.factor for one in machine.remedies.helping] == ["fused_optimizer"]
+    following = machine.next(150.0)
+    assert following.stage == Stage.SCREEN
+    assert "fused_optimizer" not in following.factors
+
+
+def test_without_a_suggestion_a_program_has_its_screen():
+    weak = {"fused_optimizer": 0.04}
+    assert OfProgram({}, weak).next(150.0).stage == Stage.SCREEN
+
+
+def test_what_a_profile_suggests_and_does_not_help_is_not_claimed():
+    claims = 0
+    for seed in range(20):
+        machine = OfProgram({}, SUGGESTED, seed=seed, noise=0.02, between=0.05)
+        claims += any(one.largest[1].value >= 0.02 for one in machine.run(150.0).remedies.helping)
+    assert claims <= 2
+
+
 def test_nothing_is_claimed_before_fresh_rounds():
     machine = Machine(HELPFUL, noise=0.01)
     machine.run_one(machine.next(90.0))

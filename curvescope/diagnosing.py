@@ -219,7 +219,8 @@ def measure(
         f"on {describe_device(workload.device)['name']} ({workload.device}): "
         f"{_duration(workload.device, limit_s, experiments_s, protocol)}, into {path}."
     )
-    is_usual = limit_s == PROTOCOLS["default"].time_limit_s
+    # Fast steps need less of the usual time, but for those of a program: its runs take it.
+    is_usual = limit_s == PROTOCOLS["default"].time_limit_s and not workload.runs_elsewhere
     rule = (
         Complete[int].of(protocol)
         if complete

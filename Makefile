@@ -21,7 +21,7 @@ run: $(INSTALLED)  ## set up, diagnose AlexNet on this machine and test the caus
 	$(BIN)/curvescope diagnose alexnet
 
 # Tests start hundreds of processes; each would compile the package again.
-test test-quick test-random test-slow test-all: export PYTHONDONTWRITEBYTECODE =
+test test-quick test-random test-slow test-ci test-all: export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: test
 test: $(INSTALLED)  ## set up and run the tests
@@ -45,6 +45,10 @@ test-random: $(INSTALLED)  ## the tests in a random order, in one process (SEED=
 .PHONY: test-slow
 test-slow: $(INSTALLED)  ## the tests that take long: kills by the hundred, live measurements, all the pages' commands
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow
+
+.PHONY: test-ci
+test-ci: $(INSTALLED)  ## the tests and the slow ones, but for those that only try more inputs
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 40 --durations-min 3 -m "not exhaustive"
 
 .PHONY: test-all
 test-all: $(INSTALLED)  ## all tests, each question once

@@ -5,9 +5,19 @@ step.
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .. import options
 from ..analysis.render import terminal
+
+if TYPE_CHECKING:
+    from ..analysis.decompose.breakdown import Breakdown
+    from ..analysis.decompose.communication import Communication
+    from ..analysis.decompose.idle import IdleTime
+    from ..analysis.decompose.mfu import Mfu
+    from ..profiling.hardware.limits import Hardware
+    from ..profiling.recording.axis import Axis
 
 BY = ("layer", "kernel", "phase", "op", "line")
 
@@ -29,8 +39,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "--json")
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What is printed of a recording, as JSON or as text."""
+
+    breakdown: Breakdown
+    communication: Communication | None
+    idle: tuple[IdleTime, ...]
+    mfu: Mfu | None
+    hardware: Hardware
+    axis: Axis
+    modelled: bool
+
+
 def run(args: argparse.Namespace) -> int:
-    from ..analysis.decompose.breakdown import above_roofs, recorded_breakdown
+    contents = read(args)
+    if args.json:
+        _print_document(contents, args.by)
+    else:
+        _print_text(contents, args.by, every_row=args.all)
+    return 0
+
+
+def read(args: argparse.Namespace) -> Contents:
+    """The breakdown that the arguments ask for, with what stands beside it."""
+    from ..analysis.decompose.breakdown import recorded_breakdown
     from ..analysis.decompose.communication import communication
     from ..analysis.decompose.idle import explain_idle
     from ..analysis.decompose.kernel_times import device_work
@@ -49,48 +82,70 @@ def run(args: argparse.Namespace) -> int:
         )
         steps = recording.frame("steps")
         used = steps[steps["step"].isin(breakdown.used)] if len(steps) else steps
-        shared = communication(work, used, breakdown.batch)
-        idle = explain_idle(recording, work, breakdown)
-        modelled = is_modelled(recording.meta)
         hardware = hardware_of(recording.meta)
-        mfu = step_mfu(recording, breakdown, hardware)
-    if args.json:
-        from ..analysis.render.breakdown import BreakdownDocument, RatedRow
-        from ..analysis.render.documents import print_document
+        return Contents(
+            breakdown=breakdown,
+            communication=communication(work, used, breakdown.batch),
+            idle=explain_idle(recording, work, breakdown),
+            mfu=step_mfu(recording, breakdown, hardware),
+            hardware=hardware,
+            axis=axis_of(recording.meta),
+            modelled=is_modelled(recording.meta),
+        )
 
-        rows = [
-            RatedRow(**vars(row), exceeded_roofs=above_roofs(row, hardware))
-            for row in breakdown.rows
-        ]
-        facts = {**vars(breakdown), "by": args.by, "modelled": modelled, "rows": rows}
-        print_document(BreakdownDocument(**facts, communication=shared, idle=idle, mfu=mfu))
-        return 0
 
+def _print_document(contents: Contents, by: str) -> None:
+    from ..analysis.decompose.breakdown import above_roofs
+    from ..analysis.render.breakdown import BreakdownDocument, RatedRow
+    from ..analysis.render.documents import print_document
+
+    rows = [
+        RatedRow(**vars(row), exceeded_roofs=above_roofs(row, contents.hardware))
+        for row in contents.breakdown.rows
+    ]
+    facts = {**vars(contents.breakdown), "by": by, "modelled": contents.modelled, "rows": rows}
+    print_document(
+        BreakdownDocument(
+            **facts,
+            communication=contents.communication,
+            idle=contents.idle,
+            mfu=contents.mfu,
+        )
+    )
+
+
+def _print_text(contents: Contents, by: str, *, every_row: bool) -> None:
     from ..analysis.render.breakdown import render_breakdown, render_idle
     from ..analysis.render.communication import render_communication
 
+    breakdown = contents.breakdown
     console = terminal.console()
-    if modelled:
+    if contents.modelled:
         console.print("Modelled, not measured.", style="yellow")
+    most_rows = None if every_row else 25
     console.print(
         render_breakdown(
             breakdown,
-            args.by,
-            None if args.all else 25,
-            hardware,
-            axis_of(recording.meta),
-            mfu,
-            idle,
+            by,
+            most_rows,
+            contents.hardware,
+            contents.axis,
+            contents.mfu,
+            contents.idle,
         )
     )
-    if idle:
+    if contents.idle:
         console.print()
-        console.print(render_idle(idle, breakdown.time_ms, None if args.all else 5))
-    if shared is not None:
+        most_reasons = None if every_row else 5
+        console.print(render_idle(contents.idle, breakdown.time_ms, most_reasons))
+    if contents.communication is not None:
         console.print()
+        most_collectives = None if every_row else 8
         console.print(
             render_communication(
-                shared, None if args.all else 8, breakdown.unit, len(breakdown.busy_ms)
+                contents.communication,
+                most_collectives,
+                breakdown.unit,
+                len(breakdown.busy_ms),
             )
         )
-    return 0

@@ -12,6 +12,7 @@ import pytest
 
 from curvescope.analysis.render import show
 from curvescope.cli import main
+from curvescope.commands import breakdown
 from curvescope.profiling.attribution.kernel_precision import kernel_precision
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.store import open_recording
@@ -73,6 +74,7 @@ def shown(recording, capsys, monkeypatch):
 
     monkeypatch.delenv("COLUMNS", raising=False)  # nor does a pipe have a width
     monkeypatch.setattr(show, "explain", once(show.explain))
+    monkeypatch.setattr(breakdown, "read", once(breakdown.read))
 
     def run(command, *options):
         printed = []

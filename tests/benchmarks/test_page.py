@@ -127,7 +127,12 @@ def test_what_is_gone_by_number_is_seen(load, tmp_path, monkeypatch, command, go
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "command"),
-    [("disk", "report"), ("interrupt", "record"), ("kill", "record"), ("read-only", "model")],
+    [
+        ("disk", "report"),
+        ("kill", "record"),
+        pytest.param("interrupt", "record", marks=pytest.mark.exhaustive),
+        pytest.param("read-only", "model", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_one_trial_of_some_faults(load, name, command, monkeypatch):
     faults = load("faults")

@@ -171,7 +171,9 @@ print("started", flush=True)
 """
 
 
-@pytest.mark.parametrize("runs", [5, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "runs", [5, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.exhaustive])]
+)
 def test_killed_at_any_moment_no_range_is_lost(tmp_path, runs):
     # Spread over three cycles of the writer, which flushes every 10 ms; the machine's own load
     # varies them besides.

@@ -36,7 +36,7 @@ HOSTILE = (
 )
 RECORDING = str(ROOT / "examples" / "recordings" / "alexnet-cpu")
 TRACE = str(PROFILES / "kineto_resnet50_w0_a.pt.trace.json.gz")
-SHORT = ["--quick", "--time-limit", "5", "--batch", "1,2"]
+SHORT = ["--quick", "--time-limit", "3", "--batch", "1,2"]
 # The least number of rounds, for what starts several processes.
 LEAST = ["alexnet", "--quick", "--time-limit", "1", "--batch", "1"]
 # they measure: tests of them are slow
@@ -51,9 +51,9 @@ LIVE = {
 }
 # Each with exit codes: 2 where there is nothing of the kind here, e.g. no GPU.
 LINES = {
-    "diagnose": ["alexnet", *SHORT, "--experiments", "5s", "-o", "new"],
+    "diagnose": ["alexnet", *SHORT, "--experiments", "2s", "-o", "new"],
     "energy": ["alexnet", *SHORT, "-o", "new"],
-    "memory": ["alexnet", "--batch", "1,2", "-o", "new"],
+    "memory": ["alexnet", "--batch", "1", "-o", "new"],
     "sweep": [*LEAST, "--mode", "forward,training", "--device", "cpu", "--scheduler", "local",
               "--workers", "2", "-o", "new"],
     "scale": [*LEAST, "--devices", "1,2", "--device", "cpu", "-o", "new"],

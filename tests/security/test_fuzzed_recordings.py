@@ -16,7 +16,11 @@ QUICK, SLOW = range(12), range(12, int(os.environ.get("CURVESCOPE_FUZZED", "42")
 
 
 @pytest.mark.parametrize(
-    "numbers", [(*FOUND, *QUICK), pytest.param(SLOW, marks=pytest.mark.slow)], ids=["few", "all"]
+    "numbers",
+    [
+        pytest.param((*FOUND, *QUICK), id="few"),
+        pytest.param(SLOW, id="all", marks=[pytest.mark.slow, pytest.mark.exhaustive]),
+    ],
 )
 def test_damaged_recordings_are_read_or_refused(numbers):
     """Whoever changes what reads recordings feeds it thousands by `fuzzed_recordings`."""

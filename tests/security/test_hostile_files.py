@@ -24,6 +24,7 @@ def test_a_hostile_file_is_read_or_refused_within_limits(name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [*SMALL_FILES, *LARGE_FILES])
 def test_all_commands_read_what_a_hostile_file_left(name, tmp_path):
     judged(name, tmp_path, READ_BY)

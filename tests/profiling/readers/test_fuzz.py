@@ -8,7 +8,11 @@ from .fuzzing import feed
 
 
 @pytest.mark.parametrize(
-    "numbers", [range(40), pytest.param(range(40, 110), marks=pytest.mark.slow)]
+    "numbers",
+    [
+        range(40),
+        pytest.param(range(40, 110), marks=[pytest.mark.slow, pytest.mark.exhaustive]),
+    ],
 )
 @pytest.mark.parametrize("reader", READERS)
 def test_damaged_profiles_are_read_or_refused(reader, numbers, tmp_path):

@@ -107,10 +107,12 @@ DEEPER = (
     "resnet152_v1.5",
     "bert_base_encoder",
 )
+DEEPER_MARKS = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in DEEPER)) for n in names()]
+    "name",
+    [pytest.param(name, marks=DEEPER_MARKS if name in DEEPER else []) for name in names()],
 )
 def test_every_network_trains_a_step_on_the_cpu_and_its_layers_add_up_to_it(name):
     """Small inputs: it is the wiring, the loss, the backward pass and the joins that are tried, at

@@ -33,7 +33,7 @@ def named(cause: str, jitter: float, seed: int) -> str:
     assert found.terms is not None
     verdict = explain(
         excess(8, 16), found.curve, found.terms, found.kernel_times, beside
-    ).attribution.verdict
+    ).largest_cause
     if verdict is None:
         return "none"
     suspected = next((term.claim.cause for term in verdict.terms if term.claim), verdict.cause)

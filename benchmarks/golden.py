@@ -102,7 +102,8 @@ def write_inputs(out: Path) -> None:
         out / "planted" / "energy", lambda batch: 300 if batch == 16 else 200
     )
     tests("tests.curvescope.tested_recording").write_tested(out / "planted" / "tested")
-    tests("tests.curvescope.test_ranks").write_ranks(out / "ranks")
+    ranks = tests("tests.curvescope.test_ranks")
+    ranks.write_ranks(out / "ranks", ranks.RANKS)
     write_scaling(out / "scaling", planted, tests("tests.analysis.test_scaling").run_of)
 
 

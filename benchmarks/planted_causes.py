@@ -216,12 +216,11 @@ def describe(diagnosis: Any) -> dict[str, Any]:
     """What a diagnosis found, as JSON: the answers, and every confirmed cause with its
     functional.
     """
-    from curvescope.analysis.render.answer_words import shown
+    from curvescope.analysis.render.answer_words import sentence
 
-    explained = [*diagnosis.explanations, *filter(None, [diagnosis.fixed_cost])]
     answers = []
-    for answer, explanation in zip(diagnosis.answers, explained, strict=True):
-        agreeing = [s for s in explanation.shares if s.value.value * explanation.value.value > 0]
+    for answer in diagnosis.answers:
+        agreeing = [s for s in answer.shares if s.value.value * answer.value.value > 0]
         named = [s for s in agreeing if s.label == answer.where]
         if answer.where is None:  # of the complete step: the layer with the largest share
             named = sorted((s for s in agreeing if s.key.layer), key=lambda s: -abs(s.value.value))
@@ -229,24 +228,24 @@ def describe(diagnosis: Any) -> dict[str, Any]:
             {
                 "kind": answer.functional.kind,
                 "label": answer.functional.label,
-                "ms": explanation.value.value,
+                "ms": answer.value.value,
                 "where": answer.where,
                 "layer": named[0].key.layer if named else None,
                 "cause": answer.cause,
                 "verdict": str(answer.verdict),
-                "sentence": shown(answer).sentence,
+                "sentence": sentence(answer),
             }
         )
     confirmed = [
         (explanation.functional.label, total.cause)
-        for explanation in explained
-        for total in explanation.attribution.causes
+        for explanation in diagnosis.answers
+        for total in explanation.causes
         if total.verdict == "confirmed"
         and abs(total.amount) >= LEAST * abs(explanation.value.value)
     ]
     shares = {
         f"{explanation.functional.label} {share.label}": _values(share.value)
-        for explanation in explained
+        for explanation in diagnosis.answers
         for share in explanation.shares[:_SHOWN]
     }
     tried = [_tried(outcome) for outcome in diagnosis.outcomes]

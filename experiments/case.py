@@ -28,7 +28,7 @@ from .hopeful import hopeful, is_confirmed, most_hopeful
 from .known import Known, is_of_steps
 
 if TYPE_CHECKING:
-    from ..analysis.diagnosis.result import Explanation
+    from ..analysis.diagnosis.explanation import Explanation
 
 # Least share of a target that a cause claims, for its factors to come first; more for those with a
 # long set-up.
@@ -89,7 +89,7 @@ class TermCase:
     @cached_property
     def claiming(self) -> list[str]:
         """Causes that explain some of the term, or are suspected to, the largest total first."""
-        terms = [(total, term) for total in self.target.attribution.causes for term in total.terms]
+        terms = [(total, term) for total in self.target.causes for term in total.terms]
         return [
             term.claim.cause if term.claim else total.cause
             for total, term in terms
@@ -100,7 +100,7 @@ class TermCase:
     def amounts(self) -> dict[str, float]:
         """The amount of each cause of the target, confirmed or not."""
         amounts: dict[str, float] = defaultdict(float)
-        for total in self.target.attribution.causes:
+        for total in self.target.causes:
             amounts[total.cause] += total.amount
         return amounts
 
@@ -122,7 +122,7 @@ class TermCase:
         """
         first = (replace(self, share=share) for share in self.terms[:1])
         shown = any(case.shown == Reproduction.REPRODUCES for case in first)
-        return not shown and not is_confirmed(self.target.attribution.causes)
+        return not shown and not is_confirmed(self.target.causes)
 
     def earlier(self, *stages: Stage) -> list[Experiment]:
         """Earlier experiments on it in these stages; one that was interrupted may be made once
@@ -197,7 +197,7 @@ class TermCase:
         waves: dict[int, Wave] = {}
         for target in targets:
             of_term = (
-                one.case for one in target.weighed if self.share and one.label == self.share.label
+                case for case in target.cases if self.share and case.share.label == self.share.label
             )
             waves = {wave.batch: wave for case in of_term for wave in causes.fillings(case)} | waves
         return tuple(waves.values())
@@ -219,7 +219,7 @@ class TermCase:
             # A cause that others outbid in every term may still be the right one: only an
             # experiment tells.
             share = self.amounts.get(cause, 0.0) / whole
-            outbid = causes.claimed(target.weighed, cause, whole) / whole
+            outbid = causes.claimed(target.cases, cause, whole) / whole
             for name in (name for name in intervention.step if name not in intervention.term):
                 setup = known.budget.setup_s(name) / known.budget.start_s
                 wanted = max(share / _SUGGESTED, outbid / _OUTBID) >= max(1.0, setup)
@@ -385,7 +385,7 @@ class TermCase:
 
     def steps_again(self) -> Iterator[Experiment]:
         """More starts, once, of complete steps with the factors that stayed undecided."""
-        totals = self.target.attribution.causes
+        totals = self.target.causes
         of_cause = {
             cause: {one.verdict for one in totals if one.cause == cause} for cause in self.amounts
         }

@@ -18,7 +18,8 @@ from ..profiling.recording.experiments import Experiment, Scope
 from .budget import Budget
 
 if TYPE_CHECKING:
-    from ..analysis.diagnosis.result import Diagnosis, Explanation
+    from ..analysis.diagnosis.explanation import Explanation
+    from ..analysis.diagnosis.result import Diagnosis
 
 _MOST = 0.8  # share of a target that the tested terms make
 _MOST_TERMS = 4
@@ -51,7 +52,7 @@ class Known:
         """
         fixed = self.diagnosis.fixed_cost
         targets = [*self.diagnosis.explanations, *([fixed] if fixed is not None else [])]
-        return [(target, self._terms(target)) for target in targets if not target.attribution.noise]
+        return [(target, self._terms(target)) for target in targets if not target.noise]
 
     def _terms(self, target: Explanation) -> list[Share]:
         """The terms with kernels that make most of the target in its direction, the largest first.
@@ -60,7 +61,7 @@ class Known:
         """
         sign = np.sign(target.value.value)
         explained: dict[str, float] = defaultdict(float)
-        for total in target.attribution.causes:
+        for total in target.causes:
             if total.confirmed_on_steps:
                 for term in total.terms:
                     explained[term.label] += sign * term.amount
@@ -84,7 +85,7 @@ class Known:
         """The factors of terms for causes that complete steps test, and have confirmed: a term
         would say it again.
         """
-        totals = (total for target, _ in self.targets for total in target.attribution.causes)
+        totals = (total for target, _ in self.targets for total in target.causes)
         known = {total.cause for total in totals if total.confirmed_on_steps}
         return frozenset(
             name

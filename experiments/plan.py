@@ -254,7 +254,7 @@ def open_terms(diagnosis: Diagnosis) -> tuple[Share, ...]:
     largest = diagnosis.explanations[0]
     unclear = {
         term.label
-        for total in largest.attribution.causes
+        for total in largest.causes
         if total.cause == causes.NOT_SIGNIFICANT
         for term in total.terms
         if abs(term.amount) >= _LEAST_TERM * abs(largest.value.value)

@@ -299,7 +299,7 @@ class RemedyPlan:
         claimed = defaultdict[str, float](float, self.known.suggested)
         for target, _ in self.known.targets:
             step_ms = self.known.diagnosis.curve.at(target.functional.last).time_ms.value
-            for total in target.attribution.causes:
+            for total in target.causes:
                 for name in (name for name, cause in owner.items() if cause == total.cause):
                     claimed[name] = max(claimed[name], abs(total.amount) / step_ms)
         return claimed

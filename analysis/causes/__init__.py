@@ -11,7 +11,6 @@ from .catalogue import (
     LAST_OF_CONFIRMED,
     NOT_SIGNIFICANT,
     UNEXPLAINED,
-    Weighed,
     claimed,
     factors,
     interventions,
@@ -19,9 +18,9 @@ from .catalogue import (
     weigh_causes,
 )
 from .kernel_choice import fillings
-from .totals import Attribution, CauseTotal, TermCause
+from .totals import CauseTotal, TermCause
 
-__all__ = ["CAUSES", "LAST_OF_CONFIRMED", "NOT_SIGNIFICANT", "UNEXPLAINED", "Attribution",
+__all__ = ["CAUSES", "LAST_OF_CONFIRMED", "NOT_SIGNIFICANT", "UNEXPLAINED",
            "Case", "Cause", "CauseTotal", "Claim", "Evidence", "Intervention", "TermCause",
-           "Weighed", "attribute", "claimed", "claims_of_steps", "factors", "fillings",
+           "attribute", "claimed", "claims_of_steps", "factors", "fillings",
            "interventions", "interventions_with", "judge", "weigh_causes"]  # fmt: skip

@@ -14,24 +14,23 @@ from typing import Protocol
 
 from ...profiling.recording.experiments import TIME_IS_UP
 from ..decompose.functionals import Functional
-from ..decompose.statistics import LEVEL, Estimate
+from ..decompose.statistics import Estimate
 from ..verdicts.measurement import Measurement
 from ..verdicts.outcome import Claims, Outcome, judged
 from ..verdicts.proof import Proof, about, confirmed, prove_step, prove_term, reproduces, spread
 from ..verdicts.words import Reproduction, Verdict
-from .case import Claim, seen
+from .case import Case, Claim, seen
 from .catalogue import (
     LAST_OF_CONFIRMED,
     MORE_WORK,
     NOT_SIGNIFICANT,
     ONLY_CONFIRMED,
     UNEXPLAINED,
-    Weighed,
     interventions,
     interventions_with,
     possible,
 )
-from .totals import Attribution, TermCause, order, totals
+from .totals import CauseTotal, TermCause, order, totals
 
 # A smaller claim, as a share of its term, is not worth a line; its amount stays unexplained.
 _LEAST_SHARE = 0.01
@@ -40,19 +39,21 @@ _LEAST_SHARE = 0.01
 def attribute(
     functional: Functional,
     value: Estimate,
-    weighed: Iterable[Weighed],
+    cases: Iterable[Case],
     outcomes: Sequence[Outcome] = (),
     *,
     waits_for_time: bool = False,
-) -> Attribution:
-    """Attribute every term of an anomaly to causes; the values of the terms add up to its value.
+) -> tuple[CauseTotal, ...]:
+    """Attribute every term of an anomaly to causes; the amounts of the causes add up to its value,
+    as the terms do.
 
     Causes that an experiment confirms take what it measured, first those confirmed on a term alone,
     then those confirmed on complete steps. Refuted causes take nothing. The others share what is
-    left by the evidence of the recording. `waits_for_time`: whether the time for experiments was up
-    before all were made.
+    left by the evidence of the recording. The largest cause comes first, and last what is not
+    significant; a cause that some terms confirm and others do not comes twice. `waits_for_time`:
+    whether the time for experiments was up before all were made.
     """
-    terms = _terms(functional, weighed, outcomes)
+    terms = _terms(functional, cases, outcomes)
     on_steps = about(outcomes, functional, None)
     causes, _ = _claims_of_steps(terms, value.value, on_steps)
     steps: dict[str, Proof] = {}
@@ -86,8 +87,7 @@ def attribute(
         for cause, of_terms in parts.items()
         for total in totals(cause, of_terms, steps.get(cause), untried)
     ]
-    noise = math.isfinite(value.low) and value.p >= LEVEL
-    return Attribution(functional, value.value, noise, tuple(sorted(sums, key=order)))
+    return tuple(sorted(sums, key=order))
 
 
 class Anomaly(Protocol):
@@ -102,8 +102,8 @@ class Anomaly(Protocol):
         """Its value."""
 
     @property
-    def weighed(self) -> Sequence[Weighed]:
-        """Claims on its terms."""
+    def cases(self) -> Sequence[Case]:
+        """Its terms, with what causes claim of each."""
 
 
 def judge(anomalies: Iterable[Anomaly], measured: Sequence[Measurement]) -> tuple[Outcome, ...]:
@@ -123,7 +123,7 @@ def claims_of_steps(anomalies: Iterable[Anomaly], outcomes: Sequence[Outcome]) -
         (one.functional.weights, name): amount
         for one in anomalies
         for name, amount in _claims_of_steps(
-            _terms(one.functional, one.weighed, outcomes), one.value.value, ()
+            _terms(one.functional, one.cases, outcomes), one.value.value, ()
         )[1].items()
     }
 
@@ -150,17 +150,16 @@ def _claims_of_steps(
 
 
 def _terms(
-    functional: Functional, weighed: Iterable[Weighed], outcomes: Sequence[Outcome]
+    functional: Functional, cases: Iterable[Case], outcomes: Sequence[Outcome]
 ) -> list[_Term]:
-    return [_Term(each, about(outcomes, functional, each.case.share)) for each in weighed]
+    return [_Term(case, about(outcomes, functional, case.share)) for case in cases]
 
 
 class _Term:
     """One term while its amount is shared out among causes."""
 
-    def __init__(self, weighed: Weighed, outcomes: Sequence[Outcome]) -> None:
-        self.label, self._claims = weighed.label, weighed.claims
-        self.case = case = weighed.case
+    def __init__(self, case: Case, outcomes: Sequence[Outcome]) -> None:
+        self.case, self.label, self._claims = case, case.share.label, case.claims
         self._ordered = sorted(self._claims.values(), key=lambda claim: (-claim.score, claim.cause))
         self._proofs = {
             cause: prove_term(outcomes, case.share, intervention.term)

@@ -177,20 +177,11 @@ class Cause:
     intervention: Intervention | None = None
 
 
-@dataclass(frozen=True)
-class WorkPart:
-    """The work of the products of a term, or of one other operator, by batch size."""
-
-    name: str
-    unit: str  # what its work is counted in; empty where it runs at one size, and needs no count
-    work: Mapping[int, float]  # of sizes at which it runs
-    times_ms: Mapping[int, float]
-    more_ms: Mapping[int, float]  # the part of the functional that is more work than in proportion
-
-
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One term of one functional, between the batch sizes `before` and `after` the change."""
+    """One term of one functional, between the batch sizes `before` and `after` the change, with
+    what was recorded of it, and what the causes claim of it.
+    """
 
     functional: Functional
     share: Share
@@ -202,7 +193,8 @@ class Case:
     hardware: Hardware
     # by batch size; empty without communication
     slow_downs: Mapping[int, SlowDown] = field(default_factory=dict)
-    work: tuple[WorkPart, ...] = ()  # of a term of kernels, see `work.parts_of_work`
+    # by cause; experiments do not change them. Empty until every cause was asked
+    claims: Mapping[str, Claim] = field(default_factory=dict)
 
     @property
     def sides(self) -> tuple[int, int]:

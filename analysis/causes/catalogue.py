@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from functools import cache
 
 from ...base import plugins
@@ -194,30 +194,21 @@ def suggestions(step: ProfiledStep) -> tuple[Suggestion, ...]:
     return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.at_most_ms))
 
 
-@dataclass(frozen=True)
-class Weighed:
-    """One term with what the causes claim of it, by cause, which experiments do not change."""
-
-    label: str
-    case: Case
-    claims: Mapping[str, Claim]
-
-
-def weigh_causes(label: str, case: Case) -> Weighed:
-    """Ask every cause what it claims of a term."""
+def weigh_causes(case: Case) -> Case:
+    """The term with what every cause claims of it."""
     claims = filter(None, (weigh(case) for weigh in weighing()))
-    return Weighed(label, case, {claim.cause: claim for claim in claims})
+    return replace(case, claims={claim.cause: claim for claim in claims})
 
 
-def claimed(weighed: Iterable[Weighed], cause: str, value: float) -> float:
+def claimed(terms: Iterable[Case], cause: str, value: float) -> float:
     """What a cause claims of all terms in the direction of an anomaly, up to its value, whatever
     other causes claim.
     """
-    amounts = [
-        math.copysign(min(abs(term.claims[cause].amount), abs(share)), share)
-        for term in weighed
-        if cause in term.claims
-        and term.claims[cause].amount * (share := term.case.share.value.value) > 0
-    ]
+    amounts = []
+    for term in terms:
+        share = term.share.value.value
+        of_term = term.claims[cause].amount if cause in term.claims else 0.0
+        if of_term * share > 0:
+            amounts.append(math.copysign(min(abs(of_term), abs(share)), share))
     amount = math.fsum(amounts)
     return math.copysign(min(abs(amount), abs(value)), value) if amount * value > 0 else 0.0

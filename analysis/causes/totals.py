@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
 from ..verdicts.proof import Proof
 from ..verdicts.words import Verdict
@@ -50,34 +49,6 @@ class CauseTotal:
     def confirmed_on_steps(self) -> bool:
         """Whether complete steps have confirmed it, and not its terms alone."""
         return self.verdict == Verdict.CONFIRMED and self.measured is not None
-
-
-@dataclass(frozen=True)
-class Attribution:
-    """The causes of one anomaly; their amounts add up to it."""
-
-    functional: Functional  # the explained anomaly
-    value: float  # its value, in its unit
-    noise: bool  # whether the anomaly is smaller than its noise
-    # the largest first, and last, apart from them, what is not significant. A cause that some terms
-    # confirm and others do not comes twice
-    causes: tuple[CauseTotal, ...]
-
-    @property
-    def verdict(self) -> CauseTotal | None:
-        """The cause of most of the anomaly in the anomaly's direction; None for an anomaly of 0.
-
-        What is less than its own noise is not significant, whatever its terms are; of an anomaly
-        that is, the terms that are not significant alone stand in for a cause only where there is
-        nothing else.
-        """
-        if self.noise:
-            unstable = (c for c in self.causes if c.cause == NOT_SIGNIFICANT)
-            return next(unstable, CauseTotal(NOT_SIGNIFICANT, 0.0, ()))
-        agreeing = [c for c in self.causes if c.amount * self.value > 0]
-        return max(
-            agreeing, key=lambda c: (c.cause != NOT_SIGNIFICANT, abs(c.amount)), default=None
-        )
 
 
 def totals(

@@ -8,10 +8,11 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from ...profiling.attribution.kernel_names import LAYOUT, read_name
 from ..decompose.terms import OPTIMIZER
-from .case import Case, Cause, Claim, Intervention, Use, WorkPart, seen, total
+from .case import Case, Cause, Claim, Intervention, Use, seen, total
 from .single_profile import ProfiledStep, Suggestion, fact
 
 # More work than in proportion: a layer's operators do more work, or others, than the batch size
@@ -35,6 +36,16 @@ _PRODUCT = re.compile(
 )
 
 
+class _Part(NamedTuple):
+    """The work of the products of a term, or of one other operator, by batch size."""
+
+    name: str
+    unit: str  # what its work is counted in; empty where it runs at one size, and needs no count
+    work: Mapping[int, float]  # of sizes at which it runs
+    times_ms: Mapping[int, float]
+    more_ms: Mapping[int, float]  # the part of the functional that is more work than in proportion
+
+
 def weights_of_work(case: Case) -> tuple[dict[int, float], float]:
     """The part of a term's functional that is more work than in proportion, as weights of the
     term's times.
@@ -42,7 +53,7 @@ def weights_of_work(case: Case) -> tuple[dict[int, float], float]:
     By batch size, empty if no work is known; and the time at the larger one whose work is known,
     ms.
     """
-    parts = case.work
+    parts = list(_parts(case))
     whole_ms = {batch: case.time_ms(batch) for batch in case.functional.conditions}
     weights = {
         b: math.fsum(part.more_ms.get(b, 0.0) for part in parts) / ms
@@ -59,7 +70,7 @@ def weigh_more_work(case: Case) -> Claim | None:
     value = case.share.work.value if case.share.work else None
     if value is None or case.share.key.phase == OPTIMIZER or value.low <= 0 <= value.high:
         return None
-    most = max(case.work, key=lambda part: math.fsum(part.more_ms.values()) * value.value)
+    most = max(_parts(case), key=lambda part: math.fsum(part.more_ms.values()) * value.value)
     before, after = (most.work.get(batch) for batch in case.sides)
     if not most.unit:
         detail = f"({most.name} runs at {' and '.join(map(str, most.work))} only)"
@@ -85,7 +96,7 @@ def _calls_of_operator(case: Case, op: str) -> list[float]:
     return [math.fsum(use.calls for use in case.at(b) if use.op == op) for b in case.sides]
 
 
-def parts_of_work(case: Case) -> Iterator[WorkPart]:
+def _parts(case: Case) -> Iterator[_Part]:
     """What is known of the work of a term: of its products together, and of each other operator."""
     sizes = case.functional.conditions
     for name, uses in _groups(case.uses):
@@ -101,7 +112,7 @@ def parts_of_work(case: Case) -> Iterator[WorkPart]:
             * times[b]
             for b in ran
         }
-        yield WorkPart(name, unit, work, times, more)
+        yield _Part(name, unit, work, times, more)
 
 
 def _groups(uses: Iterable[Use]) -> Iterator[tuple[str, list[Use]]]:

@@ -9,10 +9,10 @@ import pandas as pd
 
 from ...base.errors import CurvescopeError
 from ...profiling.recording.store import STEP
-from ..causes import Attribution, attribute, judge, weigh_causes
+from ..causes import attribute, judge, weigh_causes
 from ..causes.case import Case
 from ..causes.context import Examined, Recorded, cases, examine
-from ..causes.work import parts_of_work, weights_of_work
+from ..causes.work import weights_of_work
 from ..decompose.curve import Curve, cost_curve
 from ..decompose.findings import FindingVerdict, find, find_fixed_cost
 from ..decompose.functionals import Functional
@@ -30,7 +30,8 @@ from ..decompose.terms import (
 )
 from ..verdicts.measurement import Measurement
 from ..verdicts.outcome import Outcome
-from .result import Diagnosis, Explanation
+from .explanation import Explanation
+from .result import Diagnosis
 
 _LAST = {IDLE: 1, NOT_RECORDED: 1, OVERHEAD: 2}  # of the shares, after those of kernels
 
@@ -90,17 +91,15 @@ def _split(
     )
     value = curve.evaluate(functional)
     of_terms = [with_work(case, terms) for case in cases(functional, shares, examined)]
-    shares = [case.share for case in of_terms]
-    weighed = tuple(weigh_causes(case.share.label, case) for case in of_terms)
-    nothing = Attribution(functional, value.value, False, ())
-    return Explanation(functional, value, tuple(shares), nothing, weighed=weighed)
+    return Explanation(
+        functional=functional, value=value, cases=tuple(weigh_causes(case) for case in of_terms)
+    )
 
 
 def with_work(case: Case, terms: Terms) -> Case:
     """The case of a term of kernels with the part that is more work than in proportion."""
     if case.share.key.kind != KERNELS:
         return case
-    case = replace(case, work=tuple(parts_of_work(case)))
     weights, known_ms = weights_of_work(case)
     value = terms.weighted(case.functional, case.share.key, weights) if weights else None
     return replace(
@@ -132,8 +131,8 @@ def attributed(
     return tuple(
         replace(
             one,
-            attribution=attribute(
-                one.functional, one.value, one.weighed, outcomes, waits_for_time=waits_for_time
+            causes=attribute(
+                one.functional, one.value, one.cases, outcomes, waits_for_time=waits_for_time
             ),
         )
         for one in explanations

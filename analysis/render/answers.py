@@ -17,12 +17,12 @@ from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import why_not_replayed
 from ...profiling.recording.store import Recording, is_modelled
 from ..decompose.statistics import Estimate
-from ..diagnosis.answer import Answer, Remedy, TermEvidence
+from ..diagnosis.explanation import Explanation, Remedy, TermEvidence
 from ..diagnosis.result import Diagnosis
 from ..verdicts.outcome import Outcome
 from ..verdicts.shape import Shape
 from ..verdicts.words import Reproduction, Verdict
-from .answer_words import ShownAnswer
+from . import answer_words
 from .tables import Indented, table
 from .words import hidden_note, interval
 
@@ -34,7 +34,7 @@ _MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of reasons, in the order of the table
 
 
 def render_answers(
-    answers: Sequence[ShownAnswer], known: Collection[str | None] = ()
+    answers: Sequence[Explanation], known: Collection[str | None] = ()
 ) -> RenderableType:
     """Each answer: what, where, why and how sure, then what to do and how, unless that setting is
     `known` already.
@@ -42,11 +42,11 @@ def render_answers(
     blocks: list[RenderableType] = []
     shown: dict[str, int] = {}
     for number, answer in enumerate(answers, 1):
-        finding = Text(answer.finding)
-        finding.highlight_words([answer.how_sure], VERDICT_STYLES.get(answer.verdict, ""))
+        finding, sure = Text(answer_words.finding(answer)), answer_words.how_sure(answer)
+        finding.highlight_words([sure], VERDICT_STYLES.get(answer.verdict, ""))
         lines: list[RenderableType] = [finding]
-        if answer.advice:
-            lines.append(Indented(Text(answer.advice), label="Do:  "))
+        if answer.remedy is not None:
+            lines.append(Indented(Text(answer_words.advice(answer)), label="Do:  "))
         if answer.remedy is not None and answer.remedy.how:
             first = shown.setdefault(answer.remedy.how, number)
             how = answer.remedy.how if first == number else f"as in {first}."
@@ -112,10 +112,10 @@ def remedy_text(remedy: Remedy | None) -> str | None:
     return f"How: {remedy.how}" if remedy is not None and remedy.how else None
 
 
-def render_evidence(answer: Answer, axis: Axis, everything: bool = False) -> RenderableType:
+def render_evidence(answer: Explanation, axis: Axis, everything: bool = False) -> RenderableType:
     """The experiments behind an answer: each term alone, then each factor that was changed."""
     blocks: list[RenderableType] = []
-    for index, evidence in enumerate(answer.evidence):
+    for index, evidence in enumerate(answer.evidence or ()):
         blocks += [Text()] if index else []
         blocks += [Text(reproduction_sentence(evidence, answer.functional.unit))]
         if evidence.shape is not None:

@@ -10,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.numbers import number, quantity, signed
-from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Evidence
+from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Evidence
 from ..decompose.functionals import CANCELS
+from ..diagnosis.explanation import Explanation
 from ..verdicts.words import Verdict
 from .answers import VERDICT_STYLES
 from .tables import Indented, table
@@ -22,29 +23,29 @@ _LEAST_SHARE = 0.05  # of the largest term of a cause; smaller terms are only co
 _SHOWN_CLAIMS = 2
 
 
-def render_causes(attribution: Attribution, everything: bool = False) -> RenderableType:
+def render_causes(explanation: Explanation, everything: bool = False) -> RenderableType:
     """The causes with their amounts, which add up, then the evidence of the largest."""
-    unit = attribution.functional.unit
+    unit, value = explanation.functional.unit, explanation.value.value
     rows = table(
         "cause", unit, "share", "verdict", "terms", left=("verdict",), words=("cause", "terms")
     )
-    apart = [total for total in attribution.causes if total.cause == NOT_SIGNIFICANT]
+    apart = [total for total in explanation.causes if total.cause == NOT_SIGNIFICANT]
     causes = [
-        total for total in attribution.causes if total.cause != NOT_SIGNIFICANT and total.amount
+        total for total in explanation.causes if total.cause != NOT_SIGNIFICANT and total.amount
     ]
     for total in causes:
         verdict = Text(verdict_of(total), VERDICT_STYLES.get(total.verdict, "dim"))
-        rows.add_row(*_cause(total, attribution.value), verdict, _terms(total, everything))
+        rows.add_row(*_cause(total, value), verdict, _terms(total, everything))
     rows.add_section()
     for total in apart:
         rows.add_row(
-            *_cause(total, attribution.value),
+            *_cause(total, value),
             verdict_of(total),
             _terms(total, everything),
             style="dim",
         )
-    whole = sum(total.amount for total in attribution.causes)
-    rows.add_row("total", signed(whole), share(whole, attribution.value), "", "")
+    whole = sum(total.amount for total in explanation.causes)
+    rows.add_row("total", signed(whole), share(whole, value), "", "")
     blocks: list[RenderableType] = [rows]
     blocks += [
         Text(
@@ -101,31 +102,31 @@ def _reasons(causes: Sequence[CauseTotal]) -> Iterable[str]:
         yield f"{listed}{'' if names == [UNEXPLAINED] else f' {verdict}'}: {reason}."
 
 
-def verdict_sentence(attribution: Attribution) -> str:
+def verdict_sentence(explanation: Explanation) -> str:
     """The largest cause in one sentence; its share is of the terms with the sign of the anomaly."""
-    verdict = attribution.verdict
-    if verdict is None:
+    largest, value = explanation.largest_cause, explanation.value.value
+    if largest is None:
         return "There is no deviation to explain."
-    if attribution.noise:
+    if explanation.noise:
         return "It is not significant: measure more rounds on a quiet machine."
-    if max(abs(cause.amount) for cause in attribution.causes) > CANCELS * abs(attribution.value):
+    if max(abs(total.amount) for total in explanation.causes) > CANCELS * abs(value):
         return (
-            f"Its parts cancel: {verdict.cause} alone is more than twice as large. Its split is "
+            f"Its parts cancel: {largest.cause} alone is more than twice as large. Its split is "
             "not known."
         )
-    agreeing = sum(c.amount for c in attribution.causes if c.amount * attribution.value > 0)
-    portion = verdict.amount / agreeing if agreeing else 1.0
+    agreeing = sum(total.amount for total in explanation.causes if total.amount * value > 0)
+    portion = largest.amount / agreeing if agreeing else 1.0
     percent = f"{portion:.0%}" if agreeing else "all"
-    where = verdict.terms[0].label
-    if verdict.cause == UNEXPLAINED:
+    where = largest.terms[0].label
+    if largest.cause == UNEXPLAINED:
         most = "Most of it" if portion > 0.5 else "The largest part"
         return f"{most} ({percent}) has no known cause, largest in {where}."
-    if verdict.cause == NOT_SIGNIFICANT:
+    if largest.cause == NOT_SIGNIFICANT:
         return (
             f"None of its terms is significant alone; the largest is {where}. Measure more rounds."
         )
     most = "Mostly" if portion > 0.5 else "Several causes, the largest"
-    return f"{most} {verdict.cause} ({percent}), largest in {where}."
+    return f"{most} {largest.cause} ({percent}), largest in {where}."
 
 
 def _claims(total: CauseTotal, everything: bool) -> RenderableType:

@@ -8,18 +8,20 @@ from typing import Any
 
 from ...profiling.recording.disturbed import Disturbances
 from ...profiling.recording.store import Recording, Status, is_modelled
-from ..causes import Attribution
+from ..causes import CauseTotal
 from ..decompose.curve import Point, known_batch
 from ..decompose.findings import Finding
 from ..decompose.functionals import Functional
 from ..decompose.rare_steps import RareSteps
 from ..decompose.statistics import Estimate
 from ..decompose.terms import Share
-from ..diagnosis.result import Diagnosis, Explanation
+from ..diagnosis.explanation import Explanation, Remedy, TermEvidence
+from ..diagnosis.result import Diagnosis
 from ..verdicts.outcome import Outcome
-from .answer_words import ShownAnswer, shown, shown_answers
+from ..verdicts.words import Verdict
+from . import answer_words
 from .causes import verdict_sentence
-from .headline import answer_on, headline
+from .headline import headline
 from .remedies import RemedyTable, batch_sentence, remedy_table
 
 
@@ -48,6 +50,18 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
+class Attribution:
+    """The causes of one anomaly; their amounts add up to it."""
+
+    functional: Functional  # the explained anomaly
+    value: float  # its value, in its unit
+    noise: bool  # whether the anomaly is smaller than its noise
+    # the largest first, and last, apart from them, what is not significant. A cause that some terms
+    # confirm and others do not comes twice
+    causes: Sequence[CauseTotal]
+
+
+@dataclass(frozen=True)
 class SplitAnomaly:
     """One anomaly with its shares and causes."""
 
@@ -59,11 +73,66 @@ class SplitAnomaly:
     verdict: str  # the verdict in a sentence
 
     @classmethod
-    def of(cls, one: Explanation, diagnosis: Diagnosis) -> SplitAnomaly:
-        """An explanation with its answer."""
-        answer = answer_on(one, diagnosis.answers)
-        verdict = verdict_sentence(one.attribution) if answer is None else shown(answer).sentence
-        return cls(one.functional, one.value, one.shares, one.attribution, one.also, verdict)
+    def of(cls, one: Explanation) -> SplitAnomaly:
+        """The entry of an explanation."""
+        answered = one.evidence is not None
+        return cls(
+            functional=one.functional,
+            value=one.value,
+            shares=one.shares,
+            attribution=Attribution(one.functional, one.value.value, one.noise, one.causes),
+            also=one.also,
+            verdict=answer_words.sentence(one) if answered else verdict_sentence(one),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownAnswer:
+    """The answer on one anomaly, or on the fixed cost, in words and numbers."""
+
+    functional: Functional  # the anomaly
+    value: Estimate  # its value and interval
+    name: str  # name of the anomaly, e.g. "the bend at 4"
+    what: str  # the same with its value, e.g. "The bend at 4 (−28.9 ms)"
+    where: str | None  # label of the term that makes most of it; None if no term does
+    # line of the program with most of that term's time, e.g. `model.py:41`; None if unknown
+    line: str | None
+    # the largest confirmed cause, else the largest that the recording suggests; None without any
+    cause: str | None
+    verdict: Verdict  # verdict on that cause
+    # the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a
+    # cause
+    why: str | None
+    # share that the decisive factor removes; None if nothing was tested
+    taken: Estimate | None
+    remedy: Remedy | None  # the remedy with the largest gain; None if no remedy was measured
+    how_sure: str  # verdict and interval, e.g. "confirmed, 83 % removed, 71 to 95 %"
+    finding: str  # what, where, why and how sure, in one or two sentences
+    advice: str  # what to do and what it gains, in a sentence; empty without a remedy
+    evidence: Sequence[TermEvidence]  # experiments behind it, by term, the largest first
+    sentence: str  # finding and advice
+
+    @classmethod
+    def of(cls, answer: Explanation) -> ShownAnswer:
+        """The entry of an answer."""
+        return cls(
+            functional=answer.functional,
+            value=answer.value,
+            name=answer_words.anomaly_name(answer.functional),
+            what=answer_words.anomaly(answer),
+            where=answer.where,
+            line=answer.line,
+            cause=answer.cause,
+            verdict=answer.verdict,
+            why=answer_words.why(answer),
+            taken=answer.taken,
+            remedy=answer.remedy,
+            how_sure=answer_words.how_sure(answer),
+            finding=answer_words.finding(answer),
+            advice=answer_words.advice(answer),
+            evidence=answer.evidence or (),
+            sentence=answer_words.sentence(answer),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +191,7 @@ class ExplainDocument:
             headline=headline(meta, diagnosis),
             remedies=remedy_table(diagnosis.remedies, diagnosis.axis),
             batch_size=batch_sentence(diagnosis.curve, diagnosis.axis, meta),
-            answers=shown_answers(diagnosis),
+            answers=[ShownAnswer.of(answer) for answer in diagnosis.answers],
             notes=diagnosis.notes,
             disturbances=diagnosis.disturbances,
             rare_steps=diagnosis.rare_steps,
@@ -140,7 +209,7 @@ class ExplainDocument:
             rounds=diagnosis.curve.rounds,
             profiled=diagnosis.curve.profiled,
             findings=diagnosis.findings,
-            anomalies=[SplitAnomaly.of(one, diagnosis) for one in chosen],
-            fixed_cost=None if fixed is None else SplitAnomaly.of(fixed, diagnosis),
+            anomalies=[SplitAnomaly.of(one) for one in chosen],
+            fixed_cost=None if fixed is None else SplitAnomaly.of(fixed),
             experiments=diagnosis.outcomes,
         )

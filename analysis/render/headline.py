@@ -4,7 +4,7 @@ locked.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from ...base.numbers import number, signed
@@ -16,9 +16,9 @@ from ..decompose.curve import UNKNOWN
 from ..decompose.findings import UNDECIDED
 from ..decompose.functionals import FIXED_COST
 from ..decompose.terms import IDLE, NOT_RECORDED
-from ..diagnosis.answer import Answer
 from ..diagnosis.difference import Difference
-from ..diagnosis.result import Diagnosis, Explanation
+from ..diagnosis.explanation import Explanation
+from ..diagnosis.result import Diagnosis
 from ..verdicts.words import Verdict as Tested
 from .answer_words import advice, anomaly_name
 from .names import fit
@@ -74,9 +74,9 @@ def _sentences(found: Diagnosis) -> Iterator[tuple[float, str]]:
         trained = max(found.curve.conditions, default=batch) == batch
         yield 1.0 if trained else share, saving_sentence(found.remedies, found.axis) or ""
     if leading is not None:
-        yield _share_of_step(found, *leading), _confirmed_sentence(*leading, said)
+        yield _share_of_step(found, leading), _confirmed_sentence(leading, said)
     of_anomaly = found.explanations[0] if found.explanations else None
-    if leading is None or leading[0] is not of_anomaly:
+    if leading is None or leading is not of_anomaly:
         share = 0.0
         if of_anomaly is not None:
             share = (
@@ -91,44 +91,36 @@ def _sentences(found: Diagnosis) -> Iterator[tuple[float, str]]:
         )
 
 
-def _share_of_step(found: Diagnosis, explanation: Explanation, answer: Answer) -> float:
-    functional = explanation.functional
+def _share_of_step(found: Diagnosis, answer: Explanation) -> float:
+    functional = answer.functional
     step = functional.at if functional.kind == FIXED_COST else functional.last
-    return abs(_confirmed(explanation, answer)[1]) / found.curve.at(step).time_ms.value
+    return abs(_confirmed(answer)[1]) / found.curve.at(step).time_ms.value
 
 
-def _largest_confirmed(found: Diagnosis) -> tuple[Explanation, Answer] | None:
-    """The answer whose confirmed cause makes the largest share of a step, with what it is about."""
-    # one made from tables has no answers
-    answered = zip(found.explained, found.answers, strict=False)
-    confirmed = [
-        (explanation, answer)
-        for explanation, answer in answered
-        if answer.verdict == Tested.CONFIRMED
-    ]
-    return max(confirmed, key=lambda one: _share_of_step(found, *one), default=None)
+def _largest_confirmed(found: Diagnosis) -> Explanation | None:
+    """The answer whose confirmed cause makes the largest share of a step."""
+    confirmed = [answer for answer in found.answers if answer.verdict == Tested.CONFIRMED]
+    return max(confirmed, key=lambda answer: _share_of_step(found, answer), default=None)
 
 
-def _confirmed(explanation: Explanation, answer: Answer) -> tuple[str, float]:
+def _confirmed(answer: Explanation) -> tuple[str, float]:
     """Where the cause is confirmed, in words, and its amount there: everywhere if it was measured
     on complete steps.
     """
-    totals = explanation.attribution.causes
-    total = next(
-        one for one in totals if (one.cause, one.verdict) == (answer.cause, Tested.CONFIRMED)
-    )
+    total = answer.leading
+    assert total is not None
     if answer.where is None or total.measured is not None:
         return "", total.amount
     others = len({term.label for term in total.terms}) - 1
     return f" in {answer.where}{f' and {others} more' if others else ''}", total.amount
 
 
-def _confirmed_sentence(explanation: Explanation, answer: Answer, said: Container[str] = ()) -> str:
+def _confirmed_sentence(answer: Explanation, said: Container[str] = ()) -> str:
     """What is confirmed, and what to do: where a sentence does not say yet what that saves of the
     step.
     """
-    where, amount = _confirmed(explanation, answer)
-    share = 100 * amount / explanation.value.value
+    where, amount = _confirmed(answer)
+    share = 100 * amount / answer.value.value
     make = "make" if answer.cause == PAGE_FAULTS else "makes"
     sentence = (
         f"{answer.cause}{where} {make} {share:.0f} % of {anomaly_name(answer.functional)}, "
@@ -237,8 +229,3 @@ def largest_clauses(found: Diagnosis, classes: Mapping[str, str]) -> str:
             f"{fit(short_name(str(kernels.idxmax())), _NAME)} is the longest kernel ({part:.0%})"
         )
     return "; ".join(parts)
-
-
-def answer_on(explanation: Explanation, answers: Sequence[Answer]) -> Answer | None:
-    """The answer on a functional; None if there is none."""
-    return next((answer for answer in answers if answer.functional == explanation.functional), None)

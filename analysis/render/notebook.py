@@ -11,9 +11,9 @@ from ...base.numbers import number, signed, smaller_terms
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import STEP
 from ..decompose.terms import total_ms
-from ..diagnosis.answer import Answer, TermEvidence
-from ..diagnosis.result import Diagnosis, Explanation
-from .answer_words import ShownAnswer, shown, shown_answers
+from ..diagnosis.explanation import Explanation, TermEvidence
+from ..diagnosis.result import Diagnosis
+from . import answer_words
 from .answers import (
     factor_cells,
     factor_text,
@@ -23,7 +23,7 @@ from .answers import (
     time_heading,
 )
 from .causes import verdict_of, verdict_sentence
-from .headline import answer_on, headline
+from .headline import headline
 from .remedies import RemedyTable, remedy_cells, remedy_table
 from .words import html_text, interval, share, shortened
 
@@ -33,7 +33,7 @@ _CELL = "padding:.15em .7em;text-align:"
 
 def diagnosis_html(diagnosis: Diagnosis) -> str:
     """The answers, the curve, and every anomaly with its experiments."""
-    answers = "".join(_answer(answer) for answer in shown_answers(diagnosis))
+    answers = "".join(_answer(answer) for answer in diagnosis.answers)
     axis, curve = diagnosis.axis, diagnosis.curve
     per_one = [f"ms/{axis.one}"] if curve.unit == STEP else []
     rows = []
@@ -47,8 +47,8 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
     blocks.append(_table([axis.name, f"{curve.unit} ms", "95 % interval", *per_one, "n"], rows))
     for explanation in diagnosis.explained:
         blocks.append(explanation_html(explanation))
-        if answer := answer_on(explanation, diagnosis.answers):
-            blocks += [_evidence(evidence, answer, axis) for evidence in answer.evidence]
+        unit = explanation.functional.unit
+        blocks += [_evidence(of_term, unit, axis) for of_term in explanation.evidence or ()]
     return "".join(blocks)
 
 
@@ -59,8 +59,8 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     lines = [headline({}, diagnosis)]
     shown = remedy_table(diagnosis.remedies, diagnosis.axis)
     lines += [shown.sentence] if shown.sentence else []
-    for index, answer in enumerate(shown_answers(diagnosis), 1):
-        lines.append(f"{index}. {answer.sentence}")
+    for index, answer in enumerate(diagnosis.answers, 1):
+        lines.append(f"{index}. {answer_words.sentence(answer)}")
         if how := remedy_text(answer.remedy):
             lines.append(f"   {how}")
     lines += diagnosis.notes
@@ -75,19 +75,21 @@ def _remedies(shown: RemedyTable, axis: Axis) -> str:
     )
 
 
-def answer_text(answer: Answer) -> str:
+def explanation_text(explanation: Explanation) -> str:
     """What was found and what to do, in one to three sentences."""
-    return shown(answer).sentence
+    if explanation.evidence is None:
+        return verdict_sentence(explanation)
+    return answer_words.sentence(explanation)
 
 
-def _answer(answer: ShownAnswer) -> str:
-    how = remedy_text(answer.remedy)
-    return f"<li>{html_text(answer.sentence)}{f'<br><small>{html_text(how)}</small>' if how else ''}</li>"  # noqa: E501
+def _answer(answer: Explanation) -> str:
+    said, how = html_text(answer_words.sentence(answer)), remedy_text(answer.remedy)
+    return f"<li>{said}{f'<br><small>{html_text(how)}</small>' if how else ''}</li>"
 
 
-def _evidence(evidence: TermEvidence, answer: Answer, axis: Axis) -> str:
+def _evidence(evidence: TermEvidence, unit: str, axis: Axis) -> str:
     """The experiments on one term: what it does alone, and a row per change."""
-    sentence = _paragraph(reproduction_sentence(evidence, answer.functional.unit))
+    sentence = _paragraph(reproduction_sentence(evidence, unit))
     if evidence.shape is not None:
         sentence += _paragraph(shape_sentence(evidence.shape))
     rows = [
@@ -130,10 +132,10 @@ def explanation_html(explanation: Explanation) -> str:
             _bar(one.amount, largest),
             verdict_of(one),
         ]
-        for one in explanation.attribution.causes
+        for one in explanation.causes
     ]
     return (
-        f"<p><b>{html_text(title)}</b><br>{html_text(verdict_sentence(explanation.attribution))}</p>"
+        f"<p><b>{html_text(title)}</b><br>{html_text(verdict_sentence(explanation))}</p>"
         + _table(["term", unit, "share", "", "kernel"], rows)
         + _table(["cause", unit, "share", "", "verdict"], causes)
         + "<p><small>* significant. Terms add up to the anomaly, and so do causes. "
@@ -169,5 +171,4 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 Diagnosis.draw_by(diagnosis_html, diagnosis_text)
-Explanation.draw_by(explanation_html)
-Answer.draw_by(None, answer_text)
+Explanation.draw_by(explanation_html, explanation_text)

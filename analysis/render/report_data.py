@@ -37,7 +37,8 @@ from ..decompose.terms import IDLE, NOT_RECORDED, layer_label, work_label
 from ..diagnosis import split
 from ..diagnosis.explain import diagnosed, refuse_table, with_times
 from ..diagnosis.explain import recorded as recorded_data
-from ..diagnosis.result import Diagnosis, Explanation
+from ..diagnosis.explanation import Explanation
+from ..diagnosis.result import Diagnosis
 from ..energy import explain_energy
 from ..server_log import compared_steps, is_server_log
 from ..side import recorded_side
@@ -45,7 +46,7 @@ from ..step_family import families
 from ..step_table import cells_of
 from ..verdicts.contrast import REFUTED_BELOW
 from ..verdicts.rule import CONFIRMED_ABOVE
-from .answer_words import shown
+from . import answer_words
 from .answers import how_to_test
 from .causes import verdict_sentence
 from .compare import verdicts
@@ -247,9 +248,9 @@ def _lead(found: Diagnosis, classes: Mapping[str, str]) -> str:
     goes.
     """
     if found.answers:
-        return shown(found.answers[0]).sentence
+        return answer_words.sentence(found.answers[0])
     if found.explanations:
-        return verdict_sentence(found.explanations[0].attribution)
+        return verdict_sentence(found.explanations[0])
     return largest_sentence(found, classes)
 
 

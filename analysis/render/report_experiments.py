@@ -16,7 +16,7 @@ from ...profiling.recording.experiments import Stage
 from ..decompose.functionals import Condition, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Key
-from ..diagnosis.answer import Answer, TermEvidence
+from ..diagnosis.explanation import Explanation, TermEvidence
 from ..diagnosis.result import Diagnosis
 from ..verdicts.outcome import Outcome, subject
 from .answers import notes, reproduction_sentence, shape_sentence
@@ -48,7 +48,7 @@ class TestedTerm:
     notes: list[str]  # observations of the runners
 
 
-def tested_terms(answer: Answer, found: Diagnosis) -> dict[str, TestedTerm]:
+def tested_terms(answer: Explanation, found: Diagnosis) -> dict[str, TestedTerm]:
     """What stands beside the experiments behind an answer, by the label of the term."""
     return {
         one.label: TestedTerm(
@@ -58,7 +58,7 @@ def tested_terms(answer: Answer, found: Diagnosis) -> dict[str, TestedTerm]:
             _grid(one.alone, found.outcomes),
             notes(one),
         )
-        for one in answer.evidence
+        for one in answer.evidence or ()
     }
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from ...base.numbers import number, with_minus_signs
 from ...profiling.recording.axis import Axis
-from .answer_words import ShownAnswer
 from .answers import remedy_text
+from .explained import ShownAnswer
 from .remedies import TITLE, remedy_cells
 from .words import html_text, interval
 

@@ -16,12 +16,12 @@ from ..decompose.findings import FindingVerdict
 from ..decompose.terms import NOT_RECORDED
 from ..diagnosis import split
 from ..diagnosis.explain import explain
-from ..diagnosis.result import Diagnosis, Explanation
+from ..diagnosis.explanation import Explanation
+from ..diagnosis.result import Diagnosis
 from . import answers, causes, remedies, series, terminal, text, words
-from .answer_words import shown_answers
 from .documents import print_document
 from .explained import ExplainDocument
-from .headline import answer_on, clock_line, headline, largest_clauses
+from .headline import clock_line, headline, largest_clauses
 from .tables import Indented
 
 _MOST_ANSWERS = 4  # beside remedies; the page of a terminal is short
@@ -54,7 +54,8 @@ def show_diagnosis(
         assert diagnosis.recorded is not None
         functional = _asked_for(diagnosis.curve.conditions, axis, pair, at)
         known = diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, diagnosis.recorded
-        explanations = (split.explain(functional, *known),)
+        answered = [one for one in diagnosis.answers if one.functional == functional]
+        explanations = (answered[0] if answered else split.explain(functional, *known),)
     if as_json:
         print_document(ExplainDocument.of(recording, diagnosis, explanations))
         return
@@ -77,9 +78,7 @@ def show_diagnosis(
     if diagnosis.answers:
         most = _MOST_ANSWERS if shown.rows and not everything else len(diagnosis.answers)
         hidden = words.hidden_note(len(diagnosis.answers[most:]), "further answer")
-        listed = answers.render_answers(
-            shown_answers(diagnosis)[:most], [row.how for row in shown.rows]
-        )
+        listed = answers.render_answers(diagnosis.answers[:most], [row.how for row in shown.rows])
         terminal.print_below(console, listed, *hidden)
     if how := answers.how_to_test(recording, diagnosis):
         terminal.print_below(console, Text(how[0]))
@@ -100,7 +99,7 @@ def show_diagnosis(
     few = 1 if shown.rows else text.SHOWN_EXPLANATIONS
     for explanation in [*explanations, *fixed][: None if full else few]:
         if full:
-            _show_explanation(console, explanation, diagnosis, everything)
+            _show_explanation(console, explanation, diagnosis.axis, everything)
         else:
             terminal.print_below(console, text.render_largest(explanation))
     if full and (explanations or fixed):
@@ -168,17 +167,16 @@ def _unmeasured(recording: Recording, axis: Axis) -> list[str]:
 
 
 def _show_explanation(
-    console: Console, explanation: Explanation, diagnosis: Diagnosis, everything: bool
+    console: Console, explanation: Explanation, axis: Axis, everything: bool
 ) -> None:
     label = explanation.functional.label
     split_up = text.render_explanation(explanation, everything)
     terminal.print_below(console, split_up, Text(), Text(f"Causes of {label}", "bold"))
-    answer = answer_on(explanation, diagnosis.answers)
-    if answer is None:
-        console.print(Indented(Text(causes.verdict_sentence(explanation.attribution))))
-    console.print(causes.render_causes(explanation.attribution, everything))
-    if answer is not None and answer.evidence:
-        evidence = answers.render_evidence(answer, diagnosis.axis, everything)
+    if explanation.evidence is None:
+        console.print(Indented(Text(causes.verdict_sentence(explanation))))
+    console.print(causes.render_causes(explanation, everything))
+    if explanation.evidence:
+        evidence = answers.render_evidence(explanation, axis, everything)
         terminal.print_below(console, Text(f"Experiments on {label}", "bold"), evidence)
 
 

@@ -15,7 +15,7 @@ from ...profiling.recording.store import STEP
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.findings import UNDECIDED, Finding, FindingVerdict
 from ..decompose.terms import KERNELS, OVERHEAD, Share, total_ms
-from ..diagnosis.result import Explanation
+from ..diagnosis.explanation import Explanation
 from .names import CHANGE
 from .tables import Indented, TextTable, table
 from .words import SAMPLES, interval, share

@@ -49,7 +49,7 @@ def of_jax(recording, path):
 def test_what_nobody_recorded_is_not_idle(recorded, capsys):
     found = explain(recorded)
     assert {key.kind for key in found.terms.keys} == {NOT_RECORDED}
-    causes = {total.cause for one in found.explanations for total in one.attribution.causes}
+    causes = {total.cause for one in found.explanations for total in one.causes}
     assert "launch- or host-bound" not in causes
     show_diagnosis(recorded, everything=True)
     text = capsys.readouterr().out

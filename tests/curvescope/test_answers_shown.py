@@ -13,8 +13,7 @@ from rich.console import Console
 
 import curvescope
 from curvescope.analysis.diagnosis.remedies import Remedies
-from curvescope.analysis.render.answer_words import shown as shown_answer
-from curvescope.analysis.render.answer_words import shown_answers
+from curvescope.analysis.render.answer_words import sentence
 from curvescope.analysis.render.answers import render_answers
 from curvescope.analysis.render.causes import render_causes
 from curvescope.analysis.render.headline import finding_sentence
@@ -60,6 +59,17 @@ def test_what_was_noticed_while_measuring_is_said_before_the_curve(tmp_path, tex
     assert in_order(text_of("explain", tmp_path / "r"), warning, "step ms") is True
 
 
+def with_open(found, *answers):
+    """The diagnosis, with nothing confirmed of some answers."""
+
+    def opened(answer):
+        causes = (replace(total, verdict=Verdict.UNDECIDED) for total in answer.causes)
+        return replace(answer, causes=tuple(causes)) if answer in answers else answer
+
+    explanations = tuple(map(opened, found.explanations))
+    return replace(found, explanations=explanations, fixed_cost=opened(found.fixed_cost))
+
+
 def test_the_headline_leads_with_the_confirmed_cause_that_makes_most_of_a_step(tested):
     """Of the fixed cost; the anomaly, of which a cause is confirmed too, is 4 % of the step.
 
@@ -71,14 +81,14 @@ def test_the_headline_leads_with_the_confirmed_cause_that_makes_most_of_a_step(t
         "fter batch 4 the step time deviates from its straight line by -3.40 ms (-4% of the step)."
     )
     leading = "age faults make 68 % of the fixed cost of a step, confirmed by experiment."
-    open_ = tuple(replace(answer, verdict=Verdict.UNDECIDED) for answer in found.answers)
     remedy = (
         "keep freed memory in the process: -34 % of the step (34 to 35) at batch 8, -62 % at 1."
     )
     assert finding_sentence(found) == f"{remedy} P{leading} A{anomaly}"
-    assert finding_sentence(replace(found, answers=open_)) == f"{remedy} A{anomaly}"
-    assert finding_sentence(replace(found, answers=open_, remedies=Remedies())) == f"a{anomaly}"
-    of_anomaly = finding_sentence(replace(found, answers=(found.answers[0], *open_[1:])))
+    nothing = with_open(found, *found.answers)
+    assert finding_sentence(nothing) == f"{remedy} A{anomaly}"
+    assert finding_sentence(replace(nothing, remedies=Remedies())) == f"a{anomaly}"
+    of_anomaly = finding_sentence(with_open(found, *found.answers[1:]))
     assert of_anomaly.startswith(f"{remedy} Slow library call in ")
     assert " of the bend at 4, confirmed by experiment. " in of_anomaly
     assert anomaly not in of_anomaly
@@ -87,13 +97,13 @@ def test_the_headline_leads_with_the_confirmed_cause_that_makes_most_of_a_step(t
 def with_untested_rest(found):
     """The diagnosis, with a part of the first cause that nobody tested, in a further term."""
     bend, *others = found.explanations
-    total = next(one for one in bend.attribution.causes if one.cause == found.answers[0].cause)
+    total = next(one for one in bend.causes if one.cause == found.answers[0].cause)
     fc7 = replace(total.terms[0], label="fc7 (Linear) forward", verdict=Verdict.UNTESTED)
     rest = replace(total, terms=(fc7,), verdict=Verdict.UNTESTED, reason="the time was up")
-    causes = (rest, *bend.attribution.causes)
+    causes = (rest, *bend.causes)
     return replace(
         found,
-        explanations=(replace(bend, attribution=replace(bend.attribution, causes=causes)), *others),
+        explanations=(replace(bend, causes=causes), *others),
     )
 
 
@@ -102,10 +112,7 @@ def test_the_headline_counts_only_what_is_confirmed(tested):
     tested.
     """
     found = curvescope.explain(open_recording(tested))
-    of_bend, *others = found.answers
-    found = replace(
-        found, answers=(of_bend, *(replace(one, verdict=Verdict.UNDECIDED) for one in others))
-    )
+    found = with_open(found, *found.answers[1:])
     said = finding_sentence(found)
     assert "Slow library call in fc6 (Linear) forward makes " in said
     assert finding_sentence(with_untested_rest(found)) == said
@@ -114,7 +121,7 @@ def test_the_headline_counts_only_what_is_confirmed(tested):
 def test_what_is_left_of_a_confirmed_cause_says_why_it_is_open(tested):
     found = with_untested_rest(curvescope.explain(open_recording(tested)))
     console = Console(width=120, file=io.StringIO())
-    console.print(render_causes(found.explanations[0].attribution))
+    console.print(render_causes(found.explanations[0]))
     assert "the rest of slow library call is untested: the time was up." in console.file.getvalue()
 
 
@@ -122,7 +129,7 @@ def test_advice_that_several_answers_share_is_written_once(tested):
     answer = curvescope.explain(open_recording(tested)).answers[0]
     console = Console(width=80)
     with console.capture() as shown:
-        console.print(render_answers((shown_answer(answer), shown_answer(answer))))
+        console.print(render_answers((answer, answer)))
     assert shown.get().count("How: a torch.autograd.Function") == 1
     assert "How: as in 1." in shown.get()
 
@@ -321,7 +328,7 @@ def test_runs_counts_experiments(tested, document_of):
 def test_a_notebook_leads_with_the_answers(tested):
     found = curvescope.explain(open_recording(tested))
     html = found._repr_html_()
-    sentences = [answer.sentence for answer in shown_answers(found)]
+    sentences = [sentence(answer) for answer in found.answers]
     texts = Texts()
     texts.feed(html)
     assert texts.found[0] == sentences[0]

@@ -268,7 +268,7 @@ def _claims(target: Any, cause: str) -> bool:
     """Whether a cause claims some of an anomaly; an unproven slow call is none of its causes all
     the same.
     """
-    claims = (term.claims[cause].amount for term in target.weighed if cause in term.claims)
+    claims = (term.claims[cause].amount for term in target.cases if cause in term.claims)
     return any(amount * target.value.value > 0 for amount in claims)
 
 
@@ -277,7 +277,7 @@ def _decisive(diagnosis: Any, functional: Any, cause: str, wanted: Verdict) -> A
     one.
     """
     (target,) = (one for one in _targets(diagnosis) if one.functional == functional)
-    verdicts = {total.cause: total.verdict for total in target.attribution.causes}
+    verdicts = {total.cause: total.verdict for total in target.causes}
     said = verdicts.get(cause, Verdict.REFUTED)  # a refuted cause is none of them
     of_cause = (
         *interventions()[cause].term,

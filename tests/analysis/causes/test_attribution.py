@@ -43,10 +43,10 @@ def totals_of(cause, experiments=(), functional=None, **others):
     ]
     explanation = explained(cause, functional, measured=tuple(measured), **others)
     scale = sum(abs(share.value.value) for share in explanation.shares)
-    total = math.fsum(cause.amount for cause in explanation.attribution.causes)
+    total = math.fsum(cause.amount for cause in explanation.causes)
     assert total == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-12 * scale)
     confirmed_last = sorted(
-        explanation.attribution.causes, key=lambda total: total.verdict == Verdict.CONFIRMED
+        explanation.causes, key=lambda total: total.verdict == Verdict.CONFIRMED
     )
     return {total.cause: total for total in confirmed_last}
 

@@ -38,13 +38,13 @@ def test_every_cause_has_a_planted_case():
 @pytest.mark.parametrize("cause", PLANS)
 def test_a_planted_cause_is_named_with_evidence_and_a_refutation(cause):
     explanation = explained(cause)
-    verdict = explanation.attribution.verdict
+    verdict = explanation.largest_cause
     assert verdict.cause == (UNEXPLAINED if cause in ONLY_CONFIRMED else cause)
     if cause in ONLY_CONFIRMED:
         assert verdict.terms[0].claim.cause == cause
     if cause == UNEXPLAINED:
         assert all(term.claim is None for term in verdict.terms)
-        assert "no known cause" in verdict_sentence(explanation.attribution)
+        assert "no known cause" in verdict_sentence(explanation)
         return
     claiming = [term for term in verdict.terms if term.claim]
     assert claiming
@@ -58,7 +58,7 @@ def test_a_planted_cause_is_named_with_evidence_and_a_refutation(cause):
 @pytest.mark.parametrize("functional", [excess(8, 16), bend(4, 8, 16)], ids=["excess", "bend"])
 def test_amounts_add_up_to_the_anomaly_and_to_every_term(cause, functional):
     explanation = explained(cause, functional)
-    causes = explanation.attribution.causes
+    causes = explanation.causes
     scale = sum(abs(p.value.value) for p in explanation.shares)
     assert math.fsum(c.amount for c in causes) == pytest.approx(
         explanation.value.value, rel=1e-9, abs=1e-12 * scale
@@ -94,7 +94,7 @@ def test_copies_from_and_to_the_host_are_known_by_the_beginnings_of_their_names(
     """
     verdict = explained(
         Plan(kernel=lambda b: (name, (3.0 if b < 16 else 6.0) * b, {}))
-    ).attribution.verdict
+    ).largest_cause
     assert verdict.cause == "copies from and to the host"
     assert verdict.amount == pytest.approx(48, rel=0.1)
     evidence = [evidence for term in verdict.terms for evidence in term.claim.evidence]
@@ -163,7 +163,7 @@ def test_a_batch_size_that_runs_another_kernel_from_some_round_on_is_named(tmp_p
     ],
 )
 def test_a_cause_takes_what_its_evidence_says(cause, amount, evidence):
-    (total,) = [one for one in explained(cause).attribution.causes if one.cause == cause]
+    (total,) = [one for one in explained(cause).causes if one.cause == cause]
     assert total.amount == pytest.approx(amount, rel=0.05)
     for begin, sides in evidence.items():
         (seen,) = [one for one in total.terms[0].claim.evidence if one.what.startswith(begin)]
@@ -212,7 +212,7 @@ def test_equal_kernels_in_equal_grids_replay_one_graph(call):
 
 
 def test_the_slow_down_beside_communication_is_shared_between_the_kernels_and_the_communication():
-    causes = explained("kernels beside communication").attribution.causes
+    causes = explained("kernels beside communication").causes
     (beside,) = [c for c in causes if c.cause == "kernels beside communication"]
     # At 16 four calls of 6 ms take 12 ms each: 24 ms, half of them in the time of the all-reduce
     # beside them.
@@ -233,19 +233,19 @@ def test_a_persistent_kernel_claims_no_waves():
         plan = Plan(
             kernel=lambda b, n=blocks: (name, 30.0 if b < 16 else 38.0, {**geometry, "grid_x": n})
         )
-        assert any("wave" in cause.cause for cause in explained(plan).attribution.causes) == claims
+        assert any("wave" in cause.cause for cause in explained(plan).causes) == claims
 
 
 def test_memory_takes_its_share_of_idle_and_leaves_the_rest():
     """Idle 65 - 2 * 2 = 61, of it 60 in cudaMalloc and cudaFree."""
-    causes = {total.cause: total for total in explained("memory pressure").attribution.causes}
+    causes = {total.cause: total for total in explained("memory pressure").causes}
     assert causes["memory pressure"].amount == pytest.approx(60, rel=0.05)
     assert [term.label for term in causes["launch- or host-bound"].terms] == ["idle"]
 
 
 def test_without_the_evidence_the_same_times_stay_unexplained():
     """The kernels of the throttled sweep, with no clock sampled: no cause is made up."""
-    assert explained("throttling", clocks=None).attribution.verdict.cause == UNEXPLAINED
+    assert explained("throttling", clocks=None).largest_cause.cause == UNEXPLAINED
 
 
 def test_two_groups_are_found_and_one_is_left_alone():
@@ -274,7 +274,7 @@ def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
     split = explain(
         excess(32, 64), found.curve, found.terms, found.kernel_times, recorded(recording)
     )
-    causes = {c.cause: c.amount for c in split.attribution.causes}
+    causes = {c.cause: c.amount for c in split.causes}
     assert math.fsum(causes.values()) == pytest.approx(split.value.value, rel=1e-9)
     assert {"launch- or host-bound", "algorithm switch", UNEXPLAINED} <= set(causes)
     assert "profiling overhead" not in causes
@@ -285,7 +285,7 @@ def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
 )
 def test_no_cache_is_outgrown_by_steps_that_fit_it(cache_bytes, possible):
     explanation = explained("cache capacity")
-    case = next(one.case for one in explanation.weighed if "cache capacity" in one.claims)
+    case = next(one for one in explanation.cases if "cache capacity" in one.claims)
     hardware = replace(case.hardware, cache_bytes=cache_bytes)
     assert cache_capacity.possible(replace(case, hardware=hardware), 1.0) == possible
 
@@ -302,7 +302,7 @@ def test_no_cache_is_outgrown_by_steps_that_fit_it(cache_bytes, possible):
     ],
 )
 def test_a_switch_is_a_kernel_that_runs_on_one_side_only(times_ms, switched):
-    case = next(one.case for one in explained("cache capacity").weighed if one.case.uses)
+    case = next(one for one in explained("cache capacity").cases if one.uses)
     use = case.uses[0]
     uses = [
         replace(use, batch=b, name=name, time_ms=ms)
@@ -317,9 +317,9 @@ def test_a_layer_that_only_copies_has_no_operand_that_it_copies_before_it():
         kernel=lambda b: ("aten::copy_", (3.0 if b < 16 else 6.0) * b, {"op": "aten::copy_"}),
         hardware=CPU,
     )
-    assert explained(copies).attribution.verdict.cause == UNEXPLAINED
+    assert explained(copies).largest_cause.cause == UNEXPLAINED
     in_a_product = replace(copies, kernel=lambda b: (*copies.kernel(b)[:2], {"op": "aten::bmm"}))
-    assert explained(in_a_product).attribution.verdict.cause == "copies of operands"
+    assert explained(in_a_product).largest_cause.cause == "copies of operands"
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_a_layer_that_only_copies_has_no_operand_that_it_copies_before_it():
 def test_a_kernel_that_names_the_layout_it_works_on_copies_nothing(name):
     """On an H100, convolutions and pooling were called copies of operands."""
     works = Plan(kernel=lambda b: (name, (3.0 if b < 16 else 6.0) * b, {"op": "aten::conv2d"}))
-    claimed = {cause for one in explained(works).weighed for cause in one.claims}
+    claimed = {cause for one in explained(works).cases for cause in one.claims}
     assert "copies of operands" not in claimed
 
 
@@ -346,11 +346,11 @@ def test_threads_begin_only_where_about_one_worked_and_not_where_one_waits():
 
         return Plan(host_use=of_step, slow=lambda b: 2.0 if b == 16 else 1.0, hardware=CPU)
 
-    assert explained(use(1)).attribution.verdict.cause == "start of threads"
-    assert explained(use(2)).attribution.verdict.cause == UNEXPLAINED
-    assert explained(use(1, waiting=1)).attribution.verdict.cause == "CPU contention"
+    assert explained(use(1)).largest_cause.cause == "start of threads"
+    assert explained(use(2)).largest_cause.cause == UNEXPLAINED
+    assert explained(use(1, waiting=1)).largest_cause.cause == "CPU contention"
     alone = hardware_of({"device": {"name": "AMD EPYC", "kind": "cpu", "threads": 1}})
-    assert explained(replace(use(1), hardware=alone)).attribution.verdict.cause == UNEXPLAINED
+    assert explained(replace(use(1), hardware=alone)).largest_cause.cause == UNEXPLAINED
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_the_ridge_is_that_of_the_recordings_precision(precision, ridge):
     )
     assert v100.roof("compute").per_s / v100.roof("DRAM").per_s == pytest.approx(ridge, rel=0.01)
     claims = {
-        cause for term in explained("roof change", hardware=v100).weighed for cause in term.claims
+        cause for term in explained("roof change", hardware=v100).cases for cause in term.claims
     }
     assert ("roof change" in claims) == (precision == "fp32")
 
@@ -379,7 +379,7 @@ def claim_of(cause, plan, change):
     kernels, recorded = change(kernels, recorded)
     found = diagnose(steps, times_of(steps, kernels.drop(columns="batch")), recorded=recorded)
     split = explain(excess(8, 16), found.curve, found.terms, found.kernel_times, recorded)
-    (case,) = [one.case for one in split.weighed if one.case.share.key.layer == "conv3"]
+    (case,) = [one for one in split.cases if one.share.key.layer == "conv3"]
     return cause.weigh(case)
 
 

@@ -2,12 +2,10 @@
 arithmetic.
 """
 
-from dataclasses import replace
-
 import pytest
 
 from curvescope.analysis.causes.case import Case, Use
-from curvescope.analysis.causes.work import parts_of_work, weights_of_work
+from curvescope.analysis.causes.work import weights_of_work
 from curvescope.analysis.decompose.functionals import bend, excess, fixed_cost
 from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.decompose.terms import Key, Share
@@ -42,7 +40,7 @@ def more(functional, *uses):
     case = Case(**what, uses=tuple(rows), facts={}, hardware=Hardware(None, None))
     times = {b: case.time_ms(b) for b in functional.conditions}
     whole = sum(case.coefficient(b) * times[b] for b in times)
-    weights, known_ms = weights_of_work(replace(case, work=tuple(parts_of_work(case))))
+    weights, known_ms = weights_of_work(case)
     part = sum(weights[b] * times[b] for b in weights) if weights else None
     return part, whole, known_ms / times[case.after]
 

@@ -26,21 +26,21 @@ ROUNDS = 3  # of what is counted here
 
 def claims_of(found):
     """Every claim on every term, taken or not: (cause, term, evidence by its words)."""
-    for total in found.attribution.causes:
+    for total in found.causes:
         for term in total.terms:
             for claim in (*filter(None, [term.claim]), *term.rivals):
                 yield claim.cause, term.label, {e.what: (e.before, e.after) for e in claim.evidence}
 
 
 def check_amounts_add_up(found):
-    amounts = [cause.amount for cause in found.attribution.causes]
+    amounts = [cause.amount for cause in found.causes]
     assert math.fsum(amounts) == pytest.approx(found.value.value, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_kept_recording_names_what_was_planted_in_it(name):
     found = name_cause(CASES[name], open_recording(KEPT / name))
-    assert found.attribution.verdict.cause == CASES[name].cause
+    assert found.largest_cause.cause == CASES[name].cause
     check_amounts_add_up(found)
 
 
@@ -53,15 +53,13 @@ def test_causes_account_for_all_that_a_network_does(network):
             functional, found.curve, found.terms, found.kernel_times, recorded(recording)
         )
         check_amounts_add_up(split)
-        shares = [cause.amount / split.value.value for cause in split.attribution.causes]
+        shares = [cause.amount / split.value.value for cause in split.causes]
         assert math.fsum(shares) == pytest.approx(1, abs=1e-9)
-        assert {cause.cause for cause in split.attribution.causes} <= set(CAUSES)
+        assert {cause.cause for cause in split.causes} <= set(CAUSES)
         # Of every layer, of idle and of the profiling overhead each has its causes, and they make
         # up its part.
         for part in split.shares:
-            claimed = [
-                t.amount for c in split.attribution.causes for t in c.terms if t.label == part.label
-            ]
+            claimed = [t.amount for c in split.causes for t in c.terms if t.label == part.label]
             assert math.fsum(claimed) == pytest.approx(part.value.value, rel=1e-9, abs=1e-9)
 
 
@@ -161,7 +159,7 @@ def test_less_than_half_is_not_called_most():
     """Page faults are the largest cause of FreshMemory's excess; waiting and missing cores have
     their parts.
     """
-    found = name_cause(CASES["FreshMemory"], open_recording(KEPT / "FreshMemory")).attribution
+    found = name_cause(CASES["FreshMemory"], open_recording(KEPT / "FreshMemory"))
     portion = found.verdict.amount / sum(c.amount for c in found.causes if c.amount > 0)
     sentence = verdict_sentence(found)
     assert sentence.startswith(

@@ -206,7 +206,7 @@ def test_causes_see_the_rounds_of_the_anomaly_and_add_up(focused):
     assert first.functional == excess(4, 8)
     assert first.shares[0].label == "jump forward"
     assert first.shares[0].value.value == pytest.approx(30 * (1 + 3 * SLOWER) / 4, rel=0.1)
-    amounts = math.fsum(cause.amount for cause in first.attribution.causes)
+    amounts = math.fsum(cause.amount for cause in first.causes)
     assert amounts == pytest.approx(first.value.value, abs=1e-9)
     finding = next(f for f in found.findings if f.tested == excess(4, 8))
     assert finding.tested_value == first.value

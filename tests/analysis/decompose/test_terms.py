@@ -178,7 +178,7 @@ def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(
     for first in found:
         assert first.functional.last == 12
         assert first.shares[0].key == Key("slow", "forward", "kernels")
-        assert first.attribution.verdict.terms[0].label == "slow forward"
+        assert first.largest_cause.terms[0].label == "slow forward"
         assert first.shares[0].value.value / first.value.value == pytest.approx(1, abs=0.3)
     assert sum(first.shares[0].real for first in found) >= stars
 

@@ -5,23 +5,31 @@ from types import SimpleNamespace
 
 import pytest
 
-from curvescope.analysis.causes import NOT_SIGNIFICANT, Attribution, CauseTotal
+from curvescope.analysis.causes import NOT_SIGNIFICANT, CauseTotal, TermCause
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.statistics import Estimate
-from curvescope.analysis.diagnosis.answer import _leading
-from curvescope.analysis.diagnosis.result import Explanation
-from curvescope.analysis.render.answer_words import cause, finding
-from curvescope.analysis.verdicts.words import Verdict
+from curvescope.analysis.diagnosis.explanation import Explanation, TermEvidence
+from curvescope.analysis.render.answer_words import finding, why
+from curvescope.analysis.verdicts.words import Reproduction, Verdict
+
+TEN_MS = Estimate(10.0, 9.0, 11.0, 0.0)
 
 
-def explained(terms):
+def explained(terms, *causes, evidence=()):
     """An excess of 10 ms, by term."""
-    value = Estimate(10.0, 9.0, 11.0, 0.0)
     shares = [
-        SimpleNamespace(label=name, value=replace(value, value=ms), line=None)
+        SimpleNamespace(label=name, value=replace(TEN_MS, value=ms), line=None)
         for name, ms in terms.items()
     ]
-    return Explanation(excess(4, 8), value, tuple(shares), None)
+    cases = tuple(SimpleNamespace(share=share) for share in shares)
+    return Explanation(
+        functional=excess(4, 8), value=TEN_MS, cases=cases, causes=causes, evidence=evidence
+    )
+
+
+def page_faults(amount, verdict):
+    """Page faults as the cause of fc6."""
+    return CauseTotal("page faults", amount, (TermCause("fc6", amount, None, ()),), verdict=verdict)
 
 
 @pytest.mark.parametrize(
@@ -42,10 +50,7 @@ def test_a_confirmed_cause_leads_then_the_largest_if_it_makes_a_tenth(amounts, l
         for name, amount in amounts.items()
         for verdict in [Verdict.CONFIRMED if name.endswith("confirmed") else Verdict.UNTESTED]
     )
-    value = Estimate(10.0, 9.0, 11.0, 0.0)
-    found = _leading(
-        SimpleNamespace(value=value, attribution=Attribution(excess(4, 8), 10.0, False, totals))
-    )
+    found = explained({}, *totals).leading
     assert (found and found.cause) == leading
 
 
@@ -60,8 +65,7 @@ def test_a_confirmed_cause_leads_then_the_largest_if_it_makes_a_tenth(amounts, l
 )
 def test_an_answer_calls_a_term_the_largest_only_if_it_is(terms, said):
     """The cause is that of fc6, of an excess of 10 ms."""
-    total = CauseTotal("page faults", terms["fc6"], (), verdict=Verdict.UNTESTED)
-    said_of = finding(explained(terms), total, "fc6", "page faults", "untested", ())
+    said_of = finding(explained(terms, page_faults(terms["fc6"], Verdict.UNTESTED)))
     assert said_of.startswith(f"The excess from 4 to 8 (+10.0 ms) {said}")
 
 
@@ -76,8 +80,12 @@ def test_an_answer_calls_a_term_the_largest_only_if_it_is(terms, said):
 )
 def test_of_a_term_that_is_a_smaller_part_only_its_share_is_said_to_be_gone(portion, taken, gone):
     outcome = SimpleNamespace(
-        taken=Estimate(taken, 0.6, 1.0, 0.0), facts=SimpleNamespace(what="memory is kept")
+        factor="reused_memory",
+        verdict=Verdict.CONFIRMED,
+        taken=Estimate(taken, 0.6, 1.0, 0.0),
+        facts=SimpleNamespace(what="memory is kept"),
     )
-    total = CauseTotal("page faults", 4.0, (), verdict=Verdict.CONFIRMED)
-    said = cause(explained({"fc6": 10 * portion}), total, outcome, "fc6")
-    assert said == f"page faults; when memory is kept, {gone}"
+    tested = TermEvidence("fc6", TEN_MS, None, Reproduction.REPRODUCES, None, (outcome,))
+    total = page_faults(4.0, Verdict.CONFIRMED)
+    answer = explained({"fc6": 10 * portion}, total, evidence=(tested,))
+    assert why(answer) == f"page faults; when memory is kept, {gone}"

@@ -115,7 +115,7 @@ def test_terms_add_up_to_every_functional(step_traces, seed):
     ):
         explanation = explain(functional, curve, terms, parts, Recorded(steps))
         total = math.fsum(part.value.value for part in explanation.shares)
-        caused = math.fsum(cause.amount for cause in explanation.attribution.causes)
+        caused = math.fsum(cause.amount for cause in explanation.causes)
         assert caused == pytest.approx(total, rel=1e-12, abs=1e-12)
         size = sum(abs(weight) * 5 for _, weight in functional.coefficients)
         assert total == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-9 * size)

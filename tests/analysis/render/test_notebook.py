@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.diagnosis.split import diagnose
 from curvescope.analysis.render import notebook  # noqa: F401 - as `curvescope.explain` does
-from curvescope.analysis.render.answer_words import shown
+from curvescope.analysis.render.answer_words import sentence
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ...shared import EXAMPLE
@@ -54,7 +54,7 @@ def test_a_diagnosis_prints_its_verdict_and_its_answers():
     assert headline.startswith(
         "After batch 16 the step time deviates from its straight line by +28.4 ms"
     )
-    assert answers[0] == f"1. {shown(found.answers[0]).sentence}"
+    assert answers[0] == f"1. {sentence(found.answers[0])}"
     assert answers[1].startswith("   How: for inference: torch.utils.mkldnn.to_mkldnn(layer)")
     steps, kernels, recorded = planted("algorithm switch", 1)
     # without a recording: no answers

@@ -150,7 +150,7 @@ def test_the_excess_of_sizes_beyond_the_limit_is_that_of_the_recompile_limit(tmp
     found = explained(
         Plan(compiled_code=lambda b: "none" if b == 16 else "own", slow=lambda b: 1 + (b == 16) / 2)
     )
-    total = found.attribution.causes[0]
+    total = found.causes[0]
     assert total.cause == "recompile limit"
     evidence = total.terms[0].claim.evidence
     assert (evidence[0].before, evidence[0].after) == (
@@ -166,7 +166,7 @@ def test_sizes_that_run_the_same_code_have_no_such_cause(codes):
         slow=lambda b: 1 + (b == 16) / 2,
         compiled_code=lambda b: codes[b == 16],
     )
-    claimed = {term.claim.cause for total in explained(plan).attribution.causes
+    claimed = {term.claim.cause for total in explained(plan).causes
                for term in total.terms if term.claim}  # fmt: skip
     assert not claimed & {"recompile limit", "kernels of dynamic shapes"}
 

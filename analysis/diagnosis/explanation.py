@@ -1,0 +1,252 @@
+"""One functional explained, as data: its terms and causes, and of an anomaly or a fixed cost the
+answer, which is what leads, where, what to do, and the experiments behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+from ...profiling.recording.axis import Axis
+from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Intervention, interventions_with
+from ..causes.case import Case
+from ..decompose.functionals import CANCELS, Functional
+from ..decompose.statistics import LEVEL, Estimate
+from ..decompose.terms import Share
+from ..verdicts.outcome import Outcome
+from ..verdicts.shape import Shape
+from ..verdicts.words import Reproduction, Verdict
+
+_LEAST_LEADING = 0.1  # of an anomaly; a smaller cause does not lead the answer
+THE_STEP = "the step"
+
+
+class Drawn:
+    """What a notebook shows as HTML and `print` as text, once `analysis.render` has
+    registered how.
+    """
+
+    _html: ClassVar[Callable[[Any], str] | None] = None
+    _text: ClassVar[Callable[[Any], str]] = repr
+
+    @classmethod
+    def draw_by(
+        cls, html: Callable[[Any], str] | None, text: Callable[[Any], str] | None = None
+    ) -> None:
+        """Register how objects of this class are drawn."""
+        cls._html = None if html is None else staticmethod(html)
+        cls._text = staticmethod(text or repr)
+
+    def __str__(self) -> str:
+        return type(self)._text(self)
+
+    def _repr_html_(self) -> str | None:
+        draw = type(self)._html
+        return None if draw is None else draw(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """Something to do, with its measured gain."""
+
+    factor: str  # name of the factor that helped
+    where: str  # label of the term that it was tried on; "the step" for complete steps
+    what: str  # an instruction, e.g. "run fc6 forward through oneDNN"
+    how: str | None  # instructions to set it; None if `what` says it
+    # batch size of the gain: the largest of the experiment, for a fixed cost the smallest
+    batch: int
+    # share of the term's time saved at that batch size; None if it was not run in isolation
+    term_gain: Estimate | None
+    # share of the complete step saved at that batch size; None if it was not measured on the step
+    step_gain: Estimate | None
+    # share saved at every batch size of the experiment, as (batch size, gain); empty as for
+    # `step_gain`
+    step_gains: tuple[tuple[int, Estimate], ...] = ()
+    # differences, if it changes the results beyond rounding; else None
+    changed_results: str | None = None
+
+
+@dataclass(frozen=True)
+class TermEvidence:
+    """The experiments on one term of an anomaly, or on the complete step."""
+
+    label: str  # label of the term; "the step" for complete steps
+    # the term's share in the step, in the functional's unit; None for the complete step
+    share: Estimate | None
+    # the term in isolation, unmodified; None if it was not run. For the complete step, the
+    # unmodified step
+    alone: Outcome | None
+    # see `words.Reproduction`; None for the complete step, or if it was not run in isolation
+    reproduction: Reproduction | None
+    shape: Shape | None  # shape of the curve on a finer grid; None if it was not run
+    # one outcome per factor, the decisive one: the last of those that were confirmed or refuted on
+    # fresh rounds, else the last; confirmed ones first
+    factors: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation(Drawn):
+    """A functional split into terms and causes, both of which add up to its value; of an anomaly
+    and of the fixed cost of a step also the answer, of which `render` makes words.
+    """
+
+    functional: Functional
+    value: Estimate
+    # its terms with what the causes claim of each, the largest first, idle and profiling overhead
+    # last
+    cases: tuple[Case, ...] = field(default=(), repr=False, compare=False)
+    # what experiments confirm and the recording suggests, see `causes.attribute`
+    causes: tuple[CauseTotal, ...] = ()
+    also: tuple[str, ...] = ()  # labels of other findings from the same term at the same batch size
+    axis: Axis = field(default_factory=Axis)
+    # experiments by term, the largest first; None of a functional that no answer is about
+    evidence: tuple[TermEvidence, ...] | None = None
+    remedy: Remedy | None = None  # the remedy with the largest gain; None if no remedy was measured
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """The contribution of each term."""
+        return tuple(case.share for case in self.cases)
+
+    @property
+    def noise(self) -> bool:
+        """Whether it is smaller than its noise."""
+        return math.isfinite(self.value.low) and self.value.p >= LEVEL
+
+    @property
+    def cancels(self) -> bool:
+        """Whether a part is so much larger than the whole that shares of it say nothing."""
+        parts = (
+            *(share.value.value for share in self.shares),
+            *(total.amount for total in self.causes),
+        )
+        return max(map(abs, parts), default=0.0) > CANCELS * abs(self.value.value)
+
+    @property
+    def largest_term(self) -> str | None:
+        """Label of the term that makes most of the value; None if none has its sign."""
+        agreeing = [share for share in self.shares if share.value.value * self.value.value > 0]
+        return max(agreeing, key=lambda share: abs(share.value.value)).label if agreeing else None
+
+    @property
+    def largest_cause(self) -> CauseTotal | None:
+        """The cause of most of the value in its direction, confirmed or not; None for a value of 0.
+
+        What is less than its own noise is not significant, whatever its terms are; of what is, the
+        terms that are not significant alone stand in for a cause only where there is nothing else.
+        """
+        if self.noise:
+            unstable = (total for total in self.causes if total.cause == NOT_SIGNIFICANT)
+            return next(unstable, CauseTotal(NOT_SIGNIFICANT, 0.0, ()))
+        return max(
+            (total for total in self.causes if total.amount * self.value.value > 0),
+            key=lambda total: (total.cause != NOT_SIGNIFICANT, abs(total.amount)),
+            default=None,
+        )
+
+    @cached_property
+    def leading(self) -> CauseTotal | None:
+        """What leads the answer: the largest confirmed cause, else the largest cause; None where
+        both are small, as most cannot be distinguished from 0.
+        """
+        large = [
+            total
+            for total in self.causes
+            if total.cause != NOT_SIGNIFICANT
+            and total.amount * self.value.value > 0
+            and abs(total.amount) >= _LEAST_LEADING * abs(self.value.value)
+        ]
+        return max(
+            () if self.noise else large,
+            key=lambda total: (total.verdict == Verdict.CONFIRMED, abs(total.amount)),
+            default=None,
+        )
+
+    @property
+    def cause(self) -> str | None:
+        """Name of the cause that leads; None if none is known."""
+        known = self.leading is not None and self.leading.cause != UNEXPLAINED
+        return self.leading.cause if self.leading is not None and known else None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict of the experiments on the cause that leads."""
+        if self.leading is None or self.cause is None:
+            return Verdict.UNTESTED
+        return self.leading.verdict
+
+    @property
+    def on_step(self) -> bool:
+        """Whether only complete steps confirm the cause."""
+        return (
+            self.leading is not None
+            and self.leading.confirmed_on_steps
+            and self._confirmed_alone is None
+        )
+
+    @property
+    def where(self) -> str | None:
+        """Label of the term that makes most of what leads; None if no term does."""
+        if self.noise or self.on_step:
+            return None
+        if self.leading is None:
+            return self.largest_term
+        return self._confirmed_alone or self.leading.terms[0].label
+
+    @property
+    def line(self) -> str | None:
+        """Line of the program with most of its time, e.g. `model.py:41`; None if unknown."""
+        lines = (share.line for share in self.shares if share.label == self.where)
+        return next(lines, None)
+
+    @cached_property
+    def deciding(self) -> Outcome | None:
+        """The outcome that decides on the cause: in the term where it is largest, else on complete
+        steps; None if nothing was tested.
+        """
+        if self._intervention is None:
+            return None
+        of_place = ((self.where, self._intervention.term), (THE_STEP, self._intervention.step))
+        tested = (
+            outcome
+            for label, names in of_place
+            for of_term in self.evidence or ()
+            for outcome in of_term.factors
+            if of_term.label == label and outcome.factor in names and outcome.taken
+        )
+        return next(tested, None)
+
+    @property
+    def taken(self) -> Estimate | None:
+        """Share that the decisive factor removes; None if nothing was tested."""
+        return None if self.deciding is None else self.deciding.taken
+
+    @cached_property
+    def _intervention(self) -> Intervention | None:
+        """The experiment of the cause that leads, with the factors that causes share where the
+        recording has evidence of them.
+        """
+        if self.leading is None:
+            return None
+        claims = (claim for term in self.leading.terms for claim in (term.claim, *term.rivals))
+        evident = {claim.cause for claim in claims if claim}
+        return interventions_with(evident).get(self.leading.cause)
+
+    @cached_property
+    def _confirmed_alone(self) -> str | None:
+        """Label of the largest term that confirms the leading cause alone; None without one."""
+        names = self._intervention.term if self._intervention else ()
+        confirmed = {
+            of_term.label
+            for of_term in self.evidence or ()
+            if of_term.share is not None
+            and any(
+                outcome.factor in names and outcome.verdict == Verdict.CONFIRMED
+                for outcome in of_term.factors
+            )
+        }
+        terms = self.leading.terms if self.leading else ()
+        return next((term.label for term in terms if term.label in confirmed), None)

@@ -296,7 +296,8 @@ def measure_versions(
 def unprofiled_s(result: Visit) -> float:
     """Seconds that the steps of a visit take without profiled ones."""
     steps = [row["duration_ns"] for row in result.unprofiled]
-    return sum(steps) / len(steps) * (len(steps) + result.discarded_steps) / 1e9
+    mean_ns = float(sum(steps) / len(steps))
+    return mean_ns * (len(steps) + result.discarded_steps) / 1e9
 
 
 def configuration_of_version(

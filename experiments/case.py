@@ -14,6 +14,7 @@ import numpy as np
 
 from ..analysis import causes
 from ..analysis.decompose.functionals import FIXED_COST
+from ..analysis.decompose.repeated_layers import is_of_experts
 from ..analysis.decompose.terms import Share
 from ..analysis.verdicts.outcome import Outcome, subject
 from ..analysis.verdicts.proof import about, decisive, reproduces
@@ -161,7 +162,9 @@ class TermCase:
         if share is None and target.functional.kind == FIXED_COST:
             batches.add(self._clearly_larger(max(batches)))
         in_turns = share is None and known.budget.takes_turns(batches)
-        members = known.budget.groups.get(share.key.layer or "", ()) if share else ()
+        layer = "" if share is None else share.key.layer or ""
+        # No expert of a mixture stands for the others.
+        members = () if is_of_experts(layer) else known.budget.groups.get(layer, ())
         return Experiment(
             number=known.next_number,
             stage=stage,
@@ -199,7 +202,9 @@ class TermCase:
             of_term = (
                 case for case in target.cases if self.share and case.share.label == self.share.label
             )
-            waves = {wave.batch: wave for case in of_term for wave in causes.fillings(case)} | waves
+            for case in of_term:
+                filled = causes.fillings(case) or causes.filled_blocks(case)
+                waves = {wave.batch: wave for wave in filled} | waves
         return tuple(waves.values())
 
     def suggested(

@@ -18,9 +18,10 @@ from .catalogue import (
     weigh_causes,
 )
 from .kernel_choice import fillings
+from .padding import filled_blocks
 from .totals import CauseTotal, TermCause
 
 __all__ = ["CAUSES", "LAST_OF_CONFIRMED", "NOT_SIGNIFICANT", "UNEXPLAINED",
            "Case", "Cause", "CauseTotal", "Claim", "Evidence", "Intervention", "TermCause",
-           "attribute", "claimed", "claims_of_steps", "factors", "fillings",
+           "attribute", "claimed", "claims_of_steps", "factors", "filled_blocks", "fillings",
            "interventions", "interventions_with", "judge", "weigh_causes"]  # fmt: skip

@@ -13,6 +13,7 @@ from ...profiling.hardware.limits import Hardware
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Floats
 from ..decompose.terms import Key, Share
+from .blocks import Block
 
 if TYPE_CHECKING:
     from .single_profile import ProfiledStep, Suggestion
@@ -88,6 +89,8 @@ class TermOperands:
     weights: tuple[str, ...] = ()  # parameters that its products multiply by, the longest first
     denormals: float | None = None  # share of denormal numbers in operands and results
     distinct: float | None = None  # share of distinct indices
+    expert_tokens: tuple[int, ...] = ()  # of each expert of a mixture that ran, the most first
+    experts: int = 0  # number of experts, whether they ran or not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +198,7 @@ class Case:
     slow_downs: Mapping[int, SlowDown] = field(default_factory=dict)
     # by cause; experiments do not change them. Empty until every cause was asked
     claims: Mapping[str, Claim] = field(default_factory=dict)
+    block: Block | None = None  # see `blocks.find_blocks`
 
     @property
     def sides(self) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,9 +29,11 @@ from ...profiling.recording.store import STEP
 from ..decompose.averaged_steps import Samples, undisturbed, undisturbed_steps
 from ..decompose.functionals import Functional
 from ..decompose.rare_steps import RareSteps
+from ..decompose.repeated_layers import is_of_experts
 from ..decompose.source_lines import Lines
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Share
 from ..verdicts.measurement import Measurement
+from .blocks import Block, find_blocks
 from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, TermOperands, Use
 from .kernel_choice import graph_batches
 
@@ -96,12 +99,17 @@ class Examined:
     uses: Mapping[Key, Sequence[Use]]
     slow_downs: Mapping[Key, Mapping[int, SlowDown]]
     hardware: Hardware
+    blocks: Mapping[Key, Block] = field(default_factory=dict)
 
 
 def examine(batches: Iterable[int], kernel_times: pd.DataFrame, recorded: Recorded) -> Examined:
     """Gather what causes examine of some batch sizes, each with a profiled step."""
     of_batch = kernel_times["batch"]
-    used = {batch: undisturbed_steps(kernel_times[of_batch == batch]) for batch in batches}
+    sweep = {
+        int(batch): undisturbed_steps(kernel_times[of_batch == batch])
+        for batch in {*batches, *of_batch.dropna().unique()}
+    }
+    used = {batch: sweep[batch] for batch in batches}
     rows = kernel_times[
         kernel_times["step"].isin([step for steps in used.values() for step in steps])
     ]
@@ -111,7 +119,8 @@ def examine(batches: Iterable[int], kernel_times: pd.DataFrame, recorded: Record
         for batch, steps in used.items()
     }
     slow_downs = {} if recorded.slow_downs is None else _slow_downs(recorded.slow_downs)
-    return Examined(facts, _uses(rows, used), slow_downs, recorded.hardware)
+    blocks = find_blocks(kernel_times, [step for steps in sweep.values() for step in steps])
+    return Examined(facts, _uses(rows, used), slow_downs, recorded.hardware, blocks)
 
 
 def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -> Iterator[Case]:
@@ -136,6 +145,7 @@ def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -
             facts=facts,
             hardware=examined.hardware,
             slow_downs=slowed,
+            block=examined.blocks.get(share.key),
         )
 
 
@@ -160,13 +170,37 @@ def read_operands(
     """The operands of each term, by batch size, from `OPERAND_COLUMNS`; `names` has the groups of
     repeated layers.
     """
+    of_group = Counter(names.values())
     calls: dict[int, dict[Key, list[Mapping[str, Any]]]] = {}
     for row in operators.to_pylist():
         key = Key.of(names.get(row["layer"] or "", row["layer"]), row["phase"], KERNELS)
         calls.setdefault(row["batch"], {}).setdefault(key, []).append(row)
     return {
-        batch: {key: _operands(of_term) for key, of_term in terms.items()}
+        batch: {
+            key: replace(_operands(of_term), **_experts(key, of_term, of_group))
+            for key, of_term in terms.items()
+        }
         for batch, terms in calls.items()
+    }
+
+
+def _experts(
+    key: Key, calls: Sequence[Mapping[str, Any]], of_group: Mapping[str, int]
+) -> dict[str, Any]:
+    """How many tokens each expert of a mixture has, by the rows of its products."""
+    if not is_of_experts(key.layer or ""):
+        return {}
+    tokens: dict[str, int] = {}
+    for row in calls:
+        if row["op"].removeprefix("aten::") in PRODUCTS:
+            arguments = decode_arguments(row["arguments"])
+            shapes = [one.shape for one in arguments if isinstance(one, TensorArgument)]
+            # The first operand that is no bias: `addmm` has one before its matrices.
+            x = next((shape for shape in shapes if len(shape) > 1), ())
+            tokens[row["layer"]] = max(math.prod(x[:-1]), tokens.get(row["layer"], 0))
+    return {
+        "expert_tokens": tuple(sorted(tokens.values(), reverse=True)),
+        "experts": of_group.get(key.layer or "", 0),
     }
 
 

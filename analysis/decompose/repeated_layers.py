@@ -4,13 +4,14 @@ work.
 `h.0.mlp.c_fc` to `h.11.mlp.c_fc` of one class, with equal operators on equal shapes, are
 `h.*.mlp.c_fc`; if others of that pattern do other work, `h.1-11.attn`. Modules that a profiler
 numbers are `BertLayer_*`. A layer that takes another time than the others stays by itself.
+The experts of a mixture are one term whatever each of them does: a router gives them their tokens.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -36,6 +37,9 @@ _NUMBERED = re.compile(r"((?:[A-Z][A-Za-z0-9]*_)?)(\d+)")
 # Numbers of a path of ranges or scopes, e.g. of `decoder/layer_3_token_12/mlp`.
 _SCOPE = "/"
 _NUMBER = re.compile(r"(?<![A-Za-z0-9.])\d+(?![A-Za-z0-9.])")
+# The path of an expert: what comes before its number, the number, and what comes behind.
+_EXPERT = re.compile(r"((?:.*\.)?experts\.)(\d+|\*)((?:\.|$).*)")
+_PART = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 def repeated_layers(
@@ -77,8 +81,8 @@ def repeated_layers(
             alike.setdefault(
                 (pattern, classes.get(layer), frozenset(work[layer].items())), []
             ).append(layer)
-    groups: dict[str, tuple[str, ...]] = {}
-    placed: set[str] = set()
+    groups = _experts(work, classes)
+    placed = {layer for members in groups.values() for layer in members}
     for (pattern, *_), equal in sorted(alike.items(), key=lambda item: -len(item[1])):
         free = [layer for layer in equal if layer not in placed]
         if len(free) > 1 and len(members := _alike_in_time(free, steps)) > 1:
@@ -88,6 +92,28 @@ def repeated_layers(
                 name = _named_scopes(pattern, members, every)
             else:
                 name = pattern if every else pattern.replace("*", _named(pattern, members))
+            groups[f"{members[0]}, …" if name in groups else name] = tuple(members)
+    return groups
+
+
+def is_of_experts(layer: str) -> bool:
+    """Whether a layer, or a group of layers, is of the experts of a mixture."""
+    return _EXPERT.fullmatch(layer) is not None
+
+
+def _experts(layers: Iterable[str], classes: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The experts of all mixtures whose paths differ in numbers, e.g. `*.mlp.experts.*.up`."""
+    alike: dict[tuple[str, str, str | None], list[str]] = {}
+    for layer in sorted(layers, key=_numbers_of):
+        if found := _EXPERT.fullmatch(layer):
+            before, _, behind = found.groups()
+            key = _PART.sub("*", before), behind, classes.get(layer)
+            alike.setdefault(key, []).append(layer)
+    groups: dict[str, tuple[str, ...]] = {}
+    for (pattern, behind, _), members in alike.items():
+        own = {str(_EXPERT.fullmatch(member)[1]) for member in members}  # type: ignore[index]
+        name = f"{own.pop() if len(own) == 1 else pattern}*{behind}"
+        if len(members) > 1:
             groups[f"{members[0]}, …" if name in groups else name] = tuple(members)
     return groups
 

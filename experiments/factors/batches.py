@@ -244,15 +244,14 @@ SPLIT_BATCH = Factor(
 )
 
 
-# What the empty part of the last wave of blocks costs, by batch sizes that fill the wave and that
-# begin the next one.
+# What the empty part of the last wave of blocks, or of the last block of samples, costs, by batch
+# sizes that fill it and that begin the next one.
 #
 # Nothing but the batch size changes: the further sizes run among the unmodified ones, see `Wave`.
 
 FILLED_WAVE = Factor(
     name="filled_wave",
-    what="the last wave of blocks is full",
-    refuses={"cpu": "a CPU runs no blocks in waves"},
+    what="the last wave of blocks, or block of samples, is full",
     term=TermChange(screen=9, same_work=True),
     by_size=True,
 )

@@ -328,7 +328,10 @@ class TermRunner(Runner):
         if not term.families:
             return "none of the term's operators can run in isolation"
         if name == FILLED_WAVE.name and not self.experiment.waves:
-            return "no recorded grid of a kernel says at which batch sizes its last wave is full"
+            return (
+                "no recorded grid of a kernel, nor its times, say at which batch sizes its last "
+                "wave or block is full"
+            )
         if (
             change.piece is not None
             and change.piece(term.families, self.experiment.batches) is None

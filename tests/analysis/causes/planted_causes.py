@@ -35,6 +35,7 @@ _SECOND_NS = 10**9
 class Plan:
     """What a planted sweep does; functions are of the batch size."""
 
+    batches: tuple = BATCHES
     # Layer conv3 backward, and conv1 forward: name, time in ms, further columns.
     kernel: object = field(
         default=lambda b: ("maxwell_scudnn_128x64_relu_small_nn_v1", 3.0 * b, {})
@@ -88,6 +89,11 @@ def _waves(batch):
     blocks = {4: 40, 8: 80, 16: 164}[batch]
     grid = {"grid_x": blocks, "grid_y": 1, "grid_z": 1}
     return "maxwell_sgemm_128x64_nn", 30.0 * -(-blocks // 80), {**grid, **geometry}
+
+
+def blocks_of(batch, size):
+    """The samples that are computed, in whole blocks."""
+    return -(-batch // size) * size
 
 
 def _outgrown(batch):
@@ -149,6 +155,11 @@ PLANS = {
         kernel=lambda b: ("maxwell_sgemm_128x64_nn", 3.0 * b**2 / 8, {"op": "aten::bmm", "flops": 10**9 * b**2})
     ),
     "wave and tile quantisation": Plan(kernel=_waves),
+    "padding to blocks": Plan(
+        kernel=lambda b: ("matmul brg_matmul:avx10_1_512_amx", 3.0 * blocks_of(b, 16), {}),
+        batches=(4, 8, 16, 17, 24, 32, 33, 48),
+        hardware=CPU,
+    ),
     "graph padding": Plan(
         kernel=lambda b: ("maxwell_sgemm_128x64_nn", 3.0 * (b if b < _LAST else 32), {}),
         graph_batch=lambda b: b if b < _LAST else 32,
@@ -203,6 +214,14 @@ PLANS = {
     "slow library call": Plan(
         kernel=lambda b: ("maxwell_sgemm_128x64_nn", (3.0 if b < _LAST else 6.0) * b, {"flops": 10**10 * b})
     ),
+    # 4 experts of 16 have a token at 4 and at 8, and all at 16.
+    "weights of experts": Plan(
+        kernel=lambda b: ("mkl SGEMM(T,N)", 10.0 * (16 if b == _LAST else 4), {}),
+        operands=lambda b: TermOperands(
+            expert_tokens=(2,) * 16 if b == _LAST else (b, b // 2, 1, 1), experts=16
+        ),
+        hardware=CPU,
+    ),
     # 12.8 GB at 320.3 GB/s: 40 of 80 ms.
     "weights read every step": Plan(
         kernel=lambda b: (
@@ -249,7 +268,7 @@ def planted(cause, seed, jitter=None, rounds=8):
         ]
 
     for round_ in range(rounds):
-        for batch in BATCHES:
+        for batch in plan.batches:
             for index in range(4):
                 profiled = index == 3
                 step = len(steps)

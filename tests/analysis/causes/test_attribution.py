@@ -77,7 +77,7 @@ def test_every_factor_belongs_to_one_cause_and_runs_somewhere():
         named = [name for one in interventions().values() for name in getattr(one, scope)]
         assert len(named) == len(set(named))
     for cause, one in interventions().items():
-        tested = one.term or one.step
+        tested = one.term or one.step or one.shared
         assert one.expected.endswith("."), cause
         assert bool(tested) != bool(one.untested), cause
 

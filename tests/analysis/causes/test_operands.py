@@ -68,3 +68,17 @@ def test_types_are_kept_by_operator():
         row("aten::embedding", [(8,)], 8, dtype="long int"),
     )[FC]
     assert found.dtypes == {"aten::to": frozenset({"float32", "bfloat16"})}
+
+
+def test_tokens_of_experts_are_the_rows_of_their_products():
+    """Two of four experts have tokens: 5 and 1, whatever form their product has."""
+    layers = [f"mlp.experts.{index}.up" for index in range(4)]
+    names = dict.fromkeys(layers, "mlp.experts.*.up")
+    rows = [
+        row("aten::linear", [(5, 8), (16, 8), (16,)], 10, layer=layers[2]),
+        row("aten::addmm", [(16,), (1, 8), (8, 16)], 10, layer=layers[0]),
+        row("aten::relu", [(9, 16)], 10, layer=layers[1]),
+    ]
+    of = operands_of(*rows, names=names)[Key.of("mlp.experts.*.up", "forward", KERNELS)]
+    assert (of.expert_tokens, of.experts) == ((5, 1), 4)
+    assert operands_of(row("aten::linear", [(5, 8)], 10))[FC].experts == 0

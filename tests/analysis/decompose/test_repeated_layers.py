@@ -139,3 +139,16 @@ def test_scopes_of_other_work_stay_apart_and_numbers_tell_which():
         "model/replica_4,6/layer_1-2": 4,
         "model/replica_4,6/layer_0": 2,
     }
+
+
+def test_experts_are_one_whatever_each_of_them_does():
+    """Every expert has other tokens, and one of another class stays by itself."""
+    shapes = {f"h.{i}.experts.{j}.up": 10 * i + j for i in range(2) for j in range(3)}
+    classes = dict.fromkeys(shapes, "Linear")
+    assert {name: len(of) for name, of in groups_of(shapes, classes).items()} == {
+        "h.*.experts.*.up": 6
+    }
+    first = {layer: shape for layer, shape in shapes.items() if layer.startswith("h.0.")}
+    assert list(groups_of(first, classes, slow=["h.0.experts.1.up"])) == ["h.0.experts.*.up"]
+    other = classes | {"h.0.experts.1.up": "Adapter"}
+    assert groups_of(first, other) == {"h.0.experts.*.up": ("h.0.experts.0.up", "h.0.experts.2.up")}

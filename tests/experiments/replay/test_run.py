@@ -366,7 +366,6 @@ def test_the_sizes_of_a_wave_run_unmodified_and_one_that_cannot_costs_only_their
         return built(self, name, batch, batches)
 
     monkeypatch.setattr(term.ReplayedTerm, "runnables", runnables)
-    monkeypatch.setitem(FACTORS, "filled_wave", replace(FACTORS["filled_wave"], refuses={}))
     recording = linears(writer)
     wanted = experiment("filled_wave", "split_batch", waves=(Wave(2, 3, 5, 6, 0.5),))
     done = run_term(recording, wanted, writer, backend=Backend())
@@ -384,9 +383,11 @@ def test_the_sizes_of_a_wave_run_unmodified_and_one_that_cannot_costs_only_their
 
 
 def test_without_recorded_grids_no_wave_is_tested(writer, monkeypatch):
-    monkeypatch.setitem(FACTORS, "filled_wave", replace(FACTORS["filled_wave"], refuses={}))
     done = run_term(linears(writer), experiment("filled_wave"), writer, backend=Backend())
-    why = "no recorded grid of a kernel says at which batch sizes its last wave is full"
+    why = (
+        "no recorded grid of a kernel, nor its times, say at which batch sizes its last wave or "
+        "block is full"
+    )
     assert done.untested == {"filled_wave": why}
 
 

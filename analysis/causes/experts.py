@@ -1,0 +1,70 @@
+"""The experts of a mixture as a cause: a step reads the weights of every expert that has a token.
+
+A few tokens spread over many experts, so up to some size each more token reads the weights of
+others: nothing is shared between samples. From where all experts have a token, their weights are a
+fixed cost of the step.
+"""
+
+from __future__ import annotations
+
+from .case import Case, Cause, Claim, Intervention, TermOperands, seen, total
+
+EXPERTS = "weights of experts"
+_SCORE = 0.93  # above more calls and weights that every step reads: it says why
+_MEMORY_BOUND = 0.3  # least share of the time that moving the bytes takes
+_REFUTATION = "With the same experts at all sizes, the term keeps its value."
+
+
+def weigh_experts(case: Case) -> Claim | None:
+    """Claim the time of the weights of as many experts as have a token."""
+    operands = {batch: case.operands(batch) for batch in case.functional.conditions}
+    count = {batch: len(of.expert_tokens) for batch, of in operands.items()}
+    if case.share.key.kind != "kernels" or not all(count.values()):
+        return None
+    per_expert_ms = min(case.time_ms(batch) / count[batch] for batch in count)
+    dram = case.hardware.roof("DRAM")
+    moved = [total(case.at(batch), "bytes_compulsory") for batch in count]
+    if dram is not None and all(moved):
+        at_roof_ms = min(
+            1e3 * (size or 0.0) / dram.per_s / of
+            for size, of in zip(moved, count.values(), strict=True)
+        )
+        if at_roof_ms < _MEMORY_BOUND * per_expert_ms:
+            return None
+        per_expert_ms = min(at_roof_ms, per_expert_ms)
+    amount = case.evaluate(lambda batch: count[batch] * per_expert_ms)
+    if not amount:
+        return None
+    sides = [operands[batch] for batch in case.sides]
+    whole = max(of.experts for of in sides)
+    evidence = (
+        seen(f"experts with a token, of {whole}", map(_number, sides), "", "operators.layer"),
+        seen("tokens that they have together", map(_tokens, sides), "", "operators.arguments"),
+        seen("tokens of the busiest over their mean", map(_load, sides), "", "operators.arguments"),
+        seen("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
+    )
+    before, after = map(_number, sides)
+    detail = f"({before:g} and {after:g} of {whole} have a token)"
+    return Claim(EXPERTS, amount, _SCORE, evidence, _REFUTATION, detail)
+
+
+def _number(operands: TermOperands) -> float:
+    return float(len(operands.expert_tokens))
+
+
+def _tokens(operands: TermOperands) -> float:
+    return float(sum(operands.expert_tokens))
+
+
+def _load(operands: TermOperands) -> float:
+    return max(operands.expert_tokens) * _number(operands) / (_tokens(operands) or 1.0)
+
+
+experts = Cause(
+    name=EXPERTS,
+    weigh=weigh_experts,
+    intervention=Intervention(
+        expected="With the same experts at all sizes, the share goes away.",
+        untested="no factor changes which experts the router chooses",
+    ),
+)

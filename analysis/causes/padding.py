@@ -1,0 +1,72 @@
+"""Padding as a cause: a product computes whole blocks of samples, so sizes within one block take
+equally long.
+
+Products in low precision have tall tiles (128 rows of fp8 or mxfp4 on a GPU, 16 or more of bf16 and
+int8 on a CPU), and a library pads what does not fill the last one. Where no grid of blocks tells,
+the times of the whole sweep do: they stay within a block and jump behind it. Modelled: a block more
+takes equally long wherever it comes.
+"""
+
+from __future__ import annotations
+
+from ...profiling.recording.experiments import Wave
+from ..decompose.terms import KERNELS
+from .case import Case, Cause, Claim, Evidence, Intervention, seen
+
+PADDING = "padding to blocks"
+# Above what only says that the time does not grow; a tile in the name less than a grid of blocks.
+_SCORE, _SCORE_OF_TILE = 0.75, 0.85
+_REFUTATION = "A size that fills the block takes longer, or the next one takes no longer than it."
+
+
+def weigh_padding(case: Case) -> Claim | None:
+    """Claim the time of the samples that fill the last block."""
+    block = case.block
+    if block is None or case.share.key.kind != KERNELS:
+        return None
+
+    def padded_ms(batch: int) -> float:
+        return block.block_ms * (block.padded(batch) - batch) / block.size
+
+    amount = case.evaluate(padded_ms)
+    if not amount:
+        return None
+    where = "kernels.name" if block.is_tile else "kernels.duration_ns"
+    low, high = block.within
+    evidence = (
+        seen("samples that are computed", map(block.padded, case.sides), "", where),
+        seen("time of those that fill the last block", map(padded_ms, case.sides), "ms", "model"),
+        Evidence(
+            f"time at {low} and at {high}, within one block of {block.size}",
+            *block.times_ms,
+            "ms",
+            "kernels.duration_ns",
+        ),
+    )
+    score = _SCORE_OF_TILE if block.is_tile else _SCORE
+    return Claim(PADDING, amount, score, evidence, _REFUTATION, f"of {block.size} samples")
+
+
+def filled_blocks(case: Case) -> tuple[Wave, ...]:
+    """Where the last block ends at each batch size that does not fill it."""
+    block = case.block
+    if block is None:
+        return ()
+    found = []
+    for batch in case.functional.conditions:
+        filled = block.padded(batch)
+        if filled > batch:
+            empty = (filled - batch) / block.size
+            found.append(Wave(batch, filled, filled + 1, filled + block.size, empty))
+    return tuple(found)
+
+
+padding = Cause(
+    name=PADDING,
+    weigh=weigh_padding,
+    intervention=Intervention(
+        expected="More samples take no longer until the last block is full, and then a whole block "
+        "longer.",
+        shared=("filled_wave",),
+    ),
+)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..base.counted import counted
 from ..base.errors import CurvescopeError
 from ..profiling.attribution.served_steps import DECODE, MIXED, PREFILL
 from ..profiling.recording.store import Recording
@@ -27,6 +28,7 @@ BLOCKS = 8  # of each size; a size with fewer steps is left out
 LEAST_SIZES = 5  # that a curve needs
 _CERTAIN = 4.0  # standard errors from which on the effect of the context is taken out
 _LEAST_SLOPE = 4  # captured sizes for what a request adds
+OTHER_SETTINGS = "This log is of servers, or of starts of one, with different settings"
 _MANY, _SHARED = (
     4,
     0.25,
@@ -194,15 +196,14 @@ def explain_log(recording: Recording) -> LogCurve:
         rare = count[count < BLOCKS]
         if len(rare):
             notes.append(
-                f"Left out: {len(rare)} sizes with fewer than {BLOCKS} steps each ({rare.sum()} "
-                "steps)."
+                f"Left out: {counted(len(rare), 'size')} with fewer than {BLOCKS} steps each "
+                f"({rare.sum()} steps)."
             )
     if changed := server.get("changed"):
         names = ", ".join(name.replace("_", " ") for name in changed)
         notes.append(
-            "The server was started again with other settings within this log "
-            f"({names}), so no edge is held against its graphs. "
-            "Explain the part of each start alone."
+            f"{OTHER_SETTINGS} ({names}), so no edge is held against graphs. Explain the part of "
+            "each alone."
         )
     padded = _padded(server)
     edges: tuple[Edge, ...] = ()

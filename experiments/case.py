@@ -294,6 +294,10 @@ class TermCase:
             for name, change in changes.items()
             if not change.needs_evidence or owner.get(name) in ranks
         ]
+        recorded = self.known.diagnosis.recorded
+        on_cpu = recorded is not None and recorded.hardware.kind == "cpu"
+        if on_cpu and not self._waves([self.target]):  # few terms of a CPU have blocks
+            evident = [name for name in evident if name != FILLED_WAVE.name]
         return sorted(
             (name for name in owner if name in evident),
             key=lambda name: (

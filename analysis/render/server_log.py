@@ -21,6 +21,7 @@ from ..server_edges import Edge
 from ..server_log import (
     BLOCKS,
     LEAST_SIZES,
+    OTHER_SETTINGS,
     Batching,
     LogCurve,
     PromptCost,
@@ -205,6 +206,8 @@ def _needed(log: LogCurve, largest: int) -> int:
 def _capture(log: LogCurve, largest: int) -> str:
     """The server's option that captures graphs up to the largest size that runs."""
     server, most = log.server, _needed(log, largest)
+    if server.get("server") == "TensorRT-LLM":
+        return f"cuda_graph_config: {{enable_padding: true, max_batch_size: {most}}}"
     if server.get("server") != "vLLM":
         return f"--cuda-graph-max-bs {most}"
     most *= 1 + (server.get("speculative_tokens") or 0)
@@ -222,7 +225,9 @@ def _nothing(log: LogCurve) -> str:
         if steady
         else "No significant bend: each request adds about as much as the one before."
     )
-    if log.noise is not None:
+    if log.noise is not None and log.server.get("changed"):
+        rest = f"{OTHER_SETTINGS}, so its steps are those of no one curve."
+    elif log.noise is not None:
         rest = (
             f"Steps of equally many requests differ by {log.noise:.0%}, too much to look for a "
             "bend: other work ran on the machine, or prompts were computed meanwhile. Serve the "
@@ -293,6 +298,8 @@ def _further(log: LogCurve, made: ServerLogDocument) -> list[str]:
 def _best(log: LogCurve, made: ServerLogDocument) -> list[str]:
     assert log.curve is not None
     curve = log.curve
+    if log.noise is not None:
+        return []
     if made.best_batch is None:
         least = min(point.time_ms.value for point in curve.points)
         return [
@@ -381,6 +388,13 @@ def _commands(log: LogCurve, path: object) -> list[str]:
             "curvescope record -o trace -- llama-batched-bench -m MODEL -ntg 64 -npl "
             f"{','.join(sizes)}",
             "curvescope explain trace",
+            after,
+        ]
+    if log.server.get("server") == "TensorRT-LLM":
+        return [
+            "TLLM_PROFILE_START_STOP=100-120 TLLM_TORCH_PROFILE_TRACE=trace.json trtllm-serve …"
+            f"   # with {' and with '.join(sizes)} requests running",
+            "curvescope explain trace.json",
             after,
         ]
     port = 30000 if log.server.get("server") == "SGLang" else 8000

@@ -12,6 +12,7 @@ Nothing but numbers and versions is copied: a log names models, hosts, users and
 
 from __future__ import annotations
 
+import codecs
 import re
 import sys
 from collections import Counter
@@ -53,10 +54,11 @@ _OF_SLOTS = ("launch", "release", "timing", "eval")
 _LEAST_TOKENS = 8  # of a request whose mean time per token counts
 # minutes, seconds, ms and µs since a server's start
 _CLOCK = re.compile(r"\b(\d{1,6})\.(\d\d)\.(\d{3})\.(\d{3})(?= [A-Z] )")
-_ENGINE = re.compile(r"(?:DP|Engine )(\d{1,5})\b")  # of a data-parallel server
+_ENGINE = re.compile(r"(?:DP|Engine |global_rank = )(\d{1,5})\b")  # of a data-parallel server
 _NO_TIMES = {
     "vLLM": "start the server with `--enable-logging-iteration-details`, which prints the time of "
     "each step (0.14 on)",
+    "TensorRT-LLM": "serve requests with `print_iter_log: true`",
     "llama.cpp": "its requests ended while others began; serve a load with a fixed number of "
     "requests for some minutes",
     "SGLang": "SGLang prints a line every `--decode-log-interval` decode steps; serve more "
@@ -112,14 +114,17 @@ def _formats() -> tuple[tuple[_Line, ...], tuple[_Fact, ...]]:
 
 def _field(names: list[str]) -> re.Pattern[str]:
     either = "|".join(map(re.escape, names))
-    return re.compile(rf"(?<![\w#])(?:{either}): (\d[\d.]{{0,20}}|True|False)")
+    return re.compile(rf"(?<![\w#])(?:{either})(?:'?:| =) (\d[\d.]{{0,20}}|True|False)")
 
 
 def recognises(source: Source) -> bool:
     """Whether the file begins as the log of a server."""
     lines, _ = _formats()
-    present = [line for line in lines if line.word in source.text]
-    return any(_begins(line, source.text) for line in present)
+    text = source.text
+    if source.head.startswith(codecs.BOM_UTF16_LE):  # as PowerShell writes what it redirects
+        text = source.head.decode("utf-16-le", errors="replace")
+    present = [line for line in lines if line.word in text]
+    return any(_begins(line, text) for line in present)
 
 
 def _begins(line: _Line, text: str) -> bool:
@@ -143,7 +148,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     log = _Log(writer)
     with source.open() as stream:
         for line in lines_of(stream):
-            log.take(line[:_LONGEST_LINE])
+            # Quotes of a line that stands in a JSON document, as docker keeps it.
+            log.take(line[:_LONGEST_LINE].replace('\\"', '"'))
     log.finish()
 
 
@@ -265,6 +271,8 @@ class _Log:
                 known = self.facts.setdefault(fact.server, {})
                 before = known.get(fact.name)
                 _note(known, fact, match)
+                if fact.type == "identity" and before not in (None, known[fact.name]):
+                    self.changed.add(fact.name)
                 has_steps = self.written or any(self.rows.values())
                 if fact.name in _OF_GRAPHS and has_steps and before != known.get(fact.name):
                     self.changed.add(fact.name)
@@ -276,6 +284,8 @@ class _Log:
             return
         names = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
         prompts, prompt_tokens, decodes, tokens = (_whole(values.get(name)) or 0 for name in names)
+        if "scheduled_requests" in values:
+            decodes = tokens = max((_whole(values["scheduled_requests"]) or 0) - prompts, 0)
         mode = MIXED if prompts and decodes else PREFILL if prompts else DECODE
         row = {"mode": mode, "batch": prompts + decodes, "tokens": prompt_tokens + tokens}
         self._add("step", row, _number(values.get("ms")), values)
@@ -361,6 +371,7 @@ class _Log:
             )
         self._write(rows)
         facts = self.facts.get(server, {})
+        facts.pop("model", None)  # a name of the user's
         if not self.timed:
             self.writer.count_lost("rates_of_changing_load", self.changing)
             graphed = [row for row in rows if "graphed" in row]
@@ -421,7 +432,10 @@ def _note(known: dict[str, Any], fact: _Fact, match: re.Match[str]) -> None:
         known[fact.name] = known.get(fact.name, 0) + 1
     elif fact.type == "flag":
         known[fact.name] = match[1] == "True"
-    elif fact.type == "text":
+    elif fact.type == "each":
+        sizes = {*known.get(fact.name, ()), *_sizes(match[1])}
+        known[fact.name] = sorted(sizes)[:_MOST_VALUES]
+    elif fact.type in ("text", "identity"):
         known[fact.name] = match[1]
     elif fact.type == "integer":
         if (number := _whole(match[1].replace(",", ""), _MOST_TOKENS)) is not None:

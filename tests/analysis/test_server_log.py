@@ -387,7 +387,7 @@ def test_another_start_with_other_graphs_within_a_log_has_no_limit(explained):
     )
     log = explained(first + again)
     assert log.limit is None
-    assert any("started again with other settings" in note for note in log.notes)
+    assert any("with different settings" in note for note in log.notes)
     assert explained(first + first).limit == 96
 
 

@@ -79,7 +79,7 @@ def changed(name, call, batch=4, batches=BATCHES):
     return term_change(name).call(Runnable.of(call, rebuild(call.at(batch))), batches)
 
 
-_ANY = "one_thread reused_memory warm_caches cold_caches"
+_ANY = "one_thread reused_memory warm_caches cold_caches filled_wave"
 _BATCH = f"split_batch padded_batch {_ANY}"
 _CUDA = "warm_caches cold_caches deterministic filled_wave"
 
@@ -93,7 +93,7 @@ _CUDA = "warm_caches cold_caches deterministic filled_wave"
         ("cpu", CONV, f"no_onednn no_nnpack channels_last {_BATCH}"),
         ("cpu", RELU, _BATCH),
         ("cpu", OPTIMIZER, _ANY),
-        ("cpu", FULL, "one_thread reused_memory"),
+        ("cpu", FULL, "one_thread reused_memory filled_wave"),
         ("cuda", LINEAR, f"cublaslt other_layout split_batch padded_batch small_workspace {_CUDA}"),
         ("cuda", CONV, f"no_cudnn cudnn_benchmark channels_last split_batch padded_batch {_CUDA}"),
         ("cuda", BATCH_NORM, f"no_cudnn channels_last split_batch padded_batch {_CUDA}"),

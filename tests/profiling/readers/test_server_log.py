@@ -19,6 +19,7 @@ LOGS = Path(__file__).parents[2] / "data" / "server_logs"
 
 def imported(tmp_path, text):
     path = tmp_path / "server.log"
+    path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     return open_recording(import_profile(path, tmp_path / "run").path)
 
@@ -128,6 +129,52 @@ def test_a_packed_log_is_read(tmp_path):
     path = tmp_path / "server.log.gz"
     path.write_bytes(gzip.compress(iteration(0, 5, 9).encode()))
     assert len(rows(open_recording(import_profile(path, tmp_path / "run").path))) == 1
+
+
+TRT = (
+    "[08/19/2026-14:11:49] [TRT-LLM] [I] [_torch][RANK 0] iter = 2, global_rank = 0, rank = 0, {}"
+    "host_step_time = 4.08ms, prev_device_step_time = {}, timestamp = 2026-08-19 14:11:49, {}"
+    "states = {{'num_ctx_requests': {}, 'num_ctx_tokens': {}, 'num_generation_tokens': 16}}\n"
+)
+
+
+def test_iterations_of_tensorrt_llm_are_steps_of_what_was_scheduled(tmp_path):
+    """Both spellings of its sources; 16 generated tokens are 10 that were padded."""
+    text = (
+        "[I] Run generation only CUDA graph warmup for batch size=16\n"
+        "[I] Run generation-only CUDA graph warmup for batch size=8, draft_len=0\n"
+        + TRT.format("currank_total_requests = 0/0, ", "N/A", "num_scheduled_requests: 10, ", 0, 0)
+        + TRT.format("num_scheduled_requests = 10, kv_cache_util = 0.1, ", "3.9ms", "", 1, 40)
+        + TRT.format("num_scheduled_requests = 0, ", "3.9ms", "", 0, 0)  # nothing to do
+    )
+    recording = imported(tmp_path, text)
+    steps = rows(recording)
+    assert steps["mode"].tolist() == ["decode", "mixed"]
+    assert steps["batch"].tolist() == [10, 10]
+    assert steps["tokens"].tolist() == [10, 49]
+    assert steps["duration_ns"].tolist() == [4_080_000] * 2
+    assert recording.meta["server"]["captured_sizes"] == [8, 16]
+
+
+def test_a_log_in_json_lines_or_from_powershell_is_read(tmp_path):
+    text = vllm_start() + iteration(0, 5, 9)
+    quoted = (json.dumps({"log": line + "\n", "stream": "stdout"}) for line in text.splitlines())
+    path = tmp_path / "other.log"
+    path.write_text("\r\n".join(text.splitlines()), encoding="utf-16")
+    docker = imported(tmp_path, "\n".join(quoted))
+    powershell = open_recording(import_profile(path, tmp_path / "other").path)
+    for recording in (docker, powershell):
+        assert rows(recording)["batch"].tolist() == [5]
+        assert recording.meta["server"]["captured_sizes"][-1] == 256
+
+
+def test_two_models_in_one_log_are_told_apart_and_not_named(tmp_path):
+    other = vllm_start().replace("secret-model", "other-model")
+    recording = imported(tmp_path, vllm_start() + other + iteration(0, 5, 9))
+    assert recording.meta["server"]["changed"] == ["model"]
+    assert "model" not in recording.meta["server"]
+    again = imported(tmp_path / "again", vllm_start() * 2 + iteration(0, 5, 9))
+    assert "changed" not in again.meta["server"]
 
 
 @pytest.mark.parametrize(

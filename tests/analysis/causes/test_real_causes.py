@@ -160,7 +160,7 @@ def test_less_than_half_is_not_called_most():
     their parts.
     """
     found = name_cause(CASES["FreshMemory"], open_recording(KEPT / "FreshMemory"))
-    portion = found.verdict.amount / sum(c.amount for c in found.causes if c.amount > 0)
+    portion = found.largest_cause.amount / sum(c.amount for c in found.causes if c.amount > 0)
     sentence = verdict_sentence(found)
     assert sentence.startswith(
         "Mostly" if portion > 0.5 else "Several causes, the largest page faults"

@@ -26,6 +26,7 @@ _USUAL_LIMIT_S = 60.0
 # What one pass takes beyond the steps themselves: processes that start and build the step, calls
 # that are rebuilt.
 _RUNS_PER_VISIT = 2.5
+_RUNS_PER_FILLED_VISIT = 1.2  # of one step, with none discarded before it
 _TERM_SETUP_S, _VISIT_S = 1.0, 0.01
 _FIRST_STEPS = 1.5  # time of a first step of each batch size, in later ones
 _LEAST_START_S = 0.01  # whatever the clock says: 0 is a change that does not apply
@@ -48,6 +49,8 @@ _COSTS_OF_STEPS = {
     Stage.CONFIRM: ((2, 2), 15.0, 12),
     Stage.REMEDY: ((2, 2), 20.0, 20),
 }
+# A screen of steps that fill visits: a start costs several of them, and one shows what saves much.
+FILLED_SCREEN = ((2, 2), 1)
 # Starts that an experiment takes though it becomes longer than usual.
 _ENOUGH_STARTS, _ENOUGH_FOR_A_SCREEN = 5, 2
 # time limit of an experiment whose number of rounds is known, as a factor on what it is expected to
@@ -179,7 +182,8 @@ class Budget:
         times_ms = self._times_ms(key, wanted.batches)
         if wanted.scope == Scope.STEP and not self.starts_s:  # those include the first steps
             setup_s += variants * _FIRST_STEPS * float(times_ms.sum()) / 1e3
-        runs_ms = _RUNS_PER_VISIT * times_ms
+        filled = key is None and self.fills_visits(wanted.batches)
+        runs_ms = (_RUNS_PER_FILLED_VISIT if filled else _RUNS_PER_VISIT) * times_ms
         if (
             wanted.scope == Scope.STEP and self.device != "cpu"
         ):  # each visit brings the GPU to its clocks
@@ -201,6 +205,15 @@ class Budget:
         return (1 + MARGIN) * max(
             (self.fullness.get(batch, 0.0) for batch in batches), default=0.0
         ) > 1
+
+    def fills_visits(self, batches: Sequence[int]) -> bool:
+        """Whether complete steps of one batch size take so long that a visit is one of them, with
+        none discarded before it.
+        """
+        if self.device != "cpu" or self.run_s is not None or len(batches) != 1:
+            return False
+        step_ns = 1e6 * self.pass_ms(None, batches)
+        return EXPERIMENT.is_filled_by(step_ns) and not self.takes_turns(batches)
 
     @property
     def start_s(self) -> float:
@@ -241,11 +254,12 @@ def _fewer(wanted: Experiment, changes: int) -> list[tuple[int, int, bool]]:
     The usual time always limits a screen of several changes, which may run with fewer of them.
     """
     least = wanted.rounds[0]
+    limited = _screens_steps(wanted) and changes > 1
     if wanted.starts == 1:
-        return [(1, least, False), (1, max(least // 2, 4), False)]
+        fewer = [] if wanted.scope == Scope.STEP else [(1, max(least // 2, 4), False)]
+        return [(1, least, limited), *fewer]
     enough = _enough_starts(wanted)
     usual = [(starts, least, True) for starts in range(wanted.starts, enough, -1)]
-    limited = _screens_steps(wanted) and changes > 1
     return [
         *usual,
         *((starts, least, limited) for starts in range(min(wanted.starts, enough), 1, -1)),

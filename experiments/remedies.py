@@ -32,7 +32,7 @@ from ..profiling.recording.experiments import (
     members,
     name_together,
 )
-from .budget import rounds_of, starts_of
+from .budget import FILLED_SCREEN, rounds_of, starts_of
 from .factors import COMMON, FACTORS, is_costly
 from .recorded_steps import target_of
 
@@ -98,18 +98,22 @@ class RemedyPlan:
                     break
 
     def _fitted(self, wanted: Experiment) -> list[Experiment]:
-        """An experiment that fits the time, in a list; where few starts do, the best change alone
-        has more of them.
+        """An experiment that fits the time, in a list; where few starts do, fewer changes have more
+        of them.
 
         Two starts of three changes prove nothing of any.
         """
         fitting = list(self.known.budget.fitting(wanted))
-        if wanted.stage == Stage.SCREEN or len(wanted.factors) < 2 or not fitting:
+        if wanted.stage == Stage.SCREEN or not fitting:
             return fitting
-        if fitting[0].starts >= _PROVING_STARTS:
-            return fitting
-        alone = list(self.known.budget.fitting(replace(wanted, factors=wanted.factors[:1])))
-        return alone if alone and alone[0].starts > fitting[0].starts else fitting
+        best = fitting
+        for count in range(len(fitting[0].factors) - 1, 0, -1):
+            if best[0].starts >= _PROVING_STARTS:
+                break
+            fewer = replace(wanted, factors=wanted.factors[:count])
+            of_fewer = list(self.known.budget.fitting(fewer))
+            best = of_fewer if of_fewer and of_fewer[0].starts > best[0].starts else best
+        return best
 
     def needed_s(self) -> float:
         """Expected seconds of what is still to be tried, but for changes with a long set-up."""
@@ -162,6 +166,8 @@ class RemedyPlan:
         first, *_, last = (*self._sizes, self._sizes[-1])
         screens = wanted.stage == Stage.SCREEN or not self._leaders
         one = last if screens else self._leading_size(self._leaders[0])
+        if one == last and self.known.budget.fills_visits((last,)):
+            return [(last,)]
         choices = [*([] if wanted.stage == Stage.SCREEN else [self._sizes]), (first, last), (one,)]
         unique = dict.fromkeys(tuple(sorted(set(choice))) for choice in choices)
         # Of a program every further size costs starts, and what follows needs them too.
@@ -186,6 +192,9 @@ class RemedyPlan:
     def _experiment(self, stage: Stage, names: Iterable[str]) -> Experiment:
         # then every round has processes of its own
         turns = self.known.budget.takes_turns(self._sizes)
+        rounds, starts = rounds_of(stage, Scope.STEP, in_turns=turns), starts_of(stage, Scope.STEP)
+        if stage == Stage.SCREEN and self.known.budget.fills_visits(self._sizes[-1:]):
+            rounds, starts = FILLED_SCREEN
         return Experiment(
             number=self.known.next_number,
             stage=stage,
@@ -194,8 +203,8 @@ class RemedyPlan:
             functional_kind=TIME,
             batches=self._sizes,
             factors=tuple(names),
-            rounds=rounds_of(stage, Scope.STEP, in_turns=turns),
-            starts=starts_of(stage, Scope.STEP),
+            rounds=rounds,
+            starts=starts,
         )
 
     def _screen(self) -> Experiment | None:

@@ -64,6 +64,10 @@ class Protocol:
         least, most = self.steps_per_visit
         return max(least, min(most, round(self.visit_s / max(discarded_ns / 1e9, 1e-6))))
 
+    def is_filled_by(self, step_ns: float) -> bool:
+        """Whether a step takes a visit by itself."""
+        return step_ns >= 1e9 * self.visit_s > 0
+
 
 PROTOCOLS = {
     "default": Protocol("default", (6, 40), 1, (1, 8), 0.3, 8, 60.0, profiled_rounds=2),

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.compiler import COMPILER, NOTHING, beside
 from benchmarks.evidence import beginning
 
 
@@ -282,11 +283,13 @@ NAMES = ("nanogpt", "bert", "llama_decode", "wav2vec2", "vit", "mobilenet", "dif
          "language", "siamese", "own_loop", "sine_waves")  # fmt: skip
 
 
-def run(step: str, batches: str, folder: Path, path: Path, **variables: str) -> dict[str, Any]:
+def run(
+    step: str, batches: str, folder: Path, path: Path, what: str = NOTHING, **variables: str
+) -> dict[str, Any]:
     """Run `curvescope diagnose` on a step as a user would, and keep what the pages need in a file.
 
-    The recording stays in the folder, by the name of the function. `variables` are of the
-    environment.
+    The recording stays in the folder, by the name of the function. `what` runs beside it;
+    `variables` are of the environment.
     """
     name = step.rpartition(":")[2]
     words = [
@@ -303,15 +306,16 @@ def run(step: str, batches: str, folder: Path, path: Path, **variables: str) -> 
     ]
     began_s = time.monotonic()
     environment = {**os.environ, **variables}
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    took = {"step": name, "wall_s": round(time.monotonic() - began_s, 1)}
+    with beside(what):
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    took = {"step": name, "beside": what, "wall_s": round(time.monotonic() - began_s, 1)}
     document = kept({**json.loads(done.stdout), **took})
     with path.open("a") as file:
         file.write(json.dumps(document) + "\n")
@@ -320,7 +324,7 @@ def run(step: str, batches: str, folder: Path, path: Path, **variables: str) -> 
 
 def kept(document: dict[str, Any]) -> dict[str, Any]:
     """What the pages need of a document of `diagnose`."""
-    names = ("step", "wall_s", "headline", "remedies", "disturbances")
+    names = ("step", "beside", "wall_s", "headline", "remedies", "disturbances")
     curve = [[point["batch"], point["time_ms"]["value"]] for point in document["curve"]]
     answers = [
         {**{name: answer[name] for name in ("cause", "verdict", "where")},
@@ -527,6 +531,7 @@ def main() -> None:
     )
     parser.add_argument("steps", nargs="*", metavar="STEP", help=f"default: {', '.join(NAMES)}")
     parser.add_argument("--folder", type=Path, help="folder for the recordings")
+    parser.add_argument("--beside", choices=(NOTHING, COMPILER), default=NOTHING)
     parser.add_argument("--file", type=Path, default=KEPT, help="where the runs are kept")
     parser.add_argument(
         "--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)} from the kept runs"
@@ -534,7 +539,8 @@ def main() -> None:
     args = parser.parse_args()
     for name in (args.steps or NAMES) if args.folder else ():
         step = f"benchmarks.public_steps:{name}"
-        print(row(run(step, BATCHES.get(name, "1..32"), args.folder, args.file)), flush=True)
+        batches = BATCHES.get(name, "1..32")
+        print(row(run(step, batches, args.folder, args.file, args.beside)), flush=True)
     if args.write:
         PAGE.write_text(page())
 

@@ -24,7 +24,7 @@ from curvescope.analysis.render.remedies import (
 from curvescope.analysis.verdicts.savings import Saving, _order
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.budget import Budget
-from curvescope.experiments.factors import FACTORS, factor_of
+from curvescope.experiments.factors import COMMON, FACTORS, factor_of, is_costly
 from curvescope.experiments.known import Known
 from curvescope.experiments.remedies import RemedyPlan
 from curvescope.profiling.recording.axis import Axis
@@ -266,10 +266,27 @@ def test_slow_steps_are_screened_at_the_largest_batch_size_alone(monkeypatch):
     """One trains there: with fewer changes, if need be, rather than at a size that
     takes no time.
     """
-    monkeypatch.setitem(STEP_MS, 32, 1500.0)
+    monkeypatch.setitem(STEP_MS, 32, 3000.0)
     first = Machine({}).next(74.0)
-    assert first.batches == (32,)
+    assert (first.batches, first.starts, first.rounds) == ((32,), 1, (2, 2))
     assert len(first.factors) >= 2
+
+
+def test_one_start_screens_all_changes_of_slow_steps_and_those_that_lead_share_fresh_starts(
+    monkeypatch,
+):
+    """A start takes several of their steps: two of few changes would leave most untried."""
+    monkeypatch.setitem(STEP_MS, 32, 600.0)
+    saves = {"bf16_autocast": lambda _: 0.3, "kept_memory": lambda _: 0.1}
+    machine = Machine(saves, noise=0.01)
+    machine.run_one(machine.next(76.0))
+    (first,) = machine.made
+    possible = {name for name in COMMON if not machine.cannot(name) and not is_costly(name)}
+    assert (first.batches, first.starts) == ((32,), 1)
+    assert possible <= set(first.factors)
+    then = machine.next(50.0)
+    assert (then.batches, then.factors) == ((32,), ("bf16_autocast", "kept_memory"))
+    assert then.starts >= 4
 
 
 def test_short_of_time_fresh_rounds_are_of_the_batch_size_where_the_best_change_leads(monkeypatch):

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from curvescope.experiments import step_variants
+from curvescope.experiments import step_variants, step_worker
 from curvescope.experiments.factor import Target
 from curvescope.experiments.factors import FACTORS, names_of, step_change
 from curvescope.experiments.runner import Watch
@@ -22,6 +22,7 @@ from curvescope.profiling.hardware import locked_clocks
 from curvescope.profiling.hardware.nvml import NvmlDevice
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Empty
+from curvescope.profiling.measure.protocol import EXPERIMENT
 from curvescope.profiling.recording.experiments import Scope, Stage, experiments_of, factors_of
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
@@ -503,7 +504,7 @@ def test_steps_that_keep_their_memory_take_no_page_faults(own_steps):
 
 PARENT = """
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.experiments import step_variants
+from curvescope.experiments import step_variants, step_worker
 from curvescope.experiments.factor import Target
 from curvescope.experiments.step_worker import StepWorker
 
@@ -528,3 +529,34 @@ def test_workers_of_a_script_without_a_guard_start_once_and_end_with_it(tmp_path
     os.close(worker)
     parent.stdin.close()
     parent.stdout.close()
+
+
+class _Steps:
+    """Steps of known durations on a CPU, which count what ran."""
+
+    device, ran = "cpu", 0
+
+    def __init__(self, step_ms):
+        self.step_ns = {batch: round(1e6 * ms) for batch, ms in step_ms.items()}
+
+    def load(self, batch):
+        self.batch = batch
+
+    def time_step(self):
+        self.ran += 1
+        return 0, self.step_ns[self.batch]
+
+
+def test_a_step_that_fills_a_visit_is_discarded_only_where_another_batch_size_ran_before(
+    monkeypatch,
+):
+    """It would take half of the time. A short step has one each time, as other processes ran."""
+    monkeypatch.setattr(step_worker, "wait_until_quiet", lambda: True)
+    server = object.__new__(step_worker._Server)
+    server._steps = steps = _Steps({1: 20.0, 32: 600.0})
+    counts = []
+    for batch in (32, 32, 32, 1, 1, 32):
+        before = steps.ran
+        timed = server.visit(batch, EXPERIMENT)
+        counts.append((steps.ran - before, len(timed)))
+    assert counts == [(2, 1), (1, 1), (1, 1), (5, 4), (5, 4), (2, 1)]

@@ -271,11 +271,9 @@ def sine_waves(batch: int) -> Any:
 
 ROOT = Path(__file__).parents[1]
 KEPT = Path(__file__).parent / "results" / "public_steps.jsonl"
-# Of a machine on which others worked at idle priority; the runs of a step in their order.
-BESIDE = KEPT.with_name("public_steps_beside_others.jsonl")
+# At the largest size, with nothing and with a compiler beside; the last run of each counts.
+LARGEST = KEPT.with_name("public_steps_at_largest.jsonl")
 PAGE = ROOT / "docs" / "public-steps.md"
-# From this day on the largest size is examined before a long test of the fixed cost.
-_LARGEST_FIRST = "2026-11-27"
 _LEAST, _FALSE = 0.05, 0.02  # gains that count, of steps and of steps that nothing makes faster
 BATCHES = {"siamese": "2..128", "bert": "1..16", "wav2vec2": "1..16", "vit": "1..8",
            "nanogpt": "1..128", "language": "1..64", "own_loop": "1..128"}  # fmt: skip
@@ -386,8 +384,10 @@ def answered_at_largest(run: dict[str, Any]) -> bool:
     return any(proven) or (not plan["rows"] and " saves 2 % at " in (plan["sentence"] or ""))
 
 
-def beside_row(run: dict[str, Any]) -> str:
-    """A row of the runs beside others: what is proven at the largest size, and how busy it was."""
+def largest_row(run: dict[str, Any]) -> str:
+    """A row of the runs at the largest size: what is proven to save there, and what was
+    discarded.
+    """
     largest, most_ms = run["curve"][-1]
     gains = [
         f"{change['do']}: {_percent(at['share'])}"
@@ -395,18 +395,20 @@ def beside_row(run: dict[str, Any]) -> str:
         for at in change["saves"]
         if at["proven"] and at["batch"] == largest
     ]
-    elsewhere = [
-        f"{change['do']}: {_percent(at['share'])} at {at['batch']}"
-        for change in run["remedies"]["rows"]
-        for at in change["saves"]
-        if at["proven"] and at["batch"] != largest
-    ]
-    waits = run["disturbances"] or {"disturbed": 0, "visits": 0}
-    busy = f"{waits['disturbed']} of {waits['visits']}" if waits["visits"] else "0"
+    waits = run["disturbances"] or {"disturbed": 0, "visits": 0, "set_aside": True}
+    what = "set aside" if waits["set_aside"] else "disturbed, used"
+    discarded = f"{waits['disturbed']} of {waits['visits']} {what}" if waits["disturbed"] else "0"
     return (
-        f"| {run['step']} | {most_ms:.3g} at {largest} | {'; '.join(gains) or 'none'} | "
-        f"{'; '.join(elsewhere[:2]) or 'none'} | {busy} | {run['wall_s']:.0f} |"
+        f"| {run['step']} | {most_ms:.3g} at {largest} | {run['beside']} | "
+        f"{'; '.join(gains) or 'none'} | {discarded} | {run['wall_s']:.0f} |"
     )
+
+
+def _at_largest(what: str) -> list[dict[str, Any]]:
+    """The last run of each step beside nothing or a compiler, in the order of their names."""
+    lines = LARGEST.read_text().splitlines() if LARGEST.is_file() else []
+    runs = {run["step"]: run for run in map(json.loads, lines) if run["beside"] == what}
+    return [runs[name] for name in NAMES if name in runs]
 
 
 def runs_of(path: Path) -> list[dict[str, Any]]:
@@ -420,16 +422,16 @@ def page() -> str:
     from benchmarks import published_live
 
     runs, live, still = runs_of(KEPT), runs_of(published_live.KEPT), published_live.still()
-    all_beside = [json.loads(line) for line in BESIDE.read_text().splitlines()]
-    beside = [run for run in all_beside if run["date"] < _LARGEST_FIRST]
-    since = [run for run in all_beside if run["date"] >= _LARGEST_FIRST]
+    quiet, busy = _at_largest(NOTHING), _at_largest(COMPILER)
     scores = [published_live.found(run["step"], run) for run in live]
     claims = [{factor for factor, value, *_ in run["saves"] if value >= _FALSE} for run in still]
     false = [claimed for claimed in claims if claimed]
-    share = f"{sum(map(answered, runs))} of {len(runs)}"
+    share, of_busy = (
+        f"{sum(map(answered_at_largest, some))} of {len(some)}" for some in (quiet, busy)
+    )
     figures = (
-        f"**{share}** public steps end with a gain of 5 % or more, or with the proof that nothing "
-        "tried saves 2 %.",
+        f"**{share}** public steps have a proven saving at their largest size, where one trains; "
+        f"**{of_busy}** beside a compiler.",
         f"**{sum(size for size, _ in scores)} of {len(live)}** published anomalies are found at "
         f"their size, {sum(cause for _, cause in scores)} with their cause confirmed.",
         f"**{len(false)} of {len(still)}** sweeps of steps that nothing should make faster end "
@@ -440,14 +442,13 @@ def page() -> str:
         device=device,
         dates=", ".join(sorted({run["date"] for run in [*runs, *live]})),
         steps="\n".join(map(row, runs)),
-        beside="\n".join(map(beside_row, beside)),
-        beside_answered=sum(map(answered_at_largest, beside)),
-        beside_runs=len(beside),
-        since="\n".join(map(beside_row, since)),
-        since_answered=sum(map(answered_at_largest, since)),
-        since_runs=len(since),
-        slow=sum(run["curve"][-1][1] > 200 for run in beside),
-        beside_device=beside[0]["device"],
+        answered=sum(map(answered, runs)),
+        runs=len(runs),
+        largest="\n".join(map(largest_row, [*quiet, *busy])),
+        slow=sum(run["curve"][-1][1] > 200 for run in quiet),
+        longest=max((run["wall_s"] for run in [*quiet, *busy]), default=0.0),
+        largest_dates=", ".join(sorted({run["date"] for run in [*quiet, *busy]})),
+        largest_device=", ".join(sorted({run["device"] for run in [*quiet, *busy]})),
         anomalies="\n".join(published_live.row(run["step"], run) for run in live),
         false=len(false),
         named=", ".join(sorted(set().union(*false))) or "none",
@@ -462,43 +463,31 @@ def page() -> str:
 
 TEXT = """\
 `python -m benchmarks.public_steps --folder FOLDER`, then `--write`, makes this page; `benchmarks/public_steps.py` says
-which packages and scripts it needs. Measured on {device}, two cores, torch 2.13.0, {dates}, with nothing else running.
+which packages and scripts it needs.
 
-## Public steps
+## At the largest size
 
-`curvescope diagnose --step` with its defaults, on steps that nobody here wrote, in the sizes of their scripts or
-smaller. Gains are of the complete step, at the batch size where they are largest, with 95 % intervals; at most
-three are shown, first those that leave the results as they are.
+`curvescope diagnose --step` with its defaults, once for each step, on steps that nobody here wrote, in the sizes of
+their scripts or smaller; {slow} of those with nothing beside take over 0.2 s at their largest size. Savings are of the complete step, at the largest size,
+with 95 % intervals; those of bf16 change results. *Discarded*: visits of the sweep whose threads waited for a core for more
+than 5 % of the time; where fewer than three rounds would be left, all are used. *Compiler*: `g++ -O2` of one file of this
+project in a loop, on one of two cores. No run took more than {longest:.0f} s. Measured on {largest_device}, two cores,
+torch 2.13.0, {largest_dates}.
+
+| step | ms | beside | proven at the largest | discarded | seconds |
+|---|---|---|---|---|--:|
+{largest}
+
+## At any size
+
+An older table, from before steps that fill a visit got one screen of all changes at the largest size: {answered} of
+{runs} steps end with a gain of 5 % or more at some size, or with the proof that nothing tried saves 2 %. Measured on
+{device}, two cores, torch 2.13.0, {dates}, with nothing else running. Gains are of the complete step, at the batch size
+where they are largest; at most three are shown, first those that leave the results as they are.
 
 | step | ms at batch | cause confirmed | saves | seconds |
 |---|---|---|---|--:|
 {steps}
-
-## Beside others
-
-{beside_runs} runs in their order on another machine ({beside_device}, two cores, 2026-11-26, 22:15
-to 23:25), on which others compiled and tested at idle priority, load 22 to 47; {slow} of them take
-over 0.2 s at their largest size. *At the largest*: what is proven to save there, where one trains.
-*Waited*: visits whose threads waited for a core for more than 5 % of the time. Groups of sessions
-(autogroup) gave the others an equal share at first, although at idle priority; from mobilenet on
-they had the least. {beside_answered} of the {beside_runs} runs have a proven saving at their largest size;
-none proves that nothing saves 2 %. Before the second run of bert, changes that lead at the largest
-size came to be measured before those that lead elsewhere; before the third, the best one alone came
-to have more starts. It got three, and saved 16, 18 and 23 % in them; the
-rounds of a screen widened its interval to 2 to 34 % (19 %); without them it is 11 to 27 %, and is
-still one of five tests.
-
-| step | ms | proven at the largest | proven elsewhere | waited | seconds |
-|---|---|---|---|---|--:|
-{beside}
-
-The same at higher priority than others, load 10 to 12 (2026-11-27), since the largest size is examined before a long
-test of the fixed cost: {since_answered} of {since_runs} have a proven saving there. A step has one run; twelve were
-planned, and the others did not run.
-
-| step | ms | proven at the largest | proven elsewhere | waited | seconds |
-|---|---|---|---|---|--:|
-{since}
 
 ## Published anomalies
 

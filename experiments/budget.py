@@ -51,6 +51,7 @@ _COSTS_OF_STEPS = {
 }
 # A screen of steps that fill visits: a start costs several of them, and one shows what saves much.
 FILLED_SCREEN = ((2, 2), 1)
+_ROUNDS_OF_FILLED = 2, 6  # least and most after each other start of them
 # Starts that an experiment takes though it becomes longer than usual.
 _ENOUGH_STARTS, _ENOUGH_FOR_A_SCREEN = 5, 2
 # time limit of an experiment whose number of rounds is known, as a factor on what it is expected to
@@ -214,6 +215,16 @@ class Budget:
             return False
         step_ns = 1e6 * self.pass_ms(None, batches)
         return EXPERIMENT.is_filled_by(step_ns) and not self.takes_turns(batches)
+
+    def rounds_of_start(self, batches: Sequence[int]) -> int:
+        """Rounds after each start of steps that fill visits: together about as long as the start.
+
+        What the heap keeps differs from step to step, in the same order after each start: two steps
+        are no sample of it.
+        """
+        step_s = self.pass_ms(None, batches) / 1e3
+        least, most = _ROUNDS_OF_FILLED
+        return min(max(round(self.start_s / step_s), least), most)
 
     @property
     def start_s(self) -> float:

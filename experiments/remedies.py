@@ -93,9 +93,20 @@ class RemedyPlan:
     def _fitting(self, *experiments: Experiment | None) -> Iterator[Experiment]:
         for wanted in experiments if self._sizes else ():
             for batches in self._batches(wanted):
-                if wanted and (fitting := self._fitted(replace(wanted, batches=batches))):
+                if wanted and (fitting := self._fitted(self._at(wanted, batches))):
                     yield from fitting
                     break
+
+    def _at(self, wanted: Experiment, batches: tuple[int, ...]) -> Experiment:
+        """An experiment at some batch sizes, with the rounds and starts that their steps need."""
+        at = replace(wanted, batches=batches)
+        if not self.known.budget.fills_visits(batches):
+            return at
+        if wanted.stage == Stage.SCREEN:
+            rounds, starts = FILLED_SCREEN
+            return replace(at, rounds=rounds, starts=starts)
+        rounds_of_start = self.known.budget.rounds_of_start(batches)
+        return replace(at, rounds=(rounds_of_start, rounds_of_start))
 
     def _fitted(self, wanted: Experiment) -> list[Experiment]:
         """An experiment that fits the time, in a list; where few starts do, fewer changes have more
@@ -132,7 +143,7 @@ class RemedyPlan:
         one = self._experiment(Stage.CONFIRM, names[:1])
         sizes = self._sizes[-1:], self._sizes[:1]
         largest_s, smallest_s = (
-            self.known.budget.shortest_s(replace(one, batches=batches)) for batches in sizes
+            self.known.budget.shortest_s(self._at(one, batches)) for batches in sizes
         )
         return largest_s if smallest_s < _MOSTLY_STARTS * largest_s else 0.0
 
@@ -192,9 +203,6 @@ class RemedyPlan:
     def _experiment(self, stage: Stage, names: Iterable[str]) -> Experiment:
         # then every round has processes of its own
         turns = self.known.budget.takes_turns(self._sizes)
-        rounds, starts = rounds_of(stage, Scope.STEP, in_turns=turns), starts_of(stage, Scope.STEP)
-        if stage == Stage.SCREEN and self.known.budget.fills_visits(self._sizes[-1:]):
-            rounds, starts = FILLED_SCREEN
         return Experiment(
             number=self.known.next_number,
             stage=stage,
@@ -203,8 +211,8 @@ class RemedyPlan:
             functional_kind=TIME,
             batches=self._sizes,
             factors=tuple(names),
-            rounds=rounds,
-            starts=starts,
+            rounds=rounds_of(stage, Scope.STEP, in_turns=turns),
+            starts=starts_of(stage, Scope.STEP),
         )
 
     def _screen(self) -> Experiment | None:

@@ -1,4 +1,7 @@
-"""A compiler that works beside a measurement, as on a machine on which somebody builds."""
+"""A compiler that works beside a measurement, as on a machine on which somebody builds.
+
+Where others work beside it anyway, a run says so, and starts nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from contextlib import contextmanager, suppress
 from os import killpg
 from pathlib import Path
 
-NOTHING, COMPILER = "nothing", "compiler"
+NOTHING, COMPILER, OTHERS = WHAT = "nothing", "compiler", "other work"
 _NATIVE = Path(__file__).parents[1] / "native"
 _LOOP = (
     f"while :; do g++ -std=c++20 -O2 -I{_NATIVE}/include -c -o /dev/null "
@@ -20,7 +23,7 @@ _LOOP = (
 @contextmanager
 def beside(what: str) -> Iterator[None]:
     """Nothing, or a compiler in a loop on one core, beside what runs in the block."""
-    if what == NOTHING:
+    if what != COMPILER:
         yield
         return
     loop = subprocess.Popen(["/bin/sh", "-c", _LOOP], start_new_session=True)

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.compiler import COMPILER, NOTHING, beside
+from benchmarks.compiler import COMPILER, NOTHING, OTHERS, WHAT, beside
 from benchmarks.evidence import beginning
 
 
@@ -422,16 +422,17 @@ def page() -> str:
     from benchmarks import published_live
 
     runs, live, still = runs_of(KEPT), runs_of(published_live.KEPT), published_live.still()
-    quiet, busy = _at_largest(NOTHING), _at_largest(COMPILER)
+    quiet, compiler, others = map(_at_largest, (NOTHING, COMPILER, OTHERS))
     scores = [published_live.found(run["step"], run) for run in live]
     claims = [{factor for factor, value, *_ in run["saves"] if value >= _FALSE} for run in still]
     false = [claimed for claimed in claims if claimed]
-    share, of_busy = (
-        f"{sum(map(answered_at_largest, some))} of {len(some)}" for some in (quiet, busy)
+    share, of_compiler, of_others = (
+        f"{sum(map(answered_at_largest, some))} of {len(some)}"
+        for some in (quiet, compiler, others)
     )
     figures = (
         f"**{share}** public steps have a proven saving at their largest size, where one trains; "
-        f"**{of_busy}** beside a compiler.",
+        f"**{of_compiler}** beside a compiler, **{of_others}** beside other work.",
         f"**{sum(size for size, _ in scores)} of {len(live)}** published anomalies are found at "
         f"their size, {sum(cause for _, cause in scores)} with their cause confirmed.",
         f"**{len(false)} of {len(still)}** sweeps of steps that nothing should make faster end "
@@ -444,11 +445,11 @@ def page() -> str:
         steps="\n".join(map(row, runs)),
         answered=sum(map(answered, runs)),
         runs=len(runs),
-        largest="\n".join(map(largest_row, [*quiet, *busy])),
+        largest="\n".join(map(largest_row, [*quiet, *compiler, *others])),
         slow=sum(run["curve"][-1][1] > 200 for run in quiet),
-        longest=max((run["wall_s"] for run in [*quiet, *busy]), default=0.0),
-        largest_dates=", ".join(sorted({run["date"] for run in [*quiet, *busy]})),
-        largest_device=", ".join(sorted({run["device"] for run in [*quiet, *busy]})),
+        longest=max((run["wall_s"] for run in [*quiet, *compiler, *others]), default=0.0),
+        largest_dates=", ".join(sorted({run["date"] for run in [*quiet, *compiler, *others]})),
+        largest_device=", ".join(sorted({run["device"] for run in [*quiet, *compiler, *others]})),
         anomalies="\n".join(published_live.row(run["step"], run) for run in live),
         false=len(false),
         named=", ".join(sorted(set().union(*false))) or "none",
@@ -471,7 +472,7 @@ which packages and scripts it needs.
 their scripts or smaller; {slow} of those with nothing beside take over 0.2 s at their largest size. Savings are of the complete step, at the largest size,
 with 95 % intervals; those of bf16 change results. *Discarded*: visits of the sweep whose threads waited for a core for more
 than 5 % of the time; where fewer than three rounds would be left, all are used. *Compiler*: `g++ -O2` of one file of this
-project in a loop, on one of two cores. No run took more than {longest:.0f} s. Measured on {largest_device}, two cores,
+project in a loop, on one of two cores. *Other work*: two other jobs (tests, benchmarks) on the same cores. No run took more than {longest:.0f} s. Measured on {largest_device}, two cores,
 torch 2.13.0, {largest_dates}.
 
 | step | ms | beside | proven at the largest | discarded | seconds |
@@ -520,7 +521,7 @@ def main() -> None:
     )
     parser.add_argument("steps", nargs="*", metavar="STEP", help=f"default: {', '.join(NAMES)}")
     parser.add_argument("--folder", type=Path, help="folder for the recordings")
-    parser.add_argument("--beside", choices=(NOTHING, COMPILER), default=NOTHING)
+    parser.add_argument("--beside", choices=WHAT, default=NOTHING)
     parser.add_argument("--file", type=Path, default=KEPT, help="where the runs are kept")
     parser.add_argument(
         "--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)} from the kept runs"

@@ -1,10 +1,9 @@
 """What runs of `diagnose` take over what they promise: a table of docs/statistics.md.
 
-A step multiplies matrices until a batch size has run so many products: about 1 ms to 5 s at the
-largest. Each run is one command with a time limit; what it promises is in its first line, and it
-takes from that line, and from its start, to its end. `python -m benchmarks.time_limits
-STEP_MS:LIMIT_S … [--beside compiler]` runs and keeps them, `--write` writes the table. Runs of the
-public steps count too.
+A step multiplies matrices, so many at a batch size that it takes about 1 ms to 5 s at the largest.
+Each run is one command with a time limit; what it promises is in its first line, and it takes from
+that line, and from its start, to its end. `python -m benchmarks.time_limits STEP_MS:LIMIT_S …`
+runs and keeps them, `--write` writes the table.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.compiler import COMPILER, NOTHING, beside
+from benchmarks.compiler import NOTHING, WHAT, beside
 from benchmarks.evidence import with_results
 from curvescope.base.arguments import total_s
 
@@ -96,7 +95,7 @@ def run(step_ms: float, limit_s: int, what: str) -> dict[str, Any]:
 def rows() -> list[str]:
     """Rows of the page."""
     runs = [json.loads(line) for line in KEPT.read_text().splitlines()]
-    ordered = sorted(runs, key=lambda run: (run["beside"] == COMPILER, run["step_ms"]))
+    ordered = sorted(runs, key=lambda run: (WHAT.index(run["beside"]), run["step_ms"]))
     return [
         f"| {run['step_ms']:.3g} | {run['sizes']} | {run['beside']} | {run['promised_s']:.0f} | "
         f"{run['from_line_s']:.0f} | {run['from_start_s']:.0f} | "
@@ -111,7 +110,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("runs", nargs="*", metavar="STEP_MS:LIMIT_S")
-    parser.add_argument("--beside", choices=(NOTHING, COMPILER), default=NOTHING)
+    parser.add_argument("--beside", choices=WHAT, default=NOTHING)
     parser.add_argument("--file", type=Path, default=KEPT, help="where the runs are kept")
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.name}")
     args = parser.parse_args()

@@ -51,7 +51,9 @@ _COSTS_OF_STEPS = {
 }
 # A screen of steps that fill visits: a start costs several of them, and one shows what saves much.
 FILLED_SCREEN = ((2, 2), 1)
-_ROUNDS_OF_FILLED = 2, 6  # least and most after each other start of them
+# Rounds after each other start of them, and seconds that they take together.
+_ROUNDS_OF_FILLED, _FILLED_S = (2, 6), 1.2
+_FURTHER_DISCARDED = 1.0  # steps of each of them after a start, in the mean over starts
 # Starts that an experiment takes though it becomes longer than usual.
 _ENOUGH_STARTS, _ENOUGH_FOR_A_SCREEN = 5, 2
 # time limit of an experiment whose number of rounds is known, as a factor on what it is expected to
@@ -184,6 +186,8 @@ class Budget:
         if wanted.scope == Scope.STEP and not self.starts_s:  # those include the first steps
             setup_s += variants * _FIRST_STEPS * float(times_ms.sum()) / 1e3
         filled = key is None and self.fills_visits(wanted.batches)
+        if filled:
+            setup_s += _FURTHER_DISCARDED * variants * float(times_ms.sum()) / 1e3
         runs_ms = (_RUNS_PER_FILLED_VISIT if filled else _RUNS_PER_VISIT) * times_ms
         if (
             wanted.scope == Scope.STEP and self.device != "cpu"
@@ -217,14 +221,12 @@ class Budget:
         return EXPERIMENT.is_filled_by(step_ns) and not self.takes_turns(batches)
 
     def rounds_of_start(self, batches: Sequence[int]) -> int:
-        """Rounds after each start of steps that fill visits: together about as long as the start.
+        """Rounds after each start of steps that fill visits: more of short ones.
 
-        What the heap keeps differs from step to step, in the same order after each start: two steps
-        are no sample of it.
+        What the heap keeps differs from step to step: two steps are no sample of it.
         """
-        step_s = self.pass_ms(None, batches) / 1e3
         least, most = _ROUNDS_OF_FILLED
-        return min(max(round(self.start_s / step_s), least), most)
+        return min(max(round(_FILLED_S / (self.pass_ms(None, batches) / 1e3)), least), most)
 
     @property
     def start_s(self) -> float:

@@ -119,17 +119,16 @@ class _Server:
         return Ready(results, draws, took, wait_until_quiet())
 
     def visit(self, batch: int, protocol: Protocol) -> list[StepRow]:
-        if not self._is_warm(batch, protocol):
-            warm_up = discard_steps(self._steps, batch, protocol.discarded_steps)
-            self._last_ns = warm_up.last_ns
+        if discarded := protocol.discarded_steps - self._is_warm(batch, protocol):
+            self._last_ns = discard_steps(self._steps, batch, discarded).last_ns
         rows = time_steps(self._steps, protocol.steps_of_visit(batch, self._last_ns), exactly=True)
         self._last_batch, self._last_ns = batch, rows[-1]["duration_ns"]
         wait_until_quiet()
         return [{**row, "process": os.getpid()} for row in rows]
 
     def _is_warm(self, batch: int, protocol: Protocol) -> bool:
-        """Whether a visit needs no discarded step: this process ran the batch size last, and its
-        steps take so long that what others ran between weighs little.
+        """Whether a visit needs one discarded step less: this process ran the batch size last, and
+        its steps take so long that what others ran between weighs little.
         """
         is_cpu = self._steps.device == "cpu"
         return is_cpu and batch == self._last_batch and protocol.is_filled_by(self._last_ns)

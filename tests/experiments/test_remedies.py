@@ -290,11 +290,9 @@ def test_one_start_screens_all_changes_of_slow_steps_and_those_that_lead_share_f
     assert (then.starts, then.rounds) >= (4, (2, 2))
 
 
-@pytest.mark.parametrize(("step_ms", "rounds"), [(160.0, 6), (250.0, 4), (600.0, 2)])
-def test_the_rounds_after_a_start_take_about_as_long_as_the_start(monkeypatch, step_ms, rounds):
-    """Steps differ by what the heap keeps, in the same order after each start: two of many are no
-    sample of it.
-    """
+@pytest.mark.parametrize(("step_ms", "rounds"), [(160.0, 6), (250.0, 5), (600.0, 2)])
+def test_a_start_has_more_rounds_of_shorter_steps(monkeypatch, step_ms, rounds):
+    """Steps differ by what the heap keeps: two of many are no sample of it."""
     monkeypatch.setitem(STEP_MS, 32, step_ms)
     machine = Machine({"kept_memory": lambda _: 0.1}, noise=0.001)
     machine.run_one(machine.next(76.0))

@@ -560,3 +560,21 @@ def test_a_step_that_fills_a_visit_is_discarded_only_where_another_batch_size_ra
         timed = server.visit(batch, EXPERIMENT)
         counts.append((steps.ran - before, len(timed)))
     assert counts == [(2, 1), (1, 1), (1, 1), (5, 4), (5, 4), (2, 1)]
+
+
+def test_starts_of_a_step_that_fills_a_visit_are_timed_from_another_step_on_each():
+    """What the heap keeps differs from step to step, in the same order after each start."""
+    runner = object.__new__(step_variants.StepRunner)
+    runner.experiment = replace(experiment(batches=(32,)), starts=4)
+    runner._protocol, runner._is_program = EXPERIMENT, False
+    runner._target = Target(ALEXNET, (32,))
+    runner._swept = [{"batch": 32, "round": 0, "duration_ns": 600 * 10**6}]
+    discarded = []
+    for left in (4, 3, 2, 1):
+        runner._starts_left, runner._visited = left, set()
+        of_start = [runner._protocol_of(None, 32).discarded_steps for _ in range(2)]
+        discarded.append(tuple(of_start))
+    assert discarded == [(1, 1), (2, 1), (3, 1), (1, 1)]
+    runner._swept[0]["duration_ns"], runner._starts_left = 20 * 10**6, 3
+    runner._visited.clear()
+    assert runner._protocol_of(None, 32).discarded_steps == 1

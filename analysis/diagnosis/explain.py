@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.axis import axis_of
@@ -43,6 +44,14 @@ ONE_PROCESS = (
 NOTHING_RECORDED = (
     "What a step does inside is not recorded{of}: its times are measured, and its layers and "
     "kernels are not known."
+)
+ENDED_EARLY = (
+    "Runs ended by themselves, one after {steps}: give the program more data or steps, as its "
+    "first ones differ most."
+)
+NO_LAYERS_OF = (
+    "No layers are known: no scope of {frameworks} names one, e.g. jax.named_scope, or a layer of "
+    "Keras in a compiled function."
 )
 NO_LAYERS = (
     "No layers are known, as no module is given: set `step.module = model` in `make_step`, or pass "
@@ -199,12 +208,13 @@ def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -
             if apart := set_aside_sentence(steps["duration_ns"].to_numpy(np.float64) / 1e6):
                 notes.append(f"{evidence.axis.name.capitalize()} {batch}: {apart}")
     notes += _of_program(recording, times)
-    of_user = meta.get("mode") == "own" and not times.empty
-    if of_user and (times["kind"] == NOT_RECORDED).any():
-        frameworks = " and ".join(meta.get("frameworks") or ())
+    frameworks = " and ".join(meta.get("frameworks") or ())
+    of_user, unrecorded = meta.get("mode") == "own", (times["kind"] == NOT_RECORDED).any()
+    if of_user and (unrecorded or (frameworks and times.empty)):
         notes.append(NOTHING_RECORDED.format(of=f", as {frameworks} runs it" if frameworks else ""))
-    elif of_user and not meta.get("graphed") and times["layer"].isna().all():
-        notes.append(NO_LAYERS)
+    elif of_user and not times.empty and not meta.get("graphed") and times["layer"].isna().all():
+        known = NO_LAYERS_OF.format(frameworks=frameworks) if frameworks else NO_LAYERS
+        notes.append(known)
     notes += changed_for_good(times, evidence)
     return replace(evidence, notes=tuple(notes))
 
@@ -220,6 +230,8 @@ def _of_program(recording: Recording, times: pd.DataFrame) -> list[str]:
     said = [
         f"{steps} A run takes {takes} s until its first step has ended, which no time contains."
     ]
+    if (count := meta.get("ended_after_steps")) is not None:
+        said.append(ENDED_EARLY.format(steps=counted(int(count), "timed step")))
     frameworks = " and ".join(meta.get("frameworks") or ())
     if times.empty:
         said.append(NOTHING_RECORDED.format(of=f", as {frameworks} runs it" if frameworks else ""))

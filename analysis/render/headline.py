@@ -173,7 +173,9 @@ def difference_sentence(found: Difference, axis: Axis) -> str:
         f"to {number(after)} ms ({signed(after - before)} ms)"
     )
     if found.label is not None:
-        sentence += f", most of it {found.label} ({signed(found.label_ms, 3)} ms)"
+        is_most = abs(found.label_ms) >= abs(after - before) / 2
+        of_it = "most of it" if is_most else "the largest term of it"
+        sentence += f", {of_it} {found.label} ({signed(found.label_ms, 3)} ms)"
     if found.host is not None:
         sentence += f"; at {found.to} it is {number(found.host_ms, 3)} ms of the {found.host}"
     if found.unit != STEP:

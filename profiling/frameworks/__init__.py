@@ -7,6 +7,7 @@ loaded. Adding a framework is one module and its line in `ADAPTERS`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -85,6 +86,15 @@ def accelerator_in_use() -> dict[str, str] | None:
 def memory_ran_out(error: BaseException) -> bool:
     """Whether an error of any library means that memory ran out."""
     return isinstance(error, MemoryError) or any(adapter.ran_out(error) for adapter in ADAPTERS)
+
+
+def restart_names() -> None:
+    """Let Keras number the layers that it names from one again: those of each batch size then have
+    the same names, and so have their scopes.
+    """
+    reset = getattr(sys.modules.get("keras.src.utils.naming"), "reset_uids", None)
+    if callable(reset):
+        reset()
 
 
 def module_advice(module: Any) -> str | None:

@@ -76,6 +76,7 @@ class ProgramSteps(AnyWorkload):
         self.program, self.axis, self.fixed = program, axis, dict(fixed or {})
         self.device, self.clock_ns, self.first_profiled = "cpu", time.monotonic_ns, {}
         self.startup_s: dict[int, list[float]] = {}
+        self._short: list[int] = []  # timed steps of runs that ended before they had enough
         self._beside_s: list[float] = []
         self.source: str | None = None  # what marks the steps
         self.facts: dict[str, Any] = {}  # of the program's process, see `program_steps.write`
@@ -137,11 +138,14 @@ class ProgramSteps(AnyWorkload):
         return fmean(self._beside_s) if self._beside_s else 0.0
 
     def closing_entry(self) -> dict[str, Any]:
-        """What marked the steps, and the median time until the first one had ended, by value."""
+        """What marked the steps, the median time until the first one had ended, by value, and the
+        fewest steps of runs that ended by themselves.
+        """
         startup_s = {
             str(batch): round(median(seconds), 2) for batch, seconds in self.startup_s.items()
         }
-        return {"steps_by": self.source, "startup_s": startup_s}
+        ended = {"ended_after_steps": min(self._short)} if self._short else {}
+        return {"steps_by": self.source, "startup_s": startup_s, **ended}
 
     def try_step(self, batch: int) -> None:
         """Make the first visit, which shows the device and whether steps are found; it counts as a
@@ -227,6 +231,8 @@ class ProgramSteps(AnyWorkload):
             return Empty(FAILED, str(told["refused"]))
         if len(rows) < wanted["steps"][0]:
             return self._why_not(found, rows)
+        if found.code is not None and not _are_enough(rows, wanted):
+            self._short.append(len(rows))
         if told is not None:
             self.facts, self.device = told, told["device"]
         first_s = _first_step_s(told, found)
@@ -296,6 +302,12 @@ def wanted_of(protocol: Protocol, batch: int, *, profile: bool) -> dict[str, Any
         "patience_s": max(NO_STEP_S, protocol.time_limit_s or 0.0),
         "profiled": protocol.profiled_steps if profile else 0,
     }
+
+
+def _are_enough(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> bool:
+    """Whether timed steps are as many, or take as long, as a run was asked for."""
+    together_s = sum(row["duration_ns"] for row in rows) / 1e9
+    return len(rows) >= wanted["steps"][1] or together_s >= wanted["visit_s"]
 
 
 def _first_step_s(told: Mapping[str, Any] | None, found: Found) -> float | None:

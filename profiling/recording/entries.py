@@ -255,6 +255,9 @@ class RecordingJson:
     steps_by: str | None = None  # what marked its steps
     # seconds until its first step had ended, the median, by batch size
     startup_s: Mapping[str, Number] | None = None
+    # fewest timed steps of its runs that ended by themselves before they had as many as they were
+    # asked for
+    ended_after_steps: Count | None = None
     # seconds to make a step and run it first, compilation in them, the longest, by batch size
     setup_s: Mapping[str, Number] | None = None
     code_signature: str | None = None  # of who measured it, for the code that it names

@@ -23,7 +23,14 @@ from ...base.errors import CurvescopeError
 from ...base.masking import home_as_tilde
 from ..collect import inductor
 from ..collect.compilations import compiled_functions
-from ..frameworks import accelerator_in_use, device_entry, module_advice, used_frameworks, wait_for
+from ..frameworks import (
+    accelerator_in_use,
+    device_entry,
+    module_advice,
+    restart_names,
+    used_frameworks,
+    wait_for,
+)
 from ..hardware.host_usage import wait_until_quiet
 from ..hardware.memory_usage import memory_is_short
 from ..recording.axis import BATCH, Axis
@@ -299,6 +306,7 @@ class OwnStep(AnyWorkload):
         return f"{call} raised {what}{where}"
 
     def _make(self, batch: int) -> Callable[[], object]:
+        restart_names()
         arguments = self._arguments(batch)
         step = self._make_step(batch) if set(arguments) == {BATCH} else self._make_step(**arguments)
         if not callable(step):

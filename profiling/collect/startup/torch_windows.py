@@ -67,6 +67,20 @@ class _Calls(threading.local):
         self.inputs: list[set[Any]] = []  # autograd nodes of the inputs of each open call, on a GPU
 
 
+def named_parts(module: Any) -> Any:
+    """The modules in a module with their paths, and itself with an empty one.
+
+    Keras's models keep their layers in lists, where torch sees none of them.
+    """
+    yield from module.named_modules()
+    layers = getattr(module, "_flatten_layers", None)
+    seen = {id(part) for _, part in module.named_modules()}
+    for layer in layers(include_self=False) if callable(layers) else ():
+        path = getattr(layer, "path", None)
+        if path and id(layer) not in seen:
+            yield path.partition("/")[2].replace("/", ".") or path, layer
+
+
 class Recorder:
     """Records one process; see `torch_ranges.py` for one on a GPU."""
 
@@ -272,8 +286,7 @@ class Recorder:
         if module not in self._modules:
             root = "" if self._model is None or self._model() is module else type(module).__name__
             parts = [
-                (".".join(filter(None, (root, path))), part)
-                for path, part in module.named_modules()
+                (".".join(filter(None, (root, path))), part) for path, part in named_parts(module)
             ]
             self._modules[module] = {id(part): path for path, part in parts}
             self._classes.update((path, type(part).__name__) for path, part in parts if path)

@@ -6,6 +6,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from torch import nn
 
 from curvescope.profiling.collect.startup import framework_marks, framework_windows, program_steps
 from curvescope.profiling.collect.startup.program_steps import (
@@ -15,6 +16,7 @@ from curvescope.profiling.collect.startup.program_steps import (
     PROFILER,
     Steps,
 )
+from curvescope.profiling.collect.startup.torch_windows import named_parts
 
 from ...shared import load_script
 
@@ -376,3 +378,14 @@ def test_tensorflow_profiles_each_step_in_a_range_of_its_own(tmp_path):
     recorder.end_step()
     recorder.close_window()
     assert log == [str(tmp_path / "framework"), (0, 1), "end", (1, 1), "end", "stop"]
+
+
+def test_layers_that_keras_keeps_in_a_list_are_parts_of_its_model_on_torch():
+    inner, outer = nn.Linear(1, 1), nn.Linear(1, 1)
+    inner.path, outer.path = "sequential/block/inner", "sequential/outer"
+    model = nn.Module()
+    model.own = nn.Linear(1, 1)
+    model.own.path = "sequential/own"
+    model._flatten_layers = lambda **_: [model.own, inner, outer, nn.Identity()]
+    paths = [path for path, _ in named_parts(model)]
+    assert paths == ["", "own", "block.inner", "outer"]

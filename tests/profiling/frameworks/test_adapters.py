@@ -183,3 +183,14 @@ def test_a_module_of_another_framework_is_refused_with_what_names_its_layers(pla
         OwnStep(
             lambda batch: lambda: None, name="mine", module=model, errors_are_results=False
         ).try_step(4)
+
+
+def test_keras_names_the_layers_of_every_batch_size_alike(monkeypatch):
+    """It numbers the layers that it names: `dense` of one model was `dense_1` of the next."""
+    called = []
+    naming = SimpleNamespace(reset_uids=lambda: called.append("names"))
+    monkeypatch.setitem(sys.modules, "keras.src.utils.naming", naming)
+    steps = OwnStep(lambda batch: called.append(batch) or (lambda: None), "cpu")
+    for batch in (2, 4):
+        steps.load(batch)
+    assert called == ["names", 2, "names", 4]

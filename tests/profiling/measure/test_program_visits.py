@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.analysis.diagnosis.explain import explain
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.collect.framework_profile import steps_after
 from curvescope.profiling.measure import program_run
@@ -65,6 +66,18 @@ def test_a_program_is_measured_and_recorded_and_made_again_from_its_recording(pr
     assert configuration_of(recording.meta) == configuration
     # this process measured it
     check_recorded_code(recording.path, recording.meta, run_its_code=False)
+
+
+def test_a_program_that_ends_before_it_has_enough_steps_says_so(tmp_path):
+    source = "for n in range(5): print(f'step {n}: 3 ms', flush=True)"
+    program = program_of(tmp_path, source, step_line="step {n}: {ms} ms")
+    protocol = replace(SHORT, rounds=(1, 1), steps_per_visit=(1, 8))
+    run_sweep(
+        Configuration.of_program(program, "batch", {}).build(), (2,), protocol, tmp_path / "r"
+    )
+    recording = open_recording(tmp_path / "r")
+    assert recording.meta["ended_after_steps"] == 4  # the first ends with its line
+    assert any("one after 4 timed steps" in note for note in explain(recording).recorded.notes)
 
 
 def test_a_program_of_somebody_else_does_not_run_from_a_recording(printing, tmp_path):

@@ -26,10 +26,12 @@ _USUAL = (
 )
 # The server is the main program, so that a child ends as any Python does.
 _SERVER = """
-import importlib, json, os, sys
+import gc, importlib, json, os, sys
 
 for module in sys.argv[1:]:
     importlib.import_module(module)
+# No program looks again at what is imported here: each would get a copy of its pages.
+gc.freeze()
 for line in sys.stdin:
     asked = json.loads(line)
     if child := os.fork():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sysconfig
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,22 @@ collect_ignore_glob = [] if all(folder.exists() for folder in headers(_SITE)) el
 # What nearly every program here imports, once for all of them.
 _IMPORTS = (
     "torch",
+    "torch._dynamo",  # by every optimizer
     "pandas",
     "pyarrow.parquet",
     "curvescope.cli",
     "curvescope.profiling.workload.any_workload",
 )
+
+# Half a second of each program; what C registers for its end still runs.
+_QUICK_END = """
+import atexit, ctypes, sys, threading
+threading._shutdown()
+atexit._run_exitfuncs()
+sys.stdout.flush()
+sys.stderr.flush()
+ctypes.CDLL(None).exit(0)
+"""
 
 
 @pytest.fixture(scope="session")
@@ -49,8 +61,9 @@ def run_on(tmp_path: Path, libraries: Path, _server: WarmPython) -> Callable[...
     it printed.
     """
 
-    def run(card: Card, program: str, **environment: str) -> str:
+    def run(card: Card, program: str, as_any_program: bool = False, **environment: str) -> str:
         chosen = card.environment(tmp_path / "card", libraries)
+        program = textwrap.dedent(program) + ("" if as_any_program else _QUICK_END)
         done = _server.run(program, tmp_path, {**chosen, **environment})
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -77,7 +90,8 @@ def curvescope_on(run_on: Callable[..., str]) -> Callable[..., str]:
             import sys
             from curvescope.cli import main
             sys.path.insert(0, "")
-            sys.exit(main({[str(word) for word in words]!r}))
+            if code := main({[str(word) for word in words]!r}):
+                sys.exit(code)
         """
         return run_on(card, program, **environment)
 

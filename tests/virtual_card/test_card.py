@@ -358,6 +358,7 @@ def test_a_thread_that_asks_for_python_while_it_ends_does_not_end_the_program(ru
         started.wait()
         threading.last = Last()  # deleted with its module
         """,
+        as_any_program=True,
     )
 
 

@@ -307,7 +307,7 @@ def wanted_of(protocol: Protocol, batch: int, *, profile: bool) -> dict[str, Any
 def _are_enough(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> bool:
     """Whether timed steps are as many, or take as long, as a run was asked for."""
     together_s = sum(row["duration_ns"] for row in rows) / 1e9
-    return len(rows) >= wanted["steps"][1] or together_s >= wanted["visit_s"]
+    return bool(len(rows) >= wanted["steps"][1] or together_s >= wanted["visit_s"])
 
 
 def _first_step_s(told: Mapping[str, Any] | None, found: Found) -> float | None:

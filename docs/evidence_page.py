@@ -102,8 +102,8 @@ SECTIONS = (
         "public-steps",
         "`curvescope diagnose` with its defaults ran on training steps of public scripts, and on "
         "anomalies that users of other projects reported and that a CPU shows.",
-        "The first table is of public steps at their largest size, with what ran beside; the second, "
-        "older, of public steps at any size; the third of the published anomalies: whether an "
+        "The first table is of public steps at their largest size, with what ran beside; the "
+        "second, older, of public steps at any size; the third of published anomalies: whether an "
         "answer is on an anomaly at the published size, and whether the published cause is "
         "confirmed there. The first gain of each step is shown, measured on the complete step with "
         "and without the change by turns; those that change results say so.",

@@ -103,16 +103,16 @@ def is_of_experts(layer: str) -> bool:
 
 def _experts(layers: Iterable[str], classes: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """The experts of all mixtures whose paths differ in numbers, e.g. `*.mlp.experts.*.up`."""
-    alike: dict[tuple[str, str, str | None], list[str]] = {}
+    alike: dict[tuple[str, str, str | None], dict[str, str]] = {}
     for layer in sorted(layers, key=_numbers_of):
         if found := _EXPERT.fullmatch(layer):
             before, _, behind = found.groups()
             key = _PART.sub("*", before), behind, classes.get(layer)
-            alike.setdefault(key, []).append(layer)
+            alike.setdefault(key, {})[layer] = before
     groups: dict[str, tuple[str, ...]] = {}
-    for (pattern, behind, _), members in alike.items():
-        own = {str(_EXPERT.fullmatch(member)[1]) for member in members}  # type: ignore[index]
-        name = f"{own.pop() if len(own) == 1 else pattern}*{behind}"
+    for (pattern, behind, _), mixture_of in alike.items():
+        members, mixtures = list(mixture_of), set(mixture_of.values())
+        name = f"{mixtures.pop() if len(mixtures) == 1 else pattern}*{behind}"
         if len(members) > 1:
             groups[f"{members[0]}, …" if name in groups else name] = tuple(members)
     return groups

@@ -211,12 +211,16 @@ def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -
     frameworks = " and ".join(meta.get("frameworks") or ())
     of_user, unrecorded = meta.get("mode") == "own", (times["kind"] == NOT_RECORDED).any()
     if of_user and (unrecorded or (frameworks and times.empty)):
-        notes.append(NOTHING_RECORDED.format(of=f", as {frameworks} runs it" if frameworks else ""))
+        notes.append(_nothing_recorded(frameworks))
     elif of_user and not times.empty and not meta.get("graphed") and times["layer"].isna().all():
         known = NO_LAYERS_OF.format(frameworks=frameworks) if frameworks else NO_LAYERS
         notes.append(known)
     notes += changed_for_good(times, evidence)
     return replace(evidence, notes=tuple(notes))
+
+
+def _nothing_recorded(frameworks: str) -> str:
+    return NOTHING_RECORDED.format(of=f", as {frameworks} runs it" if frameworks else "")
 
 
 def _of_program(recording: Recording, times: pd.DataFrame) -> list[str]:
@@ -234,7 +238,7 @@ def _of_program(recording: Recording, times: pd.DataFrame) -> list[str]:
         said.append(ENDED_EARLY.format(steps=counted(int(count), "timed step")))
     frameworks = " and ".join(meta.get("frameworks") or ())
     if times.empty:
-        said.append(NOTHING_RECORDED.format(of=f", as {frameworks} runs it" if frameworks else ""))
+        said.append(_nothing_recorded(frameworks))
     return said
 
 

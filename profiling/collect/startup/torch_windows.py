@@ -72,10 +72,13 @@ def named_parts(module: Any) -> Any:
 
     Keras's models keep their layers in lists, where torch sees none of them.
     """
-    yield from module.named_modules()
+    parts = list(module.named_modules())
+    yield from parts
     layers = getattr(module, "_flatten_layers", None)
-    seen = {id(part) for _, part in module.named_modules()}
-    for layer in layers(include_self=False) if callable(layers) else ():
+    if not callable(layers):
+        return
+    seen = {id(part) for _, part in parts}
+    for layer in layers(include_self=False):
         path = getattr(layer, "path", None)
         if path and id(layer) not in seen:
             yield path.partition("/")[2].replace("/", ".") or path, layer

@@ -314,10 +314,10 @@ def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Ma
     not marked.
     """
     steps = used_steps(steps)
-    if len(marks):
-        visits = pd.MultiIndex.from_frame(steps[_VISIT])
-        marks = marks[pd.MultiIndex.from_frame(marks[_VISIT]).isin(visits)]
     profiled = steps["profiled"].astype(bool)
+    if len(marks) and not profiled.all():
+        visits = pd.MultiIndex.from_frame(steps.loc[~profiled, _VISIT])
+        marks = marks[pd.MultiIndex.from_frame(marks[_VISIT]).isin(visits)]
     if (
         marks.empty
         or profiled.all()

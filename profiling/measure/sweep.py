@@ -18,6 +18,7 @@ from ...base.masking import without_secrets
 from ..hardware.clocks import ClockSampler
 from ..hardware.reference import Reference
 from ..recording.axis import axis_of
+from ..recording.disturbed import is_disturbed
 from ..recording.named_code import described_code, signature_entry
 from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
@@ -65,7 +66,8 @@ def run_sweep(
     meta = describe_sweep(workload.spec, batches, protocol) | machine
     checks = StepChecks(axis_of(meta), workload.device)
 
-    profiles: dict[int, int] = {}  # number of visits with a profile, by batch size
+    # Number of visits with a profile, by batch size; two disturbed ones count as one.
+    profiles: dict[int, float] = {}
     marked: set[int] = set()
     light: set[int] = set()  # batch sizes whose marks cost next to nothing
     # Published protocols are measured as they were published.
@@ -87,7 +89,8 @@ def run_sweep(
         return replace(here, unprofiled=elsewhere.unprofiled, marked=elsewhere.marked)
 
     def measure_here(batch: int) -> Visit | Empty:
-        # Two rounds name the kernels of a layer; marks time it in every round.
+        # Two rounds name the kernels of a layer, four where all are disturbed; marks time it in
+        # every round.
         named = (
             protocol.profiled_rounds is not None
             and profiles.get(batch, 0) >= protocol.profiled_rounds
@@ -107,7 +110,9 @@ def run_sweep(
             )
         if isinstance(result, Empty):
             return result
-        profiles[batch] = profiles.get(batch, 0) + bool(result.profiled)
+        if result.profiled:
+            told = 0.5 if is_disturbed(result.unprofiled) else 1.0
+            profiles[batch] = profiles.get(batch, 0.0) + told
         marked.update([batch] if any(result.marked) else [])
         light.update([batch] if are_light(result.marked) else [])
         if not workload.runs_elsewhere:

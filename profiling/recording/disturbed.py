@@ -10,7 +10,8 @@ estimate uses it. It is disturbed where
 - it waited for pages from a disk, e.g. swapped ones, for more than 5 % of the time.
 
 If a condition would keep fewer than 3 rounds, all visits are used: then the machine, or the step
-itself, is so.
+itself, is so. Where every profiled visit of a condition was disturbed, their profiled steps split
+its time all the same: they say which part is whose, not how long a step takes.
 """
 
 from __future__ import annotations
@@ -116,10 +117,19 @@ def with_set_aside(steps: pd.DataFrame) -> pd.DataFrame:
     if SET_ASIDE in steps:
         return steps
     visits = _Visits.of(steps)
-    aside: Any = (
-        False if visits is None or not visits.enough_left else visits.disturbed[visits.number]
-    )
+    aside: Any = False if visits is None or not visits.enough_left else _aside(steps, visits)
     return steps.assign(**{SET_ASIDE: aside})
+
+
+def _aside(steps: pd.DataFrame, visits: _Visits) -> Bools:
+    """The rows of disturbed visits, less the profiled ones of a condition that has no others."""
+    aside = visits.disturbed[visits.number]
+    if "profiled" not in steps:
+        return aside
+    profiled = steps["profiled"].to_numpy(bool)
+    condition = visits.condition[visits.number]
+    has_others = np.isin(condition, condition[profiled & ~aside])
+    return aside & (has_others | ~profiled)
 
 
 def used_steps(steps: pd.DataFrame) -> pd.DataFrame:
@@ -167,6 +177,11 @@ def most_disturbed(rows: Sequence[dict[str, Any]]) -> int:
 
     visits = _Visits.of(pd.DataFrame(rows))
     return 0 if visits is None else int(visits.by_condition.max())
+
+
+def is_disturbed(rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether something disturbed one visit, from the rows of its unprofiled steps."""
+    return most_disturbed([{**row, "batch": 0, "round": 0} for row in rows]) > 0
 
 
 @dataclass(frozen=True)

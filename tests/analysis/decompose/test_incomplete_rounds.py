@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.decompose.curve import cost_curve, focused_rounds
-from curvescope.analysis.decompose.functionals import bend, excess
+from curvescope.analysis.decompose.functionals import Functional, bend, excess
 from curvescope.analysis.decompose.marked import marked_steps
 from curvescope.analysis.decompose.statistics import FASTER_HALF, replicate, resample_rounds
 from curvescope.analysis.diagnosis.split import diagnose
@@ -263,3 +263,17 @@ def test_all_samples_of_a_benchmark_count_though_its_problems_end_at_different_t
         (4, 17.5),
     ]
     assert [p.n for p in cost_curve(steps.assign(mode="training")).points] == [2, 2, 2]
+
+
+def test_a_size_whose_profiles_were_all_disturbed_is_split_by_them(tables):
+    """Its time is that of the other visits; each part is the share that those profiles give it."""
+    steps, kernels = tables
+    only_here = (steps["batch"] != 2) | ~steps["profiled"] | (steps["round"] == 0)
+    steps = steps[only_here]
+    kernels = kernels[kernels["step"].isin(steps["step"])]
+    found = diagnose(steps, times_of(steps, kernels), statistic=FASTER_HALF)
+    whole = Functional("time", 2, None, ((2, 1.0),))
+    shares = found.terms.decompose(whole, found.curve)
+    time_ms = found.curve.at(2).time_ms.value
+    assert time_ms < 40
+    assert math.fsum(share.value.value for share in shares) == pytest.approx(time_ms, abs=1e-9)

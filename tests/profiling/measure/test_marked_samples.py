@@ -10,6 +10,7 @@ from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.terms import OVERHEAD
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.profiling.hardware.reference import SHARE, Reference
+from curvescope.profiling.measure import sweep as sweep_module
 from curvescope.profiling.measure import visit as visit_module
 from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.measure.sweep import run_sweep
@@ -55,6 +56,26 @@ def test_only_the_first_visit_times_other_steps_than_marked_ones(sweep):
     assert [kinds.get("profiled", 0) > 0 for kinds in later] == [True, *[False] * (len(later) - 1)]
     marks = recording.frame("marks")
     assert marks.groupby("round")["batch"].nunique().tolist() == [3] * (1 + len(later))
+
+
+@pytest.mark.parametrize(("disturbed", "profiled"), [((), 2), ((0,), 3), ((0, 1, 2, 3, 4, 5), 4)])
+def test_a_disturbed_profile_is_made_again_at_most_twice_as_often(
+    sweep, monkeypatch, disturbed, profiled
+):
+    rounds = iter(range(100))
+    whole = sweep_module.visit
+
+    def waiting(workload, batch, *rest, **how):
+        made = whole(workload, batch, *rest, **how)
+        if batch == 2 and next(rounds) in disturbed:
+            for row in made.unprofiled:
+                row["run_queue_wait_ns"] = row["duration_ns"]
+        return made
+
+    monkeypatch.setattr(sweep_module, "visit", waiting)
+    visits = visits_of(sweep(LONG_NS, "quick"))
+    assert len(visits) >= 4
+    assert sum(kinds.get("profiled", 0) > 0 for kinds in visits.values()) == profiled
 
 
 def test_marks_that_weigh_leave_unmarked_steps_the_samples(sweep):

@@ -9,6 +9,7 @@ from curvescope.profiling.recording import disturbed
 from curvescope.profiling.recording.disturbed import (
     SET_ASIDE,
     disturbances,
+    is_disturbed,
     most_disturbed,
     used_steps,
     with_set_aside,
@@ -127,6 +128,26 @@ def test_rounds_that_visited_only_some_batch_sizes_do_not_make_up_for_the_others
     focused = steps[(steps["batch"] == 2) | (steps["round"] < ROUNDS)]
     assert aside(steps) == set(disturbed_rounds)
     assert aside(focused) == set()
+
+
+def test_the_only_profiles_of_a_size_are_kept_where_its_times_are_set_aside():
+    """They split its time; without them it could not be explained at all."""
+    waits = {"run_queue_wait_ns": 10**9}
+    steps = steps_of({(2, 0): waits, (2, 1): waits})
+    few = steps[~steps["profiled"] | (steps["round"] < 2)]
+    kept = used_steps(few)
+    assert set(kept.loc[~kept["profiled"] & (kept["batch"] == 2), "round"]) == {2, 3, 4, 5}
+    assert set(kept.loc[kept["profiled"] & (kept["batch"] == 2), "round"]) == {0, 1}
+    one_left = steps[~steps["profiled"] | (steps["round"] < 3)]
+    kept = used_steps(one_left)
+    assert set(kept.loc[kept["profiled"] & (kept["batch"] == 2), "round"]) == {2}
+
+
+def test_one_visit_is_judged_by_its_rows():
+    row = {"profiled": False, "duration_ns": STEP_NS}
+    assert is_disturbed([{**row, "run_queue_wait_ns": STEP_NS}])
+    assert not is_disturbed([{**row, "run_queue_wait_ns": 0}])
+    assert not is_disturbed([row])
 
 
 def test_a_part_of_a_flagged_table_keeps_what_was_decided_on_the_whole():

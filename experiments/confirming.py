@@ -15,15 +15,8 @@ from ..base.errors import CurvescopeError
 from ..base.masking import masked_text
 from ..profiling.hardware.register import registered
 from ..profiling.measure.loop import Progress
-from ..profiling.recording.experiments import (
-    TIME,
-    Experiment,
-    Scope,
-    Stage,
-    experiments_of,
-    record_experiment,
-    why_not_replayed,
-)
+from ..profiling.recording.experiment_entries import record_experiment, why_not_replayed
+from ..profiling.recording.experiments import TIME, Experiment, Scope, Stage, experiments_of
 from ..profiling.recording.named_code import check_recorded_code
 from ..profiling.recording.remote_store import AnyPath, RemotePath
 from ..profiling.recording.store import Recording, RecordingWriter, open_recording

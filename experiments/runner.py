@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 from ..profiling.measure.loop import Loop, Progress
 from ..profiling.measure.stopping import Complete, Look, StoppingRule, Until
-from ..profiling.recording.experiments import TIME_IS_UP, Experiment, Scope, record_experiment
+from ..profiling.recording.experiment_entries import record_experiment
+from ..profiling.recording.experiments import TIME_IS_UP, Experiment, Scope
 from ..profiling.recording.store import RecordingWriter, columns_of
 from .factor import Factor
 from .factors import factor_of

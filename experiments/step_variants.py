@@ -21,7 +21,8 @@ from ..profiling.measure.configuration import configuration_of
 from ..profiling.measure.loop import Empty, Progress
 from ..profiling.measure.protocol import EXPERIMENT, Protocol
 from ..profiling.measure.stopping import StepRow
-from ..profiling.recording.experiments import TIME_IS_UP, Experiment, record_experiment
+from ..profiling.recording.experiment_entries import record_experiment
+from ..profiling.recording.experiments import TIME_IS_UP, Experiment
 from ..profiling.recording.store import Recording, RecordingWriter
 from .factor import Target
 from .factors import step_change

@@ -2,6 +2,8 @@
 picture is today's.
 """
 
+import graphlib
+
 import pytest
 
 from .shared import load_script
@@ -19,6 +21,23 @@ def test_imports_go_down():
         if order.index(target) < order.index(room)
     }
     assert not upward
+
+
+def module_of(name, modules):
+    """The module of the package that a name lies in; None outside the package."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def test_no_file_imports_itself_through_others():
+    """Also not where only types are imported: who reads one file need not have read the other."""
+    files = {module.removesuffix(".__init__"): (path, module) for path, module in MODULES}
+    imported = {
+        file: {module_of(name, files) for name in rooms.imports(*found)} - {None, file}
+        for file, found in files.items()
+    }
+    graphlib.TopologicalSorter(imported).prepare()  # raises CycleError, which names the files
 
 
 # Beside their room's place in the list.

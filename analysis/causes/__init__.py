@@ -5,7 +5,7 @@ and its `Intervention`, and put it into the list.
 """
 
 from .attribution import attribute, claims_of_steps, judge
-from .case import Case, Cause, Claim, Evidence, Intervention
+from .case import Case, Cause, Intervention
 from .catalogue import (
     CAUSES,
     LAST_OF_CONFIRMED,
@@ -17,6 +17,7 @@ from .catalogue import (
     interventions_with,
     weigh_causes,
 )
+from .evidence import Claim, Evidence
 from .kernel_choice import fillings
 from .padding import filled_blocks
 from .totals import CauseTotal, TermCause

@@ -19,7 +19,7 @@ from ..verdicts.measurement import Measurement
 from ..verdicts.outcome import Claims, Outcome, judged
 from ..verdicts.proof import Proof, about, confirmed, prove_step, prove_term, reproduces, spread
 from ..verdicts.words import Reproduction, Verdict
-from .case import Case, Claim, seen
+from .case import Case
 from .catalogue import (
     LAST_OF_CONFIRMED,
     MORE_WORK,
@@ -30,6 +30,7 @@ from .catalogue import (
     interventions_with,
     possible,
 )
+from .evidence import Claim, seen
 from .totals import CauseTotal, TermCause, order, totals
 
 # A smaller claim, as a share of its term, is not worth a line; its amount stays unexplained.

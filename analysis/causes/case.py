@@ -5,18 +5,16 @@ size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ...profiling.hardware.limits import Hardware
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Floats
 from ..decompose.terms import Key, Share
 from .blocks import Block
-
-if TYPE_CHECKING:
-    from .single_profile import ProfiledStep, Suggestion
+from .evidence import Claim
+from .single_profile import ProfiledStep, Suggestion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,37 +115,6 @@ class BatchFacts:
     compiled_code: str | None = None
     term_faults: Mapping[Key, float] | None = None  # page faults in one step by term with kernels
     operands: Mapping[Key, TermOperands] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """One fact from the recording."""
-
-    what: str  # description
-    before: float | str | None  # value at the smaller batch size; None if unknown
-    after: float | str | None  # value at the larger batch size; None if unknown
-    unit: str  # unit of both
-    table: str  # table and column that it comes from
-
-
-def seen(what: str, sides: Iterable[float | str | None], unit: str, table: str) -> Evidence:
-    """Evidence from two values: at the smaller and at the larger batch size."""
-    before, after = sides
-    return Evidence(what, before, after, unit, table)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """The claim of one cause on one term."""
-
-    cause: str  # name of the cause
-    # explained amount of the term, in the functional's unit, with the sign of the term
-    amount: float
-    score: float  # strength of the evidence for this cause against others, 0 to 1
-    evidence: tuple[Evidence, ...]  # facts that support the claim; never empty
-    refuted_by: str  # observation that would refute the claim
-    # what the evidence adds to the cause's name, e.g. "from sgemm to winograd"; None if nothing
-    detail: str | None = None
 
 
 @dataclass(frozen=True)

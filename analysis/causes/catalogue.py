@@ -26,7 +26,8 @@ from . import (
     transfers,
     work,
 )
-from .case import Case, Cause, Claim, Intervention
+from .case import Case, Cause, Intervention
+from .evidence import Claim
 from .single_profile import ProfiledStep, Suggestion
 
 UNEXPLAINED = "unexplained"

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from ...profiling.collect.compilations import NONE, OWN, SHARED
 from ..decompose.terms import COMMUNICATION
-from .case import Case, Cause, Claim, Evidence, Intervention, seen
+from .case import Case, Cause, Intervention
+from .evidence import Claim, Evidence, seen
 
 RECOMPILE_LIMIT = "recompile limit"
 # Other kernels, more of them and idle time follow from it.

@@ -7,7 +7,8 @@ fixed cost of the step.
 
 from __future__ import annotations
 
-from .case import Case, Cause, Claim, Intervention, TermOperands, seen, total
+from .case import Case, Cause, Intervention, TermOperands, total
+from .evidence import Claim, seen
 
 EXPERTS = "weights of experts"
 _SCORE = 0.93  # above more calls and weights that every step reads: it says why

@@ -12,7 +12,8 @@ import numpy as np
 from ..decompose.statistics import LEVEL, Floats
 from ..decompose.terms import OPTIMIZER as OPTIMIZER_PHASE
 from ..decompose.terms import OVERHEAD
-from .case import Case, Cause, Claim, Evidence, Intervention, seen, total
+from .case import Case, Cause, Intervention, total
+from .evidence import Claim, Evidence, seen
 from .single_profile import ProfiledStep, Suggestion, fact
 
 # Weights read every step: bytes that do not depend on the batch size are moved once per step.

@@ -10,7 +10,8 @@ import pandas as pd
 
 from ..decompose.host_functions import HostCode
 from ..decompose.idle import FOLLOWS, WAITS
-from .case import Case, Cause, Claim, Evidence, Intervention, seen
+from .case import Case, Cause, Intervention
+from .evidence import Claim, Evidence, seen
 from .single_profile import (
     ProfiledStep,
     Suggestion,

@@ -9,20 +9,15 @@ import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ...profiling.attribution.kernel_names import ALGORITHMS, read_name, short_name
+from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Wave
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
-from .case import Case, Cause, Claim, Evidence, Intervention, Use, counted_total, seen, total
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from .context import Recorded
-
+from .case import Case, Cause, Intervention, Use, counted_total, total
+from .evidence import Claim, Evidence, seen
 
 # Algorithm switch: a layer runs different kernels in a phase at the larger batch size; needs no
 # model.
@@ -71,34 +66,40 @@ def _switched_share(case: Case, batch: int, common: set[str]) -> float:
     )
 
 
-def changed_for_good(kernel_times: pd.DataFrame, recorded: Recorded) -> list[str]:
-    """A sentence on each batch size of a GPU that runs other kernels from some round of the sweep
-    on.
+def changed_for_good(kernel_times: pd.DataFrame, steps: pd.DataFrame, axis: Axis) -> list[str]:
+    """A sentence on each size that runs other kernels from some round of the sweep on.
 
     A library that chooses an algorithm when memory is short keeps it for the life of the process.
+
+    Args:
+        kernel_times: exclusive times of the kernels of a GPU.
+        steps: the recorded steps.
+        axis: what the steps vary.
     """
-    if recorded.hardware.kind == "cpu" or kernel_times.empty or "round" not in recorded.steps:
+    if kernel_times.empty or "round" not in steps:
         return []
-    of_step = recorded.steps.set_index("step")["round"]
-    kernels = kernel_times[kernel_times["kind"] == KERNELS]
-    kernels = kernels.assign(round=kernels["step"].map(of_step))
-    said = []
-    for batch, rows in kernels.groupby("batch"):
+    round_of_step = steps.set_index("step")["round"]
+    of_kernels = kernel_times[kernel_times["kind"] == KERNELS]
+    of_kernels = of_kernels.assign(round=of_kernels["step"].map(round_of_step))
+    sentences = []
+    for batch, rows in of_kernels.groupby("batch"):
         times = rows.groupby(["name", "round"])["exclusive_ms"].sum().unstack(fill_value=0.0)
         shares = times / times.sum()
         for first in times.columns[1:]:
             earlier, later = shares.loc[:, : first - 1], shares.loc[:, first:]
             new, old = shares.index[earlier.sum(axis=1) == 0], shares.index[later.sum(axis=1) == 0]
             if later.loc[new].sum().min() >= _LEAST_SHARE <= earlier.loc[old].sum().min():
-                names = [short_name(shares.loc[one].sum(axis=1).idxmax()) for one in (new, old)]
-                said.append(
-                    f"{recorded.axis.name.capitalize()} {batch}: from round {first + 1} on "
+                names = [
+                    short_name(shares.loc[kernels].sum(axis=1).idxmax()) for kernels in (new, old)
+                ]
+                sentences.append(
+                    f"{axis.name.capitalize()} {batch}: from round {first + 1} on "
                     f"{names[0]} runs in place of {names[1]}, so its times are of two algorithms. "
                     "A library that chose one when memory was short keeps it; `sweep` measures "
                     "each visit in a process of its own."
                 )
                 break
-    return said
+    return sentences
 
 
 algorithm_switch = Cause(

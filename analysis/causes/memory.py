@@ -12,15 +12,13 @@ from .case import (
     BatchFacts,
     Case,
     Cause,
-    Claim,
-    Evidence,
     HostCalls,
     Intervention,
     MeanHostUse,
     counted_total,
-    seen,
     total,
 )
+from .evidence import Claim, Evidence, seen
 from .kernel_choice import weigh_algorithm_switch
 from .single_profile import ProfiledStep, Suggestion, fact
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...profiling.attribution.kernel_precision import kernel_precision
-from .case import Case, Cause, Claim, Evidence, Intervention, TermOperands, seen
+from .case import Case, Cause, Intervention, TermOperands
+from .evidence import Claim, Evidence, seen
 from .single_profile import ProfiledStep, Suggestion, fact
 
 # Values: the same kernels take longer for the numbers that a batch size has, denormal ones or

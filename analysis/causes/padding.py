@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from ...profiling.recording.experiments import Wave
 from ..decompose.terms import KERNELS
-from .case import Case, Cause, Claim, Evidence, Intervention, seen
+from .case import Case, Cause, Intervention
+from .evidence import Claim, Evidence, seen
 
 PADDING = "padding to blocks"
 # Above what only says that the time does not grow; a tile in the name less than a grid of blocks.

@@ -17,7 +17,7 @@ from ...profiling.hardware.limits import Hardware
 from ..decompose.communication import Communication
 from ..decompose.host_functions import HostCode
 from ..decompose.idle import FOLLOWS, WAITS, IdleTime
-from .case import Evidence
+from .evidence import Evidence
 
 LEAST_SHARE = 0.02  # of the step; what saves less is not suggested
 HOST_TO_DEVICE, DEVICE_TO_HOST = "HtoD", "DtoH"

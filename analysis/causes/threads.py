@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from .case import Case, Cause, Claim, Evidence, Intervention, counted_total, seen
+from .case import Case, Cause, Intervention, counted_total
+from .evidence import Claim, Evidence, seen
 
 # Idle threads: fewer threads work at one batch size than at another, as work is small or unevenly
 # divided. CPU only.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ..decompose.statistics import Estimate
 from ..verdicts.proof import Proof
 from ..verdicts.words import Verdict
-from .case import Claim
 from .catalogue import NOT_SIGNIFICANT, interventions
+from .evidence import Claim
 
 
 @dataclass(frozen=True)

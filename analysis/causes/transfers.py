@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from ..decompose.statistics import LEVEL, normal_estimate
 from ..decompose.terms import COMMUNICATION, KERNELS
-from .case import Case, Cause, Claim, Intervention, SlowDown, seen
+from .case import Case, Cause, Intervention, SlowDown
+from .evidence import Claim, seen
 from .single_profile import (
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,

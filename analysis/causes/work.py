@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from ...profiling.attribution.kernel_names import LAYOUT, read_name
 from ..decompose.terms import OPTIMIZER
-from .case import Case, Cause, Claim, Intervention, Use, seen, total
+from .case import Case, Cause, Intervention, Use, total
+from .evidence import Claim, seen
 from .single_profile import ProfiledStep, Suggestion, fact
 
 # More work than in proportion: a layer's operators do more work, or others, than the batch size

@@ -215,7 +215,8 @@ def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -
     elif of_user and not times.empty and not meta.get("graphed") and times["layer"].isna().all():
         known = NO_LAYERS_OF.format(frameworks=frameworks) if frameworks else NO_LAYERS
         notes.append(known)
-    notes += changed_for_good(times, evidence)
+    if evidence.hardware.kind != "cpu":
+        notes += changed_for_good(times, evidence.steps, evidence.axis)
     return replace(evidence, notes=tuple(notes))
 
 

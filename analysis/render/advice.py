@@ -15,7 +15,7 @@ from ...base.masking import without_secrets
 from ...base.numbers import number
 from ...profiling.recording.axis import Axis, axis_of
 from ...profiling.recording.store import RECORDING, STEP, Recording
-from ..causes.case import Evidence
+from ..causes.evidence import Evidence
 from ..decompose.idle import FOLLOWS, WAITS
 from ..diagnosis.suggested import Advice, Advised, LongGap
 from ..verdicts.words import Verdict

@@ -14,7 +14,7 @@ from rich.text import Text
 from ...base.counted import counted
 from ...base.numbers import signed
 from ...profiling.recording.axis import Axis
-from ...profiling.recording.experiments import why_not_replayed
+from ...profiling.recording.experiment_entries import why_not_replayed
 from ...profiling.recording.store import Recording, is_modelled
 from ..decompose.statistics import Estimate
 from ..diagnosis.explanation import Explanation, Remedy, TermEvidence

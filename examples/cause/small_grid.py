@@ -5,7 +5,7 @@ Amount: of a negative bend or excess, what the term saved per block once every S
 example, not a proof.
 """
 
-from curvescope.analysis.causes.case import Claim, seen
+from curvescope.analysis.causes.evidence import Claim, seen
 
 CAUSE = "small grid"
 

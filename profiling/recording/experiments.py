@@ -7,14 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...base.masking import masked_text
 from ...base.words import Word
-
-if TYPE_CHECKING:
-    from .store import Recording, RecordingWriter
-
 
 TIME_IS_UP = "the time for experiments was up"  # reason for what is untested
 # kind of an experiment that tests no functional of T, but T itself at each batch size
@@ -213,48 +208,3 @@ def factors_of(meta: Mapping[str, Any], scope: str) -> dict[str, FactorFacts]:
         name: FactorFacts(**{key: value for key, value in entry.items() if key in known})
         for name, entry in meta.get("factors", {}).get(scope, {}).items()
     }
-
-
-def record_experiment(
-    writer: RecordingWriter, experiment: Experiment, facts: Iterable[FactorFacts] = ()
-) -> None:
-    """Write the entry of an experiment, in the place of an earlier one with its number, and facts
-    on its factors.
-    """
-    untested = {name: masked_text(why) for name, why in experiment.untested.items()}
-    experiment = replace(experiment, untested=untested)
-    others = [
-        entry
-        for entry in writer.meta.get("experiments", ())
-        if entry["number"] != experiment.number
-    ]
-    entries = sorted([*others, experiment.to_entry()], key=lambda entry: int(entry["number"]))
-    factors = dict(writer.meta.get("factors", {}))
-    factors[experiment.scope] = {
-        **factors.get(experiment.scope, {}),
-        **{fact.name: asdict(fact) for fact in facts},
-    }
-    writer.update(experiments=entries, factors=factors)
-
-
-def why_not_replayed(recording: Recording) -> str | None:
-    """The reason why nothing of a recording can run again, as a clause without a subject; None if
-    something can.
-    """
-    kind, imported = recording.meta.get("recording_type"), recording.meta.get("imported_from")
-    if kind == "model":
-        return "is modelled: nothing ran, so there is nothing to run again"
-    if kind not in ("sweep", "profile"):
-        return f"is no recording of a sweep ({kind}): there is no anomaly to test"
-    if recording.meta.get("torch_device") is not None or recording.count_rows("operators"):
-        return None
-    if imported is not None:
-        return (
-            f"was imported from {imported}, which does not name the operators with their shapes, "
-            "so nothing can run again. A trace of torch.profiler with record_shapes=True does; "
-            "`curvescope diagnose` measures with it"
-        )
-    return (
-        "does not say how to run its steps again: measure with `curvescope diagnose` or `sweep` of "
-        "this version"
-    )

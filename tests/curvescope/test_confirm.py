@@ -14,13 +14,8 @@ from curvescope.experiments.confirming import confirm
 from curvescope.experiments.replay import run as term_runner
 from curvescope.profiling.measure.loop import Progress
 from curvescope.profiling.measure.machine import describe_machine
-from curvescope.profiling.recording.experiments import (
-    Experiment,
-    Scope,
-    Stage,
-    experiments_of,
-    record_experiment,
-)
+from curvescope.profiling.recording.experiment_entries import record_experiment
+from curvescope.profiling.recording.experiments import Experiment, Scope, Stage, experiments_of
 from curvescope.profiling.recording.store import RecordingWriter, Status, open_recording
 
 from .recordings import write_planted

@@ -9,7 +9,8 @@ import numpy as np
 
 from curvescope.analysis.decompose.functionals import fixed_cost
 from curvescope.experiments.factors import all_facts
-from curvescope.profiling.recording.experiments import Scope, Stage, record_experiment
+from curvescope.profiling.recording.experiment_entries import record_experiment
+from curvescope.profiling.recording.experiments import Scope, Stage
 from curvescope.profiling.recording.store import RecordingWriter
 
 from ..analysis.synthetic import sweep

@@ -24,7 +24,8 @@ from curvescope.base.arguments import default_experiments_s
 from curvescope.experiments.factors import factor_of
 from curvescope.experiments.plan import _known, candidates
 from curvescope.profiling.hardware.limits import hardware_of
-from curvescope.profiling.recording.experiments import Scope, record_experiment
+from curvescope.profiling.recording.experiment_entries import record_experiment
+from curvescope.profiling.recording.experiments import Scope
 from curvescope.profiling.recording.operators import TensorArgument
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from curvescope.analysis.diagnosis.explain import explain, explain_again
 from curvescope.experiments.plan import next_experiment
-from curvescope.profiling.recording.experiments import FactorFacts, Scope, record_experiment
+from curvescope.profiling.recording.experiment_entries import record_experiment
+from curvescope.profiling.recording.experiments import FactorFacts, Scope
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from .planted_experiments import rows_of

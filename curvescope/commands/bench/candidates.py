@@ -15,7 +15,8 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.numbers import duration
 from ...options import clocks
-from .measuring import folder_of, method_of, percent
+from .measuring import folder_of, method_of
+from .result_columns import percent
 
 if TYPE_CHECKING:
     from ...analysis.candidates import CandidatesSweep

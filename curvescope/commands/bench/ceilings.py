@@ -17,6 +17,7 @@ from ...analysis.render import terminal
 from ...analysis.render.tables import table
 from ...base.numbers import quantity
 from . import measuring
+from .result_columns import percent
 
 if TYPE_CHECKING:
     from ...profiling.hardware.ceilings import Ceilings
@@ -68,7 +69,7 @@ def _print(found: Ceilings) -> None:
             rows.add_row(
                 of + name,
                 quantity(ceiling.per_s, unit, 4),
-                measuring.percent(ceiling.uncertainty),
+                percent(ceiling.uncertainty),
                 ceiling.how,
             )
     terminal.console().print(rows)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ...analysis.render.live import LiveView
 from ...analysis.render.tables import TextTable, table
-from .measuring import columns
+from .result_columns import columns
 
 if TYPE_CHECKING:
     from ...kernels.runner import Result

@@ -14,10 +14,10 @@ from ...base.arguments import parse_share
 from ...base.counted import counted
 from ...base.endings import answered_if_interrupted
 from ...base.errors import BackendMissingError
-from ...base.numbers import duration
 from ...options import HOW, WHERE, add, check_time_limit, clocks
 from ...parsers import group
 from .against import compare_with_step, render
+from .result_columns import columns
 
 if TYPE_CHECKING:
     from ...kernels.backends import Backend
@@ -275,24 +275,3 @@ def print_notes(measured: Sequence[MeasuredSweep]) -> None:
         worst = max(same_kind, key=lambda note: note.size).sentence
         several = f" (the worst of {len(same_kind)})" if len(same_kind) > 1 else ""
         terminal.console().print(f"{worst}{several}.", style="yellow")
-
-
-def percent(value: float | None) -> str:
-    """An uncertainty as text; `?` if unknown."""
-    if value is None:
-        return "?"
-    return f"{value:.1%}" if value < 1 else ">100%"
-
-
-def columns(result: Result) -> tuple[str, ...]:
-    """Median, its interval, number of samples and rates of a result, as text."""
-    if result.median_ns is None:
-        return (str(result.outcome).replace("_", " "), "", "", "", "")
-    count, unit = result.parts or (1, "")
-    return (
-        duration(result.median_ns / count) + (f" a {unit}" if unit else ""),
-        percent(result.uncertainty),
-        f"{result.n}" + ("*" if result.outcome != "ok" else ""),
-        f"{result.gflop_per_s:.1f}" if result.gflop_per_s else "-",
-        f"{result.gb_per_s:.2f}" if result.gb_per_s and not result.parts else "-",
-    )

@@ -26,6 +26,7 @@ from ...options import WHAT
 from ...parsers import group
 from ...profiling.measure.protocol import parse_batches
 from . import measuring
+from .result_columns import percent
 
 if TYPE_CHECKING:
     from ...experiments.replay.problem import LeftOut, ReplayPlan, ReplaySweep
@@ -192,9 +193,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
             if row["low_ns"] is None
             else (row["high_ns"] - row["low_ns"]) / 2 / row["alone_ns"]
         )
-        parts = [
-            f"batch {row['batch']}: alone {duration(row['alone_ns'])} ± {measuring.percent(spread)}"
-        ]
+        parts = [f"batch {row['batch']}: alone {duration(row['alone_ns'])} ± {percent(spread)}"]
         if row["in_step_ns"] is not None:
             parts += [f"in step {duration(row['in_step_ns'])}", f"ratio {row['ratio']:.2f}"]
         parts += [f"kernels {row['kernels']}"]

@@ -1,4 +1,4 @@
-"""Steps of a workload that load or run in another way, for factors of complete steps."""
+"""Changes of complete steps that several factors make, see `ChangedSteps`."""
 
 from __future__ import annotations
 
@@ -9,40 +9,11 @@ from typing import Any
 
 from ..base.errors import CurvescopeError
 from ..profiling.measure.stopping import StepRow
+from ..profiling.workload.steps import ChangedSteps
 
 # Threads of a step wait for each other too: a smaller share of the time without a core is no
 # contention.
 LEAST_WAIT = 0.05
-
-
-class ChangedSteps:
-    """Steps of a workload; without an override they are the workload's, see `Steps`."""
-
-    def __init__(self, workload: Any) -> None:
-        self.workload = workload
-
-    @property
-    def device(self) -> str:
-        return str(self.workload.device)
-
-    @property
-    def model(self) -> Any:
-        return self.workload.model
-
-    def load(self, batch: int) -> None:
-        self.workload.load(batch)
-
-    def submit(self) -> object:
-        return self.workload.submit()
-
-    def time_step(self) -> tuple[int, int]:
-        start_ns, duration_ns = self.workload.time_step()
-        return start_ns, duration_ns
-
-    def time_run(self, run: Callable[[], object]) -> tuple[int, int]:
-        """Time a function that stands for one step; see `time_step`."""
-        start_ns, duration_ns = self.workload.time_run(run)
-        return start_ns, duration_ns
 
 
 class StepsWithin(ChangedSteps):

@@ -12,8 +12,8 @@ from typing import Any
 
 from ..profiling.measure.configuration import Configuration
 from ..profiling.measure.stopping import StepRow
-from ..profiling.measure.visit import Steps
 from ..profiling.recording.experiments import FactorFacts, Scope
+from ..profiling.workload.steps import Steps
 from .replay.operator_kinds import on_cuda
 from .replay.recorded_call import CallFamily
 from .replay.runnable import Runnable

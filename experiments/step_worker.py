@@ -24,8 +24,9 @@ from ..profiling.measure.loop import Empty
 from ..profiling.measure.processes import ChildProcess, Interpreter
 from ..profiling.measure.protocol import Protocol
 from ..profiling.measure.stopping import StepRow
-from ..profiling.measure.visit import Steps, discard_steps, time_steps
+from ..profiling.measure.visit import discard_steps, time_steps
 from ..profiling.measure.visit_processes import build_workload
+from ..profiling.workload.steps import Steps
 from .factor import Target
 from .factors import step_change
 

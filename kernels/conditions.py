@@ -17,20 +17,18 @@ from ..profiling.hardware.clocks import ClockSampler
 from ..profiling.hardware.host import cpu_frequency_hz
 from ..profiling.hardware.host_usage import read_wait_ns
 from ..profiling.hardware.stream_clock import StreamClock
-from ..profiling.recording.disturbed import THROTTLES
+from ..profiling.recording.disturbed import CLOCK_FALLEN, MOST_WAITING, THROTTLES
 
-# Above these limits a result has a note. Published GPU benchmarks use 2 % as the limit of a stable
-# result; a thread that waits for 2 % of the time slows its kernel by as much. Work of other
-# processes first costs memory bandwidth.
+# Above these limits a result has a note; a step's visit is set aside by the same ones. Work of
+# other processes first costs memory bandwidth.
 _SHARES = {
     "waiting": (
-        0.02,
+        MOST_WAITING,
         "threads waited for a processor, together {:.0%} of the time: stop other work, or use "
         "fewer threads (OMP_NUM_THREADS)",
     ),
     "others": (0.10, "other processes used {:.0%} of the processors: stop them and measure again"),
 }
-_CLOCK_LIMIT = 0.05
 
 
 class Snapshot(NamedTuple):
@@ -160,7 +158,7 @@ def describe_disturbance(conditions: Sequence[Conditions]) -> list[Note]:
         if mean > limit:
             notes.append(Note(kind, mean, sentence.format(mean)))
     clocks = [c.clock_hz for c in conditions if c.clock_hz]
-    if clocks and min(clocks) < (1 - _CLOCK_LIMIT) * max(clocks):
+    if clocks and min(clocks) < CLOCK_FALLEN * max(clocks):
         span = f"{min(clocks) / 1e6:.0f} and {max(clocks) / 1e6:.0f} MHz"
         sentence = f"the clock varied between {span}: lock it, or let the device cool"
         notes.append(Note("clock", max(clocks) / min(clocks), sentence))

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...base.torch_runtime import import_torch
 from ...profiling.recording.axis import BATCH
-from ..changed_steps import ChangedSteps
+from ...profiling.workload.steps import ChangedSteps
 from ..factor import Factor, StepChange, Target, TermChange
 from ..replay.batch_extents import pad_batch, reason_against_other_batch, slice_batch
 from ..replay.rebuild import bind

@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from ..changed_steps import ChangedSteps
+from ...profiling.workload.steps import ChangedSteps
 from ..factor import Factor, StepChange, Target
 
 _JAX = ("jax",)

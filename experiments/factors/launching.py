@@ -12,7 +12,8 @@ from ...profiling.collect.inductor import allow_versions
 from ...profiling.hardware.heap import FEW_FAULTS
 from ...profiling.measure.graphed_steps import GraphedSteps, reads_result
 from ...profiling.measure.stopping import StepRow
-from ..changed_steps import LEAST_WAIT, ChangedModule, ChangedSteps, waiting_share
+from ...profiling.workload.steps import ChangedSteps
+from ..changed_steps import LEAST_WAIT, ChangedModule, waiting_share
 from ..factor import Factor, StepChange, Target
 
 # The module runs through torch.compile: the host's work for each operator, and memory traffic

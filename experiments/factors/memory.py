@@ -9,7 +9,7 @@ from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ...profiling.hardware import heap
 from ...profiling.hardware.memory_usage import allocatable_bytes, empty_cache, limit_memory
-from ..changed_steps import ChangedSteps
+from ...profiling.workload.steps import ChangedSteps
 from ..factor import Factor, StepChange, Target, TermChange
 
 # PyTorch's allocator on CUDA in another form: segments that grow, so that memory does not break up,

@@ -20,7 +20,8 @@ from ...profiling.hardware.locked_clocks import (
     may_lock_clocks,
 )
 from ...profiling.measure.stopping import StepRow
-from ..changed_steps import LEAST_WAIT, ChangedSteps, waiting_share
+from ...profiling.workload.steps import ChangedSteps
+from ..changed_steps import LEAST_WAIT, waiting_share
 from ..factor import Caches, Factor, StepChange, Target, TermChange
 from ..replay.operator_kinds import reason_without_tensors
 from ..replay.recorded_call import CallFamily

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import time
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -30,6 +29,7 @@ from ..hardware.neighbours import find_neighbours
 from ..hardware.reference import Reference
 from ..hardware.stream_clock import StreamClock, stream_clock
 from ..workload.any_workload import AnyWorkload, FirstProfiled
+from ..workload.steps import ChangedSteps, Steps
 from .loop import Empty, Visit
 from .protocol import Protocol
 from .stopping import StepRow
@@ -44,27 +44,6 @@ _MARK_NS = 1_700  # what a mark costs, as seen
 _LIGHT = 0.002  # share of a step: marks that cost less leave its time as it is
 # share of the time between steps, at a third of the power: then energies are 0.7 % too low
 _MOST_WAITING = 0.01
-
-
-class Steps(typing.Protocol):
-    """Steps that can be timed, e.g. a workload."""
-
-    @property
-    def device(self) -> str:
-        """`cpu` or `cuda:N`."""
-
-    def load(self, batch: int) -> None:
-        """Prepare the steps of a batch size."""
-
-    def submit(self) -> object:
-        """Run one step of the loaded batch without waiting for the device; returns what describes
-        its result.
-        """
-
-    def time_step(self) -> tuple[int, int]:
-        """Run one step of the loaded batch; returns its start on the clock and its duration,
-        nanoseconds.
-        """
 
 
 def visit(
@@ -390,17 +369,17 @@ def time_marked_steps(
     return [{**row, "marked": True} for row in rows], steps.marked[:count]
 
 
-class _MarkedSteps:
+class _MarkedSteps(ChangedSteps):
     """Steps of the loaded batch whose time is that between their marks."""
 
     def __init__(self, workload: AnyWorkload, marks: Marks) -> None:
-        self.device, self.load, self.submit = workload.device, workload.load, workload.submit
+        super().__init__(workload)
         self.marked: list[list[dict[str, Any]]] = []
-        self._workload, self._marks = workload, marks
+        self._marks = marks
 
     def time_step(self) -> tuple[int, int]:
-        start_ns = self._workload.clock_ns()
-        self.marked.append(self._marks.run(self._workload.run))
+        start_ns = self.workload.clock_ns()
+        self.marked.append(self._marks.run(self.workload.run))
         return start_ns, sum(row["duration_ns"] for row in self.marked[-1])
 
 

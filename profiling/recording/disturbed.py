@@ -36,7 +36,7 @@ Ints = npt.NDArray[np.int64]
 # the median visit of examples/recordings/alexnet-cpu, 2.2 % in the worst of 90. Beside other work a
 # visit waited not at all or far longer.
 MOST_WAITING = 0.05
-_CLOCK_FALLEN = 0.95
+CLOCK_FALLEN = 0.95
 _DISK_NS = 100_000  # least time for a page from a solid-state disk
 # With three in ten visits disturbed, one sweep of six rounds in six leaves four of every condition;
 # two in three leave three. Intervals hold with either (benchmarks/interval_coverage.py).
@@ -129,7 +129,7 @@ def _aside(steps: pd.DataFrame, visits: _Visits) -> Bools:
     profiled = steps["profiled"].to_numpy(bool)
     condition = visits.condition[visits.number]
     has_others = np.isin(condition, condition[profiled & ~aside])
-    return aside & (has_others | ~profiled)
+    return np.asarray(aside & (has_others | ~profiled), bool)
 
 
 def used_steps(steps: pd.DataFrame) -> pd.DataFrame:
@@ -257,7 +257,7 @@ def _fallen(steps: pd.DataFrame, number: Ints, condition: Ints) -> Bools:
         return np.zeros(len(condition), bool)
     clock_hz = steps["sm_clock_hz"].astype("Float64").astype("float64").groupby(number).mean()
     return np.asarray(
-        clock_hz < _CLOCK_FALLEN * clock_hz.groupby(condition).transform("median"), bool
+        clock_hz < CLOCK_FALLEN * clock_hz.groupby(condition).transform("median"), bool
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ..attribution.library_calls import MklCall
 from ..attribution.range_names import STEP_RANGE
 from .annotate import annotate, layers_of
+from .steps import Steps
 
 Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
 
@@ -25,13 +26,12 @@ class FirstProfiled(NamedTuple):
     numbers: Mapping[tuple[Any, ...], str] = MappingProxyType({})
 
 
-class AnyWorkload:
+class AnyWorkload(Steps):
     """Steps on one device.
 
     `network_step.Workload` runs a network, `own_step.OwnStep` a function of the user.
     """
 
-    device: str  # `cpu` or `cuda:N`
     mode: str  # training, forward, forward+backward, or own
     precision: str | None  # one of `STEP_PRECISIONS`; None if only the user's step knows
     compiled: bool  # by torch.compile, so that its modules are not called one by one
@@ -91,20 +91,11 @@ class AnyWorkload:
         """The loaded batch size; None for none."""
         raise NotImplementedError
 
-    def load(self, batch: int) -> None:
-        """Prepare the steps of one batch size; what an earlier one needed may be released."""
-        raise NotImplementedError
-
     def try_step(self, batch: int) -> None:
         """Run one step, to check the workload before anything is recorded."""
         raise NotImplementedError
 
-    def time_step(self) -> tuple[int, int]:
-        """Run one step; returns its start on the clock and its duration, both in nanoseconds."""
-        return self.time_run(self.submit)
-
     def time_run(self, run: Callable[[], object]) -> tuple[int, int]:
-        """Time a function that runs one step without waiting for the device; see `time_step`."""
         self._synchronize()
         start_ns = self.clock_ns()
         result = run()
@@ -160,11 +151,6 @@ class AnyWorkload:
         self._synchronize(result)
 
     def submit(self) -> object:
-        """Run one step of the loaded batch size, without waiting for the device.
-
-        Returns what describes its result: the loss, the output of a forward pass alone, or what a
-        user's step returns.
-        """
         return self._run(lambda _: contextlib.nullcontext())
 
     def release(self) -> None:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pandas as pd
 
-from ...profiling.attribution.kernel_names import ALGORITHMS, read_name, short_name
+from ...profiling.attribution.kernel_names import ALGORITHMS, architecture, read_name, short_name
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Wave
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
@@ -48,15 +48,18 @@ def weigh_algorithm_switch(case: Case) -> Claim | None:
     else:
         score = 0.85
     times = [share[batch] * case.time_ms(batch) for batch in case.sides]
-    evidence = (
+    evidence = [
         seen("kernel with the most time", main, "", "kernels.name"),
         seen("its family", families, "", "kernels.name"),
         seen("time of kernels that run only at this size", times, "ms", "kernels.duration_ns"),
-    )
+    ]
+    written_for = [architecture(name or "") for name in main]
+    if len(set(written_for)) > 1 and all(written_for):
+        evidence.append(seen("architecture in its name", written_for, "", "kernels.name"))
     amount = sum(use.share for use in case.uses if use.name not in common)
     names = [short_name(name or "") for name in main]
     detail = f"from {names[0]} to {names[1]}" if names[0] != names[1] else None
-    return Claim(ALGORITHM_SWITCH, amount, score, evidence, _REFUTATION, detail)
+    return Claim(ALGORITHM_SWITCH, amount, score, tuple(evidence), _REFUTATION, detail)
 
 
 def _switched_share(case: Case, batch: int, common: set[str]) -> float:

@@ -284,6 +284,17 @@ def gradient(name: str) -> str | None:
     return next((which for which, pattern in _GRADIENTS if pattern.search(name)), None)
 
 
+# `sm80_xmma_gemm…`, `cutlass3x_sm100_simt…` and `cutlass_80_simt…` name what they are written for.
+_ARCHITECTURE = re.compile(r"(?:(?<![a-z])sm_?|cutlass_)(\d{2,3})(?!\d)")
+
+
+@lru_cache(maxsize=65_536)
+def architecture(name: str) -> str | None:
+    """The GPU architecture in a kernel's name, e.g. sm_80; None if the name contains none."""
+    found = _ARCHITECTURE.search(name.lower())
+    return f"sm_{found[1]}" if found else None
+
+
 def family(name: str) -> str:
     """The family of a kernel's name."""
     return read_name(name).family

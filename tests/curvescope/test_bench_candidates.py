@@ -1,10 +1,12 @@
 """`curvescope bench gemm --candidates`: the answer, from planted times."""
 
 import io
+import json
 import math
 import random
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -164,6 +166,35 @@ def test_the_table_has_every_candidate_with_its_interval():
     text = console.file.getvalue()
     assert "0.500 (0.400 … 0.600)" in text
     assert "10.0%" in text
+
+
+RECORDED = Path(__file__).resolve().parents[2] / "benchmarks/results/candidates_cpu.jsonl"
+
+
+def test_a_library_whose_choice_is_not_its_best_on_a_cpu():
+    """What CUDALibrarySamples 309 and rocm-libraries 9985 report of GPUs, recorded on a CPU.
+
+    The answers are made anew from the recorded times.
+    """
+    sweeps = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    (sweep,) = [one for one in sweeps if one["label"] == "gemm 768x*x4096 TN fp32"]
+    said = {}
+    for product in sweep["products"]:
+        times = [from_json(one) for one in product["times"]]
+        made = answer(f"{sweep['axis']} = {product['value']}", times, product["processes"])
+        assert made == product["answer"]
+        said[product["value"]] = made
+    assert (
+        "At n = 15 the default takes 1.98 (1.92 … 2.04) times as long as the best of 3" in said[15]
+    )
+    assert "the default is the best of 3" in said[3]
+
+
+def from_json(one):
+    change = one["change"]
+    if change is not None:
+        change = Change(change["speedup"], change["low"], change["high"], change["p_adjusted"])
+    return CandidateTime(**{**one, "change": change})
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,22 @@ def names_of_host_copies():
     )
 
 
+def test_a_switch_to_a_kernel_of_another_architecture_names_both():
+    """Kernels that cuBLASLt took on a B200 for 128 and for 2,000 rows (CUDALibrarySamples 309)."""
+    older = "cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nn_align1>"
+    newer = (
+        "cutlass3x_sm100_simt_sgemm_f32_f32_f32_f32_f32_64x32x16_1x1x1_3_nnn_align1_bias_f32_relu"
+    )
+    switching = Plan(
+        kernel=lambda b: (newer if b == 16 else older, (1.5 if b == 16 else 3.0) * b, {})
+    )
+    verdict = explained(switching).largest_cause
+    assert verdict.cause == "algorithm switch"
+    evidence = {one.what: one for one in verdict.terms[0].claim.evidence}
+    named = evidence["architecture in its name"]
+    assert (named.before, named.after) == ("sm_80", "sm_100")
+
+
 @pytest.mark.parametrize("name", ["Memcpy HtoD", *names_of_host_copies()])
 def test_copies_from_and_to_the_host_are_known_by_the_beginnings_of_their_names(name):
     """Of conv3's 96 ms at 16 twice those at 8 are 48; the names are those of NVIDIA's and AMD's

@@ -94,7 +94,9 @@ def _remedy(
         key.phase == "backward" for key in diagnosis.terms.keys
     )
     candidates: list[tuple[bool, float, Remedy]] = []
-    for term, outcome in ((one, outcome) for one in evidence for outcome in one.factors):
+    for term, outcome in (
+        (term_evidence, outcome) for term_evidence in evidence for outcome in term_evidence.factors
+    ):
         factor, facts, at, where = outcome.factor, outcome.facts, outcome.gain_index, term.label
         on_fresh_rounds = outcome.gains and outcome.experiment.stage in (
             Stage.CONFIRM,

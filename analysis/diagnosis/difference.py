@@ -48,7 +48,9 @@ def largest_difference(
     at, to = max(pairwise(times_ms), key=size)
     label, label_ms, host, host_ms = None, math.nan, None, math.nan
     if terms is not None and {at, to} <= set(terms.conditions):
-        before, after = (terms.values_ms[terms.conditions.index(one)] for one in (at, to))
+        before, after = (
+            terms.values_ms[terms.conditions.index(condition)] for condition in (at, to)
+        )
         change = after - before
         most = int((change * (times_ms[to] - times_ms[at])).argmax())
         label, label_ms = terms.keys[most].label, float(change[most])

@@ -154,7 +154,7 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
     if (pace := pace_of(steps)) is not None:
         notes = (*notes, pace.sentence)
     rare = rare_steps(recording, steps)
-    notes = (*notes, *(one.sentence for one in rare))
+    notes = (*notes, *(slow.sentence for slow in rare))
     return Recorded(
         with_set_aside(steps),
         recording.frame("api_calls"),
@@ -213,8 +213,8 @@ def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -
     if of_user and (unrecorded or (frameworks and times.empty)):
         notes.append(_nothing_recorded(frameworks))
     elif of_user and not times.empty and not meta.get("graphed") and times["layer"].isna().all():
-        known = NO_LAYERS_OF.format(frameworks=frameworks) if frameworks else NO_LAYERS
-        notes.append(known)
+        why_no_layers = NO_LAYERS_OF.format(frameworks=frameworks) if frameworks else NO_LAYERS
+        notes.append(why_no_layers)
     if evidence.hardware.kind != "cpu":
         notes += changed_for_good(times, evidence.steps, evidence.axis)
     return replace(evidence, notes=tuple(notes))

@@ -168,8 +168,8 @@ class Explanation(Drawn):
     @property
     def cause(self) -> str | None:
         """Name of the cause that leads; None if none is known."""
-        known = self.leading is not None and self.leading.cause != UNEXPLAINED
-        return self.leading.cause if self.leading is not None and known else None
+        has_cause = self.leading is not None and self.leading.cause != UNEXPLAINED
+        return self.leading.cause if self.leading is not None and has_cause else None
 
     @property
     def verdict(self) -> Verdict:

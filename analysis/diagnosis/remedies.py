@@ -49,41 +49,43 @@ class Remedies:
         """Changes that all help, and save more together than any one of them; None without such a
         set, proven.
         """
-        helping = {one.factor for one in self.helping}
+        helping = {remedy.factor for remedy in self.helping}
         proven = [
-            one
-            for one in self.sets
-            if one.verdict == Verdict.CONFIRMED and helping.issuperset(one.members)
+            remedy
+            for remedy in self.sets
+            if remedy.verdict == Verdict.CONFIRMED and helping.issuperset(remedy.members)
         ]
-        best = max(proven, key=lambda one: one.leading, default=None)
+        best = max(proven, key=lambda remedy: remedy.leading, default=None)
         if best is None:
             return None
         batch, share = best.leading
-        alone = (one.leading for one in self.helping if not one.changed_results)
-        return None if any(one > (batch, share - _ADDS) for one in alone) else best
+        alone = (remedy.leading for remedy in self.helping if not remedy.changed_results)
+        return None if any(leading > (batch, share - _ADDS) for leading in alone) else best
 
     @cached_property
     def best(self) -> Saving | None:
         """What saves most at the largest batch size without changing results, else what saves most
         there; None if nothing is proven to save.
         """
-        kept = [one for one in self.helping if not one.changed_results] or list(self.helping)
-        return self.together or max(kept, key=lambda one: one.leading, default=None)
+        kept = [remedy for remedy in self.helping if not remedy.changed_results] or list(
+            self.helping
+        )
+        return self.together or max(kept, key=lambda remedy: remedy.leading, default=None)
 
 
 def find_remedies(outcomes: Iterable[Outcome], weights: Sequence[str] = ()) -> Remedies:
     """The plan of remedies from all experiments; `weights` are parameters that the products of a
     step multiply by.
     """
-    found = [
+    measured = [
         replace(saving, facts=replace(saving.facts, how=naming(saving.facts.how, weights)))
         if saving.facts
         else saving
         for saving in savings(outcomes)
     ]
     return Remedies(
-        tuple(one for one in found if len(one.members) == 1),
-        tuple(one for one in found if len(one.members) > 1),
+        tuple(remedy for remedy in measured if len(remedy.members) == 1),
+        tuple(remedy for remedy in measured if len(remedy.members) > 1),
     )
 
 

@@ -52,7 +52,9 @@ class Diagnosis(Drawn):
         """The explanations that answer an anomaly, then that of the fixed cost; empty before
         `answered`.
         """
-        return tuple(one for one in self.explained if one.evidence is not None)
+        return tuple(
+            explanation for explanation in self.explained if explanation.evidence is not None
+        )
 
     @property
     def anomalies(self) -> tuple[Finding, ...]:

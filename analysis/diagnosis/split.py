@@ -130,12 +130,16 @@ def attributed(
     """The explanations with the causes that these outcomes leave."""
     return tuple(
         replace(
-            one,
+            explanation,
             causes=attribute(
-                one.functional, one.value, one.cases, outcomes, waits_for_time=waits_for_time
+                explanation.functional,
+                explanation.value,
+                explanation.cases,
+                outcomes,
+                waits_for_time=waits_for_time,
             ),
         )
-        for one in explanations
+        for explanation in explanations
     )
 
 

@@ -111,7 +111,7 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
         if sum(row.time_ms for row in breakdown.groups if row.label == _NO_OP) > busy_ms / 2:
             breakdown = recorded_breakdown(recording, "kernel")
     step = profiled_step(recording, breakdown)
-    advised = tuple(_advised(one, facts, step) for one in _suggested(step))
+    advised = tuple(_advised(suggestion, facts, step) for suggestion in _suggested(step))
     gaps, families = _longest(step), _families(step.groups, step.on_host)
     command = recording.meta.get("argv") if recording.meta.get("recorder") else None
     return Advice(
@@ -338,9 +338,9 @@ def _keys(table: pd.DataFrame) -> pd.Series:
     """What joins a call and its copy: process and correlation id, as text; a null one joins
     nothing.
     """
-    known = table["correlation_id"].notna()
+    correlated = table["correlation_id"].notna()
     keys = table["process"].astype(str) + ":" + table["correlation_id"].astype(str)
-    return keys.where(known)
+    return keys.where(correlated)
 
 
 def _copies_in(recording: Recording) -> set[str]:

@@ -99,19 +99,19 @@ class AdviceDocument:
             steps=advice.step.steps,
             suggested=[
                 SuggestedChange(
-                    cause=one.suggestion.cause,
+                    cause=advised.suggestion.cause,
                     verdict=Verdict.UNTESTED,
-                    what=one.suggestion.what,
-                    do=one.do,
-                    how=one.how,
-                    at_most_ms=one.suggestion.at_most_ms,
-                    at_most_share=one.suggestion.at_most_ms / whole_ms if whole_ms else None,
-                    where=one.suggestion.where,
-                    stack=one.suggestion.stack,
-                    factors=one.suggestion.factors,
-                    evidence=one.suggestion.evidence,
+                    what=advised.suggestion.what,
+                    do=advised.do,
+                    how=advised.how,
+                    at_most_ms=advised.suggestion.at_most_ms,
+                    at_most_share=advised.suggestion.at_most_ms / whole_ms if whole_ms else None,
+                    where=advised.suggestion.where,
+                    stack=advised.suggestion.stack,
+                    factors=advised.suggestion.factors,
+                    evidence=advised.suggestion.evidence,
                 )
-                for one in advice.advised
+                for advised in advice.advised
             ],
             gaps=advice.gaps,
             families=advice.families,
@@ -122,7 +122,9 @@ class AdviceDocument:
 def first_lines(advice: Advice, axis: Axis = SAMPLES) -> list[str]:
     """The verdict and the largest suggestions, for the end of another command."""
     lines = [breakdown_verdict(advice.breakdown, axis, advice.step.idle)]
-    lines += [f"Suggested: {_do(one)}: {_saves(one, advice)}." for one in advice.advised]
+    lines += [
+        f"Suggested: {_do(advised)}: {_saves(advised, advice)}." for advised in advice.advised
+    ]
     return lines[:_FIRST_LINES]
 
 
@@ -141,13 +143,15 @@ def render_advice(
     else:
         blocks.append(Text(_TITLE, "bold"))
         rows = table("do", "saves at most", "of it")
-        for at, one in enumerate(advice.advised, 1):
-            most_ms = one.suggestion.at_most_ms
+        for at, advised in enumerate(advice.advised, 1):
+            most_ms = advised.suggestion.at_most_ms
             rows.add_row(
-                f"{at}. {_do(one)}", f"{number(most_ms)} ms", share(most_ms, advice.step.time_ms)
+                f"{at}. {_do(advised)}",
+                f"{number(most_ms)} ms",
+                share(most_ms, advice.step.time_ms),
             )
         blocks += [rows, Text()]
-        blocks += [_detail(at, one, advice) for at, one in enumerate(advice.advised, 1)]
+        blocks += [_detail(at, advised, advice) for at, advised in enumerate(advice.advised, 1)]
         if len(advice.advised) > 1:
             blocks.append(Text(_SUM, "dim"))
     if gaps := [gap for gap in advice.gaps if gap.time_ms >= _LEAST_GAP * advice.step.time_ms]:
@@ -175,52 +179,56 @@ def _nothing(advice: Advice) -> str:
     return _UNSEEN_CODE.format(share=share(step.idle_ms, step.time_ms))
 
 
-def _do(one: Advised) -> str:
-    return one.do[:1].upper() + one.do[1:]
+def _do(advised: Advised) -> str:
+    return advised.do[:1].upper() + advised.do[1:]
 
 
-def _saves(one: Advised, advice: Advice) -> str:
-    most_ms = one.suggestion.at_most_ms
+def _saves(advised: Advised, advice: Advice) -> str:
+    most_ms = advised.suggestion.at_most_ms
     return f"saves at most {number(most_ms)} ms ({share(most_ms, advice.step.time_ms)})"
 
 
-def _detail(at: int, one: Advised, advice: Advice) -> RenderableType:
-    told = one.suggestion
+def _detail(at: int, advised: Advised, advice: Advice) -> RenderableType:
+    suggestion = advised.suggestion
     what = UNITS[STEP if advice.breakdown.unit == STEP else RECORDING].capitalize()
     lines: list[RenderableType] = [
-        Text(f"{what} {told.what} ({told.cause}: suggested, not tested).")
+        Text(f"{what} {suggestion.what} ({suggestion.cause}: suggested, not tested).")
     ]
     lines.append(
         Indented(
-            Text("; ".join(_fact(fact, advice.breakdown.unit) for fact in told.evidence) + "."),
+            Text(
+                "; ".join(_fact(fact, advice.breakdown.unit) for fact in suggestion.evidence) + "."
+            ),
             label="Seen:  ",
         )
     )
-    if told.where or told.stack:
-        where = " > ".join((*((told.where,) if told.where else ()), *told.stack))
+    if suggestion.where or suggestion.stack:
+        where = " > ".join((*((suggestion.where,) if suggestion.where else ()), *suggestion.stack))
         lines.append(Indented(Text(where), label="Where: "))
-    lines.append(Indented(Text(f"{_do(one)}: {_saves(one, advice)}."), label="Do:    "))
-    if one.how:
-        lines.append(Indented(Text(one.how), label="How:   "))
+    lines.append(Indented(Text(f"{_do(advised)}: {_saves(advised, advice)}."), label="Do:    "))
+    if advised.how:
+        lines.append(Indented(Text(advised.how), label="How:   "))
     return Indented(*lines, label=Text(f"{at}. ", "bold"))
 
 
-def _fact(one: Evidence, unit: str) -> str:
-    what = one.what if unit == STEP else one.what.replace(", per step", "").replace(" per step", "")
-    if one.after is None:
+def _fact(fact: Evidence, unit: str) -> str:
+    what = (
+        fact.what if unit == STEP else fact.what.replace(", per step", "").replace(" per step", "")
+    )
+    if fact.after is None:
         return f"{what}: unknown"
-    if isinstance(one.after, str):
-        return f"{what}: {one.after if unit == STEP else one.after.replace(' per step', '')}"
-    if one.unit == "1":
-        return f"{what}: {share(one.after, 1)}"
-    whole = abs(one.after - round(one.after)) < 1e-6
-    amount = f"{one.after:.0f}" if whole else number(one.after)
-    return f"{what}: {amount}{f' {one.unit}' if one.unit else ''}"
+    if isinstance(fact.after, str):
+        return f"{what}: {fact.after if unit == STEP else fact.after.replace(' per step', '')}"
+    if fact.unit == "1":
+        return f"{what}: {share(fact.after, 1)}"
+    whole = abs(fact.after - round(fact.after)) < 1e-6
+    amount = f"{fact.after:.0f}" if whole else number(fact.after)
+    return f"{what}: {amount}{f' {fact.unit}' if fact.unit else ''}"
 
 
 def _gaps(gaps: Sequence[LongGap], unit: str, torch: bool) -> RenderableType:
     """The longest gaps, one by one."""
-    known = any(gap.code is not None for gap in gaps)
+    has_code = any(gap.code is not None for gap in gaps)
     rows = table("longest gaps", "ms", "in step", "before", "functions of the program", left=("before",),  # noqa: E501
                  words=("functions of the program",))  # fmt: skip
     for gap in gaps:
@@ -236,7 +244,7 @@ def _gaps(gaps: Sequence[LongGap], unit: str, torch: bool) -> RenderableType:
     note = "The profile has no call stacks" + (
         "; torch.profiler.profile(with_stack=True) records them." if torch else "."
     )
-    if known:
+    if has_code:
         note = "Functions: own time in the gap, with that of calls under 0.1 ms inside."
     return Group(rows, Text(note, "dim"))
 
@@ -262,7 +270,9 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
     batch = advice.breakdown.batch
     sizes = "" if batch is None else f" --batch {batch}"
     found: list[tuple[str, str]] = []
-    tried = [one for one in advice.advised if one.suggestion.factors and advice.step.is_torch]
+    tried = [
+        advised for advised in advice.advised if advised.suggestion.factors and advice.step.is_torch
+    ]
     if tried and advice.command and batch is not None:
         command = shlex.join(without_secrets(advice.command))
         found.append(

@@ -45,8 +45,8 @@ def finding(answer: Explanation) -> str:
     because = "" if answer.where == total.cause else f": {why(answer)}"
     lead = f"{what} {mostly} {place}{because} ({how_sure(answer)})."
     if any(
-        one.label == answer.where and one.reproduction == Reproduction.NOT
-        for one in answer.evidence or ()
+        evidence.label == answer.where and evidence.reproduction == Reproduction.NOT
+        for evidence in answer.evidence or ()
     ):
         lead += " Alone, the layer does not show it: the rest of the step makes it."
     return lead
@@ -117,7 +117,7 @@ def _portion(answer: Explanation) -> float:
     """Share of the named term in an anomaly; 1 for complete steps."""
     if answer.where is None:
         return 1.0
-    value = next((one.value.value for one in answer.shares if one.label == answer.where), 0.0)
+    value = next((share.value.value for share in answer.shares if share.label == answer.where), 0.0)
     return value / answer.value.value
 
 
@@ -178,9 +178,12 @@ def _refuted(answer: Explanation) -> list[str]:
     }
     return [
         cause
-        for cause, one in interventions().items()
+        for cause, intervention in interventions().items()
         if refuted
-        & {*((Scope.TERM, name) for name in one.term), *((Scope.STEP, name) for name in one.step)}
+        & {
+            *((Scope.TERM, name) for name in intervention.term),
+            *((Scope.STEP, name) for name in intervention.step),
+        }
     ]
 
 

@@ -57,7 +57,7 @@ def render_answers(
     return Group(*blocks)
 
 
-def how_to_test(recording: Recording, found: Diagnosis) -> tuple[str, str | None] | None:
+def how_to_test(recording: Recording, diagnosis: Diagnosis) -> tuple[str, str | None] | None:
     """How to test what is untested, or why that cannot be: a sentence, and a command that it
     announces.
 
@@ -66,7 +66,7 @@ def how_to_test(recording: Recording, found: Diagnosis) -> tuple[str, str | None
     """
     if is_modelled(recording.meta):
         return None
-    if found.outcomes:
+    if diagnosis.outcomes:
         left = recording.meta.get("experiments_rest")
         if not left and not recording.meta.get("experiments_wait_for_time"):
             return None
@@ -84,7 +84,7 @@ def how_to_test(recording: Recording, found: Diagnosis) -> tuple[str, str | None
         command = f"curvescope confirm {recording.path} --experiments {minutes}m"
         return f"The time for experiments was up. {takes}", command
     why = why_not_replayed(recording)
-    if (not found.answers and why) or found.difference is not None:
+    if (not diagnosis.answers and why) or diagnosis.difference is not None:
         return None
     if why:
         return f"No cause can be tested by experiment: the recording {why}.", None
@@ -164,7 +164,7 @@ def shape_sentence(shape: Shape) -> str:
 def notes(evidence: TermEvidence) -> list[str]:
     """Observations of the runners on these experiments, each once."""
     ran = [factor for factor in (evidence.alone, *evidence.factors) if factor is not None]
-    return list(dict.fromkeys(note for one in ran for note in one.experiment.notes))
+    return list(dict.fromkeys(note for outcome in ran for note in outcome.experiment.notes))
 
 
 def factor_text(outcome: Outcome) -> str:
@@ -179,10 +179,12 @@ def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[R
         heads = ("with this change", "removes", time_heading(listed[0], axis), "verdict", "factor")
         rows = table(*heads, left=heads[3:], words=heads[:1], optional=("factor",))
         marks = _marks(listed)
-        for one in listed:
-            mark = marks.get(one.reason or "", "") if one.verdict == Verdict.UNDECIDED else ""
-            verdict = Text(f"{one.verdict}{mark}", VERDICT_STYLES.get(one.verdict, "dim"))
-            rows.add_row(factor_text(one), *factor_cells(one), verdict, str(one.factor))
+        for outcome in listed:
+            mark = (
+                marks.get(outcome.reason or "", "") if outcome.verdict == Verdict.UNDECIDED else ""
+            )
+            verdict = Text(f"{outcome.verdict}{mark}", VERDICT_STYLES.get(outcome.verdict, "dim"))
+            rows.add_row(factor_text(outcome), *factor_cells(outcome), verdict, str(outcome.factor))
         yield Indented(rows)
         yield from (
             Text(f"{mark.strip()} {reason[0].upper()}{reason[1:]}.", "dim")
@@ -192,18 +194,22 @@ def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[R
     untested = [factor for factor in evidence.factors if factor.verdict == Verdict.UNTESTED]
     if everything:
         yield from (
-            Text(f"Untested ({factor_text(one)}): {one.reason}.", "dim") for one in untested
+            Text(f"Untested ({factor_text(outcome)}): {outcome.reason}.", "dim")
+            for outcome in untested
         )
     elif untested:
         yield Text(
-            f"Untested: {', '.join(str(one.factor) for one in untested)}; --all says why.", "dim"
+            f"Untested: {', '.join(str(outcome.factor) for outcome in untested)}; --all says why.",
+            "dim",
         )
 
 
 def _marks(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """A mark for each reason why changes are undecided, by reason."""
     reasons = dict.fromkeys(
-        one.reason for one in outcomes if one.verdict == Verdict.UNDECIDED and one.reason
+        outcome.reason
+        for outcome in outcomes
+        if outcome.verdict == Verdict.UNDECIDED and outcome.reason
     )
     return {reason: f" {mark}" for reason, mark in zip(reasons, _MARKS, strict=False)}
 
@@ -219,8 +225,8 @@ def factor_cells(outcome: Outcome) -> tuple[str, str]:
     """The share that a change removes, with its interval, and what it does to the time."""
     taken, gain, removes = outcome.taken, outcome.gain, ""
     if taken is not None:
-        known = math.isfinite(taken.low) and math.isfinite(taken.high)
-        ends = f"{taken.low * 100:.0f} … {taken.high:.0%}" if known else "unknown"
+        bounded = math.isfinite(taken.low) and math.isfinite(taken.high)
+        ends = f"{taken.low * 100:.0f} … {taken.high:.0%}" if bounded else "unknown"
         removes = f"{_plain_zero(f'{taken.value:.0%}')} ({ends})"
     return removes, "" if gain is None else _plain_zero(f"{-gain.value:+.0%}")
 

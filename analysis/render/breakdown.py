@@ -266,7 +266,9 @@ def render_breakdown(
     notes += [_DURATIONS] if overlap else []
     notes += [ABOVE_ROOF_NOTE] if marked else []
     if any(
-        _is_partial(one) for row in listed for one in (row.flops_time_share, row.bytes_time_share)
+        _is_partial(known_share)
+        for row in listed
+        for known_share in (row.flops_time_share, row.bytes_time_share)
     ):
         notes.append(
             "A rate of N% is over that share of the row's time: the work of the rest is unknown."
@@ -303,8 +305,8 @@ def render_idle(
 
     def add(label: str, some: Sequence[IdleTime], before: str | None = None) -> None:
         time_ms, gaps = (
-            math.fsum(one.time_ms for one in some),
-            math.fsum(one.gaps or 0 for one in some),
+            math.fsum(idle.time_ms for idle in some),
+            math.fsum(idle.gaps or 0 for idle in some),
         )
         rows.add_row(
             label,

@@ -49,11 +49,11 @@ def render_causes(explanation: Explanation, everything: bool = False) -> Rendera
     blocks: list[RenderableType] = [rows]
     blocks += [
         Text(
-            f"{one.cause}: {signed(at.value)} {unit} measured on the complete step "
+            f"{cause.cause}: {signed(at.value)} {unit} measured on the complete step "
             f"({interval(at)})."
         )
-        for one in causes
-        if (at := one.measured) is not None
+        for cause in causes
+        if (at := cause.measured) is not None
     ]
     blocks += [Text(line, "dim") for line in _reasons(causes)]
     named = [total for total in causes if total.cause != UNEXPLAINED or total.terms[0].claim]

@@ -71,9 +71,9 @@ def render_check(comparison: Comparison, over: float) -> list[Text]:
         lines.append(Text(f"No step time grew significantly and by more than {over:.1%}."))
     for name, batch, change in comparison.undecided(over):
         most = change.bounds_of_growth[1]
-        known = f"it may be up to {most:.1%}" if math.isfinite(most) else "no interval is known"
+        bound = f"it may be up to {most:.1%}" if math.isfinite(most) else "no interval is known"
         lines.append(
-            Text(f"A growth of {name} at batch {batch} is not ruled out: {known}.", "yellow")
+            Text(f"A growth of {name} at batch {batch} is not ruled out: {bound}.", "yellow")
         )
     return lines
 
@@ -96,13 +96,13 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
         return f"{letter} has no batch size in common with {base}."
     real = [(line, change) for line, change in common if change.real]
     line, change = _telling(real or common)
-    known = math.isfinite(change.high) and change.low > 0
-    within = f" ({number(1 / change.high, 3)} … {number(1 / change.low, 3)})" if known else ""
+    is_bounded = math.isfinite(change.high) and change.low > 0
+    within = f" ({number(1 / change.high, 3)} … {number(1 / change.low, 3)})" if is_bounded else ""
     of = "" if line.label == UNKNOWN else f" of batch {line.label}"
     times = (
         f"{UNITS[comparison.unit]}{of} takes {number(1 / change.speedup, 3)} times as long{within}"
     )
-    if known and not real:
+    if is_bounded and not real:
         what = "No step time" if comparison.unit == STEP else "The time"
         differs = "differs" if comparison.unit == STEP else "does not differ"
         rest = _changed_rows(comparison, index)
@@ -110,7 +110,7 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
             f"{what} of {letter} {differs} significantly from {base}'s (Holm correction): "
             f"{times}.{rest}"
         )
-    if not known and abs(math.log(change.speedup)) < _ALIKE:
+    if not is_bounded and abs(math.log(change.speedup)) < _ALIKE:
         return f"{letter} and {base} take the same time within {_ALIKE:.0%}: {times}."
     faster = change.speedup > 1
     lead = f"{letter} is {'faster' if faster else 'slower'} than {base}"
@@ -118,7 +118,7 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     if real:
         times_of_both = counted(len(common), f"{comparison.unit} time")
         sure = f"{len(real)} of {times_of_both} differ{'s' * (len(real) == 1)} significantly"
-    if other := [at.label for at, one in real if (one.speedup > 1) != faster]:
+    if other := [at.label for at, other_change in real if (other_change.speedup > 1) != faster]:
         sure += f"; {'slower' if faster else 'faster'} at batch {', '.join(other)}"
     rows_are_of_it = line.label == str(comparison.batch)
     return f"{lead}: {times}; {sure}.{_where(comparison, index, change) if rows_are_of_it else ''}"

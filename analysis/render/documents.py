@@ -42,7 +42,7 @@ def print_document(document: Any) -> None:
     """Print a document on standard output; what a terminal may obey is escaped, as everything
     beyond ASCII.
     """
-    print(_BEYOND_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], document_text(document)))
+    print(_BEYOND_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], document_text(document)))
 
 
 def _plain(value: Any) -> Any:

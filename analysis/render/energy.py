@@ -77,31 +77,35 @@ def show_energy(
     """Print the curve of energy, its tests, and the anomalies or everything split into time and
     power; or JSON.
     """
-    found = explain_energy(recording, axis)
+    diagnosis = explain_energy(recording, axis)
     if as_json:
-        print_document(energy_document(recording, found))
+        print_document(energy_document(recording, diagnosis))
         return
     console = terminal.console()
     console.print(recording_line(recording), style="bold")
-    console.print(Text(f"Energy of {found.source['scope']}, by {found.source['name']}.", "dim"))
-    terminal.print_below(console, text.render_curve(found.curve, found.axis, text.ENERGY))
-    powers = ", ".join(
-        f"{batch}: {number(found.power_w(batch), 3)} W" for batch in found.curve.conditions
+    console.print(
+        Text(f"Energy of {diagnosis.source['scope']}, by {diagnosis.source['name']}.", "dim")
     )
-    console.print(Text(f"Mean power in steps by {found.axis.name}: {powers}.", "dim"))
-    terminal.print_below(console, text.render_findings(found.findings, found.axis, text.ENERGY))
-    if found.fixed_cost is not None:
-        functional, value = found.fixed_cost
+    terminal.print_below(console, text.render_curve(diagnosis.curve, diagnosis.axis, text.ENERGY))
+    powers = ", ".join(
+        f"{batch}: {number(diagnosis.power_w(batch), 3)} W" for batch in diagnosis.curve.conditions
+    )
+    console.print(Text(f"Mean power in steps by {diagnosis.axis.name}: {powers}.", "dim"))
+    terminal.print_below(
+        console, text.render_findings(diagnosis.findings, diagnosis.axis, text.ENERGY)
+    )
+    if diagnosis.fixed_cost is not None:
+        functional, value = diagnosis.fixed_cost
         fixed = (
             f"{functional.label}: {signed(value.value)} J ({words.interval(value)}) of every step."
         )
         terminal.print_below(console, Text(fixed))
     rows = table("functional", "J", "by time", "by power")
-    for finding, split in zip(found.findings, found.splits, strict=True):
-        if everything or finding in found.anomalies:
+    for finding, split in zip(diagnosis.findings, diagnosis.splits, strict=True):
+        if everything or finding in diagnosis.anomalies:
             label = (
                 f"{finding.shown.label} "
-                f"({text.unit_text(finding.shown.unit, found.axis, text.ENERGY)})"
+                f"({text.unit_text(finding.shown.unit, diagnosis.axis, text.ENERGY)})"
             )
             rows.add_row(
                 label, *map(signed, (finding.value.value, split.by_time_j, split.by_power_j))
@@ -109,50 +113,50 @@ def show_energy(
     if rows.cells(0):
         terminal.print_below(console, rows, Text(_SPLIT, "dim"))
     console.print(Text(_NO_LAYERS, "dim"))
-    if found.unmeasured:
+    if diagnosis.unmeasured:
         console.print(
             Text(
-                f"No energy of {counted(found.unmeasured, 'timed step')}: too short a visit.",
+                f"No energy of {counted(diagnosis.unmeasured, 'timed step')}: too short a visit.",
                 "yellow",
             )
         )
     console.print()
-    show_gaps(console, recording, found.axis)
+    show_gaps(console, recording, diagnosis.axis)
     console.print(Text(f"Recorded in {recording.path}. Next:"))
     terminal.print_commands(console, f"curvescope explain {recording.path}")
 
 
-def energy_document(recording: Recording, found: EnergyDiagnosis) -> EnergyDocument:
+def energy_document(recording: Recording, diagnosis: EnergyDiagnosis) -> EnergyDocument:
     """The document of a curve of energy."""
     return EnergyDocument(
         recording=str(recording.path),
         complete=recording.complete,
         lost=recording.meta.get("lost"),
-        source=found.source,
+        source=diagnosis.source,
         locked_sm_clock_hz=recording.meta.get("locked_sm_clock_hz"),
-        unmeasured_steps=found.unmeasured,
+        unmeasured_steps=diagnosis.unmeasured,
         curve=[
             EnergyPoint(
                 batch=point.condition,
                 energy_j=point.time_ms,
                 j_per_sample=point.time_ms.value / point.condition,
-                power_w=found.power_w(point.condition),
+                power_w=diagnosis.power_w(point.condition),
                 spread=point.spread,
                 n=point.n,
                 rounds=point.rounds,
             )
-            for point in found.curve.points
+            for point in diagnosis.curve.points
         ],
         findings=[
             EnergyFinding(
                 functional=finding.shown.label,
-                unit=text.unit_text(finding.shown.unit, found.axis, text.ENERGY),
+                unit=text.unit_text(finding.shown.unit, diagnosis.axis, text.ENERGY),
                 value=finding.value,
                 verdict=finding.verdict,
                 p_adjusted=finding.p_adjusted,
                 **vars(split),
             )
-            for finding, split in zip(found.findings, found.splits, strict=True)
+            for finding, split in zip(diagnosis.findings, diagnosis.splits, strict=True)
         ],
-        fixed_cost_j=None if found.fixed_cost is None else found.fixed_cost[1],
+        fixed_cost_j=None if diagnosis.fixed_cost is None else diagnosis.fixed_cost[1],
     )

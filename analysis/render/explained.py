@@ -73,16 +73,23 @@ class SplitAnomaly:
     verdict: str  # the verdict in a sentence
 
     @classmethod
-    def of(cls, one: Explanation) -> SplitAnomaly:
+    def of(cls, explanation: Explanation) -> SplitAnomaly:
         """The entry of an explanation."""
-        answered = one.evidence is not None
+        answered = explanation.evidence is not None
         return cls(
-            functional=one.functional,
-            value=one.value,
-            shares=one.shares,
-            attribution=Attribution(one.functional, one.value.value, one.noise, one.causes),
-            also=one.also,
-            verdict=answer_words.sentence(one) if answered else verdict_sentence(one),
+            functional=explanation.functional,
+            value=explanation.value,
+            shares=explanation.shares,
+            attribution=Attribution(
+                explanation.functional,
+                explanation.value.value,
+                explanation.noise,
+                explanation.causes,
+            ),
+            also=explanation.also,
+            verdict=answer_words.sentence(explanation)
+            if answered
+            else verdict_sentence(explanation),
         )
 
 
@@ -209,7 +216,7 @@ class ExplainDocument:
             rounds=diagnosis.curve.rounds,
             profiled=diagnosis.curve.profiled,
             findings=diagnosis.findings,
-            anomalies=[SplitAnomaly.of(one) for one in chosen],
+            anomalies=[SplitAnomaly.of(explanation) for explanation in chosen],
             fixed_cost=None if fixed is None else SplitAnomaly.of(fixed),
             experiments=diagnosis.outcomes,
         )

@@ -30,16 +30,16 @@ _WITHOUT_KERNELS = {IDLE: "idle: nothing runs", NOT_RECORDED: NOT_RECORDED}
 _NAME = 48  # letters of a kernel in a sentence
 
 
-def headline(meta: Mapping[str, Any], found: Diagnosis) -> str:
+def headline(meta: Mapping[str, Any], diagnosis: Diagnosis) -> str:
     """The largest confirmed cause with what to do, then the largest anomaly, or that there is none.
 
     Where disturbed visits prevail, it begins with what disturbed them.
     """
-    sentence = finding_sentence(found)
+    sentence = finding_sentence(diagnosis)
     modelled = " (modelled)" if is_modelled(meta) else ""
     name = f"{meta['network']}{modelled}" if meta.get("network") else None
-    if found.disturbances is not None and found.disturbances.prevail:
-        sentence = f"{found.disturbances.sentence} {sentence[0].upper()}{sentence[1:]}"
+    if diagnosis.disturbances is not None and diagnosis.disturbances.prevail:
+        sentence = f"{diagnosis.disturbances.sentence} {sentence[0].upper()}{sentence[1:]}"
     return f"{name}: {sentence}" if name else sentence[0].upper() + sentence[1:]
 
 
@@ -57,50 +57,50 @@ def clock_line(meta: Mapping[str, Any]) -> str | None:
     )
 
 
-def finding_sentence(found: Diagnosis) -> str:
+def finding_sentence(diagnosis: Diagnosis) -> str:
     """The same without a name, in lower case."""
-    said = [sentence for _, sentence in sorted(_sentences(found), key=lambda item: -item[0])]
+    said = [sentence for _, sentence in sorted(_sentences(diagnosis), key=lambda item: -item[0])]
     return " ".join([said[0], *(f"{sentence[0].upper()}{sentence[1:]}" for sentence in said[1:])])
 
 
-def _sentences(found: Diagnosis) -> Iterator[tuple[float, str]]:
+def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
     """What saves most, the largest confirmed cause and the largest anomaly, each with its share of
     a step; what saves at the largest batch size, where one trains, comes before all.
     """
-    leading, best = _largest_confirmed(found), found.remedies.best
+    leading, best = _largest_confirmed(diagnosis), diagnosis.remedies.best
     said = best.members if best is not None and best.largest is not None else ()
     if best is not None and best.largest is not None:
         batch, share = best.leading
-        trained = max(found.curve.conditions, default=batch) == batch
-        yield 1.0 if trained else share, saving_sentence(found.remedies, found.axis) or ""
+        trained = max(diagnosis.curve.conditions, default=batch) == batch
+        yield 1.0 if trained else share, saving_sentence(diagnosis.remedies, diagnosis.axis) or ""
     if leading is not None:
-        yield _share_of_step(found, leading), _confirmed_sentence(leading, said)
-    of_anomaly = found.explanations[0] if found.explanations else None
+        yield _share_of_step(diagnosis, leading), _confirmed_sentence(leading, said)
+    of_anomaly = diagnosis.explanations[0] if diagnosis.explanations else None
     if leading is None or leading is not of_anomaly:
         share = 0.0
         if of_anomaly is not None:
             share = (
                 abs(of_anomaly.value.value)
-                / found.curve.at(of_anomaly.functional.last).time_ms.value
+                / diagnosis.curve.at(of_anomaly.functional.last).time_ms.value
             )
         yield (
             share,
-            _anomaly_sentence(found)
-            if leading is None or found.anomalies
-            else f"no anomaly {_span(found)}.",
+            _anomaly_sentence(diagnosis)
+            if leading is None or diagnosis.anomalies
+            else f"no anomaly {_span(diagnosis)}.",
         )
 
 
-def _share_of_step(found: Diagnosis, answer: Explanation) -> float:
+def _share_of_step(diagnosis: Diagnosis, answer: Explanation) -> float:
     functional = answer.functional
     step = functional.at if functional.kind == FIXED_COST else functional.last
-    return abs(_confirmed(answer)[1]) / found.curve.at(step).time_ms.value
+    return abs(_confirmed(answer)[1]) / diagnosis.curve.at(step).time_ms.value
 
 
-def _largest_confirmed(found: Diagnosis) -> Explanation | None:
+def _largest_confirmed(diagnosis: Diagnosis) -> Explanation | None:
     """The answer whose confirmed cause makes the largest share of a step."""
-    confirmed = [answer for answer in found.answers if answer.verdict == Tested.CONFIRMED]
-    return max(confirmed, key=lambda answer: _share_of_step(found, answer), default=None)
+    confirmed = [answer for answer in diagnosis.answers if answer.verdict == Tested.CONFIRMED]
+    return max(confirmed, key=lambda answer: _share_of_step(diagnosis, answer), default=None)
 
 
 def _confirmed(answer: Explanation) -> tuple[str, float]:
@@ -130,24 +130,25 @@ def _confirmed_sentence(answer: Explanation, said: Container[str] = ()) -> str:
     return f"{sentence} {advice(answer)}".rstrip() if alone else sentence
 
 
-def _span(found: Diagnosis) -> str:
-    batches = found.curve.conditions
-    return f"from {found.axis.name} {batches[0]} to {batches[-1]}"
+def _span(diagnosis: Diagnosis) -> str:
+    batches = diagnosis.curve.conditions
+    return f"from {diagnosis.axis.name} {batches[0]} to {batches[-1]}"
 
 
-def _anomaly_sentence(found: Diagnosis) -> str:
-    axis = found.axis
-    batches = found.curve.conditions
-    if found.difference is not None:
-        return difference_sentence(found.difference, axis)
-    if not found.findings:
-        time = found.curve.points[-1].time_ms.value
+def _anomaly_sentence(diagnosis: Diagnosis) -> str:
+    axis = diagnosis.axis
+    batches = diagnosis.curve.conditions
+    if diagnosis.difference is not None:
+        return difference_sentence(diagnosis.difference, axis)
+    if not diagnosis.findings:
+        last = diagnosis.curve.points[-1]
         batch = f"unknown {axis.name}" if batches[-1] == UNKNOWN else f"{axis.name} {batches[-1]}"
-        n = f"{found.curve.points[-1].n}{', all of them profiled' if found.curve.profiled else ''}"
-        return f"{UNITS[found.curve.unit]} of {batch} takes {number(time)} ms (n = {n})."
-    if found.explanations:
-        first = found.explanations[0]
-        size = found.curve.at(first.functional.last).time_ms.value
+        n = f"{last.n}{', all of them profiled' if diagnosis.curve.profiled else ''}"
+        time = f"{number(last.time_ms.value)} ms"
+        return f"{UNITS[diagnosis.curve.unit]} of {batch} takes {time} (n = {n})."
+    if diagnosis.explanations:
+        first = diagnosis.explanations[0]
+        size = diagnosis.curve.at(first.functional.last).time_ms.value
         amount = f"{signed(first.value.value)} ms ({first.value.value / size:+.0%} of the step)"
         at, to = first.functional.at, first.functional.to
         if to is not None:
@@ -156,29 +157,30 @@ def _anomaly_sentence(found: Diagnosis) -> str:
                 f"{axis.name} {at}."
             )
         return f"after {axis.name} {at} the step time deviates from its straight line by {amount}."
-    if found.anomalies:
-        labels = ", ".join(f.shown.label for f in found.anomalies)
+    if diagnosis.anomalies:
+        labels = ", ".join(f.shown.label for f in diagnosis.anomalies)
         return f"{labels} is significant; no step was profiled there, so its terms are unknown."
-    span = _span(found)
-    if all(f.verdict in UNDECIDED for f in found.findings):
+    span = _span(diagnosis)
+    if all(f.verdict in UNDECIDED for f in diagnosis.findings):
         return f"no anomaly {span}; no deviation is significant."
     return f"no anomaly {span}; fixed plus proportional cost explains the significant deviations."
 
 
-def difference_sentence(found: Difference, axis: Axis) -> str:
+def difference_sentence(difference: Difference, axis: Axis) -> str:
     """How far two times without an interval differ, where, and what to record."""
-    before, after = found.times_ms
+    before, after = difference.times_ms
     sentence = (
-        f"from {axis.name} {found.at} to {found.to} {UNITS[found.unit]} goes from {number(before)} "
-        f"to {number(after)} ms ({signed(after - before)} ms)"
+        f"from {axis.name} {difference.at} to {difference.to} {UNITS[difference.unit]} goes from "
+        f"{number(before)} to {number(after)} ms ({signed(after - before)} ms)"
     )
-    if found.label is not None:
-        is_most = abs(found.label_ms) >= abs(after - before) / 2
+    if difference.label is not None:
+        is_most = abs(difference.label_ms) >= abs(after - before) / 2
         of_it = "most of it" if is_most else "the largest term of it"
-        sentence += f", {of_it} {found.label} ({signed(found.label_ms, 3)} ms)"
-    if found.host is not None:
-        sentence += f"; at {found.to} it is {number(found.host_ms, 3)} ms of the {found.host}"
-    if found.unit != STEP:
+        sentence += f", {of_it} {difference.label} ({signed(difference.label_ms, 3)} ms)"
+    if difference.host is not None:
+        host = f"{number(difference.host_ms, 3)} ms of the {difference.host}"
+        sentence += f"; at {difference.to} it is {host}"
+    if difference.unit != STEP:
         return (
             f"{sentence}. How many steps each holds is unknown, so nothing is tested. "
             f"{STEPS_KNOWN_BY}"
@@ -189,17 +191,17 @@ def difference_sentence(found: Difference, axis: Axis) -> str:
     )
 
 
-def largest_sentence(found: Diagnosis, classes: Mapping[str, str]) -> str:
+def largest_sentence(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
     """The same as a sentence."""
-    clauses = largest_clauses(found, classes)
+    clauses = largest_clauses(diagnosis, classes)
     return f"{clauses[0].upper()}{clauses[1:]}." if clauses else ""
 
 
-def largest_clauses(found: Diagnosis, classes: Mapping[str, str]) -> str:
+def largest_clauses(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
     """Where a step's time goes at its largest batch size: idle, layer and kernel; empty without
     terms.
     """
-    terms = found.terms
+    terms = diagnosis.terms
     if terms is None or not len(terms.values_ms):
         return ""
     times = dict(zip(terms.keys, terms.values_ms[-1].tolist(), strict=True))
@@ -222,7 +224,7 @@ def largest_clauses(found: Diagnosis, classes: Mapping[str, str]) -> str:
             f"the longest layer is {label} with {number(layers[key], 3)} ms "
             f"({layers[key] / whole:.0%})"
         )
-    rows = found.kernel_times
+    rows = diagnosis.kernel_times
     rows = rows[(rows["batch"] == terms.conditions[-1]) & (rows["name"] != IDLE)]
     if len(rows):
         kernels = rows.groupby("name")["exclusive_ms"].sum()

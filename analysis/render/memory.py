@@ -54,59 +54,65 @@ def show_memory(
     """Print the curve of peak memory, what makes it, its tests, and the largest batch size that
     fits; or JSON.
     """
-    found = explain_memory(recording, axis, by_instance=by_instance, limit_bytes=limit_bytes)
+    diagnosis = explain_memory(recording, axis, by_instance=by_instance, limit_bytes=limit_bytes)
     if as_json:
         document = MemoryDocument(
             recording=str(recording.path),
             complete=recording.complete,
             lost=recording.meta.get("lost"),
-            peaks=found.peaks,
-            findings=found.findings,
-            fixed_mb=found.fixed_mb,
-            per_sample_mb=found.per_sample_mb,
-            largest_batch=found.largest_batch,
+            peaks=diagnosis.peaks,
+            findings=diagnosis.findings,
+            fixed_mb=diagnosis.fixed_mb,
+            per_sample_mb=diagnosis.per_sample_mb,
+            largest_batch=diagnosis.largest_batch,
         )
         print_document(document)
         return
     console = terminal.console()
     console.print(recording_line(recording), style="bold")
     console.print()
-    for line in sentences(found):
+    for line in sentences(diagnosis):
         console.print(Text(line, "bold"))
-    terminal.print_below(console, text.render_curve(found.curve, found.axis, MEMORY, brief=True))
-    _print_kinds(console, found)
-    last, limit = found.peaks[-1], None if everything else _MOST_TERMS
-    _print_split(
-        console, f"peak of {found.axis.name} {last.batch}", last.memory_mb.value, last.terms, limit
+    terminal.print_below(
+        console, text.render_curve(diagnosis.curve, diagnosis.axis, MEMORY, brief=True)
     )
-    tests = [finding.finding for finding in found.findings]
-    terminal.print_below(console, text.render_findings(tests, found.axis, MEMORY))
-    for finding in found.findings:
+    _print_kinds(console, diagnosis)
+    last, limit = diagnosis.peaks[-1], None if everything else _MOST_TERMS
+    _print_split(
+        console,
+        f"peak of {diagnosis.axis.name} {last.batch}",
+        last.memory_mb.value,
+        last.terms,
+        limit,
+    )
+    tests = [finding.finding for finding in diagnosis.findings]
+    terminal.print_below(console, text.render_findings(tests, diagnosis.axis, MEMORY))
+    for finding in diagnosis.findings:
         if everything or finding.is_anomaly:
             tested = finding.finding.tested
             _print_split(
                 console, tested.label, finding.finding.tested_value.value, finding.shares, limit
             )
     terminal.print_below(console, Text(_NOTE, "dim"))
-    show_gaps(console, recording, found.axis)
+    show_gaps(console, recording, diagnosis.axis)
     console.print(Text(f"Recorded in {recording.path}."))
 
 
-def sentences(found: MemoryDiagnosis) -> list[str]:
+def sentences(diagnosis: MemoryDiagnosis) -> list[str]:
     """What the memory is, how it grows, and what fits, each in a sentence."""
-    last, axis = found.peaks[-1], found.axis
+    last, axis = diagnosis.peaks[-1], diagnosis.axis
     whole = last.memory_mb.value
     kinds = sorted(last.kinds.items(), key=lambda item: -item[1])[:3]
     most = ", ".join(f"{kind} {words.share(value, whole)}" for kind, value in kinds)
     made = f"; the last before the peak are {last.made_by}" if last.made_by else ""
     lines = [f"A step of {axis.name} {last.batch} needs {_mb(whole)} at its peak: {most}{made}."]
-    if found.per_sample_mb is not None:
-        fixed = found.fixed_mb
+    if diagnosis.per_sample_mb is not None:
+        fixed = diagnosis.fixed_mb
         beside = (
             "" if fixed is None else f" beside {_mb(fixed.value)} that {axis.name} does not change"
         )
-        lines.append(f"It grows by {_mb(found.per_sample_mb)} per {axis.one}{beside}.")
-    return lines + _fits(found.largest_batch, axis.name)
+        lines.append(f"It grows by {_mb(diagnosis.per_sample_mb)} per {axis.one}{beside}.")
+    return lines + _fits(diagnosis.largest_batch, axis.name)
 
 
 def _fits(largest: LargestBatch | None, name: str) -> list[str]:
@@ -130,25 +136,27 @@ def _mb(size_mb: float) -> str:
     return quantity(size_mb * 1e6, "B")
 
 
-def _print_kinds(console: Console, found: MemoryDiagnosis) -> None:
-    rows = table("MB at the peak", *(str(peak.batch) for peak in found.peaks))
-    for kind in dict.fromkeys(kind for peak in found.peaks for kind in peak.kinds):
-        rows.add_row(kind, *(number(peak.kinds.get(kind, 0.0)) for peak in found.peaks))
+def _print_kinds(console: Console, diagnosis: MemoryDiagnosis) -> None:
+    rows = table("MB at the peak", *(str(peak.batch) for peak in diagnosis.peaks))
+    for kind in dict.fromkeys(kind for peak in diagnosis.peaks for kind in peak.kinds):
+        rows.add_row(kind, *(number(peak.kinds.get(kind, 0.0)) for peak in diagnosis.peaks))
     rows.add_section()
-    rows.add_row("step", *(number(peak.memory_mb.value) for peak in found.peaks))
-    cached = ["" if peak.cached_mb is None else number(peak.cached_mb) for peak in found.peaks]
+    rows.add_row("step", *(number(peak.memory_mb.value) for peak in diagnosis.peaks))
+    cached = ["" if peak.cached_mb is None else number(peak.cached_mb) for peak in diagnosis.peaks]
     if any(cached):
         rows.add_row("cached beside it", *cached)
     terminal.print_below(console, rows)
-    moments = dict.fromkeys(peak.made_by or "the beginning of the step" for peak in found.peaks)
+    moments = dict.fromkeys(peak.made_by or "the beginning of the step" for peak in diagnosis.peaks)
     if len(moments) > 1:
         moved = "; ".join(
-            f"{peak.batch}: {peak.made_by or 'beginning of the step'}" for peak in found.peaks
+            f"{peak.batch}: {peak.made_by or 'beginning of the step'}" for peak in diagnosis.peaks
         )
         console.print(
-            Text(f"The peak is where these are allocated, by {found.axis.name}: {moved}.", "dim")
+            Text(
+                f"The peak is where these are allocated, by {diagnosis.axis.name}: {moved}.", "dim"
+            )
         )
-    unused = max(peak.unused_mb for peak in found.peaks)
+    unused = max(peak.unused_mb for peak in diagnosis.peaks)
     if unused:
         more = (
             f"Up to {_mb(unused)} more are of tensors that the step does not use; they are in no "

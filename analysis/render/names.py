@@ -35,7 +35,7 @@ _WORD = re.compile(r".+?(?:[_.:,/<>\s-]+|(?<=[a-z\d])(?=[A-Z])|$)")
 def readable(name: str) -> str:
     """A name without what only its compiler needs."""
     return CHANGE.join(
-        short_name(one) if _is_signature(one) else one for one in _ends(name).split(CHANGE)
+        short_name(end) if _is_signature(end) else end for end in _ends(name).split(CHANGE)
     )
 
 
@@ -99,13 +99,13 @@ def _by_arguments(texts: Mapping[str, str], width: int) -> dict[str, str]:
     if len(templates) > 1 or not all(arguments for _, _, arguments in parts.values()):
         return {}
     template = _cut(templates.pop(), width * 3 // 5)
-    told = _told_apart(
+    distinct = _told_apart(
         {name: arguments for name, (_, _, arguments) in parts.items()},
         width - cell_len(template) - 1,
     )
-    if len(set(told.values())) < len(told):
+    if len(set(distinct.values())) < len(distinct):
         return {}
-    return {name: f"{template}<{arguments}" for name, arguments in told.items()}
+    return {name: f"{template}<{arguments}" for name, arguments in distinct.items()}
 
 
 def _told_apart(texts: Mapping[str, str], width: int, kept: str = "") -> dict[str, str]:
@@ -118,14 +118,18 @@ def _told_apart(texts: Mapping[str, str], width: int, kept: str = "") -> dict[st
         first, *_ = words = [words_of[name] for name in same]
         common = _common(words)
         if common and (begin := len("".join(first[:common]))) > len(CUT):
-            told = max(
+            candidate = max(
                 (_common([first, words_of[name]]) for name in texts if name not in same),
                 default=common,
             )
-            keep = "".join([CUT * bool(told), *first[told : told + 1]]) if told < common else ""
+            keep = (
+                "".join([CUT * bool(candidate), *first[candidate : candidate + 1]])
+                if candidate < common
+                else ""
+            )
             if width - cell_len(keep) < _ROOM_TO_DIFFER:
                 keep = ""
-            cut = "" if keep and told + 1 == common else CUT
+            cut = "" if keep and candidate + 1 == common else CUT
             shown |= _told_apart({name: cut + texts[name][begin:] for name in same}, width, keep)
     return shown
 
@@ -193,7 +197,9 @@ def distinct_parts(names: Sequence[str]) -> list[str]:
     batch2.
     """
     letters = zip(*names, strict=False) if len(names) > 1 else ()
-    alike = "".join(one for one, *_ in takewhile(lambda column: len(set(column)) == 1, letters))
+    alike = "".join(
+        letter for letter, *_ in takewhile(lambda column: len(set(column)) == 1, letters)
+    )
     start = max(alike.rfind(separator) for separator in "_-./ ") + 1
     parts = [name[start:] for name in names]
     return parts if all(parts) else list(names)

@@ -116,8 +116,8 @@ def explanation_html(explanation: Explanation) -> str:
     listed, rest = shares[:_MOST_ROWS], shares[_MOST_ROWS:]
     largest = max((abs(p.value.value) for p in shares), default=0.0)
     terms = [
-        (one.label + " *" * one.real, one.value.value, shortened(one.kernel_after or ""))
-        for one in listed
+        (term.label + " *" * term.real, term.value.value, shortened(term.kernel_after or ""))
+        for term in listed
     ]
     terms += [(smaller_terms(len(rest)), total_ms(rest), "")] if rest else []
     rows = [
@@ -126,13 +126,13 @@ def explanation_html(explanation: Explanation) -> str:
     ]
     causes = [
         [
-            one.cause,
-            signed(one.amount),
-            share(one.amount, value.value),
-            _bar(one.amount, largest),
-            verdict_of(one),
+            cause.cause,
+            signed(cause.amount),
+            share(cause.amount, value.value),
+            _bar(cause.amount, largest),
+            verdict_of(cause),
         ]
-        for one in explanation.causes
+        for cause in explanation.causes
     ]
     return (
         f"<p><b>{html_text(title)}</b><br>{html_text(verdict_sentence(explanation))}</p>"

@@ -34,61 +34,61 @@ _SENTENCES = {
 }
 
 
-def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
+def render_ranks(ranks: Ranks, *, everything: bool = False) -> RenderableType:
     """All results; without `everything`, the first rows of each table."""
-    nodes = f" on {counted(found.nodes, 'node')}" if found.nodes else ""
+    nodes = f" on {counted(ranks.nodes, 'node')}" if ranks.nodes else ""
     waiting = (
         ""
-        if found.waiting_ms is None
-        else f"; mean waiting in collectives {number(found.waiting_ms, 3)} ms"
+        if ranks.waiting_ms is None
+        else f"; mean waiting in collectives {number(ranks.waiting_ms, 3)} ms"
     )
     head = (
-        f"{counted(found.ranks, 'rank')}{nodes}, {counted(found.steps, 'step')}, {found.kernels:,} "
-        f"kernels: median step {number(found.step_ms)} ms, {number(found.own_ms)} ms of it without "
+        f"{counted(ranks.ranks, 'rank')}{nodes}, {counted(ranks.steps, 'step')}, {ranks.kernels:,} "
+        f"kernels: median step {number(ranks.step_ms)} ms, {number(ranks.own_ms)} ms of it without "
         f"communication{waiting}."
     )
-    blocks: list[RenderableType] = [Text(_verdict(found), "bold"), Text(), Text(head), Text()]
+    blocks: list[RenderableType] = [Text(_verdict(ranks), "bold"), Text(), Text(head), Text()]
     limit = None if everything else _ROWS
-    blocks += _stragglers(found, limit)
-    blocks += [Text("Balance by layer, mean over steps", "bold"), _imbalances(found, limit)]
-    if found.waits:
+    blocks += _stragglers(ranks, limit)
+    blocks += [Text("Balance by layer, mean over steps", "bold"), _imbalances(ranks, limit)]
+    if ranks.waits:
         blocks += [
             Text(),
             Text("Waiting in collectives, per step and rank", "bold"),
-            _waits(found, limit),
+            _waits(ranks, limit),
         ]
         waiting = (
             "Waiting: duration of a collective minus its shortest duration on any rank, the last "
             "to arrive."
         )
         blocks.append(Text(waiting, "dim"))
-    for name, count in found.unmatched.items():
+    for name, count in ranks.unmatched.items():
         if count:
             blocks.append(Text(f"{counted(count, *_SENTENCES[name])}.", "yellow"))
-    if found.unreadable:
+    if ranks.unreadable:
         blocks.append(
             Text(
-                f"Not included, as unreadable: {counted(len(found.unreadable), 'recording')}.",
+                f"Not included, as unreadable: {counted(len(ranks.unreadable), 'recording')}.",
                 "yellow",
             )
         )
-        for path, reason in found.unreadable[: None if everything else _UNREADABLE]:
+        for path, reason in ranks.unreadable[: None if everything else _UNREADABLE]:
             blocks.append(Text(f"  {path}: {reason}", "yellow"))
-        if not everything and len(found.unreadable) > _UNREADABLE:
+        if not everything and len(ranks.unreadable) > _UNREADABLE:
             blocks.append(
-                Text(f"  {len(found.unreadable) - _UNREADABLE} more; --all shows them.", "yellow")
+                Text(f"  {len(ranks.unreadable) - _UNREADABLE} more; --all shows them.", "yellow")
             )
     return Group(*blocks)
 
 
-def _verdict(found: Ranks) -> str:
+def _verdict(ranks: Ranks) -> str:
     """The rank that delays the others most, by how much and where; or that none does."""
-    if not found.stragglers:
+    if not ranks.stragglers:
         return (
             "No straggler: no rank's own time is longer than the others' significantly and by at "
             "least 2 % of the step."
         )
-    first, more = found.stragglers[0], len(found.stragglers) - 1
+    first, more = ranks.stragglers[0], len(ranks.stragglers) - 1
     when = "" if first.verdict == SLOW else f" in {len(first.slow_steps)} of {first.steps} steps"
     sentence = (
         f"Rank {first.rank} delays the others{when}: without communication its step takes "
@@ -98,9 +98,9 @@ def _verdict(found: Ranks) -> str:
     return sentence + (f" So {'does' if more == 1 else 'do'} {more} more." if more else "")
 
 
-def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
+def _stragglers(ranks: Ranks, limit: int | None) -> list[RenderableType]:
     """The table of stragglers and an empty line; nothing without stragglers."""
-    if not found.stragglers:
+    if not ranks.stragglers:
         return []
     rows = table(
         "rank",
@@ -112,11 +112,11 @@ def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
         "where",
         words=("where",),
     )
-    for straggler in found.stragglers[:limit]:
+    for straggler in ranks.stragglers[:limit]:
         most = [
-            one
-            for one in straggler.terms
-            if one.excess_ms >= _LEAST_SHARE * straggler.excess_ms.value
+            term
+            for term in straggler.terms
+            if term.excess_ms >= _LEAST_SHARE * straggler.excess_ms.value
         ]
         rows.add_row(
             str(straggler.rank),
@@ -127,8 +127,8 @@ def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
             number(straggler.waited_for_ms, 3),
             ", ".join(f"{_term(term)} {signed(term.excess_ms)}" for term in most[:2]),
         )
-    blocks: list[RenderableType] = [Text(f"Stragglers: {len(found.stragglers)}", "bold"), rows]
-    blocks += hidden_note(len(found.stragglers) - len(found.stragglers[:limit]), "other straggler")
+    blocks: list[RenderableType] = [Text(f"Stragglers: {len(ranks.stragglers)}", "bold"), rows]
+    blocks += hidden_note(len(ranks.stragglers) - len(ranks.stragglers[:limit]), "other straggler")
     blocks.append(
         Text(
             "Own time (without communication) over the median of the other ranks, mean over steps.",
@@ -138,33 +138,34 @@ def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
     return [*blocks, Text()]
 
 
-def _when(one: Straggler) -> str:
-    if len(one.slow_steps) == one.steps:
-        return f"all {one.steps}"
-    if not one.slow_steps:
-        return f"none of {one.steps} alone"
-    return f"{len(one.slow_steps)} of {one.steps}, {one.slow_steps[0]} to {one.slow_steps[-1]}"
+def _when(straggler: Straggler) -> str:
+    if len(straggler.slow_steps) == straggler.steps:
+        return f"all {straggler.steps}"
+    if not straggler.slow_steps:
+        return f"none of {straggler.steps} alone"
+    first, last = straggler.slow_steps[0], straggler.slow_steps[-1]
+    return f"{len(straggler.slow_steps)} of {straggler.steps}, {first} to {last}"
 
 
 def _term(term: TermExcess) -> str:
     return work_label(term.layer, term.phase) if term.kind == KERNELS else term.kind
 
 
-def _imbalances(found: Ranks, limit: int | None) -> RenderableType:
+def _imbalances(ranks: Ranks, limit: int | None) -> RenderableType:
     rows = table("layer", "phase", "mean ms", "slowest ms", "rank", "over the mean")
-    for one in found.imbalances[:limit]:
-        times = (number(one.mean_ms), number(one.slowest_ms))
+    for imbalance in ranks.imbalances[:limit]:
+        times = (number(imbalance.mean_ms), number(imbalance.slowest_ms))
         rows.add_row(
-            one.layer or "-",
-            one.phase or "-",
+            imbalance.layer or "-",
+            imbalance.phase or "-",
             *times,
-            str(one.slowest_rank),
-            f"{one.imbalance:+.1%}",
+            str(imbalance.slowest_rank),
+            f"{imbalance.imbalance:+.1%}",
         )
     return rows
 
 
-def _waits(found: Ranks, limit: int | None) -> RenderableType:
+def _waits(ranks: Ranks, limit: int | None) -> RenderableType:
     rows = table(
         "collective",
         "channel",
@@ -175,7 +176,7 @@ def _waits(found: Ranks, limit: int | None) -> RenderableType:
         "for rank: ms",
         left=("channel",),
     )
-    for wait in found.waits[:limit]:
+    for wait in ranks.waits[:limit]:
         last = ", ".join(f"{rank}: {number(ms, 3)}" for rank, ms in wait.last[:3])
         times = (number(wait.duration_ms), number(wait.waiting_ms))
         rows.add_row(

@@ -160,8 +160,8 @@ def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
 
 def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:
     """The batch size as advice; None for other axes, and for curves of one batch size."""
-    found = throughput_of(curve) if axis.name == BATCH else None
-    if found is None:
+    throughput = throughput_of(curve) if axis.name == BATCH else None
+    if throughput is None:
         return None
     full = [
         cell["batch"] for cell in meta.get("unmeasured", ()) if "memory" in str(cell.get("why"))
@@ -171,17 +171,18 @@ def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | N
         if full
         else ""
     )
-    if found.grows:
-        largest = f"{found.batch}, the largest ({number(found.per_s, 3)})"
+    if throughput.grows:
+        largest = f"{throughput.batch}, the largest ({number(throughput.per_s, 3)})"
         return f"Batch size: samples per second still grow at {largest}.{fits}"
-    if found.batch == found.best:
+    if throughput.batch == throughput.best:
         return (
-            f"Batch size: {found.best} has the most samples per second "
-            f"({number(found.best_per_s, 3)}).{fits}"
+            f"Batch size: {throughput.best} has the most samples per second "
+            f"({number(throughput.best_per_s, 3)}).{fits}"
         )
     return (
-        f"Batch size: beyond {found.batch} samples per second hardly grow: "
-        f"{number(found.per_s, 3)} there, {number(found.best_per_s, 3)} at {found.best}.{fits}"
+        f"Batch size: beyond {throughput.batch} samples per second hardly grow: "
+        f"{number(throughput.per_s, 3)} there, {number(throughput.best_per_s, 3)} at "
+        f"{throughput.best}.{fits}"
     )
 
 
@@ -219,10 +220,10 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
     """That none of the changes without a proven saving saves 2 %, or what of them is still
     possible.
     """
-    rest = [one for one in remedies.tried if one not in remedies.helping]
+    rest = [remedy for remedy in remedies.tried if remedy not in remedies.helping]
     if not rest:
         return None
-    batches = sorted({batch for one in rest for batch, _ in one.gains})
+    batches = sorted({batch for remedy in rest for batch, _ in remedy.gains})
     where = f"at {axis.name} {', '.join(map(str, batches))}"
     other, single = "other " if remedies.helping else "", len(rest) == 1
     lead = (
@@ -230,7 +231,9 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
         if single
         else f"None of {'the ' if other else ''}{len(rest)} {other}changes"
     )
-    open_ = sorted((one for one in rest if _at_most(one) >= MATERIAL), key=_promise, reverse=True)
+    open_ = sorted(
+        (remedy for remedy in rest if _at_most(remedy) >= MATERIAL), key=_promise, reverse=True
+    )
     if not open_:
         most = 100 * max(map(_at_most, rest))
         least = f"{100 * MATERIAL:.0f} %"
@@ -238,7 +241,7 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
         ends = f"at most {most:.1f} %" if most >= 0 else f"{'it' if single else 'each'} costs time"
         return f"{lead} tried {saves} {where}: {ends}, by the intervals."
     named = "; ".join(
-        f"{_instruction(one)} ({_possible(one, axis)})" for one in open_[:_MOST_NAMED]
+        f"{_instruction(remedy)} ({_possible(remedy, axis)})" for remedy in open_[:_MOST_NAMED]
     )
     more = f"; and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
     return (

@@ -105,10 +105,12 @@ def report_input(recording: Recording) -> ReportInput:
         )
     if is_server_log(recording):  # blocks of its decode steps are the rounds of its curve
         evidence = replace(evidence, steps=compared_steps([recording])[0])
-    known = evidence.steps["batch"].notna()
+    has_batch = evidence.steps["batch"].notna()
     # Where some batch sizes are known, steps without one belong to no curve; where none is, all
     # steps are one.
-    steps = evidence.steps[known] if known.any() else evidence.steps.assign(batch=UNKNOWN_BATCH)
+    steps = (
+        evidence.steps[has_batch] if has_batch.any() else evidence.steps.assign(batch=UNKNOWN_BATCH)
+    )
     times, evidence = with_times(replace(evidence, steps=steps), recording)
     return ReportInput(recording, device_work(recording), times, evidence)
 
@@ -117,16 +119,16 @@ def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, An
     """Everything that the page shows of recordings, the main one first, ready for JSON; unknown
     values are None.
     """
-    cells = [cell for one in inputs if one.meta.get("fixed") for cell in cells_of(one.recording)]
-    names = distinct_parts([one.recording.path.name for one in inputs])
-    inputs = [replace(one, name=name) for one, name in zip(inputs, names, strict=True)]
+    cells = [cell for item in inputs if item.meta.get("fixed") for cell in cells_of(item.recording)]
+    names = distinct_parts([item.recording.path.name for item in inputs])
+    inputs = [replace(item, name=name) for item, name in zip(inputs, names, strict=True)]
     comparison = _comparison(inputs)
     shared = None if comparison is None else comparison["batch"]
     return {
         "version": version,
         "confirmed_above": CONFIRMED_ABOVE,
         "refuted_below": REFUTED_BELOW,
-        "runs": [_run(one, shared) for one in inputs],
+        "runs": [_run(item, shared) for item in inputs],
         "families": [family_document(family) for family in families(cells)],
         "comparison": comparison,
     }
@@ -138,72 +140,74 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
     """
     if len(inputs) < 2:
         return None
-    sides = [recorded_side(one.name, one.recording, one.recorded.steps) for one in inputs]
+    sides = [recorded_side(item.name, item.recording, item.recorded.steps) for item in inputs]
     try:
-        found = compare(sides)
+        comparison = compare(sides)
     except CurvescopeError:
         return None
-    rows = found.rows[:MOST_HEAT_ROWS]
+    rows = comparison.rows[:MOST_HEAT_ROWS]
     return {
         "names": [side.name for side in sides],
         # Recordings with other fixed values do other work: the map of both axes compares them.
         "verdicts": []
-        if any(one.meta.get("fixed") for one in inputs)
-        else verdicts(found, [side.name for side in sides]),
-        "differences": found.differences,
-        "by": found.by,
-        "batch": found.batch,
-        "steps": found.steps,
+        if any(item.meta.get("fixed") for item in inputs)
+        else verdicts(comparison, [side.name for side in sides]),
+        "differences": comparison.differences,
+        "by": comparison.by,
+        "batch": comparison.batch,
+        "steps": comparison.steps,
         "rows": rows,
     }
 
 
-def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
-    recorded, steps = one.recorded, one.recorded.steps
-    found = diagnosed(one.recording, one.kernel_times, recorded)
-    batches = sorted(native(batch) for batch in found.kernel_times["batch"].unique())
-    of_batch = found.kernel_times["batch"]
-    used = {batch: undisturbed_steps(found.kernel_times[of_batch == batch]) for batch in batches}
-    first = found.explanations[0].functional if found.explanations else None
+def _run(item: ReportInput, shared: int | None) -> dict[str, Any]:
+    recorded, steps = item.recorded, item.recorded.steps
+    diagnosis = diagnosed(item.recording, item.kernel_times, recorded)
+    batches = sorted(native(batch) for batch in diagnosis.kernel_times["batch"].unique())
+    of_batch = diagnosis.kernel_times["batch"]
+    used = {
+        batch: undisturbed_steps(diagnosis.kernel_times[of_batch == batch]) for batch in batches
+    }
+    first = diagnosis.explanations[0].functional if diagnosis.explanations else None
     # Steps are drawn of the batch sizes of the first anomaly, else of the two largest.
     focus = [first.at, first.last] if first else batches[-2:]
-    read_ranges = cache(lambda: one.recording.frame("ranges", HOST_COLUMNS))
-    axis = found.axis
+    read_ranges = cache(lambda: item.recording.frame("ranges", HOST_COLUMNS))
+    axis = diagnosis.axis
     explained = ExplainDocument.of(
-        one.recording, found, found.explanations or _last_pair(found, recorded)
+        item.recording, diagnosis, diagnosis.explanations or _last_pair(diagnosis, recorded)
     )
-    lead = _lead(found, recorded.layer_classes)
-    if is_server_log(one.recording):
-        headline, lead = log_lead(one.recording)
+    lead = _lead(diagnosis, recorded.layer_classes)
+    if is_server_log(item.recording):
+        headline, lead = log_lead(item.recording)
         explained = replace(explained, headline=headline, answers=())
     has_energy = bool(steps["energy_uj"].notna().any()) and batches != [UNKNOWN_BATCH]
     return {
-        **_facts(one, found.curve.profiled),
+        **_facts(item, diagnosis.curve.profiled),
         "axis": {
             name: getattr(axis, name)
             for name in ("name", "one", "unit", "value", "values", "title")
         },
         "explain": explained,
         "lead": lead,
-        "source": _source(found.explanations, one.recording),
+        "source": _source(diagnosis.explanations, item.recording),
         "tested": {
-            answer.functional.label: tested_terms(answer, found)
-            for answer in found.answers
+            answer.functional.label: tested_terms(answer, diagnosis)
+            for answer in diagnosis.answers
             if answer.evidence
         },
-        "how_to_test": " ".join(filter(None, how_to_test(one.recording, found) or ())) or None,
-        "energy": _energy(one.recording) if has_energy else None,
-        "heat": _heat(found, recorded.layer_classes),
+        "how_to_test": " ".join(filter(None, how_to_test(item.recording, diagnosis) or ())) or None,
+        "energy": _energy(item.recording) if has_energy else None,
+        "heat": _heat(diagnosis, recorded.layer_classes),
         "timelines": [
             timeline(
-                one.work, steps, used[batch], known_batch(batch), recorded.api_calls, read_ranges
+                item.work, steps, used[batch], known_batch(batch), recorded.api_calls, read_ranges
             )
             for batch in dict.fromkeys([*focus, *([shared] if shared in used else [])])
         ],
-        "roofline": _roofline(recorded.hardware, focus, found.kernel_times),
-        "kernels": _kernels(found.kernel_times, used, recorded),
-        "steps": rows_document("steps", one.recording.frame("steps")),
-        "runs_of_experiments": rows_document("experiments", one.recording.frame("experiments")),
+        "roofline": _roofline(recorded.hardware, focus, diagnosis.kernel_times),
+        "kernels": _kernels(diagnosis.kernel_times, used, recorded),
+        "steps": rows_document("steps", item.recording.frame("steps")),
+        "runs_of_experiments": rows_document("experiments", item.recording.frame("experiments")),
     }
 
 
@@ -227,42 +231,44 @@ def _energy(recording: Recording) -> EnergyDocument | None:
     return None
 
 
-def _last_pair(found: Diagnosis, recorded: Recorded) -> Sequence[Explanation]:
+def _last_pair(diagnosis: Diagnosis, recorded: Recorded) -> Sequence[Explanation]:
     """Without an anomaly and a fixed cost: the excess of the last two batch sizes, which shows how
     the cost grows.
     """
-    pairs, _ = neighbours(found.curve.conditions)
-    terms = None if found.fixed_cost else found.terms
+    pairs, _ = neighbours(diagnosis.curve.conditions)
+    terms = None if diagnosis.fixed_cost else diagnosis.terms
     if (
         not pairs
         or terms is None
-        or found.curve.unit != STEP
+        or diagnosis.curve.unit != STEP
         or not set(pairs[-1]) <= set(terms.conditions)
     ):
         return []
-    return [split.explain(excess(*pairs[-1]), found.curve, terms, found.kernel_times, recorded)]
+    return [
+        split.explain(excess(*pairs[-1]), diagnosis.curve, terms, diagnosis.kernel_times, recorded)
+    ]
 
 
-def _lead(found: Diagnosis, classes: Mapping[str, str]) -> str:
+def _lead(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
     """The first answer; without one the largest cause of the first anomaly, or where a step's time
     goes.
     """
-    if found.answers:
-        return answer_words.sentence(found.answers[0])
-    if found.explanations:
-        return verdict_sentence(found.explanations[0])
-    return largest_sentence(found, classes)
+    if diagnosis.answers:
+        return answer_words.sentence(diagnosis.answers[0])
+    if diagnosis.explanations:
+        return verdict_sentence(diagnosis.explanations[0])
+    return largest_sentence(diagnosis, classes)
 
 
-def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
-    meta, hardware = one.meta, one.recorded.hardware
+def _facts(item: ReportInput, all_profiled: bool) -> dict[str, Any]:
+    meta, hardware = item.meta, item.recorded.hardware
     known = (
         (
             is_modelled(meta),
             "Modelled, not measured: times come from the cost model, and intervals show its error.",
         ),
         (
-            one.recording.unit != STEP,
+            item.recording.unit != STEP,
             f"No step is known, so times are of the whole recording. {STEPS_KNOWN_BY}",
         ),
         (all_profiled, "Every step was profiled: times include an unknown profiling overhead."),
@@ -277,9 +283,9 @@ def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
         "FLOPs of the direct algorithm and compulsory bytes, unless a point is labelled as "
         "measured."
     )
-    caveats += [*one.recorded.notes, *meta.get("warnings", []), work]
+    caveats += [*item.recorded.notes, *meta.get("warnings", []), work]
     return {
-        "name": one.name,
+        "name": item.name,
         "step": meta.get("mode"),
         "device": hardware.name,
         "facts": _flat({**{key: meta.get(key) for key in _FACTS}, "clocks": clock_line(meta)}),
@@ -302,9 +308,9 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
     return rows
 
 
-def _heat(found: Diagnosis, classes: Mapping[str, str]) -> dict[str, Any]:
+def _heat(diagnosis: Diagnosis, classes: Mapping[str, str]) -> dict[str, Any]:
     """Time per sample of every term at every batch size, the largest terms first."""
-    terms = found.terms
+    terms = diagnosis.terms
     if terms is None:
         return {"batches": [], "rows": [], "more": 0}
     samples = np.array([known_batch(batch) or 1 for batch in terms.conditions], dtype=float)
@@ -363,12 +369,12 @@ def _kernels(
     measured = {short: column for short, column in _SHARES.items() if rows[column].notna().any()}
     shares = {short: _means(rows, grouped_by, column) for short, column in measured.items()}
     table = grouped[["exclusive_ms", "calls", "flops", "bytes_compulsory"]].sum(min_count=1)
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
     for at, ((*key, batch), row) in enumerate(
         zip(table.index, table.itertuples(index=False), strict=True)
     ):
         name, layer, phase, op = (None if pd.isna(k) else str(k) for k in key)
-        entry = found.setdefault(
+        entry = by_key.setdefault(
             (name, layer, phase, op),
             {
                 "name": name,
@@ -399,7 +405,7 @@ def _kernels(
         entry["exceeded"][index] = recorded.hardware.exceeded(
             flops, 1.0, None if gbs is None else gbs * 1e9
         )
-    ordered = sorted(found.values(), key=lambda e: -max(v or 0.0 for v in e["ms"]))
+    ordered = sorted(by_key.values(), key=lambda e: -max(v or 0.0 for v in e["ms"]))
     rest = ordered[MOST_KERNEL_ROWS:]
     left_ms = [math.fsum(e["ms"][index] or 0.0 for e in rest) for index in range(len(batches))]
     return {

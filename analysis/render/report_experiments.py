@@ -48,35 +48,42 @@ class TestedTerm:
     notes: list[str]  # observations of the runners
 
 
-def tested_terms(answer: Explanation, found: Diagnosis) -> dict[str, TestedTerm]:
+def tested_terms(answer: Explanation, diagnosis: Diagnosis) -> dict[str, TestedTerm]:
     """What stands beside the experiments behind an answer, by the label of the term."""
     return {
-        one.label: TestedTerm(
-            with_minus_signs(reproduction_sentence(one, answer.functional.unit)),
-            None if one.shape is None else shape_sentence(one.shape),
-            _in_step(one, found),
-            _grid(one.alone, found.outcomes),
-            notes(one),
+        evidence.label: TestedTerm(
+            with_minus_signs(reproduction_sentence(evidence, answer.functional.unit)),
+            None if evidence.shape is None else shape_sentence(evidence.shape),
+            _in_step(evidence, diagnosis),
+            _grid(evidence.alone, diagnosis.outcomes),
+            notes(evidence),
         )
-        for one in answer.evidence or ()
+        for evidence in answer.evidence or ()
     }
 
 
-def _in_step(evidence: TermEvidence, found: Diagnosis) -> Times:
+def _in_step(evidence: TermEvidence, diagnosis: Diagnosis) -> Times:
     """Time of the term in a step; of the complete step if that was tested."""
-    points = found.curve.points
+    points = diagnosis.curve.points
     if evidence.share is None:
         return Times(
             tuple(point.condition for point in points), tuple(point.time_ms for point in points)
         )
     experiment = next(
-        (one.experiment for one in (evidence.alone, *evidence.factors) if one is not None), None
+        (
+            outcome.experiment
+            for outcome in (evidence.alone, *evidence.factors)
+            if outcome is not None
+        ),
+        None,
     )
-    if experiment is None or found.terms is None:
+    if experiment is None or diagnosis.terms is None:
         return Times()
-    wanted, batches = Key(experiment.layer, experiment.phase, KERNELS), found.terms.conditions
+    wanted, batches = Key(experiment.layer, experiment.phase, KERNELS), diagnosis.terms.conditions
     times = (Functional("time", batch, None, ((batch, 1.0),)) for batch in batches)
-    return Times(batches, tuple(found.terms.sum(time, lambda key: key == wanted) for time in times))
+    return Times(
+        batches, tuple(diagnosis.terms.sum(time, lambda key: key == wanted) for time in times)
+    )
 
 
 def _grid(alone: Outcome | None, outcomes: Iterable[Outcome]) -> Times:

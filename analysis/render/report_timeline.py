@@ -94,9 +94,9 @@ def timeline(
     mine = _timed(kernels_of(work, int(chosen["step"]), _COLUMNS), start_ns)
     mine = mine.sort_values("begin", kind="stable", ignore_index=True)
     calls = _inside(api_calls, start_ns, step_us, mine)
-    found = _Lanes(step_us)
-    found.add("layers", "layer", *_layers(mine))
-    _add_groups(found, "host", calls, calls.get("thread"), _MOST_OTHERS)
+    lanes = _Lanes(step_us)
+    lanes.add("layers", "layer", *_layers(mine))
+    _add_groups(lanes, "host", calls, calls.get("thread"), _MOST_OTHERS)
     kinds = mine["name"].map({name: _kind(str(name)) for name in mine["name"].unique()})
     hidden = 0
     for kind, most in (
@@ -105,19 +105,19 @@ def timeline(
         ("communication", _MOST_OTHERS),
     ):
         of_kind = mine[kinds == kind]
-        hidden += _add_groups(found, kind, of_kind, _streams(of_kind), most)
-    found.add(
+        hidden += _add_groups(lanes, kind, of_kind, _streams(of_kind), most)
+    lanes.add(
         "idle", "idle", *_idle(mine, start_ns, int(chosen["duration_ns"]), api_calls, read_ranges)
     )
     return {
         "batch": batch,
         "step": int(chosen["step"]),
         "step_us": step_us,
-        "lanes": found.lanes,
-        "spans": found.spans,
+        "lanes": lanes.lanes,
+        "spans": lanes.spans,
         "names": [
             [name if name and name.startswith(_IDLE) else short_name(name or ""), layer, phase]
-            for name, layer, phase in found.names
+            for name, layer, phase in lanes.names
         ],
         "kernels": len(mine),
         "hidden": hidden,
@@ -136,12 +136,15 @@ def _inside(
     """Rows of a host table that overlap the step, of the processes that its kernels belong to."""
     if table is None or table.empty:
         return pd.DataFrame({"begin": [], "end": [], "name": []})
-    known = table[table["start_ns"].notna() & table["duration_ns"].notna()]
-    start, duration = known["start_ns"].to_numpy(np.int64), known["duration_ns"].to_numpy(np.int64)
+    placed = table[table["start_ns"].notna() & table["duration_ns"].notna()]
+    start, duration = (
+        placed["start_ns"].to_numpy(np.int64),
+        placed["duration_ns"].to_numpy(np.int64),
+    )
     overlaps = (start < start_ns + step_us * 1e3) & (start + duration > start_ns)
     processes = mine["process"].dropna().unique()
-    same = known["process"].isin(processes) | known["process"].isna() if len(processes) else True
-    return _timed(known[overlaps & same], start_ns)
+    same = placed["process"].isin(processes) | placed["process"].isna() if len(processes) else True
+    return _timed(placed[overlaps & same], start_ns)
 
 
 def _kind(name: str) -> str:
@@ -163,11 +166,11 @@ def _names(rows: pd.DataFrame) -> list[tuple[str | None, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def _add_groups(found: _Lanes, kind: str, rows: pd.DataFrame, groups: Any, most: int) -> int:
+def _add_groups(lanes: _Lanes, kind: str, rows: pd.DataFrame, groups: Any, most: int) -> int:
     """A lane for each of the busiest groups; the number of rows of the others."""
     if rows.empty:
         return 0
-    labels = groups.map(lambda one: one if isinstance(one, str) else "thread")
+    labels = groups.map(lambda group: group if isinstance(group, str) else "thread")
     busiest = (
         (rows["end"] - rows["begin"])
         .groupby(groups)
@@ -182,7 +185,7 @@ def _add_groups(found: _Lanes, kind: str, rows: pd.DataFrame, groups: Any, most:
             "kernels": str(group),
         }
         label = own.get(kind, f"{kind}, {labels[of_group.index[0]]}")
-        found.add(
+        lanes.add(
             label, kind, of_group["begin"].to_numpy(), of_group["end"].to_numpy(), _names(of_group)
         )
     return int((~groups.isin(chosen)).sum())
@@ -199,7 +202,7 @@ def _streams(rows: pd.DataFrame) -> pd.Series[str]:
         if rows[column].nunique() > 1 and (shared or column == "device"):
             parts.append(
                 rows[column].map(
-                    lambda one, word=word: "" if pd.isna(one) else f"{word} {int(one)} "
+                    lambda index, word=word: "" if pd.isna(index) else f"{word} {int(index)} "
                 )
             )
     if rows["device"].isna().all():  # a CPU: ids of threads say nothing
@@ -209,7 +212,7 @@ def _streams(rows: pd.DataFrame) -> pd.Series[str]:
         label = rows["stream"].map(numbers)
     else:
         label = rows["stream"].map(
-            lambda one: "unknown stream" if pd.isna(one) else f"stream {int(one)}"
+            lambda stream: "unknown stream" if pd.isna(stream) else f"stream {int(stream)}"
         )
     for part in reversed(parts):
         label = part + label
@@ -218,20 +221,21 @@ def _streams(rows: pd.DataFrame) -> pd.Series[str]:
 
 def _layers(mine: pd.DataFrame) -> tuple[Floats, Floats, list[tuple[str | None, ...]]]:
     """Runs of consecutive kernels of one layer and phase: their starts, ends and names."""
-    known = mine[mine["layer"].notna()]
+    layered = mine[mine["layer"].notna()]
     layer, phase = (
-        known["layer"].astype(object),
-        known["phase"].astype(object).where(known["phase"].notna(), None),
+        layered["layer"].astype(object),
+        layered["phase"].astype(object).where(layered["phase"].notna(), None),
     )
     key = layer.astype(str) + "\n" + phase.astype(str)
     run = (key != key.shift()).cumsum()
     begin, end = (
-        known["begin"].groupby(run).min().to_numpy(),
-        known["end"].groupby(run).max().to_numpy(),
+        layered["begin"].groupby(run).min().to_numpy(),
+        layered["end"].groupby(run).max().to_numpy(),
     )
     first = ~run.duplicated()
     names: list[tuple[str | None, ...]] = [
-        (str(one), str(one), of) for one, of in zip(layer[first], phase[first], strict=True)
+        (str(path), str(path), in_phase)
+        for path, in_phase in zip(layer[first], phase[first], strict=True)
     ]
     return begin, end, names
 

@@ -37,8 +37,8 @@ def comparison_html(comparison: Mapping[str, Any] | None) -> str:
     """
     said = comparison["verdicts"] if comparison else []
     return "".join(
-        f'<p class="lead"><a href="#compare">{html_text(with_minus_signs(one))}</a></p>'
-        for one in said
+        f'<p class="lead"><a href="#compare">{html_text(with_minus_signs(verdict))}</a></p>'
+        for verdict in said
     )
 
 

@@ -141,7 +141,7 @@ def verdicts(drawn: Roofline) -> list[str]:
     if not bounds:
         return _likely_verdict(drawn)
     shares = ", ".join(f"{_BOUNDS.get(name, name)} {share:.0%}" for name, share in bounds)
-    found = f"Of the time with a known bound: {shares}."
+    sentence = f"Of the time with a known bound: {shares}."
     far = max(
         (p for p in drawn.points if p.bound == NEITHER),
         key=lambda point: point.time_s,
@@ -149,11 +149,11 @@ def verdicts(drawn: Roofline) -> list[str]:
     )
     if far is not None and far.utilisation is not None:
         name = shortened(far.label)
-        found += (
+        sentence += (
             f" The largest part far from both roofs is {name}: {far.utilisation:.0%} of its roof, "
         )
-        found += f"{number(far.time_s * 1e3, 3)} ms."
-    return [found]
+        sentence += f"{number(far.time_s * 1e3, 3)} ms."
+    return [sentence]
 
 
 def _shares(times: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
@@ -195,47 +195,49 @@ def _products(precisions: Sequence[str]) -> str:
 def notes(drawn: Roofline) -> list[str]:
     """Notes that explain the numbers: sources of FLOPs and bytes, and kernels without a point."""
     flops = Counter(point.flops_source for point in drawn.points)
-    found = [f"FLOPs: {' and '.join(flops)}." if flops else "No kernel has known work."]
+    sentences = [f"FLOPs: {' and '.join(flops)}." if flops else "No kernel has known work."]
     if any(level.source == COMPULSORY for point in drawn.points for level in point.levels):
-        found.append(
+        sentences.append(
             "* compulsory bytes (each operand moved once): a lower bound, compared with the DRAM "
             "roof."
         )
     if any(point.exceeded_roofs for point in drawn.points):
-        found.append(ABOVE_ROOF_NOTE)
+        sentences.append(ABOVE_ROOF_NOTE)
     if any(UNKNOWN in point.precisions for point in drawn.points):
-        found.append(
+        sentences.append(
             "In: precision by the kernel's name, + for more than one; - where it says none: "
             "the roof of the recording's."
         )
     if any(point.bound != "unknown" for point in drawn.points):
-        found.append("Bound: the roof of which it reaches at least half; else neither.")
+        sentences.append("Bound: the roof of which it reaches at least half; else neither.")
     if drawn.roofs and all(roof.level != "compute" for roof in drawn.roofs):
-        found.append(
+        sentences.append(
             "No compute roof is known for the precision of this recording: "
             "`curvescope bench ceilings` measures it."
         )
     whole = sum(point.time_s for point in drawn.points) + drawn.time_without_work_s
     if drawn.time_without_work_s > 0 and whole > 0:
         share = drawn.time_without_work_s / whole
-        found.append(f"Kernels with unknown work take {share:.0%} of the time and have no point.")
+        sentences.append(
+            f"Kernels with unknown work take {share:.0%} of the time and have no point."
+        )
     if drawn.without_work:
         likely = {point.likely for point in drawn.without_work}
         meanings = "; ".join(
             f"{name}: {meaning}" for name, meaning in _LIKELY.items() if name in likely
         )
-        found.append(f"Likely bound: guessed, not measured. {meanings}.")
+        sentences.append(f"Likely bound: guessed, not measured. {meanings}.")
     if any(point.waves is not None for point in drawn.without_work):
-        found.append("Waves and occupancy are those of the row's longest kernel.")
+        sentences.append("Waves and occupancy are those of the row's longest kernel.")
     if drawn.without_work and not drawn.points:
-        found.append(
+        sentences.append(
             "To measure bounds, count FLOPs and bytes: `curvescope record --with ncu -o runs/ncu "
             "-- COMMAND`, then `curvescope roofline runs/ncu`; or record with PyTorch's profiler "
             "and record_shapes=True."
         )
     if drawn.n_steps is None:
-        found.append("This profile has no steps: times are totals of all its kernels.")
-    return found
+        sentences.append("This profile has no steps: times are totals of all its kernels.")
+    return sentences
 
 
 @dataclass(frozen=True, kw_only=True)

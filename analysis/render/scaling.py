@@ -66,10 +66,10 @@ def scaling_sentence(series: Series) -> str | None:
     lost = (
         []
         if last.loss is None
-        else [one for one in last.loss.shares if one.real and one.ms.value > 0]
+        else [term for term in last.loss.shares if term.real and term.ms.value > 0]
     )
     if lost:
-        most = max(lost, key=lambda one: one.ms.value)
+        most = max(lost, key=lambda term: term.ms.value)
         sentence += f"; they lose most to {most.kind}, "
         sentence += f"{share(most.ms.value, last.step_ms.value)} of a step"
     return f"{sentence}."
@@ -149,9 +149,9 @@ def _losses(points: list[ScaledPoint]) -> RenderableType:
             )
             cells = [
                 Text(f"{value:+.1%} *", "")
-                if one is not None and one.real
+                if point is not None and point.real
                 else Text(f"{value:+.1%}  ", "dim")
-                for one, value in zip(of_points, shares[-1], strict=True)
+                for point, value in zip(of_points, shares[-1], strict=True)
             ]
             rows.add_row(kind, *cells)
     rows.add_section()
@@ -165,7 +165,7 @@ def _share_of(point: ScaledPoint, kind: str) -> LossShare | None:
     return (
         None
         if point.loss is None
-        else next((one for one in point.loss.shares if one.kind == kind), None)
+        else next((term for term in point.loss.shares if term.kind == kind), None)
     )
 
 
@@ -178,25 +178,25 @@ def _loss(point: ScaledPoint, loss: EfficiencyLoss, everything: bool) -> Rendera
         rows.add_row(*_row(term.kind, term, point.step_ms.value))
         if term.kind == SLOWER_KERNELS:
             significant = [kernel for kernel in loss.kernels if kernel.real]
-            for one in loss.kernels if everything else significant[:_SHOWN_LAYERS]:
-                rows.add_row(*_row("  " + one.label, one, point.step_ms.value))
-    total = math.fsum(one.ms.value for one in loss.shares)
+            for kernel in loss.kernels if everything else significant[:_SHOWN_LAYERS]:
+                rows.add_row(*_row("  " + kernel.label, kernel, point.step_ms.value))
+    total = math.fsum(term.ms.value for term in loss.shares)
     rows.add_section()
     rows.add_row("lost", signed(total), share(total, point.step_ms.value), "")
     marks = Text("* significant (Holm correction over the terms of its list).", "dim")
     return Group(Text(title, "bold"), Indented(rows, marks, *_late(loss)))
 
 
-def _row(label: str, one: LossShare, step_ms: float) -> tuple[Text, ...]:
-    style = "" if one.real else "dim"
-    cells = (signed(one.ms.value), share(one.ms.value, step_ms), interval(one.ms))
-    return Text(label + (" *" if one.real else ""), style), *(Text(cell, style) for cell in cells)
+def _row(label: str, term: LossShare, step_ms: float) -> tuple[Text, ...]:
+    style = "" if term.real else "dim"
+    cells = (signed(term.ms.value), share(term.ms.value, step_ms), interval(term.ms))
+    return Text(label + (" *" if term.real else ""), style), *(Text(cell, style) for cell in cells)
 
 
 def _late(loss: EfficiencyLoss) -> list[RenderableType]:
     late = loss.late
-    longer = [one for one in late.shares if one.real and one.ms.value > 0][:_SHOWN_LAYERS]
-    if not any(one.real for one in loss.shares if one.kind == IMBALANCE) and not longer:
+    longer = [term for term in late.shares if term.real and term.ms.value > 0][:_SHOWN_LAYERS]
+    if not any(term.real for term in loss.shares if term.kind == IMBALANCE) and not longer:
         return []
     node = "" if late.node is None else f" on node {late.node}"
     text = (
@@ -206,7 +206,7 @@ def _late(loss: EfficiencyLoss) -> list[RenderableType]:
     )
     if longer:
         listed = "; ".join(
-            f"{one.label} {signed(one.ms.value)} ms ({interval(one.ms)})" for one in longer
+            f"{term.label} {signed(term.ms.value)} ms ({interval(term.ms)})" for term in longer
         )
         text += f" Longer there than on the others: {listed}."
     else:

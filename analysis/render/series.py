@@ -67,9 +67,9 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
         title = Text(", ".join(filter(None, (only.problem, only.device_name))), "bold")
         return Group(title, render_curve(only.curve), Text(), render_findings(only.findings))
     rows = table("problem", "device", "at", "ms", "relative", "p", words=("device",), whole=("at",))
-    found = [(s, f) for s in listed for f in s.findings if f.verdict == FindingVerdict.ANOMALY]
-    found.sort(key=lambda pair: -abs(relative_size(*pair)))
-    for series, finding in found[: None if everything else _SHOWN]:
+    anomalies = [(s, f) for s in listed for f in s.findings if f.verdict == FindingVerdict.ANOMALY]
+    anomalies.sort(key=lambda pair: -abs(relative_size(*pair)))
+    for series, finding in anomalies[: None if everything else _SHOWN]:
         rows.add_row(
             Text(series.problem or ""),
             Text(series.device_name or ""),
@@ -79,7 +79,7 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
             f"{finding.p_adjusted:.1g}",
         )
     counts = Counter(f.verdict for s in listed for f in s.findings)
-    pooled = [one for one in pool(listed) if one.verdict == FindingVerdict.ANOMALY]
+    pooled = [of_size for of_size in pool(listed) if of_size.verdict == FindingVerdict.ANOMALY]
     summary = (
         "; ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
         or "no neighbouring batch sizes"
@@ -89,12 +89,12 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
     if not everything:
         notes += [
             note.plain
-            for note in hidden_note(len(found) - _SHOWN, "smaller anomaly", "smaller anomalies")
+            for note in hidden_note(len(anomalies) - _SHOWN, "smaller anomaly", "smaller anomalies")
         ]
     notes.append(
         "Relative to the time that proportional cost (excess) or a straight line (bend) would give."
     )
-    blocks: list[RenderableType] = [rows if found else Text("No anomaly.", "bold")]
+    blocks: list[RenderableType] = [rows if anomalies else Text("No anomaly.", "bold")]
     if pooled:
         blocks += [Text(), _render_pooled(pooled)]
     return Group(*blocks, *(Text(note, "dim") for note in notes))
@@ -102,15 +102,15 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
 
 def _render_pooled(pooled: Sequence[Pooled]) -> RenderableType:
     rows = table("problem", "at", "curves", "mean", "95 % interval", "p", left=("at",))
-    for one in pooled[:_SHOWN]:
-        interval = f"{one.low:+.0%} to {one.high:+.0%}"
+    for of_size in pooled[:_SHOWN]:
+        interval = f"{of_size.low:+.0%} to {of_size.high:+.0%}"
         rows.add_row(
-            Text(one.name),
-            one.label,
-            str(one.curves),
-            f"{one.mean:+.0%}",
+            Text(of_size.name),
+            of_size.label,
+            str(of_size.curves),
+            f"{of_size.mean:+.0%}",
             interval,
-            f"{one.p_adjusted:.1g}",
+            f"{of_size.p_adjusted:.1g}",
         )
     return Group(
         Text("Bends that all curves of a problem share, as a share of the larger time", "bold"),

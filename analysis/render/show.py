@@ -53,9 +53,9 @@ def show_diagnosis(
             )
         assert diagnosis.recorded is not None
         functional = _asked_for(diagnosis.curve.conditions, axis, pair, at)
-        known = diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, diagnosis.recorded
-        answered = [one for one in diagnosis.answers if one.functional == functional]
-        explanations = (answered[0] if answered else split.explain(functional, *known),)
+        split_before = diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, diagnosis.recorded
+        answered = [answer for answer in diagnosis.answers if answer.functional == functional]
+        explanations = (answered[0] if answered else split.explain(functional, *split_before),)
     if as_json:
         print_document(ExplainDocument.of(recording, diagnosis, explanations))
         return
@@ -214,8 +214,10 @@ def show_table(
             )
     if as_json:
         curves = [
-            series.TimedSeries(one.problem, one.device_name, one.curve.points, one.findings)
-            for one in listed
+            series.TimedSeries(
+                answer.problem, answer.device_name, answer.curve.points, answer.findings
+            )
+            for answer in listed
         ]
         print_document(
             series.TimesDocument(str(path), noise, origin, curves, time_tables.pool(listed))

@@ -78,8 +78,8 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     for sentence in filter(None, map(scaling_sentence, series)):
         console.print(Text(sentence, "bold"))
     console.print(Text(_headline(plan, first)))
-    for one in series:
-        terminal.print_below(console, render_series(one, everything))
+    for run in series:
+        terminal.print_below(console, render_series(run, everything))
     console.print()
     for devices, cell in empty:
         where = f"Batch {cell['batch']} on {counted(devices, 'device')}"

@@ -281,11 +281,12 @@ def _names(cells: Sequence[Text], width: int) -> list[Text]:
         for cell in cells
     ]
     befores = _fitting(
-        [_like(cell, one) for cell, (one, _, _) in zip(cells, changes, strict=True)], width - 2
+        [_like(cell, before) for cell, (before, _, _) in zip(cells, changes, strict=True)],
+        width - 2,
     )
     wholes = _fitting(cells, width)
     afters = _fitting(
-        [_like(cell, one) for cell, (_, _, one) in zip(cells, changes, strict=True)], width
+        [_like(cell, after) for cell, (_, _, after) in zip(cells, changes, strict=True)], width
     )
     return [
         Text.assemble(before, f"{CHANGE.rstrip()}\n", after) if arrow else whole

@@ -208,10 +208,10 @@ def render_largest(explanation: Explanation) -> RenderableType:
     value = explanation.value
     rows = _terms_table(explanation)
     largest = sorted(
-        explanation.shares, key=lambda one: (one.key.kind == OVERHEAD, -abs(one.value.value))
+        explanation.shares, key=lambda term: (term.key.kind == OVERHEAD, -abs(term.value.value))
     )
-    for one in largest[:_LARGEST_TERMS]:
-        rows.add_row(*_share(one, value.value))
+    for term in largest[:_LARGEST_TERMS]:
+        rows.add_row(*_share(term, value.value))
     if rest := largest[_LARGEST_TERMS:]:
         rows.add_row(*_sum(f"{len(rest)} others", rest, value.value))
     return Group(_terms_title(explanation), Indented(rows))
@@ -242,11 +242,11 @@ def _terms_table(explanation: Explanation) -> TextTable:
     return table(*heads, left=heads[-2:])
 
 
-def _more_work(one: Share, whole: float) -> str:
+def _more_work(term: Share, whole: float) -> str:
     """The part of a share that is more work than in proportion; empty if it is unknown,
     or small.
     """
-    value = one.work.value if one.work else None
+    value = term.work.value if term.work else None
     return signed(value.value) if value and abs(value.value) >= _LEAST_SHARE * abs(whole) else ""
 
 
@@ -262,13 +262,13 @@ def render_explanation(explanation: Explanation, everything: bool = False) -> Re
         p for p in kernels[:_SHOWN_TERMS] if abs(p.value.value) >= _LEAST_SHARE * abs(value.value)
     ]
     listed = kernels if everything else large or kernels[:1]
-    for one in listed:
-        rows.add_row(*_share(one, value.value))
+    for outcome in listed:
+        rows.add_row(*_share(outcome, value.value))
     if rest := kernels[len(listed) :]:
         rows.add_row(*_sum(smaller_terms(len(rest)), rest, value.value))
-    for one in others:
-        if everything or one.value.value or one.real:
-            rows.add_row(*_share(one, value.value))
+    for outcome in others:
+        if everything or outcome.value.value or outcome.real:
+            rows.add_row(*_share(outcome, value.value))
     rows.add_section()
     rows.add_row(*_sum("total", explanation.shares, value.value))
     return Group(_terms_title(explanation), Indented(rows))
@@ -276,16 +276,16 @@ def render_explanation(explanation: Explanation, everything: bool = False) -> Re
 
 def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
     """What the marks and names in the printed explanations mean."""
-    kinds = dict.fromkeys(one.functional.kind for one in explanations)
+    kinds = dict.fromkeys(explanation.functional.kind for explanation in explanations)
     lines = [_MEANINGS[kind] for kind in kinds if kind in _MEANINGS]
     if explanations:
         shares = [
-            (one, explanation.value.value)
+            (term, explanation.value.value)
             for explanation in explanations
-            for one in explanation.shares
+            for term in explanation.shares
         ]
-        lines += [_OVERHEAD] if any(one.key.kind == OVERHEAD for one, _ in shares) else []
-        lines += [_WORK] if any(_more_work(*one) for one in shares) else []
+        lines += [_OVERHEAD] if any(term.key.kind == OVERHEAD for term, _ in shares) else []
+        lines += [_WORK] if any(_more_work(*shown) for shown in shares) else []
         lines += [
             "* significant (Holm correction over all terms of the anomaly).",
             "Not significant: terms that cannot be distinguished from 0. They are no cause; more "
@@ -294,16 +294,16 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
     return Group(*(Text(line, "dim") for line in lines))
 
 
-def _share(one: Share, whole: float) -> list[Text]:
-    value = one.value
+def _share(term: Share, whole: float) -> list[Text]:
+    value = term.value
     cells = [
-        one.label + (" *" if one.real else ""),
+        term.label + (" *" if term.real else ""),
         signed(value.value),
         share(value.value, whole),
         interval(value),
     ]
-    cells += [_more_work(one, whole), _kernel_change(one), one.line or ""]
-    return [Text(cell, "" if one.real else "dim") for cell in cells]
+    cells += [_more_work(term, whole), _kernel_change(term), term.line or ""]
+    return [Text(cell, "" if term.real else "dim") for cell in cells]
 
 
 def _sum(label: str, terms: Sequence[Share], whole: float) -> tuple[str, ...]:
@@ -318,8 +318,8 @@ def unit_text(unit: str, axis: Axis, quantity: Quantity = TIME) -> str:
     return unit.replace(TIME.unit, quantity.unit, 1).replace("/sample", f"/{axis.one}")
 
 
-def _kernel_change(one: Share) -> str:
-    before, after = one.kernel_before, one.kernel_after
+def _kernel_change(term: Share) -> str:
+    before, after = term.kernel_before, term.kernel_after
     if before == after:
         return before or ""
     return f"{before or 'none'}{CHANGE}{after or 'none'}"

@@ -36,9 +36,11 @@ def interval(estimate: Estimate, digits: int = 3) -> str:
     return f"{number(estimate.low, digits)} … {number(estimate.high, digits)}"
 
 
-def hidden_note(count: int, one: str, many: str | None = None) -> list[Text]:
+def hidden_note(count: int, singular: str, many: str | None = None) -> list[Text]:
     """A note on rows that are not shown, see `counted`; none if all are shown."""
-    note = f"{counted(count, one, many)} {'is' if count == 1 else 'are'} not shown; --all shows "
+    note = (
+        f"{counted(count, singular, many)} {'is' if count == 1 else 'are'} not shown; --all shows "
+    )
     return [Text(f"{note}{'it' if count == 1 else 'them'}.", "dim")] if count > 0 else []
 
 

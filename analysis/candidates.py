@@ -71,8 +71,8 @@ def products_of(
     """Compare the recordings of candidates with that of the default, which is the first."""
     recordings = [open_recording(path) for path in paths]
     sides = [
-        recorded_side(name, one, one.frame("steps"))
-        for name, one in zip(names, recordings, strict=True)
+        recorded_side(name, recording, recording.frame("steps"))
+        for name, recording in zip(names, recordings, strict=True)
     ]
     comparison = compare(sides)
     return [_product(comparison, index, hows, axis) for index in range(len(comparison.steps))]
@@ -116,14 +116,14 @@ def _kernel(times: pd.DataFrame, value: int) -> str | None:
 def answer(where: str, times: Sequence[CandidateTime], processes: int) -> str:
     """Whether the library could do better for a product, as a sentence."""
     measured = f"{counted(processes, 'process', 'processes')} each"
-    others = [(one, one.change) for one in times[1:] if one.change is not None]
+    others = [(timed, timed.change) for timed in times[1:] if timed.change is not None]
     best, change = max(others, key=lambda pair: pair[1].speedup)
     if change.real and change.speedup > 1:
         return (
             f"At {where} the default takes {ratio(change)} times as long as the best of "
             f"{len(times)}, {best.how} ({measured})."
         )
-    if all(one.real for _, one in others):
+    if all(change.real for _, change in others):
         slower = number(1 / change.speedup, 3)
         low, high = (number(1 / end, 3) for end in (change.high, change.low))
         return (

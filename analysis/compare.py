@@ -140,9 +140,9 @@ class Comparison:
 
     def _changes(self) -> Iterator[tuple[str, str, Change]]:
         for line in self.steps:
-            for one, change in zip(self.sides[1:], line.changes, strict=True):
+            for other, change in zip(self.sides[1:], line.changes, strict=True):
                 if change is not None:
-                    yield one.name, line.label, change
+                    yield other.name, line.label, change
 
 
 def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = None) -> Comparison:
@@ -216,7 +216,7 @@ def _other_device(sides: Sequence[Side]) -> str | None:
 def _other_program(sides: Sequence[Side]) -> str | None:
     if not all("imported_from" in side.settings for side in sides):
         return None
-    tables = [one.kernel_times[one.kernel_times["name"] != IDLE] for one in sides]
+    tables = [side.kernel_times[side.kernel_times["name"] != IDLE] for side in sides]
     for other, table in zip(sides[1:], tables[1:], strict=True):
         if tables[0].empty or table.empty:  # nothing of the device was recorded: that is said
             continue
@@ -246,7 +246,7 @@ def _each(sides: Sequence[Side], values: Sequence[str | None]) -> str:
 
 
 def _common(sides: Sequence[Side]) -> list[Any]:
-    return sorted(set.intersection(*(set(one.curve.conditions) for one in sides)))
+    return sorted(set.intersection(*(set(side.curve.conditions) for side in sides)))
 
 
 def measured_together(sides: Sequence[Side]) -> bool:
@@ -289,7 +289,7 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, 
     lines, together = [], measured_together(sides)
     for batch in common:
         times, replicates, rounds = [], [], []
-        for curve in (one.curve for one in sides):
+        for curve in (compared.curve for compared in sides):
             point = curve.at(batch)
             times.append(point.time_ms.value)
             replicates.append(curve.replicates_ms[:, curve.conditions.index(batch)])
@@ -381,7 +381,7 @@ def _rows(
     sides: Sequence[Side], by: str, batch: int, ratios: Sequence[dict[str, tuple[float, str]]]
 ) -> tuple[ComparedLine, ...]:
     terms, families = [], []
-    tables = [one.kernel_times[one.kernel_times["batch"] == batch] for one in sides]
+    tables = [side.kernel_times[side.kernel_times["batch"] == batch] for side in sides]
     if by == KERNEL and len(tables) == 2:
         tables = [*_with_former_names(*tables)]
     rows = (
@@ -389,8 +389,8 @@ def _rows(
         if by in (LAYER, OPERATOR)
         else [_named(table, by) for table in tables]
     )
-    for one, keyed in zip(sides, rows, strict=True):
-        terms.append(estimate_terms(keyed, one.steps, statistic=one.curve.statistic))
+    for compared, keyed in zip(sides, rows, strict=True):
+        terms.append(estimate_terms(keyed, compared.steps, statistic=compared.curve.statistic))
         used = main_kernels(keyed[keyed["step"].isin(undisturbed_steps(keyed))], (batch,))
         families.append({place: family(str(name)) for place, (name,) in used.items()})
     lines, together = [], measured_together(sides)
@@ -446,9 +446,9 @@ def _with_former_names(
             keyed.append({key: names.pop() for key, names in named.items() if len(names) == 1})
         before, after = keyed
         for key in before.keys() & after.keys():
-            one = f"{before[key]} → {after[key]}"
+            change = f"{before[key]} → {after[key]}"
             if before[key] not in both and after[key] not in both:
-                both[before[key]] = both[after[key]] = one
+                both[before[key]] = both[after[key]] = change
     first, second = (table.assign(name=table["name"].replace(both)) for table in (base, other))
     return first, second
 

@@ -26,15 +26,15 @@ def conditions_of(recordings: Sequence[Recording]) -> list[str]:
 
     E.g. `jax: images channels last; …; 2 threads; first step after 3.2 s`.
     """
-    named = [one.meta for one in recordings if is_of_a_network(one.meta)]
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    named = [recording.meta for recording in recordings if is_of_a_network(recording.meta)]
+    by_setting: dict[str, list[Mapping[str, Any]]] = {}
     for meta in named:
-        found.setdefault(framework_name(meta), []).append(meta)
-    if len(found) < 2 and set(found) <= {TORCH, TORCH_COMPILE}:
+        by_setting.setdefault(framework_name(meta), []).append(meta)
+    if len(by_setting) < 2 and set(by_setting) <= {TORCH, TORCH_COMPILE}:
         return []
     return [
         "; ".join([f"{name}: {CONDITIONS[name]}", _threads(metas), _setup(metas)]) + "."
-        for name, metas in found.items()
+        for name, metas in by_setting.items()
         if name in CONDITIONS
     ]
 
@@ -59,15 +59,15 @@ def _thread_count(meta: Mapping[str, Any]) -> int | None:
     if meta.get("runs_in"):
         counts = (meta.get("framework_threads") or {}).values()
         return max((count for count in counts if count is not None), default=None)
-    found = (meta.get("device") or {}).get("threads")
-    return None if found is None else int(found)
+    threads = (meta.get("device") or {}).get("threads")
+    return None if threads is None else int(threads)
 
 
 def _setup(metas: Sequence[Mapping[str, Any]]) -> str:
     """The time until a step had run first, over networks, modes and batch sizes; it is no part of
     the times.
     """
-    seconds = [float(one) for meta in metas for one in (meta.get("setup_s") or {}).values()]
+    seconds = [float(setup) for meta in metas for setup in (meta.get("setup_s") or {}).values()]
     if not seconds:
         return "time of the first step unknown"
     least, most = number(min(seconds)), number(max(seconds))

@@ -25,10 +25,10 @@ def reasons(recordings: Sequence[Recording]) -> list[str]:
     ones. No interval is known for them.
     """
     groups: dict[tuple[object, ...], list[Recording]] = {}
-    for one in recordings:
-        if is_of_a_network(one.meta):
-            what = tuple(one.meta.get(key) for key in ("network", "mode", "precision"))
-            groups.setdefault(what, []).append(one)
+    for recording in recordings:
+        if is_of_a_network(recording.meta):
+            what = tuple(recording.meta.get(key) for key in ("network", "mode", "precision"))
+            groups.setdefault(what, []).append(recording)
     return [
         f"{network} {mode} at batch {sentence}"
         for (network, mode, _), group in groups.items()
@@ -38,13 +38,13 @@ def reasons(recordings: Sequence[Recording]) -> list[str]:
 
 
 def _of_pair(pair: Sequence[Recording]) -> Iterator[str]:
-    names = [framework_name(one.meta) for one in pair]
+    names = [framework_name(recording.meta) for recording in pair]
     if names[0] == names[1]:
         return
     try:
         sides = [
-            recorded_side(name, one, one.frame("steps"))
-            for name, one in zip(names, pair, strict=True)
+            recorded_side(name, recording, recording.frame("steps"))
+            for name, recording in zip(names, pair, strict=True)
         ]
         comparison = compare(sides)
     except CurvescopeError:  # nothing was measured in both: the table says why
@@ -52,7 +52,7 @@ def _of_pair(pair: Sequence[Recording]) -> Iterator[str]:
     if not comparison.steps:
         return
     line = next(
-        (one for one in comparison.steps if one.label == str(comparison.batch)),
+        (line for line in comparison.steps if line.label == str(comparison.batch)),
         comparison.steps[-1],
     )
     first, second = line.times_ms

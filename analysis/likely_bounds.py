@@ -79,7 +79,7 @@ def likely_point(label: str, rows: Sequence[Any], per: int, hardware: Hardware) 
         times_ms[likely] = times_ms.get(likely, 0.0) + row.exclusive_ms
     whole_ms, likely = (
         math.fsum(times_ms.values()),
-        min(times_ms, key=lambda one: (-times_ms[one], one)),
+        min(times_ms, key=lambda bound: (-times_ms[bound], bound)),
     )
     longest = max(rows, key=lambda row: row.exclusive_ms)
     share = times_ms[likely] / whole_ms if whole_ms else 1.0

@@ -156,7 +156,7 @@ def explain_memory(
     def terms(weights: Floats) -> tuple[MemoryTerm, ...]:
         values = weights @ table.to_numpy(np.float64)
         errors = ERROR * np.hypot.reduce(weights[:, None] * table.to_numpy(np.float64), axis=0)
-        found = [
+        terms = [
             MemoryTerm(
                 row.layer,
                 row.named,
@@ -167,7 +167,7 @@ def explain_memory(
             for term, value, error in zip(table.columns, values, errors, strict=True)
             for row in (names.loc[term],)
         ]
-        return tuple(sorted(found, key=lambda one: -abs(one.value.value)))
+        return tuple(sorted(terms, key=lambda term: -abs(term.value.value)))
 
     fixed = find_fixed_cost(curve, curve.conditions)
     growth = [
@@ -237,8 +237,8 @@ def _with_terms(rows: pd.DataFrame, recording: Recording, by_instance: bool) -> 
 
 
 def _main_lines(rows: pd.DataFrame) -> dict[str, str]:
-    known = rows.dropna(subset="file")
-    sums = known.groupby(["term", "file", "line"])["bytes"].sum().sort_values()
+    located = rows.dropna(subset="file")
+    sums = located.groupby(["term", "file", "line"])["bytes"].sum().sort_values()
     return {term: f"{file}:{line}" for term, file, line in sums.index}
 
 
@@ -265,9 +265,9 @@ def _largest_batch(
 ) -> LargestBatch | None:
     last = rows[rows["batch"] == max(sizes)]
     available = last["available_bytes"].dropna()
-    known = [limit_bytes, recording.meta.get("memory_limit_bytes"), *available[:1]]
-    known.append((recording.meta.get("device") or {}).get("memory_bytes"))
-    limit = next(filter(None, known), None)
+    limits = [limit_bytes, recording.meta.get("memory_limit_bytes"), *available[:1]]
+    limits.append((recording.meta.get("device") or {}).get("memory_bytes"))
+    limit = next(filter(None, limits), None)
     cached = last.loc[last["kind"] == CACHED, "bytes"].sum() / 1e6
     failed = sorted(
         {
@@ -359,5 +359,5 @@ def _predictor(sizes: dict[int, float]) -> tuple[Callable[[float], float], float
 def _through(
     batches: Sequence[int], values: Sequence[float], points: int
 ) -> Callable[[float], float]:
-    found = np.polynomial.Polynomial.fit(batches[-points:], values[-points:], points - 1)
-    return lambda batch: float(found(batch))
+    fitted = np.polynomial.Polynomial.fit(batches[-points:], values[-points:], points - 1)
+    return lambda batch: float(fitted(batch))

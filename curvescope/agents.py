@@ -76,8 +76,8 @@ def make_server(
     @server.tool()
     async def list_recordings(folder: str = "runs") -> dict[str, Any]:
         """List the recordings in a folder or store, the newest first."""
-        found = (await document_of("runs", paths=(folder,)))["recordings"]
-        return answer(_first("recordings", found[::-1], _LISTED))
+        recordings = (await document_of("runs", paths=(folder,)))["recordings"]
+        return answer(_first("recordings", recordings[::-1], _LISTED))
 
     @server.tool()
     async def verdict(recording: str) -> dict[str, Any]:

@@ -134,18 +134,18 @@ def _permission() -> Check:
     """Who may profile: the driver's parameter RmProfilingAdminOnly."""
     name = "profiling permission"
     try:
-        found = re.search(
+        match = re.search(
             r"^RmProfilingAdminOnly:\s*(\d+)", DRIVER_PARAMETERS.read_text(), re.MULTILINE
         )
     except OSError:
-        found = None
-    if found is None:
+        match = None
+    if match is None:
         return Check(
             name,
             True,
             f"not reported ({DRIVER_PARAMETERS}); the self-test shows whether it is there",
         )
-    if found[1] == "0":
+    if match[1] == "0":
         return Check(name, True, "all users (RmProfilingAdminOnly: 0)")
     root = os.geteuid() == 0
     said = "RmProfilingAdminOnly: 1: only root may read counters (ncu), and kernels on some drivers"

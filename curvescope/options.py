@@ -260,7 +260,7 @@ def configurations_of(
             Configuration(args.network, *how, axis=axes.curve, fixed=fixed) for fixed in axes.curves
         ]
         if args.framework is not None:
-            made = [in_framework(one, args.framework) for one in made]
+            made = [in_framework(workload, args.framework) for workload in made]
     if not program:
         made = [replace(configuration, graphed=args.cuda_graph) for configuration in made]
     for configuration in made:

@@ -141,8 +141,8 @@ class CommandParser(Parser):
 
 def group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
     """The group of options with a title, which is added at the first call."""
-    known = (group for group in parser._action_groups if group.title == title)
-    return next(known, None) or parser.add_argument_group(title)
+    titled = (group for group in parser._action_groups if group.title == title)
+    return next(titled, None) or parser.add_argument_group(title)
 
 
 def split_at_program(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -159,8 +159,8 @@ def refuse_former(command: str, arguments: Sequence[str]) -> None:
     """
     line = " ".join(["", *split_at_program(arguments)[0], ""]).replace("=", " ")
     for commands, pattern, now in FORMER:
-        if command in commands.split() and (given := re.search(f" ({pattern}) ", line)):
-            raise CurvescopeError(f"{command} no longer takes {given[1]}: write {now}.")
+        if command in commands.split() and (match := re.search(f" ({pattern}) ", line)):
+            raise CurvescopeError(f"{command} no longer takes {match[1]}: write {now}.")
 
 
 def _filled(text: str) -> str:

@@ -74,19 +74,19 @@ class NoNewAnomaly:
         from .profiling.measure.sweep import sweep_callable
 
         how = get_protocol(protocol) if isinstance(protocol, str) else protocol
-        found: dict[str, Finding] = {}
+        findings: dict[str, Finding] = {}
         for attempt in (1, 2):
             path = self._folder / f"curvescope-{attempt}"
             sweep_callable(self._name, make_step, batches, how, path)
             again = self._new(path)
-            found = (
+            findings = (
                 again
                 if attempt == 1
-                else {label: again[label] for label in found if label in again}
+                else {label: again[label] for label in findings if label in again}
             )
-            if not found:
+            if not findings:
                 break
-        self._judge(path, found)
+        self._judge(path, findings)
 
     def recording(self, path: Path) -> None:
         """Check an existing recording, e.g. of `curvescope diagnose`."""
@@ -96,14 +96,14 @@ class NoNewAnomaly:
         """Anomalies of a recording that are not accepted, by label."""
         from . import explain, open_recording
 
-        known = (
+        reasons = (
             json.loads(self._accepted.read_text())
             if self._accepted.exists() and not self._accept
             else {}
         )
         anomalies = explain(open_recording(path)).anomalies
         return {
-            label: a for a in anomalies if (label := f"{a.tested.label}, {a.shape}") not in known
+            label: a for a in anomalies if (label := f"{a.tested.label}, {a.shape}") not in reasons
         }
 
     def _judge(self, path: Path, new: dict[str, Finding]) -> None:

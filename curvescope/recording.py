@@ -64,7 +64,10 @@ class Recording(store.Recording):
         from .analysis.compare import compare
         from .analysis.side import recorded_side
 
-        sides = [recorded_side(str(one.path), one, one.frame("steps")) for one in (self, other)]
+        sides = [
+            recorded_side(str(recording.path), recording, recording.frame("steps"))
+            for recording in (self, other)
+        ]
         comparison = compare(sides, None if by == "batch" else by, batch)
         rows = []
         for line in comparison.steps if by == "batch" else comparison.rows:

@@ -187,7 +187,7 @@ def recorded_breakdown(
             gpu: recorded_breakdown(recording, "phase", breakdown.batch, device=gpu) for gpu in gpus
         }
         busy_ms = {
-            gpu: math.fsum(row.time_ms for row in one.groups) for gpu, one in of_each.items()
+            gpu: math.fsum(row.time_ms for row in of_gpu.groups) for gpu, of_gpu in of_each.items()
         }
     unit = RECORDING if steps.empty else recording.unit
     rare = next(
@@ -409,9 +409,9 @@ def _rows(
     exclusive = groups["exclusive_ns"].to_numpy(np.float64)
     rated = np.where(groups["name"].str.startswith(COPIES), groups[_DURATION], exclusive)
     for i, amount in enumerate(_AMOUNTS):
-        known = inside & groups[amount].notna().to_numpy()
+        has_amount = inside & groups[amount].notna().to_numpy()
         for times, of_groups in ((known_ms, exclusive), (rated_ms, rated)):
-            times[i] = np.bincount(code[known], of_groups[known] / 1e6, len(labels))
+            times[i] = np.bincount(code[has_amount], of_groups[has_amount] / 1e6, len(labels))
     # the operators of a fused kernel are of one kernel
     shared = groups["shared"] & (by in ("layer", "op"))
     fused_ns = np.bincount(code[inside], (groups["exclusive_ns"] * shared)[inside], len(labels))
@@ -424,7 +424,7 @@ def _rows(
         time_ms = float(per_step_ns[i].sum()) / 1e6
         flops, *_ = values = [None if pd.isna(amount) else float(amount) for amount in amounts]
         # Nanoseconds over milliseconds make the use of tensor pipes a share, too.
-        rates = [giga_per_s(*one) for one in zip(values, rated_ms[:, i].tolist(), strict=True)]
+        rates = [giga_per_s(*pair) for pair in zip(values, rated_ms[:, i].tolist(), strict=True)]
         gflops, gbs, measured_gbs, tensor = rates
         of_flops, of_bytes, of_measured, of_tensor = (
             None if rate is None or not time_ms else min(ms / time_ms, 1.0)
@@ -464,10 +464,10 @@ def _precisions(groups: pd.DataFrame, code: Ints, steps: int) -> dict[int, dict[
         {name: kernel_precision(str(name)) for name in groups["name"].unique()}
     )
     sums = groups["flops"][worked].groupby([code[worked], named.to_numpy()]).sum()
-    found: dict[int, dict[str, float]] = {}
+    by_gpu: dict[int, dict[str, float]] = {}
     for (row, precision), flops in sums.items():
-        found.setdefault(int(row), {})[str(precision)] = float(flops) / steps
-    return found
+        by_gpu.setdefault(int(row), {})[str(precision)] = float(flops) / steps
+    return by_gpu
 
 
 def _spreads(per_step: Floats) -> list[float | None]:

@@ -188,11 +188,11 @@ def _calls(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
     overlap = np.zeros(len(calls), np.int64)
     for rows in calls.groupby(_PLACE, dropna=False).indices.values():
         communicating = calls["communicates"].to_numpy()[rows]
-        for these, others in (
+        for own, others in (
             (rows[communicating], rows[~communicating]),
             (rows[~communicating], rows[communicating]),
         ):
-            overlap[these] = _covered(start[these], end[these], start[others], end[others])
+            overlap[own] = _covered(start[own], end[own], start[others], end[others])
     calls["ms"], calls["overlap_ms"] = (end - start) / 1e6, overlap / 1e6
     calls["beside"] = calls["overlap_ms"] >= _BESIDE * calls["ms"]
     return calls[calls["ms"] > 0]
@@ -234,15 +234,15 @@ def _union_by_device_ms(calls: pd.DataFrame) -> dict[str, float]:
     """Time in which some of the calls run on each device, whose process is named where others have
     one like it.
     """
-    found = {}
+    collectives = {}
     places = calls.groupby(_PLACE, dropna=False).indices
     alone = len({device for _, device in places}) == len(places)
     for (process, device), rows in places.items():
         place = f"GPU {device}" if alone else f"GPU {device} of process {process}"
         start, duration = (calls[c].to_numpy(np.int64)[rows] for c in ("start_ns", "duration_ns"))
         begins, ends = _merged(start, start + duration)
-        found[place] = int((ends - begins).sum()) / 1e6
-    return found
+        collectives[place] = int((ends - begins).sum()) / 1e6
+    return collectives
 
 
 def _most_exposed_ms(calls: pd.DataFrame, other: pd.DataFrame) -> float:

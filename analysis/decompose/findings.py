@@ -122,7 +122,7 @@ def found_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Conditi
     return [
         (before, after)
         for before, after in curve.jumps
-        if any(one.at == before and after in one.conditions for one in tested)
+        if any(test.at == before and after in test.conditions for test in tested)
         and curve.at(after).time_ms.value > curve.at(before).time_ms.value
     ]
 

@@ -88,8 +88,8 @@ class StepHostSpans:
         """Take the spans of a table with `HOST_COLUMNS`; rows without start or duration are left
         out.
         """
-        known = table["start_ns"].notna() & table["duration_ns"].notna()
-        timed = table if known.all() else table[known]
+        complete = table["start_ns"].notna() & table["duration_ns"].notna()
+        timed = table if complete.all() else table[complete]
         if not timed["start_ns"].is_monotonic_increasing:
             timed = timed.sort_values("start_ns", kind="stable")
         self.start_ns = timed["start_ns"].to_numpy(np.int64)
@@ -129,8 +129,8 @@ class StepHostSpans:
         keys = ["process", "correlation_id"]
         last = launches.astype({"end_ns": "Int64"}).groupby(keys, dropna=False)["end_ns"].max()
         numbers = work[keys].astype({"process": np.float64})
-        found = numbers.merge(last.reset_index(), on=keys, how="left")["end_ns"]
-        return np.asarray(found.fillna(_NO_LAUNCH).to_numpy(np.int64))
+        ends = numbers.merge(last.reset_index(), on=keys, how="left")["end_ns"]
+        return np.asarray(ends.fillna(_NO_LAUNCH).to_numpy(np.int64))
 
 
 def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps:
@@ -230,15 +230,15 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
     if not breakdown.n_profiled or idle_ms < LEAST_SHARE * breakdown.time_ms:
         return ()
     profiled = profiled_steps(recording.frame("steps"), breakdown.batch)
-    found = (
+    gaps = (
         step_times(recording, recording.frame("steps"), KEYS, ())
         if recording.count_rows("marks")
         else None
     )
-    if found is not None and found.sampled is not None:
-        times = found.table
+    if gaps is not None and gaps.sampled is not None:
+        times = gaps.table
         of_step = times[(times["step"] == profiled["step"].iloc[0]) & (times["kind"] == IDLE)]
-        classes = classes_with(recording.meta.get("layer_classes") or {}, found.groups)
+        classes = classes_with(recording.meta.get("layer_classes") or {}, gaps.groups)
         rows = [
             (Key.of(row.layer, row.phase, IDLE), row.exclusive_ms) for row in of_step.itertuples()
         ]
@@ -322,10 +322,10 @@ def idle_times(
     """
     collected: list[tuple[Ints, ...]] = []
     count, layers = 0, pd.Index([])
-    for one in _step_gaps(work, steps, calls, read_ranges):
-        length_ns, layers = one.gaps.end_ns - one.gaps.begin_ns, one.layers
-        collected.append((one.codes, one.after, length_ns, np.ones_like(one.codes)))
-        count += len(one.codes)
+    for gap in _step_gaps(work, steps, calls, read_ranges):
+        length_ns, layers = gap.gaps.end_ns - gap.gaps.begin_ns, gap.layers
+        collected.append((gap.codes, gap.after, length_ns, np.ones_like(gap.codes)))
+        count += len(gap.codes)
         if count > _GAPS_AT_ONCE:
             collected, count = [_summed(collected)], 0
     if not collected:
@@ -358,18 +358,18 @@ def long_gaps(
     """The gaps of at least that length: step, begin_ns, end_ns, reason (None if unknown), and layer
     of what follows.
     """
-    found = [pd.DataFrame({"step": [], "begin_ns": [], "end_ns": [], "reason": [], "before": []})]
-    for one in _step_gaps(work, steps, calls, read_ranges):
-        rows = np.flatnonzero(one.gaps.end_ns - one.gaps.begin_ns >= least_ns)
-        reason = [_text(code, calls, read_ranges) for code in one.codes[rows].tolist()]
-        before = [None if code < 0 else str(one.layers[code]) for code in one.after[rows].tolist()]
+    frames = [pd.DataFrame({"step": [], "begin_ns": [], "end_ns": [], "reason": [], "before": []})]
+    for gap in _step_gaps(work, steps, calls, read_ranges):
+        rows = np.flatnonzero(gap.gaps.end_ns - gap.gaps.begin_ns >= least_ns)
+        reason = [_text(code, calls, read_ranges) for code in gap.codes[rows].tolist()]
+        before = [None if code < 0 else str(gap.layers[code]) for code in gap.after[rows].tolist()]
         facts = {
-            "step": one.step,
-            "begin_ns": one.gaps.begin_ns[rows],
-            "end_ns": one.gaps.end_ns[rows],
+            "step": gap.step,
+            "begin_ns": gap.gaps.begin_ns[rows],
+            "end_ns": gap.gaps.end_ns[rows],
         }
-        found.append(pd.DataFrame({**facts, "reason": reason, "before": before}))
-    return pd.concat([piece for piece in found if len(piece)] or found, ignore_index=True)
+        frames.append(pd.DataFrame({**facts, "reason": reason, "before": before}))
+    return pd.concat([piece for piece in frames if len(piece)] or frames, ignore_index=True)
 
 
 def _summed(gaps: list[tuple[Ints, ...]]) -> tuple[Ints, ...]:

@@ -204,13 +204,13 @@ def split_fused(groups: pd.DataFrame, keys: Sequence[str], amounts: Sequence[str
     shares = [shares_of[text] for text in rows[_FUSED]]
     of_row = np.repeat(np.arange(len(rows)), [len(share) for share in shares])
     split = rows.drop(columns=_FUSED).iloc[of_row].reset_index(drop=True)
-    part = np.array([one.share for each in shares for one in each])
-    layers = pd.Series([one.layer for each in shares for one in each], dtype=object)
+    part = np.array([member.share for each in shares for member in each])
+    layers = pd.Series([member.layer for each in shares for member in each], dtype=object)
     if "layer" in keys:  # an operator outside submodules has the layer of the whole kernel
         split["layer"] = layers.where(layers.notna(), split["layer"])
     if "op" in keys:
-        split["op"] = [one.op for each in shares for one in each]
-    reached = np.concatenate([np.cumsum([one.share for one in each]) for each in shares])
+        split["op"] = [member.op for each in shares for member in each]
+    reached = np.concatenate([np.cumsum([member.share for member in each]) for each in shares])
     upto = np.rint(reached * split["exclusive_ns"].to_numpy()).astype(np.int64)
     first = np.append(True, np.diff(of_row) != 0)
     last = np.append(first[1:], True)
@@ -240,9 +240,9 @@ def profiled_steps(steps: pd.DataFrame, batch: int | None = None) -> pd.DataFram
     """The profiled steps, or those of one batch size, whose start is known, by number; no visit
     that is set aside.
     """
-    found = used_steps(steps)
-    found = found[found["profiled"].astype(bool) & found["start_ns"].notna()].sort_values("step")
-    return found if batch is None else found[found["batch"] == batch]
+    used = used_steps(steps)
+    used = used[used["profiled"].astype(bool) & used["start_ns"].notna()].sort_values("step")
+    return used if batch is None else used[used["batch"] == batch]
 
 
 def group_times(
@@ -284,13 +284,13 @@ def group_times(
         split_fused(collected.frame(), keys, amounts),
         placed.frame().drop(columns="calls"),
     )
-    busy, known = (
+    busy, is_known = (
         np.bincount(
             rows["step"].to_numpy(np.int64), rows["exclusive_ns"], minlength=len(window)
         ).astype(np.int64)
         for rows in (groups, idle)
     )
-    rest = pd.DataFrame({"step": range(len(window)), "exclusive_ns": window - busy - known})
+    rest = pd.DataFrame({"step": range(len(window)), "exclusive_ns": window - busy - is_known})
     return groups, pd.concat([idle, rest], ignore_index=True) if len(idle) else rest
 
 
@@ -367,10 +367,10 @@ def _share_out(
     # The exclusive time of a kernel without overlap is its duration; only steps with overlaps are
     # shared out.
     beside = (step[1:] == step[:-1]) & (start[1:] < end[:-1])
-    for one in np.unique(step[1:][beside]).tolist():
-        first, last = np.searchsorted(step, [one, one + 1])
+    for index in np.unique(step[1:][beside]).tolist():
+        first, last = np.searchsorted(step, [index, index + 1])
         shares, _ = exclusive_ns(
-            start[first:last], (end - start)[first:last], 0, int(window_ns[one])
+            start[first:last], (end - start)[first:last], 0, int(window_ns[index])
         )
         # The running sum is rounded, not its terms: each is exact to a nanosecond, and their sum is
         # exact.
@@ -401,10 +401,10 @@ class _Groups:
 
     def add(self, table: pa.Table) -> None:
         """Add kernels: their keys, amounts and exclusive_ns."""
-        known = np.zeros(table.num_rows, np.int16)
+        numbers = np.zeros(table.num_rows, np.int16)
         columns = {key: self._encoded(key, table[key]) for key in self._keys}
         for bit, amount in enumerate(self._amounts):
-            known |= np.left_shift(table[amount].is_valid().to_numpy().astype(np.int16), bit)
+            numbers |= np.left_shift(table[amount].is_valid().to_numpy().astype(np.int16), bit)
             columns[amount] = table[amount].cast(pa.float64(), safe=False)  # FLOPs may be over 2^53
             if amount in _MEANS:
                 times = table["exclusive_ns"].cast(pa.float64(), safe=False)
@@ -413,10 +413,14 @@ class _Groups:
         first = (
             pc.fill_null(pc.equal(table[_PART], 0), True)
             if _PART in table.column_names
-            else np.ones_like(known)
+            else np.ones_like(numbers)
         )
         calls = pc.cast(first, pa.int16()) if _PART in table.column_names else pa.array(first)
-        columns |= {_KNOWN: pa.array(known), "exclusive_ns": table["exclusive_ns"], "calls": calls}
+        columns |= {
+            _KNOWN: pa.array(numbers),
+            "exclusive_ns": table["exclusive_ns"],
+            "calls": calls,
+        }
         self._pieces.append(self._added(pa.table(columns)))
 
     def _encoded(self, key: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

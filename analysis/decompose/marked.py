@@ -345,11 +345,11 @@ def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Ma
     return Marked(
         tuple((None if pd.isna(layer) else str(layer), str(phase)) for layer, phase in places),
         {
-            int(one): Samples(times_ms[batch == one], rounds[batch == one])
-            for one in np.unique(batch)
+            int(size): Samples(times_ms[batch == size], rounds[batch == size])
+            for size in np.unique(batch)
         },
         statistic,
-        {int(one): frozenset(of) for one, of in steps[profiled].groupby("batch")["round"]},
+        {int(size): frozenset(of) for size, of in steps[profiled].groupby("batch")["round"]},
     )
 
 
@@ -364,11 +364,11 @@ def _mark_cost_ms(
     """
     mean = STATISTICS[statistic]
     slower, number = [], []
-    for one in np.unique(batch):
-        unmarked = timed.loc[timed["batch"] == one, "duration_ns"].to_numpy(np.float64) / 1e6
+    for size in np.unique(batch):
+        unmarked = timed.loc[timed["batch"] == size, "duration_ns"].to_numpy(np.float64) / 1e6
         if len(unmarked):
             time_ms = float(mean(unmarked))
-            slower.append(float(mean(marked_ms[batch == one])) / time_ms - 1)
-            number.append(float(marks[batch == one].mean()) / time_ms)
+            slower.append(float(mean(marked_ms[batch == size])) / time_ms - 1)
+            number.append(float(marks[batch == size].mean()) / time_ms)
     cost_ms = float(np.dot(slower, number) / np.dot(number, number)) if number else 0.0
     return min(max(cost_ms, 0.0), _MOST_MARK_MS)

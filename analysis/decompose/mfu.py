@@ -60,8 +60,8 @@ def _peak(recording: Recording, hardware: Hardware) -> Roof | None:
             row["flops_sum"] or 0
         )
     ((precision, _),) = amounts.most_common(1) or ((None, 0),)
-    known = [
+    with_peak = [
         roof for roof in (*hardware.roofs, *hardware.other_precisions) if roof.level == "compute"
     ]
-    fitting = [roof for roof in known if roof.precision == precision]
+    fitting = [roof for roof in with_peak if roof.precision == precision]
     return next((roof for roof in fitting if roof.kind == PEAK), fitting[0] if fitting else None)

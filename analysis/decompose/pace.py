@@ -68,7 +68,7 @@ def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
     timed = timed[(timed[REFERENCE] > 0) & (timed["duration_ns"] > 0)]
     logs = np.log(timed[["duration_ns", REFERENCE]].astype(np.float64))
     visits = logs.groupby([timed[by], timed["round"]]).mean()
-    seen = visits[REFERENCE]
+    references = visits[REFERENCE]
     condition, rounds = (visits.index.get_level_values(level) for level in (0, 1))
     own = visits.groupby(condition).transform("mean")
     y, x = ((visits - own)[name].to_numpy() for name in ("duration_ns", REFERENCE))
@@ -77,10 +77,10 @@ def pace_of(steps: pd.DataFrame, by: str = "batch") -> Pace | None:
         return None
     slope, left = _slope(x, y, _MOST_SLOPE), left_of(x, y, rounds.to_numpy(), _MOST_SLOPE)
     narrows = slope > 0 and left < _MOST_LEFT
-    if not narrows or _differs(seen, condition, x):
+    if not narrows or _differs(references, condition, x):
         return None
-    middle = seen.groupby(condition).mean().mean()
-    return Pace(slope, float(np.sqrt(left)), count, slope * (seen - middle))
+    middle = references.groupby(condition).mean().mean()
+    return Pace(slope, float(np.sqrt(left)), count, slope * (references - middle))
 
 
 def paced(steps: pd.DataFrame, by: str = "batch") -> pd.DataFrame:
@@ -109,16 +109,16 @@ def left_of(x: Floats, y: Floats, rounds: Ints, most_slope: float = inf) -> floa
     return float(rest @ rest) / squares if squares > 0 else 1.0
 
 
-def _differs(seen: pd.Series, condition: pd.Index, inside: Floats) -> bool:
+def _differs(references: pd.Series, condition: pd.Index, inside: Floats) -> bool:
     """Whether the logarithms of references differ by condition, by more than inside each (analysis
     of variance).
     """
     from scipy.special import fdtrc
 
-    groups = seen.groupby(condition)
+    groups = references.groupby(condition)
     means, counts = groups.mean(), groups.size()
-    between = float((counts * (means - seen.mean()) ** 2).sum()) / max(len(means) - 1, 1)
-    within = float(inside @ inside) / (len(seen) - len(means))
+    between = float((counts * (means - references.mean()) ** 2).sum()) / max(len(means) - 1, 1)
+    within = float(inside @ inside) / (len(references) - len(means))
     if len(means) < 2 or within <= 0:
         return False
-    return bool(fdtrc(len(means) - 1, len(seen) - len(means), between / within) < _LEVEL)
+    return bool(fdtrc(len(means) - 1, len(references) - len(means), between / within) < _LEVEL)

@@ -76,11 +76,15 @@ class RareSteps:
             else f"steps {', '.join(map(str, self.slow[:_LISTED]))}"
         )
         more = "" if self.period or len(self.slow) <= _LISTED else " and later"
-        told = [
-            f"{number(one.slow)} {one.what} instead of {number(one.usual)}"
-            for one in self.in_common
+        clauses = [
+            f"{number(common.slow)} {common.what} instead of {number(common.usual)}"
+            for common in self.in_common
         ]
-        same = f"in common: {', '.join(told)}" if told else "no counter tells them from the others"
+        same = (
+            f"in common: {', '.join(clauses)}"
+            if clauses
+            else "no counter tells them from the others"
+        )
         sentence = (
             f"{len(self.slow)} of {counted(self.steps, 'step')}{of} take "
             f"{number(self.slow_ms / self.usual_ms, 2)} times as long ({number(self.slow_ms)} "
@@ -103,8 +107,8 @@ def rare_steps(recording: Recording, steps: pd.DataFrame) -> tuple[RareSteps, ..
     )
     steps = used_steps(steps)
     steps = steps.assign(input_ns=steps["step"].map(inputs) if len(inputs) else np.nan)
-    found = (_of_batch(rows) for _, rows in steps.groupby("batch", dropna=False))
-    return tuple(one for one in found if one is not None)
+    by_batch = (_of_batch(rows) for _, rows in steps.groupby("batch", dropna=False))
+    return tuple(rare for rare in by_batch if rare is not None)
 
 
 def _of_batch(steps: pd.DataFrame) -> RareSteps | None:
@@ -172,7 +176,7 @@ def _period(slow: pd.DataFrame) -> int | None:
     chance explains it.
     """
     rounds = slow.groupby("round")["index"]
-    _, indices = max(rounds, key=lambda one: len(one[1]), default=(None, None))
+    _, indices = max(rounds, key=lambda numbered: len(numbered[1]), default=(None, None))
     if indices is None or len(indices) <= _LEAST_SLOW:
         return None
     at = np.sort(indices.to_numpy(np.int64))

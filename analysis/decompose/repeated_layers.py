@@ -105,8 +105,8 @@ def _experts(layers: Iterable[str], classes: Mapping[str, str]) -> dict[str, tup
     """The experts of all mixtures whose paths differ in numbers, e.g. `*.mlp.experts.*.up`."""
     alike: dict[tuple[str, str, str | None], dict[str, str]] = {}
     for layer in sorted(layers, key=_numbers_of):
-        if found := _EXPERT.fullmatch(layer):
-            before, _, behind = found.groups()
+        if match := _EXPERT.fullmatch(layer):
+            before, _, behind = match.groups()
             key = _PART.sub("*", before), behind, classes.get(layer)
             alike.setdefault(key, {})[layer] = before
     groups: dict[str, tuple[str, ...]] = {}
@@ -123,8 +123,8 @@ def _numbers_of(layer: str) -> list[tuple[int, str]]:
     if _SCOPE in layer:
         numbers = map(int, _NUMBER.findall(layer))
         return [*((number, "") for number in numbers), (-1, layer)]
-    found = ((part, _NUMBERED.fullmatch(part)) for part in layer.split("."))
-    return [(int(numbered[2]), numbered[1]) if numbered else (-1, part) for part, numbered in found]
+    parts = ((part, _NUMBERED.fullmatch(part)) for part in layer.split("."))
+    return [(int(numbered[2]), numbered[1]) if numbered else (-1, part) for part, numbered in parts]
 
 
 def _patterns(layer: str) -> Iterator[str]:
@@ -154,9 +154,9 @@ def _steps(kernel_times: pd.DataFrame) -> Steps:
 def _alike_in_time(members: Sequence[str], steps: Steps) -> list[str]:
     deviates = np.zeros(len(members), bool)
     for times in steps.values():
-        known = times.reindex(columns=list(members), fill_value=0.0).to_numpy(np.float64)
-        usual = np.median(known, axis=0)
-        error = 1.4826 * np.median(np.abs(known - usual), axis=0) / np.sqrt(len(known))
+        of_members = times.reindex(columns=list(members), fill_value=0.0).to_numpy(np.float64)
+        usual = np.median(of_members, axis=0)
+        error = 1.4826 * np.median(np.abs(of_members - usual), axis=0) / np.sqrt(len(of_members))
         away, whole = np.abs(usual - np.median(usual)), float(np.median(times.sum(axis=1)))
         deviates |= (
             (away > _DEVIATES * np.median(usual))

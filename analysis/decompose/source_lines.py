@@ -34,18 +34,18 @@ def main_lines(lines: pd.DataFrame) -> Lines:
     """
     columns = ["batch", "layer", "phase", "kind", "at"]
     total = lines.groupby(columns, dropna=False, sort=False)["duration_ns"].sum().reset_index()
-    found: dict[Any, dict[Key, str]] = {batch: {} for batch in lines["batch"].unique()}
+    by_batch: dict[Any, dict[Key, str]] = {batch: {} for batch in lines["batch"].unique()}
     idle = (
         total[total["kind"] == IDLE]
         .groupby(columns[1:], dropna=False)["duration_ns"]
         .sum()
         .reset_index()
     )
-    for rows, batches in ((idle, list(found)), (total[total["kind"] != IDLE], None)):
+    for rows, batches in ((idle, list(by_batch)), (total[total["kind"] != IDLE], None)):
         for row in rows.sort_values("duration_ns", kind="stable").itertuples():
             for batch in batches or [row.batch]:
-                found[batch][Key.of(row.layer, row.phase, row.kind)] = row.at
-    return found
+                by_batch[batch][Key.of(row.layer, row.phase, row.kind)] = row.at
+    return by_batch
 
 
 def by_line(times: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:

@@ -67,8 +67,8 @@ def waiting_of(steps: pd.DataFrame, by: str = "batch") -> Waiting | None:
     timed = timed[timed[WAITS].notna() & timed[by].notna() & (timed["duration_ns"] > 0)]
     of_visits = timed.groupby([by, "round"])[["duration_ns", WAITS]].sum().astype(np.float64)
     rounds = of_visits.index.get_level_values(1).to_numpy()
-    conditions, found = of_visits.index.get_level_values(0), len(np.unique(rounds))
-    if len(of_visits) < max(_LEAST_VISITS, conditions.nunique() + 2) or found < LEAST_ROUNDS:
+    conditions, round_count = of_visits.index.get_level_values(0), len(np.unique(rounds))
+    if len(of_visits) < max(_LEAST_VISITS, conditions.nunique() + 2) or round_count < LEAST_ROUNDS:
         return None
     logs = pd.DataFrame(
         {
@@ -79,4 +79,4 @@ def waiting_of(steps: pd.DataFrame, by: str = "batch") -> Waiting | None:
     own = logs - logs.groupby(conditions).transform("mean")
     left = left_of(own["waits"].to_numpy(), own["time"].to_numpy(), rounds)
     first_ns, last_ns = steps["start_ns"].min(), (steps["start_ns"] + steps["duration_ns"]).max()
-    return Waiting(left, len(of_visits), found, float(last_ns - first_ns) / 1e9)
+    return Waiting(left, len(of_visits), round_count, float(last_ns - first_ns) / 1e9)

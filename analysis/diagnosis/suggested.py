@@ -373,9 +373,9 @@ def _copies(recording: Recording, used: pd.DataFrame, count: int) -> pd.DataFram
 def _exposed(recording: Recording, used: pd.DataFrame, count: int) -> dict[str, float]:
     """Time per step in which nothing but copies from or to the host runs, by their direction."""
     moved = _memory(recording, used)
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     if moved.empty or used.empty:
-        return found
+        return shares
     kernels = [
         of_steps(piece, used["step"].to_numpy(np.int64))[0]
         .select(["step", "start_ns", "duration_ns"])
@@ -400,8 +400,8 @@ def _exposed(recording: Recording, used: pd.DataFrame, count: int) -> dict[str, 
                 begins, lengths, is_kind[rows], int(start_ns), int(length_ns)
             )
             total_ns += float(exclusive[is_kind[rows] == 1].sum())
-        found[kind] = total_ns / 1e6 / count
-    return found
+        shares[kind] = total_ns / 1e6 / count
+    return shares
 
 
 _MOST_GAPS = 5

@@ -74,7 +74,7 @@ def _members(reduction: Reduction) -> dict[int, int]:
 
 
 def explain_difference(
-    one: Group, other: Group, names: Reduction, steps: Collection[int] | None = None
+    own: Group, other: Group, names: Reduction, steps: Collection[int] | None = None
 ) -> RankDifference:
     """Split the difference of two groups over their common steps, or some of them; CurvescopeError
     if there is none.
@@ -82,19 +82,19 @@ def explain_difference(
     `names` is a reduction with the names of both groups' keys.
     """
     common = sorted(
-        step for step in set(one.members) & set(other.members) if steps is None or step in steps
+        step for step in set(own.members) & set(other.members) if steps is None or step in steps
     )
     if not common:
         raise CurvescopeError(
-            f"{one.name} and {other.name} have no step in common: there is nothing to compare."
+            f"{own.name} and {other.name} have no step in common: there is nothing to compare."
         )
     named = names.named()
-    terms = sorted({named[key][4] for group in (one, other) for _, key in group.times_ms})
+    terms = sorted({named[key][4] for group in (own, other) for _, key in group.times_ms})
     keys = [Key(*named[term][:3]) for term in terms]
     position = {step: i for i, step in enumerate(common)}
     column = {term: i for i, term in enumerate(terms)}
     times = np.zeros((2, len(common), len(terms)))
-    for i, group in enumerate((one, other)):
+    for i, group in enumerate((own, other)):
         for (step, key), time in group.times_ms.items():
             if step in position:
                 times[i, position[step], column[named[key][4]]] += time
@@ -103,20 +103,20 @@ def explain_difference(
     used = undisturbed(walls[0] - walls[1], float(np.median(walls)))
     sides = {
         group.name: Samples(times[i], np.array(common), used=used)
-        for i, group in enumerate((one, other))
+        for i, group in enumerate((own, other))
     }
     split = terms_of(keys, sides)
-    functional = Functional("difference", one.name, None, ((one.name, 1.0), (other.name, -1.0)))
-    main = [_main_kernels(group, named) for group in (other, one)]
+    functional = Functional("difference", own.name, None, ((own.name, 1.0), (other.name, -1.0)))
+    main = [_main_kernels(group, named) for group in (other, own)]
     shares = [
         replace(share, kernel_before=main[0].get(share.key), kernel_after=main[1].get(share.key))
         for share in split.decompose(functional)
     ]
     shares.sort(key=lambda share: (share.key.kind == IDLE, -abs(share.value.value)))
     return RankDifference(
-        name=one.name,
+        name=own.name,
         against=other.name,
-        ranks=(one.ranks, other.ranks),
+        ranks=(own.ranks, other.ranks),
         steps=(len(common), len(used)),
         value=split.sum(functional),
         own=split.sum(functional, lambda key: key.kind != COMMUNICATION),

@@ -269,13 +269,13 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
     """
     batch = advice.breakdown.batch
     sizes = "" if batch is None else f" --batch {batch}"
-    found: list[tuple[str, str]] = []
+    commands: list[tuple[str, str]] = []
     tried = [
         advised for advised in advice.advised if advised.suggestion.factors and advice.step.is_torch
     ]
     if tried and advice.command and batch is not None:
         command = shlex.join(without_secrets(advice.command))
-        found.append(
+        commands.append(
             (
                 "Diagnose tries such changes on the program (docs/your-program.md); batch_size is "
                 "its constant:",
@@ -283,29 +283,31 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
             )
         )
     elif tried:
-        found.append(
+        commands.append(
             (
                 "Diagnose tries such changes on a step of your own (docs/guides/own-step.md):",
                 f"curvescope diagnose --step FILE.py:make_step{sizes}",
             )
         )
     if len(tried) < len(advice.advised):
-        found.append(
+        commands.append(
             (
                 "For the others: change the program, record it again, and compare:",
                 f"curvescope compare {path} NEW",
             )
         )
-    found.append(("Where the time goes:", f"curvescope breakdown {path} --by {_grouping(advice)}"))
+    commands.append(
+        ("Where the time goes:", f"curvescope breakdown {path} --by {_grouping(advice)}")
+    )
     if replayed(advice):
-        found.append(
+        commands.append(
             (
                 "Kernels of replayed graphs have no operator; a trace of the capture gives them "
                 "theirs:",
                 "curvescope import PROFILE --capture TRACE_OF_THE_CAPTURE",
             )
         )
-    return found
+    return commands
 
 
 def replayed(advice: Advice) -> bool:

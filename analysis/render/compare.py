@@ -197,7 +197,7 @@ def _interval(change: Change | None) -> str:
 
 def notes(comparison: Comparison) -> list[str]:
     """Notes that explain the numbers."""
-    found = [
+    notes = [
         "B/A above 1: B takes longer than A. * significant (95 %, Holm correction over all changes "
         "of the table). Rows that changed most come first."
     ]
@@ -205,24 +205,24 @@ def notes(comparison: Comparison) -> list[str]:
         differing = "; ".join(
             f"{name}: {', '.join(values)}" for name, values in comparison.differences.items()
         )
-        found.append(f"Recorded with different settings: {differing}.")
+        notes.append(f"Recorded with different settings: {differing}.")
     if comparison.modelled:
-        found.append(f"Modelled, not measured: {', '.join(comparison.modelled)}.")
+        notes.append(f"Modelled, not measured: {', '.join(comparison.modelled)}.")
     if comparison.unseen:
-        found.append(
+        notes.append(
             f"{', '.join(comparison.unseen)}: no kernel, memcpy or memset was recorded, so there "
             "are no rows, and profiled steps have only the duration of their host range. "
             f"{RECORD_DEVICE}"
         )
     if comparison.profiled:
-        found.append(
+        notes.append(
             f"Every step was profiled in {', '.join(comparison.profiled)}: times include the "
             "profiling overhead."
         )
     one_device = len({side.hardware.name for side in comparison.sides}) == 1
     alone = one_device and not comparison.modelled and not comparison.together
     if alone and any(c and c.real for line in comparison.steps for c in line.changes):
-        found.append(
+        notes.append(
             "A change of the machine's speed between the recordings also appears as a change. To "
             "see its size, record A again and compare the two."
         )
@@ -231,11 +231,11 @@ def notes(comparison: Comparison) -> list[str]:
             shares = ", ".join(
                 f"{level} {value:.3g}x ({kind}s)" for level, (value, kind) in ratios.items()
             )
-            found.append(
+            notes.append(
                 f"Roofs of {letter} over A: {shares}; a row whose speed grows by a factor between "
                 "these (± 10 %) follows the hardware."
             )
-    return found
+    return notes
 
 
 @dataclass(frozen=True)

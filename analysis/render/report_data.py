@@ -262,7 +262,7 @@ def _lead(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
 
 def _facts(item: ReportInput, all_profiled: bool) -> dict[str, Any]:
     meta, hardware = item.meta, item.recorded.hardware
-    known = (
+    facts = (
         (
             is_modelled(meta),
             "Modelled, not measured: times come from the cost model, and intervals show its error.",
@@ -278,7 +278,7 @@ def _facts(item: ReportInput, all_profiled: bool) -> dict[str, Any]:
         ),
         (not hardware.roofs, NO_ROOF),
     )
-    caveats = [text for holds, text in known if holds]
+    caveats = [text for holds, text in facts if holds]
     work = (
         "FLOPs of the direct algorithm and compulsory bytes, unless a point is labelled as "
         "measured."

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def counted(count: int, singular: str, many: str | None = None) -> str:
     """A count with its noun, e.g. `1 step` or `3 steps`; `many` is for an irregular plural."""
-    return f"{count} {one if count == 1 else many or f'{one}s'}"
+    return f"{count} {singular if count == 1 else many or f'{singular}s'}"

@@ -104,7 +104,7 @@ def _divided(
     variables = {
         name: change.variables() or change.environment for name, change in changes.items() if change
     }
-    changing = {one.factor for one in diagnosis.remedies.helping if one.changed_results}
+    changing = {remedy.factor for remedy in diagnosis.remedies.helping if remedy.changed_results}
     best = diagnosis.remedies.best
     able = [row for row in rows if variables.get(row.factors[0]) and row.factors[0] not in changing]
     chosen = [row for row in able if best is not None and row.factors[0] in best.members] or able[

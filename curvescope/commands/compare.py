@@ -146,8 +146,8 @@ def run(args: argparse.Namespace) -> int:
         recordings = [(name, opened.enter_context(open_any(path))) for name, path in paths]
         steps = _steps([recording for _, recording in recordings])
         sides = [
-            recorded_side(name, one, rows)
-            for (name, one), rows in zip(recordings, steps, strict=True)
+            recorded_side(name, side, rows)
+            for (name, side), rows in zip(recordings, steps, strict=True)
         ]
         if not args.different:
             refuse_different(sides)
@@ -195,8 +195,8 @@ def _recorded(args: argparse.Namespace) -> list[AnyPath]:
         "--time-limit": args.time_limit,
         "--output": args.output,
     }
-    if given := [name for name, value in only.items() if value is not None]:
-        raise CurvescopeError(f"{', '.join(given)}: only with --measure.")
+    if useless := [name for name, value in only.items() if value is not None]:
+        raise CurvescopeError(f"{', '.join(useless)}: only with --measure.")
     return [args.base, *args.others]
 
 
@@ -232,10 +232,10 @@ def _visited(
     configuration = (
         None if args.step is None else Configuration.of_step(args.step, pick_device(args.device))
     )
-    with checked_out(versions) as found, LiveProgress() as view:
+    with checked_out(versions) as folders, LiveProgress() as view:
         folder = args.output or new_recording_path("versions")
         paths = measure_versions(
-            found,
+            folders,
             configuration,
             parse_batches(args.batch or "1"),
             protocol,

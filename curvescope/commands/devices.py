@@ -32,12 +32,12 @@ def run(args: argparse.Namespace) -> int:
 
         rated = [
             {
-                **vars(one),
-                **{f"peak_flops_per_s_{c}": p for c, p in zip(CLOCKS, peaks(one), strict=True)},
+                **vars(facts),
+                **{f"peak_flops_per_s_{c}": p for c, p in zip(CLOCKS, peaks(facts), strict=True)},
             }
-            for one in chosen
+            for facts in chosen
         ]
-        print_document(DevicesDocument([ListedDevice(**one) for one in rated]))
+        print_document(DevicesDocument([ListedDevice(**facts) for facts in rated]))
         return 0
     console = terminal.console()
     if args.device:

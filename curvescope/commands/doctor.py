@@ -44,9 +44,9 @@ def run(args: argparse.Namespace) -> int:
         console.print(Indented(Text(f"{finding.name}: {finding.detail}"), label=mark))
         if finding.remedy and not finding.found:
             console.print(Indented(Text(finding.remedy, "dim"), label=" " * len(mark)))
-    found = {finding.name: finding.found for finding in findings}
-    if found.get("PyTorch"):
-        device = "GPU" if found.get("CUDA device") else "CPU"
+    by_name = {finding.name: finding.found for finding in findings}
+    if by_name.get("PyTorch"):
+        device = "GPU" if by_name.get("CUDA device") else "CPU"
         ready = f"Ready: `curvescope diagnose alexnet --quick` measures this machine's {device}."
         console.print(f"\n{ready} What is missing is optional for it.")
     return 0
@@ -108,14 +108,14 @@ def _native() -> Check:
 def _nvrtc() -> Check:
     from ..kernels.compile import compilers
 
-    found = [
+    findings = [
         f"{each.version_text} (sm_{each.architectures[0]} to sm_{each.architectures[-1]})"
         for each in compilers()
     ]
     return Check(
         "NVRTC",
-        bool(found),
-        ", ".join(found) or "needed by bench compile",
+        bool(findings),
+        ", ".join(findings) or "needed by bench compile",
         "pip install nvidia-cuda-nvrtc-cu11 (Kepler to Hopper, Linux x86-64)",
     )
 
@@ -159,13 +159,15 @@ def _version(program: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return "version unknown"
-    found = re.search(r"(?:[Vv]ersion|release) (\d[\w.-]*)", ended.stdout)
-    return f"version {found[1]}" if found else "version unknown"
+    match = re.search(r"(?:[Vv]ersion|release) (\d[\w.-]*)", ended.stdout)
+    return f"version {match[1]}" if match else "version unknown"
 
 
 def _package(name: str, extra: str, use: str) -> Check:
-    found = find_spec(name) is not None
-    return Check(name, found, "installed" if found else use, f"pip install 'curvescope[{extra}]'")
+    installed = find_spec(name) is not None
+    return Check(
+        name, installed, "installed" if installed else use, f"pip install 'curvescope[{extra}]'"
+    )
 
 
 def _ceilings() -> Check:
@@ -174,29 +176,29 @@ def _ceilings() -> Check:
 
     remedy = "`curvescope bench ceilings` measures them in a minute or two"
     try:
-        found = load(describe_device(pick_device(None)))
+        device = load(describe_device(pick_device(None)))
     except BackendMissingError as error:
         return Check("ceilings", False, "PyTorch is needed to measure them", str(error))
-    if found is None:
+    if device is None:
         return Check("ceilings", False, "not measured on this device", remedy)
     limits = [
         f"{name} {quantity(limit.per_s, 'FLOP/s')}"
-        for name, limit in found.compute.items()
+        for name, limit in device.compute.items()
         if name == "fp32"
     ]
-    limits += [f"{name} {quantity(limit.per_s, 'B/s')}" for name, limit in found.bandwidth.items()]
-    return Check("ceilings", True, f"{', '.join(limits)}, measured {found.measured_utc[:10]}")
+    limits += [f"{name} {quantity(limit.per_s, 'B/s')}" for name, limit in device.bandwidth.items()]
+    return Check("ceilings", True, f"{', '.join(limits)}, measured {device.measured_utc[:10]}")
 
 
 def _energy() -> Check:
     from ..profiling.hardware.energy import describe_energy
 
-    found = describe_energy("cpu")
+    energy = describe_energy("cpu")
     remedy = "optional: `curvescope energy` needs it on a CPU"
     return Check(
         "energy of the CPU",
-        "name" in found,
-        found.get("missing") or f"{found['name']}, {found['scope']}",
+        "name" in energy,
+        energy.get("missing") or f"{energy['name']}, {energy['scope']}",
         remedy,
     )
 

@@ -122,8 +122,8 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
 def _explain_log(recording: Recording, args: argparse.Namespace) -> None:
     from ..analysis.render.server_log import show_server_log
 
-    given = ("problem", "noise", "pair", "at", "mode")
-    if args.of != "time" or any(getattr(args, name) is not None for name in given):
+    options = ("problem", "noise", "pair", "at", "mode")
+    if args.of != "time" or any(getattr(args, name) is not None for name in options):
         raise CurvescopeError(
             "A server's log has times only: of the options to choose, give --limit and --all alone."
         )

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             from ..analysis.render.trace_tracks import title_of, tracks
 
             titles = (
-                [title_of(one, i) for i, one in enumerate(recordings, start=1)]
+                [title_of(recording, i) for i, recording in enumerate(recordings, start=1)]
                 if args.others
                 else [""]
             )

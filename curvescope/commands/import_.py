@@ -142,8 +142,8 @@ def _import(args: argparse.Namespace) -> ImportDocument:
         raise CurvescopeError(
             "--graph-data numbers the nodes of a capture: give its trace, too, with --capture FILE."
         )
-    given = ("range_pattern", "steps", "device", "process", "capture", "graph_data")
-    options = Options(**{name: getattr(args, name) for name in given})
+    of_profiles = ("range_pattern", "steps", "device", "process", "capture", "graph_data")
+    options = Options(**{name: getattr(args, name) for name in of_profiles})
     if args.inductor is not None:
         from ..profiling.readers.inductor_code import read_generated
 

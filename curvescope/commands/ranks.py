@@ -76,8 +76,8 @@ def run(args: argparse.Namespace) -> int:
             reduction = reducer.reduce(
                 jobs, lambda done: report(f"ranks {reducer.description}", done, len(jobs))
             )
-            found = _analysed(combine([reduction, bad]), analyse)
-            differences = _explained(reducer, jobs, reduction, found, groups)
+            analysed = _analysed(combine([reduction, bad]), analyse)
+            differences = _explained(reducer, jobs, reduction, analysed, groups)
         except KeyboardInterrupt:
             interrupted = True
             if not differences and not reduction["ranks"].num_rows:
@@ -85,8 +85,8 @@ def run(args: argparse.Namespace) -> int:
     if interrupted:
         if not reduction["ranks"].num_rows:
             raise KeyboardInterrupt
-        found = analyse(combine([reduction, bad]))
-    _show(args, found, differences, len(jobs), interrupted=interrupted)
+        analysed = analyse(combine([reduction, bad]))
+    _show(args, analysed, differences, len(jobs), interrupted=interrupted)
     return EXIT_INTERRUPTED if interrupted else 0
 
 
@@ -97,8 +97,8 @@ def _analysed(reduction: Reduction, analyse: Any) -> Ranks:
         raise CurvescopeError(
             f"None of {counted(count, 'recording')} could be read. The first, {path}: {reason}"
         )
-    found: Ranks = analyse(reduction)
-    return found
+    analysed: Ranks = analyse(reduction)
+    return analysed
 
 
 def _groups(
@@ -149,7 +149,7 @@ def _explained(
     reducer: Reducer,
     jobs: Sequence[Job],
     reduction: Reduction,
-    found: Ranks,
+    analysed: Ranks,
     groups: list[tuple[str, list[Job]]],
 ) -> list[RankDifference]:
     """The requested differences, else those of the largest stragglers; each group's recordings are
@@ -160,18 +160,18 @@ def _explained(
     rest = "the others"
     if groups:
         own = [(_named(text), reducer.reduce(members)) for text, members in groups]
-        one = group_of(*own[0])
+        group = group_of(*own[0])
         other = group_of(*own[1]) if len(own) > 1 else group_of(rest, reduction, less=own[0][1])
-        return [explain_difference(one, other, reduction)]
-    if found.ranks < 2:
+        return [explain_difference(group, other, reduction)]
+    if analysed.ranks < 2:
         return []
     differences = []
-    for straggler in found.stragglers[:_EXPLAINED]:
+    for straggler in analysed.stragglers[:_EXPLAINED]:
         own_tables = reducer.reduce([job for job in jobs if job.rank_id.rank == straggler.rank])
         steps = None if len(straggler.slow_steps) < 2 else straggler.slow_steps
         others = group_of(rest, reduction, less=own_tables)
-        one = group_of(_named(str(straggler.rank)), own_tables)
-        differences.append(explain_difference(one, others, reduction, steps))
+        group = group_of(_named(str(straggler.rank)), own_tables)
+        differences.append(explain_difference(group, others, reduction, steps))
     return differences
 
 
@@ -183,7 +183,7 @@ def _named(text: str) -> str:
 
 def _show(
     args: argparse.Namespace,
-    found: Ranks,
+    analysed: Ranks,
     differences: list[RankDifference],
     asked: int,
     *,
@@ -195,7 +195,7 @@ def _show(
 
         print_document(
             RanksDocument(
-                **vars(found), interrupted=interrupted, asked=asked, differences=differences
+                **vars(analysed), interrupted=interrupted, asked=asked, differences=differences
             )
         )
         return
@@ -204,8 +204,10 @@ def _show(
 
     console = terminal.console()
     if interrupted:
-        console.print(f"Interrupted: results cover {found.ranks} of {asked} ranks.", style="yellow")
-    console.print(render_ranks(found, everything=args.all))
+        console.print(
+            f"Interrupted: results cover {analysed.ranks} of {asked} ranks.", style="yellow"
+        )
+    console.print(render_ranks(analysed, everything=args.all))
     for difference in differences:
         console.print()
         console.print(render_difference(difference, everything=args.all))

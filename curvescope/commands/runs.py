@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.recording.store import Status, has_chunks, list_recordings
 
     root = args.store or args.root or as_path("runs")
-    rows = [_row(one) for one in list_recordings(root)]
+    rows = [_row(run) for run in list_recordings(root)]
     if args.json:
         from ..analysis.render.documents import print_document
         from ..documents import ListedRecording, RunsDocument
@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
     for row in rows:
         batches = ", ".join(map(str, row["batches"] or ()))
         experiments = str(row["experiments"] or "none")
-        known = (row[name] or "unknown" for name in ("network", "device"))
-        listed.add_row(row["path"], *known, batches, experiments, row["status"])
+        words = (row[name] or "unknown" for name in ("network", "device"))
+        listed.add_row(row["path"], *words, batches, experiments, row["status"])
     console = terminal.console()
     console.print(listed)
     for row in rows:
@@ -70,20 +70,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _row(one: Recording | Unreadable) -> dict[str, Any]:
+def _row(run: Recording | Unreadable) -> dict[str, Any]:
     """The fields of `documents.ListedRecording`."""
     from ..profiling.recording.store import Recording
 
-    known = one.meta if isinstance(one, Recording) else {}
+    meta = run.meta if isinstance(run, Recording) else {}
     return {
-        "path": str(one.path),
-        "status": _status(one) if isinstance(one, Recording) else UNREADABLE,
-        "created_utc": known.get("created_utc"),
-        "network": known.get("network"),
-        "device": (known.get("device") or {}).get("name"),
-        "batches": known.get("batches"),
-        "experiments": len(known.get("experiments") or ()),
-        "unreadable": None if isinstance(one, Recording) else one.reason,
+        "path": str(run.path),
+        "status": _status(run) if isinstance(run, Recording) else UNREADABLE,
+        "created_utc": meta.get("created_utc"),
+        "network": meta.get("network"),
+        "device": (meta.get("device") or {}).get("name"),
+        "batches": meta.get("batches"),
+        "experiments": len(meta.get("experiments") or ()),
+        "unreadable": None if isinstance(run, Recording) else run.reason,
     }
 
 

@@ -254,13 +254,13 @@ def _plan(args: argparse.Namespace, workers: Workers | None) -> SweepPlan:
         if args.step:
             raise CurvescopeError("--framework runs named networks: omit --step.")
         made = [
-            options.in_framework(one, framework)
-            for one in made
+            options.in_framework(recording, framework)
+            for recording in made
             for framework in dict.fromkeys(args.framework.split(","))
         ]
     configurations = [
-        replace(one, memory_limit_bytes=limit, graphed=graphed)
-        for one in made
+        replace(recording, memory_limit_bytes=limit, graphed=graphed)
+        for recording in made
         for graphed in _CHOICES[args.cuda_graph]
     ]
     for configuration in configurations:
@@ -298,9 +298,9 @@ def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configu
     ]
 
 
-def _chosen(text: str, known: tuple[str, ...], option: str) -> list[str]:
+def _chosen(text: str, allowed: tuple[str, ...], option: str) -> list[str]:
     chosen = list(dict.fromkeys(text.split(",")))
-    for one in chosen:
-        if one not in known:
-            raise CurvescopeError(f"{option} {one}: choose one or more of {','.join(known)}.")
+    for name in chosen:
+        if name not in allowed:
+            raise CurvescopeError(f"{option} {name}: choose one or more of {','.join(allowed)}.")
     return chosen

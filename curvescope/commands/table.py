@@ -99,12 +99,12 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
     from ..analysis.step_table import by_batch
 
     console = terminal.console()
-    found = families(cells)
-    for family in found:
+    groups = families(cells)
+    for family in groups:
         console.print(render_family(family))
         console.print()
-    if found and len({(cell.network, cell.configuration) for cell in cells}) == sum(
-        len(one.rows) for one in found
+    if groups and len({(cell.network, cell.configuration) for cell in cells}) == sum(
+        len(group.rows) for group in groups
     ):
         for note in _notes(cells):
             console.print(note, style="dim")

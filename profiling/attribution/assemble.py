@@ -67,8 +67,8 @@ class _Assembly:
         self._ranges, self._spans, names = read_spans(profile.ranges, options, self._lost)
         push_pop = pc.equal(self._ranges["kind"], "push_pop").to_numpy().astype(bool)
         self._nested = self._spans.select(push_pop)
-        told = [name for name in _COMMUNICATION if name in self._ranges.column_names]
-        self._nested_ranges = self._ranges.select(told).filter(pa.array(push_pop))
+        columns = [name for name in _COMMUNICATION if name in self._ranges.column_names]
+        self._nested_ranges = self._ranges.select(columns).filter(pa.array(push_pop))
         self._timeline = Timeline(self._spans, self._nested, names, options, profile.batch)
         self._has_shapes = bool(self._nested.operations)
         self._names = pa.array([], pa.string())  # names of kernels
@@ -117,9 +117,9 @@ class _Assembly:
         device = self._options.device
         if device is not None and device not in self._devices:
             others = ", ".join(map(str, sorted(self._devices)))
-            known = f"it has work of {others}" if others else "it names no device; omit --device"
+            which = f"it has work of {others}" if others else "it names no device; omit --device"
             raise CurvescopeError(
-                f"--device {device}: the profile has no work of this device; {known}."
+                f"--device {device}: the profile has no work of this device; {which}."
             )
 
     def _in_order(
@@ -319,8 +319,8 @@ class _Assembly:
                 [names[code] for code in work.kernel_name[at].tolist()],
                 work.on_host[at],
             )
-            found = operator_calls(nested, placement, outer, kernels, step_of == step).rows
-            rows += [{"batch": batch, **row} for row in found]
+            call_rows = operator_calls(nested, placement, outer, kernels, step_of == step).rows
+            rows += [{"batch": batch, **row} for row in call_rows]
         self._write("operators", self._writer.next_part("operators"), columns_of(rows), len(rows))
 
     def _usual_steps(self) -> dict[int | None, dict[str, Any]]:
@@ -347,8 +347,8 @@ class _Assembly:
         for batch, step in steps.items():
             ends = (step["start_ns"], step["start_ns"] + step["duration_ns"])
             window = ends if marked else (int(allocations.time_ns[0]), int(allocations.time_ns[-1]))
-            found = peak_rows(nested, placement, outer, allocations, window)
-            rows += [{"batch": batch, **row} for row in found]
+            peaks = peak_rows(nested, placement, outer, allocations, window)
+            rows += [{"batch": batch, **row} for row in peaks]
         self._writer.write("peaks", columns_of(rows))
 
     def _count(self, work: DeviceWork) -> dict[str, pa.Array]:
@@ -384,10 +384,10 @@ class _Assembly:
             and (fused := fused_operators(batch["name"], self._options.fused)) is not None
         ):
             columns["fused"] = fused
-        if table == "kernels" and (known := self._options.fused_flops):
+        if table == "kernels" and (fused_work := self._options.fused_flops):
             counts = {
                 **counts,
-                "flops": with_flops(batch["name"], known, {**columns, **counts}.get("flops")),
+                "flops": with_flops(batch["name"], fused_work, {**columns, **counts}.get("flops")),
             }
         if table == "memory":
             columns = self._columns_of(table, pa.table(columns))
@@ -427,21 +427,23 @@ def _steps_by_work(outer: Ints, work: DeviceWork, steps: int) -> Ints:
     """
     if steps == 1:
         return np.zeros(len(outer), np.int64)
-    found = np.full(len(outer), NONE, np.int64)
+    positions = np.full(len(outer), NONE, np.int64)
     rows = np.flatnonzero((work.range_ != NONE) & (work.step != NONE) & ~work.captured)
     rows = rows[np.argsort(-work.start_ns[rows], kind="stable")]
     around = outer[work.range_[rows]]
     # the last assignment, the earliest work, stays
-    found[around[around != NONE]] = work.step[rows][around != NONE]
-    return found
+    positions[around[around != NONE]] = work.step[rows][around != NONE]
+    return positions
 
 
 def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:
     encoded = dictionary(phase)
     texts = encoded.dictionary.to_pylist()
     pairs = (step - NONE) * (len(texts) + 1) + code_column(encoded) + 1
-    found = (divmod(pair, len(texts) + 1) for pair in np.flatnonzero(np.bincount(pairs)).tolist())
-    return {(number + NONE, texts[code - 1]) for number, code in found if number and code}
+    combinations = (
+        divmod(pair, len(texts) + 1) for pair in np.flatnonzero(np.bincount(pairs)).tolist()
+    )
+    return {(number + NONE, texts[code - 1]) for number, code in combinations if number and code}
 
 
 def _captures(batch: pa.Table) -> Captures | None:

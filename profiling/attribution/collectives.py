@@ -87,8 +87,8 @@ def collective_of_kernel(name: str) -> str | None:
     """What a kernel of any library does between ranks, in NCCL's spelling; None if its name does
     not tell it.
     """
-    if (known := collective(name)) is not None or between_two(name):
-        return known or "SendRecv"
+    if (kind := collective(name)) is not None or between_two(name):
+        return kind or "SendRecv"
     match = _OTHERS.search(name)
     return match.lastgroup if match else None
 
@@ -118,10 +118,10 @@ def message_bytes(
     `dtype` is torch's name, e.g. `BFloat16`. None if elements or their size are unknown, or no
     64-bit number holds it.
     """
-    known = [count for count in (elements_in, elements_out) if count is not None and count >= 0]
+    counts = [count for count in (elements_in, elements_out) if count is not None and count >= 0]
     size = element_bytes(dtype)
-    found = max(known) * size if known and size else None
-    return found if found is not None and found < 1 << 63 else None
+    message_bytes = max(counts) * size if counts and size else None
+    return message_bytes if message_bytes is not None and message_bytes < 1 << 63 else None
 
 
 def between_two(name: str) -> bool:
@@ -134,5 +134,7 @@ def is_communication(name: str) -> bool:
     """Whether work of this name is communication between devices or processes: its kernel, or its
     call on a host.
     """
-    known = collective(name) is not None or between_two(name) or name.startswith(DISTRIBUTED)
-    return known or family(name) == COMMUNICATION
+    is_collective = (
+        collective(name) is not None or between_two(name) or name.startswith(DISTRIBUTED)
+    )
+    return is_collective or family(name) == COMMUNICATION

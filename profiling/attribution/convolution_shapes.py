@@ -64,15 +64,21 @@ def with_third_shapes(
 
 def _with_results(operations: Sequence[Operation]) -> list[Operation]:
     results: dict[tuple[tuple[int, ...], ...], set[tuple[int, ...]]] = {}
-    for one in operations:
-        known = _tensors(one, *_BACKWARD)
-        if len(known) == 3 and _is_direct(known):
-            results.setdefault((known[_IMAGE], known[_WEIGHT]), set()).add(known[_RESULT])
+    for operation in operations:
+        tensors = _tensors(operation, *_BACKWARD)
+        if len(tensors) == 3 and _is_direct(tensors):
+            results.setdefault((tensors[_IMAGE], tensors[_WEIGHT]), set()).add(tensors[_RESULT])
     completed = []
-    for one in operations:
-        known = _tensors(one, _FORWARD)
-        found = results.get((known[_IMAGE], known[_WEIGHT]), set()) if len(known) == 2 else set()
-        completed.append(one._replace(third=next(iter(found))) if len(found) == 1 else one)
+    for operation in operations:
+        tensors = _tensors(operation, _FORWARD)
+        results_of_pair = (
+            results.get((tensors[_IMAGE], tensors[_WEIGHT]), set()) if len(tensors) == 2 else set()
+        )
+        completed.append(
+            operation._replace(third=next(iter(results_of_pair)))
+            if len(results_of_pair) == 1
+            else operation
+        )
     return completed
 
 

@@ -46,11 +46,11 @@ def align(recorded: Sequence[object], counted: Sequence[object]) -> list[int | N
         tail < min(len(recorded), len(counted)) - head and recorded[-1 - tail] == counted[-1 - tail]
     ):
         tail += 1
-    found: list[int | None] = [None] * len(recorded)
-    found[:head] = range(head)
-    found[len(recorded) - tail :] = range(len(counted) - tail, len(counted))
+    rows: list[int | None] = [None] * len(recorded)
+    rows[:head] = range(head)
+    rows[len(recorded) - tail :] = range(len(counted) - tail, len(counted))
     middle = recorded[head : len(recorded) - tail], counted[head : len(counted) - tail]
     for block in SequenceMatcher(None, *middle, autojunk=False).get_matching_blocks():
         first = head + block.a
-        found[first : first + block.size] = range(head + block.b, head + block.b + block.size)
-    return found
+        rows[first : first + block.size] = range(head + block.b, head + block.b + block.size)
+    return rows

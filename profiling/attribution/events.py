@@ -124,9 +124,9 @@ def split_copies(
         name = row["name"]
         if apart and name.startswith(GPU_COPIES) and not _is_of_collective(name, row.get("op")):
             kind, copied = name[: len("memcpy")].lower(), kind_of_copy(name)
-            known = {column: value for column, value in row.items() if column in _MEMORY_COLUMNS}
+            counted = {column: value for column, value in row.items() if column in _MEMORY_COLUMNS}
             memory.append(
-                {**known, "kind": kind, "memcpy_kind": copied if kind == "memcpy" else None}
+                {**counted, "kind": kind, "memcpy_kind": copied if kind == "memcpy" else None}
             )
         else:
             kernels.append({column: value for column, value in row.items() if column != "bytes"})
@@ -238,11 +238,11 @@ def _with_compiled(
         if graphs
         else []
     )
-    found = find_kernels(calls, graphs)
+    kernels_of_calls = find_kernels(calls, graphs)
     placed: list[HostEvent] = []
     kernels: dict[int, FusedKernel] = {}
     for index, event in enumerate(events):
-        if (kernel := found.get(index)) is not None:
+        if (kernel := kernels_of_calls.get(index)) is not None:
             if (
                 name := layer_range(kernel)
             ) is not None:  # of two equal spans the first one is outside
@@ -292,10 +292,10 @@ def _operator_calls(
         span, durations, [row["name"] for row in rows], np.full(len(rows), on_host)
     )
     thread = next((int(spans.thread[i]) for i in np.flatnonzero(spans.start_ns == start_ns)), NONE)
-    found = operator_calls(spans, placement, outer, kernels, inside, watched, thread)
-    for row in found.rows:
+    own_calls = operator_calls(spans, placement, outer, kernels, inside, watched, thread)
+    for row in own_calls.rows:
         row["source"] = "torch"
-    return found
+    return own_calls
 
 
 def _windows(events: Sequence[HostEvent], name: str) -> list[tuple[int, int]]:

@@ -114,23 +114,23 @@ def encode_shares(shares: Sequence[OperatorShare]) -> str | None:
     if not shares:
         return None
     rounded = [[share.layer, share.op, round(share.share, _DIGITS)] for share in shares]
-    return json.dumps([one for one in rounded if one[2]])
+    return json.dumps([share for share in rounded if share[2]])
 
 
 def decode_shares(text: str) -> list[OperatorShare]:
     """The operators in the column `fused`; shares add up to 1. ValueError: the text is damaged."""
     try:
-        found = [
+        shares = [
             OperatorShare(layer, str(op), float(share)) for layer, op, share in json.loads(text)
         ]
     except (TypeError, RecursionError) as error:
         raise ValueError(f"no list of fused operators: {text[:80]}") from error
-    total = sum(one.share for one in found)
+    total = sum(member.share for member in shares)
     if not 0 < total < math.inf or any(
-        one.share < 0 or not isinstance(one.layer, str | None) for one in found
+        member.share < 0 or not isinstance(member.layer, str | None) for member in shares
     ):
         raise ValueError(f"no parts of operators: {text[:80]}")
-    return [one._replace(share=one.share / total) for one in found]
+    return [member._replace(share=member.share / total) for member in shares]
 
 
 @cache
@@ -149,22 +149,22 @@ def operators_of_name(kernel: str) -> tuple[str, ...]:
     match = _GENERATED.fullmatch(kernel)
     if match is None:
         return ()
-    known = _known_operators()
+    operators = _known_operators()
     words = match[1].split("_")
-    found: list[str] = []
+    names: list[str] = []
     other: list[str] = []
     at = 0
-    while at < len(words) and len(found) < _MOST_OPERATORS:
+    while at < len(words) and len(names) < _MOST_OPERATORS:
         ends = range(len(words), at, -1)
-        end = next((end for end in ends if "_".join(words[at:end]) in known), None)
+        end = next((end for end in ends if "_".join(words[at:end]) in operators), None)
         if end is None:
             other += [] if words[at].isdigit() else [words[at]]
         else:
-            found += ["_".join(other)] if any(other) else []
+            names += ["_".join(other)] if any(other) else []
             other = []
-            found.append("aten::" + "_".join(words[at:end]))
+            names.append("aten::" + "_".join(words[at:end]))
         at = at + 1 if end is None else end
-    return (*found, *(["_".join(other)] if any(other) else []))
+    return (*names, *(["_".join(other)] if any(other) else []))
 
 
 def shares_of_name(kernel: str) -> str | None:
@@ -192,11 +192,11 @@ def find_kernels(calls: Sequence[FusedCall], graphs: CompiledGraphs) -> dict[int
     Within a call of a graph they are found by name, in the order of the calls: several may have one
     name.
     """
-    found: dict[int, FusedKernel] = {}
-    named = ((GRAPH_CALL.fullmatch(one.name), one) for one in calls)
-    marks = [(match[1], one) for match, one in named if match is not None and match[1] in graphs]
+    by_call: dict[int, FusedKernel] = {}
+    named = ((GRAPH_CALL.fullmatch(call.name), call) for call in calls)
+    marks = [(match[1], call) for match, call in named if match is not None and match[1] in graphs]
     if not marks:
-        return found
+        return by_call
     order = sorted(
         range(len(calls)), key=lambda index: (calls[index].start_ns, -calls[index].end_ns)
     )
@@ -217,9 +217,9 @@ def find_kernels(calls: Sequence[FusedCall], graphs: CompiledGraphs) -> dict[int
             name = plain_name(call.name)
             position = next((i for i, kernel in enumerate(left) if kernel.runs(name)), None)
             if position is not None:
-                found[index] = left[position]
+                by_call[index] = left[position]
                 del left[: position + 1]
-    return found
+    return by_call
 
 
 def plain_name(name: str) -> str:

@@ -51,16 +51,16 @@ class GraphNodes:
 
         `node` is 0 or less for work outside graphs.
         """
-        found = np.full(len(node), NONE, np.int64)
+        launches = np.full(len(node), NONE, np.int64)
         of_graph = node > 0
         if self._row_of and of_graph.any():
             pairs, pair = np.unique(
                 np.stack([process[of_graph], node[of_graph]]), axis=1, return_inverse=True
             )
             rows = [self._row_of.get(clone, NONE) for clone in zip(*pairs.tolist(), strict=True)]
-            found[of_graph] = np.array(rows, np.int64)[pair.ravel()]
-        places = self._places[found] if len(self._places) else np.zeros((len(node), 2), np.int64)
-        unknown = found == NONE
+            launches[of_graph] = np.array(rows, np.int64)[pair.ravel()]
+        places = self._places[launches] if len(self._places) else np.zeros((len(node), 2), np.int64)
+        unknown = launches == NONE
         return {
             "graph_node_id": pa.array(node, mask=~of_graph),
             "capture_ns": pa.array(places[:, 0].copy(), mask=unknown),
@@ -72,8 +72,8 @@ def _first_of(node: Node, originals: dict[Node, Node]) -> Node:
     """The node that a node was cloned from, directly or through other clones; the node itself if it
     is no clone.
     """
-    seen = {node}
-    while node in originals and originals[node] not in seen:  # a damaged file may have a cycle
+    visited = {node}
+    while node in originals and originals[node] not in visited:  # a damaged file may have a cycle
         node = originals[node]
-        seen.add(node)
+        visited.add(node)
     return node

@@ -30,26 +30,26 @@ def demangled(batch: pa.Table) -> pa.Table:
     )
 
 
-def fused_operators(names: pa.ChunkedArray, known: Mapping[str, str]) -> pa.Array | None:
+def fused_operators(names: pa.ChunkedArray, operators: Mapping[str, str]) -> pa.Array | None:
     """The operators in each generated kernel, as far as known, else by its name; None if there is
     no such kernel.
     """
     encoded = dictionary(names)
     if (
-        not known
+        not operators
         and not pc.any(pc.match_substring(encoded.dictionary, "_fused_"), min_count=0).as_py()
     ):
         return None
-    texts = [known.get(name) or shares_of_name(name) for name in encoded.dictionary.to_pylist()]
+    texts = [operators.get(name) or shares_of_name(name) for name in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(encoded.indices).dictionary_encode()
 
 
 def with_flops(
-    names: pa.ChunkedArray, known: Mapping[str, int], counted: pa.Array | None
+    names: pa.ChunkedArray, flops_by_name: Mapping[str, int], counted: pa.Array | None
 ) -> pa.Array:
     """FLOPs of each kernel: those that were counted, else the known ones of its name."""
     encoded = dictionary(names)
-    flops = pa.array(map(known.get, encoded.dictionary.to_pylist()), pa.int64()).take(
+    flops = pa.array(map(flops_by_name.get, encoded.dictionary.to_pylist()), pa.int64()).take(
         encoded.indices
     )
     return flops if counted is None else pc.coalesce(counted, flops)

@@ -40,7 +40,7 @@ class Joiner:
 
     def find(self, process: Codes, correlation: Ints) -> Codes:
         """Index of the launch of each row, or `NONE`."""
-        found = np.full(len(correlation), NONE, np.int32)
+        launches = np.full(len(correlation), NONE, np.int32)
         for index, of_launches in enumerate(self._processes.tolist()):
             # With launches of one process, or work without processes, ids alone decide.
             mine = correlation != NONE
@@ -50,8 +50,8 @@ class Joiner:
             at = self._at(correlation if every else correlation[mine], index)
             if every:
                 return at
-            found[mine] = at
-        return found
+            launches[mine] = at
+        return launches
 
     def _at(self, wanted: Ints, index: int) -> Codes:
         if self._dense:

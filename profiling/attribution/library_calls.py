@@ -156,10 +156,13 @@ class LibraryCalls:
                 if alike and operators.may_multiply(span, alike[0][1])
             ]
             fitting = (
-                next((one for one in alike if operators.multiplies(span, one[1])), None)
+                next(
+                    (candidate for candidate in alike if operators.multiplies(span, candidate[1])),
+                    None,
+                )
                 for alike in able
             )
-            first = min((one for one in fitting if one is not None), default=None)
+            first = min((place for place in fitting if place is not None), default=None)
             if first is None:
                 continue
             next(alike for alike in able if first in alike).remove(first)

@@ -156,8 +156,8 @@ def peak_rows(
     ):
         cached = int(allocations.reserved_bytes[peak] - allocations.total_bytes[peak])
         rows[(CACHED,)] = {"kind": CACHED, "bytes": cached, "tensors": None, "makes_peak": False}
-    found = sorted(rows.values(), key=lambda row: -row["bytes"])
-    return [{**row, "available_bytes": allocations.available_bytes} for row in found]
+    largest = sorted(rows.values(), key=lambda row: -row["bytes"])
+    return [{**row, "available_bytes": allocations.available_bytes} for row in largest]
 
 
 def check_total(size_bytes: int) -> None:
@@ -203,8 +203,8 @@ def _blocks(allocations: Allocations) -> list[_Block]:
     note(float("inf"))
     if count and allocations.total_bytes is not None:
         before = int(allocations.total_bytes[0] - allocations.size_bytes[0])
-        known = sum(block.size_bytes for block in blocks if block.begin == _BEFORE)
-        add(max(before - known, 0), _BEFORE, NONE).kind = HELD
+        held_before = sum(block.size_bytes for block in blocks if block.begin == _BEFORE)
+        add(max(before - held_before, 0), _BEFORE, NONE).kind = HELD
     return [block for block in blocks if block.size_bytes]
 
 
@@ -238,5 +238,5 @@ def _lines(
     if watched is None or not len(operators):
         return {}
     inside = calls_inside(spans, operators, watched)
-    found = [next((call.line for call in calls if call.line), None) for calls in inside]
-    return {span: line for span, line in zip(operators.tolist(), found, strict=True) if line}
+    lines = [next((call.line for call in calls if call.line), None) for calls in inside]
+    return {span: line for span, line in zip(operators.tolist(), lines, strict=True) if line}

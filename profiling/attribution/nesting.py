@@ -31,13 +31,13 @@ class Nest:
 
     def innermost(self, thread: Ints, moment_ns: Ints) -> Codes:
         """The innermost span around each (thread, moment), or `NONE`; shape (moments,)."""
-        found = np.full(len(moment_ns), NONE, np.int32)
+        innermost = np.full(len(moment_ns), NONE, np.int32)
         for key, rows in _groups(thread):
             if (timeline := self.timelines.get(key)) is not None:
                 times, states = timeline
                 at = last_at(times, moment_ns[rows])
-                found[rows] = np.where(at >= 0, states[at], NONE)
-        return found
+                innermost[rows] = np.where(at >= 0, states[at], NONE)
+        return innermost
 
     def outermost(self, own: Ints, restarts: Bools | None = None) -> Ints:
         """The value of the outermost span around each, itself included, that has one; spans in
@@ -66,19 +66,19 @@ def nest(thread: Ints, start_ns: Ints, end_ns: Ints) -> Nest:
     """Nest spans by thread and time; a span without duration contains nothing."""
     parent = np.full(len(start_ns), NONE, np.int64)
     depth = np.zeros(len(start_ns), np.int64)
-    found = Nest(parent, end_ns.copy(), [], 0, {})
+    nest = Nest(parent, end_ns.copy(), [], 0, {})
     for key, rows in _groups(thread):
         rows = rows[end_ns[rows] > start_ns[rows]]
         rows = rows[np.lexsort((-end_ns[rows], start_ns[rows]))]
-        found.cut += _nest(rows, start_ns, found.end_ns, parent, depth)
+        nest.cut += _nest(rows, start_ns, nest.end_ns, parent, depth)
         if len(rows):
-            found.timelines[key] = _timeline(rows, start_ns, found.end_ns, parent)
+            nest.timelines[key] = _timeline(rows, start_ns, nest.end_ns, parent)
     instants = np.flatnonzero(end_ns <= start_ns)
-    parent[instants] = found.innermost(thread[instants], start_ns[instants])
+    parent[instants] = nest.innermost(thread[instants], start_ns[instants])
     inner = parent[instants] != NONE
     depth[instants[inner]] = depth[parent[instants[inner]]] + 1
-    found.levels = _levels(depth, parent)
-    return found
+    nest.levels = _levels(depth, parent)
+    return nest
 
 
 def _nest(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints, depth: Ints) -> int:

@@ -48,18 +48,23 @@ def attach_work(
         return flops, size
     operations, operation_of = with_third_shapes(spans.operations, spans.call, nested.parent)
     counted = [count(operation) for operation in operations]
-    known = np.array(
-        [one.flops is not None or one.bytes_compulsory is not None for one in counted], np.bool_
+    has_work = np.array(
+        [
+            counted_work.flops is not None or counted_work.bytes_compulsory is not None
+            for counted_work in counted
+        ],
+        np.bool_,
     )
     call = np.where(
-        (operation_of != NONE) & known[operation_of], np.arange(len(operation_of)), NONE
+        (operation_of != NONE) & has_work[operation_of], np.arange(len(operation_of)), NONE
     )
     of_row = np.where(work.span == NONE, NONE, nested.outermost(call)[work.span])
     rows = np.flatnonzero((of_row != NONE) & (work.duration_ns != NONE))
     group, calls = factorize(of_row[rows])
     used, operation = np.unique(operation_of[calls], return_inverse=True)  # few distinct calls
     parts = [
-        [counted[one], *map(dict(counted[one].parts).get, _ROLES[1:])] for one in used.tolist()
+        [counted[index], *map(dict(counted[index].parts).get, _ROLES[1:])]
+        for index in used.tolist()
     ]
     wanted = np.array([[False, *(part is not None for part in row[1:])] for row in parts], np.bool_)
     wanted = wanted.reshape(-1, len(_ROLES))
@@ -70,7 +75,7 @@ def attach_work(
     rows, share = rows[order], share[order]
     for values, name in ((flops, "flops"), (size, "bytes_compulsory")):
         amounts = [getattr(part, name, None) for row in parts for part in row]
-        table = np.array([NONE if one is None else one for one in amounts], np.int64).reshape(
+        table = np.array([NONE if index is None else index for index in amounts], np.int64).reshape(
             -1, len(_ROLES)
         )
         amount = table[operation[shares // len(_ROLES)], shares % len(_ROLES)]
@@ -90,13 +95,13 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tupl
     """
     families = [family(name) for name in work.names]
     family_code, _ = factorize(np.array(families, object))
-    is_algorithm = np.array([one in ALGORITHMS for one in families], np.bool_)
+    is_algorithm = np.array([name in ALGORITHMS for name in families], np.bool_)
     role_of = np.array([_ROLES.index(gradient(name)) for name in work.names], np.int64)
 
     def any_of(test: Bools) -> Bools:
-        found = np.zeros(len(wanted), np.bool_)
-        found[group[test]] = True
-        return found[group]
+        matches = np.zeros(len(wanted), np.bool_)
+        matches[group[test]] = True
+        return matches[group]
 
     on_host = work.on_host[rows]
     computes = ~on_host & is_algorithm[work.name[rows]]

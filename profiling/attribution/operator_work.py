@@ -195,7 +195,7 @@ def _triton_product(call: Call) -> Work:
     FLOPs are those of the product; what is fused into it is little work, and not counted.
     """
     tensors = [list(shape) for shape in call.shapes if shape]
-    found = {
+    work = {
         2 * prod(a) * b[-1]
         for i, (a, b) in enumerate(pairwise(tensors))
         if len(a) == len(b) > 1
@@ -203,7 +203,7 @@ def _triton_product(call: Call) -> Work:
         and a[-1] == b[-2]
         and [*a[:-1], b[-1]] in tensors[i + 2 :]
     }
-    return Work(found.pop() if len(found) == 1 else None, _triton(call).bytes_compulsory)
+    return Work(work.pop() if len(work) == 1 else None, _triton(call).bytes_compulsory)
 
 
 _RULES: dict[str, Callable[[Call], Work]] = {

@@ -66,7 +66,9 @@ def outermost_operators(spans: HostSpans, placement: Placement) -> Ints:
         is_operator & (parent != NONE) & is_operator[parent] & (spans.name == spans.name[parent])
     )
     for span in np.flatnonzero(again).tolist():
-        outer, inner = (spans.operations[spans.call[one]] for one in (parent[span], span))
+        outer, inner = (
+            spans.operations[spans.call[call_span]] for call_span in (parent[span], span)
+        )
         if len(outer.dtypes) == len(inner.dtypes) and list(outer.dtypes) != list(inner.dtypes):
             is_operator[parent[span]] = False
     in_part = np.array([operation.name in _IN_PART for operation in spans.operations], np.bool_)[
@@ -116,7 +118,7 @@ def operator_calls(
     ran, device_ns = _kernels_of(outer, kernels)
     on_host = bool(kernels.on_host.all())
     encoded: dict[int, str] = {}
-    found: dict[tuple[int, int, int], dict[str, Any]] = {}
+    by_key: dict[tuple[int, int, int], dict[str, Any]] = {}
     names: dict[tuple[int, int, int], Counter[str]] = defaultdict(Counter)
     numbers: dict[tuple[int, int, int], int] = {}
     row_of: list[int] = []
@@ -125,11 +127,11 @@ def operator_calls(
     for position, span in enumerate(rows.tolist()):
         number = int(spans.call[span])  # type: ignore[index]
         key = number, int(placement.layer[span]), int(placement.phase[span])
-        if key not in found:
+        if key not in by_key:
             operation = spans.operations[number]
             if number not in encoded:
                 encoded[number] = encode_arguments(list(arguments_of(operation)))
-            found[key] = {
+            by_key[key] = {
                 "layer": None if key[1] == NONE else placement.layers[key[1]],
                 "phase": None if key[2] == NONE else placement.phases[key[2]],
                 "op": operation.name,
@@ -139,16 +141,16 @@ def operator_calls(
                 "position": position,
             }
         row_of.append(numbers.setdefault(key, len(numbers)))
-        row = found[key]
+        row = by_key[key]
         row["calls"] += 1
         durations_ns.append(
             int(spans.end_ns[span] - spans.start_ns[span]) if on_host else device_ns[span]
         )
         row["duration_ns"] += durations_ns[-1]
         names[key].update(ran.get(span, {}))
-    for key, row in found.items():
+    for key, row in by_key.items():
         row["kernels"] = " | ".join(name for name, _ in names[key].most_common()) or None
-    calls = OperatorCalls(list(found.values()), row_of)
+    calls = OperatorCalls(list(by_key.values()), row_of)
     if watched is not None:
         within = calls_inside(spans, rows, watched)
         calls.faults = [sum(call.faults for call in of_call) for of_call in within]
@@ -167,7 +169,7 @@ def _numbers(arguments: str, inside: Sequence[WatchedCall]) -> str | None:
     left = [operand for call in inside for operand in call.operands]
     if not left:
         return None
-    found = CallNumbers(denormal_results=max(call.denormal_results for call in inside))
+    numbers = CallNumbers(denormal_results=max(call.denormal_results for call in inside))
     for index, argument in enumerate(decode_arguments(arguments)):
         tensor = (
             argument.tensors[0]
@@ -177,11 +179,15 @@ def _numbers(arguments: str, inside: Sequence[WatchedCall]) -> str | None:
         if not isinstance(tensor, TensorArgument):
             continue
         elements = prod(tensor.shape)
-        same = (one for one in left if one.elements == elements and tensor.dtype in ("", one.dtype))
+        same = (
+            other
+            for other in left
+            if other.elements == elements and tensor.dtype in ("", other.dtype)
+        )
         if (match := next(same, None)) is not None:
             left.remove(match)
-            found.operands[index] = match
-    return encode_numbers(found)
+            numbers.operands[index] = match
+    return encode_numbers(numbers)
 
 
 def _kernels_of(
@@ -225,9 +231,9 @@ def _at(column: Sequence[Any], index: int) -> Any:
 
 
 def _tensor(shape: Sequence[int], dtype: str, strides: Sequence[int] | None) -> TensorArgument:
-    known = strides is not None and len(strides) == len(shape)
+    has_strides = strides is not None and len(strides) == len(shape)
     return TensorArgument(
-        tuple(shape), dtype, tuple(strides) if known and strides is not None else None
+        tuple(shape), dtype, tuple(strides) if has_strides and strides is not None else None
     )
 
 

@@ -241,7 +241,7 @@ def _shape_text(shape: Any) -> str:
     if not isinstance(shape, list | tuple):
         return ""
     if any(isinstance(extent, list | tuple) for extent in shape):
-        return f"[{', '.join('x'.join(map(str, one)) for one in shape if _is_shape(one))}]"
+        return f"[{', '.join('x'.join(map(str, size)) for size in shape if _is_shape(size))}]"
     return "x".join(map(str, shape)) if _is_shape(shape) else ""
 
 
@@ -267,8 +267,8 @@ def _numbers(spans: HostSpans, sequence: Ints, draws: Bools, takes: Bools) -> In
     thread, threads = factorize(spans.thread)
     forward = np.zeros(len(code), np.int64)
     if spans.forward_thread is not None:
-        for one in range(len(processes)):
-            inside = process == one
+        for serial in range(len(processes)):
+            inside = process == serial
             numbers = np.unique(spans.forward_thread[inside & takes]).tolist()
             if not any(number > 0 for number in numbers):
                 continue
@@ -300,9 +300,9 @@ def join_forward(start_ns: Ints, number: Ints, forward: Bools, backward: Bools) 
     both, key = both[order], key[order]
     is_forward = forward[both]
     last = np.maximum.accumulate(np.where(is_forward, np.arange(len(both)), NONE))
-    found = ~is_forward & (last != NONE)
-    found[found] = key[last[found]] == key[found]
-    joined[both[found]] = both[last[found]]
+    joins = ~is_forward & (last != NONE)
+    joins[joins] = key[last[joins]] == key[joins]
+    joined[both[joins]] = both[last[joins]]
     return joined
 
 
@@ -331,7 +331,9 @@ def _layer_paths(spans: HostSpans) -> _Paths:
 def _operator_paths(spans: HostSpans) -> tuple[_Paths, Bools]:
     ops, own = spans.coded([meaning.op for meaning in spans.meanings])
     begins = spans.where(
-        lambda one: one.op.startswith(COMMUNICATION) if one.op is not None else one.role is not None
+        lambda place: (
+            place.op.startswith(COMMUNICATION) if place.op is not None else place.role is not None
+        )
     )
     return _Paths(ops, own, begins, OPERATOR_SEPARATOR), begins
 

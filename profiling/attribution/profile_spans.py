@@ -28,13 +28,13 @@ def layer_classes(ranges: pa.Table, names: RangeNames) -> dict[str, str]:
     if "category" not in keys:
         return {}
     marked = ranges.select(keys).filter(pc.is_valid(ranges["category"]))
-    found = {}
+    spans = {}
     for row in marked.group_by(keys).aggregate([]).to_pylist():
         domain, role = row.get("domain"), row.get("role")
         layer = names.read(row["name"], domain, role).layer
         if layer is not None and (domain == OWN_DOMAIN or role == MODULE_CALL):
-            found[layer] = row["category"]
-    return found
+            spans[layer] = row["category"]
+    return spans
 
 
 def read_spans(
@@ -52,16 +52,16 @@ def read_spans(
     # The meaning of a name depends on its domain and role, too.
     (name, texts), *kinds = (_coded(table, column) for column in ("name", "domain", "role"))
     key = name
-    for code, known in kinds:
-        key = key * (len(known) + 1) + code + 1
+    for code, listed in kinds:
+        key = key * (len(listed) + 1) + code + 1
     code, distinct = factorize(key)
     read = options.names.read
     full, meanings = [], []
     for number in distinct.tolist():
         domain_and_role = []
-        for _, known in reversed(kinds):
-            number, index = divmod(number, len(known) + 1)
-            domain_and_role.append(known[index - 1] if index else None)
+        for _, listed in reversed(kinds):
+            number, index = divmod(number, len(listed) + 1)
+            domain_and_role.append(listed[index - 1] if index else None)
         meanings.append(read(texts[number], *reversed(domain_and_role)))
         full.append(texts[number])
     meanings = fold_counters(meanings, np.bincount(code, minlength=len(meanings)))
@@ -110,15 +110,15 @@ def _operations(
         key = factorize(key * (len(texts) + 1) + code[rows] + 1)[0]
     _, first = np.unique(key, return_index=True)
     call[rows] = key
-    found = []
+    spans = []
     for row in rows[first].tolist():
         shapes, dtypes, concrete, strides = (
             _parse_list(texts[code[row]] if code[row] != NONE else None) for code, texts in columns
         )
-        found.append(
+        spans.append(
             Operation(names[name[row]], shapes, dtypes, list(map(read_scalar, concrete)), strides)
         )
-    return call, found
+    return call, spans
 
 
 def _parse_list(text: str | None) -> list[Any]:

@@ -175,12 +175,12 @@ class RangeNames:
         name = name[:_LONGEST_READ]
         if role == OPERATOR:
             return _operator(name)
-        known = role == MODULE_CALL or (
+        is_module = role == MODULE_CALL or (
             role == ANNOTATION and name.startswith(("curvescope.", OPTIMIZER))
         )
         parsed = (
             _by_convention(name, domain)
-            if self._pattern is None or known
+            if self._pattern is None or is_module
             else self._by_pattern(name)
         )
         layer = parsed.layer
@@ -190,10 +190,10 @@ class RangeNames:
 
     def _by_pattern(self, name: str) -> RangeName:
         assert self._pattern is not None
-        found = self._pattern.search(name)
-        if found is None:
+        match = self._pattern.search(name)
+        if match is None:
             return RangeName()
-        groups = {key: value for key, value in found.groupdict().items() if value}
+        groups = {key: value for key, value in match.groupdict().items() if value}
         phase = groups.get("phase")
         if phase is not None:
             phase = phase_named(phase)
@@ -236,7 +236,7 @@ def scrub(name: str, longest: int = _LONGEST_READ) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _by_convention(name: str, domain: str | None) -> RangeName:
-    batch = _number(found.group(1)) if (found := _BATCH.search(name)) else None
+    batch = _number(match.group(1)) if (match := _BATCH.search(name)) else None
     if domain == OWN_DOMAIN:
         path, backward, _ = name.partition(" backward")
         return RangeName(path, True, "backward" if backward else "forward", batch=batch)
@@ -285,17 +285,17 @@ def _by_convention(name: str, domain: str | None) -> RangeName:
 
 def _emitted(name: str) -> RangeName:
     """An operator as emit_nvtx writes it."""
-    found = _EMIT_NVTX.fullmatch(name)
-    if found is None:
+    match = _EMIT_NVTX.fullmatch(name)
+    if match is None:
         return _operator(name)
-    operator = _operator(found["op"])
-    shapes = re.findall(r"\[(\d{1,9}(?:, \d+)*)\]", found["sizes"] or "")
-    accumulates = "AccumulateGrad" in found["op"]
+    operator = _operator(match["op"])
+    shapes = re.findall(r"\[(\d{1,9}(?:, \d+)*)\]", match["sizes"] or "")
+    accumulates = "AccumulateGrad" in match["op"]
     of_operand = batch_of(
-        found["op"], [[int(extent) for extent in shape.split(", ")] for shape in shapes]
+        match["op"], [[int(extent) for extent in shape.split(", ")] for shape in shapes]
     )
     return operator._replace(
-        sequence=int(found["seq"]) if found["seq"] is not None and not accumulates else None,
+        sequence=int(match["seq"]) if match["seq"] is not None and not accumulates else None,
         batch=of_operand[0] if of_operand else None,
         batch_source=of_operand[1] if of_operand else BatchSource.NAME,
     )
@@ -337,13 +337,13 @@ def fold_counters(
     # kind.
     folded = list(meanings)
     numbered: dict[str, list[int]] = {}
-    for index, (one, count) in enumerate(zip(meanings, uses, strict=True)):
-        named = one.layer is not None and not one.whole_layer and one.role is None
-        if count == 1 and named and (stem := _before_number(one.layer or "")):
+    for index, (meaning, count) in enumerate(zip(meanings, uses, strict=True)):
+        named = meaning.layer is not None and not meaning.whole_layer and meaning.role is None
+        if count == 1 and named and (stem := _before_number(meaning.layer or "")):
             numbered.setdefault(stem, []).append(index)
-    for stem_text, found in numbered.items():
-        if len(found) >= _MOST_LAYERS:
-            for index in found:
+    for stem_text, numbers in numbered.items():
+        if len(numbers) >= _MOST_LAYERS:
+            for index in numbers:
                 folded[index] = folded[index]._replace(layer=stem_text)
     return folded
 

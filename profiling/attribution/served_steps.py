@@ -85,15 +85,15 @@ def _sglang(mode: str, fact: dict[str, int]) -> ServedStep:
 
 
 def _atom(mode: str, facts: str) -> ServedStep:
-    found = {
+    names = {
         key: (int(value), int(graph) if graph else None)
         for key, value, graph in _FACT.findall(facts)
     }
-    batch, graph_batch = found.get("bs", (0, None))
-    prompts, decodes = (found.get(key, (0, None))[0] for key in "pd")
+    batch, graph_batch = names.get("bs", (0, None))
+    prompts, decodes = (names.get(key, (0, None))[0] for key in "pd")
     named = MIXED if prompts and decodes else mode
     return ServedStep(
-        "ATOM", named, batch, found.get("tok", (None,))[0], found.get("sk", (None,))[0], graph_batch
+        "ATOM", named, batch, names.get("tok", (None,))[0], names.get("sk", (None,))[0], graph_batch
     )
 
 
@@ -110,5 +110,5 @@ def _integers(match: re.Match[str]) -> dict[str, int | None]:
 
 
 def _sum(*values: int | None) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    values_ = [value for value in values if value is not None]
+    return sum(values_) if values_ else None

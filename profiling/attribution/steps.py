@@ -100,7 +100,7 @@ def find_marks(
     for row in rows.tolist():
         key = int(ranges.process[row]), *family_of[int(ranges.name[row])], int(ranges.thread[row])
         families.setdefault(key, []).append(row)
-    found = []
+    windows = []
     for process in sorted({process for process, *_ in families}):
         alike = {key[1:]: np.array(rows) for key, rows in families.items() if key[0] == process}
         covered = {
@@ -108,8 +108,8 @@ def find_marks(
             for key, rows in alike.items()
         }
         best = max(alike, key=lambda key: (key[0], covered[key], len(alike[key])))
-        found.append(_marks(process, ranges, alike[best]))
-    return found
+        windows.append(_marks(process, ranges, alike[best]))
+    return windows
 
 
 def _family(name: str, served: ServedStep | None) -> tuple[int, str]:
@@ -131,7 +131,7 @@ def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[StepMarks]:
     """
     calls = ranges.of_names([name.startswith(_OPTIMIZER_STEP) for name in names]) == 1
     backward = ranges.where(lambda meaning: meaning.backward)
-    found = []
+    windows = []
     for process in np.unique(ranges.process[calls]).tolist():
         mine = ranges.process == process
         rows = np.flatnonzero(calls & mine)
@@ -146,10 +146,10 @@ def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[StepMarks]:
         inside = ends > starts
         count = int(np.count_nonzero(inside))
         unknown = np.full(count, NONE, np.int64)
-        found.append(
+        windows.append(
             StepMarks(process, starts[inside], ends[inside], unknown, np.zeros(count, np.int64))
         )
-    return found
+    return windows
 
 
 def _marks(process: int, ranges: HostSpans, rows: Ints) -> StepMarks:
@@ -174,11 +174,11 @@ class MarkedSteps:
         self._marks = marks
         self._first = [0, *accumulate(len(mark.start_ns) for mark in marks)]
         ends = [mark.end_ns for mark in marks]
-        for index, one in enumerate(marks):
+        for index, current in enumerate(marks):
             if (
-                len(one.end_ns) and one.end_ns[-1] == np.iinfo(np.int64).max
+                len(current.end_ns) and current.end_ns[-1] == np.iinfo(np.int64).max
             ):  # ends with its last work
-                ends[index] = np.append(one.end_ns[:-1], one.start_ns[-1])
+                ends[index] = np.append(current.end_ns[:-1], current.start_ns[-1])
         self._ends_ns: Ints = np.concatenate([*ends, np.zeros(0, np.int64)])
         # When the first work of each step began, and when work of no step that was launched before
         # it had ended.
@@ -190,12 +190,12 @@ class MarkedSteps:
 
     def step_of(self, process: Ints | Codes, moment_ns: Ints) -> Codes:
         """Number of the step around each moment on the host; `NONE` outside. Shape (moments,)."""
-        found = np.full(len(moment_ns), NONE, np.int32)
+        steps_of = np.full(len(moment_ns), NONE, np.int32)
         for marks, first in zip(self._marks, self._first, strict=False):
             at = marks.step_of(moment_ns)
             inside = (at != NONE) & (process == marks.process)
-            found[inside] = at[inside] + first
-        return found
+            steps_of[inside] = at[inside] + first
+        return steps_of
 
     def reach(self, step: Codes, work_start_ns: Ints, work_end_ns: Ints) -> None:
         """Extend the steps to the end of the last work that was launched in each; `step` may be
@@ -264,10 +264,10 @@ def repeated_windows(
     )
     rows = np.flatnonzero(which == main)
     rows = rows[np.argsort(start_ns[rows], kind="stable")]
-    found = find_period(name[rows])
-    if found is None:
+    repeated = find_period(name[rows])
+    if repeated is None:
         return []
-    first, covered, period = found
+    first, covered, period = repeated
     starts, ends = start_ns[rows], end_ns[rows]
     free_since = np.maximum.accumulate(np.append(starts[0], ends[:-1]))
     gap = starts - free_since
@@ -302,10 +302,10 @@ def whole_periods(name: Ints, start_ns: Ints, end_ns: Ints, thread: Ints) -> Win
     )
     rows = np.flatnonzero(which == main)
     rows = rows[np.argsort(start_ns[rows], kind="stable")]
-    found = find_period(name[rows])
-    if found is None or found[0] != 0 or found[1] < len(rows) or found[1] % found[2]:
+    period = find_period(name[rows])
+    if period is None or period[0] != 0 or period[1] < len(rows) or period[1] % period[2]:
         return []
-    begins = start_ns[rows][:: found[2]].tolist()
+    begins = start_ns[rows][:: period[2]].tolist()
     return list(pairwise([*begins, int(end_ns[rows].max())]))
 
 
@@ -340,10 +340,10 @@ def find_period(sequence: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
     return best
 
 
-def mode_of(seen: set[str]) -> str | None:
+def mode_of(phases: set[str]) -> str | None:
     """The mode of a step, by the phases in it; None if there is none."""
-    if "optimizer" in seen:
+    if "optimizer" in phases:
         return "training"
-    if "backward" in seen:
+    if "backward" in phases:
         return "forward+backward"
-    return "forward" if "forward" in seen else None
+    return "forward" if "forward" in phases else None

@@ -115,11 +115,11 @@ class Timeline:
                 range_[own] = self.placement.nest.innermost(thread[own], start_ns[own])
                 alone &= ~own
         if captures is not None:
-            known = captures.time_ns != NONE
+            captured = captures.time_ns != NONE
             at_capture = self.placement.nest.innermost(
-                captures.thread[known], captures.time_ns[known]
+                captures.thread[captured], captures.time_ns[captured]
             )
-            range_[known] = np.where(at_capture == NONE, range_[known], at_capture)
+            range_[captured] = np.where(at_capture == NONE, range_[captured], at_capture)
         step[~timed] = NONE
         ahead = int(np.count_nonzero(ahead_ns > 0)), int(ahead_ns.max(initial=0))
         lost: Counter[str] = Counter()
@@ -193,27 +193,27 @@ class Timeline:
             return
         computing = kernels & ~np.append(communicates, False)[work.kernel_name]
         kernels = computing if computing.any() else kernels
-        found: steps.Windows = []
+        windows: steps.Windows = []
         complete = False  # whether the steps are all of the profile
         if self._options.steps != WHOLE:
             columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream, self._units(work))
             if work.on_host[kernels].all():  # operators inside others may be missing in some steps
-                found = steps.whole_periods(*self._outermost_operators())
-            complete = bool(found)
-            found = found or steps.repeated_windows(*(column[kernels] for column in columns))
-        if found and self._options.steps == AUTO and not complete:
-            few = self._share_in(found, work) < steps.LEAST_TIME_SHARE
-            found = [] if few or self._are_layers(found, work) else found
-        if not found and self._options.steps == REPETITION:
+                windows = steps.whole_periods(*self._outermost_operators())
+            complete = bool(windows)
+            windows = windows or steps.repeated_windows(*(column[kernels] for column in columns))
+        if windows and self._options.steps == AUTO and not complete:
+            few = self._share_in(windows, work) < steps.LEAST_TIME_SHARE
+            windows = [] if few or self._are_layers(windows, work) else windows
+        if not windows and self._options.steps == REPETITION:
             raise CurvescopeError(
                 "--steps repetition: no sequence of kernels repeats three times; write "
                 "`--steps whole`, or `--steps marks:REGEX` if ranges mark the steps."
             )
         whole = steps.WHOLE if self._options.steps == WHOLE else NO_STEP
-        self.steps_from = steps.REPETITION if found else whole
-        if not found:
-            found = [(int(work.start_ns[timed].min()), int(work.end_ns[timed].max()))]
-        low, high = np.array(found).T
+        self.steps_from = steps.REPETITION if windows else whole
+        if not windows:
+            windows = [(int(work.start_ns[timed].min()), int(work.end_ns[timed].max()))]
+        low, high = np.array(windows).T
         at = np.searchsorted(low, work.start_ns, side="right") - 1
         inside = timed & (at >= 0) & (work.start_ns <= high[-1])
         work.step = np.where(inside, at, NONE).astype(np.int32)
@@ -222,7 +222,7 @@ class Timeline:
         self.lost["device_work_cut_by_steps"] = int(
             np.count_nonzero(inside & (work.end_ns > high[work.step]))
         )
-        self._describe([steps.Window(NONE, NONE, 0, *window) for window in found])
+        self._describe([steps.Window(NONE, NONE, 0, *window) for window in windows])
 
     def _outermost_operators(self) -> tuple[Ints, Ints, Ints, Ints]:
         """Names, starts, ends and threads of the operators of the host that lie in no other one."""
@@ -266,8 +266,8 @@ class Timeline:
         layer = np.where(work.range_ == NONE, NONE, self.placement.layer[work.range_])
         low = np.array([start_ns for start_ns, _ in windows])
         at = np.searchsorted(low, work.start_ns, side="right") - 1
-        known = is_module[layer] & (at >= 0) & work.timed
-        pairs = np.unique(np.stack([layer[known], at[known]]), axis=1)
+        placed = is_module[layer] & (at >= 0) & work.timed
+        pairs = np.unique(np.stack([layer[placed], at[placed]]), axis=1)
         return bool(pairs.shape[1] < 0.5 * len(windows) * len(np.unique(pairs[0])))
 
     @staticmethod
@@ -284,13 +284,13 @@ class Timeline:
             self.batch_from = "the names of the marks"
         elif self._stated_batch is not None:
             self.batch_from = "the metadata of the trace"
-        seen: Counter[tuple[str | None, int]] = Counter()
+        counts: Counter[tuple[str | None, int]] = Counter()
         for step, (window, of_spans) in enumerate(zip(windows, batches, strict=True)):
             served = self._meanings[window.name].served if window.name != NONE else None
             # A server mixes batch sizes over time: each step of one is a round of its own.
             alike = (served.mode, served.batch) if served else (None, 0)
-            round_ = seen[alike] if served else 0
-            seen[alike] += 1
+            round_ = counts[alike] if served else 0
+            counts[alike] += 1
             self.step_rows.append(
                 {
                     "step": step,
@@ -320,18 +320,18 @@ class Timeline:
                 not self.marked and count > 1
             ):  # the steps are windows of the device, spans lie on the host
                 values = np.unique(spans.batch[rows])
-                found = [int(values[0])] * count if len(values) == 1 else []
+                filled = [int(values[0])] * count if len(values) == 1 else []
             else:
                 step = np.zeros(len(rows), np.int32)
                 if self.marked:
                     step = self.marked.step_of(spans.process[rows], spans.start_ns[rows])
-                found = [0] * count
+                filled = [0] * count
                 for row, at in zip(rows.tolist(), step.tolist(), strict=True):
-                    if at != NONE and not found[at]:
-                        found[at] = int(spans.batch[row])
-            if any(found):
+                    if at != NONE and not filled[at]:
+                        filled[at] = int(spans.batch[row])
+            if any(filled):
                 self.batch_from = source
-                return found
+                return filled
         return [0] * count
 
 

@@ -93,8 +93,8 @@ class Disturbances:
         clauses = [f"{reason.reason}, in {_rounds_text(reason.rounds)}" for reason in self.reasons]
         if len(clauses) > 1:
             clauses = [
-                f"{clause} ({one.visits})"
-                for clause, one in zip(clauses, self.reasons, strict=True)
+                f"{clause} ({reason.visits})"
+                for clause, reason in zip(clauses, self.reasons, strict=True)
             ]
         many = f"{self.disturbed} of {counted(self.visits, 'visit')}"
         sentence = f"{many} {'set aside' if self.set_aside else 'disturbed'}: {'; '.join(clauses)}."
@@ -159,7 +159,7 @@ def disturbances(steps: pd.DataFrame) -> Disturbances | None:
         for reason, which in visits.reasons.items()
         if which.any()
     ]
-    reasons.sort(key=lambda one: -one.visits)
+    reasons.sort(key=lambda reason: -reason.visits)
     left = visits.enough_left
     prevail = not left and bool((2 * visits.by_condition >= np.bincount(visits.condition)).any())
     return Disturbances(
@@ -245,8 +245,10 @@ def _throttled(steps: pd.DataFrame) -> Bools:
     if "throttle_reasons" not in steps:
         return np.zeros(len(steps), bool)
     texts = steps["throttle_reasons"]
-    known = {text: bool(THROTTLES & set(str(text).split("|"))) for text in texts.dropna().unique()}
-    return np.array([known.get(text, False) for text in texts], bool)
+    is_throttle = {
+        text: bool(THROTTLES & set(str(text).split("|"))) for text in texts.dropna().unique()
+    }
+    return np.array([is_throttle.get(text, False) for text in texts], bool)
 
 
 def _fallen(steps: pd.DataFrame, number: Ints, condition: Ints) -> Bools:
@@ -264,7 +266,9 @@ def _fallen(steps: pd.DataFrame, number: Ints, condition: Ints) -> Bools:
 def _rounds_text(rounds: Sequence[int]) -> str:
     """Rounds in words, e.g. `rounds 1 to 3 and 7`."""
     breaks = [
-        index for index, (one, following) in enumerate(pairwise(rounds), 1) if following > one + 1
+        index
+        for index, (current, following) in enumerate(pairwise(rounds), 1)
+        if following > current + 1
     ]
     series = [rounds[low:high] for low, high in pairwise([0, *breaks, len(rounds)])]
     if len(series) > _MOST_SERIES:

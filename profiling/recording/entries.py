@@ -342,14 +342,14 @@ def check_entries(meta: Any) -> None:
         with _ONE_THREAD:
             msgspec.convert(meta, RecordingJson)
     except msgspec.ValidationError as error:
-        found = _FOUND.fullmatch(str(error))
-        assert found is not None
+        match = _FOUND.fullmatch(str(error))
+        assert match is not None
         what = _TYPE.sub(
-            lambda one: _WORDS[one[0]], found["what"].replace(" | ", " or ").replace("`", "")
+            lambda word: _WORDS[word[0]], match["what"].replace(" | ", " or ").replace("`", "")
         )
-        where = f"`{found['where']}`" if found["where"] else "its contents"
+        where = f"`{match['where']}`" if match["where"] else "its contents"
         raise CurvescopeError(
-            f"{where}: {what[:1].lower()}{what[1:]}{_there(meta, found['where'])}"
+            f"{where}: {what[:1].lower()}{what[1:]}{_there(meta, match['where'])}"
         ) from error
 
 

@@ -121,17 +121,21 @@ class Experiment:
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> Experiment:
         """The experiment in an entry of `recording.json`; unknown names are left out."""
-        known = {one.name: entry[one.name] for one in fields(cls) if one.name in entry}
-        known |= {"stage": Stage(entry["stage"]), "scope": Scope(entry["scope"])}
-        known["functional"] = _coefficients(entry["functional"])
-        known["waves"] = tuple(Wave(**one) for one in entry.get("waves", ()))
-        known["also"] = tuple(
-            (str(kind), _coefficients(one)) for kind, one in entry.get("also", ())
+        values = {
+            entry_field.name: entry[entry_field.name]
+            for entry_field in fields(cls)
+            if entry_field.name in entry
+        }
+        values |= {"stage": Stage(entry["stage"]), "scope": Scope(entry["scope"])}
+        values["functional"] = _coefficients(entry["functional"])
+        values["waves"] = tuple(Wave(**wave) for wave in entry.get("waves", ()))
+        values["also"] = tuple(
+            (str(kind), _coefficients(coefficients)) for kind, coefficients in entry.get("also", ())
         )
         for name in ("batches", "factors", "rounds", "notes"):
-            if name in known:
-                known[name] = tuple(known[name])
-        return cls(**known)
+            if name in values:
+                values[name] = tuple(values[name])
+        return cls(**values)
 
     @property
     def unmodified(self) -> tuple[int, ...]:
@@ -203,8 +207,8 @@ def factors_of(meta: Mapping[str, Any], scope: str) -> dict[str, FactorFacts]:
     """The facts on the factors that experiments of one scope changed, by name: a step's are set
     unlike a layer's.
     """
-    known = {one.name for one in fields(FactorFacts)}
+    names = {fact.name for fact in fields(FactorFacts)}
     return {
-        name: FactorFacts(**{key: value for key, value in entry.items() if key in known})
+        name: FactorFacts(**{key: value for key, value in entry.items() if key in names})
         for name, entry in meta.get("factors", {}).get(scope, {}).items()
     }

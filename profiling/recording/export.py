@@ -85,18 +85,18 @@ def export_trace(
         )
         tracks, separator = _Tracks(), ""
         everything = [(name, recording), *others]
-        done, total = 0, sum(_row_count(one) for _, one in everything)
-        for tracks.owner, one in everything:
-            tracks.is_first = one is recording
-            base = _first_ns(one)
+        done, total = 0, sum(_row_count(source) for _, source in everything)
+        for tracks.owner, source in everything:
+            tracks.is_first = source is recording
+            base = _first_ns(source)
             for table in TABLES:
-                for rows in _batches(one, table):
+                for rows in _batches(source, table):
                     events = [_event(table, row, base, tracks) for row in rows.to_pylist()]
                     unplaced += sum(event.startswith(_UNPLACED) for event in events)
                     separator = _put_events(stream, separator, events)
                     done += rows.num_rows
                     report(f"exporting {table}", done, total)
-            slices = (_drawn_event(one, base, tracks) for one in draw(one))
+            slices = (_drawn_event(drawn, base, tracks) for drawn in draw(source))
             while some := list(islice(slices, _BATCH_ROWS)):
                 separator = _put_events(stream, separator, some)
         _put_events(

@@ -169,5 +169,5 @@ def loss(name: str, sentence: str | None = None) -> Loss:
             f"No kind of lost data is called {name!r}: pass a sentence that says what it means, or "
             "add it to profiling/recording/lost.py."
         )
-    known = LOSSES.get(name, Loss(Severity.PARTIAL, ""))
-    return Loss(known.severity, sentence or known.sentence)
+    kind = LOSSES.get(name, Loss(Severity.PARTIAL, ""))
+    return Loss(kind.severity, sentence or kind.sentence)

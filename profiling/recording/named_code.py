@@ -150,9 +150,13 @@ def _file_of(spec: str) -> str | None:
     if module.endswith(".py"):
         return str(Path(module).expanduser().resolve())
     with suppress(ImportError, ValueError):
-        found = PathFinder.find_spec(module.partition(".")[0], [os.getcwd(), *sys.path])
-        if found is not None:
-            places = [found.origin] if found.origin else [*(found.submodule_search_locations or ())]
+        location = PathFinder.find_spec(module.partition(".")[0], [os.getcwd(), *sys.path])
+        if location is not None:
+            places = (
+                [location.origin]
+                if location.origin
+                else [*(location.submodule_search_locations or ())]
+            )
             return str(Path(places[0]).resolve()) if places and places[0] else None
     return None
 

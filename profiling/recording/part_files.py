@@ -150,11 +150,11 @@ def check_copies(parts: Sequence[AnyPath]) -> None:
             with suppress(OSError):  # the error is reported when the part is read
                 by_size.setdefault(part.stat().st_size, []).append(part)
     for alike in by_size.values():
-        seen: dict[bytes, Path] = {}
+        by_digest: dict[bytes, Path] = {}
         for part in alike if len(alike) > 1 else ():
             with _report_damage(part):
                 check_regular(part)
-                first = seen.setdefault(hashlib.sha256(part.read_bytes()).digest(), part)
+                first = by_digest.setdefault(hashlib.sha256(part.read_bytes()).digest(), part)
             if first is not part and count_rows(part):
                 raise CurvescopeError(
                     f"{part} is a copy of {first}: its rows would count twice. Remove the copy."

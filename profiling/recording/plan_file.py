@@ -94,12 +94,12 @@ class PlanFile(Generic[T]):
         return f"curvescope {self.command}"
 
 
-def _unknown(known: Any, given: Any) -> Iterator[str]:
+def _unknown(allowed: Any, entry: Any) -> Iterator[str]:
     """Names in a document, at any depth, that are no fields of the plan that was made of it."""
-    if isinstance(given, dict):
-        yield from given.keys() - known.keys()
-        for name in given.keys() & known.keys():
-            yield from _unknown(known[name], given[name])
-    elif isinstance(given, list):
-        for one, other in zip(known, given, strict=True):
-            yield from _unknown(one, other)
+    if isinstance(entry, dict):
+        yield from entry.keys() - allowed.keys()
+        for name in entry.keys() & allowed.keys():
+            yield from _unknown(allowed[name], entry[name])
+    elif isinstance(entry, list):
+        for item, other in zip(allowed, entry, strict=True):
+            yield from _unknown(item, other)

@@ -31,8 +31,8 @@ def probed(meta: Mapping[str, Any]) -> frozenset[int]:
 def gap_of(sizes: Sequence[int], size: int) -> tuple[int, int]:
     """The two of increasing sizes around one; behind the last, from that to the size."""
     return (
-        max(one for one in sizes if one < size),
-        min((one for one in sizes if one > size), default=size),
+        max(smaller for smaller in sizes if smaller < size),
+        min((larger for larger in sizes if larger > size), default=size),
     )
 
 
@@ -40,9 +40,14 @@ def slopes_outside(
     times_ms: Mapping[int, float], sizes: Sequence[int], low: int, high: int
 ) -> list[tuple[int, float]]:
     """A size and the slope of the line through two sizes, on each side of a gap that has two."""
-    sides = [one for one in sizes if one <= low][-2:], [one for one in sizes if one >= high][:2]
+    sides = (
+        [size for size in sizes if size <= low][-2:],
+        [size for size in sizes if size >= high][:2],
+    )
     pairs = [side for side in sides if len(side) == 2]
-    return [(one, (times_ms[other] - times_ms[one]) / (other - one)) for one, other in pairs]
+    return [
+        (first, (times_ms[other] - times_ms[first]) / (other - first)) for first, other in pairs
+    ]
 
 
 def deviation(times_ms: Mapping[int, float], sizes: Sequence[int], size: int) -> float:
@@ -103,8 +108,8 @@ def probes_sentence(
     named = ", ".join(map(str, sizes[:_NAMED])) + (", …" if len(sizes) > _NAMED else "")
     what = []
     for does, places in (("jumps", jumps), ("falls", falls)):
-        found = [f"from {before} to {after}" for before, after in sorted(places)]
-        what += [f"the cost {does} {' and '.join(found)}"] if found else []
+        spans = [f"from {before} to {after}" for before, after in sorted(places)]
+        what += [f"the cost {does} {' and '.join(spans)}"] if spans else []
     undoubted = {*jumps, *falls}
     doubted = [f"{place[0]} and {place[1]}" for place in jumps_of(meta) if place not in undoubted]
     what += (

@@ -97,12 +97,12 @@ class RemotePath:
         filesystem, key = self._target
         try:
             with _convert_to_os_error():
-                found = filesystem.ls(key, detail=False)
+                keys = filesystem.ls(key, detail=False)
         except FileNotFoundError:
-            found = []
+            keys = []
         return (
             self / name.rstrip("/").rsplit("/", 1)[1]
-            for name in sorted(found)
+            for name in sorted(keys)
             if name.rstrip("/") != key
         )
 

@@ -414,12 +414,12 @@ class Recording:
                 for name, entry in (self.meta.get("lost") or {}).items()
             },
         }
-        known = [
+        tables = [
             (escape(name), escape(str(fact))) for name, fact in facts.items() if fact is not None
         ]
         left = 'style="text-align:left"'
         rows = "".join(
-            f"<tr><th {left}>{name}</th><td {left}>{fact}</td></tr>" for name, fact in known
+            f"<tr><th {left}>{name}</th><td {left}>{fact}</td></tr>" for name, fact in tables
         )
         return f"<p><b>{escape(str(self.path))}</b></p><table>{rows}</table>"
 
@@ -585,13 +585,13 @@ def list_recordings(root: AnyPath) -> list[Recording | Unreadable]:
             f"{root} cannot be listed ({error}). Check the URL and your credentials."
         ) from error
     opened = list(zip(folders, open_recordings(folders), strict=True))
-    found = [recording for _, recording in opened if isinstance(recording, Recording)]
+    recordings = [recording for _, recording in opened if isinstance(recording, Recording)]
     bad = [
         Unreadable(folder, " ".join(str(error).split()))
         for folder, error in opened
         if isinstance(error, CurvescopeError) and not isinstance(error, NoRecordingError)
     ]
-    return [*sorted(found, key=lambda r: str(r.meta.get("created_utc", ""))), *bad]
+    return [*sorted(recordings, key=lambda r: str(r.meta.get("created_utc", ""))), *bad]
 
 
 def new_recording_path(label: str, root: Path = Path("runs")) -> Path:

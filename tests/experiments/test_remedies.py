@@ -211,6 +211,26 @@ def test_a_change_that_does_not_add_stays_out_of_the_set():
     assert remedies.together is None
 
 
+@pytest.mark.parametrize(
+    ("further", "adds"),
+    [
+        ((-0.02, -0.021, -0.019, -0.02), True),
+        ((-0.1, 0.06, -0.07, 0.03), False),  # the same mean, of a machine that varies more
+        ((-0.005, -0.006, -0.004, -0.005), False),  # too little, however sure
+    ],
+)
+def test_a_change_adds_what_chance_does_not_explain(further, adds):
+    before = ((-0.2,), (-0.25,), (-0.15,), (-0.2,))
+    both = tuple((start[0] + more,) for start, more in zip(before, further, strict=True))
+    experiment = SimpleNamespace(number=1, functional_kind=TIME, stage=Stage.CONFIRM)
+    outcomes = [
+        SimpleNamespace(experiment=experiment, factor=factor, ratios=ratios)
+        for factor, ratios in (("a", before), ("a+b", both))
+    ]
+    known = SimpleNamespace(diagnosis=SimpleNamespace(outcomes=outcomes))
+    assert RemedyPlan(known)._adds("a", "a+b") == adds
+
+
 def test_a_set_with_a_member_that_is_not_shown_to_help_is_not_shown():
     machine = Machine(HELPFUL, noise=0.01).run(seconds=200.0)
     whole = machine.remedies
@@ -325,13 +345,14 @@ def test_short_of_time_what_helps_at_the_largest_size_comes_before_what_helps_mo
 
 def test_short_of_time_the_best_change_alone_gets_the_starts_that_prove_it(monkeypatch):
     """Two starts of each of three changes, which fit the time as well, prove none of them."""
-    saves = {"kept_memory": lambda _: 0.2, "flush_denormal": lambda _: 0.1}
+    saves = {"kept_memory": lambda _: 0.2, "one_thread": lambda _: 0.1}
     machine = Machine(saves, noise=0.001)
     machine.run_one(machine.next(90.0))
-    monkeypatch.setitem(STEP_MS, 32, 500.0)
+    monkeypatch.setitem(STEP_MS, 32, 300.0)
     then = machine.next(30.0)
     assert (then.batches, then.factors) == ((32,), ("kept_memory",))
     assert then.starts >= 4
+    assert machine.next(60.0).factors[:2] == ("kept_memory", "one_thread")  # where these fit
 
 
 def test_a_screen_whose_changes_vary_does_not_widen_what_fresh_rounds_say():

@@ -33,26 +33,26 @@ def run(args: argparse.Namespace, sweeps: Sequence[Sweep]) -> int:
             "--candidates are settings of torch's libraries: omit --backend and --against."
         )
     folder = args.output or new_recording_path("candidates")
-    found = []
+    compared = []
     for sweep in sweeps:
         at = folder if len(sweeps) == 1 else folder / folder_of(sweep)
-        found.append(_measured(args, sweep, at))
+        compared.append(_measured(args, sweep, at))
     if args.json:
         from ...analysis.render.documents import print_document
         from ...documents import CandidatesDocument
 
-        print_document(CandidatesDocument(found))
+        print_document(CandidatesDocument(compared))
     else:
         console = terminal.console()
-        for one in found:
-            for line in render(one):
+        for of_sweep in compared:
+            for line in render(of_sweep):
                 console.print(line)
         console.print(f"Warm caches; 95 % intervals over processes. Recorded in {folder}.")
         console.print("Next:")
-        named = [each.name for each in found[0].checked if each.timed]
-        paths = " ".join(f"{found[0].recordings}/{name}" for name in named)
+        named = [each.name for each in compared[0].checked if each.timed]
+        paths = " ".join(f"{compared[0].recordings}/{name}" for name in named)
         terminal.print_commands(console, f"curvescope compare {paths}")
-    outcomes = {each.outcome for one in found for each in one.checked}
+    outcomes = {each.outcome for of_sweep in compared for each in of_sweep.checked}
     return int(bool(outcomes & {BenchOutcome.INCORRECT, BenchOutcome.FAILED}))
 
 
@@ -86,12 +86,12 @@ def _measured(args: argparse.Namespace, sweep: Sweep, folder: Path) -> Candidate
         raise CurvescopeError(
             f"{sweep.label} cannot be timed by default: {checked[0].outcome}, {checked[0].detail}"
         )
-    right = {one.name for one in checked if one.timed}
-    timed = [one for one in chosen if one.name in right]
+    right = {candidate.name for candidate in checked if candidate.timed}
+    timed = [candidate for candidate in chosen if candidate.name in right]
     if not timed:
-        details = "; ".join(f"{one.name}: {one.detail}" for one in checked[1:])
+        details = "; ".join(f"{candidate.name}: {candidate.detail}" for candidate in checked[1:])
         raise CurvescopeError(f"No candidate of {sweep.label} can be timed: {details}")
-    names = [DEFAULT, *(one.name for one in timed)]
+    names = [DEFAULT, *(candidate.name for candidate in timed)]
     protocol = protocol_of(method, len(sweep.problems) * len(names))
     until = parse_share("--until", args.until, "a share of the time, e.g. 1% or 0.01")
     messages.print(
@@ -109,7 +109,7 @@ def _measured(args: argparse.Namespace, sweep: Sweep, folder: Path) -> Candidate
             decided=lambda rows, rounds: decided(rows, names, until, rounds),
             report=view.report,
         )
-    hows = {one.name: one.how for one in timed}
+    hows = {candidate.name: candidate.how for candidate in timed}
     return CandidatesSweep(
         recordings=str(folder),
         label=sweep.label,
@@ -124,11 +124,11 @@ def render(sweep: CandidatesSweep) -> list[str | TextTable]:
     from ...analysis.candidates import ratio
 
     lines: list[str | TextTable] = [f"{sweep.label}"]
-    lines += [one.answer for one in sweep.products]
+    lines += [of_product.answer for of_product in sweep.products]
     lines += [
-        f"Not timed: {one.name}, {one.outcome}: {one.detail}"
-        for one in sweep.checked
-        if not one.timed
+        f"Not timed: {candidate.name}, {candidate.outcome}: {candidate.detail}"
+        for candidate in sweep.checked
+        if not candidate.timed
     ]
     rows = table(
         sweep.axis,
@@ -142,15 +142,15 @@ def render(sweep: CandidatesSweep) -> list[str | TextTable]:
         optional=("kernel",),
     )
     for product in sweep.products:
-        for one in product.times:
-            half = (one.high_ms - one.low_ms) / 2 / one.time_ms
+        for time in product.times:
+            half = (time.high_ms - time.low_ms) / 2 / time.time_ms
             rows.add_row(
                 str(product.value),
-                one.name,
-                duration(1e6 * one.time_ms),
+                time.name,
+                duration(1e6 * time.time_ms),
                 percent(half if math.isfinite(half) else None),
-                str(one.n),
-                "" if one.change is None else ratio(one.change),
-                one.kernel or "?",
+                str(time.n),
+                "" if time.change is None else ratio(time.change),
+                time.kernel or "?",
             )
     return [*lines, rows]

@@ -43,27 +43,27 @@ def run(args: argparse.Namespace) -> int:
         for (_, name, _), m in zip(problems, measured, strict=True)
         for r in m.results
     ]
-    found = find_ceilings(library.describe(), results)
-    path = save(found)
+    ceilings = find_ceilings(library.describe(), results)
+    path = save(ceilings)
     if args.json:
         from ...analysis.render.documents import print_document
         from ...documents import CeilingsDocument
 
-        print_document(CeilingsDocument(kept=str(path), **found.entry()))
+        print_document(CeilingsDocument(kept=str(path), **ceilings.entry()))
     else:
-        _print(found)
+        _print(ceilings)
         measuring.print_notes(measured)
         print(f"Stored in {path}: new recordings on this device include a copy.")
     return 0
 
 
-def _print(found: Ceilings) -> None:
+def _print(measured: Ceilings) -> None:
 
     rows = table("ceiling", "value", "±", "reached by", words=("reached by",))
     for ceilings, of, unit in (
-        (found.compute, "", "FLOP/s"),
-        (found.units, "peak of the units, ", "FLOP/s"),
-        (found.bandwidth, "", "B/s"),
+        (measured.compute, "", "FLOP/s"),
+        (measured.units, "peak of the units, ", "FLOP/s"),
+        (measured.bandwidth, "", "B/s"),
     ):
         for name, ceiling in ceilings.items():
             rows.add_row(

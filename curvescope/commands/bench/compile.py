@@ -95,19 +95,19 @@ def _known_architectures() -> tuple[int, ...]:
     supported = {
         architecture for compiler in compilers() for architecture in compiler.architectures
     }
-    known = tuple(architecture for architecture in ARCHITECTURES if architecture in supported)
+    compiled = tuple(architecture for architecture in ARCHITECTURES if architecture in supported)
     missing = [architecture for architecture in ARCHITECTURES if architecture not in supported]
     if missing:
         try:
             compiler_for(missing[0])
         except BackendMissingError as error:
-            if not known:
+            if not compiled:
                 raise
             print(
                 f"curvescope: {', '.join(f'sm_{each}' for each in missing)} skipped. {error}",
                 file=sys.stderr,
             )
-    return known
+    return compiled
 
 
 def _sources(names: Sequence[str]) -> list[CudaSource]:

@@ -202,7 +202,9 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
 
     recording = getattr(args, "against", None)
     costs = (
-        compare_with_step(recording, [(one.sweep, one.results) for one in measured])
+        compare_with_step(
+            recording, [(sweep_result.sweep, sweep_result.results) for sweep_result in measured]
+        )
         if recording
         else []
     )
@@ -212,12 +214,15 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
 
         sweeps = [
             BenchSweep(
-                recording=str(one.path),
-                backend=one.backend,
-                results=one.results,
-                **{name: getattr(one.sweep, name) for name in ("label", "axis", "layers", "phase")},
+                recording=str(sweep_result.path),
+                backend=sweep_result.backend,
+                results=sweep_result.results,
+                **{
+                    name: getattr(sweep_result.sweep, name)
+                    for name in ("label", "axis", "layers", "phase")
+                },
             )
-            for one in measured
+            for sweep_result in measured
         ]
         print_document(BenchDocument(method_of(args), sweeps, costs))
     else:
@@ -225,7 +230,9 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
         if costs:
             terminal.console().print(render(costs))
     wrong = {BenchOutcome.INCORRECT, BenchOutcome.FAILED}
-    return int(any(result.outcome in wrong for one in measured for result in one.results))
+    return int(
+        any(result.outcome in wrong for sweep_result in measured for result in sweep_result.results)
+    )
 
 
 def folder_of(sweep: Sweep) -> str:
@@ -252,7 +259,9 @@ def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
         f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in "
         f"{path}."
     )
-    if curve := next((one for one in measured if len(one.sweep.problems) > 1), None):
+    if curve := next(
+        (sweep_result for sweep_result in measured if len(sweep_result.sweep.problems) > 1), None
+    ):
         console.print("Next:")
         terminal.print_commands(console, f"curvescope explain {curve.path}")
 
@@ -261,7 +270,10 @@ def print_notes(measured: Sequence[MeasuredSweep]) -> None:
     """Print why results are missing, and the worst note of each kind."""
     missing: dict[tuple[str, str], list[str]] = {}
     for result in (
-        result for one in measured for result in one.results if result.median_ns is None
+        result
+        for sweep_result in measured
+        for result in sweep_result.results
+        if result.median_ns is None
     ):
         outcome = str(result.outcome).replace("_", " ").capitalize()
         missing.setdefault((outcome, result.detail or "no reason given"), []).append(result.problem)
@@ -269,7 +281,12 @@ def print_notes(measured: Sequence[MeasuredSweep]) -> None:
         which = problems[0] if len(problems) == 1 else f"{len(problems)} problems"
         terminal.console().print(f"{outcome}: {detail.rstrip('.')} ({which}).", style="yellow")
     notes: dict[str, list[Note]] = {}
-    for note in (note for one in measured for result in one.results for note in result.notes):
+    for note in (
+        note
+        for sweep_result in measured
+        for result in sweep_result.results
+        for note in result.notes
+    ):
         notes.setdefault(note.kind, []).append(note)
     for same_kind in notes.values():
         worst = max(same_kind, key=lambda note: note.size).sentence

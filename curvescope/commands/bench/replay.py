@@ -72,26 +72,27 @@ def run(args: argparse.Namespace) -> int:
     recording = open_recording(args.recording)
     plan = _plan(args, recording)
     if not plan.sweeps:
-        reasons = "; ".join(dict.fromkeys(one.reason for one in plan.left_out))
+        reasons = "; ".join(dict.fromkeys(left.reason for left in plan.left_out))
         raise CurvescopeError(f"None of the selected operators can be replayed: {reasons}.")
     backend = open_backend("torch", args.device or device_of(recording))
     jobs = [(backend, sweep.sweep) for sweep in plan.sweeps]
     rows: list[dict[str, Any]] = []
 
-    def ended(position: int, one: measuring.MeasuredSweep) -> None:
-        kernels = replayed_kernels(open_recording(one.path))
+    def ended(position: int, sweep_result: measuring.MeasuredSweep) -> None:
+        kernels = replayed_kernels(open_recording(sweep_result.path))
         made = [
-            _row(plan.sweeps[position], result, kernels.get(result.value)) for result in one.results
+            _row(plan.sweeps[position], result, kernels.get(result.value))
+            for result in sweep_result.results
         ]
         rows.extend(made)
         if not args.json:
             _print_rows(made)
 
     measured = measuring.collect(args, "replay", jobs, ended)
-    left_out = [_left_out(one) for one in plan.left_out]
+    left_out = [_left_out(left) for left in plan.left_out]
     left_out += [
-        {**_call(one), "batch": result.value, "reason": result.detail}
-        for one, measurement in zip(plan.sweeps, measured, strict=True)
+        {**_call(planned), "batch": result.value, "reason": result.detail}
+        for planned, measurement in zip(plan.sweeps, measured, strict=True)
         for result in measurement.results
         if result.median_ns is None
     ]
@@ -123,11 +124,11 @@ def _plan(args: argparse.Namespace, recording: Recording) -> ReplayPlan:
             "record them, and imported PyTorch traces have them if they were taken with "
             "record_shapes=True."
         )
-    found = families(read_calls(recording, layer=args.layer, phase=args.phase, op=args.op))
-    if not found:
-        known = sorted({call.layer or "" for call in read_calls(recording)})
+    groups = families(read_calls(recording, layer=args.layer, phase=args.phase, op=args.op))
+    if not groups:
+        layers = sorted({call.layer or "" for call in read_calls(recording)})
         raise CurvescopeError(
-            f"No recorded operator is of that layer, phase and name; layers: {', '.join(known)}."
+            f"No recorded operator is of that layer, phase and name; layers: {', '.join(layers)}."
         )
     batches = None if args.batch is None else parse_batches(args.batch)
     share = (
@@ -135,7 +136,7 @@ def _plan(args: argparse.Namespace, recording: Recording) -> ReplayPlan:
         if args.all
         else parse_share("--share", args.share, "a share of the time, e.g. 95% or 0.95")
     )
-    return plan_replay(found, batches, share, recording.meta.get("precision") or "fp32")
+    return plan_replay(groups, batches, share, recording.meta.get("precision") or "fp32")
 
 
 def _call(replayed: ReplaySweep) -> dict[str, Any]:
@@ -166,15 +167,15 @@ def _row(replayed: ReplaySweep, result: Result, kernels: Sequence[str] | None) -
     }
 
 
-def _left_out(one: LeftOut) -> dict[str, Any]:
-    call = one.call
+def _left_out(left: LeftOut) -> dict[str, Any]:
+    call = left.call
     layers = [] if call.layer is None else [call.layer]
     return {
         "op": call.op,
         "layers": layers,
         "phase": call.phase,
-        "batch": one.batch,
-        "reason": one.reason,
+        "batch": left.batch,
+        "reason": left.reason,
     }
 
 
@@ -220,10 +221,10 @@ def _print_totals(
             )
             console.print(f"{line}, ratio {in_step_ns / alone_ns:.2f}.")
     reasons: dict[str, list[dict[str, Any]]] = {}
-    for one in left_out:
-        reasons.setdefault(f"{one['op']}: {one['reason']}", []).append(one)
+    for left in left_out:
+        reasons.setdefault(f"{left['op']}: {left['reason']}", []).append(left)
     for reason, ones in reasons.items():
-        batches = sorted({one["batch"] for one in ones if one["batch"] is not None})
+        batches = sorted({left["batch"] for left in ones if left["batch"] is not None})
         at = f", batch {', '.join(map(str, batches))}" if batches else ""
         console.print(
             f"Not replayed: {reason} ({', '.join(dict.fromkeys(map(_where, ones)))}{at}).",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from curvescope.profiling.attribution.launch_joins import Joiner
 from curvescope.profiling.attribution.nesting import NONE
 from curvescope.profiling.attribution.operation import BatchSource
-from curvescope.profiling.attribution.placement import HostSpans, place
+from curvescope.profiling.attribution.placement import HostSpans, join_forward, place
 from curvescope.profiling.attribution.range_names import RangeName, RangeNames, scrub
 from curvescope.profiling.attribution.steps import find_period, repeated_windows
 
@@ -185,3 +185,11 @@ def test_folders_of_people_are_cut_from_names():
         *same,
     ]
     assert list(map(scrub, names)) == ["net.py:3", "net.py", "['a.py:1', 'b.py:2']", *same]
+
+
+def test_a_backward_node_joins_the_last_forward_operator_before_it_with_its_number():
+    start_ns = np.array([10, 20, 30, 40, 50])
+    number = np.array([7, 7, 7, 7, 8])
+    forward = np.array([True, True, False, True, False])
+    # not the first with its number, none that follows it, and none with another number
+    assert join_forward(start_ns, number, forward, ~forward).tolist() == [NONE, NONE, 1, NONE, NONE]

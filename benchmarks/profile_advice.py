@@ -1,8 +1,8 @@
 """Profiles that others recorded, side by side: our advice, sums by hand over the file, and what
 other tools say.
 
-    python benchmarks/profile_advice.py [--peers PYTHON]   measures, into results/profile_advice.json
-    python benchmarks/profile_advice.py --page             writes docs/profile-advice.md from it
+    python benchmarks/profile_advice.py [--peers PYTHON]   measures, into results/profile_advice.json;
+    the documentation's page of them is made with the site
 
 PYTHON is that of a virtual environment of its own, made with
 `python -m venv peers && peers/bin/pip install HolisticTraceAnalysis nsys-ai`; TraceLens is imported
@@ -25,7 +25,6 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PROFILES = ROOT / "tests" / "data" / "profiles"
 RESULTS = ROOT / "benchmarks" / "results" / "profile_advice.json"
-PAGE = ROOT / "docs" / "profile-advice.md"
 FILES = (
     "kineto_resnet50_w0_a.pt.trace.json.gz",
     "param_resnet.json.gz",
@@ -343,12 +342,7 @@ def main() -> None:
     parser.add_argument(
         "--peers", type=Path, metavar="PYTHON", help="interpreter that has the other tools"
     )
-    parser.add_argument("--page", action="store_true", help="write the page of the results")
-    options = parser.parse_args()
-    if options.page:
-        PAGE.write_text(page())
-    else:
-        measure(options.peers)
+    measure(parser.parse_args().peers)
 
 
 if __name__ == "__main__":

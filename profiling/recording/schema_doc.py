@@ -1,7 +1,4 @@
-"""Generate the reference page of the trace schema.
-
-Run `python -m curvescope.profiling.recording.schema_doc > docs/schema.md`.
-"""
+"""The reference page of the trace schema, from the schema; docs/generate_reference.py writes it."""
 
 from __future__ import annotations
 
@@ -114,7 +111,3 @@ def _rows(columns: list[Column]) -> Iterator[str]:
             f"| `{c.name}` | {c.dtype}{'?' * c.nullable} | {c.unit} | {c.aggregate.value} | "
             f"{c.doc} |"
         )
-
-
-if __name__ == "__main__":
-    print(schema_page(), end="")

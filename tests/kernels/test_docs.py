@@ -1,4 +1,4 @@
-"""What docs/kernels.md shows is what the command prints."""
+"""What docs/bench.md shows is what the command prints."""
 
 import contextlib
 import io
@@ -11,7 +11,7 @@ from curvescope.cli import main
 from curvescope.kernels import compile as nvrtc
 from curvescope.kernels.catalog import KERNELS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "bench.md").read_text()
 
 
 @pytest.mark.slow

@@ -6,6 +6,9 @@ module as an `HloProto` (openxla/xla, xla/service/hlo.proto), whose instructions
 the program's scopes, `op_name`. A fusion without one has the commonest of what was fused; a copy,
 that of the instruction that uses it.
 
+A function that was compiled for several shapes has as many modules of one name, which number their
+instructions alike: the number of the program, which modules and events have, tells them apart.
+
 XLA names a fusion by what is in it, e.g. `multiply_subtract_fusion`, but for those that it gives to
 a library: `ynn_fusion` may be a product or a convolution.
 """
@@ -13,7 +16,7 @@ a library: `ynn_fusion` may be a product or a convolution.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 PLANE = "/host:metadata"
@@ -33,22 +36,39 @@ _OF_LIBRARY = "ynn_fusion"  # how a fusion is named that YNNPACK computes
 _MOST_USES = 4  # from an instruction to the one that uses its result, and so on
 
 
-def scopes_of(modules: Iterable[Any]) -> dict[tuple[str, str], str]:
-    """The path of each instruction that has one, by the names of its module and of itself."""
+def program(module: str, number: object) -> str:
+    """How a module is stored, as `jit_train_step(18)`; its name alone if its number is unknown."""
+    return module if number is None else f"{module}({number})"
+
+
+def scopes_of(modules: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """The path of each instruction that has one, by its program and its name; for `modules` see
+    `by_program`.
+    """
     return {
-        (module.name, name): path.partition(";")[0]
-        for module in modules
+        (of, name): path.partition(";")[0]
+        for of, module in modules.items()
         for name, path in _paths(module)
     }
 
 
-def products_of(modules: Iterable[Any]) -> dict[tuple[str, str], str]:
-    """The product in each fusion of a library, `convolution` or `dot`, by the names of its module
-    and of itself.
+def products_of(modules: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """The product in each fusion of a library, `convolution` or `dot`, by its program and its
+    name; for `modules` see `by_program`.
     """
     return {
-        (module.name, name): product for module in modules for name, product in _products(module)
+        (of, name): product for of, module in modules.items() for name, product in _products(module)
     }
+
+
+def by_program(stored: Iterator[tuple[str, Any]]) -> dict[str, Any]:
+    """Modules by the name that each is stored under, see `program`, and, for events that have no
+    number, the only one of a name by this.
+    """
+    modules = dict(stored)
+    named = Counter(module.name for module in modules.values())
+    alone = {one.name: one for one in modules.values() if named[one.name] == 1}
+    return alone | modules
 
 
 def _products(module: Any) -> Iterator[tuple[str, str]]:

@@ -76,7 +76,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     )
     del data
     trace = FrameworkTrace()
-    modules = list(_modules(planes))
+    modules = hlo_scopes.by_program(_modules(planes))
     scopes, products = hlo_scopes.scopes_of(modules), hlo_scopes.products_of(modules)
     del modules
     for number, plane in enumerate(planes):
@@ -85,8 +85,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     write_trace(trace, writer, options)
 
 
-def _modules(planes: Any) -> Iterator[Any]:
-    """The modules of XLA that are stored with the profile."""
+def _modules(planes: Any) -> Iterator[tuple[str, Any]]:
+    """The modules of XLA that are stored with the profile, each with the name of its entry."""
     from google.protobuf.message import DecodeError
 
     for plane in planes:
@@ -98,10 +98,10 @@ def _modules(planes: Any) -> Iterator[Any]:
         for entry in plane.event_metadata:
             for stat in entry.value.stats:
                 if stat.metadata_id in wanted and stat.HasField("bytes_value"):
-                    with suppress(
-                        DecodeError
-                    ):  # of another version: the scopes of its instructions stay unknown
-                        yield _message_type("HloProto").FromString(stat.bytes_value).hlo_module
+                    # One of another version: the scopes of its instructions stay unknown.
+                    with suppress(DecodeError):
+                        proto = _message_type("HloProto").FromString(stat.bytes_value)
+                        yield _text(entry.value.name), proto.hlo_module
 
 
 def _take_plane(
@@ -133,7 +133,8 @@ def _take_plane(
             name = _text(metadata.display_name) or long_name
             if name != long_name:  # as in the trace.json.gz beside it
                 args.setdefault("long_name", long_name)
-            instruction = str(args.get("hlo_module", "")), str(args.get("hlo_op", ""))
+            of = hlo_scopes.program(str(args.get("hlo_module", "")), args.get("program_id"))
+            instruction = of, str(args.get("hlo_op", ""))
             if instruction in scopes and "/" not in str(args.get("name", "")):
                 args["name"] = scopes[instruction]
             if (product := products.get(instruction)) is not None and name == instruction[1]:

@@ -13,6 +13,7 @@ from typing import Any
 from ..base.numbers import number
 from ..profiling.recording.store import Recording
 from ..profiling.workload.framework_step import CONDITIONS, TORCH, TORCH_COMPILE
+from .ran_by import threads_of
 
 
 def framework_name(meta: Mapping[str, Any]) -> str:
@@ -49,18 +50,11 @@ def _threads(metas: Sequence[Mapping[str, Any]]) -> str:
     """The threads on a CPU; on a GPU they do not compute."""
     if all((meta.get("device") or {}).get("kind") == "cuda" for meta in metas):
         return "on a GPU"
-    counts = sorted({count for meta in metas if (count := _thread_count(meta)) is not None})
+    told = (threads_of(meta, torch=not meta.get("runs_in")) for meta in metas)
+    counts = sorted({count for count in told if count is not None})
     if not counts:
         return "threads unknown"
     return f"{' or '.join(map(str, counts))} {'thread' if counts == [1] else 'threads'}"
-
-
-def _thread_count(meta: Mapping[str, Any]) -> int | None:
-    if meta.get("runs_in"):
-        counts = (meta.get("framework_threads") or {}).values()
-        return max((count for count in counts if count is not None), default=None)
-    threads = (meta.get("device") or {}).get("threads")
-    return None if threads is None else int(threads)
 
 
 def _setup(metas: Sequence[Mapping[str, Any]]) -> str:

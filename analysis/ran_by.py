@@ -5,6 +5,9 @@ Curvescope loads PyTorch to record steps, so that it is loaded does not mean tha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pyarrow.compute as pc
 
 from ..profiling.recording.store import Recording
@@ -43,6 +46,20 @@ def framework_beside_torch(recording: Recording) -> str | None:
     if others and not _ran_operators(recording):
         return others
     return UNKNOWN if _shows_nothing(recording) else None
+
+
+def step_threads(recording: Recording) -> int | None:
+    """Threads on a CPU that the framework of the steps computes with; None if it does not tell."""
+    return threads_of(recording.meta, torch=framework_beside_torch(recording) is None)
+
+
+def threads_of(meta: Mapping[str, Any], torch: bool) -> int | None:
+    """Threads of a CPU as PyTorch had them, or else as the other frameworks tell."""
+    if torch:
+        found = (meta.get("device") or {}).get("threads")
+        return None if found is None else int(found)
+    counts = (meta.get("framework_threads") or {}).values()
+    return max((count for count in counts if count is not None), default=None)
 
 
 def _ran_operators(recording: Recording) -> bool:

@@ -18,6 +18,7 @@ from ..diagnosis import split
 from ..diagnosis.explain import explain
 from ..diagnosis.explanation import Explanation
 from ..diagnosis.result import Diagnosis
+from ..ran_by import framework_of, step_threads
 from . import answers, causes, remedies, series, terminal, text, words
 from .documents import print_document
 from .explained import ExplainDocument
@@ -270,15 +271,17 @@ def recording_line(recording: Recording) -> str:
     meta = recording.meta
     device, protocol = meta.get("device") or {}, meta.get("protocol") or {}
     precision = meta.get("precision") or "fp32"
+    threads = step_threads(recording)
     facts = (
         meta.get("network") or recording.path.name,
         f"{meta['mode']} step" if meta.get("mode") else None,
+        framework_of(recording) if meta.get("frameworks") else None,
         precision if precision != "fp32" else None,
         "compiled" if meta.get("compiled") else None,
         "replayed as a CUDA graph" if meta.get("graphed") else None,
         device.get("name"),
         f"protocol {protocol['name']}" if protocol.get("name") else None,
-        counted(device["threads"], "thread") if device.get("threads") else None,
+        counted(threads, "thread") if threads else None,
         *(f"{name} {value}" for name, value in (meta.get("fixed") or {}).items()),
         clock_line(meta),
     )

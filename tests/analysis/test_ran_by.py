@@ -9,7 +9,7 @@ import pytest
 
 from curvescope.analysis.decompose.terms import NOT_RECORDED
 from curvescope.analysis.diagnosis.explain import explain
-from curvescope.analysis.ran_by import framework_beside_torch, framework_of
+from curvescope.analysis.ran_by import framework_beside_torch, framework_of, step_threads
 from curvescope.analysis.render.show import show_diagnosis
 from curvescope.analysis.step_table import cells_of
 from curvescope.experiments.budget import Budget
@@ -38,11 +38,11 @@ def recorded(tmp_path_factory):
     return open_recording(path)
 
 
-def of_jax(recording, path):
+def of_jax(recording, path, threads=None):
     """A copy of the recording, as if JAX had run its steps."""
     shutil.copytree(recording.path, path)
     with RecordingWriter.extend(path) as writer:
-        writer.update(frameworks={"jax": "0.10.2"})
+        writer.update(frameworks={"jax": "0.10.2"}, framework_threads={"jax": threads})
     return open_recording(path)
 
 
@@ -68,7 +68,14 @@ def test_a_recording_names_the_framework_that_ran_its_steps(recorded, tmp_path, 
     assert framework_of(named) == "jax 0.10.2"
     assert framework_beside_torch(named) == "jax"
     show_diagnosis(named)
-    assert "as jax runs it" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "as jax runs it" in text
+    # Not the threads of PyTorch, which ran nothing, and JAX's are not recorded.
+    assert named.meta["device"]["threads"]
+    first = text.partition("protocol")[0]
+    assert "own step, jax 0.10.2," in first
+    assert step_threads(named) is None
+    assert step_threads(of_jax(recorded, tmp_path / "told", threads=3)) == 3
 
 
 def test_factors_of_pytorch_are_not_tried_on_another_framework():

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from curvescope.analysis.render import show
+from curvescope.analysis.render import show, show_advice
 from curvescope.cli import main
 from curvescope.commands import breakdown
 from curvescope.profiling.attribution.kernel_precision import kernel_precision
@@ -49,7 +49,8 @@ def recording(request, tmp_path_factory, imported_profile):
     if request.param == SWEEP:
         files = [path for path in FILES if path.name.startswith("parttrans")]
         options = ["--as", "sweep", "--batch", "128,32,512"]
-    if main(["import", *options, *map(str, files), "-o", str(folder)]):
+    # Without advice, which `explain` prints below.
+    if main(["import", "--json", *options, *map(str, files), "-o", str(folder)]):
         return imported_profile(request.param.name)
     return folder
 
@@ -74,6 +75,7 @@ def shown(recording, capsys, monkeypatch):
 
     monkeypatch.delenv("COLUMNS", raising=False)  # nor does a pipe have a width
     monkeypatch.setattr(show, "explain", once(show.explain))
+    monkeypatch.setattr(show_advice, "advise", once(show_advice.advise))
     monkeypatch.setattr(breakdown, "read", once(breakdown.read))
 
     def run(command, *options):

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -310,27 +310,38 @@ def curve_ms(name: str) -> dict[str, float]:
     return found
 
 
-def run(name: str, libraries: Path = LIBRARIES) -> dict[str, Any]:
+def run(name: str) -> dict[str, Any]:
     """Diagnose one case in a process of its own, on its card."""
     began_s = time.monotonic()
+    record = run_by(name, _in_a_process)
+    return record if "error" in record else {**record, "wall_s": time.monotonic() - began_s}
+
+
+def run_by(name: str, on_card: Callable[[Card, str, str], dict[str, Any]]) -> dict[str, Any]:
+    """Diagnose one case; a function of a card, one of `QUESTIONS` and the case asks it on the
+    card.
+    """
     planted = planted_case(name)
-    record = {"name": name, **_on_card(planted.card, "--one", name, libraries)}
+    record = {"name": name, **on_card(planted.card, "one", name)}
     if "error" in record:
         return record
     confirmed = {cause for _, cause in record["confirmed"]}
     if TILES in confirmed - planted.case.causes:
         smooth = replace(planted.card, costs={**planted.card.costs, "whole_waves": 0})
-        record["without_waves_ms"] = _on_card(smooth, "--curve", name, libraries)
-    return {**record, "wall_s": time.monotonic() - began_s}
+        record["without_waves_ms"] = on_card(smooth, "curve", name)
+    return record
 
 
-def _on_card(card: Card, option: str, name: str, libraries: Path) -> dict[str, Any]:
+# What is asked of a case on the card of a process, by its name.
+QUESTIONS: dict[str, Callable[[str], dict[str, Any]]] = {"one": run_one, "curve": curve_ms}
+
+
+def _in_a_process(card: Card, question: str, name: str) -> dict[str, Any]:
     """Run this program on a card; returns the document that it printed, or its `error`."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = card.environment(Path(folder), libraries)
-        environment["CURVESCOPE_PLANTED"] = json.dumps(dict(planted_case(name).sizes))
+        environment = card.environment(Path(folder), LIBRARIES) | planted_variables(name)
         done = subprocess.run(
-            [sys.executable, __file__, option, name],
+            [sys.executable, __file__, f"--{question}", name],
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -341,6 +352,11 @@ def _on_card(card: Card, option: str, name: str, libraries: Path) -> dict[str, A
     if done.returncode:
         return {"error": done.stderr.strip().splitlines()[-1:]}
     return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def planted_variables(name: str) -> dict[str, str]:
+    """The environment by which steps_with_causes.py plants the case."""
+    return {"CURVESCOPE_PLANTED": json.dumps(dict(planted_case(name).sizes))}
 
 
 def named(planted: Planted, record: dict[str, Any]) -> bool:
@@ -556,15 +572,13 @@ def main() -> int:
         "--write", action="store_true", help=f"run, and write {PAGE.relative_to(ROOT)}"
     )
     parser.add_argument("--only-write", action="store_true", help="write the page of the kept runs")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--curve", help=argparse.SUPPRESS)
+    for question in QUESTIONS:
+        parser.add_argument(f"--{question}", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.one:
-        print(json.dumps(run_one(args.one)))
-        return 0
-    if args.curve:
-        print(json.dumps(curve_ms(args.curve)))
-        return 0
+    for question, answer in QUESTIONS.items():
+        if asked := getattr(args, question):
+            print(json.dumps(answer(asked)))
+            return 0
     names = [] if args.only_write else args.cases.split(",")
     makes = {name.partition("@")[0] for name in names if "@" in name}
     if unknown := {name for name in names if "@" not in name} - {*CASES, *NULLS} | makes - {

@@ -106,7 +106,7 @@ _SHORT: dict[str, Any] = {
     "sizes": (1, 2, 4),
     "curve": "1,2,4",
     "curve_s": 1,
-    "tested_s": 4,
+    "tested_s": 2,
     "rounds": 1,
     "short": "--device cuda:0 --quick --time-limit 1",
     "counted_s": 1,

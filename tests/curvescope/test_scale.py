@@ -21,6 +21,7 @@ from curvescope.profiling.measure.scaling_launch import describe_failure
 from curvescope.profiling.recording.rank_info import RankInfo, rank_info_of
 from curvescope.profiling.recording.store import Status, open_recording
 
+from ..security.listening import Watch
 from ..shared import shared_folder
 from . import scale_models as planted
 
@@ -259,7 +260,8 @@ def test_a_dying_rank_ends_the_run_and_resume_continues_it(tmp_path, command, mo
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_no_process(tmp_path):
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_ctrl_c_leaves_no_process_and_ranks_listen_on_loopback(tmp_path):
     folder = tmp_path / "run"
     command = [
         sys.executable,
@@ -274,14 +276,17 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     ]
     process = subprocess.Popen(command, cwd=HERE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 600
-    while (
-        process.poll() is None
-        and not list(folder.glob("devices2/rank1/steps/*.parquet"))
-        and time.monotonic() < deadline
-    ):
-        time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=600)
+    with Watch(process.pid) as watch:
+        while (
+            process.poll() is None
+            and not list(folder.glob("devices2/rank1/steps/*.parquet"))
+            and time.monotonic() < deadline
+        ):
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=600)
+    assert watch.found
+    assert not watch.beyond_loopback
     assert process.returncode == 130
     assert f"curvescope scale --resume {folder}" in said.replace("\n", "")
     assert not ranks_alive(folder)

@@ -16,7 +16,7 @@ import pytest
 
 from ..native.warm_python import WarmPython
 from .build import build, headers
-from .card import LIBRARIES, Card, loading
+from .card import LIBRARIES, ROOT, Card, loading
 
 _SITE = Path(sysconfig.get_paths()["purelib"])
 collect_ignore_glob = [] if all(folder.exists() for folder in headers(_SITE)) else ["test_*.py"]
@@ -31,14 +31,11 @@ _IMPORTS = (
     "curvescope.profiling.workload.any_workload",
 )
 
-# Half a second of each program; what C registers for its end still runs.
-_QUICK_END = """
-import atexit, ctypes, sys, threading
-threading._shutdown()
-atexit._run_exitfuncs()
-sys.stdout.flush()
-sys.stderr.flush()
-ctypes.CDLL(None).exit(0)
+_QUICK_END = f"""
+import sys
+sys.path.append({str(ROOT)!r})
+from tests.virtual_card.forked import end_quickly
+end_quickly()
 """
 
 

@@ -48,6 +48,9 @@ NOT_RUN = {
     "operators": "43 s, and most backends are missing; test_commands.py runs the benchmarks",
     "against-do-bench": "`outside` runs the same command",
 }
+# The commands of the others are forks of one process, which has their imports; what is recorded is
+# a process of its own all the same.
+IN_PROCESSES = ("outside",)
 # Packages that the environment of these tests lacks.
 MISSING = ("cupy", "numba", "pycuda")
 H100 = Card(virtual_time=True)
@@ -63,9 +66,12 @@ def campaign(answer_of, tmp_path):
             card,
             f"""
             import sys
-            sys.path.insert(0, {str(GPU)!r})
+            sys.path[:0] = {[str(GPU), str(ROOT)]!r}
             sys.argv = ["campaign.py", {stage!r}, "--short", "-o", "gpu", "--pack", "packed"]
-            import campaign
+            import campaign, running
+            from tests.virtual_card.forked import fork_commands
+            if {stage not in IN_PROCESSES}:
+                fork_commands(running)
             print(campaign.main())
             """,
             PATH=os.pathsep.join([*path, os.environ["PATH"]]),

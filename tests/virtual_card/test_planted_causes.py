@@ -2,8 +2,6 @@
 (benchmarks/virtual_causes.py).
 """
 
-import json
-
 import pytest
 
 from benchmarks.virtual_causes import (
@@ -12,41 +10,52 @@ from benchmarks.virtual_causes import (
     IN_CI,
     NAMED_IN_CI,
     NULLS,
+    QUESTIONS,
     TILES,
     amount_ms,
     named,
     planted_case,
+    planted_variables,
     right,
-    run,
-    summary,
+    run_by,
     wrong,
 )
 
 from .card import ROOT
 
 
+@pytest.fixture
+def asked(answer_of):
+    """Asks on a card what a function of the benchmark says of a case."""
+
+    def run(card, function, name, **options):
+        return answer_of(
+            card,
+            f"""
+            import json, sys
+            sys.path.insert(0, {str(ROOT)!r})
+            from benchmarks import virtual_causes
+            print(json.dumps(virtual_causes.{function}({name!r}, **{options!r})))
+            """,
+            **planted_variables(name),
+        )
+
+    return run
+
+
 @pytest.mark.parametrize("name", IN_CI)
-def test_the_planted_cause_is_found_and_no_other(libraries, name):
-    found = run(name, libraries)
-    assert "error" not in found, found
+def test_the_planted_cause_is_found_and_no_other(name, asked):
+    found = run_by(name, lambda card, question, _: asked(card, QUESTIONS[question].__name__, name))
     planted = planted_case(name)
-    assert right(planted, found), summary(name, found)
-    assert not wrong(planted, found), summary(name, found)
+    said = [(one["label"], one["cause"], one["verdict"]) for one in found["answers"]]
+    assert right(planted, found), said
+    assert not wrong(planted, found), said
 
 
 @pytest.mark.parametrize("name", NAMED_IN_CI)
-def test_the_planted_cause_is_named_before_any_experiment(name, answer_of):
+def test_the_planted_cause_is_named_before_any_experiment(name, asked):
     planted = planted_case(name)
-    found = answer_of(
-        planted.card,
-        f"""
-        import json, sys
-        sys.path.insert(0, {str(ROOT)!r})
-        from benchmarks.virtual_causes import run_one
-        print(json.dumps(run_one({name!r}, experiments_s=0)))
-        """,
-        CURVESCOPE_PLANTED=json.dumps(dict(planted.sizes)),
-    )
+    found = asked(planted.card, "run_one", name, experiments_s=0)
     assert not found["confirmed"]
     assert named(planted, found), found["answers"]
 

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curvescope.base import limits
 from curvescope.base.errors import CurvescopeError
+from curvescope.profiling.readers import plain_pickle
 from curvescope.profiling.readers.plain_pickle import load
 
 TEXT = st.text(st.characters(codec="utf-16", categories=None, exclude_categories=()), max_size=300)
@@ -66,10 +68,6 @@ HOSTILE = {
         pickle.dumps({k * (2**61 - 1): 0 for k in range(1, 2001)}, 4),
         "keys that are no texts; at most",
     ),
-    "lists": (
-        b"\x80\x04]" + b"]" * 2_000_000 + b".",
-        "lists and dictionaries, .* at most 1,048,576",
-    ),
 }
 
 
@@ -85,8 +83,25 @@ def test_hostile_pickles_are_refused_in_little_memory(data, said, capsys):
     assert capsys.readouterr().out == ""
 
 
+def nested_lists(count):
+    return b"\x80\x04" + b"]" * count + b"."
+
+
+def test_lists_are_refused_in_memory_in_proportion_to_how_many_are_allowed(monkeypatch):
+    """An eighth of them: to trace all of a million takes seconds."""
+    assert limits.PICKLE_FREE_CONTAINERS == 1 << 20
+    monkeypatch.setattr(plain_pickle, "PICKLE_FREE_CONTAINERS", 1 << 17)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CurvescopeError, match=r"lists and dictionaries, .* at most 131,072"):
+            load(nested_lists(250_000))
+        assert tracemalloc.get_traced_memory()[1] < 300e6 / 8
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_limit_is_raised_by_the_environment(monkeypatch):
-    data = b"\x80\x04]" + b"]" * 1_100_000 + b"."
+    data = nested_lists(1_100_000)
     with pytest.raises(CurvescopeError, match="CURVESCOPE_LIMITS=10"):
         load(data)
     monkeypatch.setenv("CURVESCOPE_LIMITS", "2")

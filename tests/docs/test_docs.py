@@ -66,8 +66,10 @@ def test_slow_commands_run(page, monkeypatch):
     """
     narrow(monkeypatch)
     monkeypatch.setitem(PROTOCOLS, "quick", short_quick.SHORT)
-    one_process = (versions.ROUNDS_OF_PROCESS, versions.ROUNDS_OF_PROCESS)
-    monkeypatch.setattr(versions, "PROTOCOL", replace(versions.PROTOCOL, rounds=one_process))
+    # A process has as many rounds as these and what replaces them where all are disturbed.
+    of_one_process = versions.ROUNDS_OF_PROCESS // 2
+    least = replace(versions.PROTOCOL, rounds=(of_one_process, of_one_process))
+    monkeypatch.setattr(versions, "PROTOCOL", least)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PYTEST_ADDOPTS", f"-p {short_quick.__name__}")
     monkeypatch.setattr(diagnose, "QUICK_EXPERIMENTS_S", 0.0)

@@ -214,22 +214,36 @@ def _run_s(recording: Recording) -> float | None:
 def candidates(known: Known) -> Iterator[Experiment]:
     """Experiments that fit the time, the best first; later ones assume nothing of earlier ones.
 
-    Causes of anomalies come first, but leave time to the plan of remedies. Of the fixed cost, which
-    is usual, only what makes a large part of the step comes before that plan, the rest before its
-    further rounds. It waits where it would leave too little to the largest size, where one trains.
+    Causes of anomalies come first, but leave time to the plan of remedies. Where a step of the
+    largest size is slow, only what makes a large part of the step comes before what saves there. Of
+    the fixed cost, which is usual, only what makes a large part of the step comes before that plan,
+    the rest before its further rounds. It waits where it would leave too little to the largest
+    size, where one trains.
     """
-    remedies, budget = RemedyPlan(known), known.budget
-    left_s = budget.time_left_s - remedies.reserved_s()
-    before = [row for row in _PLAN if row.turn == 1 or known.diagnosis.explanations]
-    for one in _of_causes(replace(known, budget=replace(budget, time_left_s=left_s)), before):
-        needed_s = budget.shortest_s(one) + remedies.at_largest_s()
-        if one.functional_kind != FIXED_COST or needed_s <= _MOST_OF_TIME * budget.time_left_s:
-            yield one
+    remedies = RemedyPlan(known)
+    first = [row for row in _PLAN if row.turn == 1]
+    if remedies.is_of_largest:
+        yield from _before_remedies(known, remedies, first)
+        yield from remedies.candidates()
+    anomalies = known.diagnosis.explanations
+    yield from _before_remedies(known, remedies, _PLAN if anomalies else first)
     yield from remedies.candidates()
-    yield from _of_causes(known, [row for row in _PLAN if row.turn == 1])
+    yield from _of_causes(known, first)
     yield from remedies.together()
     yield from _of_causes(known, _PLAN)
     yield from remedies.further()
+
+
+def _before_remedies(
+    known: Known, remedies: RemedyPlan, plan: Iterable[_Row]
+) -> Iterator[Experiment]:
+    """Experiments on causes that leave time to the plan of remedies."""
+    budget = known.budget
+    left_s = budget.time_left_s - remedies.reserved_s()
+    for one in _of_causes(replace(known, budget=replace(budget, time_left_s=left_s)), plan):
+        needed_s = budget.shortest_s(one) + remedies.at_largest_s()
+        if one.functional_kind != FIXED_COST or needed_s <= _MOST_OF_TIME * budget.time_left_s:
+            yield one
 
 
 def _of_causes(known: Known, plan: Iterable[_Row]) -> Iterator[Experiment]:

@@ -37,6 +37,7 @@ from .factors import COMMON, FACTORS, is_costly
 from .recorded_steps import target_of
 
 if TYPE_CHECKING:
+    from ..analysis.decompose.statistics import Estimate
     from ..analysis.verdicts.outcome import Outcome
     from ..analysis.verdicts.savings import Saving
     from ..profiling.recording.store import Recording
@@ -53,6 +54,9 @@ _SUGGESTED = 0.03
 # the same of a program, for the change to get fresh rounds without a screen
 _SUGGESTED_ALONE = 0.05
 _PROVING_STARTS = 4  # with fewer, only large savings are proven
+_RULED_OUT = 0.03  # of the step: a change that saves less is not worth further starts
+_COSTS = 0.1
+_MOST_RULING_OUT = 4  # experiments on fresh rounds of a change that is to be ruled out
 _LEAST_FRESH = 2  # experiments on fresh rounds that a change gets; starts of one with a long set-up
 _MOST_TRIES = 2  # of a change that the time did not reach
 # of all the time, that is kept for this plan while causes are tested
@@ -81,8 +85,10 @@ class RemedyPlan:
         yield from self._fitting(*((fresh, screen) if self._made else (screen, fresh)))
 
     def together(self) -> Iterator[Experiment]:
-        """The changes that add to each other, on fresh rounds together."""
-        yield from self._fitting(self._together())
+        """The changes that add to each other, on fresh rounds together; where nothing saves, what
+        rules out that the others do.
+        """
+        yield from self._fitting(self._together(), self._ruling_out())
 
     def further(self) -> Iterator[Experiment]:
         """What may follow where time is left: more rounds of what is open, and changes with a long
@@ -130,7 +136,7 @@ class RemedyPlan:
         """Expected seconds of what is still to be tried, but for changes with a long set-up."""
         if not self._sizes:
             return 0.0
-        wanted = self._screen() or self._confirm() or self._together()
+        wanted = self._screen() or self._confirm() or self._together() or self._ruling_out()
         return _FOLLOWS * self.known.budget.shortest_s(wanted) if wanted else 0.0
 
     def at_largest_s(self) -> float:
@@ -190,6 +196,11 @@ class RemedyPlan:
             if self.known.budget.shortest_s(replace(wanted, batches=choice)) <= limit_s
         ]
         return [*whole, (one,), (last,), (first,)]
+
+    @cached_property
+    def is_of_largest(self) -> bool:
+        """Whether steps of the largest size are so slow that this plan has no other size."""
+        return bool(self._sizes) and self.known.budget.fills_visits(self._sizes[-1:])
 
     @cached_property
     def _made(self) -> list[Experiment]:
@@ -260,6 +271,33 @@ class RemedyPlan:
         new = [name for name in names if not self._ran(Stage.REMEDY, name)]
         return self._experiment(Stage.REMEDY, new) if new else None
 
+    def _ruling_out(self) -> Experiment | None:
+        """More starts of what may still save something at the largest size, where nothing is shown
+        to: that nothing does is an answer too.
+        """
+        if not self.is_of_largest or any(self._is_proven(name) for name in self._saving):
+            return None
+        open_ = [
+            name
+            for name in self._ordered(costly=False)
+            if self._may_save(name) and self._fresh(name) < _MOST_RULING_OUT
+        ]
+        return self._experiment(Stage.REMEDY, open_) if open_ else None
+
+    def _is_proven(self, name: str) -> bool:
+        return self._sizes[-1] in self._saving[name].proven
+
+    def _may_save(self, name: str) -> bool:
+        """Whether a change that ran at the largest size may save something there; of one that cost
+        much in its only start, what other changes show of starts will tell.
+        """
+        gain = self._at_largest(name)
+        return gain is not None and gain.high >= _RULED_OUT and gain.value > -_COSTS
+
+    def _at_largest(self, name: str) -> Estimate | None:
+        saving = self._saving.get(name)
+        return dict(saving.gains).get(self._sizes[-1]) if saving else None
+
     def _fresh(self, name: str) -> int:
         outcomes = (
             outcome
@@ -322,15 +360,19 @@ class RemedyPlan:
         return claimed
 
     def _is_new(self, name: str) -> bool:
-        """Whether a change was not measured on complete steps, nor refused."""
+        """Whether a change was not measured on complete steps, of the sizes of this plan,
+        nor refused.
+        """
         saving = self._saving.get(name)
-        tries = [one for one in self._made if name in one.factors]
+        tries = [one for one in self._made if name in one.factors and self._counts(one)]
         reached = [
             one
             for one in tries
             if one.untested.get(name) != TIME_IS_UP and (one.done or name in one.untested)
         ]
         measured = saving is not None and saving.verdict != Verdict.UNTESTED
+        if self.is_of_largest:
+            measured = self._at_largest(name) is not None
         return not measured and not reached and len(tries) < _MOST_TRIES
 
     def _ran(self, stage: Stage, name: str) -> bool:
@@ -338,12 +380,18 @@ class RemedyPlan:
         tries = [one for one in self._made if one.stage == stage and name in one.factors]
         return len(tries) >= _MOST_TRIES or any(one.done or one.setup_s.get(name) for one in tries)
 
+    def _counts(self, experiment: Experiment) -> bool:
+        """Whether an experiment was at a size that this plan is of."""
+        return not self.is_of_largest or self._sizes[-1] in experiment.batches
+
     @cached_property
     def _leaders(self) -> list[str]:
         """The changes that lead so far, the best first: one trains at the largest batch size."""
         tried = (one.factor for one in self.known.diagnosis.remedies.tried)
         gains = {name: self._first_gains(name) for name in tried if name in COMMON}
-        leading = [name for name, of_name in gains.items() if max(of_name.values()) >= _LEADS]
+        leading = [
+            name for name, of_name in gains.items() if max(of_name.values(), default=0.0) >= _LEADS
+        ]
 
         def place(name: str) -> tuple[float, float, str]:
             at_largest = gains[name].get(self._sizes[-1], 0.0)
@@ -358,17 +406,25 @@ class RemedyPlan:
         return largest if at_largest else max(gains, key=lambda batch: gains[batch])
 
     def _first_gains(self, name: str) -> dict[int, float]:
-        """What a change saves in its first experiment on complete steps, which suggests it."""
-        of_name = (
-            outcome
-            for outcome in self.known.diagnosis.outcomes
-            if _is_of_steps(outcome, name) and outcome.ratios
+        """What a change saves in its first experiment on complete steps, which suggests it; empty
+        where it did not run at the size that this plan is of.
+        """
+        first = next(
+            (
+                outcome
+                for outcome in self.known.diagnosis.outcomes
+                if _is_of_steps(outcome, name)
+                and outcome.ratios
+                and self._counts(outcome.experiment)
+            ),
+            None,
         )
-        outcome = next(of_name)
-        logs = zip(*outcome.ratios, strict=True)
+        if first is None:
+            return {}
+        logs = zip(*first.ratios, strict=True)
         return {
             batch: 1 - exp(fmean(of_batch))
-            for batch, of_batch in zip(outcome.batches, logs, strict=True)
+            for batch, of_batch in zip(first.batches, logs, strict=True)
         }
 
     @cached_property

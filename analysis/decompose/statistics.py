@@ -270,21 +270,22 @@ def fieller(
     return Estimate(ratio, (b - root) / a, (b + root) / a, p)
 
 
-def share_estimate(logs: Floats, pooled: tuple[float, float]) -> Estimate:
+_LEAST_FREEDOM_ALONE = 3  # of a spread that is known from other groups only
+
+
+def share_estimate(logs: Floats, pooled: tuple[float, float], *, alone: bool = False) -> Estimate:
     """The share of a time that a change saves, from the logarithms of its ratios in independent
     starts of processes.
 
     `pooled` is the variance of such logarithms inside groups like this one, and its degrees of
-    freedom; with 0 of them nothing is known of it, and the interval is infinite, as it is with one
-    start: that says nothing of others.
+    freedom; with 0 of them nothing is known of it, and the interval is infinite. So it is with one
+    start, which says nothing of others, unless `alone` lets it vary as the groups do.
     """
-    # A group that varies more than the others has its own variance; one value alone says nothing of
-    # its process.
+    # A group that varies more than the others has its own variance.
     own = float(np.var(logs, ddof=1)) if len(logs) > 1 else 0.0
-    error, freedom = (
-        float(np.sqrt(max(own, pooled[0]) / len(logs))),
-        pooled[1] if len(logs) > 1 else 0.0,
-    )
+    error = float(np.sqrt(max(own, pooled[0]) / len(logs)))
+    known = len(logs) > 1 or (alone and pooled[1] >= _LEAST_FREEDOM_ALONE)
+    freedom = pooled[1] if known else 0.0
     log = block_estimate(float(np.mean(logs)), error, freedom, 1.0)
     if freedom < 1:
         return Estimate(saved_share(log.value), -np.inf, np.inf, 1.0)

@@ -216,6 +216,9 @@ def _costs(saving: Saving) -> str:
     return "; ".join(costs)
 
 
+_SMALL = 0.05  # share of a step; of changes that save less at most, one bound says enough
+
+
 def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
     """That none of the changes without a proven saving saves 2 %, or what of them is still
     possible.
@@ -240,6 +243,13 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
         saves = f"saves less than {least}" if single else f"saves {least}"
         ends = f"at most {most:.1f} %" if most >= 0 else f"{'it' if single else 'each'} costs time"
         return f"{lead} tried {saves} {where}: {ends}, by the intervals."
+    most = max(map(_at_most, open_))
+    if most < _SMALL:
+        none = "it saves" if single else "none saves"
+        return (
+            f"{lead} tried is {'not ' if single else ''}shown to save anything {where}; by the "
+            f"intervals {none} {'at most' if single else 'more than'} {100 * most:.1f} %."
+        )
     named = "; ".join(
         f"{_instruction(remedy)} ({_possible(remedy, axis)})" for remedy in open_[:_MOST_NAMED]
     )

@@ -86,9 +86,10 @@ def savings(outcomes: Iterable[Outcome]) -> tuple[Saving, ...]:
         (known.fresh if outcome.gains and experiment.stage != Stage.SCREEN else kind).append(
             outcome
         )
-    # A screen's starts have one round each, so they vary more: they say nothing of fresh rounds.
+    # A screen's starts have fewer rounds, so they vary more: they say nothing of fresh rounds.
     fresh = {name: of.fresh for name, of in runs.items() if of.fresh}
-    gains = _gains({name: of.screened for name, of in runs.items()}) | _gains(fresh)
+    screened = {name: of.screened for name, of in runs.items()}
+    gains = _gains(screened, beside=fresh) | _gains(fresh)
     family = saving_family(
         {(name, at): gain for name in runs if runs[name].fresh for at, gain in gains[name]}
     )
@@ -132,32 +133,55 @@ def _beyond(measured: Mapping[str, float], name: str) -> float | None:
     return measured[name] - measured[""] if name in measured and "" in measured else None
 
 
-def _gains(ran: Mapping[str, Sequence[Outcome]]) -> dict[str, tuple[tuple[int, Estimate], ...]]:
+# Variance of a start of a screen, in those of fresh rounds: two rounds against at most six.
+_SCREEN_VARIANCE = 3.0
+
+_Logs = dict[str, dict[int, list[float]]]  # of T'/T, one for each start, by change and batch size
+
+
+def _gains(
+    ran: Mapping[str, Sequence[Outcome]], beside: Mapping[str, Sequence[Outcome]] | None = None
+) -> dict[str, tuple[tuple[int, Estimate], ...]]:
     """The gain of each change by batch size, of all starts of processes in its experiments.
 
     Processes of the same steps differ, by where their memory lies: by 2 to 7 % of a step of 2 ms on
     two cores, and by 30 % where that decided on page faults. So a start counts as one value,
-    however many rounds it has, and one start alone has no interval.
+    however many rounds it has. How much starts differ is known from all changes of a batch size
+    together. Where a screen has one start of each, it is known from the fresh rounds `beside` it.
     """
-    logs: dict[str, dict[int, list[float]]] = {name: {} for name in ran}
+    logs, others = _logs_of(ran), _logs_of(beside or {})
+    pooled = {batch: _spread(logs, others, batch) for batch in _batches_of(logs)}
+    return {
+        name: tuple(
+            (batch, share_estimate(np.array(of[batch]), pooled[batch], alone=beside is not None))
+            for batch in pooled
+            if batch in of
+        )
+        for name, of in logs.items()
+    }
+
+
+def _logs_of(ran: Mapping[str, Sequence[Outcome]]) -> _Logs:
+    logs: _Logs = {name: {} for name in ran}
     for name, outcomes in ran.items():
         for outcome in outcomes:
             for start in outcome.ratios:
                 for batch, log in zip(outcome.batches, start, strict=True):
                     logs[name].setdefault(batch, []).append(log)
-    batches = sorted({batch for of_name in logs.values() for batch in of_name})
-    groups = {
-        batch: [np.array(of[batch]) for of in logs.values() if batch in of] for batch in batches
-    }
-    pooled = {batch: pooled_variance(groups[batch]) for batch in batches}
-    return {
-        name: tuple(
-            (batch, share_estimate(np.array(of[batch]), pooled[batch]))
-            for batch in batches
-            if batch in of
-        )
-        for name, of in logs.items()
-    }
+    return logs
+
+
+def _batches_of(logs: _Logs) -> list[int]:
+    return sorted({batch for of_name in logs.values() for batch in of_name})
+
+
+def _spread(logs: _Logs, others: _Logs, batch: int) -> tuple[float, float]:
+    """Variance of starts at a batch size, and its degrees of freedom."""
+    own, of_others = (
+        pooled_variance([np.array(of[batch]) for of in some.values() if batch in of])
+        for some in (logs, others)
+    )
+    return own if own[1] else (_SCREEN_VARIANCE * of_others[0], of_others[1])
 
 
 def _order(saving: Saving) -> tuple[int, int, float]:

@@ -310,6 +310,50 @@ def test_one_start_screens_all_changes_of_slow_steps_and_those_that_lead_share_f
     assert (then.starts, then.rounds) >= (4, (2, 2))
 
 
+def test_where_slow_steps_have_no_saving_further_starts_rule_it_out(monkeypatch):
+    """One start of each in the screen says nothing alone; fresh ones say how much starts differ."""
+    monkeypatch.setitem(STEP_MS, 32, 160.0)
+    machine = Machine({"one_thread": lambda _: -0.9}, noise=0.001)
+    machine.run_one(machine.next(90.0))
+    assert {one.at_most for one in machine.remedies.tried} == {math.inf}
+    then = machine.next(60.0)
+    assert (then.stage, then.batches) == (Stage.REMEDY, (32,))
+    assert "one_thread" not in then.factors
+    machine.run_one(then)
+    assert all(one.at_most < 0.03 for one in machine.remedies.tried)
+    (slow,) = (one for one in machine.remedies.tried if one.factor == "one_thread")
+    assert slow.gains[0][1].low < -0.9 < slow.gains[0][1].high
+    said = remedy_table(machine.remedies, Axis()).sentence
+    assert re.fullmatch(r"None of 7 changes tried saves 2 % at batch 32: at most .*", said)
+    assert machine.next(60.0) is None or machine.next(60.0).stage != Stage.REMEDY
+
+
+def test_a_change_that_ran_at_other_sizes_only_is_screened_where_slow_steps_train(monkeypatch):
+    """A test of a bend has kept_memory at its own sizes; one trains at the largest."""
+    machine = Machine({"kept_memory": lambda _: 0.2}, noise=0.001)
+    machine.run_one(replace(machine.next(90.0), batches=(4, 8), factors=("kept_memory",)))
+    monkeypatch.setitem(STEP_MS, 32, 300.0)
+    screen = machine.next(90.0)
+    assert (screen.stage, screen.batches) == (Stage.SCREEN, (32,))
+    assert "kept_memory" in screen.factors
+
+
+def test_a_small_bound_is_said_once_for_all_changes():
+    small = [
+        replace(
+            saving_of(factor),
+            verdict=Verdict.UNDECIDED,
+            gains=((32, Estimate(0.001, -0.02, high, 0.9)),),
+        )
+        for factor, high in (("kept_memory", 0.029), ("flush_denormal", 0.01))
+    ]
+    said = remedy_table(Remedies(savings=tuple(small)), Axis()).sentence
+    assert said == (
+        "None of 2 changes tried is shown to save anything at batch 32; by the intervals none "
+        "saves more than 2.9 %."
+    )
+
+
 @pytest.mark.parametrize(("step_ms", "rounds"), [(160.0, 6), (250.0, 5), (600.0, 2)])
 def test_a_start_has_more_rounds_of_shorter_steps(monkeypatch, step_ms, rounds):
     """Steps differ by what the heap keeps: two of many are no sample of it."""

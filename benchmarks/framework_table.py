@@ -7,6 +7,9 @@ Each cell is `curvescope compare --framework`, whose processes take turns, and b
     python benchmarks/framework_table.py measure alexnet --batch 64 --mode forward
     python benchmarks/framework_table.py write
 
+A cell whose steps take seconds needs several runs: those that `--runs FOLDER` kept are taken
+together, as their processes are what counts.
+
 Where JAX_COMPILATION_CACHE_DIR is set, `compile` fills that folder with JAX's function first, so
 that the time to measure goes to steps; the result says how long that took.
 """
@@ -24,13 +27,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import pandas as pd
 
 from benchmarks.evidence import with_results
 from curvescope.analysis.change import Change
 from curvescope.analysis.compare import compare
-from curvescope.analysis.side import recorded_side
+from curvescope.analysis.decompose.marked import step_times
+from curvescope.analysis.side import KEYS, Side, side
 from curvescope.base.numbers import number
 from curvescope.profiling.recording.store import TOGETHER, Recording, open_recording
 from curvescope.profiling.workload.framework_step import FrameworkStep
@@ -38,6 +45,7 @@ from curvescope.profiling.workload.framework_step import FrameworkStep
 RESULTS = Path(__file__).parent / "results" / "frameworks.jsonl"
 PAGE = Path(__file__).parents[1] / "docs" / "frameworks.md"
 FRAMEWORKS = "torch,jax,keras-tensorflow"
+_NOTE = "note.json"  # of each run, beside its recordings
 _LAYERS = 4  # of each pair
 _SHARE = 0.05  # of the difference, below which a layer is not named
 
@@ -45,18 +53,23 @@ _SHARE = 0.05  # of the difference, below which a layer is not named
 def main() -> None:
     """Measure a cell, or write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("compile", "measure", "write"))
+    parser.add_argument("what", choices=("compile", "measure", "pool", "write"))
     parser.add_argument("network", nargs="?")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--mode", default="forward+backward")
     parser.add_argument("--framework", default=FRAMEWORKS)
     parser.add_argument("--time-limit", type=int, default=150)
+    parser.add_argument("--runs", type=Path, help="folder that keeps the runs of each cell")
     args = parser.parse_args()
     if args.what == "compile":
         compile_first(args)
         return
-    if args.what == "measure":
-        found = measured(args)
+    if args.what in ("measure", "pool"):
+        with TemporaryDirectory() as temporary:
+            runs = args.runs or Path(temporary)
+            if args.what == "measure":
+                measure(args, _cell(args, runs))
+            found = pooled(args, _cell(args, runs))
         with RESULTS.open("a") as file:
             file.write(json.dumps(found) + "\n")
         print(json.dumps(found, indent=1))
@@ -82,57 +95,95 @@ def _compiled_note(args: argparse.Namespace) -> Path:
     return Path(os.environ["JAX_COMPILATION_CACHE_DIR"], name)
 
 
-def measured(args: argparse.Namespace) -> dict[str, Any]:
-    """One network in one mode and at one batch size, in all frameworks."""
+def _cell(args: argparse.Namespace, runs: Path) -> Path:
+    """The folder of the runs of one network in one mode, at one batch size and on as many cores."""
+    cores = len(os.sched_getaffinity(0))
+    return runs / f"{args.network}-{args.mode}-{args.batch}-{cores}"
+
+
+def measure(args: argparse.Namespace, cell: Path) -> None:
+    """Run all frameworks once more, into a new folder of the cell."""
     load, began = os.getloadavg()[0], time.time()
-    with TemporaryDirectory(dir=os.environ.get("FRAMEWORK_TABLE_FOLDER")) as place:
-        folder = Path(place, "run")
-        command = [sys.executable, "-m", "curvescope", "compare", "--framework", args.framework]
-        command += [args.network, "--batch", str(args.batch), "--mode", args.mode]
-        command += ["--time-limit", str(args.time_limit), "-o", str(folder)]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
-        found = {
-            "network": args.network,
-            "mode": args.mode,
-            "batch": args.batch,
-            "cores": len(os.sched_getaffinity(0)),
-            "date": time.strftime("%Y-%m-%d", time.gmtime(began)),
-            "seconds": round(time.time() - began),
-            "load": [load, *os.getloadavg()[:2]],
-        }
-        if "JAX_COMPILATION_CACHE_DIR" in os.environ and (note := _compiled_note(args)).is_file():
-            found["compiled_before_s"] = float(note.read_text())
-        if ran.returncode:
-            return {**found, "failed": ran.stderr.strip().splitlines()[-1]}
-        recordings = {name: open_recording(folder / name) for name in args.framework.split(",")}
-        return {**found, "frameworks": _sides(recordings), "pairs": list(_pairs(recordings))}
+    cell.mkdir(parents=True, exist_ok=True)
+    folder = cell / f"run-{len(list(cell.iterdir()))}"
+    command = [sys.executable, "-m", "curvescope", "compare", "--framework", args.framework]
+    command += [args.network, "--batch", str(args.batch), "--mode", args.mode]
+    command += ["--time-limit", str(args.time_limit), "-o", str(folder)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    note = {
+        "cores": len(os.sched_getaffinity(0)),
+        "date": time.strftime("%Y-%m-%d", time.gmtime(began)),
+        "seconds": round(time.time() - began),
+        "load": [load, *os.getloadavg()[:2]],
+        "failed": ran.stderr.strip().splitlines()[-1] if ran.returncode else None,
+    }
+    folder.mkdir(exist_ok=True)
+    (folder / _NOTE).write_text(json.dumps(note))
 
 
-def _sides(recordings: Mapping[str, Recording]) -> dict[str, Any]:
-    return {name: _side(one) for name, one in recordings.items()}
+def pooled(args: argparse.Namespace, cell: Path) -> dict[str, Any]:
+    """What the runs of a cell measured together; of those that failed, why."""
+    notes = {path.parent: json.loads(path.read_text()) for path in sorted(cell.glob("*/" + _NOTE))}
+    whole = [folder for folder, note in notes.items() if note["failed"] is None]
+    told = [notes[folder] for folder in whole] or list(notes.values())
+    found = {
+        "network": args.network,
+        "mode": args.mode,
+        "batch": args.batch,
+        "cores": told[0]["cores"],
+        "date": told[-1]["date"],
+        "seconds": sum(note["seconds"] for note in told),
+        "runs": len(told),
+        "load": [round(fmean(loads), 2) for loads in zip(*(n["load"] for n in told), strict=True)],
+    }
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ and (note := _compiled_note(args)).is_file():
+        found["compiled_before_s"] = float(note.read_text())
+    if not whole:
+        return {**found, "failed": told[-1]["failed"]}
+    recordings = {
+        name: [open_recording(folder / name) for folder in whole]
+        for name in args.framework.split(",")
+    }
+    sides = {name: pooled_side(name, ones) for name, ones in recordings.items()}
+    facts = {name: _facts(side, recordings[name]) for name, side in sides.items()}
+    return {**found, "frameworks": facts, "pairs": list(_pairs(sides))}
 
 
-def _side(recording: Recording) -> dict[str, Any]:
+def pooled_side(name: str, recordings: Sequence[Recording]) -> Side:
+    """The processes of several runs of one framework, as if one run had made them."""
+    steps, kernels, processes, first_step = [], [], 0, 0
+    for recording in recordings:
+        own = recording.frame("steps")
+        times = step_times(recording, own, KEYS, (), by_instance=True).table
+        rounds = recording.meta[TOGETHER]["rounds_of_process"]
+        process = own["round"] // rounds + processes
+        steps.append(own.assign(round=process, step=own["step"] + first_step))
+        kernels.append(times.assign(step=times["step"] + first_step))
+        processes, first_step = int(process.max()) + 1, int(steps[-1]["step"].max()) + 1
+    last = recordings[-1]
+    together = {**last.meta[TOGETHER], "run": "pooled", "rounds_of_process": 1}
+    meta = {**last.meta, TOGETHER: together}
+    return side(name, meta, pd.concat(steps), pd.concat(kernels), last.statistic)
+
+
+def _facts(side: Side, recordings: Sequence[Recording]) -> dict[str, Any]:
     """Median time, its quartiles, and conditions of one framework."""
-    steps = recording.frame("steps")
-    timed = steps[~steps["profiled"]]["duration_ns"] / 1e6
-    meta = recording.meta
-    processes = steps["round"].max() // meta[TOGETHER]["rounds_of_process"] + 1
+    timed = side.steps[~side.steps["profiled"]]["duration_ns"] / 1e6
+    meta = recordings[-1].meta
     return {
         "version": meta.get("frameworks") or {"torch": meta["versions"].get("torch")},
         "ms": round(float(timed.median()), 3),
         "quartiles_ms": [round(float(timed.quantile(share)), 3) for share in (0.25, 0.75)],
         "steps": len(timed),
-        "processes": int(processes),
-        "profiled_steps": int(steps["profiled"].sum()),
+        "processes": int(side.steps["round"].nunique()),
+        "profiled_steps": int(side.steps["profiled"].sum()),
         "first_step_s": meta.get("setup_s"),
         "threads": meta.get("framework_threads") or {"torch": meta["device"].get("threads")},
     }
 
 
-def _pairs(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
+def _pairs(sides: Mapping[str, Side]) -> Iterator[dict[str, Any]]:
     """Each pair: how many times as long, and the layers that make most of it."""
-    sides = {name: recorded_side(name, r, r.frame("steps")) for name, r in recordings.items()}
     kernels = {name: _kernels(side.kernel_times) for name, side in sides.items()}
     for first, second in combinations(sides, 2):
         found = compare([sides[first], sides[second]])
@@ -183,9 +234,9 @@ def _kernels(times: Any) -> dict[str, str]:
 
 
 def shown() -> list[dict[str, Any]]:
-    """The results, of each cell that with the least load while it began."""
+    """The results, of each cell that of most runs, and of these with the least load."""
     rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
-    rows.sort(key=lambda one: -one["load"][0])
+    rows.sort(key=lambda one: (one.get("runs", 1), -one["load"][0]))
     cells = {tuple(one[key] for key in ("network", "mode", "batch", "cores")): one for one in rows}
     order = sorted(cells, key=lambda cell: (-cell[3], cell[1] != "forward+backward", cell[0]))
     return [cells[cell] for cell in order]

@@ -8,6 +8,8 @@ that of the instruction that uses it.
 
 A function that was compiled for several shapes has as many modules of one name, which number their
 instructions alike: the number of the program, which modules and events have, tells them apart.
+Events of a program that JAX loaded from its cache have another number, that of the process which
+compiled it: they have the scopes on which all modules of the name agree.
 
 XLA names a fusion by what is in it, e.g. `multiply_subtract_fusion`, but for those that it gives to
 a library: `ynn_fusion` may be a product or a convolution.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 PLANE = "/host:metadata"
@@ -36,39 +39,45 @@ _OF_LIBRARY = "ynn_fusion"  # how a fusion is named that YNNPACK computes
 _MOST_USES = 4  # from an instruction to the one that uses its result, and so on
 
 
-def program(module: str, number: object) -> str:
-    """How a module is stored, as `jit_train_step(18)`; its name alone if its number is unknown."""
-    return module if number is None else f"{module}({number})"
-
-
-def scopes_of(modules: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """The path of each instruction that has one, by its program and its name; for `modules` see
-    `by_program`.
+@dataclass(frozen=True)
+class Instructions:
+    """What is known of instructions, by a program (`jit_train_step(18)`, or the name alone) and the
+    instruction's name.
     """
-    return {
+
+    programs: frozenset[str]  # those that are stored
+    paths: Mapping[tuple[str, str], str]  # scopes of the program
+    products: Mapping[tuple[str, str], str]  # in fusions of a library: `convolution` or `dot`
+
+    def key(self, facts: Mapping[str, Any]) -> tuple[str, str]:
+        """Where the instruction of an event stands in the tables, by the event's facts."""
+        name = str(facts.get("hlo_module", ""))
+        numbered = f"{name}({facts.get('program_id')})"
+        return numbered if numbered in self.programs else name, str(facts.get("hlo_op", ""))
+
+
+def instructions_of(modules: Mapping[str, Any]) -> Instructions:
+    """What modules tell of their instructions; each by the name that it is stored under."""
+    paths = {
         (of, name): path.partition(";")[0]
         for of, module in modules.items()
         for name, path in _paths(module)
     }
-
-
-def products_of(modules: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """The product in each fusion of a library, `convolution` or `dot`, by its program and its
-    name; for `modules` see `by_program`.
-    """
-    return {
+    products = {
         (of, name): product for of, module in modules.items() for name, product in _products(module)
     }
+    names = {of: str(module.name) for of, module in modules.items()}
+    return Instructions(
+        frozenset(modules), paths | _agreed(paths, names), products | _agreed(products, names)
+    )
 
 
-def by_program(stored: Iterator[tuple[str, Any]]) -> dict[str, Any]:
-    """Modules by the name that each is stored under, see `program`, and, for events that have no
-    number, the only one of a name by this.
-    """
-    modules = dict(stored)
-    named = Counter(module.name for module in modules.values())
-    alone = {one.name: one for one in modules.values() if named[one.name] == 1}
-    return alone | modules
+def _agreed(found: Mapping[tuple[str, str], str], names: Mapping[str, str]) -> dict[Any, str]:
+    """What all programs of a name tell of an instruction, by this name."""
+    told: dict[tuple[str, str], set[str]] = {}
+    for (of, instruction), what in found.items():
+        told.setdefault((names[of], instruction), set()).add(what)
+    return {key: whats.pop() for key, whats in told.items() if len(whats) == 1}
 
 
 def _products(module: Any) -> Iterator[tuple[str, str]]:

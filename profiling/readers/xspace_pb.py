@@ -8,7 +8,7 @@ tsl/profiler/protobuf); maps are read as their repeated entries.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -76,11 +76,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     )
     del data
     trace = FrameworkTrace()
-    modules = hlo_scopes.by_program(_modules(planes))
-    scopes, products = hlo_scopes.scopes_of(modules), hlo_scopes.products_of(modules)
-    del modules
+    instructions = hlo_scopes.instructions_of(dict(_modules(planes)))
     for number, plane in enumerate(planes):
-        _take_plane(trace, number, plane, scopes, products)
+        _take_plane(trace, number, plane, instructions)
         options.report("reading planes", number + 1, len(planes))
     write_trace(trace, writer, options)
 
@@ -105,11 +103,7 @@ def _modules(planes: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _take_plane(
-    trace: FrameworkTrace,
-    number: int,
-    plane: Any,
-    scopes: Mapping[tuple[str, str], str],
-    products: Mapping[tuple[str, str], str],
+    trace: FrameworkTrace, number: int, plane: Any, instructions: hlo_scopes.Instructions
 ) -> None:
     stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
     known = {entry.key: entry.value for entry in plane.event_metadata}
@@ -133,11 +127,10 @@ def _take_plane(
             name = _text(metadata.display_name) or long_name
             if name != long_name:  # as in the trace.json.gz beside it
                 args.setdefault("long_name", long_name)
-            of = hlo_scopes.program(str(args.get("hlo_module", "")), args.get("program_id"))
-            instruction = of, str(args.get("hlo_op", ""))
-            if instruction in scopes and "/" not in str(args.get("name", "")):
-                args["name"] = scopes[instruction]
-            if (product := products.get(instruction)) is not None and name == instruction[1]:
+            key = instructions.key(args)
+            if key in instructions.paths and "/" not in str(args.get("name", "")):
+                args["name"] = instructions.paths[key]
+            if (product := instructions.products.get(key)) is not None and name == key[1]:
                 name = f"{product} {name}"  # as oneDNN's: what it computes, then by what
             trace.events.append(
                 (Event(ph="X", name=name, pid=number, tid=line.id, args=args), start, end)

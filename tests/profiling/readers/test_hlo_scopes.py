@@ -7,7 +7,7 @@ import pytest
 
 from curvescope.profile_files import open_any
 from curvescope.profiling.attribution.kernel_names import CONVOLUTION, GEMM, REDUCTION, family
-from curvescope.profiling.readers.hlo_scopes import by_program, products_of, program, scopes_of
+from curvescope.profiling.readers.hlo_scopes import instructions_of
 from curvescope.profiling.readers.xspace_pb import _message_type
 
 XSPACE = Path(__file__).parents[2] / "data" / "jax" / "jax_cpu.xplane.pb.gz"
@@ -47,7 +47,7 @@ def test_a_fusion_of_a_library_without_a_product_has_none():
     fused = {"id": 7, "instructions": [{"id": 1, "name": "a", "opcode": "add"}]}
     called = {"id": 9, "instructions": [instruction(2, "ynn_fusion", called=[7])]}
     module = _message_type("HloModule")(name="jit_f", computations=[fused, called])
-    assert products_of({"jit_f": module}) == {}
+    assert instructions_of({"jit_f": module}).products == {}
 
 
 def instruction(number, name, path="", operands=(), called=()):
@@ -76,7 +76,7 @@ def module():
 
 
 def test_a_fusion_has_the_commonest_path_inside_and_a_copy_that_of_its_user(module):
-    found = scopes_of({"jit_f": module})
+    found = instructions_of({"jit_f": module}).paths
     assert found["jit_f", "fusion"] == "jit(f)/a/mul"
     assert found["jit_f", "copy"] == found["jit_f", "dot"] == "jit(f)/c/dot"
     assert ("jit_f", "unused") not in found
@@ -87,11 +87,18 @@ def test_programs_of_one_name_are_told_apart_by_their_numbers(module):
     of_other = [{"id": 9, "instructions": [instruction(6, "dot", "jit(f)/other/dot")]}]
     other = _message_type("HloModule")(name="jit_f", computations=of_other)
     alone = _message_type("HloModule")(name="jit_g", computations=of_other)
-    stored = {"jit_f(18)": module, "jit_f(20)": other, "jit_g(3)": alone}
-    found = scopes_of(by_program(iter(stored.items())))
-    assert found[program("jit_f", 18), "dot"] == "jit(f)/c/dot"
-    assert found[program("jit_f", 20), "dot"] == found["jit_g", "dot"] == "jit(f)/other/dot"
-    assert ("jit_f", "dot") not in found  # nothing says which of the two
+    known = instructions_of({"jit_f(18)": module, "jit_f(20)": other, "jit_g(3)": alone})
+
+    def path(function, number, instruction="dot"):
+        facts = {"hlo_module": function, "program_id": number, "hlo_op": instruction}
+        return known.paths.get(known.key(facts))
+
+    assert path("jit_f", 18) == "jit(f)/c/dot"
+    assert path("jit_f", 20) == path("jit_g", 3) == "jit(f)/other/dot"
+    # Loaded from JAX's cache, it has the number of another process.
+    assert path("jit_g", 7) == path("jit_g", None) == "jit(f)/other/dot"
+    assert path("jit_f", 7) is None  # nothing says which of the two
+    assert path("jit_f", 7, "fusion") == "jit(f)/a/mul"
 
 
 def test_operators_of_keras_on_tensorflow_without_xla_have_their_layers_and_phases(tmp_path):

@@ -84,61 +84,75 @@ def align(tables: Sequence[pd.DataFrame], by_layer: bool) -> list[pd.DataFrame]:
     a layer, where all recordings have it.
     """
     works = [_works(table) for table in tables]
-    sides = [dict.fromkeys(work for work in of_side if work is not None) for of_side in works]
+    sides = [_groups(of_side) for of_side in works]
     phased = all(any(work.phase for work in side) for side in sides)
     aligned: list[dict[_Work, _Row]] = [{} for _ in sides]
     for level in _levels(sides, by_layer):
-        keys = [
-            {
-                (work, label, work.phase if phased else None)
-                for work in side
-                if (label := level(work)) is not None
-            }
-            for side in (_rest(*pair) for pair in zip(sides, aligned, strict=True))
+        possible = [
+            _possible_rows(_rest(side, rows), level, phased)
+            for side, rows in zip(sides, aligned, strict=True)
         ]
-        common = set.intersection(
-            *({(label, phase) for _, label, phase in labelled} for labelled in keys)
-        )
-        for rows, labelled in zip(aligned, keys, strict=True):
-            rows.update(
-                {
-                    work: (label, phase)
-                    for work, label, phase in labelled
-                    if (label, phase) in common
-                }
-            )
+        common = set.intersection(*(set(of_side.values()) for of_side in possible))
+        for rows, of_side in zip(aligned, possible, strict=True):
+            rows.update((work, row) for work, row in of_side.items() if row in common)
     if len(sides) == 2:
         _align_by_position(sides, aligned, phased)
-    label_of = _own_label(by_layer)
-    for side, rows, of_side, table in zip(sides, aligned, works, tables, strict=True):
-        times: Counter[_Work | None] = Counter()
-        for group, time_ms in zip(of_side, table["exclusive_ms"].tolist(), strict=True):
-            times[group] += time_ms
-        small = _SMALL * sum(times[work] for work in side)
-        for work in _rest(side, rows):
-            label = label_of(work)
-            rows[work] = (
-                OTHERS if label is not None and times[work] < small else label,
-                work.phase,
-            )
+    for rows, of_side, table in zip(aligned, works, tables, strict=True):
+        _add_own_rows(rows, of_side, table, by_layer)
     return [_labelled(*columns) for columns in zip(tables, works, aligned, strict=True)]
 
 
+def _groups(works: Sequence[_Work | None]) -> dict[_Work, None]:
+    """The groups of kernels of a recording, in order."""
+    return dict.fromkeys(work for work in works if work is not None)
+
+
+def _possible_rows(works: Sequence[_Work], level: _Level, phased: bool) -> dict[_Work, _Row]:
+    """The row of each group at a level; without the groups that have none there."""
+    labels = ((work, level(work)) for work in works)
+    return {
+        work: (label, work.phase if phased else None) for work, label in labels if label is not None
+    }
+
+
+def _add_own_rows(
+    rows: dict[_Work, _Row], works: Sequence[_Work | None], table: pd.DataFrame, by_layer: bool
+) -> None:
+    """Give each group without a row one of its own, and small ones one together."""
+    side, label_of = _groups(works), _own_label(by_layer)
+    times: Counter[_Work | None] = Counter()
+    for work, time_ms in zip(works, table["exclusive_ms"].tolist(), strict=True):
+        times[work] += time_ms
+    small = _SMALL * sum(times[work] for work in side)
+    for work in _rest(side, rows):
+        label = label_of(work)
+        is_small = label is not None and times[work] < small
+        rows[work] = (OTHERS if is_small else label, work.phase)
+
+
 def _levels(sides: Sequence[dict[_Work, None]], by_layer: bool) -> Iterator[_Level]:
+    """What makes groups of several recordings one row, the most telling first."""
+    everywhere = set.intersection(
+        *({operator for work in side for operator in work.operators} for side in sides)
+    )
+
+    def same(work: _Work) -> str | None:
+        return work.label if work.op else None if by_layer else work.name
+
+    def alike(work: _Work) -> str | None:
+        if work.op:
+            return _NUMBER.sub("", work.op)
+        return None if by_layer else family(work.name)
+
+    def inside(work: _Work) -> str | None:
+        return next((operator for operator in work.operators if operator in everywhere), None)
+
+    def kernel(work: _Work) -> str | None:
+        return work.name if work.op else None
+
     if by_layer:
         yield lambda work: work.layer
-    yield lambda work: work.label if work.op else (None if by_layer else work.name)
-    yield (
-        lambda work: (
-            _NUMBER.sub("", work.op) if work.op else (None if by_layer else family(work.name))
-        )
-    )
-    inside = [{operator for work in side for operator in work.operators} for side in sides]
-    everywhere = set.intersection(*inside)
-    yield lambda work: next(
-        (operator for operator in work.operators if operator in everywhere), None
-    )
-    yield lambda work: work.name if work.op else None
+    yield from (same, alike, inside, kernel)
 
 
 def _own_label(by_layer: bool) -> _Level:

@@ -148,13 +148,13 @@ def describe_disturbance(conditions: Sequence[Conditions]) -> list[Note]:
     """A note for each disturbance of a result, from the conditions of its visits."""
     notes = []
     for kind, (limit, sentence) in _SHARES.items():
-        known = [
+        shares = [
             (c.wall_ns, share)
             for c in conditions
             if (share := getattr(c, f"{kind}_share")) is not None
         ]
-        total_ns = sum(wall_ns for wall_ns, _ in known)
-        mean = sum(wall_ns * share for wall_ns, share in known) / total_ns if total_ns else 0.0
+        total_ns = sum(wall_ns for wall_ns, _ in shares)
+        mean = sum(wall_ns * share for wall_ns, share in shares) / total_ns if total_ns else 0.0
         if mean > limit:
             notes.append(Note(kind, mean, sentence.format(mean)))
     clocks = [c.clock_hz for c in conditions if c.clock_hz]

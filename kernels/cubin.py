@@ -158,7 +158,9 @@ def _resources(
         shared_bytes=shared_bytes,
         local_bytes=by_symbol[_EIATTR_FRAME_SIZE],
         constant_bytes={
-            int(m[1]): one.size for title, one in sections.items() if (m := bank.fullmatch(title))
+            int(m[1]): section.size
+            for title, section in sections.items()
+            if (m := bank.fullmatch(title))
         },
         parameter_bytes=parameter_bytes,
         code_bytes=sections[f".text.{name}"].size,

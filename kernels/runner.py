@@ -200,13 +200,13 @@ class _Run:
         profiled = [self._profile(measurement)] if cheap and self._method.profile else []
         clocks = [
             {
-                "start_ns": one.start_ns,
-                "sm_clock_hz": one.clock_hz,
+                "start_ns": conditions.start_ns,
+                "sm_clock_hz": conditions.clock_hz,
                 "throttle_reasons": None
-                if one.throttle_reasons is None
-                else "|".join(one.throttle_reasons),
+                if conditions.throttle_reasons is None
+                else "|".join(conditions.throttle_reasons),
             }
-            for one in measurement.conditions[before:]
+            for conditions in measurement.conditions[before:]
         ]
         self._visits.write(value, round_, Visit(unprofiled, profiled, clocks=clocks))
         self._report(self._result(value, measurement))

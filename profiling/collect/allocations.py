@@ -92,13 +92,13 @@ class Tensors:
 
         gc.collect()
         objects = gc.get_objects()
-        tensors = [one for one in objects if issubclass(type(one), torch.Tensor)]
-        parameters = [one for one in tensors if isinstance(one, torch.nn.Parameter)]
+        tensors = [candidate for candidate in objects if issubclass(type(candidate), torch.Tensor)]
+        parameters = [tensor for tensor in tensors if isinstance(tensor, torch.nn.Parameter)]
         for tensor in tensors:
             self._note(tensor, PARAMETERS if id(tensor) in self._layers else INPUTS, tensor)
-        for one in objects:
-            if issubclass(type(one), torch.optim.Optimizer):
-                self._note_state(one)
+        for candidate in objects:
+            if issubclass(type(candidate), torch.optim.Optimizer):
+                self._note_state(candidate)
         self._note_gradients(parameters)
         for parameter in parameters:
             self._note(parameter, PARAMETERS, parameter)

@@ -40,14 +40,14 @@ def steps_after(began_ns: int, folder: Path) -> list[StepRows]:
             import_profile(profile, target)
         except CurvescopeError:
             return []
-        found = [step for step in steps_of(open_recording(target)) if step.kernels]
-    if not found:
+        with_kernels = [step for step in steps_of(open_recording(target)) if step.kernels]
+    if not with_kernels:
         return []
-    shift_ns = began_ns - found[0].windows[0][0]
-    for step in found:
+    shift_ns = began_ns - with_kernels[0].windows[0][0]
+    for step in with_kernels:
         step.windows = [
             (start_ns + shift_ns, duration_ns) for start_ns, duration_ns in step.windows
         ]
         for row in step.kernels:
             row["start_ns"] += shift_ns
-    return found
+    return with_kernels

@@ -100,7 +100,7 @@ class Chunks:
         """What is lost for ever, in words."""
         lost = self.writer.meta["lost"]
         return describe_lost(
-            {name: one for name, one in lost.items() if one["severity"] == Severity.LOST.value}
+            {name: loss for name, loss in lost.items() if loss["severity"] == Severity.LOST.value}
         )
 
     def drain(self, memory: int | None = None) -> list[ProcessEnd]:
@@ -154,8 +154,8 @@ def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -
     folder = home.resolve() / CHUNKS  # the program may change its working folder
     try:
         folder.mkdir()
-        given = {"batch": options.batch, "range_pattern": options.range_pattern}
-        (folder / _OPTIONS).write_text(json.dumps(given))
+        options_given = {"batch": options.batch, "range_pattern": options.range_pattern}
+        (folder / _OPTIONS).write_text(json.dumps(options_given))
     except OSError as error:
         writer.finish(Status.INTERRUPTED)
         raise storage_error(folder, error) from error
@@ -184,12 +184,12 @@ def processes_writing(folder: Path) -> list[int]:
     """The processes that still record into a chunk folder, by their ids, as far as /proc says."""
     named = {path.name.partition("-")[0] for path in folder.glob("*.chunks")}
     wanted = os.fsencode(f"{FOLDER_VARIABLE}={folder.resolve()}")
-    found = []
+    chunks = []
     for number in sorted(int(name) for name in named if name.isdigit()):
         with suppress(OSError):  # it ended, or belongs to somebody else
             if wanted in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
-                found.append(number)
-    return found
+                chunks.append(number)
+    return chunks
 
 
 def recover(path: Path) -> Recording:
@@ -263,14 +263,14 @@ def _why_not_merged(path: Path) -> str:
 
 
 def _warn(writer: RecordingWriter, sentence: str) -> None:
-    others = [one for one in writer.meta.get("warnings", []) if one != sentence]
+    others = [warning for warning in writer.meta.get("warnings", []) if warning != sentence]
     writer.update(warnings=[*others, sentence])
 
 
 def _options_in(folder: Path) -> Options:
     try:
-        given = json.loads((folder / _OPTIONS).read_bytes())
-        return Options(batch=given["batch"], range_pattern=given["range_pattern"])
+        kept = json.loads((folder / _OPTIONS).read_bytes())
+        return Options(batch=kept["batch"], range_pattern=kept["range_pattern"])
     except (OSError, ValueError, LookupError, TypeError):
         return Options()
 
@@ -278,6 +278,6 @@ def _options_in(folder: Path) -> Options:
 def _ends_in(folder: Path) -> list[ProcessEnd]:
     """How the processes ended, as far as the command that recorded them could say it."""
     try:
-        return [ProcessEnd(**one) for one in json.loads((folder / _ENDS).read_bytes())]
+        return [ProcessEnd(**end) for end in json.loads((folder / _ENDS).read_bytes())]
     except (OSError, ValueError, LookupError, TypeError):
         return []

@@ -20,10 +20,10 @@ def steps_of(recording: Recording) -> list[StepRows]:
         for row in recording.arrow(table).to_pylist():
             number = row.pop("step")
             if number is not None:
-                known = {name: value for name, value in row.items() if value is not None}
-                if str(known.get("layer")).startswith(_LOADING):
-                    known = {**known, "layer": None, "phase": INPUT_PHASE}
-                of_step.setdefault(number, []).append(known)
+                values = {name: value for name, value in row.items() if value is not None}
+                if str(values.get("layer")).startswith(_LOADING):
+                    values = {**values, "layer": None, "phase": INPUT_PHASE}
+                of_step.setdefault(number, []).append(values)
         rows[table] = of_step
     fetched = _inputs(recording)
     return [
@@ -32,9 +32,9 @@ def steps_of(recording: Recording) -> list[StepRows]:
             [(step["start_ns"], step["duration_ns"])],
             {},
             inputs=[
-                one
-                for one in fetched
-                if step["start_ns"] <= one[0] < step["start_ns"] + step["duration_ns"]
+                fetched_row
+                for fetched_row in fetched
+                if step["start_ns"] <= fetched_row[0] < step["start_ns"] + step["duration_ns"]
             ],
             api_calls=rows["api_calls"].get(step["step"], []),
         )

@@ -50,23 +50,23 @@ def look_at_tensors(values: Any, parameters: Mapping[int, str]) -> list[tuple[An
 
     `parameters` has the names of the model's, by the address of their memory.
     """
-    found = ((tensor, _look_at(tensor, parameters)) for tensor in _tensors_in(values))
-    return [(tensor, numbers) for tensor, numbers in found if numbers is not None]
+    looked_at = ((tensor, _look_at(tensor, parameters)) for tensor in _tensors_in(values))
+    return [(tensor, numbers) for tensor, numbers in looked_at if numbers is not None]
 
 
-def with_order(seen: list[tuple[Any, Numbers]]) -> list[tuple[Any, Numbers]]:
+def with_order(pairs: list[tuple[Any, Numbers]]) -> list[tuple[Any, Numbers]]:
     """The same with the order statistics of floating-point tensors."""
     floating = [dtype for dtype in _TYPES if dtype.is_floating_point]
     return [
         (tensor, replace(numbers, order=_order(tensor)) if tensor.dtype in floating else numbers)
-        for tensor, numbers in seen
+        for tensor, numbers in pairs
     ]
 
 
 def _tensors_in(values: Any) -> Iterator[Any]:
     for value in values if isinstance(values, (tuple, list)) else (values,):
         first = (
-            next((one for one in value if one is not None), None)
+            next((item for item in value if item is not None), None)
             if isinstance(value, (tuple, list))
             else value
         )
@@ -83,21 +83,21 @@ def _look_at(tensor: Any, parameters: Mapping[int, str]) -> Numbers | None:
         or not tensor.data_ptr()
     ):
         return None
-    known: dict[str, Any] = {"parameter": parameters.get(tensor.data_ptr())}
+    facts: dict[str, Any] = {"parameter": parameters.get(tensor.data_ptr())}
     if tensor.dtype in _WHOLE:
         # Neighbours show whether they ascend.
         sample = _memory(tensor)[:_SAMPLE]
-        known["distinct"] = len(np.unique(sample)) / len(sample)
-        known["ascending"] = bool((sample[1:] >= sample[:-1]).all())
+        facts["distinct"] = len(np.unique(sample)) / len(sample)
+        facts["ascending"] = bool((sample[1:] >= sample[:-1]).all())
     elif tensor.dtype in _TYPES:
         sample = _spread(tensor)
-        known["zeros"] = _share(sample == 0)
+        facts["zeros"] = _share(sample == 0)
         if tensor.dtype in _DENORMAL:
             tiny = torch.finfo(tensor.dtype).tiny
-            known["denormals"] = _share((sample != 0) & (np.abs(sample) < tiny))
-    known = {name: value for name, value in known.items() if value}
+            facts["denormals"] = _share((sample != 0) & (np.abs(sample) < tiny))
+    facts = {name: value for name, value in facts.items() if value}
     return Numbers(
-        tensor.numel(), PROFILER_DTYPES.get(str(tensor.dtype).removeprefix("torch."), ""), **known
+        tensor.numel(), PROFILER_DTYPES.get(str(tensor.dtype).removeprefix("torch."), ""), **facts
     )
 
 
@@ -128,5 +128,5 @@ def _order(tensor: Any) -> tuple[float, ...]:
     return tuple(float(f"{number:.3g}") for number in ordered[at].tolist() if math.isfinite(number))
 
 
-def _share(found: npt.NDArray[np.bool_]) -> float:
-    return round(float(found.mean()), 4)
+def _share(flags: npt.NDArray[np.bool_]) -> float:
+    return round(float(flags.mean()), 4)

@@ -246,9 +246,9 @@ def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
                     event.structured_input_strides() if has_strides else (),
                 )
             )
-    found = geometries(results, device, exposed)
+    launches = geometries(results, device, exposed)
     return SplitEvents(
-        host, [_on_device(*one) for one in zip(device, found, strict=True)], api_calls
+        host, [_on_device(*pair) for pair in zip(device, launches, strict=True)], api_calls
     )
 
 

@@ -105,9 +105,11 @@ class _Mode(TorchDispatchMode):
             )
             if max([denormal, *(numbers.denormals for _, numbers in operands)]) >= LEAST_DENORMAL:
                 operands = with_order(operands)
-            seen = tuple(numbers for _, numbers in operands)
+            numbers_of_operands = tuple(numbers for _, numbers in operands)
             looked_ns = began_ns - looking_ns + time.time_ns() - ended_ns
-            call = WatchedCall((began_ns + ended_ns) // 2, faults, line, seen, denormal, looked_ns)
+            call = WatchedCall(
+                (began_ns + ended_ns) // 2, faults, line, numbers_of_operands, denormal, looked_ns
+            )
             self.watched.calls.append(call)
             # A sample may still hold this frame: if it held tensors, autograd would copy gradients
             # that it may keep.

@@ -132,7 +132,7 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     if kind != "cpu":
         # A modelled recording names its device by key; its SMs may be those of a what-if.
         device = next(
-            (one for one in devices() if one.key == facts.get("key")), None
+            (listed for listed in devices() if listed.key == facts.get("key")), None
         ) or match_device(name, facts.get("compute_capability"), facts.get("sm_count"))
         if device is not None and facts.get("what_if"):
             device = device.with_facts(facts["what_if"])

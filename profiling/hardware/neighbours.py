@@ -74,8 +74,8 @@ def find_neighbours(device: str) -> Disturbance | None:
     On `cpu`, the other measurements of Curvescope.
     """
     if device == "cpu":
-        found = register.others(_ancestors(os.getpid()))
-        return Measurements(found) if found else None
+        others = register.others(_ancestors(os.getpid()))
+        return Measurements(others) if others else None
     try:
         return neighbours_on(find_device(device))
     except BackendMissingError:
@@ -85,28 +85,34 @@ def find_neighbours(device: str) -> Disturbance | None:
 def neighbours_on(gpu: NvmlDevice, own: int | None = None) -> Neighbours | None:
     """The same for a GPU of NVML and a process, by default this one."""
     own = os.getpid() if own is None else own
-    found = gpu.read("nvmlDeviceGetComputeRunningProcesses") or []
+    processes = gpu.read("nvmlDeviceGetComputeRunningProcesses") or []
     mine = _ancestors(own)
-    family = [one for one in found if one.pid in mine or own in _ancestors(one.pid)]
-    here = [one for one in found if one not in family and (PROC / str(one.pid)).exists()]
-    elsewhere = [one for one in found if one not in family and one not in here]
+    family = [
+        process for process in processes if process.pid in mine or own in _ancestors(process.pid)
+    ]
+    here = [
+        process
+        for process in processes
+        if process not in family and (PROC / str(process.pid)).exists()
+    ]
+    elsewhere = [process for process in processes if process not in family and process not in here]
     # This process is one of those, too, where NVML does not know it by its own number.
-    unknown = max(0, len(elsewhere) - (not any(one.pid == own for one in family)))
+    unknown = max(0, len(elsewhere) - (not any(process.pid == own for process in family)))
     if not here and not unknown:
         return None
-    held = [one.usedGpuMemory for one in here]
+    held = [process.usedGpuMemory for process in here]
     memory_bytes = None if unknown or None in held or not held else sum(held)
-    return Neighbours(tuple(sorted(one.pid for one in here)), unknown, memory_bytes)
+    return Neighbours(tuple(sorted(process.pid for process in here)), unknown, memory_bytes)
 
 
 def _ancestors(pid: int) -> set[int]:
     """A process and those that started it, as far as /proc says."""
-    found: set[int] = set()
-    while pid > 1 and pid not in found:
-        found.add(pid)
+    ancestors: set[int] = set()
+    while pid > 1 and pid not in ancestors:
+        ancestors.add(pid)
         try:
             # The name of a process may hold spaces and parentheses.
             pid = int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             break
-    return found
+    return ancestors

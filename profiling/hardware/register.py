@@ -39,27 +39,27 @@ def registered(what: str) -> Iterator[None]:
 
 def others(own: set[int]) -> dict[int, str]:
     """Names of the measurements of other processes than these, by process id."""
-    found: dict[int, str] = {}
+    by_pid: dict[int, str] = {}
     folder = _folder()
     if folder is None:
-        return found
+        return by_pid
     with suppress(OSError, ImportError):
         for path in sorted(folder.iterdir()):
             if path.name.isdigit() and int(path.name) not in own:
                 with suppress(OSError):  # it ends meanwhile
                     if (what := _running(path)) is not None:
-                        found[int(path.name)] = what
-    return found
+                        by_pid[int(path.name)] = what
+    return by_pid
 
 
 def _folder() -> Path | None:
     """The user's folder, made if it is missing; None if there is none that is the user's alone."""
     if not hasattr(os, "getuid"):
         return None
-    given = os.environ.get("XDG_RUNTIME_DIR")
+    runtime_dir = os.environ.get("XDG_RUNTIME_DIR")
     with suppress(OSError):
-        if given and Path(given).is_dir():
-            folder = Path(given, "curvescope")
+        if runtime_dir and Path(runtime_dir).is_dir():
+            folder = Path(runtime_dir, "curvescope")
         else:
             folder = Path(tempfile.gettempdir(), f"curvescope-{os.getuid()}")
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -75,10 +75,10 @@ class StreamClock:
             self._readings.astype(np.int64), 2, 1
         )
         took_ns = last_ns - times_ns
-        seen = (times_ns > 0) & (took_ns >= _LEAST_NS)
-        if not seen.any():
+        usable = (times_ns > 0) & (took_ns >= _LEAST_NS)
+        if not usable.any():
             return None
-        return round(float(np.median((last_cycles - cycles)[seen] / took_ns[seen])) * 1e9)
+        return round(float(np.median((last_cycles - cycles)[usable] / took_ns[usable])) * 1e9)
 
     def _read(self, which: int) -> None:
         with suppress(BackendMissingError):

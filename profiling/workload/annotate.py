@@ -103,13 +103,13 @@ class _Marks:
 
         def hook(_: Any, __: Any, ___: Any, output: Any) -> None:
             self._domain.pop_range()
-            seen = self._inputs.pop()
+            inputs = self._inputs.pop()
             pending = [t.grad_fn for t in tensors_in(output)]
             while pending:
                 node = pending.pop()
-                if node is None or node in seen or type(node).__name__ == "AccumulateGrad":
+                if node is None or node in inputs or type(node).__name__ == "AccumulateGrad":
                     continue  # no backward pass, owned by another module, or a shared weight
-                seen.add(node)
+                inputs.add(node)
                 pending += [following for following, _ in node.next_functions]
                 # Inner modules have returned before, and have marked their own nodes.
                 if self._key not in node.metadata:

@@ -73,7 +73,7 @@ def check_framework(framework: str, *, elsewhere: bool = False) -> None:
     if elsewhere or framework in (TORCH, TORCH_COMPILE):
         return
     _, packages, what, _ = _BUILDERS[framework]
-    missing = [one for one in packages if find_spec(one) is None]
+    missing = [package for package in packages if find_spec(package) is None]
     if missing:
         raise BackendMissingError(
             f"--framework {framework} needs {' and '.join(missing)}: `pip install {what}`, in an "
@@ -154,13 +154,13 @@ def products_before(rows: Sequence[Row]) -> dict[str, str]:
 
     Of a sum it is the later of the two: the other one's result has to wait for it.
     """
-    found: list[str | None] = []
+    named: list[str | None] = []
     for row in rows:
         if row.op in _PRODUCTS:
-            found.append(row.layer)
+            named.append(row.layer)
         elif row.op in _FUSED_AFTER and max(row.inputs) >= 0:
-            found.append(found[max(row.inputs)])
+            named.append(named[max(row.inputs)])
         else:
-            found.append(None)
-    layers = zip(rows, found, strict=True)
+            named.append(None)
+    layers = zip(rows, named, strict=True)
     return {row.layer: product for row, product in layers if product is not None}

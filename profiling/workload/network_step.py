@@ -176,7 +176,11 @@ class Workload(AnyWorkload):
             self._add_gradients(ranges, *part, first=not number)
             for number, part in enumerate(parts)
         ]
-        loss = torch.stack([one.detach() for one in losses]).sum() if self.halved else losses[0]
+        loss = (
+            torch.stack([part_loss.detach() for part_loss in losses]).sum()
+            if self.halved
+            else losses[0]
+        )
         if self._optimizer is not None:
             with ranges(range_names.PHASE_RANGE + "optimizer"):
                 self._scaler.step(self._optimizer)

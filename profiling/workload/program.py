@@ -53,10 +53,10 @@ class Program:
         fields.
         """
         self.refuse_secrets()
-        for given in self.assign:
-            if not _ASSIGNED.fullmatch(given):
+        for constant in self.assign:
+            if not _ASSIGNED.fullmatch(constant):
                 raise CurvescopeError(
-                    f"--assign {given}: write NAME=NUMBER or NAME={{axis}}, e.g. --assign "
+                    f"--assign {constant}: write NAME=NUMBER or NAME={{axis}}, e.g. --assign "
                     "batch_size={batch}."
                 )
         if self.assign and self._script is None:
@@ -95,7 +95,7 @@ class Program:
             words = [word.replace(f"{{{name}}}", str(value)) for word in words]
             assign = [word.replace(f"{{{name}}}", str(value)) for word in assign]
         if assign and (at := self._script) is not None:
-            pairs = (given.partition("=") for given in assign)
+            pairs = (constant.partition("=") for constant in assign)
             numbers = {name: json.loads(value) for name, _, value in pairs}
             words[at:at] = [str(_ASSIGNING), json.dumps(numbers)]
         return [os.path.abspath(word) if self._moves(word) else word for word in words]
@@ -159,13 +159,13 @@ def steps_of_lines(lines: Sequence[tuple[int, str]], text: str) -> list[dict[str
     for at_ns, line in lines:
         if (match := pattern.search(line)) is None:
             continue
-        found = match.groupdict()
-        number = int(found["n"]) if found.get("n") else None
+        groups = match.groupdict()
+        number = int(groups["n"]) if groups.get("n") else None
         steps = 1
         if before is not None and number is not None and before[1] is not None:
             steps = max(number - before[1], 1)
-        if (given := found.get("ms") or found.get("s")) is not None:
-            duration_ns = round(float(given) * (1e6 if found.get("ms") else 1e9))
+        if (duration := groups.get("ms") or groups.get("s")) is not None:
+            duration_ns = round(float(duration) * (1e6 if groups.get("ms") else 1e9))
             rows.append({"start_ns": at_ns - duration_ns, "duration_ns": duration_ns})
         elif before is not None:
             rows.append({"start_ns": before[0], "duration_ns": (at_ns - before[0]) // steps})

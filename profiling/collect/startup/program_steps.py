@@ -275,7 +275,7 @@ class Steps:
                 return
             self._written = True
             torch, cuda = sys.modules.get("torch"), self._cuda()
-            found = {
+            by_name = {
                 "version": VERSION,
                 "rank": os.environ.get("RANK"),
                 "source": self._source,
@@ -297,7 +297,7 @@ class Steps:
             path = os.path.join(self._wanted["folder"], f"{os.getpid()}.steps")
             with suppress(OSError):
                 with open(path + ".part", "w") as file:
-                    json.dump(found, file, default=str)
+                    json.dump(by_name, file, default=str)
                 os.replace(path + ".part", path)
 
     # What marks steps, one method for each package that a program may load.
@@ -419,8 +419,8 @@ class Steps:
 
         def left(self_: Any, *raised: Any) -> Any:
             result = kind.__exit__(self_, *raised)
-            if (found := opened.pop(id(self_), None)) is not None:
-                steps.ended(found[0], None, found[1] if found[0] is RANGE else None)
+            if (started := opened.pop(id(self_), None)) is not None:
+                steps.ended(started[0], None, started[1] if started[0] is RANGE else None)
             return result
 
         own = {
@@ -466,4 +466,4 @@ def _name_of(mark: Any) -> Any:
     if mark is None:
         return None
     names = ("__qualname__", "co_qualname", "co_name")  # of a function, or of its code
-    return next((getattr(mark, one) for one in names if hasattr(mark, one)), type(mark).__name__)
+    return next((getattr(mark, name) for name in names if hasattr(mark, name)), type(mark).__name__)

@@ -77,10 +77,10 @@ def named_parts(module: Any) -> Any:
     layers = getattr(module, "_flatten_layers", None)
     if not callable(layers):
         return
-    seen = {id(part) for _, part in parts}
+    part_ids = {id(part) for _, part in parts}
     for layer in layers(include_self=False):
         path = getattr(layer, "path", None)
-        if path and id(layer) not in seen:
+        if path and id(layer) not in part_ids:
             yield path.partition("/")[2].replace("/", ".") or path, layer
 
 
@@ -279,7 +279,7 @@ class Recorder:
         """Samples in a call of the model: the first extent of the first tensor with two dimensions
         or more.
         """
-        tensors = (one for one in arguments if isinstance(one, self._torch.Tensor))
+        tensors = (argument for argument in arguments if isinstance(argument, self._torch.Tensor))
         return next((int(tensor.shape[0]) for tensor in tensors if tensor.dim() > 1), None)
 
     def _paths(self, module: Any) -> Any:
@@ -339,8 +339,8 @@ class Recorder:
             "window_ns": (self._begin_ns, time.monotonic_ns()),
             "clock_offset_ns": _clock_offset_ns(),
         }
-        seen = {"boundaries": self._boundaries, "layer_classes": self._classes}
-        return {**about, **times, **seen, "cpu_threads": self._torch.get_num_threads()}
+        facts = {"boundaries": self._boundaries, "layer_classes": self._classes}
+        return {**about, **times, **facts, "cpu_threads": self._torch.get_num_threads()}
 
     def _end_profile(self, profile: Any) -> None:
         self._call_profiler(profile.__exit__, None, None, None)

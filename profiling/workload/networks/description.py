@@ -94,23 +94,23 @@ def described(name: str) -> Description:
         CurvescopeError: it is no named network, or none of convolutions.
     """
     get_network(name)
-    found = _stored().get(name)
-    if found is None:
+    stored = _stored().get(name)
+    if stored is None:
         raise CurvescopeError(
             f"{name} can be built in PyTorch only. Other frameworks build {', '.join(_stored())}."
         )
     rows = tuple(
-        Row(op, layer, tuple(at), tuple(shape), of) for op, layer, at, shape, of in found["rows"]
+        Row(op, layer, tuple(at), tuple(shape), of) for op, layer, at, shape, of in stored["rows"]
     )
-    return Description(name, tuple(found["input_shape"]), found["classes"], rows)
+    return Description(name, tuple(stored["input_shape"]), stored["classes"], rows)
 
 
 @cache
 def _stored() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
+    networks: dict[str, Any] = json.loads(
         gzip.decompress(files(__package__).joinpath(FILE).read_bytes())
     )
-    return found
+    return networks
 
 
 def describe(network: Network) -> Description:
@@ -131,7 +131,7 @@ def describe(network: Network) -> Description:
             row_of[node] = -1
         if node.op not in ("call_module", "call_function"):
             continue
-        inputs = tuple(row_of[one] for one in node.all_input_nodes)
+        inputs = tuple(row_of[source] for source in node.all_input_nodes)
         if node.op == "call_module":
             layer, module = str(node.target), traced.get_submodule(node.target)
             op, settings = _of_module(network, module)
@@ -203,16 +203,19 @@ def _of_function(network: Network, function: Any) -> str:
 
     import torch
 
-    known = {torch.cat: "concatenate", operator.add: "add"}
-    if function not in known:
+    operations = {torch.cat: "concatenate", operator.add: "add"}
+    if function not in operations:
         raise CurvescopeError(f"{network.name}: {function} has no counterpart in other frameworks.")
-    return known[function]
+    return operations[function]
 
 
 def _window(module: Any) -> dict[str, list[int]]:
     """Size, stride and padding of a window, each (height, width)."""
     pairs = {"size": module.kernel_size, "stride": module.stride, "padding": module.padding}
-    return {name: [one, one] if isinstance(one, int) else list(one) for name, one in pairs.items()}
+    return {
+        name: [value, value] if isinstance(value, int) else list(value)
+        for name, value in pairs.items()
+    }
 
 
 def write(path: Path) -> None:

@@ -163,7 +163,7 @@ def _convolution(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> A
         x,
         parameters[f"{row.layer}.weight"],
         of["stride"],
-        [(one, one) for one in of["padding"]],
+        [(extent, extent) for extent in of["padding"]],
         dimension_numbers=_IMAGES,
     )
     return made + parameters[f"{row.layer}.bias"] if of["bias"] else made
@@ -187,8 +187,8 @@ def _batch_norm(row: Row, parameters: Arrays, state: Arrays, trains: bool, x: An
         variance = numpy.square(wide - mean).mean(axes)
         unbiased = jax.lax.stop_gradient(variance) * (count / max(count - 1, 1))
         kept = 1 - of["momentum"]
-        seen = jax.lax.stop_gradient(mean)
-        state[mean_at] = kept * state[mean_at] + of["momentum"] * seen
+        centre = jax.lax.stop_gradient(mean)
+        state[mean_at] = kept * state[mean_at] + of["momentum"] * centre
         state[variance_at] = kept * state[variance_at] + of["momentum"] * unbiased
     scale = parameters[f"{row.layer}.weight"] * jax.lax.rsqrt(variance + of["epsilon"])
     shift = parameters[f"{row.layer}.bias"] - mean * scale

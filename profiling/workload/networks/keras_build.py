@@ -101,8 +101,8 @@ def _gradients_of(backend: str, model: Any, loss: Any) -> Callable[..., Any]:
     compiled = jax.jit(jax.value_and_grad(value_of, has_aux=True))
 
     def run(images: Any, targets: Any) -> Any:
-        trained = [one.value for one in model.trainable_variables]
-        others = [one.value for one in model.non_trainable_variables]
+        trained = [variable.value for variable in model.trainable_variables]
+        others = [variable.value for variable in model.non_trainable_variables]
         (value, _), slopes = compiled(trained, others, images, targets)
         return value, slopes
 

@@ -97,8 +97,8 @@ def align(tables: Sequence[pd.DataFrame], by_layer: bool) -> list[pd.DataFrame]:
             rows.update((work, row) for work, row in of_side.items() if row in common)
     if len(sides) == 2:
         _align_by_position(sides, aligned, phased)
-    for rows, of_side, table in zip(aligned, works, tables, strict=True):
-        _add_own_rows(rows, of_side, table, by_layer)
+    for rows, groups, table in zip(aligned, works, tables, strict=True):
+        _add_own_rows(rows, groups, table, by_layer)
     return [_labelled(*columns) for columns in zip(tables, works, aligned, strict=True)]
 
 

@@ -24,7 +24,7 @@ from curvescope.analysis.verdicts.outcome import Outcome
 from curvescope.analysis.verdicts.rule import TOO_WIDE
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.budget import rounds_of, with_more_rounds
-from curvescope.experiments.case import hopeful
+from curvescope.experiments.case import promising
 from curvescope.experiments.factors import FACTORS
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 
@@ -92,7 +92,7 @@ def verdicts(effect: float, noise: str, seed: int) -> list[str]:
     random, costs = np.random.default_rng(seed), costs_of(effect)
     screen = experiment(Stage.SCREEN, (RIGHT, *WRONG), 0)
     found: list[Outcome] = outcomes_of(screen, run(screen, costs, noise, random), {})
-    names = hopeful(found)
+    names = promising(found)
     for number in (1, 2):
         if not names:
             break

@@ -25,8 +25,8 @@ from ..profiling.recording.experiments import Experiment, Scope, Stage, Wave
 from .budget import rounds_of, starts_of, with_more_rounds
 from .factors import FACTORS, names_of
 from .factors.batches import FILLED_WAVE
-from .hopeful import hopeful, is_confirmed, most_hopeful
 from .known import Known, is_of_steps
+from .promising import is_confirmed, most_promising, promising
 
 if TYPE_CHECKING:
     from ..analysis.diagnosis.explanation import Explanation
@@ -307,13 +307,13 @@ class TermCase:
             ),
         )
 
-    def hopeful(self) -> tuple[str, ...]:
+    def promising(self) -> tuple[str, ...]:
         """What screens of the term suggest."""
         return tuple(
-            name for name in hopeful(self.outcomes) if name not in self.known.confirmed_on_steps
+            name for name in promising(self.outcomes) if name not in self.known.confirmed_on_steps
         )
 
-    def hopeful_elsewhere(self) -> tuple[str, ...]:
+    def promising_elsewhere(self) -> tuple[str, ...]:
         """What screens of the term suggest for the other targets that it makes, alone too."""
         names: list[str] = []
         for other, terms in self.known.targets:
@@ -326,16 +326,16 @@ class TermCase:
                     one for one in case.outcomes if one.taken is None or np.isfinite(one.taken.low)
                 ]
                 names += [
-                    name for name in hopeful(telling) if name not in self.known.confirmed_on_steps
+                    name for name in promising(telling) if name not in self.known.confirmed_on_steps
                 ]
         return tuple(names)
 
     def confirm(self) -> Iterator[Experiment]:
         """Fresh rounds for what a screen suggests; more rounds, once, for what stayed undecided."""
-        own, before = self.hopeful(), self.earlier(Stage.CONFIRM)
+        own, before = self.promising(), self.earlier(Stage.CONFIRM)
         if not own and before:
             yield from self._again(before)
-        if names := most_hopeful(own, self.hopeful_elsewhere()):
+        if names := most_promising(own, self.promising_elsewhere()):
             yield self.experiment(Stage.CONFIRM, names)
 
     def proven_elsewhere(self) -> Iterator[Experiment]:
@@ -356,7 +356,7 @@ class TermCase:
             )
         }
         if names:
-            yield self.experiment(Stage.CONFIRM, most_hopeful(tuple(names)))
+            yield self.experiment(Stage.CONFIRM, most_promising(tuple(names)))
 
     def grid(self) -> Iterator[Experiment]:
         """More batch sizes around the bend of the term."""
@@ -424,7 +424,7 @@ class TermCase:
         suggests.
         """
         if self.earlier(Stage.SCREEN):
-            yield from self.on_steps(Stage.CONFIRM, hopeful(self.outcomes))
+            yield from self.on_steps(Stage.CONFIRM, promising(self.outcomes))
             return
         on_steps, own = (
             (one for one in self.known.made if one.scope == Scope.STEP),

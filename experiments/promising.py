@@ -11,13 +11,13 @@ from ..analysis.verdicts.rule import LEVELLED
 from ..analysis.verdicts.words import Verdict
 from ..profiling.recording.experiments import Scope, Stage
 
-_HOPEFUL = 0.4  # least share that a factor removes in a screen
+_PROMISING = 0.4  # least share that a factor removes in a screen
 _NEAR_BEST = 0.7  # least share that it removes there, as a part of what the best factor does
 _MOST_CONFIRMED = 4  # factors of one experiment on fresh rounds
 _HELPS_MUCH = 0.1  # least gain in a screen that is worth fresh rounds, whatever the factor removes
 
 
-def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+def promising(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     """The factors that a screen suggests and that have not run on fresh rounds.
 
     First those that may remove the anomaly, the best first, unless one is confirmed; without those
@@ -42,7 +42,7 @@ def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         ):
             continue
         if (
-            outcome.taken.value >= _HOPEFUL
+            outcome.taken.value >= _PROMISING
             and outcome.verdict != Verdict.REFUTED
             and outcome.reason != LEVELLED
             and not proven
@@ -62,7 +62,7 @@ def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     first, then = (
         sorted(found, key=lambda name: (-found[name], name)) for found in (likely, helping)
     )
-    return most_hopeful(first, then)
+    return most_promising(first, then)
 
 
 def is_confirmed(judged: Iterable[Outcome | causes.CauseTotal]) -> bool:
@@ -70,6 +70,6 @@ def is_confirmed(judged: Iterable[Outcome | causes.CauseTotal]) -> bool:
     return any(one.verdict == Verdict.CONFIRMED for one in judged)
 
 
-def most_hopeful(*names: Sequence[str]) -> tuple[str, ...]:
+def most_promising(*names: Sequence[str]) -> tuple[str, ...]:
     """The first of some lists of factors, as many as one experiment on fresh rounds takes."""
     return tuple(dict.fromkeys(chain.from_iterable(names)))[:_MOST_CONFIRMED]

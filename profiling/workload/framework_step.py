@@ -35,6 +35,12 @@ _BUILDERS: dict[str, tuple[str, tuple[str, ...], str, dict[str, str]]] = {
         {"backend": "tensorflow"},
     ),
     "keras-jax": (_KERAS, ("keras", "jax"), "'curvescope[jax]' keras", {"backend": "jax"}),
+    "onnxruntime": (
+        ".networks.onnx_build",
+        ("torch", "onnxscript", "onnxruntime"),
+        "'curvescope[torch,onnx]'",
+        {},
+    ),
 }
 FRAMEWORKS = (TORCH, TORCH_COMPILE, *_BUILDERS)
 # What each runs: layout, compilation, products, parameters, memory. Threads and the time of
@@ -50,6 +56,8 @@ CONDITIONS = {
     f"{_IN_PLACE}; reserves all of a GPU's memory",
     "keras-jax": "channels last; train_on_batch compiled by jax.jit; fp32 products by JAX's "
     "default; state donated; reserves most of a GPU's memory",
+    "onnxruntime": "channels first, or as ONNX Runtime stores them; exported by torch.onnx, its "
+    "graph optimized before the first step; forward alone, on the CPU",
 }
 
 

@@ -152,6 +152,34 @@ def test_keras_computes_torchs_logits_and_gradients(backend, name):
     assert found["gradients"] < 1e-5
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50"])
+def test_onnx_runtime_computes_torchs_logits(name):
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    import torch
+
+    from curvescope.profiling.workload.networks import onnx_build
+
+    _, model, images, _ = of_torch(name)
+    session = onnx_build.session_of(model.eval(), images)
+    with torch.no_grad():
+        expected = model(images).numpy()
+    (logits,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    assert np.abs(logits - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"mode": "training"}, "use --mode forward"), ({"precision": "bf16"}, "run in fp32")],
+)
+def test_onnx_runtime_infers_in_fp32_alone(wrong, message):
+    from curvescope.profiling.workload.networks import onnx_build
+
+    with pytest.raises(CurvescopeError, match=message):
+        onnx_build.make_step(described("alexnet"), 2, **{"mode": "forward", **wrong})
+
+
 @pytest.mark.parametrize("given", ["torch", "torch,torch"])
 def test_compare_refuses_one_framework(given, capsys):
     assert main(["compare", "--framework", given, "alexnet"]) == 2

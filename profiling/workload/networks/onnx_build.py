@@ -1,0 +1,56 @@
+"""Networks of torch for ONNX Runtime: exported by torch.onnx, and inferred on the CPU.
+
+ONNX Runtime trains nothing, so the only step is a forward one. It needs the batch size when it
+chooses its kernels, so each has a session of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+from ....base.errors import CurvescopeError
+from . import get_network
+from .channels_last import SEED
+from .description import Description
+
+_PROVIDERS = ["CPUExecutionProvider"]
+
+
+def make_step(
+    description: Description, batch: int, mode: str, precision: str = "fp32"
+) -> Callable[[], object]:
+    """A function that runs one step.
+
+    Raises:
+        CurvescopeError: the mode is another than forward, or the precision another than fp32.
+    """
+    if mode != "forward":
+        raise CurvescopeError(
+            "ONNX Runtime only infers: use --mode forward, and another framework to train."
+        )
+    if precision != "fp32":
+        raise CurvescopeError(f"--precision {precision}: networks in ONNX Runtime run in fp32.")
+    import torch
+
+    network = get_network(description.name)
+    torch.manual_seed(SEED)
+    images = torch.randn(batch, *network.input_shape)
+    session = session_of(network.build().eval(), images)
+    feed = {session.get_inputs()[0].name: images.numpy()}
+    return lambda: session.run(None, feed)
+
+
+def session_of(model: Any, images: Any) -> Any:
+    """A session of ONNX Runtime that computes what a model of torch computes of such images."""
+    import onnxruntime
+    import torch
+
+    # torch reports each of its passes on the standard output, and every operator that it lacks.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    program = torch.onnx.export(model, (images,), dynamo=True, verbose=False)
+    file = BytesIO()
+    program.save(file)  # type: ignore[union-attr, unused-ignore]
+    return onnxruntime.InferenceSession(file.getvalue(), providers=_PROVIDERS)

@@ -27,12 +27,17 @@ test test-quick test-random test-slow test-ci test-all: export PYTHONDONTWRITEBY
 test: $(INSTALLED)  ## set up and run the tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 20 --durations-min 2 -m "not slow"
 
-# What is pure arithmetic on tables and recorded files, and starts few processes.
+# What is pure arithmetic on tables and recorded files, and starts few processes; less what reads every stored profile
+# or simulates many sweeps.
 QUICK = tests/analysis tests/experiments tests/profiling/recording tests/profiling/attribution tests/profiling/readers
+LONG = $(addprefix --ignore=tests/,analysis/test_stored_recordings.py analysis/causes/test_real_causes.py \
+	analysis/causes/test_suggestions.py analysis/ranks/test_stragglers.py analysis/render/test_true_of_profiles.py \
+	analysis/verdicts/test_attacks.py experiments/test_gpu_feasibility.py experiments/test_step_variants.py \
+	experiments/test_time_limit.py profiling/readers/test_fuzz.py profiling/readers/test_plain_pickle.py)
 
 .PHONY: test-quick
 test-quick: $(INSTALLED)  ## the tests of analysis, experiments, readers and recordings, in two minutes
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(QUICK)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(QUICK) $(LONG)
 
 # In one process, so that each test runs beside as many others as there are.
 SEED ?= $(shell date +%j)

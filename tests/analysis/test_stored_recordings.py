@@ -220,6 +220,8 @@ def test_a_verdict_has_an_interval_that_holds_it_and_a_spread_more_than_one_step
     if found["schema"] == "curvescope.advice/1":
         check_advice(found, text)
         return
+    if found["schema"] == "curvescope.times/1":  # a table of times has curves and no steps
+        return
     for point in found["curve"]:
         if point["n"] == 1:
             assert (point["spread"], point["stable"], point["time_ms"]["low"]) == (None, None, None)

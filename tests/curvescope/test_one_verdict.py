@@ -35,6 +35,12 @@ def recording(request, tmp_path_factory):
     return request.param or write_tested(tmp_path_factory.mktemp("verdict") / "tested")
 
 
+@pytest.fixture(scope="module")
+def found(recording):
+    """What is explained of it, once for all tests."""
+    return explain(open_recording(recording))
+
+
 def key(outcome):
     """Identity of an outcome in a document: the experiment, the functional, and the factor."""
     functional = tuple(map(tuple, outcome["experiment"]["functional"]))
@@ -49,13 +55,12 @@ def test_a_recording_with_experiments_is_stored():
     assert [path.name for path in STORED] == ["alexnet-cpu", "vgg_a-h100"]
 
 
-def test_every_view_has_the_verdict_of_the_experiment(recording, tmp_path, capsys):
+def test_every_view_has_the_verdict_of_the_experiment(recording, found, tmp_path, capsys):
     assert main(["explain", str(recording), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     decided = {key(one): said(one) for one in document["experiments"]}
     assert main(["report", str(recording), "-o", str(tmp_path / "report.html")]) == 0
     page = embedded(tmp_path / "report.html")["runs"][0]["explain"]["answers"]
-    found = explain(open_recording(recording))
     views = [document["answers"], page]
     compared = 0
     for answers in views:
@@ -83,18 +88,16 @@ def test_every_view_has_the_verdict_of_the_experiment(recording, tmp_path, capsy
     assert all(id(one) in objects for one in planned)
 
 
-def test_the_text_has_the_verdict_of_the_experiment(recording, text_of, monkeypatch):
+def test_the_text_has_the_verdict_of_the_experiment(recording, found, text_of, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     text = re.sub(r"[¹²³⁴⁵⁶⁷⁸⁹]", "", text_of("explain", recording, "--all"))
-    found = explain(open_recording(recording))
     ran = [one for answer in found.answers for term in answer.evidence for one in term.factors]
     for one in (one for one in ran if one.verdict != Verdict.UNTESTED and one.taken is not None):
         row = rf"{re.escape(factor_text(one)[:20])}.*{one.verdict} +{one.factor}"
         assert re.search(row, text), (one.factor, one.verdict)
 
 
-def test_an_answer_says_confirmed_only_where_an_experiment_is(recording):
-    found = explain(open_recording(recording))
+def test_an_answer_says_confirmed_only_where_an_experiment_is(found):
     for answer in (one for one in found.answers if one.verdict == Verdict.CONFIRMED):
         verdicts = [factor.verdict for term in answer.evidence for factor in term.factors]
         assert Verdict.CONFIRMED in verdicts

@@ -379,6 +379,25 @@ def test_a_program_that_resets_the_signal_of_a_page_fault_still_has_a_virtual_ti
     )
 
 
+def test_cuda_and_nvml_name_a_card_alike(answer_of):
+    found = answer_of(
+        Card(["h100", "h100"]),
+        """
+        import json, pynvml, torch
+        pynvml.nvmlInit()
+        names = []
+        for number in range(2):
+            by_nvml = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(number))
+            again = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByUUID(by_nvml))
+            by_cuda = f"GPU-{torch.cuda.get_device_properties(number).uuid}"
+            names.append([by_cuda, by_nvml, again])
+        print(json.dumps(names))
+        """,
+    )
+    assert all(len(set(names)) == 1 for names in found)
+    assert found[0] != found[1]
+
+
 def test_numbas_kernels_run(answer_of):
     """It loads its kernels by the driver's libraries, of which every name is there."""
     pytest.importorskip(

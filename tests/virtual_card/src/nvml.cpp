@@ -13,7 +13,8 @@ namespace {
 
 enum NvmlReturn { kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kNotFound = 6, kInsufficientSize = 7 };
 constexpr int kSmClocks[] = {0, 1};  // NVML_CLOCK_GRAPHICS and _SM; 2 is that of the memory
-constexpr unsigned long long kIdle = 0x1, kSoftwarePowerCap = 0x4;  // nvmlClocksEventReasons
+constexpr unsigned long long kIdle = 0x1, kSoftwarePowerCap = 0x4;      // nvmlClocksEventReasons
+constexpr char kUuid[] = "GPU-56000000-0000-0000-0000-0000000000%02x";  // as cuDeviceGetUuid_v2 has it
 constexpr Ns kRemembers = 100'000'000;  // for how long NVML tells the clock of the last kernel
 
 struct ProcessInfo {  // nvmlProcessInfo_v2_t
@@ -98,9 +99,9 @@ NvmlReturn nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** handle) {
 }
 
 NvmlReturn nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
-  int index = 0;
-  if (std::sscanf(uuid, "GPU-virtual-%d", &index) != 1) return card::kNotFound;
-  return nvmlDeviceGetHandleByIndex_v2(static_cast<unsigned int>(index), handle);
+  unsigned int index = 0;
+  if (std::sscanf(uuid, card::kUuid, &index) != 1) return card::kNotFound;
+  return nvmlDeviceGetHandleByIndex_v2(index, handle);
 }
 
 NvmlReturn nvmlDeviceGetName(void* handle, char* text, unsigned int bytes) {
@@ -109,7 +110,7 @@ NvmlReturn nvmlDeviceGetName(void* handle, char* text, unsigned int bytes) {
 }
 
 NvmlReturn nvmlDeviceGetUUID(void* handle, char* text, unsigned int bytes) {
-  std::snprintf(text, bytes, "GPU-virtual-%d", card::device_of(handle)->index);
+  std::snprintf(text, bytes, card::kUuid, static_cast<unsigned int>(card::device_of(handle)->index));
   return kSuccess;
 }
 

@@ -514,9 +514,11 @@ experiments in processes of their own), a cause that is there is found, and no o
 
 The plants of the first table are not held out: plants, costs and what counts as right were adjusted while they were
 written, after answers had been seen. Those of the second table are: card, shapes, batch sizes and how much is planted
-are drawn by a seed. At their first run three of these 14 were missed: `wave@1` by a fault that is repaired (waves of
-other batch sizes refuted the cause; `wave@2` ran after the repair), `clock@1` and `allocation@1` as 60 seconds of
-experiments were few. Before, the ranges of the draw were narrowed once, as some steps did not fit the time to measure.
+are drawn by a seed. At their first run three of the 14 of the first two seeds were missed: `wave@1` by a fault that is
+repaired (waves of other batch sizes refuted the cause; `wave@2` ran after the repair), `clock@1` and `allocation@1` as 60
+seconds of experiments were few. Before, the ranges of the draw were narrowed once, as some steps did not fit the time to
+measure. The seven of the third seed, the last rows, were drawn after all that and ran once: 7 of 7 were right, six
+confirmed and one named, and no cause was wrong. Nothing was adjusted before or after.
 Where 8 GB are full, *algorithm switch* counts as right too, since cuDNN then takes another algorithm; by *memory
 pressure* alone it would be a miss and a wrong cause.
 

@@ -94,8 +94,9 @@ def test_steps_can_be_changed_on_every_device_that_the_plan_keeps_time_for(
     assert set(factor.refuses) < {"cpu", "cuda"}
 
 
-@pytest.mark.parametrize(("device", "tried"), [("cpu", 7), ("cuda", 9)])
-def test_a_screen_tries_only_what_the_device_has_and_no_two_at_one_place(device, tried):
+@pytest.mark.parametrize(("device", "most"), [("cpu", 8), ("cuda", 10)])
+def test_a_screen_tries_few_that_the_device_has_and_no_two_at_one_place(device, most):
+    """Each costs every user seconds."""
     screened = [
         f for f in FACTORS.values() if f.step and f.step.screen and device in f.step.screen_on
     ]
@@ -104,4 +105,4 @@ def test_a_screen_tries_only_what_the_device_has_and_no_two_at_one_place(device,
             change.screen for change in changes if change is not None and change.screen is not None
         ]
         assert len(places) == len(set(places))
-    assert len([f for f in screened if f.refusal(device) is None]) == tried
+    assert 5 <= len([f for f in screened if f.refusal(device) is None]) <= most

@@ -518,7 +518,7 @@ are drawn by a seed. At their first run three of the 14 of the first two seeds w
 repaired (waves of other batch sizes refuted the cause; `wave@2` ran after the repair), `clock@1` and `allocation@1` as 60
 seconds of experiments were few. Before, the ranges of the draw were narrowed once, as some steps did not fit the time to
 measure. The seven of the third seed, the last rows, were drawn after all that and ran once: 7 of 7 were right, six
-confirmed and one named, and no cause was wrong. Nothing was adjusted before or after.
+confirmed and one named, and no cause was wrong. Nothing was adjusted for them.
 Where 8 GB are full, *algorithm switch* counts as right too, since cuDNN then takes another algorithm; by *memory
 pressure* alone it would be a miss and a wrong cause.
 
@@ -526,9 +526,9 @@ One block more than in proportion, at one batch size only, is missed: the bend i
 experiments leave it undecided. They run batch sizes at which a wave of the same grid is full, and no other size has
 this grid.
 
-The rows of the clock, the allocation, the switch, the launches, communication, the cache, precision and of nothing on a
-V100, GTX 1080 and K40 are older (2026-11-26): of 60 seconds of experiments, before the virtual H100 had a real one's
-figures.
+In the first table the rows of both waves, the pageable copy, the full memory, the bend at 8 and nothing on an H100 are of
+2026-11-26, after the virtual H100 had a real one's figures; the others are of 2026-11-27. In the second those of the
+third seed and `switch@1` are of 2026-11-27.
 
 `curvescope.diagnose` is told nothing; it measures for {measured:g} virtual seconds and experiments for
 {experiments:g}. A cause counts from 10 % of an anomaly on. *Found*: confirmed by experiment, or named where

@@ -14,6 +14,7 @@ from ..decompose.statistics import Floats
 from ..decompose.terms import Key, Share
 from .blocks import Block
 from .evidence import Claim
+from .expert_tokens import NO_EXPERTS, ExpertTokens
 from .single_profile import ProfiledStep, Suggestion
 
 
@@ -87,8 +88,7 @@ class TermOperands:
     weights: tuple[str, ...] = ()  # parameters that its products multiply by, the longest first
     denormals: float | None = None  # share of denormal numbers in operands and results
     distinct: float | None = None  # share of distinct indices
-    expert_tokens: tuple[int, ...] = ()  # of each expert of a mixture that ran, the most first
-    experts: int = 0  # number of experts, whether they ran or not
+    experts: ExpertTokens = NO_EXPERTS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,12 +28,12 @@ from ...profiling.recording.store import STEP
 from ..decompose.averaged_steps import Samples, undisturbed, undisturbed_steps
 from ..decompose.functionals import Functional
 from ..decompose.rare_steps import RareSteps
-from ..decompose.repeated_layers import is_of_experts
 from ..decompose.source_lines import Lines
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Share
 from ..verdicts.measurement import Measurement
 from .blocks import Block, find_blocks
 from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, TermOperands, Use
+from .expert_tokens import tokens_of
 from .kernel_choice import graph_batches
 
 # CUDA API calls by their effect on the host; the first match counts.
@@ -55,7 +54,7 @@ _SIZES = ("registers_per_thread", "shared_memory_bytes")
 _WORK = ("flops", "bytes_compulsory", "dram_bytes", "sm_cycles")
 _COUNTED = ["dram_bytes", "sm_cycles"]  # every kernel has them, unless its counters are unknown
 _TERM = ["layer", "phase", "kind"]
-OPERAND_COLUMNS = ["batch", "layer", "phase", "op", "arguments", "duration_ns", "numbers"]
+OPERAND_COLUMNS = ["batch", "layer", "phase", "op", "arguments", "duration_ns", "numbers", "calls"]
 _DTYPE = re.compile(r'"dtype":"([^"]+)"')
 _FLOATING = [name for name, dtype in TORCH_DTYPES.items() if "float" in dtype]
 _HOST_USE = ("cpu_time_ns", "system_time_ns", "page_faults", "run_queue_wait_ns")
@@ -177,30 +176,13 @@ def read_operands(
         calls.setdefault(row["batch"], {}).setdefault(key, []).append(row)
     return {
         batch: {
-            key: replace(_operands(of_term), **_experts(key, of_term, of_group))
+            key: replace(
+                _operands(of_term),
+                experts=tokens_of(key.layer or "", of_term, of_group.get(key.layer or "", 0)),
+            )
             for key, of_term in terms.items()
         }
         for batch, terms in calls.items()
-    }
-
-
-def _experts(
-    key: Key, calls: Sequence[Mapping[str, Any]], of_group: Mapping[str, int]
-) -> dict[str, Any]:
-    """How many tokens each expert of a mixture has, by the rows of its products."""
-    if not is_of_experts(key.layer or ""):
-        return {}
-    tokens: dict[str, int] = {}
-    for row in calls:
-        if row["op"].removeprefix("aten::") in PRODUCTS:
-            arguments = decode_arguments(row["arguments"])
-            shapes = [one.shape for one in arguments if isinstance(one, TensorArgument)]
-            # The first operand that is no bias: `addmm` has one before its matrices.
-            x = next((shape for shape in shapes if len(shape) > 1), ())
-            tokens[row["layer"]] = max(math.prod(x[:-1]), tokens.get(row["layer"], 0))
-    return {
-        "expert_tokens": tuple(sorted(tokens.values(), reverse=True)),
-        "experts": of_group.get(key.layer or "", 0),
     }
 
 

@@ -7,8 +7,9 @@ fixed cost of the step.
 
 from __future__ import annotations
 
-from .case import Case, Cause, Intervention, TermOperands, total
+from .case import Case, Cause, Intervention, total
 from .evidence import Claim, seen
+from .expert_tokens import ExpertTokens
 
 EXPERTS = "weights of experts"
 _SCORE = 0.93  # above more calls and weights that every step reads: it says why
@@ -19,7 +20,7 @@ _REFUTATION = "With the same experts at all sizes, the term keeps its value."
 def weigh_experts(case: Case) -> Claim | None:
     """Claim the time of the weights of as many experts as have a token."""
     operands = {batch: case.operands(batch) for batch in case.functional.conditions}
-    count = {batch: len(of.expert_tokens) for batch, of in operands.items()}
+    count = {batch: len(of.experts.of_each) for batch, of in operands.items()}
     if case.share.key.kind != "kernels" or not all(count.values()):
         return None
     per_expert_ms = min(case.time_ms(batch) / count[batch] for batch in count)
@@ -36,29 +37,33 @@ def weigh_experts(case: Case) -> Claim | None:
     amount = case.evaluate(lambda batch: count[batch] * per_expert_ms)
     if not amount:
         return None
-    sides = [operands[batch] for batch in case.sides]
+    sides = [operands[batch].experts for batch in case.sides]
     whole = max(of.experts for of in sides)
-    evidence = (
-        seen(f"experts with a token, of {whole}", map(_number, sides), "", "operators.layer"),
+    known = all(of.is_known for of in sides)
+    what = f"experts {'with' if known else 'that can have'} a token, of {whole}"
+    evidence = [
+        seen(what, map(_number, sides), "", "operators.arguments"),
         seen("tokens that they have together", map(_tokens, sides), "", "operators.arguments"),
-        seen("tokens of the busiest over their mean", map(_load, sides), "", "operators.arguments"),
         seen("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
-    )
+    ]
+    if known:
+        busiest = "tokens of the busiest over their mean"
+        evidence.insert(2, seen(busiest, map(_load, sides), "", "operators.arguments"))
     before, after = map(_number, sides)
-    detail = f"({before:g} and {after:g} of {whole} have a token)"
-    return Claim(EXPERTS, amount, _SCORE, evidence, _REFUTATION, detail)
+    detail = f"({before:g} and {after:g} of {whole} {'have' if known else 'can have'} a token)"
+    return Claim(EXPERTS, amount, _SCORE, tuple(evidence), _REFUTATION, detail)
 
 
-def _number(operands: TermOperands) -> float:
-    return float(len(operands.expert_tokens))
+def _number(tokens: ExpertTokens) -> float:
+    return float(len(tokens.of_each))
 
 
-def _tokens(operands: TermOperands) -> float:
-    return float(sum(operands.expert_tokens))
+def _tokens(tokens: ExpertTokens) -> float:
+    return float(sum(tokens.of_each))
 
 
-def _load(operands: TermOperands) -> float:
-    return max(operands.expert_tokens) * _number(operands) / (_tokens(operands) or 1.0)
+def _load(tokens: ExpertTokens) -> float:
+    return max(tokens.of_each) * _number(tokens) / _tokens(tokens)
 
 
 experts = Cause(

@@ -39,6 +39,8 @@ _SCOPE = "/"
 _NUMBER = re.compile(r"(?<![A-Za-z0-9.])\d+(?![A-Za-z0-9.])")
 # The path of an expert: what comes before its number, the number, and what comes behind.
 _EXPERT = re.compile(r"((?:.*\.)?experts\.)(\d+|\*)((?:\.|$).*)")
+# The path of a module that holds the weights of all its experts, in one tensor.
+_STACK = re.compile(r"(?:.*\.)?(?:experts|moe|mixture)", re.IGNORECASE)
 _PART = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
@@ -94,6 +96,11 @@ def repeated_layers(
                 name = pattern if every else pattern.replace("*", _named(pattern, members))
             groups[f"{members[0]}, …" if name in groups else name] = tuple(members)
     return groups
+
+
+def is_stack_of_experts(layer: str) -> bool:
+    """Whether a layer, or a group of layers, holds the weights of all experts of a mixture."""
+    return _STACK.fullmatch(layer) is not None
 
 
 def is_of_experts(layer: str) -> bool:

@@ -63,6 +63,16 @@ def with_order(pairs: list[tuple[Any, Numbers]]) -> list[tuple[Any, Numbers]]:
     ]
 
 
+def with_ends(seen: list[tuple[Any, Numbers]]) -> list[tuple[Any, Numbers]]:
+    """The same with the values of a vector of whole numbers: the ends of a product's groups."""
+    return [
+        (tensor, replace(numbers, values=tuple(_memory(tensor).tolist())))
+        if tensor.dtype in _WHOLE and tensor.stride() == (1,)
+        else (tensor, numbers)
+        for tensor, numbers in seen
+    ]
+
+
 def _tensors_in(values: Any) -> Iterator[Any]:
     for value in values if isinstance(values, (tuple, list)) else (values,):
         first = (
@@ -84,6 +94,10 @@ def _look_at(tensor: Any, parameters: Mapping[int, str]) -> Numbers | None:
     ):
         return None
     facts: dict[str, Any] = {"parameter": parameters.get(tensor.data_ptr())}
+    memory = tensor.untyped_storage()
+    parts = memory.nbytes() // (tensor.numel() * tensor.itemsize)
+    if parts > 1 and (whole := parameters.get(memory.data_ptr())) is not None:
+        facts |= {"part_of": whole, "parts": parts}
     if tensor.dtype in _WHOLE:
         # Neighbours show whether they ascend.
         sample = _memory(tensor)[:_SAMPLE]

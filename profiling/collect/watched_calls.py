@@ -30,7 +30,8 @@ from ...base.masking import masked_text, without_homes
 from ..attribution.source_lines import MOST_TEXT, SourceLine, Watched, WatchedCall
 from ..hardware.host_usage import read_page_faults
 from ..recording.operand_numbers import LEAST_DENORMAL, Numbers
-from .tensor_numbers import look_at_tensors, with_order
+from ..recording.operators import GROUPED
+from .tensor_numbers import look_at_tensors, with_ends, with_order
 
 _SAMPLE_S = 0.0003
 # that a sample stands for: after a longer time, the sampling thread itself had to wait
@@ -94,6 +95,8 @@ class _Mode(TorchDispatchMode):
         looking_ns = time.time_ns()
         self.watched.used.update(_addresses((*args, *(kwargs or {}).values())))
         operands = self._look_at((*args, *(kwargs or {}).values()))
+        if operands and isinstance(func, torch._ops.OpOverload) and func.name() in GROUPED:
+            operands = with_ends(operands)
         began_ns, before, returned = time.time_ns(), read_page_faults(), None
         try:
             returned = func(*args, **(kwargs or {}))

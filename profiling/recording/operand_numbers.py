@@ -19,12 +19,16 @@ class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
     dtype: str  # their type, as PyTorch's profiler names it
     # name of the model's parameter that is the tensor, or a view of it; None for others
     parameter: str | None = None
+    # name of the parameter of which it is one of several parts, e.g. of one expert; else None
+    part_of: str | None = None
+    parts: int = 0  # number of such parts, as many as are of its size; 0 for others
     zeros: float = 0.0  # share of zeros
     denormals: float = 0.0  # share of denormal numbers
     # equally distant order statistics; empty unless the call has denormal numbers
     order: tuple[float, ...] = ()
     distinct: float | None = None  # share of distinct numbers; None unless they are whole
     ascending: bool = False  # whether they never decrease
+    values: tuple[int, ...] = ()  # the numbers themselves, of the ends of groups of rows only
 
 
 class CallNumbers(msgspec.Struct, frozen=True, omit_defaults=True):

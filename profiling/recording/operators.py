@@ -50,6 +50,8 @@ TORCH_DTYPES |= {
 
 # Products of matrices, without `aten::`.
 PRODUCTS = frozenset({"linear", "addmm", "mm", "bmm", "baddbmm", "matmul"})
+# Products of groups of rows, each with a matrix of its own.
+GROUPED = frozenset({"aten::_grouped_mm", "aten::_scaled_grouped_mm"})
 PROFILER_DTYPES = {dtype: name for name, dtype in reversed(TORCH_DTYPES.items())}
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from curvescope.analysis.causes.case import TermOperands
 from curvescope.analysis.causes.context import Recorded
+from curvescope.analysis.causes.expert_tokens import ExpertTokens
 from curvescope.analysis.decompose.communication import slow_downs
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.terms import KERNELS, Key
@@ -218,7 +219,7 @@ PLANS = {
     "weights of experts": Plan(
         kernel=lambda b: ("mkl SGEMM(T,N)", 10.0 * (16 if b == _LAST else 4), {}),
         operands=lambda b: TermOperands(
-            expert_tokens=(2,) * 16 if b == _LAST else (b, b // 2, 1, 1), experts=16
+            experts=ExpertTokens((2,) * 16 if b == _LAST else (b, b // 2, 1, 1), 16)
         ),
         hardware=CPU,
     ),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from curvescope.analysis.causes.case import TermOperands
+from curvescope.analysis.causes.expert_tokens import ExpertTokens
 from curvescope.analysis.decompose.functionals import fixed_cost
 
 from .planted_causes import CPU, PLANS, Plan, explained
@@ -21,7 +22,7 @@ def test_the_number_of_experts_with_a_token_is_evidence_and_their_uneven_load_st
 
 
 def of_all_experts(batch):
-    return TermOperands(expert_tokens=(batch,) * 16, experts=16)
+    return TermOperands(experts=ExpertTokens((batch,) * 16, 16))
 
 
 def test_all_experts_are_a_fixed_cost_that_the_dense_twin_has_not():
@@ -41,6 +42,19 @@ def test_all_experts_are_a_fixed_cost_that_the_dense_twin_has_not():
     dense = replace(mixture, kernel=lambda b: ("mkl SGEMM(T,N)", 0.1 * b, {}), operands=None)
     causes = [one.cause for one in explained(dense, fixed_cost(8, 16)).causes]
     assert "weights of experts" not in causes
+
+
+def test_where_only_the_shapes_are_known_experts_can_have_a_token():
+    plan = PLANS["weights of experts"]
+    of_shapes = replace(
+        plan,
+        operands=lambda b: TermOperands(experts=plan.operands(b).experts._replace(is_known=False)),
+    )
+    (term,) = explained(of_shapes).largest_cause.terms
+    assert term.claim.detail == "(4 and 16 of 16 can have a token)"
+    count, tokens, time = term.claim.evidence
+    assert (count.what, tokens.after) == ("experts that can have a token, of 16", 32)
+    assert time.unit == "ms"
 
 
 def test_products_that_the_memory_does_not_bound_read_no_weights_in_their_time():

@@ -40,6 +40,26 @@ def test_what_a_tensor_is_like(tensor, expected):
     assert call.looked_ns > 0
 
 
+def test_a_part_of_a_parameter_is_known_by_its_memory():
+    stack = torch.nn.Parameter(torch.ones(4, 3, 2))
+    names = {stack.data_ptr(): "experts.up"}
+    for index, name in ((0, "experts.up"), (2, None)):
+        (numbers,) = operands_of(lambda at=index: stack[at].detach().neg(), names).operands
+        assert (numbers.parameter, numbers.part_of, numbers.parts) == (name, "experts.up", 4)
+    (whole,) = operands_of(lambda: stack.detach().neg(), names).operands
+    assert (whole.parameter, whole.part_of, whole.parts) == ("experts.up", None, 0)
+
+
+@pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="this torch has no grouped product")
+def test_of_a_grouped_product_the_ends_of_the_groups_are_kept():
+    rows, weights = torch.ones(6, 16), torch.ones(4, 16, 16)
+    ends = torch.tensor([3, 3, 4, 6], dtype=torch.int32)
+    with watching_calls({}) as watched:
+        torch._grouped_mm(rows.bfloat16(), weights.bfloat16(), offs=ends)
+    kept = [numbers.values for call in watched.calls for numbers in call.operands]
+    assert (3, 3, 4, 6) in kept
+
+
 def test_of_calls_with_denormal_numbers_the_distribution_is_kept_too():
     call = operands_of(HALF_DENORMAL.neg)
     (numbers,) = call.operands

@@ -1,0 +1,125 @@
+"""How many tokens each expert of a mixture has, by the operators of a step.
+
+A mixture is written in one of four ways: a module for each expert (layers `...experts.N...`), a
+loop over the parts of one tensor of weights, a batched product of all experts with all tokens, or a
+grouped product, whose offsets say how many rows each expert has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ...profiling.recording.operand_numbers import CallNumbers, Numbers, decode_numbers
+from ...profiling.recording.operators import GROUPED, PRODUCTS, TensorArgument, decode_arguments
+from ..decompose.repeated_layers import is_of_experts, is_stack_of_experts
+
+_BATCHED = ("bmm", "baddbmm")
+
+
+class ExpertTokens(NamedTuple):
+    """The tokens of the experts of one term."""
+
+    of_each: tuple[int, ...]  # of those that have any, the most first
+    experts: int  # number of experts, whether they have any or not
+    # whether `of_each` was recorded; else it is even, over as many experts as can have a token
+    is_known: bool = True
+
+
+NO_EXPERTS = ExpertTokens((), 0)  # of a layer without experts
+
+
+def tokens_of(layer: str, calls: Sequence[Mapping[str, Any]], members: int) -> ExpertTokens:
+    """The tokens of the experts in a term.
+
+    Args:
+        layer: its layer, or group of layers.
+        calls: its rows of the table `operators`.
+        members: number of layers of the group.
+    """
+    if is_of_experts(layer):
+        rows: dict[str, int] = {}
+        for call, (x, *_), _ in _products(calls):
+            rows[call["layer"]] = max(math.prod(x[:-1]), rows.get(call["layer"], 0))
+        return _tokens(rows.values(), members)
+    by_layer: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for call in calls:
+        by_layer[call["layer"]].append(call)
+    found = [_of_stack(layer, of_layer) for of_layer in by_layer.values()]
+    return ExpertTokens(
+        tuple(sorted((rows for one in found for rows in one.of_each), reverse=True)),
+        sum(one.experts for one in found),
+        all(one.is_known for one in found),
+    )
+
+
+def _of_stack(layer: str, calls: Sequence[Mapping[str, Any]]) -> ExpertTokens:
+    """Those of one module that holds the weights of all its experts; of its products that with the
+    most experts counts.
+    """
+    found = [_grouped(shapes, numbers) for _, shapes, numbers in _products(calls, GROUPED)]
+    if is_stack_of_experts(layer):
+        loops: dict[str, list[int]] = defaultdict(list)
+        parts: dict[str, int] = {}
+        for call, (x, *others), numbers in _products(calls):
+            of = next((one for one in numbers.operands.values() if one.part_of), None)
+            if call["op"].removeprefix("aten::") in _BATCHED:
+                found += [_of_all(x, weights) for weights in others if _is_parameter(numbers)]
+            elif of is not None and of.part_of is not None:
+                loops[of.part_of] += [math.prod(x[:-1])] * call.get("calls", 1)
+                parts[of.part_of] = of.parts
+        found += [
+            _tokens(rows, parts[name]) for name, rows in loops.items() if len(rows) <= parts[name]
+        ]
+    return max(found, key=lambda one: (len(one.of_each), one.experts), default=NO_EXPERTS)
+
+
+def _grouped(shapes: Sequence[tuple[int, ...]], numbers: CallNumbers) -> ExpertTokens:
+    """Of a grouped product: rows in groups, by their ends, and a matrix for each group."""
+    x, weights = shapes[:2]
+    if len(x) != 2 or len(weights) != 3:
+        return NO_EXPERTS
+    experts = weights[0]
+    ends = next((one.values for one in numbers.operands.values() if one.values), ())
+    if len(ends) == experts:
+        return _tokens((after - before for before, after in pairwise((0, *ends))), experts)
+    having = min(experts, x[0])
+    even = tuple(x[0] // having + (index < x[0] % having) for index in range(having))
+    return ExpertTokens(even, experts, is_known=False)
+
+
+def _of_all(x: tuple[int, ...], weights: tuple[int, ...]) -> ExpertTokens:
+    """Of a batched product of every expert with all tokens."""
+    if len(weights) != 3 or weights[0] < 2:
+        return NO_EXPERTS
+    return _tokens([x[1]] * weights[0], weights[0])
+
+
+def _is_parameter(numbers: CallNumbers) -> bool:
+    def is_one(operand: Numbers) -> bool:
+        return operand.parameter is not None
+
+    return any(map(is_one, numbers.operands.values()))
+
+
+def _tokens(rows: Iterable[int], experts: int) -> ExpertTokens:
+    return ExpertTokens(tuple(sorted((one for one in rows if one > 0), reverse=True)), experts)
+
+
+def _products(
+    calls: Iterable[Mapping[str, Any]], of: frozenset[str] | None = None
+) -> Iterator[tuple[Mapping[str, Any], list[tuple[int, ...]], CallNumbers]]:
+    """Each product with the shapes of its matrices, without a bias, and what its numbers are like.
+
+    Without `of`, the names of operators, it gives those of `PRODUCTS`.
+    """
+    for call in calls:
+        if call["op"] in of if of else call["op"].removeprefix("aten::") in PRODUCTS:
+            arguments = decode_arguments(call["arguments"])
+            shapes = [one.shape for one in arguments if isinstance(one, TensorArgument)]
+            matrices = [shape for shape in shapes if len(shape) > 1]
+            if matrices:
+                yield call, matrices, decode_numbers(call["numbers"])

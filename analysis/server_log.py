@@ -174,8 +174,8 @@ def _decode_steps(recording: Recording) -> pd.DataFrame:
     decode = steps[steps["mode"] == DECODE]
     if decode.empty:
         raise CurvescopeError(
-            f"{recording.path} has no decode step, so there is no curve over requests: let the "
-            "server generate."
+            f"{recording.path.name} has no decode step, so there is no curve over requests: let "
+            "the server generate."
         )
     return decode
 

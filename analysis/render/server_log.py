@@ -216,6 +216,13 @@ def _capture(log: LogCurve, largest: int) -> str:
     return f"--compilation-config '{{\"cudagraph_capture_sizes\":[{sizes}]}}'"
 
 
+_LONGER = "Serve a load that changes more slowly."
+_MORE_LINES = {
+    "vLLM": "Start the server with `--enable-logging-iteration-details`, which prints every step.",
+    "SGLang": "`--decode-log-interval 10` prints more lines.",
+}
+
+
 def _nothing(log: LogCurve) -> str:
     """What to say of a log in which no bend is significant."""
     steady = log.curve is None
@@ -235,10 +242,17 @@ def _nothing(log: LogCurve) -> str:
         )
     if log.batching is not None and not log.batching.helps:
         rest = _hardly_helps(log.batching)
+    changing = log.server.get("lines_of_changing_load") or 0
+    if steady and log.decode_steps < min(changing, LEAST_SIZES * BLOCKS):
+        rest = (
+            f"The load changes faster than the log has lines: in the time of {changing} of "
+            f"{changing + log.decode_steps} the requests changed, so there is no curve. "
+            f"{_MORE_LINES.get(str(log.server.get('server')), _LONGER)}"
+        )
     if log.limit == 0:
         return f"Graphs are turned off; what that costs this log cannot tell. {rest}"
     if not log.outside:
-        return rest
+        return f"{_without_graph(log)}{rest}"
     outside = (
         f"{log.outside:.0%} of the decode steps have more than the {log.limit} requests of the "
         "largest graph"
@@ -249,6 +263,19 @@ def _nothing(log: LogCurve) -> str:
             f"fewer. {rest}"
         )
     return f"{outside}, and that costs nothing certain: {_ms(log.beyond_ms)} a step. {rest}"
+
+
+def _without_graph(log: LogCurve) -> str:
+    """What lines that say whether a graph ran tell, where no step that counts is beyond one."""
+    server = log.server
+    lines, smallest = server.get("lines_without_graph"), server.get("smallest_without_graph")
+    largest = server.get("largest_with_graph")
+    if log.curve is not None or not lines or largest is None or smallest <= largest:
+        return ""
+    return (
+        f"{counted(lines, 'line')} ran without a graph, from {smallest} requests on; the largest "
+        f"with one had {largest}. "
+    )
 
 
 def _hardly_helps(batching: Batching) -> str:

@@ -176,8 +176,47 @@ def _reader(source: Source) -> ModuleType | None:
     return None
 
 
+_MEASURE = (
+    "Measure it from outside, with a fixed number of requests in flight: `vllm bench serve "
+    "--backend openai-chat --base-url URL --max-concurrency 16 --append-result "
+    "--result-filename results.json`, once for each number, is read."
+)
+_AS_TABLE = (
+    "Write the requests in flight and the time of a token into a CSV (problem, batch, time_ms) and "
+    "read that: `curvescope import --table FILE`."
+)
+# Logs and results of servers that have no time of a step: what they all have, and what to do.
+_SERVERS = (
+    ("[GIN] ", f"a log of Ollama, which tells the time of requests and not of tokens. {_MEASURE}"),
+    (
+        "text_generation_router",
+        "a log of text-generation-inference, which does not tell how many requests ran together. "
+        f"{_MEASURE}",
+    ),
+    (
+        '"Iteration Counter":',
+        "a log of Triton's backend for TensorRT-LLM, which tells the requests of a step and not "
+        f"its time. {_MEASURE}",
+    ),
+    (
+        "GenAI-Perf | LLM Metrics",
+        "what genai-perf prints, which does not tell how many requests were in flight. Give the "
+        "profile_export_genai_perf.json of each concurrency.",
+    ),
+    ("token throughput (completion token)", f"what LMDeploy's benchmark prints. {_AS_TABLE}"),
+    ("Number of concurrency", f"what EvalScope prints. {_AS_TABLE}"),
+    (
+        "| Strategy ",
+        f"what GuideLLM prints. Give the benchmarks.json that it saves, or: {_AS_TABLE}",
+    ),
+)
+
+
 def _unknown(source: Source) -> str:
     """The message for a file without a reader: its apparent format, and the remedy."""
+    for word, message in _SERVERS:
+        if word in source.text:
+            return message
     if source.tables is not None:
         return (
             "a SQLite database, but none of Nsight Systems, nvprof or rocprofv3; export with "
@@ -220,7 +259,7 @@ def _unknown(source: Source) -> str:
     return (
         "no profile that Curvescope reads: it reads SQLite exports and traces (CSV) of Nsight "
         "Systems, files and CSV of nvprof, CSV of Nsight Compute, outputs of rocprofv3 (CSV, JSON, "
-        "rocpd), traces of PyTorch, TensorFlow and JAX (JSON or .xplane.pb), logs of vLLM, SGLang "
-        "and llama.cpp, and results of benchmarks of servers. A CSV of your own times (problem, "
-        "batch, time_ms) is read by `curvescope import --table FILE`."
+        "rocpd), traces of PyTorch, TensorFlow and JAX (JSON or .xplane.pb), logs of vLLM, SGLang, "
+        "TensorRT-LLM and llama.cpp, and results of benchmarks of servers. A CSV of your own times "
+        "(problem, batch, time_ms) is read by `curvescope import --table FILE`."
     )

@@ -3,9 +3,9 @@
 vLLM prints the time of every step with `--enable-logging-iteration-details`. Without it, and in
 SGLang, a line has the tokens per second since the line before it. Then the time of a step is the
 running requests times the tokens of each over this rate, and a line counts only if the number of
-requests hardly changed since the one before. llama.cpp's server prints the time of a request's
-tokens when it ends; it counts if the number of running requests hardly changed meanwhile. What
-lines look like is data: `server_logs.toml`.
+requests hardly changed since the one before. llama.cpp's server prints the rate of each running
+request every three seconds, or the time of its tokens when it ends; it counts if the number of
+running requests hardly changed meanwhile. What lines look like is data: `server_logs.toml`.
 
 Nothing but numbers and versions is copied: a log names models, hosts, users and prompts.
 """
@@ -27,6 +27,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.limits import SERVER_STEPS, check_limit
 from ..attribution.served_steps import DECODE, MIXED, PREFILL
@@ -50,19 +51,21 @@ _STEADY_SHARE = 0.9  # of the time of a request in which the load was as steady
 _STEPS_PER_LINE = 40  # SGLang's default of --decode-log-interval
 # facts that a server tells before its first step; another value after it is that of another start
 _OF_GRAPHS = ("captured_sizes", "largest_captured", "graph_mode", "most_requests", "eager")
-_OF_SLOTS = ("launch", "release", "timing", "eval")
+_OF_SLOTS = ("launch", "release", "progress", "timing", "eval")
+_PROGRESS_S = 3.0  # that the rate of a running request is of
 _LEAST_TOKENS = 8  # of a request whose mean time per token counts
 # minutes, seconds, ms and µs since a server's start
 _CLOCK = re.compile(r"\b(\d{1,6})\.(\d\d)\.(\d{3})\.(\d{3})(?= [A-Z] )")
-_ENGINE = re.compile(r"(?:DP|Engine |global_rank = )(\d{1,5})\b")  # of a data-parallel server
+# of a data-parallel server
+_ENGINE = re.compile(r"(?:DP|Engine |global_rank = |attentionDpRank\W{2,3})(\d{1,5})\b")
 _NO_TIMES = {
     "vLLM": "start the server with `--enable-logging-iteration-details`, which prints the time of "
     "each step (0.14 on)",
     "TensorRT-LLM": "serve requests with `print_iter_log: true`",
-    "llama.cpp": "its requests ended while others began; serve a load with a fixed number of "
-    "requests for some minutes",
-    "SGLang": "SGLang prints a line every `--decode-log-interval` decode steps; serve more "
-    "requests",
+    "llama.cpp": "serve a load with a fixed number of requests for some minutes, of 100 tokens or "
+    "more each, and keep all lines",
+    "SGLang": "the time of a line counts from the one before it of the same rank; "
+    "`--decode-log-interval 10` prints more lines, and a longer load has more",
 }
 
 
@@ -114,7 +117,7 @@ def _formats() -> tuple[tuple[_Line, ...], tuple[_Fact, ...]]:
 
 def _field(names: list[str]) -> re.Pattern[str]:
     either = "|".join(map(re.escape, names))
-    return re.compile(rf"(?<![\w#])(?:{either})(?:'?:| =) (\d[\d.]{{0,20}}|True|False)")
+    return re.compile(rf"(?<![\w#])(?:{either})(?:['\"]?:| =) ?(\d[\d.]{{0,20}}|True|False)")
 
 
 def recognises(source: Source) -> bool:
@@ -169,6 +172,7 @@ class _Together:
     least: int
     most: int
     us: Counter[int] = field(default_factory=Counter)  # by their number, if lines tell the time
+    is_told: bool = False  # whether lines told its rate while it ran
 
     def take(self, requests: int, us: int) -> None:
         """Note that so many ran for a time that has passed."""
@@ -200,6 +204,8 @@ class _Slots:
     """The running requests of a server that prints when each begins and ends."""
 
     running: dict[str, _Together] = field(default_factory=dict)  # by slot
+    # what ran beside each request since its rate was printed last
+    since: dict[str, _Together] = field(default_factory=dict)
     last: dict[str, _Together] = field(default_factory=dict)  # of requests that have ended
     ended: str = ""  # slot of the request whose times are printed
     now_us: int | None = None  # of the last line that told the time
@@ -211,7 +217,7 @@ class _Slots:
         minutes, seconds, ms, us = map(int, found.groups())
         now_us = ((minutes * 60 + seconds) * 1000 + ms) * 1000 + us
         if self.now_us is not None:
-            for seen in self.running.values():
+            for seen in (*self.running.values(), *self.since.values()):
                 seen.take(len(self.running), max(0, now_us - self.now_us))
         self.now_us = now_us
 
@@ -220,12 +226,26 @@ class _Slots:
         self.running.pop(slot, None)  # one whose end was not printed
         requests = len(self.running) + 1
         self.running[slot] = _Together(requests, requests)
+        self.since[slot] = _Together(requests, requests)
         self._count()
+
+    def progress(self, slot: str) -> _Together | None:
+        """A rate is printed: what ran beside the request meanwhile; None if its begin was not
+        printed, and then it begins here.
+        """
+        if slot not in self.running:
+            self.launch(slot)
+            return None
+        requests, seen = len(self.running), self.since[slot]
+        self.since[slot] = _Together(requests, requests)
+        self.running[slot].is_told = True
+        return seen
 
     def release(self, slot: str) -> None:
         """A request ends; its times may follow."""
         if (seen := self.running.pop(slot, None)) is not None:
             self.last[slot] = seen
+            del self.since[slot]
         self._count()
 
     def while_running(self) -> _Together | None:
@@ -233,7 +253,7 @@ class _Slots:
         return self.running.get(self.ended) or self.last.get(self.ended)
 
     def _count(self) -> None:
-        for seen in self.running.values():
+        for seen in (*self.running.values(), *self.since.values()):
             seen.count(len(self.running))
 
 
@@ -247,6 +267,7 @@ class _Log:
     seen: Counter[str] = field(default_factory=Counter)  # lines by server
     changed: set[str] = field(default_factory=set)  # facts that changed after the first step
     changing: int = 0  # rates in whose time the requests changed
+    graphed: list[tuple[int, bool]] = field(default_factory=list)  # requests, and if a graph ran
     timed: bool = False  # whether lines tell the times of single steps
     written: int = 0
 
@@ -282,13 +303,15 @@ class _Log:
         self.timed = True
         if "dummy" in values:  # of an engine that waits for others
             return
+        ms, seconds = _number(values.get("ms")), _number(values.get("seconds"))
         names = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
         prompts, prompt_tokens, decodes, tokens = (_whole(values.get(name)) or 0 for name in names)
+        tokens = tokens or decodes
         if "scheduled_requests" in values:
             decodes = tokens = max((_whole(values["scheduled_requests"]) or 0) - prompts, 0)
         mode = MIXED if prompts and decodes else PREFILL if prompts else DECODE
         row = {"mode": mode, "batch": prompts + decodes, "tokens": prompt_tokens + tokens}
-        self._add("step", row, _number(values.get("ms")), values)
+        self._add("step", row, ms if seconds is None else 1e3 * seconds, values)
 
     def _slot(self, kind: _Line, values: dict[str, str], line: str) -> None:
         """A line of a server that tells the time of a request when it ends."""
@@ -297,20 +320,30 @@ class _Log:
             self.slots.launch(values["slot"])
         elif kind.kind == "release":
             self.slots.release(values["slot"])
+        elif kind.kind == "progress":
+            rate, together = _number(values["tokens_per_s"]), self.slots.progress(values["slot"])
+            if together is not None and rate:
+                self._slot_steps(together, 1e3 / rate, round(_PROGRESS_S * rate))
+            return
         elif kind.kind == "timing":
             self.slots.ended = values["slot"]
         ms, tokens = _number(values.get("ms")), _whole(values.get("tokens"))
         if ms is None or not tokens:
             return
         together = self.slots.while_running()
-        if together is None or tokens < _LEAST_TOKENS:
+        if together is not None and not together.is_told:
+            self._slot_steps(together, ms / tokens, tokens)
+
+    def _slot_steps(self, together: _Together, ms: float, tokens: int) -> None:
+        """The steps in which a request got so many tokens."""
+        if tokens < _LEAST_TOKENS:
             return
         requests = together.steady()
         if requests is None:
             self.changing += 1
             return
         row = {"mode": DECODE, "batch": requests, "tokens": requests, "averaged_steps": tokens}
-        self._add("rate", row, ms / tokens, values)
+        self._add("rate", row, ms, {})
 
     def _rate(self, kind: _Line, values: dict[str, str], engine: _Engine) -> None:
         """A line that tells the tokens per second since the one before it."""
@@ -320,6 +353,8 @@ class _Log:
         requests, before = _whole(values.get("requests")), engine.requests
         prefill_tokens, engine.prefill_tokens, engine.requests = engine.prefill_tokens, 0, requests
         rate = _number(values.get("tokens_per_s"))
+        if requests and "graph" in values:
+            self.graphed.append((requests, values["graph"] == "True"))
         if not requests or not before or not rate:
             return  # the first of a burst: its time holds the pause before it
         if abs(requests - before) > _margin(before):
@@ -339,8 +374,6 @@ class _Log:
         context = _whole(values.get("context_tokens"), _MOST_TOKENS)
         if context:
             row["context_tokens"] = context
-        if "graph" in values:
-            row["graphed"] = values["graph"] == "True"
         self._add("rate", row, ms, values)
 
     def _steps_per_line(self, server: str) -> int:
@@ -366,17 +399,20 @@ class _Log:
         server = self.seen.most_common(1)[0][0] if self.seen else "vLLM"
         rows = self.rows["step" if self.timed else "rate"]
         if not rows and not self.written:
+            lines = f"; in the time of {counted(self.changing, 'line')} the requests changed"
             raise CurvescopeError(
-                f"it is a log of {server} that tells no time of a step: {_NO_TIMES[server]}."
+                f"it is a log of {server} that tells no time of a step: {_NO_TIMES[server]}"
+                f"{lines if self.changing else ''}."
             )
         self._write(rows)
         facts = self.facts.get(server, {})
         facts.pop("model", None)  # a name of the user's
         if not self.timed:
             self.writer.count_lost("rates_of_changing_load", self.changing)
-            graphed = [row for row in rows if "graphed" in row]
-            if graphed:
-                facts |= _graph_facts(graphed)
+            if self.changing:
+                facts["lines_of_changing_load"] = self.changing
+            if self.graphed:
+                facts |= _graph_facts(self.graphed)
         if self.changed:
             facts["changed"] = sorted(self.changed)
         facts |= {
@@ -397,10 +433,8 @@ class _Log:
                 percent = row.pop("cache_percent", None)
                 if cache_tokens and percent is not None and "context_tokens" not in row:
                     row["context_tokens"] = max(round(cache_tokens * percent / 100), row["batch"])
-                kept = {name: value for name, value in row.items() if name != "graphed"}
-                part.append(
-                    {"step": position, "round": 0, "index": position, "profiled": False, **kept}
-                )
+                place = {"step": position, "round": 0, "index": position, "profiled": False}
+                part.append({**place, **row})
             self.written += len(part)
             if part:
                 self.writer.write("steps", _with_all_columns(part))
@@ -416,10 +450,10 @@ def _with_all_columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return {name: pa.array(values, types.field(name).type) for name, values in columns.items()}
 
 
-def _graph_facts(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Sizes with and without a graph, by what the lines say."""
-    with_graph = [row["batch"] for row in rows if row["graphed"]]
-    without = [row["batch"] for row in rows if not row["graphed"]]
+def _graph_facts(lines: list[tuple[int, bool]]) -> dict[str, Any]:
+    """Sizes with and without a graph, by what all lines say."""
+    with_graph = [requests for requests, graphed in lines if graphed]
+    without = [requests for requests, graphed in lines if not graphed]
     return {
         "largest_with_graph": max(with_graph, default=None),
         "smallest_without_graph": min(without, default=None),

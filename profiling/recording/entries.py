@@ -97,6 +97,8 @@ class ServerEntry:
     largest_with_graph: Size | None = None  # the largest size that a line says a graph ran
     smallest_without_graph: Size | None = None  # the smallest size that a line says none ran
     lines_without_graph: Count | None = None  # lines that say that no graph ran
+    # lines that are left out, as the requests changed in their time
+    lines_of_changing_load: Count | None = None
     # of these entries, those that another start within the log changed
     changed: tuple[str, ...] | None = None
     graph_mode: str | None = None  # vLLM's cudagraph_mode

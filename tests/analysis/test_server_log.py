@@ -147,6 +147,16 @@ def test_a_steady_load_is_no_curve_and_nothing_is_claimed(tmp_path, capsys):
     assert "leave the graph" not in text
 
 
+def test_a_load_that_changes_faster_than_its_lines_is_not_called_steady(capsys):
+    """46 requests without a graph to 11 with one, as sgl-project/sglang's PR 13023 shows them."""
+    log = Path(__file__).parents[1] / "data" / "server_logs" / "sglang_decode.log"
+    out = " ".join(printed(capsys, "explain", str(log)).split())
+    assert "2 lines ran without a graph, from 36 requests on; the largest with one had 28." in out
+    assert "in the time of 6 of 7 the requests changed" in out
+    assert "--decode-log-interval 10" in out
+    assert "steady" not in out
+
+
 def test_context_that_grows_is_taken_out(explained):
     """A step takes 1 ms more for 10 % of the cache, and the cache fills while the load grows."""
     sizes = [1 + place // 100 for place in range(3000)]

@@ -202,3 +202,74 @@ def test_the_entry_of_a_recording_is_held_to_its_types(tmp_path):
     file.write_text(json.dumps({**meta, "server": {"captured_sizes": ["x"]}}))
     with pytest.raises(CurvescopeError, match="server"):
         open_recording(recording.path)
+
+
+# TensorRT-LLM's line before and after pull request 3914 of its repository, and its statistics as
+# JSON (pull request 13649).
+TRT_BEFORE = (
+    "[04/28/2025-09:56:44] [TRT-LLM] [I] iter = 198, global_rank = 0, rank = 0, "
+    "currank_total_requests = 0/0, elapsed_time = 0.005060911178588867s, timestamp = 2025-04-28 "
+    "09:56:44, {}states = {{'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': "
+    "16}}\n"
+)
+TRT_JSON = (
+    '{{"attentionDpRank": 1, {}"iterLatencyMS": 12.5, "inflightBatchingStats": '
+    '{{"numContextRequests": 0, "numCtxTokens": 0, "numGenRequests": 4, "numQueuedGenRequests": 0, '
+    '"numScheduledRequests": 7}}}}\n'
+)
+
+
+def test_earlier_iterations_of_tensorrt_llm_and_its_statistics_are_steps(tmp_path):
+    text = TRT_BEFORE.format("") + TRT_BEFORE.format("num_scheduled_requests: 10, ")
+    steps = rows(imported(tmp_path, text))
+    assert steps["batch"].tolist() == [16, 10]
+    assert steps["duration_ns"].tolist() == [5_060_911] * 2
+    text = TRT_JSON.format("") + TRT_JSON.format('"hostStepTimeMS": 6.5, ').replace(": ", ":")
+    steps = rows(imported(tmp_path / "json", text))
+    assert steps["batch"].tolist() == [4, 4]
+    assert steps["duration_ns"].tolist() == [12_500_000, 6_500_000]
+
+
+def progress(second, slot, rate, minute=2):
+    """The line of a running request, as in ggml-org/llama.cpp's issue 25121."""
+    return (
+        f"{minute}.{second:02}.846.974 I slot print_timing: id  {slot} | task {slot} | n_decoded = "
+        f"  1081, tg =  12.93 t/s, tg_3s =  {rate} t/s\n"
+    )
+
+
+def test_rates_of_running_requests_of_llama_cpp_are_steps_of_as_many_as_run(tmp_path):
+    """Alone 20 tokens/s, and 10 each beside another one; the times at their ends say it again."""
+    end = (
+        "2.35.000.000 I slot print_timing: id  {0} | task {0} |        eval time =   92051.37 ms /"
+        "  2000 tokens (   46.03 ms per token,    21.73 tokens per second)\n"
+        "2.35.000.000 I slot      release: id  {0} | task {0} | stop processing: n_tokens = 9\n"
+    )
+    alone = [progress(second, 3, "20.00") for second in (2, 5, 8, 11)]
+    both = [progress(second, slot, "10.00") for second in (14, 17, 20) for slot in (3, 1)]
+    steps = rows(imported(tmp_path, "".join([*alone, *both, end.format(3), end.format(1)])))
+    # The first line of each begins it, and the one after a change is of no one number.
+    assert steps["batch"].tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert steps["duration_ns"].tolist() == [50_000_000] * 3 + [100_000_000] * 5
+    assert steps["averaged_steps"].tolist() == [60] * 3 + [30] * 5
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '[GIN] 2025/05/09 - 15:14:30 | 200 |  6.674368042s |  127.0.0.1 | POST "/api/chat"',
+            "Ollama.*--max-concurrency 16",
+        ),
+        ('queue_time="62µs" time_per_token="24ms": text_generation_router::server', "fixed number"),
+        ('I1218 libtensorrtllm.cc:1205] {"Iteration Counter":0}', "Triton's backend"),
+        ("NVIDIA GenAI-Perf | LLM Metrics", "profile_export_genai_perf.json of each concurrency"),
+        ("token throughput (completion token): 2353.993 token/s", "LMDeploy.*import --table"),
+        ("| Number of concurrency             | 20 |", "EvalScope.*problem, batch, time_ms"),
+        ("| Benchmark | Strategy  | Start    |\n| Strategy  |", "benchmarks.json"),
+    ],
+)
+def test_logs_and_results_without_a_time_of_a_step_say_what_to_do(text, said, tmp_path):
+    """As they stand in issues of these servers and benchmarks."""
+    with pytest.raises(CurvescopeError, match=said):
+        imported(tmp_path, text + "\n")

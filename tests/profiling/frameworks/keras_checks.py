@@ -47,8 +47,11 @@ def gradients(keras, backend, name):
     """Largest difference of the gradient of any parameter."""
     if backend == "jax":
         import jax
+        from keras.src import backend as chosen
 
         jax.config.update("jax_enable_x64", True)
+        # On JAX Keras normalises batches in fp32 in float64 models too.
+        chosen.result_type = lambda *_: "float64"
     keras.config.set_floatx("float64")
     keras.mixed_precision.set_global_policy("float64")
     made = without_dropout(described(name))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from io import BytesIO
 from typing import Any
 
 from ....base.errors import CurvescopeError
@@ -50,7 +49,6 @@ def session_of(model: Any, images: Any) -> Any:
 
     # torch reports each of its passes on the standard output, and every operator that it lacks.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    program = torch.onnx.export(model, (images,), dynamo=True, verbose=False)
-    file = BytesIO()
-    program.save(file)  # type: ignore[union-attr, unused-ignore]
-    return onnxruntime.InferenceSession(file.getvalue(), providers=_PROVIDERS)
+    program: Any = torch.onnx.export(model, (images,), dynamo=True, verbose=False)
+    file = program.model_proto.SerializeToString()
+    return onnxruntime.InferenceSession(file, providers=_PROVIDERS)

@@ -7,6 +7,7 @@ chooses its kernels, so each has a session of its own.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,8 @@ def session_of(model: Any, images: Any) -> Any:
 
     # torch reports each of its passes on the standard output, and every operator that it lacks.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    program: Any = torch.onnx.export(model, (images,), dynamo=True, verbose=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of what torch calls of its own
+        program: Any = torch.onnx.export(model, (images,), dynamo=True, verbose=False)
     file = program.model_proto.SerializeToString()
     return onnxruntime.InferenceSession(file, providers=_PROVIDERS)

@@ -338,6 +338,8 @@ copies = Cause(
 # roofs both FLOP per second and bytes per second must be lower.
 
 SLOW_CALL = "slow library call"
+# factors of terms that let another library, or other algorithms of it, compute the same
+LIBRARIES = ("onednn", "no_onednn", "no_cudnn", "cublaslt")
 # Rates of the same kernel differ by some percent anyway.
 _FALLEN = 0.9
 # Below causes that say why the rate is low.
@@ -404,7 +406,7 @@ slow_call = Cause(
     intervention=Intervention(
         expected="Through another library, or with operands stored in another order, the term's "
         "share goes away.",
-        term=("onednn", "no_onednn", "no_cudnn", "cublaslt", "other_layout", "channels_last"),
+        term=(*LIBRARIES, "other_layout", "channels_last"),
         step=("no_onednn", "channels_last", "other_layout"),
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ...base.counted import counted
 from ...base.numbers import number, signed
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Scope
@@ -12,6 +13,7 @@ from ..causes.memory import COUNTED_FAULTS, PAGE_FAULTS
 from ..decompose.functionals import FIXED_COST, Functional
 from ..decompose.terms import OPTIMIZER
 from ..diagnosis.explanation import Explanation, Remedy
+from ..diagnosis.library_choice import library_choice
 from ..verdicts.words import Reproduction, Verdict
 
 _MOSTLY = 0.5  # of an anomaly that a term makes
@@ -41,7 +43,8 @@ def finding(answer: Explanation) -> str:
     at_line = f" at {answer.line}" if answer.line else ""
     place = f"{'the ' if answer.where == OPTIMIZER else ''}{answer.where}{at_line}"
     if total.cause == UNEXPLAINED:
-        return f"{what} {mostly} {place}; its cause is not known{_suspicion(answer, total)}."
+        unknown = f"its cause is not known{_suspicion(answer, total)}"
+        return f"{what} {mostly} {place}; {unknown}.{_library(answer)}"
     because = "" if answer.where == total.cause else f": {why(answer)}"
     lead = f"{what} {mostly} {place}{because} ({how_sure(answer)})."
     if any(
@@ -49,7 +52,22 @@ def finding(answer: Explanation) -> str:
         for evidence in answer.evidence or ()
     ):
         lead += " Alone, the layer does not show it: the rest of the step makes it."
-    return lead
+    return f"{lead}{_library(answer)}"
+
+
+def _library(answer: Explanation) -> str:
+    """Whether a library could do better for the named term, as a sentence that follows others."""
+    of_term = [one for one in answer.evidence or () if one.label == answer.where]
+    outcomes = (factor for evidence in of_term for factor in evidence.factors)
+    if (found := library_choice(outcomes)) is None:
+        return ""
+    changed = found.best.facts.what if found.best.facts else str(found.best.factor)
+    return (
+        f" Alone, at {answer.axis.name} {found.batch} the library's default takes "
+        f"{number(found.ratio.value, 3)} ({number(found.ratio.low, 3)} … "
+        f"{number(found.ratio.high, 3)}) times as long as the best of {found.ways}: {changed} "
+        f"({counted(found.rounds, 'round')})."
+    )
 
 
 def _of_steps(answer: Explanation, total: CauseTotal) -> str:

@@ -17,6 +17,7 @@ from ..decompose.terms import NOT_RECORDED
 from ..diagnosis import split
 from ..diagnosis.explain import explain
 from ..diagnosis.explanation import Explanation
+from ..diagnosis.library_choice import candidates_command
 from ..diagnosis.result import Diagnosis
 from ..ran_by import framework_of, step_threads
 from . import answers, causes, remedies, series, terminal, text, words
@@ -113,6 +114,8 @@ def show_diagnosis(
         terminal.print_commands(
             console, f"curvescope breakdown {recording.path} --by {by} --batch {example}"
         )
+    if not modelled and (command := candidates_command(recording, diagnosis)):
+        terminal.print_commands(console, command)
     if not everything:
         terminal.print_commands(console, f"curvescope explain {recording.path} --all")
 

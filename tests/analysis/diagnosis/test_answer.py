@@ -8,6 +8,7 @@ import pytest
 from curvescope.analysis.causes import NOT_SIGNIFICANT, CauseTotal, TermCause
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.statistics import Estimate
+from curvescope.analysis.decompose.terms import KERNELS, Key
 from curvescope.analysis.diagnosis.explanation import Explanation, TermEvidence
 from curvescope.analysis.render.answer_words import finding, why
 from curvescope.analysis.verdicts.words import Reproduction, Verdict
@@ -18,7 +19,12 @@ TEN_MS = Estimate(10.0, 9.0, 11.0, 0.0)
 def explained(terms, *causes, evidence=()):
     """An excess of 10 ms, by term."""
     shares = [
-        SimpleNamespace(label=name, value=replace(TEN_MS, value=ms), line=None)
+        SimpleNamespace(
+            key=Key.of(name, None, KERNELS),
+            label=name,
+            value=replace(TEN_MS, value=ms),
+            line=None,
+        )
         for name, ms in terms.items()
     ]
     cases = tuple(SimpleNamespace(share=share) for share in shares)

@@ -23,8 +23,8 @@ _COUNTED = {PAGE_FAULTS: COUNTED_FAULTS}
 
 
 def sentence(answer: Explanation) -> str:
-    """What was found and what to do, in one to three sentences."""
-    return f"{finding(answer)} {advice(answer)}".rstrip()
+    """What was found and what to do, in one to four sentences."""
+    return " ".join(filter(None, (finding(answer), library(answer), advice(answer))))
 
 
 def finding(answer: Explanation) -> str:
@@ -43,8 +43,7 @@ def finding(answer: Explanation) -> str:
     at_line = f" at {answer.line}" if answer.line else ""
     place = f"{'the ' if answer.where == OPTIMIZER else ''}{answer.where}{at_line}"
     if total.cause == UNEXPLAINED:
-        unknown = f"its cause is not known{_suspicion(answer, total)}"
-        return f"{what} {mostly} {place}; {unknown}.{_library(answer)}"
+        return f"{what} {mostly} {place}; its cause is not known{_suspicion(answer, total)}."
     because = "" if answer.where == total.cause else f": {why(answer)}"
     lead = f"{what} {mostly} {place}{because} ({how_sure(answer)})."
     if any(
@@ -52,18 +51,20 @@ def finding(answer: Explanation) -> str:
         for evidence in answer.evidence or ()
     ):
         lead += " Alone, the layer does not show it: the rest of the step makes it."
-    return f"{lead}{_library(answer)}"
+    return lead
 
 
-def _library(answer: Explanation) -> str:
-    """Whether a library could do better for the named term, as a sentence that follows others."""
+def library(answer: Explanation) -> str:
+    """How much better than its default a library does for the named term, in a sentence; empty
+    where that is not known.
+    """
     of_term = [one for one in answer.evidence or () if one.label == answer.where]
     outcomes = (factor for evidence in of_term for factor in evidence.factors)
     if (found := library_choice(outcomes)) is None:
         return ""
     changed = found.best.facts.what if found.best.facts else str(found.best.factor)
     return (
-        f" Alone, at {answer.axis.name} {found.batch} the library's default takes "
+        f"Alone, at {answer.axis.name} {found.batch} the library's default takes "
         f"{number(found.ratio.value, 3)} ({number(found.ratio.low, 3)} … "
         f"{number(found.ratio.high, 3)}) times as long as the best of {found.ways}: {changed} "
         f"({counted(found.rounds, 'round')})."

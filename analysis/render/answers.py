@@ -41,10 +41,15 @@ def render_answers(
     """
     blocks: list[RenderableType] = []
     shown: dict[str, int] = {}
+    said: set[str] = set()  # of libraries
     for number, answer in enumerate(answers, 1):
         finding, sure = Text(answer_words.finding(answer)), answer_words.how_sure(answer)
         finding.highlight_words([sure], VERDICT_STYLES.get(answer.verdict, ""))
         lines: list[RenderableType] = [finding]
+        better = answer_words.library(answer)
+        if better and better not in said:
+            said.add(better)
+            lines.append(Text(better))
         if answer.remedy is not None:
             lines.append(Indented(Text(answer_words.advice(answer)), label="Do:  "))
         if answer.remedy is not None and answer.remedy.how:

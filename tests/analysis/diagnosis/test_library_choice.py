@@ -10,7 +10,7 @@ from curvescope.analysis.causes import UNEXPLAINED, CauseTotal, Claim, Evidence,
 from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.diagnosis.explanation import TermEvidence
 from curvescope.analysis.diagnosis.library_choice import candidates_command, library_choice
-from curvescope.analysis.render.answer_words import finding
+from curvescope.analysis.render.answer_words import library, sentence
 from curvescope.analysis.verdicts.words import Reproduction, Verdict
 from curvescope.profiling.recording.operators import TensorArgument, encode_arguments
 
@@ -29,7 +29,9 @@ def test_the_default_is_so_many_times_the_best_at_the_size_where_it_loses_most()
     assert found.ratio.low < found.ratio.value < found.ratio.high
     tested = TermEvidence("fc6", TEN_MS, None, Reproduction.REPRODUCES, None, measured[1:])
     total = slow_call(Verdict.CONFIRMED)
-    said = finding(explained({"fc6": 10.0}, total, evidence=(tested,)))
+    answer = explained({"fc6": 10.0}, total, evidence=(tested,))
+    said = library(answer)
+    assert said in sentence(answer)
     assert f"Alone, at batch {largest} the library's default takes 1.7" in said
     assert "times as long as the best of 2: matrix products run through oneDNN" in said
 

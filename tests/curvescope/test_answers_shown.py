@@ -147,7 +147,7 @@ def test_the_terminal_leads_with_the_answers_and_fits_a_window(tested, monkeypat
     assert in_order(out, *wanted) is True
     assert "Causes of" not in out
     monkeypatch.setenv("COLUMNS", "100")
-    assert len(text_of("explain", EXAMPLE).splitlines()) <= 60
+    assert len(text_of("explain", EXAMPLE).splitlines()) <= 64
 
 
 def test_the_best_batch_size_and_where_the_time_of_the_largest_goes_stand_before_the_curve(text_of):

@@ -26,8 +26,9 @@ _OPTIONS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-Wall", "-Wext
 _OF_HOST = (
     "clock_gettime; gettimeofday; time; nanosleep; clock_nanosleep; usleep; sleep; poll; "
     "epoll_wait; select; sem_clockwait; sem_timedwait; pthread_cond_clockwait; "
-    "pthread_cond_timedwait; pthread_exit; getrusage; open64; stat64; sigaction; signal; "
-    "pthread_sigmask; sigprocmask; execve; execv; execvp; execvpe; posix_spawn; posix_spawnp"
+    "pthread_cond_timedwait; pthread_mutex_timedlock; pthread_exit; getrusage; open64; stat64; "
+    "sigaction; signal; pthread_sigmask; sigprocmask; execve; execv; execvp; execvpe; "
+    "posix_spawn; posix_spawnp"
 )
 _PUBLIC = f"{{ global: cu*; __cu*; nvml*; nccl*; virtual_card_*; {_OF_HOST}; local: *; }};\n"
 # Of CUDA's headers Triton's wheel has those that NVIDIA's lack (crt/).

@@ -271,6 +271,36 @@ def test_a_clock_that_one_process_locks_holds_for_all(answer_of):
     assert locked_ms == pytest.approx(usual_ms * get_device("h100").clock_hz / 990e6, rel=0.01)
 
 
+def test_a_limit_of_a_lock_ends_in_the_time_of_the_card(answer_of):
+    """Found by use: what a recorder waited for at the end of a program was over at once, as real
+    time runs ahead, and the kernels were lost.
+    """
+    results = answer_of(
+        Card(virtual_time=True),
+        """
+        import ctypes, json, threading, time
+
+        class Time(ctypes.Structure):
+            _fields_ = [("s", ctypes.c_long), ("ns", ctypes.c_long)]
+
+        library, mutex, results = ctypes.CDLL(None), ctypes.create_string_buffer(64), []
+
+        def lock():
+            until = Time(*divmod(time.clock_gettime_ns(time.CLOCK_REALTIME) + 1, 10**9))
+            results.append(library.pthread_mutex_timedlock(mutex, ctypes.byref(until)))
+
+        library.pthread_mutex_lock(mutex)
+        waiting = threading.Thread(target=lock)
+        waiting.start()
+        sum(range(1_000_000))
+        library.pthread_mutex_unlock(mutex)
+        waiting.join()
+        print(json.dumps(results))
+        """,
+    )
+    assert results == [0]
+
+
 def test_the_allocator_can_grow_its_segments(answer_of):
     """It then asks NVML for the card by its address on the bus, with a domain of eight digits."""
     expandable = answer_of(

@@ -85,7 +85,8 @@ def find_marks(
     """The step marks of every process: of several families of names one, on one thread.
 
     Curvescope's own go first, then those of a server, which tell the batch size, of torch.profiler,
-    and of most time.
+    those that come again, and of most time: a first step that waits for its kernels may take longer
+    than all others.
     """
     if pattern is None:
         rows = np.flatnonzero(ranges.where(lambda meaning: meaning.step))
@@ -107,7 +108,9 @@ def find_marks(
             key: int((ranges.end_ns[rows] - ranges.start_ns[rows]).sum())
             for key, rows in alike.items()
         }
-        best = max(alike, key=lambda key: (key[0], covered[key], len(alike[key])))
+        best = max(
+            alike, key=lambda key: (key[0], len(alike[key]) > 1, covered[key], len(alike[key]))
+        )
         windows.append(_marks(process, ranges, alike[best]))
     return windows
 

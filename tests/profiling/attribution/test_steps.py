@@ -5,6 +5,7 @@ import pytest
 
 from curvescope.profiling.attribution import steps
 from curvescope.profiling.attribution.nesting import NONE
+from curvescope.profiling.attribution.placement import HostSpans
 from curvescope.profiling.attribution.range_names import RangeNames
 
 
@@ -43,3 +44,18 @@ def test_other_names_are_none(name):
 
 def _family_of(name):
     return steps._family(name, None)
+
+
+def test_marks_that_come_again_go_before_a_single_longer_one():
+    """Found by use: on a busy machine a first step waited longer for its kernels than eighteen
+    others took, and was the only step.
+    """
+    names = ["step 0", "step batch_size=16"]
+    meanings = [RangeNames().read(name) for name in names]
+    start_ns = np.array([0, 1_000, 1_100])
+    end_ns = np.array([900, 1_050, 1_150])
+    zeros = np.zeros(3, np.int64)
+    ranges = HostSpans(start_ns, end_ns, zeros, zeros, np.array([0, 1, 1]), meanings)
+    (marks,) = steps.find_marks(ranges, names)
+    assert marks.start_ns.tolist() == [1_000, 1_100]
+    assert marks.batch.tolist() == [16, 16]

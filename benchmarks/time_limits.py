@@ -52,7 +52,11 @@ def make_step(batch: int) -> Callable[[], object]:
 
 def run(step_ms: float, limit_s: int, what: str) -> dict[str, Any]:
     """One command, and what it promised and took."""
-    with tempfile.TemporaryDirectory() as folder, beside(what):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open(f"{folder}/out.json", "w+") as out,  # a pipe that nobody reads yet would hold it up
+        beside(what),
+    ):
         words = [
             *(sys.executable, "-m", "curvescope", "diagnose"),
             *("--step", f"{__spec__.name if __spec__ else __name__}:make_step"),
@@ -64,7 +68,7 @@ def run(step_ms: float, limit_s: int, what: str) -> dict[str, Any]:
             words,
             cwd=ROOT,
             env={**os.environ, _STEP_MS: str(step_ms), "COLUMNS": "500"},
-            stdout=subprocess.PIPE,
+            stdout=out,
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -74,11 +78,11 @@ def run(step_ms: float, limit_s: int, what: str) -> dict[str, Any]:
             said += line
             if line_s is None and _PROMISE.search(" ".join(said.split())):
                 line_s = time.monotonic()
-        out = process.stdout.read() if process.stdout else ""
         process.wait()
         ended_s = time.monotonic()
+        out.seek(0)
+        document = json.loads(out.read() or "{}")
     assert line_s is not None, said
-    document = json.loads(out)
     return {
         "step_ms": document["curve"][-1]["time_ms"]["value"],
         "sizes": len(document["curve"]),

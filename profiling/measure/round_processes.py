@@ -49,7 +49,8 @@ class RoundProcesses:
             return None
         if self._process is None or batch in self._visited:
             self.end()
-            self._process, self._visited = self._start(sorted(steps_s)), set()
+            # In the order of the first visits: torch.compile has code for the first sizes only.
+            self._process, self._visited = self._start(list(steps_s)), set()
         wait_until_quiet()  # this process's threads
         found: Visit | Empty = self._process.call("visit", batch, self._protocol, light)
         if isinstance(found, Empty):  # e.g. a step that another process cannot build

@@ -80,6 +80,8 @@ def run_sweep(
         elsewhere = None
         if batch in marked:
             elsewhere = in_rounds.visit(batch, visits.steps, light=batch in light)
+            for row in () if elsewhere is None else elsewhere.unprofiled:
+                row["compiled_code"] = checks.code(batch)
         profiled = profiles.get(batch, 0) >= (protocol.profiled_rounds or 0)
         if elsewhere is not None and profiled and not (workload.is_users and checks.need(batch)):
             return elsewhere

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from curvescope.profiling.collect.compilations import Compilations
 from curvescope.profiling.measure import visit as visit_module
 from curvescope.profiling.measure.loop import Empty
 from curvescope.profiling.measure.protocol import PROTOCOLS
@@ -74,7 +75,26 @@ def test_each_round_after_the_first_has_a_process_of_its_own(sweep):
     assert len(started) == len(later)
     assert recording.meta["processes"] == 1 + len(later)
     assert all(sorted(one.visits) == list(BATCHES) and one.ended for one in started)
-    assert started[0].batches == list(BATCHES)
+    assert sorted(started[0].batches) == list(BATCHES)
+
+
+def test_a_compiled_step_has_the_same_code_in_every_process(sweep, monkeypatch):
+    """Torch compiles the first sizes only: in another order, others ran eagerly there, unsaid."""
+    codes = iter([Compilations(2, 0, 1), Compilations(2, 1, 1)])
+    latest = [Compilations(1, 0, 1)]
+
+    def read():
+        latest[:] = [next(codes, latest[0])]
+        return latest[0]
+
+    monkeypatch.setattr("curvescope.profiling.measure.step_checks.read_compilations", read)
+    recording, started = sweep(SHORT_NS)
+    steps = recording.frame("steps")
+    timed = steps[~steps["profiled"]]
+    first = timed[timed["round"] == 0].sort_values("start_ns")["batch"].unique().tolist()
+    assert {tuple(one.batches) for one in started} == {tuple(first)}
+    code = timed.groupby("batch")["compiled_code"].unique().map(list)
+    assert code.to_dict() == {first[0]: ["own"], first[1]: ["none"], first[2]: ["none"]}
 
 
 def test_kernels_are_named_by_two_rounds_of_this_process(sweep):

@@ -55,7 +55,7 @@ _SUGGESTED = 0.03
 _SUGGESTED_ALONE = 0.05
 _PROVING_STARTS = 4  # with fewer, only large savings are proven
 _RULED_OUT = 0.03  # of the step: a change that saves less is not worth further starts
-_COSTS = 0.1
+_COSTS_MUCH = 0.1  # of the step: what cost as much in its only start gets none to be ruled out
 _MOST_RULING_OUT = 4  # experiments on fresh rounds of a change that is to be ruled out
 _LEAST_FRESH = 2  # experiments on fresh rounds that a change gets; starts of one with a long set-up
 _MOST_TRIES = 2  # of a change that the time did not reach
@@ -183,7 +183,7 @@ class RemedyPlan:
         first, *_, last = (*self._sizes, self._sizes[-1])
         screens = wanted.stage == Stage.SCREEN or not self._leaders
         one = last if screens else self._leading_size(self._leaders[0])
-        if one == last and self.known.budget.fills_visits((last,)):
+        if one == last and self.is_of_largest:
             return [(last,)]
         choices = [*([] if wanted.stage == Stage.SCREEN else [self._sizes]), (first, last), (one,)]
         unique = dict.fromkeys(tuple(sorted(set(choice))) for choice in choices)
@@ -292,7 +292,7 @@ class RemedyPlan:
         much in its only start, what other changes show of starts will tell.
         """
         gain = self._at_largest(name)
-        return gain is not None and gain.high >= _RULED_OUT and gain.value > -_COSTS
+        return gain is not None and gain.high >= _RULED_OUT and gain.value > -_COSTS_MUCH
 
     def _at_largest(self, name: str) -> Estimate | None:
         saving = self._saving.get(name)
@@ -370,9 +370,10 @@ class RemedyPlan:
             for one in tries
             if one.untested.get(name) != TIME_IS_UP and (one.done or name in one.untested)
         ]
-        measured = saving is not None and saving.verdict != Verdict.UNTESTED
         if self.is_of_largest:
             measured = self._at_largest(name) is not None
+        else:
+            measured = saving is not None and saving.verdict != Verdict.UNTESTED
         return not measured and not reached and len(tries) < _MOST_TRIES
 
     def _ran(self, stage: Stage, name: str) -> bool:

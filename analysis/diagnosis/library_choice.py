@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.arguments import device_kind
+from ...profiling.hardware.precisions import PRECISIONS
 from ...profiling.recording.operators import TORCH_DTYPES, TensorArgument, decode_arguments
 from ...profiling.recording.store import Recording
 from ..causes.kernel_choice import ALGORITHM_SWITCH
@@ -25,7 +26,8 @@ from .result import Diagnosis
 
 _OF_LIBRARIES = (SLOW_CALL, ALGORITHM_SWITCH)
 _PRODUCTS = ("aten::linear", "aten::addmm", "aten::mm")
-_PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+# Those of which `bench gemm` has candidates, by the stored type.
+_PRECISIONS = {PRECISIONS[name].torch_dtype: name for name in ("fp64", "fp32", "fp16", "bf16")}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from .expert_tokens import ExpertTokens
 EXPERTS = "weights of experts"
 _SCORE = 0.93  # above more calls and weights that every step reads: it says why
 _MEMORY_BOUND = 0.3  # least share of the time that moving the bytes takes
-_REFUTATION = "With the same experts at all sizes, the term keeps its value."
+_REFUTATION = "Where all experts read the weights of one, the term keeps its value."
 
 
 def weigh_experts(case: Case) -> Claim | None:
@@ -70,7 +70,7 @@ experts = Cause(
     name=EXPERTS,
     weigh=weigh_experts,
     intervention=Intervention(
-        expected="With the same experts at all sizes, the share goes away.",
-        untested="no factor changes which experts the router chooses",
+        expected="With the weights of one expert in place of those of all, the share goes away.",
+        term=("one_expert",),
     ),
 )

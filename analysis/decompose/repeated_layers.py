@@ -108,6 +108,14 @@ def is_of_experts(layer: str) -> bool:
     return _EXPERT.fullmatch(layer) is not None
 
 
+def is_expert_of(layer: str, group: str) -> bool:
+    """Whether a layer is one of a group of experts, e.g. `experts.3.up` of `experts.*.up`."""
+    return (
+        is_of_experts(group)
+        and re.fullmatch(re.escape(group).replace(r"\*", r"\d+"), layer) is not None
+    )
+
+
 def _experts(layers: Iterable[str], classes: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """The experts of all mixtures whose paths differ in numbers, e.g. `*.mlp.experts.*.up`."""
     alike: dict[tuple[str, str, str | None], dict[str, str]] = {}

@@ -71,8 +71,8 @@ def how_to_test(recording: Recording, diagnosis: Diagnosis) -> tuple[str, str | 
     """
     if is_modelled(recording.meta):
         return None
-    if diagnosis.outcomes:
-        left = recording.meta.get("experiments_rest")
+    left = recording.meta.get("experiments_rest")
+    if diagnosis.outcomes or left:
         if not left and not recording.meta.get("experiments_wait_for_time"):
             return None
         seconds, what = (left["seconds"], left["what"]) if left else (_USUAL_REST_S, [])
@@ -82,17 +82,19 @@ def how_to_test(recording: Recording, diagnosis: Diagnosis) -> tuple[str, str | 
             if what
             else ""
         )
+        why, rest = "The time for experiments was up.", "the rest"
+        if not recording.meta.get("experiments"):
+            why, rest = "No experiment was made: none fits the time.", "what there is to try"
         takes = (
-            f"On the same machine, the rest{named} takes about {minutes} "
+            f"{why} On the same machine, {rest}{named} takes about {minutes} "
             f"min{_still_open(left or {})}:"
         )
-        command = f"curvescope confirm {recording.path} --experiments {minutes}m"
-        return f"The time for experiments was up. {takes}", command
-    why = why_not_replayed(recording)
-    if (not diagnosis.answers and why) or diagnosis.difference is not None:
+        return takes, f"curvescope confirm {recording.path} --experiments {minutes}m"
+    against = why_not_replayed(recording)
+    if (not diagnosis.answers and against) or diagnosis.difference is not None:
         return None
-    if why:
-        return f"No cause can be tested by experiment: the recording {why}.", None
+    if against:
+        return f"No cause can be tested by experiment: the recording {against}.", None
     return (
         "No cause is tested and no remedy is tried yet. On the same machine, this runs the "
         "experiments:",

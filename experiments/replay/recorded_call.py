@@ -207,7 +207,14 @@ class CallFamily:
                 )
             numbers[path] = value
         arguments = _mapped(nearest.arguments, lambda path, _: numbers[path])
-        return replace(nearest, arguments=arguments, batch=batch, duration_ns=None, kernels=None)
+        return replace(
+            nearest,
+            arguments=arguments,
+            batch=batch,
+            duration_ns=None,
+            kernels=None,
+            numbers=nearest.numbers.at_another_size(),
+        )
 
 
 def families(calls: Sequence[RecordedCall]) -> list[CallFamily]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
+from ...analysis.decompose.repeated_layers import is_expert_of
 from ...profiling.frameworks import memory_ran_out
 from ...profiling.hardware import heap
 from ...profiling.recording.store import Recording
@@ -32,7 +33,9 @@ class ReplayedTerm:
     budget_bytes: float  # memory for operands that are kept from visit to visit
     left_out: list[tuple[CallFamily, str]] = field(default_factory=list)  # that cannot run, and why
     _built: dict[tuple[str | None, int], list[Runnable]] = field(default_factory=dict)
-    _shared: dict[tuple[int, int], tuple[Any, Any]] = field(default_factory=dict)
+    # operands that do not depend on the batch size, by family, by which of several equal calls with
+    # weights of their own, and by index of the argument
+    _shared: dict[tuple[int, int, int], tuple[Any, Any]] = field(default_factory=dict)
     _converted: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     def step_bytes_near(self, batch: int) -> int:
@@ -90,11 +93,10 @@ class ReplayedTerm:
         found: list[Runnable] = []
         for family in [one for one in self.families if self._nearest(batch) in one.calls]:
             try:
-                found.append(
-                    Runnable.of(
-                        family, self._rebuild(family, family.at(batch)), converted=self._converted
-                    )
-                )
+                found += [
+                    Runnable.of(family, self._rebuild(family, call, at), converted=self._converted)
+                    for at, call in enumerate(_with_own_weights(family.at(batch)))
+                ]
             except CannotReplay as error:
                 if isinstance(error.__cause__, Exception) and memory_ran_out(error.__cause__):
                     raise error.__cause__ from None
@@ -108,20 +110,20 @@ class ReplayedTerm:
                     built[:] = [runnable for runnable in built if runnable.family is not family]
         return sorted(found, key=lambda runnable: runnable.call.position)
 
-    def _rebuild(self, family: CallFamily, call: RecordedCall) -> Replayed:
+    def _rebuild(self, family: CallFamily, call: RecordedCall, at: int) -> Replayed:
         """Rebuild a call with the operands of another batch size that do not depend on it, e.g. its
         weights.
         """
         given = {
             index: value
-            for (owner, index), (recorded, value) in self._shared.items()
-            if owner == id(family) and recorded == call.arguments[index]
+            for (owner, of, index), (recorded, value) in self._shared.items()
+            if (owner, of) == (id(family), at) and recorded == call.arguments[index]
         }
         # With one seed, an input would begin with the numbers of weights from another batch size.
         replayed = rebuild(call, self.device, seed=call.batch or 0, given=given)
         for index, recorded in enumerate(call.arguments):
             if index not in family.batch_dimensions():
-                self._shared[id(family), index] = recorded, replayed.arguments[index]
+                self._shared[id(family), at, index] = recorded, replayed.arguments[index]
         return replayed
 
     def _change(self, name: str, batch: int, batches: tuple[int, ...]) -> list[Runnable]:
@@ -157,7 +159,7 @@ def read_term(
     recording: Recording, layer: str | None, phase: str | None, device: str, budget_bytes: float
 ) -> ReplayedTerm:
     """Read the calls of a term from the table `operators`; its layer is without the layers inside
-    it.
+    it, and a group of experts is all of them.
     """
     everything = [call for call in read_calls(recording) if call.batch is not None]
     step_bytes: dict[int, int] = {}
@@ -169,10 +171,22 @@ def read_term(
         ]
         step_bytes[call.batch] = step_bytes.get(call.batch, 0) + call.calls * sum(operands)
         blocks.update(operands)
-    own = families([call for call in everything if (call.layer, call.phase) == (layer, phase)])
+    own = [
+        call
+        for call in everything
+        if call.phase == phase
+        and (call.layer == layer or is_expert_of(call.layer or "", layer or ""))
+    ]
     if _kept_memory(recording):
         blocks.add(heap.LARGEST_THRESHOLD)
-    return ReplayedTerm(own, step_bytes, frozenset(blocks), device, budget_bytes)
+    return ReplayedTerm(families(own), step_bytes, frozenset(blocks), device, budget_bytes)
+
+
+def _with_own_weights(call: RecordedCall) -> list[RecordedCall]:
+    """Equal calls of several experts one by one, as each has weights of its own; others as one."""
+    if not any(one.part_of for one in call.numbers.operands.values()):
+        return [call]
+    return [replace(call, calls=1)] * call.calls
 
 
 def _kept_memory(recording: Recording) -> bool:

@@ -9,6 +9,7 @@ runs.
   nothing becomes infinite or denormal.
 - Indices are uniform over their range; those of several dimensions at once each over the extent of
   their own. Those of a max-pool's backward pass are those of its forward pass.
+- The groups of a grouped product end where they were recorded to end; else each has as many rows.
 - What was recorded of the numbers of a call goes before: as many distinct indices, in ascending
   order if they were; as many zeros in a mask; and of calls with denormal operands or results,
   numbers of the same distribution.
@@ -22,6 +23,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from ...profiling.recording.operand_numbers import Numbers
 from ...profiling.recording.operators import TORCH_DTYPES, TensorArgument, TensorList, Value
 from .recorded_call import CannotReplay, RecordedCall
 
@@ -127,6 +129,8 @@ class Values:
                 memory.bernoulli_(1 - known.zeros, generator=self._generator_of(memory))
             elif name not in ("attn_mask", "mask"):
                 memory.random_(0, 2, generator=self._generator_of(memory))
+        elif name == "offs":
+            self._fill_ends(memory, known)
         elif not memory.is_floating_point() and not memory.is_complex():
             limit = self._index_limit(name)
             if limit is None:
@@ -160,6 +164,17 @@ class Values:
         drawn = chosen.repeat(-(-memory.numel() // distinct))[: memory.numel()]
         mixed = drawn[self._torch.randperm(memory.numel(), generator=self._generator)]
         memory.copy_((mixed.sort().values if known.ascending else mixed).view(memory.shape))
+
+    def _fill_ends(self, memory: Any, known: Numbers | None) -> None:
+        """The ends of the groups of a grouped product: of rows, of columns, or of terms to add."""
+        first, second = (_shape(self._recorded.get(name)) for name in ("self", "mat2"))
+        of_first = first[0] if len(second) == 3 else first[-1]
+        extent = second[-1] if len(first) == 3 else of_first
+        groups = memory.numel()
+        ends = tuple(extent * (at + 1) // groups for at in range(groups))
+        if known is not None and len(known.values) == groups:
+            ends = known.values
+        memory.copy_(self._torch.tensor(ends, dtype=memory.dtype).view(memory.shape))
 
     def _generator_of(self, memory: Any) -> Any:
         return self._generator if str(memory.device) == str(self._generator.device) else None

@@ -8,6 +8,7 @@ operands alike.
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 LEAST_DENORMAL = 0.005  # share of a tensor; below it, no step is slower for them
 
@@ -56,6 +57,11 @@ class CallNumbers(msgspec.Struct, frozen=True, omit_defaults=True):
             ),
             default=None,
         )
+
+    def at_another_size(self) -> CallNumbers:
+        """The same without the numbers themselves, which are those of one batch size."""
+        operands = {index: replace(operand, values=()) for index, operand in self.operands.items()}
+        return replace(self, operands=operands)
 
 
 def encode_numbers(numbers: CallNumbers) -> str:

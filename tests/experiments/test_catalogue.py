@@ -23,6 +23,7 @@ EVERY = list(product(FACTORS, ("cpu", "cuda:0")))
 OF_THE_PROGRAM = {"kept_memory", "expandable_segments", "malloc_async"}
 OF_THE_PROGRAM |= {"fused_optimizer", "foreach_optimizer", "prepacked_linear", "loader_workers"}
 EXPERIMENT_ONLY = {"cold_caches", "warm_caches", "pauses", "locked_clock", "usual_values"}
+EXPERIMENT_ONLY |= {"one_expert"}
 EXPERIMENT_ONLY |= {"smaller_memory", "replayed_operators", "filled_wave", "no_update"}
 
 

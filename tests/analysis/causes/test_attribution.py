@@ -97,6 +97,20 @@ def test_a_cause_without_evidence_is_confirmed_by_its_experiment():
     assert abs(causes.get(UNEXPLAINED, slow).amount) < 50
 
 
+def test_the_weights_of_one_expert_for_all_confirm_or_refute_the_cause():
+    """The calls and their tokens stay, so what is left is no matter of weights."""
+    many = {4: 40.0, 8: 40.0, 16: 160.0}
+    confirmed = totals_of(
+        "weights of experts",
+        [(on_conv3("one_expert"), {None: many, "one_expert": {4: 4.0, 8: 8.0, 16: 16.0}})],
+    )
+    assert confirmed["weights of experts"].verdict == Verdict.CONFIRMED
+    refuted = totals_of(
+        "weights of experts", [(on_conv3("one_expert"), {None: many, "one_expert": many})]
+    )
+    assert "weights of experts" not in refuted
+
+
 def test_a_slow_library_call_is_suspected_until_another_way_is_faster():
     causes = totals_of("slow library call")
     assert "slow library call" not in causes

@@ -79,24 +79,46 @@ def test_a_spread_is_a_warning_only_where_it_may_hide_an_anomaly():
 
 def left(**meta):
     recording = SimpleNamespace(meta={"torch_device": "cpu", "network": "n", **meta}, path="run")
-    return how_to_test(recording, SimpleNamespace(outcomes=(object(),), answers=()))
+    outcomes = (object(),) if "experiments" in meta else ()
+    diagnosis = SimpleNamespace(outcomes=outcomes, answers=(), difference="of two profiles")
+    return how_to_test(recording, diagnosis)
+
+
+def test_where_no_experiment_fits_the_time_that_is_said():
+    """A program whose runs take seconds had an answer of two sizes, and no word of the changes."""
+    what = ["fused_optimizer", "kept_memory"]
+    lead, command = left(experiments_rest={"seconds": 130.0, "what": what, "changes": 2})
+    assert lead == (
+        "No experiment was made: none fits the time. On the same machine, what there is to try "
+        "(fused_optimizer, kept_memory) takes about 3 min and may decide what 2 changes save:"
+    )
+    assert command == "curvescope confirm run --experiments 3m"
 
 
 def test_the_rest_of_the_experiments_has_its_time_and_what_it_is_about():
-    assert left() is None
+    assert left(experiments=[{}]) is None
     what = ["fc6 forward", "fc7 forward", "compiled", "conv1 forward", "conv2 forward"]
-    lead, command = left(experiments_rest={"seconds": 130.0, "what": what})
+    lead, command = left(experiments=[{}], experiments_rest={"seconds": 130.0, "what": what})
     assert lead.endswith(
         "the rest (fc6 forward, fc7 forward, compiled, conv1 forward, …) takes about 3 min:"
     )
     assert command == "curvescope confirm run --experiments 3m"
     lead, _ = left(
-        experiments_rest={"seconds": 60.0, "what": ["compiled"], "of": ["bend at 16"], "changes": 1}
+        experiments=[{}],
+        experiments_rest={
+            "seconds": 60.0,
+            "what": ["compiled"],
+            "of": ["bend at 16"],
+            "changes": 1,
+        },
     )
     assert lead.endswith(
         "takes about 2 min and may decide the causes of bend at 16, and what 1 change saves:"
     )
-    lead, _ = left(experiments_rest={"seconds": 60.0, "what": ["compiled"], "of": [], "changes": 2})
+    lead, _ = left(
+        experiments=[{}],
+        experiments_rest={"seconds": 60.0, "what": ["compiled"], "of": [], "changes": 2},
+    )
     assert lead.endswith("and may decide what 2 changes save:")
 
 

@@ -489,7 +489,7 @@ def test_every_factor_of_a_gpu_runs_there(tmp_path, op, arguments, others):
         done = run_term(recording, experiment(*names_of("term")), writer)
     # Those of a CPU, those of other operators, and those of what this recording does not have.
     of_cpu = {name for name in names_of("term") if FACTORS[name].refusal("cuda:0")}
-    missing = {"filled_wave", "stored_operands", "usual_values", "warm_caches"}
+    missing = {"filled_wave", "one_expert", "stored_operands", "usual_values", "warm_caches"}
     # Which kernels run, the library decides.
     same = {name for name, why in done.untested.items() if why == "the same kernels ran"}
     assert set(done.untested) - same - {"before_switch"} == others | of_cpu | missing

@@ -2,15 +2,18 @@
 
 What an answer needs first is measured first: the largest size, then the smallest, the middle one,
 and those in between. A further size is taken in if a few rounds of all fit the time. A visit always
-times a step; it marks and profiles steps in the time that the least rounds leave.
+times a step; it marks and profiles steps in the time that the least rounds leave. What visits take
+beside their steps, e.g. to convert a profile of many operators, is learned from those made.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 
 from ...base.counted import counted
+from .loop import Empty, Visit
 from .protocol import Protocol
 from .stopping import Look, StepRow, StoppingRule
 
@@ -23,6 +26,7 @@ _LEAST_LIMIT_S = 3.0  # torch's profiler alone takes a second to start
 _CHEAP = 0.1  # of the time: rounds that take less together are made though the time is up
 _TELLING_ROUNDS = 12  # from so many on, nobody needs to know how many rounds fit
 _PROFILE_STEPS = 6.0  # time of the first profile of a size, in steps: warm-up, operators, memory
+_MOST_CONVERTING = 1 / 2  # of the time, that conversions of profiles take
 
 
 def by_need(sizes: Sequence[int]) -> list[int]:
@@ -50,9 +54,13 @@ class Affordable(StoppingRule[int]):
         """Take the limit of the rule, and the time of a first step of the smallest size, seconds.
 
         `began_s` is when the run began, on the clock; `sizes` may grow. `start_s` gives the seconds
-        of a visit beside its steps, as far as they are known; None if the visit is made already.
+        of a visit beside its steps, until visits have shown them; None if the visit is made
+        already.
         """
-        self._starts_s = start_s
+        self._expected_start_s = start_s
+        self._beside_s: list[float] = []  # what visits without a profile took beside their steps
+        self._conversions_s: list[float] = []  # what the others took: as long at every size
+        self._profiled: set[int] = set()
         super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
         self._rule, self._protocol, self._sizes = rule, protocol, sizes
         self._clock_s, self._began_s, self._smallest_s = clock_s, began_s, smallest_s
@@ -88,6 +96,38 @@ class Affordable(StoppingRule[int]):
         limit_s = self._rule.time_limit_s
         return math.inf if limit_s is None else max(limit_s, _LEAST_LIMIT_S)
 
+    def note(self, size: int, result: Visit | Empty, took_s: float) -> None:
+        """Learn what a visit of a size took beside its steps, from all its seconds."""
+        if isinstance(result, Empty) or not result.unprofiled:
+            return
+        steps_s = [row["duration_ns"] / 1e9 for row in result.unprofiled]
+        samples = sum(bool(row.get("marked")) for row in result.unprofiled)
+        others = result.discarded_steps + len(result.marked) - samples
+        beside_s = took_s - sum(steps_s) - others * max(steps_s)
+        if result.profiled:
+            self._profiled.add(size)
+            self._conversions_s.append(max(beside_s - _PROFILE_STEPS * max(steps_s), 0.0))
+        else:
+            self._beside_s.append(max(beside_s, 0.0))
+
+    def profile_fits(self, size: int) -> bool:
+        """Whether a profile of a size fits the time, by what the conversions of those before took.
+
+        They leave half of the time to timed steps, and time to the sizes that are needed before;
+        a second profile waits for the first one of every size.
+        """
+        if math.isinf(self.left_s) or not self._conversions_s:
+            return True
+        ordered = by_need(self._sizes)
+        is_second = size in self._profiled or size not in ordered
+        before = ordered if is_second else ordered[: ordered.index(size)]
+        waiting = {size} | set(before) - self._profiled - self.left_out
+        conversions_s = len(waiting) * fmean(self._conversions_s)
+        profiles_s = conversions_s + _PROFILE_STEPS * sum(map(self._step_s, waiting))
+        together_s = sum(self._conversions_s) + conversions_s
+        fits = profiles_s <= self._spare_s(size)
+        return fits and together_s <= _MOST_CONVERTING * self._limit_s
+
     def next_round(self, look: Look[int]) -> Sequence[int] | None:
         """The sizes that the other rule names and that fit the time, in the first round by need."""
         self._rows, self._round = look.rows, look.round_
@@ -112,7 +152,7 @@ class Affordable(StoppingRule[int]):
             math.isinf(self.left_s)
             or first
             or self._is_cheap()
-            or self._starts_s(condition) is None
+            or self._expected_start_s(condition) is None
         ):
             return True
         step_s = self._step_s(condition)
@@ -125,18 +165,20 @@ class Affordable(StoppingRule[int]):
 
     def spare_s(self, size: int) -> float:
         """Seconds that this visit may take to mark and profile steps."""
-        left_s, taken = self.left_s, self._taken()
-        if math.isinf(left_s):
+        if math.isinf(self.left_s):
             return math.inf
-        if not taken:
+        if not self._taken():
             return _FIRST_SHARE * self._limit_s
+        waiting_s = sum(map(self._step_s, self._waiting))
+        return self._spare_s(size) * self._step_s(size) / (self._step_s(size) + waiting_s)
+
+    def _spare_s(self, size: int) -> float:
+        """Seconds that this visit and those after it may take to mark and profile steps."""
         rounds = max(_LEAST_ROUNDS - self._round - 1, 0)
-        sizes = taken | {size} | set(by_need(self._sizes)[:_NEEDED]) - self.left_out
+        sizes = self._taken() | {size} | set(by_need(self._sizes)[:_NEEDED]) - self.left_out
         needed_s = rounds * sum(map(self._least_visit_s, sizes))
         needed_s += sum(map(self._least_visit_s, self._waiting)) + self._least_visit_s(size)
-        beside_s = sum(map(self._step_s, self._waiting))
-        share = self._step_s(size) / (self._step_s(size) + beside_s)
-        return max(left_s - needed_s, 0.0) * share
+        return max(self.left_s - needed_s, 0.0)
 
     def _is_cheap(self) -> bool:
         """Whether the least rounds of all sizes, with one step each, are next to nothing of the
@@ -181,7 +223,8 @@ class Affordable(StoppingRule[int]):
         return times_s[below] + share * (times_s[above] - times_s[below])
 
     def _start_s(self, size: int) -> float:
-        return self._starts_s(size) or 0.0
+        expected_s = self._expected_start_s(size) or 0.0
+        return max(fmean(self._beside_s), expected_s) if self._beside_s else expected_s
 
     def _discarded(self, size: int, step_s: float) -> float:
         return self._start_s(size) + self._protocol.discarded_steps * step_s

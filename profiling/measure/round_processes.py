@@ -61,6 +61,11 @@ class RoundProcesses:
         self._visited.add(batch)
         return found
 
+    def start_s(self, rows: Sequence[StepRow]) -> float:
+        """Expected seconds of the start of a round's process; 0 where rounds have none."""
+        steps_s = fastest_s(rows)
+        return _start_s(steps_s) if self._start is not None and self._fit(steps_s) else 0.0
+
     def _fit(self, steps_s: Mapping[int, float]) -> bool:
         """Whether enough rounds fit the time, each with a start."""
         counts = {
@@ -69,15 +74,19 @@ class RoundProcesses:
         }
         # A discarded step, and as many marked as unmarked ones.
         visits_s = sum((2 * counts[batch] + 1) * step_s for batch, step_s in steps_s.items())
-        start_s = _START_S + _FIRST_STEPS * sum(steps_s.values())
         limit_s = self._protocol.time_limit_s
-        return limit_s is not None and _ROUNDS * (start_s + visits_s) <= limit_s
+        return limit_s is not None and _ROUNDS * (_start_s(steps_s) + visits_s) <= limit_s
 
     def end(self) -> None:
         """End the process of the round."""
         if self._process is not None:
             self._process.end()
             self._process = None
+
+
+def _start_s(steps_s: Mapping[int, float]) -> float:
+    """Expected seconds of the start of a process, from the step of each size."""
+    return _START_S + _FIRST_STEPS * sum(steps_s.values())
 
 
 def fastest_s(rows: Sequence[StepRow]) -> dict[int, float]:

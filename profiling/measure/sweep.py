@@ -82,21 +82,25 @@ def run_sweep(
             elsewhere = in_rounds.visit(batch, visits.steps, light=batch in light)
             for row in () if elsewhere is None else elsewhere.unprofiled:
                 row["compiled_code"] = checks.code(batch)
-        profiled = profiles.get(batch, 0) >= (protocol.profiled_rounds or 0)
-        if elsewhere is not None and profiled and not (workload.is_users and checks.need(batch)):
+        if (
+            elsewhere is not None
+            and not is_profiled(batch)
+            and not (workload.is_users and checks.need(batch))
+        ):
             return elsewhere
         here = measure_here(batch)
         if isinstance(here, Empty) or elsewhere is None:
             return here
         return replace(here, unprofiled=elsewhere.unprofiled, marked=elsewhere.marked)
 
-    def measure_here(batch: int) -> Visit | Empty:
+    def is_profiled(batch: int) -> bool:
         # Two rounds name the kernels of a layer, four where all are disturbed; marks time it in
         # every round.
-        named = (
-            protocol.profiled_rounds is not None
-            and profiles.get(batch, 0) >= protocol.profiled_rounds
-        )
+        rounds = protocol.profiled_rounds
+        named = rounds is not None and profiles.get(batch, 0) >= rounds and batch in marked
+        return not named and affordable.profile_fits(batch)
+
+    def measure_here(batch: int) -> Visit | Empty:
         how: dict[str, Any] = {}
         if not workload.runs_elsewhere:
             how = {"light": batch in light and not protocol.is_fixed, "reference": reference}
@@ -107,7 +111,7 @@ def run_sweep(
                 protocol,
                 clocks.sample_sometimes,
                 spare_s=affordable.spare_s(batch),
-                profile=not (named and batch in marked),
+                profile=is_profiled(batch),
                 **how,
             )
         if isinstance(result, Empty):
@@ -137,9 +141,14 @@ def run_sweep(
     probing = Probing(rule, batches, 0.0 if workload.compiled else probe_s, probe)
     if workload.runs_elsewhere:
         first_s = math.inf  # most of it is the start
-    affordable = Affordable(
-        probing, protocol, probing.sizes, clock_s, began_s, first_s, workload.start_s
-    )
+
+    def start_s(batch: int) -> float | None:
+        """Seconds of a visit beside its steps, as expected."""
+        if workload.runs_elsewhere:
+            return workload.start_s(batch)
+        return in_rounds.start_s(visits.steps) / len(batches)
+
+    affordable = Affordable(probing, protocol, probing.sizes, clock_s, began_s, first_s, start_s)
     try:
         with RecordingWriter(path, meta) as writer:
             visits = VisitWriter(writer, workload.mode)
@@ -212,11 +221,14 @@ def sweep_batches(
         if probing and batch not in sizes:
             probing.probe(batch, round_, clock_s)
             return
+        began_s = clock_s()
         result = measure(batch)
         if isinstance(result, Empty):
             visits.write_unmeasured(batch, round_, result)
         else:
             visits.write(batch, round_, result)
+        if affordable:
+            affordable.note(batch, result, clock_s() - began_s)
 
     def note(progress: Progress) -> None:
         writer.update(elapsed_s=round(progress.elapsed_s, 3))

@@ -31,7 +31,10 @@ def sweep(tmp_path, clock, monkeypatch):
     three more steps.
     """
 
+    conversion_s = [0.0]
+
     def warm_up_profiler(workload):
+        clock.now_ns += round(1e9 * conversion_s[0])
         if workload.loaded not in workload.first_profiled:
             for _ in range(3):
                 workload.time_step()
@@ -47,7 +50,9 @@ def sweep(tmp_path, clock, monkeypatch):
         protocol="default",
         report=lambda _: None,
         slower=lambda: 1.0,
+        conversion=0.0,
     ):
+        conversion_s[0] = conversion
         workload = FakeWorkload(
             clock, lambda batch: round(1e9 * largest_s * SHAPES[shape](batch) * slower())
         )
@@ -97,6 +102,22 @@ def test_a_limit_holds_beside_a_compiler(sweep, largest_s):
 def test_a_limit_of_any_length_holds(sweep, largest_s, limit_s):
     _, took_s = sweep(largest_s, limit_s=limit_s, protocol="quick")
     assert took_s <= 1.1 * limit_s
+
+
+@pytest.mark.parametrize(
+    ("largest_s", "conversion_s"), [(0.04, 8.0), (0.04, 3.0), (0.3, 4.0), (1.3, 6.0), (2.0, 5.0)]
+)
+def test_a_limit_holds_where_a_profile_takes_long_to_convert(sweep, largest_s, conversion_s):
+    """A step of 25 ms with 20,000 operators took 8 s for each profile, and a sweep of 60 s 89."""
+    recording, took_s = sweep(largest_s, conversion=conversion_s)
+    assert took_s <= 1.1 * LIMIT_S
+    steps = recording.frame("steps")
+    profiled = set(steps.loc[steps["profiled"], "batch"])
+    assert 32 in profiled
+    if 3 * conversion_s < LIMIT_S / 2:
+        assert profiled >= {32, 1, 8}
+    assert set(rounds_of(recording)) >= {32, 1, 8}
+    assert min(rounds_of(recording).values()) >= 3
 
 
 def test_a_few_rounds_of_fast_steps_are_made_however_short_the_limit_is(sweep):

@@ -26,7 +26,8 @@ PROTOCOL = replace(PROTOCOLS["default"], rounds=(6, 6 + 1), time_limit_s=60.0)
 class Process:
     """Instead of a `ChildProcess`: its steps take a tenth longer than those of this process."""
 
-    def __init__(self, clock, batches, step_ns, fails):
+    def __init__(self, clock, batches, step_ns, fails, start_ns):
+        clock.now_ns += start_ns
         self.batches, self.visits, self.ended = batches, [], False
         self._workload = FakeWorkload(clock, lambda batch: round(1.1 * step_ns * batch))
         self._fails = fails
@@ -45,11 +46,11 @@ class Process:
 
 @pytest.fixture
 def sweep(tmp_path, clock):
-    def run(step_ns, *, fails=False, is_users=False, protocol=PROTOCOL):
+    def run(step_ns, *, fails=False, is_users=False, protocol=PROTOCOL, start_ns=0):
         started = []
 
         def start(batches):
-            started.append(Process(clock, batches, step_ns, fails))
+            started.append(Process(clock, batches, step_ns, fails, start_ns))
             return started[-1]
 
         workload = FakeWorkload(clock, lambda batch: step_ns * batch)
@@ -116,6 +117,16 @@ def test_a_users_step_is_checked_over_several_rounds_of_this_process(sweep, monk
     assert noted.count(4) == 4
     first, *later = times_of(recording)
     assert later == pytest.approx([1.1 * first] * len(later), rel=0.02)
+
+
+def test_a_limit_holds_where_processes_start_slowly(sweep, clock):
+    """Rounds of steps that take nothing are not free where each starts a process."""
+    began_s = clock.seconds()
+    recording, started = sweep(
+        SHORT_NS, protocol=replace(PROTOCOL, rounds=(40, 41)), start_ns=5_000_000_000
+    )
+    assert 8 <= len(started) <= 12
+    assert clock.seconds() - began_s <= 1.1 * 60
 
 
 def test_long_steps_stay_in_this_process(sweep):

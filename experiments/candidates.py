@@ -34,7 +34,7 @@ from ..profiling.recording.axis import Axis
 from ..profiling.workload.own_step import MODE, OwnStep
 from .factor import Factor
 from .factors.cpu_libraries import NO_ONEDNN, ONEDNN
-from .factors.gpu_libraries import CUBLASLT, SMALL_WORKSPACE
+from .factors.gpu_libraries import CUBLASLT, CUBLASLT_LIST, SMALL_WORKSPACE, why_no_list
 
 DEFAULT = "default"
 _STEPS_PER_VISIT = (1, 200)
@@ -51,6 +51,7 @@ class Candidate:
             /proc/cpuinfo names it, without which the limit changes nothing; None needs none.
         variables: of the environment of its processes.
         factor: experiment that makes the same change to a process.
+        why_not: why it cannot be set here, as a clause; None if it can.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Candidate:
     beyond: Mapping[str, str | None]
     variables: tuple[tuple[str, str], ...] = ()
     factor: Factor | None = None
+    why_not: Callable[[], str | None] = lambda: None
 
     @property
     def how(self) -> str:
@@ -85,9 +87,12 @@ def _limit(variable: str, level: str, beyond: Mapping[str, str | None]) -> Candi
     return Candidate(name=name, device="cpu", beyond=beyond, variables=((variable, level),))
 
 
-def _factor(name: str, device: str, factor: Factor, precisions: Sequence[str]) -> Candidate:
+def _factor(
+    name: str, device: str, factor: Factor, precisions: Sequence[str], **others: Any
+) -> Candidate:
     """The change of a factor, whatever the device's features."""
-    return Candidate(name=name, device=device, beyond=dict.fromkeys(precisions), factor=factor)
+    beyond = dict.fromkeys(precisions)
+    return Candidate(name=name, device=device, beyond=beyond, factor=factor, **others)
 
 
 # The values of the limits: oneDNN's "CPU Dispatcher Control", and oneMKL's "Instruction Set
@@ -109,6 +114,7 @@ CANDIDATES = {
         _factor("onednn", "cpu", ONEDNN, ("fp32",)),
         _factor("no-onednn", "cpu", NO_ONEDNN, _BY_ONEDNN),
         _factor("cublaslt", "cuda", CUBLASLT, _BY_CUBLAS),
+        _factor("cublaslt-list", "cuda", CUBLASLT_LIST, _BY_CUBLAS, why_not=why_no_list),
         _factor("small-workspace", "cuda", SMALL_WORKSPACE, _BY_CUBLAS),
     )
 }
@@ -224,7 +230,11 @@ def check_candidates(
 ) -> list[Checked]:
     """Check the results of the default and of candidates, each in a process of its own."""
     checked = []
+    against = {one.name: why for one in chosen if (why := one.why_not()) is not None}
     for name, variables in _settings(chosen).items():
+        if name in against:
+            checked.append(Checked(name, BenchOutcome.UNSUPPORTED, against[name], timed=False))
+            continue
         process = start(variables, _Products, ProductConfiguration.of(sweep, device, name))
         try:
             found = process.call("check", verify)

@@ -117,7 +117,7 @@ algorithm_switch = Cause(
         step=("no_nnpack", "cudnn_benchmark", "deterministic"),
         # Another library at all batch sizes removes a switch between two; a padded batch runs as
         # the larger one.
-        shared=("onednn", "no_onednn", "no_cudnn", "cublaslt", "padded_batch"),
+        shared=("onednn", "no_onednn", "no_cudnn", "cublaslt", "cublaslt_list", "padded_batch"),
     ),
 )
 

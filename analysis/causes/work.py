@@ -339,7 +339,7 @@ copies = Cause(
 
 SLOW_CALL = "slow library call"
 # factors of terms that let another library, or other algorithms of it, compute the same
-LIBRARIES = ("onednn", "no_onednn", "no_cudnn", "cublaslt")
+LIBRARIES = ("onednn", "no_onednn", "no_cudnn", "cublaslt", "cublaslt_list")
 # Rates of the same kernel differ by some percent anyway.
 _FALLEN = 0.9
 # Below causes that say why the rate is low.

@@ -12,8 +12,16 @@ from ..replay.operator_kinds import is_batch_norm, is_convolution, reason_unless
 from ..replay.recorded_call import CallFamily
 from ..replay.runnable import environment, setting
 
-# Matrix products of a GPU through cuBLASLt, or with a small workspace for cuBLAS.
+# Matrix products of a GPU through cuBLASLt, by its choice or by timing, or with a small workspace
+# for cuBLAS.
 
+# What PyTorch takes of cuBLASLt's list, which is in the order of the library's own estimate.
+LISTED = 16
+_VARIABLES_OF_LIST = (
+    ("TORCH_BLAS_PREFER_CUBLASLT", "1"),
+    ("PYTORCH_TUNABLEOP_ENABLED", "1"),
+    ("PYTORCH_TUNABLEOP_CUBLASLT_REQUESTED_ALGO_COUNT", str(LISTED)),
+)
 _WORKSPACE_OF_CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":16:8")  # 8 buffers of 16 KiB
 
 
@@ -40,6 +48,38 @@ def _small_workspace() -> Iterator[None]:
             clear()
 
 
+@contextmanager
+def _tuned() -> Iterator[None]:
+    """Products through the fastest of cuBLASLt's candidates, which PyTorch times once for each."""
+    tunable = import_torch().cuda.tunable
+    former = tunable.is_enabled(), tunable.tuning_is_enabled()
+    tunable.set_filename(os.devnull)  # else what it found goes to a file of the working directory
+    tunable.set_cublaslt_requested_algo_count(LISTED)
+    with _through_cublaslt():
+        tunable.enable(True)
+        tunable.tuning_enable(True)
+        try:
+            yield
+        finally:
+            tunable.enable(former[0])
+            tunable.tuning_enable(former[1])
+
+
+def why_no_list() -> str | None:
+    """Why PyTorch cannot time the candidates of cuBLASLt, as a clause; None if it can."""
+    torch = import_torch()
+    if hasattr(torch.cuda.tunable, "set_cublaslt_requested_algo_count"):
+        return None
+    return f"torch {torch.__version__} does not time cuBLASLt's list of algorithms; torch 2.14 does"
+
+
+def _reason_against_list(family: CallFamily) -> str | None:
+    reason = reason_unless_product(family) or why_no_list()
+    if reason is None and import_torch().cuda.tunable.is_enabled():
+        return "PyTorch times the library's algorithms already"
+    return reason
+
+
 CUBLASLT = Factor(
     name="cublaslt",
     what="matrix products run through cuBLASLt instead of cuBLAS",
@@ -49,6 +89,21 @@ CUBLASLT = Factor(
         how="torch.backends.cuda.preferred_blas_library('cublaslt')",
         reason_against=reason_unless_product,
         around=_through_cublaslt,
+    ),
+    levels=True,
+)
+CUBLASLT_LIST = Factor(
+    name="cublaslt_list",
+    what=f"matrix products run through cuBLASLt, each with the fastest of the first {LISTED} "
+    "algorithms that it lists",
+    remedy="run {where} through cuBLASLt, with the fastest of the algorithms that it lists",
+    refuses={"cpu": "cuBLASLt runs on NVIDIA's GPUs"},
+    term=TermChange(
+        how=" ".join("=".join(pair) for pair in _VARIABLES_OF_LIST)
+        + " in the environment of the process",
+        reason_against=_reason_against_list,
+        around=_tuned,
+        discarded=2,  # the first run of a product times the algorithms
     ),
     levels=True,
 )

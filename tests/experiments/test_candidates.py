@@ -1,5 +1,7 @@
 """What the library offers for a product beside its default."""
 
+from dataclasses import replace
+
 import pytest
 
 from curvescope.experiments import candidates
@@ -25,7 +27,7 @@ SWEEP = along("n", {n: Gemm(4, n, 3, "TN") for n in (2, 5)})
         ("fp64", "cpu", {"avx", "avx512f"}, ["mkl-avx2"]),
         ("bf16", "cpu", {"avx512f", "avx512_bf16"}, ["onednn-avx2", "onednn-avx512_core"]),
         ("int8", "cpu", {"avx512f", "amx_int8"}, ["onednn-avx2", "onednn-avx512_core_vnni"]),
-        ("bf16", "cuda:1", {"avx512f"}, ["cublaslt", "small-workspace"]),
+        ("bf16", "cuda:1", {"avx512f"}, ["cublaslt", "cublaslt-list", "small-workspace"]),
         ("fp8", "cuda:0", set(), []),
     ],
 )
@@ -87,6 +89,14 @@ def test_a_wrong_product_is_not_timed(monkeypatch):
     assert (default.outcome, checked.outcome) == ("ok", "incorrect")
     assert not checked.timed
     assert "off by" in checked.detail
+
+
+def test_a_candidate_that_cannot_be_set_here_says_why_and_is_not_started():
+    pytest.importorskip("torch")
+    older = replace(CANDIDATES["cublaslt-list"], why_not=lambda: "torch 2.13 does not time them")
+    (_, checked) = check_candidates(SWEEP, "cpu", [older], start=Here)
+    assert (checked.outcome, checked.timed) == ("unsupported", False)
+    assert checked.detail == "torch 2.13 does not time them"
 
 
 def test_a_process_that_ends_is_an_outcome():

@@ -4,13 +4,14 @@ differ.
 
 import os
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from curvescope.experiments.factors import FACTORS, names_of, term_change
+from curvescope.experiments.factors import FACTORS, gpu_libraries, names_of, term_change
 from curvescope.experiments.replay.rebuild import rebuild
 from curvescope.experiments.replay.recorded_call import CannotReplay, RecordedCall, families
 from curvescope.experiments.replay.results import difference, try_call
@@ -81,6 +82,7 @@ def changed(name, call, batch=4, batches=BATCHES):
 
 _ANY = "one_thread reused_memory warm_caches cold_caches filled_wave"
 _BATCH = f"split_batch padded_batch {_ANY}"
+_BLAS = "cublaslt cublaslt_list small_workspace"
 _CUDA = "warm_caches cold_caches deterministic filled_wave"
 
 
@@ -94,7 +96,7 @@ _CUDA = "warm_caches cold_caches deterministic filled_wave"
         ("cpu", RELU, _BATCH),
         ("cpu", OPTIMIZER, _ANY),
         ("cpu", FULL, "one_thread reused_memory filled_wave"),
-        ("cuda", LINEAR, f"cublaslt other_layout split_batch padded_batch small_workspace {_CUDA}"),
+        ("cuda", LINEAR, f"{_BLAS} other_layout split_batch padded_batch {_CUDA}"),
         ("cuda", CONV, f"no_cudnn cudnn_benchmark channels_last split_batch padded_batch {_CUDA}"),
         ("cuda", BATCH_NORM, f"no_cudnn channels_last split_batch padded_batch {_CUDA}"),
     ],
@@ -102,6 +104,9 @@ _CUDA = "warm_caches cold_caches deterministic filled_wave"
 def test_the_factors_that_apply_to_an_operator(device, call, applicable, monkeypatch):
     monkeypatch.setattr(heap, "can_change", lambda: True)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    # A torch before 2.14, or without CUDA, has no list.
+    monkeypatch.setattr(gpu_libraries, "why_no_list", lambda: None)
+    monkeypatch.setattr(torch.cuda, "tunable", SimpleNamespace(is_enabled=lambda: False))
     of_calls = [name for name in names_of("term") if term_change(name).piece is None]
     fitting = {name for name in of_calls if FACTORS[name].refusal(device) is None}
     assert {name for name in fitting if term_change(name).reason_against(call) is None} == set(
@@ -266,6 +271,33 @@ def test_settings_hold_inside_the_context_and_are_restored(name, inside, monkeyp
     # The library takes the size of its work space when it makes one: anew inside, and anew after
     # it.
     assert cleared == ([":16:8", ":16:8"] if name == "small_workspace" else [])
+
+
+def test_cublaslts_list_is_timed_inside_the_context_only(monkeypatch, tmp_path):
+    """What PyTorch found would else go to a file of the working directory."""
+    state = {"enable": False, "tuning_enable": False}
+    tunable = SimpleNamespace(
+        is_enabled=lambda: state["enable"], tuning_is_enabled=lambda: state["tuning_enable"]
+    )
+    for name in ("enable", "tuning_enable", "set_filename", "set_cublaslt_requested_algo_count"):
+        setattr(tunable, name, partial(state.__setitem__, name))
+    monkeypatch.setattr(torch.cuda, "tunable", tunable)
+    monkeypatch.setattr(torch.backends.cuda, "preferred_blas_library", lambda *_: "cublas")
+    change = term_change("cublaslt_list")
+    assert change.reason_against(LINEAR) is None
+    assert change.reason_against(RELU) == "it is no matrix product"
+    with change.around():
+        inside = dict(state)
+        assert change.reason_against(LINEAR) == "PyTorch times the library's algorithms already"
+    assert inside == {
+        "enable": True,
+        "tuning_enable": True,
+        "set_filename": os.devnull,
+        "set_cublaslt_requested_algo_count": 16,
+    }
+    assert (state["enable"], state["tuning_enable"]) == (False, False)
+    monkeypatch.setattr(torch.cuda, "tunable", SimpleNamespace())
+    assert change.reason_against(LINEAR).endswith("torch 2.14 does")
 
 
 class _FakeFunction:

@@ -480,7 +480,7 @@ def test_cudnn_times_its_algorithms_although_pytorch_keeps_the_plan_of_the_unmod
     ("op", "arguments", "others"),
     [
         (LINEAR, linear, {"no_cudnn", "cudnn_benchmark", "channels_last"}),
-        ("aten::conv2d", conv, {"cublaslt", "small_workspace", "other_layout"}),
+        ("aten::conv2d", conv, {"cublaslt", "cublaslt_list", "small_workspace", "other_layout"}),
     ],
 )
 def test_every_factor_of_a_gpu_runs_there(tmp_path, op, arguments, others):

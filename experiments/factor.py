@@ -85,6 +85,11 @@ class Target:
     compiled_before: tuple[int, ...] = ()
 
     @property
+    def may_convolve(self) -> bool:
+        """Whether a recorded operator is a convolution, or the operators are unknown."""
+        return not self.operators or any("conv" in name for name in self.operators)
+
+    @property
     def computes_gradients(self) -> bool:
         """Whether the steps are known to have a backward pass."""
         return "backward" in self.phases or self.configuration.mode in (

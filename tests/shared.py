@@ -20,6 +20,13 @@ PROFILES = ROOT / "tests" / "data" / "profiles"
 EXAMPLE = ROOT / "examples" / "recordings" / "alexnet-cpu"
 # Whether the GPU that the tests see is that of tests/virtual_card, whose kernels compute nothing.
 ON_VIRTUAL_CARD = "VIRTUAL_CARD" in os.environ
+CUPY = pytest.param(
+    "cupy",
+    marks=pytest.mark.not_virtual(
+        "CuPy's wheel has a CUDA runtime inside, which asks the driver for tables that no header "
+        "describes"
+    ),
+)
 
 
 def load_script(path: str) -> ModuleType:

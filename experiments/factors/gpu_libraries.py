@@ -135,6 +135,10 @@ def _reason_against_timing(family: CallFamily) -> str | None:
     return "cuDNN times its algorithms already" if import_torch().backends.cudnn.benchmark else None
 
 
+def _reason_against_steps(target: Target) -> str | None:
+    return None if target.may_convolve else "the steps have no convolution"
+
+
 def _reason_against_none(family: CallFamily) -> str | None:
     call = family.largest
     return (
@@ -160,6 +164,7 @@ CUDNN_BENCHMARK = Factor(
         how=_TIMING,
         screen=3,
         common=14,
+        reason_against=_reason_against_steps,
         prepare=lambda _: setattr(import_torch().backends.cudnn, "benchmark", True),
     ),
     is_made_in_programs=True,
@@ -172,6 +177,7 @@ CUDNN_WORKSPACE = Factor(
     refuses=_REFUSES,
     step=StepChange(
         how="CUDNN_CONV_WSCAP_DBG=16 in the environment of the process",
+        reason_against=_reason_against_steps,
         variables=lambda: _WORKSPACE_OF_CUDNN,
         prepare=lambda _: os.environ.update(_WORKSPACE_OF_CUDNN),
     ),

@@ -62,8 +62,7 @@ _NO_IMAGES = "the steps have no two-dimensional convolution"
 
 
 def _reason_against_steps(target: Target) -> str | None:
-    convolves = any("conv" in op for op in target.operators)
-    return None if convolves or not target.operators else _NO_IMAGES
+    return None if target.may_convolve else _NO_IMAGES
 
 
 def _to_channels_last(module: Any) -> None:

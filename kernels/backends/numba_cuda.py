@@ -33,6 +33,7 @@ def open_backend(device: str) -> NumbaCudaBackend:
             "`pip install numba-cuda`."
         )
     cuda.select_device(index)
+    check_that_it_compiles(cuda)
     opened = cuda.get_current_device()
     name = opened.name
     facts = DeviceFacts(
@@ -45,6 +46,21 @@ def open_backend(device: str) -> NumbaCudaBackend:
     return NumbaCudaBackend(
         cuda, facts, EventApi(partial(cuda.event, timing=True), cuda.synchronize), index
     )
+
+
+def check_that_it_compiles(cuda: Any) -> None:
+    """Compile a kernel without a body: numba-cuda asks NumPy for its functions only then.
+
+    Raises:
+        BackendMissingError: this NumPy no longer has one of them.
+    """
+    try:
+        cuda.compile_ptx_for_current_device(lambda: None, ())
+    except AttributeError as error:
+        raise BackendMissingError(
+            f"numba-cuda does not compile beside NumPy {np.__version__} ({error}): install a newer "
+            "numba-cuda, or an older NumPy."
+        ) from error
 
 
 def _on_grid(kernel: Any, grid: Any, block: Any) -> Callable[..., None]:

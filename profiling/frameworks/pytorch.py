@@ -27,6 +27,9 @@ class PyTorch(Adapter):
         "_DEVICE_ALLOCATION_FAILED",
         "Unable to find a valid cuDNN algorithm",
         "unable to find an engine to execute this computation",
+        # Where none is left PyTorch asks NVML who has it, and before 2.14 says only this if NVML
+        # has no answer: with MIG, on a Jetson, in some containers.
+        "NVML_SUCCESS == r INTERNAL ASSERT FAILED",
     )
 
     def is_used(self) -> bool:

@@ -162,6 +162,15 @@ def test_an_allocator_that_the_user_has_set_stays(monkeypatch, name):
     assert step_change(name).reason_against(on_a_gpu) == "PYTORCH_CUDA_ALLOC_CONF is set already"
 
 
+@pytest.mark.parametrize("name", ["cudnn_workspace", "cudnn_benchmark", "channels_last"])
+def test_what_changes_convolutions_is_not_tried_on_steps_without_one(name):
+    on_a_gpu = Target(replace(OWN, device="cuda:0"), (1, 2))
+    against = step_change(name).reason_against
+    assert against(on_a_gpu) is None
+    assert against(replace(on_a_gpu, operators={"aten::linear", "aten::conv2d"})) is None
+    assert "convolution" in against(replace(on_a_gpu, operators={"aten::linear"}))
+
+
 def test_growing_segments_are_a_setting_that_torch_takes(monkeypatch):
     taken = []
     monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", taken.append, raising=False)

@@ -16,7 +16,7 @@ from curvescope.kernels.levels import memory_levels
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.method import BenchMeasurement, BenchOutcome, Method
 
-from ..shared import ON_VIRTUAL_CARD
+from ..shared import CUPY, ON_VIRTUAL_CARD
 
 pytestmark = pytest.mark.gpu
 
@@ -31,15 +31,6 @@ PROBLEMS = [
     *(Launch(kind) for kind in LAUNCHES),
     Latency(1 << 20),
 ]
-
-
-CUPY = pytest.param(
-    "cupy",
-    marks=pytest.mark.not_virtual(
-        "CuPy's wheel has a CUDA runtime inside, which asks the driver for tables that no header "
-        "describes"
-    ),
-)
 
 
 @pytest.fixture(scope="module", params=["torch", CUPY, "pycuda", "numba"])

@@ -12,7 +12,7 @@ import pytest
 from curvescope.base.errors import BackendMissingError
 from curvescope.kernels.backends import UnsupportedError, open_backend
 from curvescope.kernels.backends.cuda_device import DeviceFacts
-from curvescope.kernels.backends.numba_cuda import NumbaCudaBackend
+from curvescope.kernels.backends.numba_cuda import NumbaCudaBackend, check_that_it_compiles
 from curvescope.kernels.conv import Conv
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.memory import Memory
@@ -47,6 +47,14 @@ def test_what_its_kernels_have_not_is_unsupported():
     ):
         with pytest.raises(UnsupportedError, match=message):
             backend.prepare(problem, problem.operands(np.random.default_rng(0)))
+
+
+def test_a_numpy_without_what_numba_cuda_asks_for_is_said():
+    def compiles(_function, _types):
+        return np.a_function_that_is_gone
+
+    with pytest.raises(BackendMissingError, match=r"NumPy .+ has no attribute .+newer numba-cuda"):
+        check_that_it_compiles(SimpleNamespace(compile_ptx_for_current_device=compiles))
 
 
 def test_without_a_device_it_is_said():

@@ -135,6 +135,33 @@ def test_a_factor_runs(step_with, factor):
     assert count(kernels, "implicit_gemm") >= 5
 
 
+def test_a_limit_of_cudnns_workspace_leaves_the_algorithms_that_fit_it(answer_of):
+    """The fastest has a workspace as large as its result; PyTorch keeps a choice by shape."""
+    free, limited = answer_of(
+        Card(virtual_time=True),
+        f"""
+        import json, os, torch
+        torch.backends.cudnn.benchmark = True
+        net = torch.nn.Conv2d(64, 64, 3, padding=1).cuda()
+
+        def beyond_result(images):
+            x = torch.empty(images, 64, 64, 64, device="cuda")
+            with torch.no_grad():
+                net(x)
+                torch.cuda.reset_peak_memory_stats()
+                before = torch.cuda.memory_allocated()
+                result = net(x)
+            return (torch.cuda.max_memory_allocated() - before) / result.nbytes - 1
+
+        free = beyond_result(32)
+        os.environ.update({dict(FACTORS["cudnn_workspace"].step.variables())!r})
+        print(json.dumps([free, beyond_result(33)]))
+        """,
+    )
+    assert free == pytest.approx(1, abs=0.1)
+    assert limited == pytest.approx(0, abs=0.1)
+
+
 def test_cudas_pool_takes_the_place_of_torchs_allocator(tmp_path, libraries):
     card = Card(virtual_time=True)
     program = textwrap.dedent(_PROGRAM.format(step=f"{STEPS}:convolutions", factor="malloc_async"))

@@ -278,6 +278,11 @@ def test_causes_see_clocks_sampled_between_the_steps(tmp_path, clock, monkeypatc
         ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_BAD_LAUNCH_PARAM", False),
         ("Unable to find a valid cuDNN algorithm to run convolution", True),
         ("GET was unable to find an engine to execute this computation", True),
+        (
+            'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "/pytorch/c10/cuda/CUDACachingAllocator'
+            '.cpp":1165, please report a bug to PyTorch.',
+            True,
+        ),
         ("CUDA error: an illegal memory access was encountered", False),
     ],
 )

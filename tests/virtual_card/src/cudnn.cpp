@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <vector>
@@ -134,6 +136,12 @@ bool find_convolution(const Shared& graph, Convolution* out) {
   return false;
 }
 
+// As cuDNN's documentation has it: a variable with the most MiB that a convolution may take.
+std::int64_t most_workspace() {
+  const char* mib = std::getenv("CUDNN_CONV_WSCAP_DBG");
+  return mib == nullptr ? std::numeric_limits<std::int64_t>::max() : std::atoll(mib) << 20;
+}
+
 // The engines that can run a graph, the heuristics' favourite first: cuDNN's are fast in different cases.
 std::vector<Engine> engines_of(const Shared& graph) {
   const DeviceFacts& on = *device(current_device()).facts;
@@ -146,6 +154,8 @@ std::vector<Engine> engines_of(const Shared& graph) {
   if (is_recorded(convolution, on)) all.push_back({Algorithm::kRecorded, false});
   for (const Algorithm algorithm : {Algorithm::kImplicitGemm, Algorithm::kPrecomputed})
     all.push_back({algorithm, false});
+  const auto too_large = [&](const Engine& engine) { return workspace_bytes(convolution, engine) > most_workspace(); };
+  all.erase(std::remove_if(all.begin(), all.end(), too_large), all.end());
   return all;
 }
 

@@ -23,6 +23,11 @@ struct ProcessInfo {  // nvmlProcessInfo_v2_t
   unsigned int gpu_instance, compute_instance;
 };
 
+struct ShortProcessInfo {  // nvmlProcessInfo_v1_t
+  unsigned int pid;
+  unsigned long long used_bytes;
+};
+
 struct Utilization {
   unsigned int gpu, memory;
 };
@@ -52,6 +57,19 @@ double clock_share(const Device& on) { return now() < on.clock_until + kRemember
 
 NvmlReturn give(unsigned int* to, double value) {
   *to = static_cast<unsigned int>(value);
+  return kSuccess;
+}
+
+// This process, and with the plant `neighbour` the one of that number.
+template <typename Info>
+NvmlReturn tell_processes(void* handle, unsigned int* count, Info* processes) {
+  const int neighbour = config().neighbour_pid;
+  const unsigned int found = neighbour > 0 ? 2 : 1;
+  const bool fits = processes != nullptr && *count >= found;
+  *count = found;
+  if (!fits) return kInsufficientSize;
+  processes[0] = Info{static_cast<unsigned int>(getpid()), device_of(handle)->used_bytes};
+  if (found > 1) processes[1] = Info{static_cast<unsigned int>(neighbour), 1ull << 30};
   return kSuccess;
 }
 
@@ -212,16 +230,13 @@ NvmlReturn nvmlDeviceGetMigMode(void*, unsigned int* current, unsigned int* pend
   return kSuccess;
 }
 
-// This process, and with the plant `neighbour` the one of that number.
 NvmlReturn nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned int* count, card::ProcessInfo* processes) {
-  const int neighbour = card::config().neighbour_pid;
-  const unsigned int found = neighbour > 0 ? 2 : 1;
-  const bool fits = processes != nullptr && *count >= found;
-  *count = found;
-  if (!fits) return card::kInsufficientSize;
-  processes[0] = {static_cast<unsigned int>(getpid()), card::device_of(handle)->used_bytes, 0, 0};
-  if (found > 1) processes[1] = {static_cast<unsigned int>(neighbour), 1ull << 30, 0, 0};
-  return kSuccess;
+  return card::tell_processes(handle, count, processes);
+}
+
+// PyTorch asks when memory has run out; before 2.14 it says so only where it gets an answer.
+NvmlReturn nvmlDeviceGetComputeRunningProcesses(void* handle, unsigned int* count, card::ShortProcessInfo* processes) {
+  return card::tell_processes(handle, count, processes);
 }
 
 // A card alone is in no fabric (NVML_GPU_FABRIC_STATE_NOT_SUPPORTED).
@@ -231,7 +246,6 @@ NvmlReturn nvmlDeviceGetGpuFabricInfoV(void*, card::FabricInfo* info) {
 }
 
 // PyTorch does not start where one of these is missing, and calls none of them here.
-NvmlReturn nvmlDeviceGetComputeRunningProcesses(void*, unsigned int*, void*) { return card::kNotSupported; }
 NvmlReturn nvmlDeviceGetNvLinkRemoteDeviceType(void*, unsigned int, int*) { return card::kNotSupported; }
 NvmlReturn nvmlDeviceGetNvLinkRemotePciInfo_v2(void*, unsigned int, void*) { return card::kNotSupported; }
 

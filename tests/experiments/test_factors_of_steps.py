@@ -261,8 +261,11 @@ def test_a_graph_is_captured_for_each_batch_size_and_replayed_for_each_step(monk
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
-def test_a_compiled_module_computes_the_same(one_compile_thread):
-    """It needs a C++ compiler, as torch.compile does."""
+def test_a_compiled_module_computes_the_same(monkeypatch):
+    """Without Inductor's C++, which tests of the readers of its kernels compile."""
+    from torch._inductor import compile_fx
+
+    monkeypatch.setattr(compile_fx, "compile_fx", lambda graph, _inputs, **_options: graph)
     model = nn.Sequential(nn.Linear(4, 4), nn.GELU())
     x = torch.randn(3, 4)
     expected = model(x)

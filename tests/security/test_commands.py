@@ -55,7 +55,7 @@ LINES = {
     "energy": ["alexnet", *SHORT, "-o", "new"],
     "memory": ["alexnet", "--batch", "1", "-o", "new"],
     "sweep": [*LEAST, "--mode", "forward", "--device", "cpu", "--scheduler", "local",
-              "--workers", "2", "-o", "new"],
+              "--workers", "1", "-o", "new"],
     "scale": [*LEAST, "--devices", "1,2", "--device", "cpu", "-o", "new"],
     "bench": ["compile", "--arch", "80,90"],
     "record": ["-o", "new", "--", "true"],

@@ -32,9 +32,9 @@ from curvescope.profiling.workload.network_step import Workload
 
 # One thread: with more, torch gives oneDNN every convolution, and a neighbour takes less than half.
 torch.set_num_threads(1)
-model, mode, shape, pair, rounds, path = sys.argv[1:]
+model, mode, shape, pair, rounds, profiled, path = sys.argv[1:]
 network = from_factory("tests.analysis.causes.planted_models:" + model, tuple(map(int, shape.split(","))))
-protocol = Protocol("planted", (int(rounds), int(rounds)), 1, (3, 3), 0.0, 10, None)
+protocol = Protocol("planted", (int(rounds), int(rounds)), 1, (3, 3), 0.0, int(profiled), None)
 run_sweep(Workload(network, mode=mode), tuple(map(int, pair.split(","))), protocol, Path(path))
 """  # noqa: E501
 
@@ -62,14 +62,17 @@ CASES = {
 }
 
 
-def record(case: Planted, path: Path, rounds: int = 10) -> Recording:
-    """Run the sweep of a case, with nothing of the tests' own in its process."""
+def record(case: Planted, path: Path, rounds: int = 10, profiled: int = 10) -> Recording:
+    """Run the sweep of a case, with nothing of the tests' own in its process; so many steps of a
+    visit are profiled.
+    """
     words = (
         case.model,
         case.mode,
         case.shape,
         ",".join(map(str, case.pair)),
         str(rounds),
+        str(profiled),
         str(path),
     )
     done = subprocess.run(

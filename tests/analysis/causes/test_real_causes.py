@@ -21,7 +21,7 @@ from .planted_machine import CASES, name_cause, record
 
 KEPT = Path(__file__).parents[2] / "data" / "causes"
 NETWORKS = Path(__file__).parents[2] / "data" / "networks"
-ROUNDS = 3  # of what is counted here
+COUNTED = {"rounds": 2, "profiled": 1}  # enough for what is counted here
 
 
 def claims_of(found):
@@ -134,7 +134,7 @@ def test_a_neighbour_on_the_core_takes_about_half_of_it(tmp_path):
 @pytest.mark.slow
 def test_a_step_that_waits_for_its_input_is_idle(tmp_path):
     """100 ms at 4, none at 2; a loaded machine wakes late, never early."""
-    live = record(CASES["WaitsForItsInput"], tmp_path / "run", ROUNDS)
+    live = record(CASES["WaitsForItsInput"], tmp_path / "run", **COUNTED)
     rows = break_down(live.frame("steps"), device_work(live), "layer", 4).rows
     (idle,) = [row for row in rows if row.label == "idle"]
     assert idle.time_ms > 95
@@ -142,7 +142,7 @@ def test_a_step_that_waits_for_its_input_is_idle(tmp_path):
 
 @pytest.mark.slow
 def test_torchs_own_choice_of_library_is_another_kernel(tmp_path):
-    live = record(CASES["Convolution"], tmp_path / "run", ROUNDS)
+    live = record(CASES["Convolution"], tmp_path / "run", **COUNTED)
     kernels = live.frame("kernels").merge(live.frame("steps")[["step", "batch"]], on="step")
     few, many = kernels[kernels["layer"] == "conv"].groupby("batch")["name"].agg(set)
     assert few - many
@@ -151,7 +151,7 @@ def test_torchs_own_choice_of_library_is_another_kernel(tmp_path):
 
 def steps_by_batch(name, tmp_path):
     """The unprofiled steps of a case that is recorded here, the smaller of its two sizes first."""
-    steps = record(CASES[name], tmp_path / "run", ROUNDS).frame("steps")
+    steps = record(CASES[name], tmp_path / "run", **COUNTED).frame("steps")
     return steps[~steps["profiled"]].groupby("batch")
 
 

@@ -12,7 +12,7 @@ from curvescope.profiling.measure.loop import Empty, Visit
 from curvescope.profiling.measure.processes import KILLED
 
 from .fake_measurers import CARD, machine
-from .killed_worker import THREE_ROUNDS, check_killed_worker, spread_models
+from .killed_worker import TWO_ROUNDS, check_killed_worker, spread_models
 
 __all__ = ["spread_models"]  # a fixture
 
@@ -40,7 +40,7 @@ class FakeCluster(DaskWorkers):
 
 
 def visit(measurer, batch=1):
-    return measurer.visit(Configuration("x"), batch, THREE_ROUNDS, False)
+    return measurer.visit(Configuration("x"), batch, TWO_ROUNDS, False)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from curvescope.profiling.measure.worker_server import ServerEnded
 from curvescope.profiling.measure.workers import LocalWorkers
 
 from .fake_measurers import CARD, machine
-from .killed_worker import THREE_ROUNDS, check_killed_worker, spread_models
+from .killed_worker import TWO_ROUNDS, check_killed_worker, spread_models
 
 __all__ = ["spread_models"]  # a fixture
 
@@ -43,7 +43,7 @@ def start():
 
 
 def visit(worker, batch=1):
-    return worker.visit(Configuration("x"), batch, THREE_ROUNDS, False)
+    return worker.visit(Configuration("x"), batch, TWO_ROUNDS, False)
 
 
 def test_each_gpu_has_a_worker_and_each_is_ended(start):

@@ -37,6 +37,13 @@ def small(batch: int) -> Callable[[], None]:
     return train(net, torch.randn(batch, 64, device="cuda"))
 
 
+def forward(batch: int) -> Callable[[], object]:
+    """Products one after the other, without a backward pass."""
+    net = nn.Sequential(*[nn.Linear(256, 256) for _ in range(8)]).cuda()
+    x = torch.randn(256 * batch, 256, device="cuda")
+    return lambda: net(x)
+
+
 def convolutions(batch: int) -> Callable[[], None]:
     """Convolutions, batch normalisation and a product: something for each factor to change."""
     net = nn.Sequential(

@@ -23,7 +23,7 @@ ON_GPU = [
 ]
 ELSEWHERE = {
     "locked_clock": "it is asked for: test_diagnosis.py",
-    "inference_mode": "it is of forward steps",
+    "inference_mode": "it is of forward steps: below",
     "compiled": "compiling takes a minute",
     "more_versions": "it is of steps that their user compiles",
     "dynamic_shapes": "it is of steps that their user compiles",
@@ -123,6 +123,36 @@ def test_without_an_update_the_optimizers_kernels_are_gone(step_with):
     _, before, _ = step_with(None)
     _, after, _ = step_with("no_update")
     assert count(after, "multi_tensor_apply") == 0 < count(before, "multi_tensor_apply")
+
+
+def test_in_inference_mode_a_forward_step_keeps_nothing_for_gradients(answer_of):
+    """Each product's input is needed for its gradient, else two of them at a time are there."""
+    usual, changed = answer_of(
+        Card(virtual_time=True),
+        f"""
+        import json, torch
+        from curvescope.experiments.factor import Target
+        from curvescope.experiments.factors import step_change
+        from curvescope.profiling.measure.configuration import Configuration
+        from curvescope.profiling.measure.visit_processes import build_workload
+
+        configuration = Configuration.of_step({f"{STEPS}:forward"!r}, "cuda:0")
+        target = Target(configuration, (16, 32), phases=frozenset({{"forward"}}))
+        change, workload = step_change("inference_mode"), build_workload(configuration)
+        assert change.reason_against(target) is None
+        peaks = []
+        for steps in (workload, change.change(workload, target)):
+            steps.load(32)
+            steps.time_step()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            steps.time_step()
+            peaks.append((torch.cuda.max_memory_allocated() - before) / (256 * 32 * 256 * 4))
+        print(json.dumps(peaks))
+        """,
+    )
+    assert usual == pytest.approx(8, abs=0.5)
+    assert changed == pytest.approx(2, abs=0.5)
 
 
 WITHOUT_TRACE = sorted({*ON_GPU} - {*ELSEWHERE} - {*KERNELS, "cuda_graph", "no_update"})

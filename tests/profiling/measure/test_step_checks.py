@@ -5,9 +5,8 @@ of real ones.
 import ast
 import json
 import mmap
+import os
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -26,6 +25,7 @@ from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.own_step import OwnStep
 
 from ...analysis.causes.planted_causes import Plan, explained
+from ...native.warm_python import WarmPython
 
 ROUNDS, BATCHES = 6, (1, 2)
 MB = 1_000_000
@@ -84,6 +84,26 @@ def test_sizes_beyond_the_most_versions_are_named(after, said, monkeypatch):
     assert said is None or said in lines[0]
 
 
+@pytest.fixture(scope="module")
+def run_compiling():
+    """Runs a program that compiles, as a fork of a Python that has what such programs import;
+    returns what it printed.
+    """
+    imports = (
+        "torch._dynamo",
+        "curvescope.profiling.measure.sweep",
+        "curvescope.experiments.factors",
+    )
+    with WarmPython("", imports) as python:
+
+        def run(program, folder):
+            done = python.run(program, folder, {**os.environ})
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        yield run
+
+
 COMPILED_SWEEP = """
 import json, torch
 from pathlib import Path
@@ -117,16 +137,15 @@ print(json.dumps([compiled, steps]))
 """
 
 
-def test_a_compiled_step_over_ten_sizes_in_one_process(tmp_path):
+def test_a_compiled_step_over_ten_sizes_in_one_process(run_compiling, tmp_path):
     """From the ninth shape on torch runs it eagerly, without an error (vllm 27178, TensorRT-LLM
     6142).
 
     All other steps run what was compiled, by whatever backend: hooks in it once made torch leave
     it.
     """
-    command = [sys.executable, "-c", COMPILED_SWEEP]
-    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
-    (counts,) = [line for line in done.stdout.splitlines() if line.startswith("[{")]
+    printed = run_compiling(COMPILED_SWEEP, tmp_path)
+    (counts,) = [line for line in printed.splitlines() if line.startswith("[{")]
     compiled, steps = json.loads(counts)
     assert compiled == {size: steps[size] for size in map(str, range(1, 9))}
     warned = open_recording(tmp_path / "r").meta["warnings"]
@@ -186,11 +205,9 @@ print(dict(read_compilations().breaks))
 """
 
 
-def test_graph_breaks_are_counted_by_their_reason():
-    done = subprocess.run(
-        [sys.executable, "-c", BROKEN_GRAPH], capture_output=True, text=True, check=True
-    )
-    ((reason, count),) = ast.literal_eval(done.stdout.splitlines()[-1]).items()
+def test_graph_breaks_are_counted_by_their_reason(run_compiling, tmp_path):
+    printed = run_compiling(BROKEN_GRAPH, tmp_path)
+    ((reason, count),) = ast.literal_eval(printed.splitlines()[-1]).items()
     assert count == 1
     assert reason
     assert "\n" not in reason
@@ -206,15 +223,15 @@ def test_graph_breaks_are_one_sentence(monkeypatch):
 
 
 FACTOR = """
-import sys, torch
+import torch
 from curvescope.experiments.factor import Target
 from curvescope.experiments.factors import step_change
 from curvescope.profiling.collect.compilations import read_compilations
 from curvescope.profiling.measure.configuration import Configuration
 
-if sys.argv[1] != "none":
-    step_change(sys.argv[1]).prepare(Target(Configuration.of_step("s.py:f", "cpu"), (1,)))
-step = torch.compile(lambda x: (x + 1).sin(), backend="eager", dynamic=sys.argv[2] == "True")
+if {factor!r}:
+    step_change({factor!r}).prepare(Target(Configuration.of_step("s.py:f", "cpu"), (1,)))
+step = torch.compile(lambda x: (x + 1).sin(), backend="eager", dynamic={dynamic})
 for size in range(2, 12):
     step(torch.ones(size))
 counts = read_compilations()
@@ -225,20 +242,19 @@ print(counts.compiled, counts.refused > 0)
 @pytest.mark.parametrize(
     ("factor", "dynamic", "counted"),
     [
-        ("none", False, "8 True"),
+        (None, False, "8 True"),
         ("more_versions", False, "10 False"),
         ("dynamic_shapes", False, "1 False"),
-        ("none", True, "1 False"),
+        (None, True, "1 False"),
         ("static_shapes", True, "10 False"),
     ],
 )
-def test_each_factor_changes_what_torch_compiles(factor, dynamic, counted):
-    command = [sys.executable, "-c", FACTOR, factor, str(dynamic)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[-2] == counted
+def test_each_factor_changes_what_torch_compiles(run_compiling, tmp_path, factor, dynamic, counted):
+    printed = run_compiling(FACTOR.format(factor=factor, dynamic=dynamic), tmp_path)
+    assert printed.split("\n")[-2] == counted
 
 
-def test_the_counters_of_this_torch_are_read():
+def test_the_counters_of_this_torch_are_read(run_compiling, tmp_path):
     """A change of their names would silence the check."""
     assert torch._dynamo.config.recompile_limit > 0
     code = (
@@ -249,8 +265,7 @@ def test_the_counters_of_this_torch_are_read():
         "for n in range(2, 6): f(torch.ones(n))\n"
         "print(*read_compilations())\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["2", "1", "2", "{}"]
+    assert run_compiling(code, tmp_path).split() == ["2", "1", "2", "{}"]
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,13 @@ NvmlReturn tell_processes(void* handle, unsigned int* count, Info* processes) {
   const bool fits = processes != nullptr && *count >= found;
   *count = found;
   if (!fits) return kInsufficientSize;
-  processes[0] = Info{static_cast<unsigned int>(getpid()), device_of(handle)->used_bytes};
-  if (found > 1) processes[1] = Info{static_cast<unsigned int>(neighbour), 1ull << 30};
+  const auto tell = [&](Info& process, int pid, unsigned long long used_bytes) {
+    process = Info{};
+    process.pid = static_cast<unsigned int>(pid);
+    process.used_bytes = used_bytes;
+  };
+  tell(processes[0], getpid(), device_of(handle)->used_bytes);
+  if (found > 1) tell(processes[1], neighbour, 1ull << 30);
   return kSuccess;
 }
 

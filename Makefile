@@ -118,14 +118,16 @@ real: $(INSTALLED)  ## fetch NVIDIA's driver library and four versions of libcup
 # An environment with PyTorch's CUDA build; its own requirements are not those of constraints.txt, the others are.
 VIRTUAL ?= .venv-virtual
 CUDA_TORCH := torch==2.14.1
+NUMBA_CUDA := numba-cuda==0.30.4
 $(VIRTUAL)/.installed: pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/include/*/* native/src/*)
 	[ -e $(VIRTUAL) ] || $(PYTHON) -m venv $(VIRTUAL)
 	mkdir -p build/virtual
-	(grep -vE '^(torch|triton|setuptools|nvidia-[a-z]+-cu13|cuda-[a-z]+)==' constraints.txt; echo $(CUDA_TORCH)) \
+	(grep -vE '^(torch|triton|setuptools|nvidia-[a-z]+-cu13|cuda-[a-z]+)==' constraints.txt; \
+		printf '%s\n' $(CUDA_TORCH) $(NUMBA_CUDA)) \
 		> build/virtual/constraints.txt
 	PIP_CONSTRAINT=build/virtual/constraints.txt PIP_BUILD_CONSTRAINT=build/virtual/constraints.txt \
 		$(VIRTUAL)/bin/python -m pip install --quiet --disable-pip-version-check -c build/virtual/constraints.txt \
-		--config-settings build-dir=build/virtual/native --editable '.[torch]' hypothesis jsonschema pytest pytest-xdist
+		--config-settings build-dir=build/virtual/native --editable '.[torch]' hypothesis jsonschema numba-cuda pytest pytest-xdist
 	@touch $@
 
 # Those that need a CUDA device; on the virtual card all run that have no marker `not_virtual`. Those of the collector

@@ -15,6 +15,7 @@ from typing import Any
 
 import scripts
 
+from curvescope.experiments.factor import Factor
 from curvescope.experiments.factors import FACTORS, names_of
 from curvescope.profiling.readers import metrics
 
@@ -134,6 +135,12 @@ _BENCHES = (
 _ERRORS = ("event_pair", "clock_under_load", "first_work", "energy_updates", "clock_error")
 
 
+def _changes_the_network(factor: Factor, device: str) -> bool:
+    """Whether a factor changes the steps of a network of PyTorch on the device."""
+    own = not factor.only_in_programs and factor.fits("step", None)
+    return own and factor.refusal(device) is None
+
+
 def _words(short: bool) -> dict[str, Any]:
     from checks import CHECKS
 
@@ -141,7 +148,7 @@ def _words(short: bool) -> dict[str, Any]:
     device, (small, middle, large) = scale["device"], scale["sizes"]
     # No result of the virtual card is right.
     unverified = " --no-verify" * scripts.on_virtual_card()
-    on_gpu = [name for name in names_of("step") if FACTORS[name].refusal(device) is None]
+    on_gpu = [name for name in names_of("step") if _changes_the_network(FACTORS[name], device)]
     checks = [check.__name__ for check in CHECKS if check.__name__ not in _ERRORS]
     step = f"curvescope step {{}} --steps 1 --warm-up 1 --device {device}"
     conditions = "--clock-control=none --cache-control=none"

@@ -53,7 +53,7 @@ NOT_RUN = {
 # a process of its own all the same.
 IN_PROCESSES = ("outside",)
 # Packages that the environment of these tests lacks.
-MISSING = ("cupy", "numba", "pycuda")
+MISSING = ("cupy", "pycuda")
 H100 = Card(virtual_time=True)
 
 

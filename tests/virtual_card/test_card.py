@@ -431,9 +431,7 @@ def test_cuda_and_nvml_name_a_card_alike(answer_of):
 
 def test_numbas_kernels_run(answer_of):
     """It loads its kernels by the driver's libraries, of which every name is there."""
-    pytest.importorskip(
-        "numba_cuda", reason="`make virtual` does not install numba-cuda, which starts on the card"
-    )
+    pytest.importorskip("numba_cuda")
     elapsed_ms = answer_of(
         Card(virtual_time=True),
         """

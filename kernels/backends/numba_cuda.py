@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
+import contextlib
+import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -34,6 +35,7 @@ def open_backend(device: str) -> NumbaCudaBackend:
         )
     cuda.select_device(index)
     check_that_it_compiles(cuda)
+    _silence_few_blocks()
     opened = cuda.get_current_device()
     name = opened.name
     facts = DeviceFacts(
@@ -63,12 +65,11 @@ def check_that_it_compiles(cuda: Any) -> None:
         ) from error
 
 
-def _on_grid(kernel: Any, grid: Any, block: Any) -> Callable[..., None]:
-    """A kernel with its grid; numba's warning of few blocks is no news for a small problem."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Grid size")
-        configured: Callable[..., None] = kernel[grid, block]
-        return configured
+def _silence_few_blocks() -> None:
+    """Let numba not warn at every launch of few blocks, which is no news for a small problem."""
+    for settings in ("numba.core.config", "numba.cuda.core.config"):  # the latter is numba-cuda's
+        with contextlib.suppress(ImportError):
+            importlib.import_module(settings).CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 
 class NumbaCudaBackend(CudaBackend):
@@ -103,7 +104,7 @@ class NumbaCudaBackend(CudaBackend):
         )
 
         passes = problem.repeats(BYTES_PER_LAUNCH)
-        launch = partial(_on_grid(kernel, blocks, threads), *arrays, out)
+        launch = partial(kernel[blocks, threads], *arrays, out)
         once = partial(launch, 1)
 
         def result() -> Array:
@@ -121,7 +122,7 @@ class NumbaCudaBackend(CudaBackend):
         a, b = problem.views((self._cuda.to_device(operands[0]), self._cuda.to_device(operands[1])))
         out = self._cuda.device_array((problem.n, problem.m), np.float32)
         grid = (-(-problem.m // kernels.TILE), -(-problem.n // kernels.TILE))
-        run = partial(_on_grid(kernels.sgemm, grid, (kernels.TILE, kernels.TILE)), b, a, out)
+        run = partial(kernels.sgemm[grid, (kernels.TILE, kernels.TILE)], b, a, out)
         host: Callable[[], Array] = lambda: out.copy_to_host().astype(np.float64)  # noqa: E731
         return Prepared(run, host, "numba sgemm")
 
@@ -131,7 +132,7 @@ class NumbaCudaBackend(CudaBackend):
         blocks = self._facts.sm_count * _BLOCKS_PER_SM
         buffer = self._cuda.to_device(np.zeros(size_bytes // 4, np.float32))
         sums = self._cuda.device_array(blocks, np.float32)
-        scale = partial(_on_grid(kernels.scale, blocks, _BLOCK_THREADS), buffer, buffer, 1)
+        scale = partial(kernels.scale[blocks, _BLOCK_THREADS], buffer, buffer, 1)
         return run_in_turn(
-            scale, partial(_on_grid(kernels.read, blocks, kernels.SUM_THREADS), buffer, sums, 1)
+            scale, partial(kernels.read[blocks, kernels.SUM_THREADS], buffer, sums, 1)
         )

@@ -4,6 +4,8 @@
 #include <cupti_driver_cbid.h>
 #include <cupti_runtime_cbid.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 
 #include "card.h"
@@ -12,8 +14,12 @@ namespace card {
 
 namespace {
 
-// What a module is loaded from does not matter: it has a kernel of every name.
-CUmodule const kModule = reinterpret_cast<CUmodule>(0x20);
+// What a module is loaded from does not matter: it has a kernel of every name. No two are the same.
+template <typename Module>
+void load(Module* module) {
+  static std::atomic<std::uintptr_t> last{0x20};
+  *module = reinterpret_cast<Module>(last += 0x10);
+}
 
 struct Launch {
   dim3 grid, block;
@@ -33,17 +39,17 @@ CUresult launch_function(CUfunction function, const Launch& how, void** argument
 extern "C" {
 
 CUresult cuModuleLoadData(CUmodule* module, const void*) {
-  *module = card::kModule;
+  card::load(module);
   return CUDA_SUCCESS;
 }
 
 CUresult cuModuleLoad(CUmodule* module, const char*) {
-  *module = card::kModule;
+  card::load(module);
   return CUDA_SUCCESS;
 }
 
 CUresult cuModuleLoadDataEx(CUmodule* module, const void*, unsigned int, CUjit_option*, void**) {
-  *module = card::kModule;
+  card::load(module);
   return CUDA_SUCCESS;
 }
 
@@ -106,14 +112,14 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction fun
 
 CUresult cuLibraryLoadData(CUlibrary* library, const void*, CUjit_option*, void**, unsigned int, CUlibraryOption*,
                            void**, unsigned int) {
-  *library = reinterpret_cast<CUlibrary>(card::kModule);
+  card::load(library);
   return CUDA_SUCCESS;
 }
 
 CUresult cuLibraryUnload(CUlibrary) { return CUDA_SUCCESS; }
 
-CUresult cuLibraryGetModule(CUmodule* module, CUlibrary) {
-  *module = card::kModule;
+CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
+  *module = reinterpret_cast<CUmodule>(library);
   return CUDA_SUCCESS;
 }
 
@@ -138,7 +144,7 @@ CUresult cuKernelSetCacheConfig(CUkernel, CUfunc_cache, CUdevice) { return CUDA_
 // The runtime's name for a module.
 cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void*, cudaJitOption*, void**, unsigned int,
                                 cudaLibraryOption*, void**, unsigned int) {
-  *library = reinterpret_cast<cudaLibrary_t>(card::kModule);
+  card::load(library);
   return cudaSuccess;
 }
 

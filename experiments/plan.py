@@ -155,17 +155,22 @@ def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
         ): candidate
         for candidate in candidates(known)
     }
-    what = [
-        label
-        for one in unique.values()
-        for label in (
-            [work_label(one.layer, one.phase)] if one.scope == Scope.TERM else one.factors
-        )
-        if one.scope == Scope.TERM or not known.budget.refused(label)
-    ]
+    what: list[str] = []
+    for experiment in unique.values():
+        if experiment.scope == Scope.TERM:
+            what.append(work_label(experiment.layer, experiment.phase))
+        else:
+            what += [name for name in experiment.factors if not known.budget.refused(name)]
     labels = {target.functional.weights: target.functional.label for target, _ in known.targets}
-    tested = [test.functional for one in unique.values() for test in one.by_functional()]
-    tried = {name for one in unique.values() if one.functional_kind == TIME for name in one.factors}
+    tested = [
+        test.functional for experiment in unique.values() for test in experiment.by_functional()
+    ]
+    tried = {
+        name
+        for experiment in unique.values()
+        if experiment.functional_kind == TIME
+        for name in experiment.factors
+    }
     return Rest(
         sum(map(known.budget.shortest_s, unique.values())),
         tuple(dict.fromkeys(what)),
@@ -187,7 +192,10 @@ def _known(
         replayable[names.get(row["layer"] or "", row["layer"]), row["phase"]].add(row["op"])
     made = experiments_of(recording.meta)
     starts_s = tuple(
-        seconds for one in made for name, seconds in one.setup_s.items() if not is_costly(name)
+        seconds
+        for experiment in made
+        for name, seconds in experiment.setup_s.items()
+        if not is_costly(name)
     )
     facts = starts_s, impossible(recording), fullness(recording), total_s
     framework = framework_beside_torch(recording)
@@ -222,12 +230,11 @@ def candidates(known: Known) -> Iterator[Experiment]:
     """
     remedies = RemedyPlan(known)
     first = [row for row in _PLAN if row.turn == 1]
-    if remedies.is_of_largest:
-        yield from _before_remedies(known, remedies, first)
-        yield from remedies.candidates()
-    anomalies = known.diagnosis.explanations
-    yield from _before_remedies(known, remedies, _PLAN if anomalies else first)
+    usual = _PLAN if known.diagnosis.explanations else first
+    yield from _before_remedies(known, remedies, first if remedies.is_of_largest else usual)
     yield from remedies.candidates()
+    if remedies.is_of_largest:
+        yield from _before_remedies(known, remedies, usual)
     yield from _of_causes(known, first)
     yield from remedies.together()
     yield from _of_causes(known, _PLAN)
@@ -240,10 +247,12 @@ def _before_remedies(
     """Experiments on causes that leave time to the plan of remedies."""
     budget = known.budget
     left_s = budget.time_left_s - remedies.reserved_s()
-    for one in _of_causes(replace(known, budget=replace(budget, time_left_s=left_s)), plan):
-        needed_s = budget.shortest_s(one) + remedies.at_largest_s()
-        if one.functional_kind != FIXED_COST or needed_s <= _MOST_OF_TIME * budget.time_left_s:
-            yield one
+    leaving_time = replace(known, budget=replace(budget, time_left_s=left_s))
+    for experiment in _of_causes(leaving_time, plan):
+        needed_s = budget.shortest_s(experiment) + remedies.at_largest_s()
+        is_usual = experiment.functional_kind == FIXED_COST
+        if not is_usual or needed_s <= _MOST_OF_TIME * budget.time_left_s:
+            yield experiment
 
 
 def _of_causes(known: Known, plan: Iterable[_Row]) -> Iterator[Experiment]:

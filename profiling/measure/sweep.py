@@ -66,8 +66,7 @@ def run_sweep(
     meta = describe_sweep(workload.spec, batches, protocol) | machine
     checks = StepChecks(axis_of(meta), workload.device)
 
-    # Number of visits with a profile, by batch size; two disturbed ones count as one.
-    profiles: dict[int, float] = {}
+    profiles = _Profiles(protocol.profiled_rounds)
     marked: set[int] = set()
     light: set[int] = set()  # batch sizes whose marks cost next to nothing
     # Published protocols are measured as they were published.
@@ -82,11 +81,8 @@ def run_sweep(
             elsewhere = in_rounds.visit(batch, visits.steps, light=batch in light)
             for row in () if elsewhere is None else elsewhere.unprofiled:
                 row["compiled_code"] = checks.code(batch)
-        if (
-            elsewhere is not None
-            and not is_profiled(batch)
-            and not (workload.is_users and checks.need(batch))
-        ):
+        needs_checks = workload.is_users and checks.need(batch)
+        if elsewhere is not None and not is_profiled(batch) and not needs_checks:
             return elsewhere
         here = measure_here(batch)
         if isinstance(here, Empty) or elsewhere is None:
@@ -94,11 +90,8 @@ def run_sweep(
         return replace(here, unprofiled=elsewhere.unprofiled, marked=elsewhere.marked)
 
     def is_profiled(batch: int) -> bool:
-        # Two rounds name the kernels of a layer, four where all are disturbed; marks time it in
-        # every round.
-        rounds = protocol.profiled_rounds
-        named = rounds is not None and profiles.get(batch, 0) >= rounds and batch in marked
-        return not named and affordable.profile_fits(batch)
+        is_named = batch in marked and profiles.suffice(batch)
+        return not is_named and affordable.profile_fits(batch)
 
     def measure_here(batch: int) -> Visit | Empty:
         how: dict[str, Any] = {}
@@ -116,9 +109,7 @@ def run_sweep(
             )
         if isinstance(result, Empty):
             return result
-        if result.profiled:
-            told = 0.5 if is_disturbed(result.unprofiled) else 1.0
-            profiles[batch] = profiles.get(batch, 0.0) + told
+        profiles.count(batch, result)
         marked.update([batch] if any(result.marked) else [])
         light.update([batch] if are_light(result.marked) else [])
         if not workload.runs_elsewhere:
@@ -165,6 +156,27 @@ def run_sweep(
     finally:
         in_rounds.end()
         workload.release()
+
+
+class _Profiles:
+    """Rounds with a profile, by batch size: so many name the kernels of a layer, which marks time
+    in every round.
+    """
+
+    def __init__(self, enough: int | None) -> None:
+        """Define how many suffice; None: a batch size is profiled in every round."""
+        self._enough = math.inf if enough is None else enough
+        self._rounds: dict[int, float] = {}
+
+    def count(self, batch: int, visit: Visit) -> None:
+        """Count the profile of a visit, if it has one; two disturbed ones count as one."""
+        if visit.profiled:
+            counts = 0.5 if is_disturbed(visit.unprofiled) else 1.0
+            self._rounds[batch] = self._rounds.get(batch, 0.0) + counts
+
+    def suffice(self, batch: int) -> bool:
+        """Whether a batch size has enough."""
+        return self._rounds.get(batch, 0.0) >= self._enough
 
 
 def sweep_callable(

@@ -1,0 +1,201 @@
+"""What the experiments so far say of a change of complete steps: the one place where the plan of
+remedies asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, sqrt
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+from ..analysis.verdicts.words import Verdict
+from ..profiling.recording.experiments import TIME, TIME_IS_UP, Experiment, Scope, Stage
+
+if TYPE_CHECKING:
+    from ..analysis.decompose.statistics import Estimate
+    from ..analysis.verdicts.outcome import Outcome
+    from ..analysis.verdicts.savings import Saving
+    from .known import Known
+
+_LEADS = 0.02  # least saving in a screen that is worth fresh rounds
+# least part of the step that a change saves beyond the changes before it, to join them
+_ADDS = 0.01
+# the same in standard errors; a set is measured anew, so that chance costs only time
+_ADDS_ERRORS = 1.5
+_RULED_OUT = 0.03  # of the step: a change that saves less is not worth further starts
+_COSTS_MUCH = 0.1  # of the step: what cost as much in its only start gets none to be ruled out
+_MOST_TRIES = 2  # of a change that the time did not reach
+
+
+@dataclass(frozen=True)
+class TriedChange:
+    """A change, or several that are made together, as the experiments so far show it.
+
+    Every saving is a share of a step's time. `first_savings` suggest the change, as a screen's do;
+    `saving` is of all starts of processes, and proves.
+    """
+
+    name: str
+    experiments: tuple[Experiment, ...]  # of the plan of remedies, that had it
+    outcomes: tuple[Outcome, ...]  # of all experiments on complete steps
+    saving: Saving | None  # None if nothing ran with it, nor was refused
+    largest: int  # batch size, where one trains
+    only_largest: bool  # whether experiments that leave out this size do not count
+
+    @classmethod
+    def of(cls, name: str, known: Known, largest: int, only_largest: bool) -> TriedChange:
+        """What is known of a change by its name."""
+        remedies = known.diagnosis.remedies
+        savings = (
+            saving for saving in (*remedies.savings, *remedies.sets) if saving.factor == name
+        )
+        experiments = (
+            experiment
+            for experiment in known.made
+            if experiment.functional_kind == TIME and name in experiment.factors
+        )
+        outcomes = (
+            outcome
+            for outcome in known.diagnosis.outcomes
+            if outcome.factor == name and outcome.experiment.scope == Scope.STEP
+        )
+        return cls(
+            name,
+            tuple(experiments),
+            tuple(outcomes),
+            next(savings, None),
+            largest,
+            only_largest,
+        )
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it was neither measured, at a size that counts, nor refused."""
+        tries = [experiment for experiment in self.experiments if self._counts(experiment)]
+        if len(tries) >= _MOST_TRIES or any(self._was_reached(experiment) for experiment in tries):
+            return False
+        if self.only_largest:
+            return self.at_largest is None
+        return self.saving is None or self.saving.verdict == Verdict.UNTESTED
+
+    def _was_reached(self, experiment: Experiment) -> bool:
+        ended = experiment.done or self.name in experiment.untested
+        return ended and experiment.untested.get(self.name) != TIME_IS_UP
+
+    def _counts(self, experiment: Experiment) -> bool:
+        return not self.only_largest or self.largest in experiment.batches
+
+    def was_in(self, stage: Stage) -> bool:
+        """Whether an experiment of a stage had it, or tried to often enough."""
+        tries = [experiment for experiment in self.experiments if experiment.stage == stage]
+        return len(tries) >= _MOST_TRIES or any(
+            experiment.done or experiment.setup_s.get(self.name) for experiment in tries
+        )
+
+    @property
+    def fresh_experiments(self) -> int:
+        """Number of experiments that had it on fresh rounds."""
+        fresh = (
+            outcome.experiment
+            for outcome in self.outcomes
+            if outcome.gains and outcome.experiment.stage != Stage.SCREEN
+        )
+        return len({experiment.number for experiment in fresh})
+
+    @cached_property
+    def first_savings(self) -> dict[int, float]:
+        """What it saved in the first experiment that ran with it, by batch size; empty without
+        one that counts.
+        """
+        for outcome in self.outcomes:
+            if outcome.ratios and self._counts(outcome.experiment):
+                by_batch = zip(*outcome.ratios, strict=True)  # logarithms of T'/T of all starts
+                return {
+                    batch: 1 - exp(fmean(logs))
+                    for batch, logs in zip(outcome.batches, by_batch, strict=True)
+                }
+        return {}
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is worth fresh rounds."""
+        return max(self.first_savings.values(), default=0.0) >= _LEADS
+
+    @property
+    def leading_size(self) -> int:
+        """The largest batch size if it leads there, else the one where it saves most."""
+        savings = self.first_savings
+        if savings.get(self.largest, 0.0) >= _LEADS:
+            return self.largest
+        return max(savings, key=lambda batch: savings[batch])
+
+    @property
+    def place(self) -> tuple[float, float, str]:
+        """Key by which changes that lead are ordered, the best first: one trains at the largest
+        batch size.
+        """
+        at_largest = self.first_savings.get(self.largest, 0.0)
+        leads_there = at_largest >= _LEADS
+        return -at_largest if leads_there else 0.0, -max(self.first_savings.values()), self.name
+
+    @property
+    def at_largest(self) -> Estimate | None:
+        """What it saves at the largest batch size; None if it did not run there."""
+        return dict(self.saving.gains).get(self.largest) if self.saving else None
+
+    @property
+    def is_proven_at_largest(self) -> bool:
+        """Whether its saving at the largest batch size is proven."""
+        return self.saving is not None and self.largest in self.saving.proven
+
+    @property
+    def may_save_at_largest(self) -> bool:
+        """Whether it ran at the largest batch size and may save something there; of one that cost
+        much in its only start, what other changes show of starts will tell.
+        """
+        gain = self.at_largest
+        return gain is not None and gain.high >= _RULED_OUT and gain.value > -_COSTS_MUCH
+
+    @property
+    def helps(self) -> bool:
+        """Whether it saves enough to join others, by the mean over batch sizes on fresh rounds."""
+        if self.saving is None or not self.saving.fresh:
+            return False
+        return fmean(gain.value for _, gain in self.saving.gains) >= _ADDS
+
+    @property
+    def changes_results(self) -> bool:
+        """Whether results differ beyond rounding."""
+        return self.saving is not None and self.saving.changed_results is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it seems to help, and is not yet proven to."""
+        return self.helps and self.saving is not None and self.saving.verdict == Verdict.UNDECIDED
+
+    def adds_to(self, before: TriedChange) -> bool:
+        """Whether it saves more than the changes before, which it contains, by the mean over batch
+        sizes in the starts that had both.
+        """
+        own, other = self._logs_of_starts(), before._logs_of_starts()
+        differences = [
+            fmean(with_it) - fmean(without)
+            for number in own
+            for with_it, without in zip(own[number], other.get(number, ()), strict=False)
+        ]
+        if len(differences) < 2:
+            return False
+        error = stdev(differences) / sqrt(len(differences))
+        return -fmean(differences) >= max(_ADDS, _ADDS_ERRORS * error)
+
+    def _logs_of_starts(self) -> dict[int, tuple[tuple[float, ...], ...]]:
+        """Logarithms of T'/T on fresh rounds, by experiment: of each start those of batch sizes."""
+        return {
+            outcome.experiment.number: outcome.ratios
+            for outcome in self.outcomes
+            if outcome.experiment.functional_kind == TIME
+            and outcome.experiment.stage != Stage.SCREEN
+            and outcome.ratios
+        }

@@ -293,6 +293,10 @@ void after_fork_in_child() {
   set_process(made);
 }
 
+void set_exit(Process& p, Exit how) noexcept {
+  if (SharedCounts* counts = p.counts) counts->exited = static_cast<std::uint64_t>(how);
+}
+
 // Runs twice with CUPTI: once before CUPTI's own exit handler, and once for later events.
 void at_exit() {
   const bool last = --exit_handlers == 0;
@@ -301,13 +305,16 @@ void at_exit() {
   activity::yield_to_exit();
   // The writer may be waiting for the disk; the exit of the process waits no longer than this.
   std::unique_lock<std::timed_mutex> lock(p->flush_mutex, std::defer_lock);
-  if (!lock.try_lock_until(std::chrono::system_clock::now() + std::chrono::seconds(2))) return activity::give_up();
+  if (!lock.try_lock_until(std::chrono::system_clock::now() + std::chrono::seconds(2))) {
+    set_exit(*p, Exit::kUnwritten);
+    return activity::give_up();
+  }
   if (p->writer == nullptr) return;
   flush_events(*p, true);
   activity::finish(p->writer.get());
   write_numbers(*p);
   write_losses(*p);
-  if (SharedCounts* counts = p->counts) counts->exited = 1;
+  set_exit(*p, Exit::kWritten);
   // The process may end at any moment now: the writer stays locked out, or it would leave a torn chunk.
   if (last) lock.release();
 }

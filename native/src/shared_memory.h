@@ -37,11 +37,14 @@ struct BlockHeader {
 };
 static_assert(sizeof(BlockHeader) == 40);
 
+// What its exit handlers did; none ran where it was killed, for example.
+enum class Exit : std::uint64_t { kNone = 0, kWritten = 1, kUnwritten = 2 };
+
 // What a process counts.
 struct SharedCounts {
   BlockHeader header;
   std::uint64_t pid_namespace{0};  // inode; the process id is valid in it
-  SharedCount exited{0};           // 1 once its exit handlers have run
+  SharedCount exited{0};           // an `Exit`
   SharedCount begun{0};            // pushes, starts and marks that rings of ended threads took
   SharedCount dropped{0};          // pushes, starts and marks for which there was no room
   SharedCount unwritten{0};        // ranges and marks that could not be written

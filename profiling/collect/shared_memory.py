@@ -69,6 +69,12 @@ _BYTES = {
 }
 
 
+# What the exit handlers of a process did, see `Exit` in `native/src/shared_memory.h`.
+_WRITTEN, _UNWRITTEN = 1, 2
+_EXITS = {
+    _WRITTEN: "exit",
+    _UNWRITTEN: "exit, while it still wrote to the disk; the rest was read from its memory",
+}
 STILL_RUNS = "not yet: it still ran when the recording ended"
 
 
@@ -246,7 +252,8 @@ def _drain_program(
         if running and path.exists():
             # the process cannot open it any more
             path = path.rename(path.with_suffix(".running.chunks"))
-        if others and (not counts["exited"] or any(len(ring.events) for ring in rings)):
+        is_whole = counts["exited"] == _WRITTEN
+        if others and (not is_whole or any(len(ring.events) for ring in rings)):
             names = b"".join(_log(file, block) for block in others if block.kind == _NAMES)
             numbers = b"".join(_log(file, block) for block in others if block.kind == _NUMBERS)
             whole = len(numbers) // NUMBER.itemsize * NUMBER.itemsize
@@ -266,8 +273,8 @@ def _drain_program(
                 begun.to_bytes(8, "little"),
                 first.at + _BLOCK.itemsize + 8 * _COUNTED.index("begun"),
             )
-    if counts["exited"]:
-        ended = "exit"
+    if counts["exited"] in _EXITS:
+        ended = _EXITS[counts["exited"]]
     elif last_started_ns > started_ns:
         ended = "exec of another program"
     elif running:

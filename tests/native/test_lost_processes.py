@@ -8,6 +8,7 @@ be that many.
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -22,6 +23,8 @@ from curvescope.profiling.collect.merge import merge_chunks
 from curvescope.profiling.collect.shared_memory import NAME, drain_processes, shared_memory
 from curvescope.profiling.native import library_path
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
+
+from .doubles import COMPILER
 
 
 def record(tmp_path, program):
@@ -77,6 +80,43 @@ def test_every_range_is_recorded_however_its_process_ends(tmp_path, ending):
     assert recording.meta["status"] == "complete"
     ended = Counter(one["ended"].split(":")[0] for one in recording.meta["collectors"])
     assert ended == {"exit": 1, "without exit handlers": children}
+
+
+SLOW_DISK = """
+#include <dlfcn.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* The writer's thread waits for the disk for as long as its process lives. */
+typedef ssize_t (*Writev)(int, const struct iovec *, int);
+
+ssize_t writev(int file, const struct iovec *parts, int count) {
+  while (gettid() != getpid()) pause();
+  return ((Writev)dlsym(RTLD_NEXT, "writev"))(file, parts, count);
+}
+"""
+
+
+def test_a_program_that_ends_while_the_disk_is_slow_ended_by_exit(tmp_path, monkeypatch):
+    """Its exit waits for the writer no longer than 2 s, and the rest is read from its memory."""
+    if shutil.which(COMPILER) is None:
+        pytest.skip("no compiler for a slow disk")
+    build = [COMPILER, "-D_GNU_SOURCE", "-shared", "-fPIC", "-x", "c", "-", "-o"]
+    library = tmp_path / "slow_disk.so"
+    subprocess.run([*build, str(library), "-ldl"], check=True, input=SLOW_DISK, text=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    recording, lost = record(
+        tmp_path,
+        """
+        import nvtx
+        for _ in range(12_000):  # the ring is half full: its writer begins
+            nvtx.mark("m")
+        """,
+    )
+    (collector,) = recording.meta["collectors"]
+    assert collector["ended"].startswith("exit, while it still wrote to the disk")
+    assert (recording.count_rows("ranges"), lost) == (12_000, {})
+    assert recording.meta["status"] == "complete"
 
 
 def test_what_the_file_lacks_was_lost_to_the_last_range(tmp_path):

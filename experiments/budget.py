@@ -305,8 +305,8 @@ def starts_of(stage: Stage, scope: Scope) -> int:
     return _COSTS_OF_STEPS[stage][2] if scope == Scope.STEP else 1
 
 
-def with_more_rounds(one: Experiment) -> Experiment:
+def with_more_rounds(experiment: Experiment) -> Experiment:
     """The experiment with twice as many rounds, or starts, for factors that stayed undecided."""
-    if one.scope == Scope.STEP:
-        return replace(one, starts=2 * one.starts)
-    return replace(one, rounds=(2 * one.rounds[0], 2 * one.rounds[1]))
+    if experiment.scope == Scope.STEP:
+        return replace(experiment, starts=2 * experiment.starts)
+    return replace(experiment, rounds=(2 * experiment.rounds[0], 2 * experiment.rounds[1]))

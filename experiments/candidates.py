@@ -127,13 +127,13 @@ def candidates_for(
 
     `features` are those of the CPU; None asks this machine.
     """
-    known = {None, *(cpu_features() if features is None else features)}
+    usable = {None, *(cpu_features() if features is None else features)}
     return [
-        one
-        for one in CANDIDATES.values()
-        if device.startswith(one.device)
-        and precision in one.beyond
-        and one.beyond[precision] in known
+        candidate
+        for candidate in CANDIDATES.values()
+        if device.startswith(candidate.device)
+        and precision in candidate.beyond
+        and candidate.beyond[precision] in usable
     ]
 
 
@@ -143,9 +143,9 @@ class _ThroughOneDnn(TorchBackend):
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
         assert isinstance(problem, Gemm)
         views = problem.views(operands)
-        weight, x = (self._torch.from_numpy(array) for array in views)
+        weight, rows = (self._torch.from_numpy(array) for array in views)
         linear = self._torch.ops.mkldnn._linear_pointwise.default
-        run = partial(linear, x, weight.t(), None, "none", [], "")
+        run = partial(linear, rows, weight.t(), None, "none", [], "")
         return Prepared(run, lambda: host_array(run()), "mkldnn._linear_pointwise")
 
 
@@ -213,7 +213,7 @@ class _Products:
             verification = measurement.verification
             assert verification is not None
             outcomes.append((verification.outcome, verification.detail))
-        failed = [one for one in outcomes if one[0] not in TIMED]
+        failed = [outcome for outcome in outcomes if outcome[0] not in TIMED]
         return (failed or outcomes)[0]
 
     def _prepared(self, value: int, method: Method) -> tuple[BenchMeasurement, Prepared | None]:
@@ -237,19 +237,19 @@ def check_candidates(
             continue
         process = start(variables, _Products, ProductConfiguration.of(sweep, device, name))
         try:
-            found = process.call("check", verify)
+            result = process.call("check", verify)
         finally:
             process.end()
-        if isinstance(found, Empty):
-            found = (BenchOutcome.FAILED, f"{found.why} ({found.detail})")
-        outcome, detail = found
+        if isinstance(result, Empty):
+            result = (BenchOutcome.FAILED, f"{result.why} ({result.detail})")
+        outcome, detail = result
         checked.append(Checked(name, outcome, detail, outcome in TIMED))
     return checked
 
 
 def _settings(chosen: Sequence[Candidate]) -> dict[str, dict[str, str]]:
     """The variables of the default and of candidates, by name."""
-    return {DEFAULT: {}, **{one.name: dict(one.variables) for one in chosen}}
+    return {DEFAULT: {}, **{candidate.name: dict(candidate.variables) for candidate in chosen}}
 
 
 def protocol_of(method: Method, problems: int) -> Protocol:

@@ -25,8 +25,8 @@ from ..profiling.recording.experiments import Experiment, Scope, Stage, Wave
 from .budget import rounds_of, starts_of, with_more_rounds
 from .factors import FACTORS, names_of
 from .factors.batches import FILLED_WAVE
-from .known import Known, is_of_steps
 from .promising import is_confirmed, most_promising, promising
+from .situation import Situation, is_of_steps
 
 if TYPE_CHECKING:
     from ..analysis.diagnosis.explanation import Explanation
@@ -51,7 +51,7 @@ class TermCase:
     experiments on it.
     """
 
-    known: Known
+    situation: Situation
     target: Explanation
     terms: Sequence[Share]
     share: Share | None  # the term; None for complete steps
@@ -59,7 +59,7 @@ class TermCase:
     @cached_property
     def outcomes(self) -> list[Outcome]:
         """Outcomes of earlier experiments on it."""
-        return about(self.known.diagnosis.outcomes, self.target.functional, self.share)
+        return about(self.situation.diagnosis.outcomes, self.target.functional, self.share)
 
     @cached_property
     def confirmed(self) -> bool:
@@ -131,12 +131,14 @@ class TermCase:
         """
         own = subject(self.experiment(stages[0]))
         same = [
-            one
-            for one in self.known.made
-            if one.stage in stages and own in map(subject, one.by_functional())
+            experiment
+            for experiment in self.situation.made
+            if experiment.stage in stages and own in map(subject, experiment.by_functional())
         ]
-        unfinished = [one for one in same if not one.done]
-        return same if len(unfinished) > 1 else [one for one in same if one.done]
+        unfinished = [experiment for experiment in same if not experiment.done]
+        return (
+            same if len(unfinished) > 1 else [experiment for experiment in same if experiment.done]
+        )
 
     def experiment(self, stage: Stage, factors: Iterable[str] = ()) -> Experiment:
         """An experiment with the usual rounds.
@@ -144,29 +146,31 @@ class TermCase:
         On a term it tests all targets that the term makes and that do not make it much longer, on
         complete steps all that need no further batch sizes.
         """
-        known, target, share, names = self.known, self.target, self.share, tuple(factors)
+        situation, target, share, names = self.situation, self.target, self.share, tuple(factors)
         scope = Scope.STEP if share is None else Scope.TERM
         batches = set(target.functional.conditions)
-        most_ms = 0.0 if share is None else _ALSO_COSTS * known.budget.pass_ms(share.key, batches)
+        most_ms = (
+            0.0 if share is None else _ALSO_COSTS * situation.budget.pass_ms(share.key, batches)
+        )
         also: list[Explanation] = []
-        for other, terms in known.targets:
+        for other, terms in situation.targets:
             wider = batches | set(other.functional.conditions)
             if share is None:
                 fits = wider == batches
             else:
                 made = stage != Stage.GRID and any(term.key == share.key for term in terms)
-                fits = made and known.budget.pass_ms(share.key, wider) <= most_ms
+                fits = made and situation.budget.pass_ms(share.key, wider) <= most_ms
             if other is not target and fits:
                 also.append(other)
                 batches = wider
         if share is None and target.functional.kind == FIXED_COST:
             batches.add(self._clearly_larger(max(batches)))
-        in_turns = share is None and known.budget.takes_turns(batches)
+        in_turns = share is None and situation.budget.takes_turns(batches)
         layer = "" if share is None else share.key.layer or ""
         # No expert of a mixture stands for the others.
-        members = () if is_of_experts(layer) else known.budget.groups.get(layer, ())
+        members = () if is_of_experts(layer) else situation.budget.groups.get(layer, ())
         return Experiment(
-            number=known.next_number,
+            number=situation.next_number,
             stage=stage,
             scope=scope,
             functional=target.functional.weights,
@@ -177,7 +181,10 @@ class TermCase:
             phase=share.key.phase if share else None,
             member=members[0] if members else None,
             members=max(len(members), 1),
-            also=tuple((one.functional.kind, one.functional.weights) for one in also),
+            also=tuple(
+                (explanation.functional.kind, explanation.functional.weights)
+                for explanation in also
+            ),
             waves=self._waves([target, *also]) if FILLED_WAVE.name in names else (),
             rounds=rounds_of(stage, scope, in_turns=in_turns),
             starts=starts_of(stage, scope),
@@ -187,7 +194,7 @@ class TermCase:
         """The first batch size whose step takes twice as long, else the largest: it says what a
         sample costs.
         """
-        curve = self.known.diagnosis.curve
+        curve = self.situation.diagnosis.curve
         times_ms = {
             float(p.condition): p.time_ms.value for p in curve.points if p.condition >= batch
         }
@@ -216,9 +223,9 @@ class TermCase:
         `costly` asks for factors with a long set-up, instead of the others; `least_of_step` is the
         least share of the step, at the last batch size, that the cause of a factor claims.
         """
-        known, target = self.known, self.target
+        situation, target = self.situation, self.target
         whole = target.value.value
-        of_step = whole / known.diagnosis.curve.at(target.functional.last).time_ms.value
+        of_step = whole / situation.diagnosis.curve.at(target.functional.last).time_ms.value
         names: dict[str, float] = {}
         for cause, intervention in causes.interventions().items():
             # A cause that others outbid in every term may still be the right one: only an
@@ -226,7 +233,7 @@ class TermCase:
             share = self.amounts.get(cause, 0.0) / whole
             outbid = causes.claimed(target.cases, cause, whole) / whole
             for name in (name for name in intervention.step if name not in intervention.term):
-                setup = known.budget.setup_s(name) / known.budget.start_s
+                setup = situation.budget.setup_s(name) / situation.budget.start_s
                 wanted = max(share / _SUGGESTED, outbid / _OUTBID) >= max(1.0, setup)
                 if (
                     wanted
@@ -242,15 +249,18 @@ class TermCase:
         """
         tried = {
             name
-            for one in self.earlier(stage)
-            for name in one.factors
-            if not (may_lock_clocks() and one.untested.get(name) == NOT_ASKED)
+            for experiment in self.earlier(stage)
+            for name in experiment.factors
+            if not (may_lock_clocks() and experiment.untested.get(name) == NOT_ASKED)
         }
         new = [name for name in dict.fromkeys(names) if name not in tried]
-        applicable = [name for name in new if self.known.budget.setup_s(name)][:_MOST_STEP_FACTORS]
+        applicable = [name for name in new if self.situation.budget.setup_s(name)][
+            :_MOST_STEP_FACTORS
+        ]
         if applicable:
             yield self.experiment(
-                stage, (*applicable, *(name for name in new if not self.known.budget.setup_s(name)))
+                stage,
+                (*applicable, *(name for name in new if not self.situation.budget.setup_s(name))),
             )
 
     def alone(self) -> Iterator[Experiment]:
@@ -262,15 +272,15 @@ class TermCase:
 
     def screen(self) -> Iterator[Experiment]:
         """A screen of the term with as many of the factors not yet tried as it has time for."""
-        known, screen = self.known, self.experiment(Stage.SCREEN, self._ordered())
+        situation, screen = self.situation, self.experiment(Stage.SCREEN, self._ordered())
         tried = {
-            name for one in self.earlier(Stage.SCREEN) for name in one.factors
-        } | known.confirmed_on_steps
+            name for experiment in self.earlier(Stage.SCREEN) for name in experiment.factors
+        } | situation.confirmed_on_steps
         names = tuple(name for name in self._ordered() if name not in tried)
-        most_s = _LONG_SCREEN * known.budget.usual_s(screen)
+        most_s = _LONG_SCREEN * situation.budget.usual_s(screen)
         while (
             len(names) > _LEAST_SCREENED
-            and known.budget.shortest_s(replace(screen, factors=names)) > most_s
+            and situation.budget.shortest_s(replace(screen, factors=names)) > most_s
         ):
             names = names[:-1]
         if names:
@@ -294,14 +304,14 @@ class TermCase:
             for name, change in changes.items()
             if not change.needs_evidence or owner.get(name) in ranks
         ]
-        recorded = self.known.diagnosis.recorded
+        recorded = self.situation.diagnosis.recorded
         on_cpu = recorded is not None and recorded.hardware.kind == "cpu"
         if on_cpu and not self._waves([self.target]):  # few terms of a CPU have blocks
             evident = [name for name in evident if name != FILLED_WAVE.name]
         return sorted(
             (name for name in owner if name in evident),
             key=lambda name: (
-                self.known.budget.refused(name),
+                self.situation.budget.refused(name),
                 ranks.get(owner[name], last[0]),
                 usual.get(name, last[1]),
             ),
@@ -310,23 +320,29 @@ class TermCase:
     def promising(self) -> tuple[str, ...]:
         """What screens of the term suggest."""
         return tuple(
-            name for name in promising(self.outcomes) if name not in self.known.confirmed_on_steps
+            name
+            for name in promising(self.outcomes)
+            if name not in self.situation.confirmed_on_steps
         )
 
     def promising_elsewhere(self) -> tuple[str, ...]:
         """What screens of the term suggest for the other targets that it makes, alone too."""
         names: list[str] = []
-        for other, terms in self.known.targets:
+        for other, terms in self.situation.targets:
             of_term = next((share for share in terms if share.key == self.term.key), None)
             if other is self.target or of_term is None:
                 continue
-            case = TermCase(self.known, other, terms, of_term)
+            case = TermCase(self.situation, other, terms, of_term)
             if case.shows:
                 telling = [
-                    one for one in case.outcomes if one.taken is None or np.isfinite(one.taken.low)
+                    outcome
+                    for outcome in case.outcomes
+                    if outcome.taken is None or np.isfinite(outcome.taken.low)
                 ]
                 names += [
-                    name for name in promising(telling) if name not in self.known.confirmed_on_steps
+                    name
+                    for name in promising(telling)
+                    if name not in self.situation.confirmed_on_steps
                 ]
         return tuple(names)
 
@@ -340,17 +356,17 @@ class TermCase:
 
     def proven_elsewhere(self) -> Iterator[Experiment]:
         """Fresh rounds with what confirmed the same cause in a term with the same operators."""
-        known, replayable = self.known, self.known.replayable
+        situation, replayable = self.situation, self.situation.replayable
         owner = causes.factors(Scope.TERM, self.claiming)
         operators = set(replayable[self.term.key.layer, self.term.key.phase])
         names = {
             outcome.factor: None
-            for outcome in known.diagnosis.outcomes
+            for outcome in situation.diagnosis.outcomes
             if outcome.experiment.scope == Scope.TERM
             and outcome.factor
             and owner.get(outcome.factor) in self.claiming
             if outcome.verdict == Verdict.CONFIRMED
-            and outcome.factor not in known.confirmed_on_steps
+            and outcome.factor not in situation.confirmed_on_steps
             if not operators.isdisjoint(
                 replayable.get((outcome.experiment.layer, outcome.experiment.phase), ())
             )
@@ -368,12 +384,12 @@ class TermCase:
 
     def remedy(self) -> Iterator[Experiment]:
         """Complete steps with what made a term faster alone."""
-        made = self.known.made
+        made = self.situation.made
         tried = {
             name
-            for one in made
-            if one.scope == Scope.STEP and one.stage != Stage.SCREEN
-            for name in one.factors
+            for experiment in made
+            if experiment.scope == Scope.STEP and experiment.stage != Stage.SCREEN
+            for name in experiment.factors
         }
         names: dict[str, float] = {}
         for share in self.terms:
@@ -389,14 +405,15 @@ class TermCase:
         ]
         if new:
             remedy = self.experiment(Stage.REMEDY, new[:_MOST_STEP_FACTORS])
-            largest = int(self.known.diagnosis.curve.conditions[-1])
+            largest = int(self.situation.diagnosis.curve.conditions[-1])
             yield replace(remedy, batches=tuple(sorted({*remedy.batches, largest})))
 
     def steps_again(self) -> Iterator[Experiment]:
         """More starts, once, of complete steps with the factors that stayed undecided."""
         totals = self.target.causes
         of_cause = {
-            cause: {one.verdict for one in totals if one.cause == cause} for cause in self.amounts
+            cause: {total.verdict for total in totals if total.cause == cause}
+            for cause in self.amounts
         }
         confirmed = {
             name
@@ -410,9 +427,11 @@ class TermCase:
         self, before: Sequence[Experiment], confirmed: Container[str] = ()
     ) -> Iterator[Experiment]:
         """More rounds, once, for undecided factors of causes that are not confirmed."""
-        known = decisive(self.outcomes)
+        deciding = decisive(self.outcomes)
         of_first = (
-            [known[name] for name in before[0].factors if name in known] if len(before) == 1 else []
+            [deciding[name] for name in before[0].factors if name in deciding]
+            if len(before) == 1
+            else []
         )
         undecided = [o.factor for o in of_first if o.reason == TOO_WIDE]
         of_term = self.share is not None and is_confirmed(of_first)
@@ -427,19 +446,24 @@ class TermCase:
             yield from self.on_steps(Stage.CONFIRM, promising(self.outcomes))
             return
         on_steps, own = (
-            (one for one in self.known.made if one.scope == Scope.STEP),
+            (experiment for experiment in self.situation.made if experiment.scope == Scope.STEP),
             self.target.functional.weights,
         )
-        tried = {name for one in on_steps if one.functional == own for name in one.factors}
+        tried = {
+            name
+            for experiment in on_steps
+            if experiment.functional == own
+            for name in experiment.factors
+        }
         changes = (
             (name, FACTORS[name].step)
             for name in names_of(Scope.STEP)
-            if not self.known.budget.refused(name)
+            if not self.situation.budget.refused(name)
         )
         usual = {
             n: c.screen
             for n, c in changes
-            if c and c.screen and self.known.budget.device in c.screen_on
+            if c and c.screen and self.situation.budget.device in c.screen_on
         }
         yield from self.on_steps(
             Stage.SCREEN,

@@ -56,6 +56,6 @@ class ChangedModule(ChangedSteps):
 def waiting_share(rows: Iterable[StepRow]) -> float | None:
     """Share of the runnable time in which threads waited for a core; None if unknown."""
     used = [(row.get("cpu_time_ns"), row.get("run_queue_wait_ns")) for row in rows]
-    known = [(cpu, wait) for cpu, wait in used if cpu is not None and wait is not None]
-    runnable = sum(cpu + wait for cpu, wait in known)
-    return sum(wait for _, wait in known) / runnable if runnable else None
+    timed = [(cpu, wait) for cpu, wait in used if cpu is not None and wait is not None]
+    runnable = sum(cpu + wait for cpu, wait in timed)
+    return sum(wait for _, wait in timed) / runnable if runnable else None

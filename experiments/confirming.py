@@ -90,16 +90,16 @@ def confirm(
     # What follows the last one, to see what is left to test and to answer, takes as long each.
     ends_s = began_s + seconds - _LOOKS_AT_THE_END * (clock_s() - began_s)
     with registered(f"experiments on {opened.path}"), RecordingWriter.extend(opened.path) as writer:
-        known = {entry["number"] for entry in writer.meta.get("experiments", ())}
+        recorded = {entry["number"] for entry in writer.meta.get("experiments", ())}
         while clock_s() < ends_s:
             # Tables that experiments do not change are read once.
             opened = opened.extended(writer.meta)
             report(Progress(clock_s() - began_s, seconds, "choosing the next experiment"))
             diagnosis = explain_again(diagnosis, opened)
             experiment = next_experiment(opened, ends_s - clock_s(), diagnosis, seconds)
-            if experiment is None or experiment.number in known:  # the latter would never end
+            if experiment is None or experiment.number in recorded:  # the latter would never end
                 break
-            known.add(experiment.number)
+            recorded.add(experiment.number)
             experiment = replace(experiment, notes=(*experiment.notes, *differences))
             record_experiment(writer, experiment)
             label = describe(experiment)
@@ -133,7 +133,9 @@ def _run(
     except Exception as error:  # of any library, on any operator: the other experiments still run
         message = str(error).strip() or type(error).__name__
         why = masked_text(message.splitlines()[0][:_REASON_LENGTH].rstrip("."))
-        now = next(one for one in experiments_of(writer.meta) if one.number == experiment.number)
+        now = next(
+            stored for stored in experiments_of(writer.meta) if stored.number == experiment.number
+        )
         untested = {**dict.fromkeys(now.factors, why), **now.untested}
         record_experiment(
             writer,

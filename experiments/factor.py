@@ -218,18 +218,20 @@ def together(name: str, factors: Sequence[Factor]) -> Factor:
         return next((reason for reason in reasons if reason is not None), None)
 
     step = StepChange(
-        setup_s=max(one.setup_s for one in changes),
-        reason_against=lambda target: first(one.reason_against(target) for one in changes),
-        changed_results=lambda target: first(one.changed_results(target) for one in changes),
-        prepare=lambda target: [one.prepare(target) for one in changes],
+        setup_s=max(change.setup_s for change in changes),
+        reason_against=lambda target: first(change.reason_against(target) for change in changes),
+        changed_results=lambda target: first(change.changed_results(target) for change in changes),
+        prepare=lambda target: [change.prepare(target) for change in changes],
         change=change,
-        environment={name: value for one in changes for name, value in one.environment.items()},
+        environment={
+            name: value for change in changes for name, value in change.environment.items()
+        },
         variables=lambda: {
-            name: value for one in changes for name, value in one.variables().items()
+            name: value for change in changes for name, value in change.variables().items()
         },
         around=around,
         without_effect=lambda before, after: first(
-            one.without_effect(before, after) for one in changes
+            change.without_effect(before, after) for change in changes
         ),
     )
     return Factor(
@@ -238,7 +240,7 @@ def together(name: str, factors: Sequence[Factor]) -> Factor:
         refuses={device: why for factor in factors for device, why in factor.refuses.items()},
         step=step if len(changes) == len(factors) else None,
         any_framework=all(factor.any_framework for factor in factors),
-        frameworks=tuple(dict.fromkeys(name for one in factors for name in one.frameworks)),
+        frameworks=tuple(dict.fromkeys(name for factor in factors for name in factor.frameworks)),
     )
 
 

@@ -27,9 +27,9 @@ from ..profiling.recording.store import Recording
 from .budget import Budget
 from .case import TermCase
 from .factors import is_costly
-from .known import Known
 from .recorded_steps import fullness
 from .remedies import RemedyPlan, impossible
+from .situation import Situation
 
 if TYPE_CHECKING:
     from ..analysis.decompose.terms import Share
@@ -123,7 +123,7 @@ def next_experiment(
     It looks at the entries and rows of earlier experiments: append the returned experiment to the
     entries of `recording.json`, run it, write its rows, open the recording anew and ask again.
     """
-    return next(candidates(_known(recording, time_left_s, diagnosis, total_s)), None)
+    return next(candidates(_situation(recording, time_left_s, diagnosis, total_s)), None)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Rest:
 
 def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
     """What a longer time limit would allow; the arguments are those of `next_experiment`."""
-    known = _known(recording, math.inf, diagnosis)
+    situation = _situation(recording, math.inf, diagnosis)
     unique = {
         (
             candidate.scope,
@@ -153,15 +153,15 @@ def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
             candidate.stage,
             candidate.factors,
         ): candidate
-        for candidate in candidates(known)
+        for candidate in candidates(situation)
     }
     what: list[str] = []
     for experiment in unique.values():
         if experiment.scope == Scope.TERM:
             what.append(work_label(experiment.layer, experiment.phase))
         else:
-            what += [name for name in experiment.factors if not known.budget.refused(name)]
-    labels = {target.functional.weights: target.functional.label for target, _ in known.targets}
+            what += [name for name in experiment.factors if not situation.budget.refused(name)]
+    labels = {target.functional.weights: target.functional.label for target, _ in situation.targets}
     tested = [
         test.functional for experiment in unique.values() for test in experiment.by_functional()
     ]
@@ -172,16 +172,16 @@ def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
         for name in experiment.factors
     }
     return Rest(
-        sum(map(known.budget.shortest_s, unique.values())),
+        sum(map(situation.budget.shortest_s, unique.values())),
         tuple(dict.fromkeys(what)),
         tuple(dict.fromkeys(labels[functional] for functional in tested if functional in labels)),
-        sum(not known.budget.refused(name) for name in tried),
+        sum(not situation.budget.refused(name) for name in tried),
     )
 
 
-def _known(
+def _situation(
     recording: Recording, time_left_s: float, diagnosis: Diagnosis | None, total_s: float = 0.0
-) -> Known:
+) -> Situation:
     from ..analysis.diagnosis.explain import explain
     from ..analysis.diagnosis.suggested import suggested_shares
 
@@ -206,7 +206,7 @@ def _known(
     # too, whose every try takes seconds.
     one_profile = len(diagnosis.curve.points) == 1 or budget.run_s is not None
     suggested = suggested_shares(recording) if one_profile else {}
-    return Known(diagnosis, made, dict(replayable), budget, probed(recording.meta), suggested)
+    return Situation(diagnosis, made, dict(replayable), budget, probed(recording.meta), suggested)
 
 
 def _run_s(recording: Recording) -> float | None:
@@ -219,7 +219,7 @@ def _run_s(recording: Recording) -> float | None:
     return median(startup_s.values()) + _RUN_ENDS_S
 
 
-def candidates(known: Known) -> Iterator[Experiment]:
+def candidates(situation: Situation) -> Iterator[Experiment]:
     """Experiments that fit the time, the best first; later ones assume nothing of earlier ones.
 
     Causes of anomalies come first, but leave time to the plan of remedies. Where a step of the
@@ -228,26 +228,26 @@ def candidates(known: Known) -> Iterator[Experiment]:
     the rest before its further rounds. It waits where it would leave too little to the largest
     size, where one trains.
     """
-    remedies = RemedyPlan(known)
+    remedies = RemedyPlan(situation)
     first = [row for row in _PLAN if row.turn == 1]
-    usual = _PLAN if known.diagnosis.explanations else first
-    yield from _before_remedies(known, remedies, first if remedies.is_of_largest else usual)
+    usual = _PLAN if situation.diagnosis.explanations else first
+    yield from _before_remedies(situation, remedies, first if remedies.is_of_largest else usual)
     yield from remedies.candidates()
     if remedies.is_of_largest:
-        yield from _before_remedies(known, remedies, usual)
-    yield from _of_causes(known, first)
+        yield from _before_remedies(situation, remedies, usual)
+    yield from _of_causes(situation, first)
     yield from remedies.together()
-    yield from _of_causes(known, _PLAN)
+    yield from _of_causes(situation, _PLAN)
     yield from remedies.further()
 
 
 def _before_remedies(
-    known: Known, remedies: RemedyPlan, plan: Iterable[_Row]
+    situation: Situation, remedies: RemedyPlan, plan: Iterable[_Row]
 ) -> Iterator[Experiment]:
     """Experiments on causes that leave time to the plan of remedies."""
-    budget = known.budget
+    budget = situation.budget
     left_s = budget.time_left_s - remedies.reserved_s()
-    leaving_time = replace(known, budget=replace(budget, time_left_s=left_s))
+    leaving_time = replace(situation, budget=replace(budget, time_left_s=left_s))
     for experiment in _of_causes(leaving_time, plan):
         needed_s = budget.shortest_s(experiment) + remedies.at_largest_s()
         is_usual = experiment.functional_kind == FIXED_COST
@@ -255,17 +255,18 @@ def _before_remedies(
             yield experiment
 
 
-def _of_causes(known: Known, plan: Iterable[_Row]) -> Iterator[Experiment]:
+def _of_causes(situation: Situation, plan: Iterable[_Row]) -> Iterator[Experiment]:
     for _, turn in groupby(plan, key=lambda row: row.turn):
         groups = [(of, list(rows)) for of, rows in groupby(turn, key=lambda row: row.of)]
-        for target, terms in known.targets:
+        for target, terms in situation.targets:
             for of, rows in groups:
                 cases = [
-                    TermCase(known, target, terms, share) for share in (terms[of] if of else [None])
+                    TermCase(situation, target, terms, share)
+                    for share in (terms[of] if of else [None])
                 ]
                 for case, row in product(cases, rows):
                     for experiment in row.what(case) if row.when(case) else ():
-                        yield from known.budget.fitting(experiment)
+                        yield from situation.budget.fitting(experiment)
 
 
 def open_terms(diagnosis: Diagnosis) -> tuple[Share, ...]:

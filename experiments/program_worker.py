@@ -33,7 +33,9 @@ def changes_of(name: str | None) -> tuple[str, ...]:
     """The factors of a name that change the program in its process."""
     parts = () if name is None else members(name)
     return tuple(
-        one for one in parts if (found := factor_of(one)) is not None and found.is_made_in_programs
+        part
+        for part in parts
+        if (factor := factor_of(part)) is not None and factor.is_made_in_programs
     )
 
 

@@ -60,14 +60,14 @@ def promising(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     best = max((worth for name, worth in suspected.items() if name in telling), default=0.0)
     likely = {name: worth for name, worth in suspected.items() if worth >= _NEAR_BEST * best}
     first, then = (
-        sorted(found, key=lambda name: (-found[name], name)) for found in (likely, helping)
+        sorted(amounts, key=lambda name: (-amounts[name], name)) for amounts in (likely, helping)
     )
     return most_promising(first, then)
 
 
 def is_confirmed(judged: Iterable[Outcome | causes.CauseTotal]) -> bool:
     """Whether an experiment confirmed one of some factors, or of some causes."""
-    return any(one.verdict == Verdict.CONFIRMED for one in judged)
+    return any(outcome.verdict == Verdict.CONFIRMED for outcome in judged)
 
 
 def most_promising(*names: Sequence[str]) -> tuple[str, ...]:

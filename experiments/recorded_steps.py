@@ -50,7 +50,9 @@ def target_of(
         frozenset(filter(None, rows[name].unique().to_pylist())) for name in ("phase", "op")
     )
     clocks = recording.arrow("steps", ["batch", "sm_clock_hz"]).to_pylist()
-    known = [row["sm_clock_hz"] for row in clocks if row["sm_clock_hz"] and row["batch"] in batches]
+    clocks_hz = [
+        row["sm_clock_hz"] for row in clocks if row["sm_clock_hz"] and row["batch"] in batches
+    ]
     weights = weights_of(read_operands(rows, {}))
     code = _compiled_code(recording)
     return Target(
@@ -59,10 +61,14 @@ def target_of(
         memory_shares,
         phases,
         ops,
-        min(known, default=None),
+        min(clocks_hz, default=None),
         weights,
         {batch: code[batch] for batch in batches if batch in code},
-        tuple(batch for batch, one in code.items() if one == OWN and batch not in batches),
+        tuple(
+            batch
+            for batch, code_there in code.items()
+            if code_there == OWN and batch not in batches
+        ),
     )
 
 

@@ -35,7 +35,7 @@ from .tried_changes import TriedChange
 
 if TYPE_CHECKING:
     from ..profiling.recording.store import Recording
-    from .known import Known
+    from .situation import Situation
 
 _MOST_LEADERS = 3
 # least share of a step that the cause of a change claims, for the change to come first
@@ -57,7 +57,7 @@ _FOLLOWS = 2.5  # time of the rest of this plan, as a factor on its next experim
 class RemedyPlan:
     """What is still to be tried on complete steps."""
 
-    known: Known
+    situation: Situation
 
     def candidates(self) -> Iterator[Experiment]:
         """The experiments that fit the time, the best first; what leads a first screen comes before
@@ -89,12 +89,12 @@ class RemedyPlan:
     def _at(self, wanted: Experiment, batches: tuple[int, ...]) -> Experiment:
         """An experiment at some batch sizes, with the rounds and starts that their steps need."""
         at = replace(wanted, batches=batches)
-        if not self.known.budget.fills_visits(batches):
+        if not self.situation.budget.fills_visits(batches):
             return at
         if wanted.stage == Stage.SCREEN:
             rounds, starts = FILLED_SCREEN
             return replace(at, rounds=rounds, starts=starts)
-        rounds_of_start = self.known.budget.rounds_of_start(batches)
+        rounds_of_start = self.situation.budget.rounds_of_start(batches)
         return replace(at, rounds=(rounds_of_start, rounds_of_start))
 
     def _fitted(self, wanted: Experiment) -> list[Experiment]:
@@ -103,7 +103,7 @@ class RemedyPlan:
 
         Two starts of three changes prove nothing of any.
         """
-        fitting = list(self.known.budget.fitting(wanted))
+        fitting = list(self.situation.budget.fitting(wanted))
         if wanted.stage == Stage.SCREEN or not fitting:
             return fitting
         best = fitting
@@ -111,7 +111,7 @@ class RemedyPlan:
             if best[0].starts >= _PROVING_STARTS:
                 break
             fewer = replace(wanted, factors=wanted.factors[:count])
-            of_fewer = list(self.known.budget.fitting(fewer))
+            of_fewer = list(self.situation.budget.fitting(fewer))
             best = of_fewer if of_fewer and of_fewer[0].starts > best[0].starts else best
         return best
 
@@ -120,7 +120,7 @@ class RemedyPlan:
         if not self._sizes:
             return 0.0
         wanted = self._screen() or self._confirm() or self._together() or self._ruling_out()
-        return _FOLLOWS * self.known.budget.shortest_s(wanted) if wanted else 0.0
+        return _FOLLOWS * self.situation.budget.shortest_s(wanted) if wanted else 0.0
 
     def at_largest_s(self) -> float:
         """Expected seconds of fresh rounds of one change at the largest batch size; 0 if they were
@@ -132,14 +132,14 @@ class RemedyPlan:
         if any(self._change(name).was_in(Stage.CONFIRM) for name in names):
             return 0.0
         fresh = self._experiment(Stage.CONFIRM, names[:1])
-        shortest_s = self.known.budget.shortest_s
+        shortest_s = self.situation.budget.shortest_s
         largest_s = shortest_s(self._at(fresh, self._sizes[-1:]))
         smallest_s = shortest_s(self._at(fresh, self._sizes[:1]))
         return largest_s if smallest_s < _MOSTLY_STARTS * largest_s else 0.0
 
     def reserved_s(self) -> float:
         """Seconds that tests of causes leave to this plan."""
-        total_s = max(self.known.budget.total_s, self.known.budget.time_left_s)
+        total_s = max(self.situation.budget.total_s, self.situation.budget.time_left_s)
         needed_s = self.needed_s()
         if not needed_s:
             return 0.0
@@ -149,8 +149,8 @@ class RemedyPlan:
     def _sizes(self) -> tuple[int, ...]:
         sizes = sorted(
             int(condition)
-            for condition in self.known.diagnosis.curve.conditions
-            if condition != UNKNOWN and condition not in self.known.probed
+            for condition in self.situation.diagnosis.curve.conditions
+            if condition != UNKNOWN and condition not in self.situation.probed
         )
         return tuple(dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1]))) if sizes else ()
 
@@ -170,7 +170,7 @@ class RemedyPlan:
         choices = [*all_sizes, (first, last), (alone,)]
         unique = dict.fromkeys(tuple(sorted(set(choice))) for choice in choices)
         # Of a program every further size costs starts, and what follows needs them too.
-        budget = self.known.budget
+        budget = self.situation.budget
         limit_s = budget.time_left_s / (1.0 if budget.run_s is None else _FOLLOWS)
         whole = [
             choice
@@ -182,17 +182,17 @@ class RemedyPlan:
     @cached_property
     def is_of_largest(self) -> bool:
         """Whether steps of the largest size are so slow that this plan has no other size."""
-        return bool(self._sizes) and self.known.budget.fills_visits(self._sizes[-1:])
+        return bool(self._sizes) and self.situation.budget.fills_visits(self._sizes[-1:])
 
     @cached_property
     def _made(self) -> list[Experiment]:
-        return [made for made in self.known.made if made.functional_kind == TIME]
+        return [made for made in self.situation.made if made.functional_kind == TIME]
 
     def _change(self, name: str) -> TriedChange:
         """What the experiments so far say of a change."""
         if name not in self._changes:
             largest = max(self._sizes, default=0)
-            self._changes[name] = TriedChange.of(name, self.known, largest, self.is_of_largest)
+            self._changes[name] = TriedChange.of(name, self.situation, largest, self.is_of_largest)
         return self._changes[name]
 
     @cached_property
@@ -201,9 +201,9 @@ class RemedyPlan:
 
     def _experiment(self, stage: Stage, names: Iterable[str]) -> Experiment:
         # then every round has processes of its own
-        turns = self.known.budget.takes_turns(self._sizes)
+        turns = self.situation.budget.takes_turns(self._sizes)
         return Experiment(
-            number=self.known.next_number,
+            number=self.situation.next_number,
             stage=stage,
             scope=Scope.STEP,
             functional=(),
@@ -227,12 +227,12 @@ class RemedyPlan:
         The profile chose it before anything ran, and not luck: a screen would only take the time
         of its runs, each of which is a start.
         """
-        if self.known.budget.run_s is None or self._made:
+        if self.situation.budget.run_s is None or self._made:
             return None
         first = next(iter(self._ordered(costly=False)), None)
-        if first is None or self.known.suggested.get(first, 0.0) < _SUGGESTED_ALONE:
+        if first is None or self.situation.suggested.get(first, 0.0) < _SUGGESTED_ALONE:
             return None
-        if self.known.budget.refused(first):
+        if self.situation.budget.refused(first):
             return None
         return self._experiment(Stage.CONFIRM, [first])
 
@@ -265,7 +265,7 @@ class RemedyPlan:
         """More starts of what may still save something at the largest size, where nothing is shown
         to: that nothing does is an answer too.
         """
-        remedies = self.known.diagnosis.remedies
+        remedies = self.situation.diagnosis.remedies
         measured = [saving.factor for saving in (*remedies.savings, *remedies.sets)]
         if not self.is_of_largest or any(
             self._change(name).is_proven_at_largest for name in measured
@@ -295,7 +295,7 @@ class RemedyPlan:
         return replace(self._experiment(Stage.CONFIRM, [*new, *whole]), starts=_LEAST_FRESH)
 
     def _ordered(self, *, costly: bool) -> list[str]:
-        device = self.known.budget.device
+        device = self.situation.budget.device
         claimed = self._claimed()
 
         def place(name: str) -> tuple[bool, float, int]:
@@ -305,7 +305,7 @@ class RemedyPlan:
         names = (
             name
             for name in COMMON
-            if is_costly(name) == costly and self.known.budget.fits(Scope.STEP, name)
+            if is_costly(name) == costly and self.situation.budget.fits(Scope.STEP, name)
         )
         return sorted(names, key=place)
 
@@ -313,9 +313,9 @@ class RemedyPlan:
         factors = defaultdict[str, list[str]](list)  # by the cause that they test
         for name, cause in causes.factors(Scope.STEP).items():
             factors[cause].append(name)
-        claimed = defaultdict[str, float](float, self.known.suggested)
-        for target, _ in self.known.targets:
-            step_ms = self.known.diagnosis.curve.at(target.functional.last).time_ms.value
+        claimed = defaultdict[str, float](float, self.situation.suggested)
+        for target, _ in self.situation.targets:
+            step_ms = self.situation.diagnosis.curve.at(target.functional.last).time_ms.value
             for total in target.causes:
                 for name in factors.get(total.cause, ()):
                     claimed[name] = max(claimed[name], abs(total.amount) / step_ms)
@@ -324,7 +324,7 @@ class RemedyPlan:
     @cached_property
     def _leaders(self) -> list[str]:
         """The changes that lead so far, the best first: one trains at the largest batch size."""
-        tried = (saving.factor for saving in self.known.diagnosis.remedies.tried)
+        tried = (saving.factor for saving in self.situation.diagnosis.remedies.tried)
         changes = (self._change(name) for name in tried if name in COMMON)
         leading = sorted(
             (change for change in changes if change.leads), key=lambda change: change.place

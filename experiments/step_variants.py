@@ -373,7 +373,7 @@ class StepRunner(Runner):
             batch: _difference(numbers, results.get(batch, ()))
             for batch, numbers in unmodified.results.items()
         }
-        batch = max(far, key=lambda one: far[one], default=None)
+        batch = max(far, key=lambda size: far[size], default=None)
         if batch is None or far[batch] <= rounding:
             return
         if unmodified.draws:
@@ -414,12 +414,12 @@ def _difference(numbers: tuple[Number, ...], others: tuple[Number, ...]) -> floa
     if len(numbers) != len(others):
         return math.inf
     return max(
-        (_relative(one, other) for one, other in zip(numbers, others, strict=True)), default=0.0
+        (_relative(first, other) for first, other in zip(numbers, others, strict=True)), default=0.0
     )
 
 
-def _relative(one: Number, other: Number) -> float:
-    (value, scale), (changed, _) = one, other
+def _relative(first: Number, other: Number) -> float:
+    (value, scale), (changed, _) = first, other
     if value == changed or (math.isnan(value) and math.isnan(changed)):
         return 0.0
     difference = abs(value - changed) / scale if scale else math.inf

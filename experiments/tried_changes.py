@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..analysis.decompose.statistics import Estimate
     from ..analysis.verdicts.outcome import Outcome
     from ..analysis.verdicts.savings import Saving
-    from .known import Known
+    from .situation import Situation
 
 _LEADS = 0.02  # least saving in a screen that is worth fresh rounds
 # least part of the step that a change saves beyond the changes before it, to join them
@@ -45,20 +45,20 @@ class TriedChange:
     only_largest: bool  # whether experiments that leave out this size do not count
 
     @classmethod
-    def of(cls, name: str, known: Known, largest: int, only_largest: bool) -> TriedChange:
+    def of(cls, name: str, situation: Situation, largest: int, only_largest: bool) -> TriedChange:
         """What is known of a change by its name."""
-        remedies = known.diagnosis.remedies
+        remedies = situation.diagnosis.remedies
         savings = (
             saving for saving in (*remedies.savings, *remedies.sets) if saving.factor == name
         )
         experiments = (
             experiment
-            for experiment in known.made
+            for experiment in situation.made
             if experiment.functional_kind == TIME and name in experiment.factors
         )
         outcomes = (
             outcome
-            for outcome in known.diagnosis.outcomes
+            for outcome in situation.diagnosis.outcomes
             if outcome.factor == name and outcome.experiment.scope == Scope.STEP
         )
         return cls(

@@ -121,10 +121,10 @@ def claims_of_steps(anomalies: Iterable[Anomaly], outcomes: Sequence[Outcome]) -
     Factors whose cause claims nothing are left out.
     """
     return {
-        (one.functional.weights, name): amount
-        for one in anomalies
+        (anomaly.functional.weights, name): amount
+        for anomaly in anomalies
         for name, amount in _claims_of_steps(
-            _terms(one.functional, one.cases, outcomes), one.value.value, ()
+            _terms(anomaly.functional, anomaly.cases, outcomes), anomaly.value.value, ()
         )[1].items()
     }
 

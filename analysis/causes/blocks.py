@@ -112,13 +112,13 @@ def find_blocks(kernel_times: pd.DataFrame, steps: list[int]) -> dict[Key, Block
     for (layer, phase, batch, name), total in sums.items():
         times = terms.setdefault(Key.of(layer, phase, KERNELS), {}).setdefault(int(batch), {})
         times[str(name)] = float(total) / int(steps_of[batch])
-    found = {key: _of_term(times) for key, times in terms.items()}
-    return {key: block for key, block in found.items() if block is not None}
+    by_term = {key: _of_term(times) for key, times in terms.items()}
+    return {key: block for key, block in by_term.items() if block is not None}
 
 
 def _of_term(times: Mapping[int, Mapping[str, float]]) -> Block | None:
     longest = times[max(times)]
-    name = read_name(max(longest, key=lambda one: (longest[one], one)))
+    name = read_name(max(longest, key=lambda kernel: (longest[kernel], kernel)))
     whole = {batch: sum(of_batch.values()) for batch, of_batch in times.items()}
     if name.family not in ALGORITHMS or min(whole.values()) <= 0:
         return None

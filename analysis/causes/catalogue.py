@@ -125,7 +125,9 @@ def interventions_with(
     """
     named = interventions()
     fast = {
-        one.factor for one in outcomes if one.verdict == Verdict.CONFIRMED and makes_faster(one)
+        outcome.factor
+        for outcome in outcomes
+        if outcome.verdict == Verdict.CONFIRMED and makes_faster(outcome)
     }
     taker = {
         name: cause
@@ -157,7 +159,7 @@ def factors(scope: str, evident: Collection[str] = ()) -> dict[str, str]:
 
 def possible(cause: str, case: Case, amount: float) -> bool:
     """Whether a cause can make an amount at all in a term, by what was recorded of the step."""
-    judges = (one.possible for one in _OF_TERMS if one.name == cause)
+    judges = (cause_of_term.possible for cause_of_term in _OF_TERMS if cause_of_term.name == cause)
     return all(judge(case, amount) for judge in judges if judge is not None)
 
 
@@ -195,8 +197,13 @@ def suggestions(step: ProfiledStep) -> tuple[Suggestion, ...]:
     """
     asked = (host.first_use,) if step.is_capture else (*_OF_TERMS, *_OF_PROFILES)
     suggesting = (cause.suggest for cause in asked)
-    found = (suggest(step) for suggest in suggesting if suggest is not None)
-    return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.at_most_ms))
+    suggestions = (suggest(step) for suggest in suggesting if suggest is not None)
+    return tuple(
+        sorted(
+            (suggestion for suggestion in suggestions if suggestion is not None),
+            key=lambda suggestion: -suggestion.at_most_ms,
+        )
+    )
 
 
 def weigh_causes(case: Case) -> Case:

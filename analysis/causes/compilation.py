@@ -63,13 +63,15 @@ def _weigh(
     if not amount:
         return None
     what = "what torch.compile's counters tell of the size"
-    code = seen(what, (_WORDS.get(ran[one] or "") for one in case.sides), "", "steps.compiled_code")
+    code = seen(
+        what, (_WORDS.get(ran[side] or "") for side in case.sides), "", "steps.compiled_code"
+    )
     compiled = Evidence("sizes that run it", None, ", ".join(_sizes(ran, slow)), "", code.table)
     return Claim(name, amount, score, (code, compiled), refutation)
 
 
 def _sizes(ran: dict[int, str | None], code: str) -> list[str]:
-    return [str(batch) for batch, one in sorted(ran.items()) if one == code]
+    return [str(batch) for batch, ran_there in sorted(ran.items()) if ran_there == code]
 
 
 recompile_limit = Cause(

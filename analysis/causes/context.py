@@ -195,40 +195,42 @@ def weights_of(operands: Mapping[int, Mapping[Key, TermOperands]]) -> tuple[str,
 def _operands(calls: Sequence[Mapping[str, Any]]) -> TermOperands:
     dtypes: dict[str, set[str]] = {}
     weights: Counter[str] = Counter()
-    known = []
+    read_numbers = []
     for row in calls:
         if types := [dtype for dtype in _DTYPE.findall(row["arguments"]) if dtype in _FLOATING]:
             dtypes.setdefault(row["op"], set()).add(TORCH_DTYPES[types[0]])
         if row["numbers"] is not None:
-            known.append((row["duration_ns"] or 1, numbers := decode_numbers(row["numbers"])))
+            read_numbers.append(
+                (row["duration_ns"] or 1, numbers := decode_numbers(row["numbers"]))
+            )
             if row["op"].removeprefix("aten::") in PRODUCTS:
                 weights += Counter(
                     dict.fromkeys(_matrices(row["arguments"], numbers), row["duration_ns"] or 1)
                 )
 
     def mean(shares: Iterable[tuple[int, float | None]]) -> float | None:
-        found = [(time, share) for time, share in shares if share is not None]
+        measured = [(time, share) for time, share in shares if share is not None]
         return (
-            sum(time * share for time, share in found) / sum(time for time, _ in found)
-            if found
+            sum(time * share for time, share in measured) / sum(time for time, _ in measured)
+            if measured
             else None
         )
 
     return TermOperands(
         {op: frozenset(names) for op, names in dtypes.items()},
         tuple(name for name, _ in weights.most_common()),
-        mean((time, numbers.denormals) for time, numbers in known),
-        mean((time, numbers.distinct) for time, numbers in known),
+        mean((time, numbers.denormals) for time, numbers in read_numbers),
+        mean((time, numbers.distinct) for time, numbers in read_numbers),
     )
 
 
 def _matrices(arguments: str, numbers: CallNumbers) -> Iterator[str]:
     """Names of the parameters among the operands of a call that are matrices."""
     for index, argument in enumerate(decode_arguments(arguments)):
-        known = numbers.operands.get(index)
+        operand = numbers.operands.get(index)
         is_matrix = isinstance(argument, TensorArgument) and len(argument.shape) == 2
-        if is_matrix and known is not None and known.parameter is not None:
-            yield known.parameter
+        if is_matrix and operand is not None and operand.parameter is not None:
+            yield operand.parameter
 
 
 def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:

@@ -42,17 +42,17 @@ def tokens_of(layer: str, calls: Sequence[Mapping[str, Any]], members: int) -> E
     """
     if is_of_experts(layer):
         rows: dict[str, int] = {}
-        for call, (x, *_), _ in _products(calls):
-            rows[call["layer"]] = max(math.prod(x[:-1]), rows.get(call["layer"], 0))
+        for call, (left, *_), _ in _products(calls):
+            rows[call["layer"]] = max(math.prod(left[:-1]), rows.get(call["layer"], 0))
         return _tokens(rows.values(), members)
     by_layer: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for call in calls:
         by_layer[call["layer"]].append(call)
-    found = [_of_stack(layer, of_layer) for of_layer in by_layer.values()]
+    stacks = [_of_stack(layer, of_layer) for of_layer in by_layer.values()]
     return ExpertTokens(
-        tuple(sorted((rows for one in found for rows in one.of_each), reverse=True)),
-        sum(one.experts for one in found),
-        all(one.is_known for one in found),
+        tuple(sorted((rows for stack in stacks for rows in stack.of_each), reverse=True)),
+        sum(stack.experts for stack in stacks),
+        all(stack.is_known for stack in stacks),
     )
 
 
@@ -60,42 +60,48 @@ def _of_stack(layer: str, calls: Sequence[Mapping[str, Any]]) -> ExpertTokens:
     """Those of one module that holds the weights of all its experts; of its products that with the
     most experts counts.
     """
-    found = [_grouped(shapes, numbers) for _, shapes, numbers in _products(calls, GROUPED)]
+    groupings = [_grouped(shapes, numbers) for _, shapes, numbers in _products(calls, GROUPED)]
     if is_stack_of_experts(layer):
         loops: dict[str, list[int]] = defaultdict(list)
         parts: dict[str, int] = {}
-        for call, (x, *others), numbers in _products(calls):
-            of = next((one for one in numbers.operands.values() if one.part_of), None)
+        for call, (left, *others), numbers in _products(calls):
+            of = next((operand for operand in numbers.operands.values() if operand.part_of), None)
             if call["op"].removeprefix("aten::") in _BATCHED:
-                found += [_of_all(x, weights) for weights in others if _is_parameter(numbers)]
+                groupings += [
+                    _of_all(left, weights) for weights in others if _is_parameter(numbers)
+                ]
             elif of is not None and of.part_of is not None:
-                loops[of.part_of] += [math.prod(x[:-1])] * call.get("calls", 1)
+                loops[of.part_of] += [math.prod(left[:-1])] * call.get("calls", 1)
                 parts[of.part_of] = of.parts
-        found += [
+        groupings += [
             _tokens(rows, parts[name]) for name, rows in loops.items() if len(rows) <= parts[name]
         ]
-    return max(found, key=lambda one: (len(one.of_each), one.experts), default=NO_EXPERTS)
+    return max(
+        groupings,
+        key=lambda grouping: (len(grouping.of_each), grouping.experts),
+        default=NO_EXPERTS,
+    )
 
 
 def _grouped(shapes: Sequence[tuple[int, ...]], numbers: CallNumbers) -> ExpertTokens:
     """Of a grouped product: rows in groups, by their ends, and a matrix for each group."""
-    x, weights = shapes[:2]
-    if len(x) != 2 or len(weights) != 3:
+    left, weights = shapes[:2]
+    if len(left) != 2 or len(weights) != 3:
         return NO_EXPERTS
     experts = weights[0]
-    ends = next((one.values for one in numbers.operands.values() if one.values), ())
+    ends = next((operand.values for operand in numbers.operands.values() if operand.values), ())
     if len(ends) == experts:
         return _tokens((after - before for before, after in pairwise((0, *ends))), experts)
-    having = min(experts, x[0])
-    even = tuple(x[0] // having + (index < x[0] % having) for index in range(having))
+    having = min(experts, left[0])
+    even = tuple(left[0] // having + (index < left[0] % having) for index in range(having))
     return ExpertTokens(even, experts, is_known=False)
 
 
-def _of_all(x: tuple[int, ...], weights: tuple[int, ...]) -> ExpertTokens:
+def _of_all(left: tuple[int, ...], weights: tuple[int, ...]) -> ExpertTokens:
     """Of a batched product of every expert with all tokens."""
     if len(weights) != 3 or weights[0] < 2:
         return NO_EXPERTS
-    return _tokens([x[1]] * weights[0], weights[0])
+    return _tokens([left[1]] * weights[0], weights[0])
 
 
 def _is_parameter(numbers: CallNumbers) -> bool:
@@ -106,7 +112,9 @@ def _is_parameter(numbers: CallNumbers) -> bool:
 
 
 def _tokens(rows: Iterable[int], experts: int) -> ExpertTokens:
-    return ExpertTokens(tuple(sorted((one for one in rows if one > 0), reverse=True)), experts)
+    return ExpertTokens(
+        tuple(sorted((count for count in rows if count > 0), reverse=True)), experts
+    )
 
 
 def _products(
@@ -119,7 +127,9 @@ def _products(
     for call in calls:
         if call["op"] in of if of else call["op"].removeprefix("aten::") in PRODUCTS:
             arguments = decode_arguments(call["arguments"])
-            shapes = [one.shape for one in arguments if isinstance(one, TensorArgument)]
+            shapes = [
+                argument.shape for argument in arguments if isinstance(argument, TensorArgument)
+            ]
             matrices = [shape for shape in shapes if len(shape) > 1]
             if matrices:
                 yield call, matrices, decode_numbers(call["numbers"])

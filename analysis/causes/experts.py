@@ -39,18 +39,18 @@ def weigh_experts(case: Case) -> Claim | None:
         return None
     sides = [operands[batch].experts for batch in case.sides]
     whole = max(of.experts for of in sides)
-    known = all(of.is_known for of in sides)
-    what = f"experts {'with' if known else 'that can have'} a token, of {whole}"
+    all_known = all(of.is_known for of in sides)
+    what = f"experts {'with' if all_known else 'that can have'} a token, of {whole}"
     evidence = [
         seen(what, map(_number, sides), "", "operators.arguments"),
         seen("tokens that they have together", map(_tokens, sides), "", "operators.arguments"),
         seen("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
     ]
-    if known:
+    if all_known:
         busiest = "tokens of the busiest over their mean"
         evidence.insert(2, seen(busiest, map(_load, sides), "", "operators.arguments"))
     before, after = map(_number, sides)
-    detail = f"({before:g} and {after:g} of {whole} {'have' if known else 'can have'} a token)"
+    detail = f"({before:g} and {after:g} of {whole} {'have' if all_known else 'can have'} a token)"
     return Claim(EXPERTS, amount, _SCORE, tuple(evidence), _REFUTATION, detail)
 
 

@@ -36,13 +36,16 @@ def suggest_attention(step: ProfiledStep) -> Suggestion | None:
     """Suggest a fused kernel, where layers take a softmax between two batched products."""
     if step.on_host or step.groups.empty:
         return None
-    found = _attention(step.groups)
-    scores, products = found[found["part"] != "product"], found[found["part"] == "product"]
+    attention = _attention(step.groups)
+    scores, products = (
+        attention[attention["part"] != "product"],
+        attention[attention["part"] == "product"],
+    )
     least_ms = _least_ms(step, products)
     at_most_ms = float(scores["ms"].sum() + products["ms"].sum()) - least_ms
     if not step.enough(float(scores["ms"].sum())):
         return None
-    softmax = found[found["part"] == "softmax"]
+    softmax = attention[attention["part"] == "softmax"]
     evidence = (
         fact("softmax, per step", float(softmax["ms"].sum()), "ms", "kernels.name"),
         fact("its calls per step", float(softmax["calls"].sum()), "", "kernels"),

@@ -42,8 +42,8 @@ def weigh_host_bound(case: Case) -> Claim | None:
     if max(shares) < _LEAST_IDLE:
         return None
     kernel_us = [
-        1e3 * one.kernel_ms / one.kernel_calls if one.kernel_calls else None
-        for one in (before, after)
+        1e3 * facts.kernel_ms / facts.kernel_calls if facts.kernel_calls else None
+        for facts in (before, after)
     ]
     evidence = [
         Evidence(
@@ -112,8 +112,8 @@ def suggest_host_bound(step: ProfiledStep) -> Suggestion | None:
 
 def _short_gaps(step: ProfiledStep) -> float:
     """Number of gaps per step that are the host's, without the long ones."""
-    told = (one.gaps or 0.0 for one in step.idle if one.reason not in (WAITS, FOLLOWS))
-    return sum(told) - len(longer_gaps(step)) / step.steps
+    gaps = (idle.gaps or 0.0 for idle in step.idle if idle.reason not in (WAITS, FOLLOWS))
+    return sum(gaps) - len(longer_gaps(step)) / step.steps
 
 
 host_bound = Cause(
@@ -236,8 +236,8 @@ def suggest_one_gap(step: ProfiledStep) -> Suggestion | None:
         return _in_ranges(step, gaps)
     if length_ms < max(_LEAST_MS, _LEAST_SHARE * step.time_ms) or not step.enough(per_step_ms):
         return None
-    told = str(longest["reason"] or "")
-    where = told.removeprefix(_RANGE) if told.startswith(_RANGE) else None
+    reason_text = str(longest["reason"] or "")
+    where = reason_text.removeprefix(_RANGE) if reason_text.startswith(_RANGE) else None
     what = (
         "waits for code of the host in "
         f"{'one long gap' if len(alike) <= step.steps else 'a few long gaps'}"
@@ -521,11 +521,11 @@ def suggest_compilation(step: ProfiledStep) -> Suggestion | None:
         timed = isinstance(row.reason, str) and _TIMED.search(row.reason) is not None
         if timed or _compiles(step.code_in(int(row.begin_ns), int(row.end_ns))):
             compiling.append(row.Index)
-    found = gaps.loc[compiling]
-    found_ms = gap_ms(found, step.steps)
+    compiling_gaps = gaps.loc[compiling]
+    found_ms = gap_ms(compiling_gaps, step.steps)
     if not step.enough(found_ms):
         return None
-    _, code = step.longest_gap(found)
+    _, code = step.longest_gap(compiling_gaps)
     evidence = [
         fact(
             "gaps in which the compiler runs, per step",

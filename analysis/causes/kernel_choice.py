@@ -173,8 +173,8 @@ def fillings(case: Case) -> tuple[Wave, ...]:
     give the recorded grids, the largest says what certainly still fits a wave, the smallest what
     certainly takes one more.
     """
-    found = (_fillings(case, most * case.functional.last) for most in _MOST_SIZES)
-    return next(filter(None, found), ())
+    fillings = (_fillings(case, most * case.functional.last) for most in _MOST_SIZES)
+    return next(filter(None, fillings), ())
 
 
 def _fillings(case: Case, most_samples: int) -> tuple[Wave, ...]:
@@ -190,7 +190,7 @@ def _fillings(case: Case, most_samples: int) -> tuple[Wave, ...]:
     least = max((Fraction(count - 1, batch) for batch, count in rows.items()), default=Fraction(0))
     if least >= most or not least:
         return ()
-    found, missing = [], 0.0
+    filled_waves, missing = [], 0.0
     for batch, size in blocks.items():
         uses = case.at(batch, name)
         if (waves := _waves(case, uses)) is None:
@@ -200,11 +200,11 @@ def _fillings(case: Case, most_samples: int) -> tuple[Wave, ...]:
         filled, last = (math.floor(count / most) for count in (rows_in, rows_next))
         beyond, last = math.floor(rows_in / least) + 1, min(last, most_samples)
         if batch < filled and beyond < last:
-            found.append(Wave(batch, filled, beyond, last, whole - waves))
+            filled_waves.append(Wave(batch, filled, beyond, last, whole - waves))
         elif batch < filled:
             missing += abs(sum(use.share * _tail(waves) for use in uses))
     # Without most of what is empty, nothing is told of the rest either.
-    return tuple(found) if missing <= abs(_empty_share(case, name)) else ()
+    return tuple(filled_waves) if missing <= abs(_empty_share(case, name)) else ()
 
 
 def _in_waves(case: Case) -> Iterator[tuple[str, float, float]]:
@@ -329,7 +329,9 @@ def weigh_graph_padding(case: Case) -> Claim | None:
     times: dict[int, list[float]] = {}
     for batch, size in captured.items():
         times.setdefault(size, []).append(case.time_ms(batch))
-    nodes = sorted((size, math.fsum(found) / len(found)) for size, found in times.items())
+    nodes = sorted(
+        (size, math.fsum(times_there) / len(times_there)) for size, times_there in times.items()
+    )
     if len(nodes) < 2 or all(size == batch for batch, size in captured.items()):
         return None
     exact = {
@@ -399,14 +401,16 @@ def graph_batches(
     }
 
 
-def _equal(kernels: Mapping[int, Mapping[tuple[object, ...], float]], one: int, other: int) -> bool:
+def _equal(
+    kernels: Mapping[int, Mapping[tuple[object, ...], float]], first: int, other: int
+) -> bool:
     """Whether the kernels of two batch sizes are the same, in the same grids, for most of their
     time.
     """
     return all(
         math.fsum(time for key, time in kernels[a].items() if key in kernels[b])
         >= _SAME * math.fsum(kernels[a].values())
-        for a, b in ((one, other), (other, one))
+        for a, b in ((first, other), (other, first))
     )
 
 

@@ -169,9 +169,12 @@ def _fullness(case: Case, batch: int) -> float | None:
 def memory_evidence(case: Case) -> list[Evidence]:
     """Peak memory and allocator retries, where known."""
     facts = [case.facts[batch] for batch in case.sides]
-    found = (
+    evidence = (
         seen(
-            "peak memory", (one.peak_memory_bytes for one in facts), "B", "steps.peak_memory_bytes"
+            "peak memory",
+            (of_side.peak_memory_bytes for of_side in facts),
+            "B",
+            "steps.peak_memory_bytes",
         ),
         seen(
             "share of the device's memory",
@@ -181,12 +184,12 @@ def memory_evidence(case: Case) -> list[Evidence]:
         ),
         seen(
             "allocator retries",
-            (one.allocator_retries for one in facts),
+            (of_side.allocator_retries for of_side in facts),
             "",
             "steps.allocator_retries",
         ),
     )
-    return [one for one in found if one.after or (one.unit and one.after is not None)]
+    return [line for line in evidence if line.after or (line.unit and line.after is not None)]
 
 
 def suggest_memory_pressure(step: ProfiledStep) -> Suggestion | None:

@@ -53,13 +53,13 @@ def filled_blocks(case: Case) -> tuple[Wave, ...]:
     block = case.block
     if block is None:
         return ()
-    found = []
+    padded = []
     for batch in case.functional.conditions:
         filled = block.padded(batch)
         if filled > batch:
             empty = (filled - batch) / block.size
-            found.append(Wave(batch, filled, filled + 1, filled + block.size, empty))
-    return tuple(found)
+            padded.append(Wave(batch, filled, filled + 1, filled + block.size, empty))
+    return tuple(padded)
 
 
 padding = Cause(

@@ -122,8 +122,8 @@ class ProfiledStep:
 
     def named(self, matches: Callable[[str], bool]) -> pd.DataFrame:
         """The groups of kernels whose names match."""
-        found = self.groups["name"].map(lambda name: matches(str(name)))
-        return self.groups[found.astype(bool)]  # of no groups it is a column of objects
+        matching = self.groups["name"].map(lambda name: matches(str(name)))
+        return self.groups[matching.astype(bool)]  # of no groups it is a column of objects
 
     def place_of(self, groups: pd.DataFrame) -> str | None:
         """The layer, else the operator, else the kernel with most of the time of some groups."""

@@ -86,18 +86,18 @@ _WAITS = 3.0
 
 def suggest_exposed_communication(step: ProfiledStep) -> Suggestion | None:
     """Suggest to overlap communication, or to look for the late rank."""
-    told = step.communication
-    if told is None or not step.enough(told.most_exposed_ms):
+    communication = step.communication
+    if communication is None or not step.enough(communication.most_exposed_ms):
         return None
-    main = told.collectives[0]
+    main = communication.collectives[0]
     evidence = [
         fact(
             "communication in which no other kernel runs, per step",
-            told.most_exposed_ms,
+            communication.most_exposed_ms,
             "ms",
             "kernels.start_ns",
         ),
-        fact("all communication, per step", told.time_ms, "ms", "kernels.duration_ns"),
+        fact("all communication, per step", communication.time_ms, "ms", "kernels.duration_ns"),
         fact(
             "most of it",
             f"{main.name}, {main.calls:.4g} call{'' if main.calls == 1 else 's'}",
@@ -112,7 +112,9 @@ def suggest_exposed_communication(step: ProfiledStep) -> Suggestion | None:
         about = "bus rate of the fastest call over that of the mean"
         evidence.append(fact(about, ratio, "", "kernels"))
     remedy = "run communication beside other work"
-    by_rank_ms = told.by_device_ms if len(told.by_device_ms) > 1 else step.ranks_ms
+    by_rank_ms = (
+        communication.by_device_ms if len(communication.by_device_ms) > 1 else step.ranks_ms
+    )
     if last := _last(by_rank_ms):
         times = ", ".join(f"{place} {time_ms:.4g} ms" for place, time_ms in by_rank_ms.items())
         evidence.append(fact("time in communication", times, "", "kernels.device"))
@@ -122,7 +124,7 @@ def suggest_exposed_communication(step: ProfiledStep) -> Suggestion | None:
     return Suggestion(
         cause=EXPOSED_COMMUNICATION,
         what="communicates while nothing else runs",
-        at_most_ms=told.most_exposed_ms,
+        at_most_ms=communication.most_exposed_ms,
         evidence=tuple(evidence),
         where=main.name,
         remedy=remedy,

@@ -140,8 +140,8 @@ def _work(uses: list[Use], ran: list[int]) -> tuple[str, Mapping[int, float] | N
     is_product = all(_PRODUCT.fullmatch(use.op or "") for use in uses)
     column, unit = ("flops", "FLOPs") if is_product else ("bytes_compulsory", "compulsory bytes")
     work = {batch: total(tuple(use for use in uses if use.batch == batch), column) for batch in ran}
-    known = {batch: amount for batch, amount in work.items() if amount}
-    return unit, known if ran and len(known) == len(ran) else None
+    positive = {batch: amount for batch, amount in work.items() if amount}
+    return unit, positive if ran and len(positive) == len(ran) else None
 
 
 more_work = Cause(

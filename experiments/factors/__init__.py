@@ -11,7 +11,8 @@ from ...profiling.recording.experiments import FactorFacts, Scope, members
 from ..factor import USUAL_SETUP_S, Factor, StepChange, TermChange, together
 
 _MODULES = [
-    importlib.import_module(f".{found.name}", __name__) for found in pkgutil.iter_modules(__path__)
+    importlib.import_module(f".{module.name}", __name__)
+    for module in pkgutil.iter_modules(__path__)
 ]
 _ALL = [
     value for module in _MODULES for value in vars(module).values() if isinstance(value, Factor)
@@ -41,11 +42,11 @@ def factor_of(name: str) -> Factor | None:
     """A factor by its name, or several that are changed together by theirs, see `members`; None if
     there is none.
     """
-    found = [FACTORS.get(member) for member in members(name)]
-    known = [factor for factor in found if factor is not None]
-    if len(known) < len(found):
+    factors = [FACTORS.get(member) for member in members(name)]
+    existing = [factor for factor in factors if factor is not None]
+    if len(existing) < len(factors):
         return None
-    return known[0] if len(known) == 1 else together(name, known)
+    return existing[0] if len(existing) == 1 else together(name, existing)
 
 
 def step_change(name: str | None) -> StepChange:

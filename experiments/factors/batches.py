@@ -161,7 +161,7 @@ def _split(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     )
     if written and not besides(returned, written):
         return replace(runnable, run=lambda: [half() for half in halves])
-    shapes = [None if one is None else tuple(one.shape) for one in returned]
+    shapes = [None if result is None else tuple(result.shape) for result in returned]
 
     def run() -> list[Any]:
         parts = (results_of(half()) for half in halves)

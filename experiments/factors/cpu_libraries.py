@@ -64,14 +64,14 @@ def _through_onednn(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     """
     linear = import_torch().ops.mkldnn._linear_pointwise.default
     if runnable.call.op == "aten::linear":
-        x, weight, bias = runnable.arguments
+        rows, weight, bias = runnable.arguments
     elif runnable.call.op == "aten::mm":
-        (x, second), bias = runnable.arguments, None
+        (rows, second), bias = runnable.arguments, None
         weight = second.t()
     else:
-        bias, x, second = runnable.arguments[:3]
+        bias, rows, second = runnable.arguments[:3]
         weight = second.t()
-    return replace(runnable, run=partial(linear, x, weight, bias, "none", [], ""))
+    return replace(runnable, run=partial(linear, rows, weight, bias, "none", [], ""))
 
 
 def _reason_against_without(family: CallFamily) -> str | None:
@@ -93,7 +93,9 @@ def _without_onednn(_: Target) -> None:
 def _pack(module: Any) -> None:
     torch = import_torch()
     kind, dtype = torch.nn.Linear, torch.float32
-    layers = [one for one in module.modules() if type(one) is kind and one.weight.dtype == dtype]
+    layers = [
+        layer for layer in module.modules() if type(layer) is kind and layer.weight.dtype == dtype
+    ]
     if not layers:
         raise CurvescopeError("the steps have no linear layer in fp32")
     if not torch.backends.mkldnn.is_available():
@@ -107,10 +109,10 @@ def _packed(torch: Any, layer: Any) -> Any:
     with torch.no_grad():
         weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach())
 
-    def forward(x: Any) -> Any:
+    def forward(rows: Any) -> Any:
         if torch.is_grad_enabled():
             raise CurvescopeError(_TRAINS)
-        return product(x, weight, layer.bias, "none", [], "")
+        return product(rows, weight, layer.bias, "none", [], "")
 
     return forward
 

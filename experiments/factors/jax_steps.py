@@ -80,7 +80,7 @@ def _undonate(_: Target) -> None:
     @wraps(usual)
     def without_donation(*arguments: Any, **settings: Any) -> Any:
         donated = [settings.pop(name, None) for name in ("donate_argnums", "donate_argnames")]
-        _DONATED.extend(one for one in donated if one not in (None, (), []))
+        _DONATED.extend(argument for argument in donated if argument not in (None, (), []))
         return usual(*arguments, **settings)
 
     jax.jit = without_donation

@@ -99,9 +99,9 @@ _WEIGHTS = {"aten::linear": 1, "aten::addmm": 2}
 
 
 def _reason_against_other_layout(family: CallFamily) -> str | None:
-    known = _weights(family) is not None
+    has_weights = _weights(family) is not None
     return reason_unless_product(family) or (
-        None if known else "none of its operands is known to be a matrix of weights"
+        None if has_weights else "none of its operands is known to be a matrix of weights"
     )
 
 
@@ -110,14 +110,14 @@ def _weights(family: CallFamily) -> int | None:
     none.
     """
     call, moving = family.largest, family.batch_dimensions()
-    known = _WEIGHTS.get(call.op)
+    weights_at = _WEIGHTS.get(call.op)
     matrices = [
         index
         for index, argument in enumerate(call.arguments)
         if isinstance(argument, TensorArgument) and len(argument.shape) == 2 and index not in moving
     ]
-    if known is not None:
-        return known if known in matrices else None
+    if weights_at is not None:
+        return weights_at if weights_at in matrices else None
     return matrices[0] if len(matrices) == 1 and moving else None
 
 
@@ -199,8 +199,8 @@ def _is_contiguous(argument: object) -> bool:
 
 def _store_stored_operands(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     if runnable.call.op == "aten::bmm" and (shared := runnable.arguments[1]).stride(0) == 0:
-        x = runnable.arguments[0].contiguous()
-        return replace(runnable, run=partial(_product_of_rows, x, shared[0].contiguous()))
+        rows = runnable.arguments[0].contiguous()
+        return replace(runnable, run=partial(_product_of_rows, rows, shared[0].contiguous()))
     return runnable.with_arguments(tuple(map(_stored, runnable.arguments)))
 
 
@@ -208,8 +208,8 @@ def _stored(value: Any) -> Any:
     return value.contiguous() if hasattr(value, "contiguous") else value
 
 
-def _product_of_rows(x: Any, matrix: Any) -> Any:
-    return (x.flatten(0, 1) @ matrix).view(*x.shape[:2], -1)
+def _product_of_rows(rows: Any, matrix: Any) -> Any:
+    return (rows.flatten(0, 1) @ matrix).view(*rows.shape[:2], -1)
 
 
 STORED_OPERANDS = Factor(

@@ -146,8 +146,8 @@ class _FullSteps(ChangedSteps):
 
 
 def _reason_against_smaller_memory(target: Target) -> str | None:
-    known = set(target.batches) <= set(target.memory_shares)
-    return None if known else "the recording does not say how much memory its steps take"
+    are_measured = set(target.batches) <= set(target.memory_shares)
+    return None if are_measured else "the recording does not say how much memory its steps take"
 
 
 SMALLER_MEMORY = Factor(

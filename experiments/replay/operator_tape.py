@@ -66,8 +66,8 @@ class OperatorTape:
                 for tensor in (*_tensors(tree_leaves(result)), *recorder.changed())
             ]
             recorder.restore()
-            found = [*_tensors(tree_leaves(self.replay())), *recorder.changed()]
-            if not all(map(_alike, expected, found)):
+            tensors = [*_tensors(tree_leaves(self.replay())), *recorder.changed()]
+            if not all(map(_alike, expected, tensors)):
                 raise CurvescopeError(
                     "a replay of the step's operators gives another result: it does more than they "
                     "do"
@@ -85,9 +85,9 @@ class OperatorTape:
                     kept[number] = None
                 _run(call, kept)
             return tree_map(
-                lambda one: _filled(one, kept),
+                lambda entry: _filled(entry, kept),
                 self._returned,
-                is_leaf=lambda one: isinstance(one, _Place),
+                is_leaf=lambda entry: isinstance(entry, _Place),
             )
 
 
@@ -109,7 +109,7 @@ def _filled(value: Any, kept: list[Any]) -> Any:
     if isinstance(value, _Place):
         base = kept[value.result]
         return base if value.view is None else torch.as_strided(base, *value.view)
-    return [_filled(one, kept) for one in value] if isinstance(value, list) else value
+    return [_filled(entry, kept) for entry in value] if isinstance(value, list) else value
 
 
 class _Recorder(TorchDispatchMode):
@@ -131,15 +131,15 @@ class _Recorder(TorchDispatchMode):
 
     def changed(self) -> list[Any]:
         """The tensors that the step changed and did not make, as they are now."""
-        return [one for one, _ in self._before.values()]
+        return [tensor for tensor, _ in self._before.values()]
 
     def restore(self) -> None:
         """Give them the values from before the step; the first copy of overlapping ones is the
         oldest.
         """
         with torch.no_grad():
-            for one, before in reversed(self._before.values()):
-                one.copy_(before)
+            for tensor, before in reversed(self._before.values()):
+                tensor.copy_(before)
 
     def __torch_dispatch__(
         self,
@@ -150,30 +150,32 @@ class _Recorder(TorchDispatchMode):
     ) -> Any:
         del types
         kwargs = kwargs or {}
-        given = {_address(tensor) for tensor in _tensors([*args, *kwargs.values()])}
+        addresses = {_address(tensor) for tensor in _tensors([*args, *kwargs.values()])}
         arguments, named = (
             [self.place(arg) for arg in args],
-            {name: self.place(one) for name, one in kwargs.items()},
+            {name: self.place(argument) for name, argument in kwargs.items()},
         )
-        positions = tuple(position for position, one in enumerate(arguments) if _has_place(one))
-        names = tuple(name for name, one in named.items() if _has_place(one))
+        positions = tuple(
+            position for position, argument in enumerate(arguments) if _has_place(argument)
+        )
+        names = tuple(name for name, argument in named.items() if _has_place(argument))
         writes = _written(func, arguments, named)
-        for one in _tensors(writes) if self._keep else ():
-            self._before.setdefault((_address(one), *_form(one)), (one, one.clone()))
+        for target in _tensors(writes) if self._keep else ():
+            self._before.setdefault((_address(target), *_form(target)), (target, target.clone()))
         returned = func(*args, **kwargs)
         values = returned if isinstance(returned, (tuple, list)) else (returned,)
         if any(isinstance(value, (tuple, list)) and _tensors(value) for value in values):
             raise CurvescopeError(f"the operator {func} returns lists of tensors in a tuple")
         results = []
-        for position, one in enumerate(values):
+        for position, target in enumerate(values):
             if (
-                isinstance(one, torch.Tensor)
-                and (at := _address(one)) not in given
+                isinstance(target, torch.Tensor)
+                and (at := _address(target)) not in addresses
                 and at not in self._numbers
             ):
-                results.append((position, self._new(one)))
+                results.append((position, self._new(target)))
         if results or writes or not _tensors(values):
-            freed = [number for number, one in self._unfreed.items() if one.expired()]
+            freed = [number for number, tensor in self._unfreed.items() if tensor.expired()]
             for number in freed:
                 del self._unfreed[number]
             self.calls.append(_Call(func._op, arguments, named, (positions, names), results, freed))
@@ -184,7 +186,7 @@ class _Recorder(TorchDispatchMode):
         not make it.
         """
         if isinstance(value, (list, tuple)):
-            return [self.place(one) for one in value]
+            return [self.place(entry) for entry in value]
         if not isinstance(value, torch.Tensor):
             return value
         number = self._numbers.get(_address(value))
@@ -205,16 +207,16 @@ class _Recorder(TorchDispatchMode):
 
 def _tensors(values: Iterable[Any]) -> list[Any]:
     return [
-        one
+        entry
         for value in values
-        for one in (value if isinstance(value, (list, tuple)) else (value,))
-        if isinstance(one, torch.Tensor)
+        for entry in (value if isinstance(value, (list, tuple)) else (value,))
+        if isinstance(entry, torch.Tensor)
     ]
 
 
 def _has_place(value: Any) -> bool:
     return (
-        any(isinstance(one, _Place) for one in value)
+        any(isinstance(entry, _Place) for entry in value)
         if isinstance(value, list)
         else isinstance(value, _Place)
     )
@@ -229,23 +231,25 @@ def _written(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> l
     return [of_name[name] for name in written if name in of_name]
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _alike(first: Any, other: Any) -> bool:
     """Whether two tensors are equal but for rounding, which atomic additions change from run to
     run.
     """
-    if one.shape != other.shape:
+    if first.shape != other.shape:
         return False
-    if one.dtype not in (torch.float32, torch.float64):
-        one, other = (
+    if first.dtype not in (torch.float32, torch.float64):
+        first, other = (
             value.to(torch.complex128 if value.is_complex() else torch.float64)
-            for value in (one, other)
+            for value in (first, other)
         )
-    finite = torch.isfinite(one)
+    finite = torch.isfinite(first)
     if not finite.all():
         if not torch.equal(finite, torch.isfinite(other)):
             return False
-        one, other = one[finite], other[finite]
-    return bool((one - other).norm() <= _ROUNDING * one.norm() + torch.finfo(torch.float32).tiny)
+        first, other = first[finite], other[finite]
+    return bool(
+        (first - other).norm() <= _ROUNDING * first.norm() + torch.finfo(torch.float32).tiny
+    )
 
 
 def _address(tensor: Any) -> int:

@@ -118,24 +118,24 @@ class ReplaySweep:
         """Mean time of one call in the recorded step, ns; None if the batch size was
         not recorded.
         """
-        calls = [one.calls[batch] for one in self.families if batch in one.calls]
-        known = [call for call in calls if call.duration_ns is not None]
-        count = sum(call.calls for call in known)
-        return sum(call.duration_ns or 0 for call in known) / count if count else None
+        calls = [family.calls[batch] for family in self.families if batch in family.calls]
+        timed = [call for call in calls if call.duration_ns is not None]
+        count = sum(call.calls for call in timed)
+        return sum(call.duration_ns or 0 for call in timed) / count if count else None
 
     def calls(self, batch: int) -> int:
         """Number of these calls in one step; at batch sizes that were not recorded, that of the
         nearest one.
         """
         return sum(
-            one.calls[min(one.calls, key=lambda known: abs(known - batch))].calls
-            for one in self.families
+            family.calls[min(family.calls, key=lambda size: abs(size - batch))].calls
+            for family in self.families
         )
 
     def kernels(self, batch: int) -> tuple[str, ...] | None:
         """Names of the kernels that the recorded calls ran; None if unknown."""
-        known = [one.calls[batch].kernels for one in self.families if batch in one.calls]
-        return next((names for names in known if names), None)
+        kernels = [family.calls[batch].kernels for family in self.families if batch in family.calls]
+        return next((names for names in kernels if names), None)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class ReplayPlan:
 
 
 def plan_replay(
-    found: Sequence[CallFamily],
+    families: Sequence[CallFamily],
     batches: Sequence[int] | None,
     share: float,
     precision: str = "fp32",
@@ -168,46 +168,50 @@ def plan_replay(
     The calls with most time are replayed until they make this share of the time of all; 1 for all
     calls.
     """
-    total = sum(one.duration_ns for one in found)
+    total = sum(family.duration_ns for family in families)
     kept: list[CallFamily] = []
     reached = 0.0
-    for one in sorted(found, key=lambda one: one.duration_ns, reverse=True):
+    for candidate in sorted(families, key=lambda family: family.duration_ns, reverse=True):
         if share < 1 and kept and reached >= share * total:
             break
-        kept.append(one)
-        reached += one.duration_ns
+        kept.append(candidate)
+        reached += candidate.duration_ns
     plan = ReplayPlan(
-        [], minor=len(found) - len(kept), minor_share=1 - reached / total if total else 0.0
+        [], minor=len(families) - len(kept), minor_share=1 - reached / total if total else 0.0
     )
     alike: dict[object, list[tuple[CallFamily, dict[int, ReplayProblem]]]] = {}
-    for one in sorted(kept, key=lambda family: family.largest.position):
-        problems = _problems(one, batches, precision, plan.left_out)
+    for candidate in sorted(kept, key=lambda family: family.largest.position):
+        problems = _problems(candidate, batches, precision, plan.left_out)
         if problems:
             texts = tuple(
                 (batch, encode_arguments(p.call.arguments)) for batch, p in problems.items()
             )
-            alike.setdefault((one.largest.op, one.largest.phase, texts), []).append((one, problems))
+            alike.setdefault((candidate.largest.op, candidate.largest.phase, texts), []).append(
+                (candidate, problems)
+            )
     for same in alike.values():
         call, problems = same[0][0].largest, same[0][1]
         layers = tuple(
-            dict.fromkeys(one.largest.layer for one, _ in same if one.largest.layer is not None)
+            dict.fromkeys(
+                family.largest.layer for family, _ in same if family.largest.layer is not None
+            )
         )
         label = " ".join(filter(None, (f"{call.position:05d}", call.layer, call.phase, call.op)))
         sweep = Sweep(label, "batch", problems, layers, call.phase)
-        plan.sweeps.append(ReplaySweep(sweep, tuple(one for one, _ in same)))
+        plan.sweeps.append(ReplaySweep(sweep, tuple(family for family, _ in same)))
     return plan
 
 
 def _problems(
-    one: CallFamily, batches: Iterable[int] | None, precision: str, left_out: list[LeftOut]
+    family: CallFamily, batches: Iterable[int] | None, precision: str, left_out: list[LeftOut]
 ) -> dict[int, ReplayProblem]:
     problems = {}
-    inputs = tuple(one.batch_dimensions())
-    for batch in one.calls if batches is None else batches:
+    inputs = tuple(family.batch_dimensions())
+    for batch in family.calls if batches is None else batches:
         try:
-            problems[batch] = ReplayProblem(one.at(batch), precision, inputs)
+            problems[batch] = ReplayProblem(family.at(batch), precision, inputs)
         except CannotReplay as error:
-            left_out.append(LeftOut(one.largest, str(error), batch))
+            left_out.append(LeftOut(family.largest, str(error), batch))
     return problems
 
 
@@ -241,7 +245,7 @@ def replayed_kernels(recording: Recording) -> Mapping[int, list[str]]:
         .sum()
         .sort_values(ascending=False)
     )
-    found: dict[int, list[str]] = {}
+    layers: dict[int, list[str]] = {}
     for batch, name in times.index:
-        found.setdefault(int(batch), []).append(name)
-    return found
+        layers.setdefault(int(batch), []).append(name)
+    return layers

@@ -80,7 +80,7 @@ def rebuild(
     device: str = "cpu",
     seed: int = 0,
     try_run: bool = True,
-    given: Mapping[int, Any] = MappingProxyType({}),
+    operands: Mapping[int, Any] = MappingProxyType({}),
 ) -> Replayed:
     """Build a call that can run, with new tensors like the recorded ones, or those given by index
     of the argument.
@@ -101,8 +101,8 @@ def rebuild(
     recorded = (*call.arguments, *[_Default] * (len(schema.arguments) - len(call.arguments)))
     try:
         arguments = [
-            given[index]
-            if index in given
+            operands[index]
+            if index in operands
             else _argument(torch, values, index, kind, argument, device, notes)
             for index, (kind, argument) in enumerate(zip(schema.arguments, recorded, strict=True))
         ]
@@ -184,7 +184,9 @@ def _fit_value(value: Any, kind: str) -> int:
         if not kind.startswith("List["):
             return 0
         inner = kind.removeprefix("List[").removesuffix("]")
-        return min((_fit_value(one, inner) for one in value), default=int("Tensor" not in inner))
+        return min(
+            (_fit_value(entry, inner) for entry in value), default=int("Tensor" not in inner)
+        )
     for python_type, kinds in _SCALARS:
         if isinstance(value, python_type):
             return 2 if kind == kinds[0] else int(kind in kinds)
@@ -251,4 +253,6 @@ def memory_bytes(call: RecordedCall) -> int:
     """
     torch = import_torch()
     tensors = tensors_of(call.arguments)
-    return sum(storage_elements(one) * int(dtype_of(torch, one.dtype).itemsize) for one in tensors)
+    return sum(
+        storage_elements(tensor) * int(dtype_of(torch, tensor.dtype).itemsize) for tensor in tensors
+    )

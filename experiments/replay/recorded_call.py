@@ -54,14 +54,14 @@ class RecordedCall:
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> RecordedCall:
         """The call in a row of the table `operators`."""
-        known = {
+        dtypes = {
             name: row.get(name)
             for name in ("layer", "phase", "batch", "calls", "duration_ns", "position")
         }
         kernels = None if row["kernels"] is None else tuple(row["kernels"].split(" | "))
         numbers = decode_numbers(row.get("numbers"))
         arguments = decode_arguments(row["arguments"])
-        return cls(row["op"], arguments, kernels=kernels, numbers=numbers, **known)  # type: ignore[arg-type]
+        return cls(row["op"], arguments, kernels=kernels, numbers=numbers, **dtypes)  # type: ignore[arg-type]
 
     @property
     def label(self) -> str:
@@ -180,11 +180,11 @@ class CallFamily:
 
     def batch_dimensions(self) -> dict[int, tuple[int, ...]]:
         """By index of a tensor argument, the dimensions whose extents depend on the batch size."""
-        found: dict[int, list[int]] = defaultdict(list)
+        positions: dict[int, list[int]] = defaultdict(list)
         for path in self.moving:
             if len(path) == 3 and path[1] == "shape":
-                found[int(path[0])].append(int(path[2]))
-        return {index: tuple(dimensions) for index, dimensions in found.items()}
+                positions[int(path[0])].append(int(path[2]))
+        return {index: tuple(dimensions) for index, dimensions in positions.items()}
 
     def at(self, batch: int) -> RecordedCall:
         """The call at a batch size: the recorded one, or else one by the rules, without duration
@@ -231,8 +231,8 @@ def families(calls: Sequence[RecordedCall]) -> list[CallFamily]:
         if call.batch is not None:
             groups[call.layer, call.phase, call.op, _kind(call.arguments)][call.batch].append(call)
     batches = sorted({call.batch for call in calls if call.batch is not None})
-    found = [family for group in groups.values() for family in _match(group, batches)]
-    return sorted(found, key=lambda family: (family.largest.position, max(family.calls)))
+    families = [family for group in groups.values() for family in _match(group, batches)]
+    return sorted(families, key=lambda family: (family.largest.position, max(family.calls)))
 
 
 def _match(group: Mapping[int, list[RecordedCall]], batches: Sequence[int]) -> list[CallFamily]:
@@ -282,7 +282,7 @@ def _rules(chosen: Mapping[int, RecordedCall]) -> dict[NumberPath, FillRule | No
     numbers = {batch: _numbers(call.arguments) for batch, call in chosen.items()}
     rules = {}
     for path in next(iter(numbers.values())):
-        values = {batch: found[path] for batch, found in numbers.items()}
+        values = {batch: numbers_there[path] for batch, numbers_there in numbers.items()}
         if path[-2] == "strides":
             # The stride of a single element is arbitrary.
             extent = (*path[:-2], "shape", path[-1])
@@ -321,25 +321,25 @@ def _mapped(value: Any, change: Callable[[NumberPath, int], int], path: NumberPa
     if isinstance(value, TensorArgument):
         shape = tuple(change((*path, "shape", at), extent) for at, extent in enumerate(value.shape))
         strides = value.strides and tuple(
-            change((*path, "strides", at), one) for at, one in enumerate(value.strides)
+            change((*path, "strides", at), stride) for at, stride in enumerate(value.strides)
         )
         return replace(value, shape=shape, strides=strides)
     if isinstance(value, TensorList):
         return TensorList(
-            tuple(_mapped(one, change, (*path, at)) for at, one in enumerate(value.tensors))
+            tuple(_mapped(tensor, change, (*path, at)) for at, tensor in enumerate(value.tensors))
         )
     if isinstance(value, Value):
         return Value(_mapped(value.value, change, (*path, "value")))
     if isinstance(value, tuple):
-        return tuple(_mapped(one, change, (*path, at)) for at, one in enumerate(value))
+        return tuple(_mapped(entry, change, (*path, at)) for at, entry in enumerate(value))
     return change(path, value) if _is_number(value) else value
 
 
 def _numbers(arguments: Sequence[Argument]) -> dict[NumberPath, int]:
     """Every whole number of the arguments, by its path."""
-    found: dict[NumberPath, int] = {}
-    _mapped(arguments, found.setdefault)
-    return found
+    numbers: dict[NumberPath, int] = {}
+    _mapped(arguments, numbers.setdefault)
+    return numbers
 
 
 def _describe(path: NumberPath) -> str:

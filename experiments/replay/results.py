@@ -29,7 +29,7 @@ def results_of(returned: Any) -> list[Any]:
     Numbers are no tensors.
     """
     if isinstance(returned, list | tuple):
-        return [one for entry in returned for one in results_of(entry)]
+        return [tensor for entry in returned for tensor in results_of(entry)]
     return [returned] if returned is None or hasattr(returned, "shape") else []
 
 
@@ -43,11 +43,11 @@ def besides(returned: Any, written: Sequence[Any]) -> list[Any]:
     """What an operator returned besides the tensors that it wrote; None for results that it left
     out.
     """
-    known = {operand.untyped_storage().data_ptr() for operand in written}
+    addresses = {operand.untyped_storage().data_ptr() for operand in written}
     return [
-        one
-        for one in results_of(returned)
-        if one is None or one.untyped_storage().data_ptr() not in known
+        tensor
+        for tensor in results_of(returned)
+        if tensor is None or tensor.untyped_storage().data_ptr() not in addresses
     ]
 
 
@@ -76,7 +76,7 @@ def try_call(runnable: Runnable, device: str) -> Tried:
     if runnable.call.op.startswith(_UNDEFINED):
         results = []
     sizes = sorted(
-        (one.numel() for one in results_of(list(runnable.arguments)) if one is not None),
+        (tensor.numel() for tensor in results_of(list(runnable.arguments)) if tensor is not None),
         reverse=True,
     )
     # A product of M x K and K x N: MK * KN / MN = K squared.
@@ -87,50 +87,51 @@ def try_call(runnable: Runnable, device: str) -> Tried:
     return Tried(results, terms)
 
 
-def difference(expected: Tried, found: Tried, *, tf32: bool) -> str | None:
+def difference(expected: Tried, actual: Tried, *, tf32: bool) -> str | None:
     """How results differ beyond rounding, as a clause; None if they do not.
 
     Where found results are larger, their first elements count: the rest is padding. With `tf32`,
     products of float32 may round their operands to TF32.
     """
-    if len(expected.results) != len(found.results):
-        return (
-            f"it returns {counted(len(found.results), 'result')} instead of {len(expected.results)}"
-        )
-    for one, other, terms in zip(expected.results, found.results, expected.terms, strict=True):
-        if (one is None) != (other is None):
+    if len(expected.results) != len(actual.results):
+        returned = counted(len(actual.results), "result")
+        return f"it returns {returned} instead of {len(expected.results)}"
+    for result, other, terms in zip(expected.results, actual.results, expected.terms, strict=True):
+        if (result is None) != (other is None):
             return "it leaves out a result"
-        if one is not None and (clause := _differs(one, other, terms, tf32)) is not None:
+        if result is not None and (clause := _differs(result, other, terms, tf32)) is not None:
             return clause
     return None
 
 
-def _differs(expected: Any, found: Any, terms: float, tf32: bool) -> str | None:
+def _differs(expected: Any, actual: Any, terms: float, tf32: bool) -> str | None:
     torch = import_torch()
-    if expected.dim() != found.dim() or any(
-        a > b for a, b in zip(expected.shape, found.shape, strict=True)
+    if expected.dim() != actual.dim() or any(
+        a > b for a, b in zip(expected.shape, actual.shape, strict=True)
     ):
-        return f"a result has the shape {tuple(found.shape)} instead of {tuple(expected.shape)}"
+        return f"a result has the shape {tuple(actual.shape)} instead of {tuple(expected.shape)}"
     for dimension, extent in enumerate(expected.shape):
-        found = found.narrow(dimension, 0, extent)
+        actual = actual.narrow(dimension, 0, extent)
     if expected.dtype == torch.uint8 or not expected.numel():  # a work space of a library
         return None
     precision = _PRECISIONS.get(str(expected.dtype).removeprefix("torch."))
     if precision is None:
         return (
             None
-            if torch.equal(expected, found)
+            if torch.equal(expected, actual)
             else "numbers that are not rounded differ, e.g. indices"
         )
     if precision == "fp32" and tf32:
         precision = "tf32"
-    expected, found = (one if one.dtype.itemsize > 2 else one.float() for one in (expected, found))
-    error, scale = _error_and_scale(torch, expected - found, expected)
+    expected, actual = (
+        tensor if tensor.dtype.itemsize > 2 else tensor.float() for tensor in (expected, actual)
+    )
+    error, scale = _error_and_scale(torch, expected - actual, expected)
     if not isfinite(error + scale):  # infinite or NaN in one or both; what is so in both is equal
-        both = expected.isfinite() & found.isfinite()
-        if not torch.equal(expected.isfinite(), found.isfinite()):
+        both = expected.isfinite() & actual.isfinite()
+        if not torch.equal(expected.isfinite(), actual.isfinite()):
             return "other results are infinite or no numbers"
-        error, scale = _error_and_scale(torch, (expected - found)[both], expected[both])
+        error, scale = _error_and_scale(torch, (expected - actual)[both], expected[both])
     allowed = 2 * allowed_relative_error(precision, terms)  # both are rounded
     if error <= allowed * scale:
         return None

@@ -191,7 +191,7 @@ class TermRunner(Runner):
     def _visit(self, condition: Condition, round_: int) -> None:
         name, batch = condition
         plain, calls = (
-            self._term.runnables(one, batch, self.experiment.batches) for one in (None, name)
+            self._term.runnables(factor, batch, self.experiment.batches) for factor in (None, name)
         )
         change = term_change(name)
         if name is not None and name not in self._compared:
@@ -282,14 +282,18 @@ class TermRunner(Runner):
         """The operands that depend on the batch size, if all fit the last-level cache: others no
         step finds there.
         """
-        found = [
+        operands = [
             tensor
             for runnable in calls
             for index in runnable.family.batch_dimensions()
             for tensor in results_of([runnable.arguments[index]])
             if tensor is not None and tensor.dtype.itemsize > 1
         ]
-        return found if sum(one.nbytes for one in found) <= self._backend.cache_bytes else []
+        return (
+            operands
+            if sum(operand.nbytes for operand in operands) <= self._backend.cache_bytes
+            else []
+        )
 
     def _caches(self, change: TermChange) -> Caches:
         """The state of the caches before a run, the same at all batch sizes: a jump between two
@@ -304,23 +308,23 @@ class TermRunner(Runner):
         self, name: str, plain: Sequence[Runnable], changed: Sequence[Runnable], change: TermChange
     ) -> None:
         if change.call is not None and all(
-            one is other for one, other in zip(plain, changed, strict=True)
+            before is other for before, other in zip(plain, changed, strict=True)
         ):
             return
         self._compared.add(name)
         if change.same_work:
             return
         device = self._term.device
-        for one, other in zip(plain, changed, strict=True):
-            if one is other and change.call is not None:
+        for before, other in zip(plain, changed, strict=True):
+            if before is other and change.call is not None:
                 continue
             # Each time anew: timed runs change what a call writes, e.g. running statistics.
-            expected = try_call(one, device)
+            expected = try_call(before, device)
             with change.around():
-                found = try_call(other, device)
-            clause = difference(expected, found, tf32=on_cuda(device))
+                tried = try_call(other, device)
+            clause = difference(expected, tried, tf32=on_cuda(device))
             if clause is not None:
-                self.changed_results[name] = f"{one.call.label}: {clause}"
+                self.changed_results[name] = f"{before.call.label}: {clause}"
                 return
 
     def reason_against(self, name: str) -> str | None:

@@ -63,7 +63,7 @@ class ReplayedTerm:
         sentence each.
         """
         total_ns = sum(
-            one.duration_ns for one in (*self.families, *(family for family, _ in self.left_out))
+            each.duration_ns for each in (*self.families, *(family for family, _ in self.left_out))
         )
         notes = []
         for family, reason in self.left_out:
@@ -90,10 +90,10 @@ class ReplayedTerm:
 
         A call that cannot run at one recorded batch size is left out at all.
         """
-        found: list[Runnable] = []
-        for family in [one for one in self.families if self._nearest(batch) in one.calls]:
+        runnables: list[Runnable] = []
+        for family in [family for family in self.families if self._nearest(batch) in family.calls]:
             try:
-                found += [
+                runnables += [
                     Runnable.of(family, self._rebuild(family, call, at), converted=self._converted)
                     for at, call in enumerate(_with_own_weights(family.at(batch)))
                 ]
@@ -108,19 +108,19 @@ class ReplayedTerm:
                 self.left_out.append((family, str(error)))
                 for built in self._built.values():
                     built[:] = [runnable for runnable in built if runnable.family is not family]
-        return sorted(found, key=lambda runnable: runnable.call.position)
+        return sorted(runnables, key=lambda runnable: runnable.call.position)
 
     def _rebuild(self, family: CallFamily, call: RecordedCall, at: int) -> Replayed:
         """Rebuild a call with the operands of another batch size that do not depend on it, e.g. its
         weights.
         """
-        given = {
+        operands = {
             index: value
             for (owner, of, index), (recorded, value) in self._shared.items()
             if (owner, of) == (id(family), at) and recorded == call.arguments[index]
         }
         # With one seed, an input would begin with the numbers of weights from another batch size.
-        replayed = rebuild(call, self.device, seed=call.batch or 0, given=given)
+        replayed = rebuild(call, self.device, seed=call.batch or 0, operands=operands)
         for index, recorded in enumerate(call.arguments):
             if index not in family.batch_dimensions():
                 self._shared[id(family), at, index] = recorded, replayed.arguments[index]
@@ -213,10 +213,10 @@ def _bytes(call: RecordedCall) -> int:
 def operand_bytes(runnables: Sequence[Runnable]) -> int:
     """Memory of all operands, each once."""
     tensors = [
-        one
+        tensor
         for runnable in runnables
-        for one in results_of(list(runnable.arguments))
-        if one is not None
+        for tensor in results_of(list(runnable.arguments))
+        if tensor is not None
     ]
     storages = {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors

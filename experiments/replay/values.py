@@ -76,9 +76,13 @@ class Values:
         self._recorded = dict(zip(names, call.arguments, strict=False))
         self._numbers = call.numbers.operands
         self._generator = torch.Generator(device=device).manual_seed(seed)
-        single = (one for one in call.arguments if isinstance(one, TensorArgument) and one.shape)
+        single = (
+            argument
+            for argument in call.arguments
+            if isinstance(argument, TensorArgument) and argument.shape
+        )
         # profilers do not record that of lists
-        self._list_dtype = next((one.dtype for one in single), "float")
+        self._list_dtype = next((argument.dtype for argument in single), "float")
 
     def tensor(self, recorded: TensorArgument, index: int) -> Any:
         """A tensor like the recorded one."""
@@ -122,11 +126,11 @@ class Values:
 
     def _filled(self, memory: Any, recorded: TensorArgument, index: int) -> Any:
         name = self._names[index]
-        known = self._numbers.get(index)
+        numbers = self._numbers.get(index)
         if memory.dtype == self._torch.bool:
             memory.fill_(True)
-            if known is not None:
-                memory.bernoulli_(1 - known.zeros, generator=self._generator_of(memory))
+            if numbers is not None:
+                memory.bernoulli_(1 - numbers.zeros, generator=self._generator_of(memory))
             elif name not in ("attn_mask", "mask"):
                 memory.random_(0, 2, generator=self._generator_of(memory))
         elif name == "offs":
@@ -141,8 +145,8 @@ class Values:
             memory.fill_(1 if _ONE_STAYS.fullmatch(self._op) else 0)
         elif not recorded.shape or memory.is_complex() or memory.dtype.itemsize == 1:
             memory.fill_(1)
-        elif known is not None and known.order:
-            order = self._torch.tensor(known.order, dtype=memory.dtype, device=memory.device)
+        elif numbers is not None and numbers.order:
+            order = self._torch.tensor(numbers.order, dtype=memory.dtype, device=memory.device)
             at = self._torch.empty(memory.numel(), dtype=self._torch.int64, device=memory.device)
             drawn = order[at.random_(0, len(order), generator=self._generator_of(at))]
             memory.copy_(drawn.view(memory.shape))
@@ -155,15 +159,15 @@ class Values:
         return memory
 
     def _fill_indices(self, memory: Any, index: int, limit: int) -> None:
-        limit, known = max(limit, 1), self._numbers.get(index)
-        if known is None or known.distinct is None:
+        limit, numbers = max(limit, 1), self._numbers.get(index)
+        if numbers is None or numbers.distinct is None:
             memory.random_(0, limit, generator=self._generator_of(memory))
             return
-        distinct = min(max(round(known.distinct * memory.numel()), 1), limit)
+        distinct = min(max(round(numbers.distinct * memory.numel()), 1), limit)
         chosen = self._torch.randperm(limit, generator=self._generator)[:distinct]
         drawn = chosen.repeat(-(-memory.numel() // distinct))[: memory.numel()]
         mixed = drawn[self._torch.randperm(memory.numel(), generator=self._generator)]
-        memory.copy_((mixed.sort().values if known.ascending else mixed).view(memory.shape))
+        memory.copy_((mixed.sort().values if numbers.ascending else mixed).view(memory.shape))
 
     def _fill_ends(self, memory: Any, known: Numbers | None) -> None:
         """The ends of the groups of a grouped product: of rows, of columns, or of terms to add."""

@@ -145,7 +145,7 @@ class Affordable(StoppingRule[int]):
 
     def fits(self, condition: int) -> bool:
         """Whether a visit of a size fits the time; asked right before it."""
-        self._waiting = [one for one in self._waiting if one != condition]
+        self._waiting = [waiting for waiting in self._waiting if waiting != condition]
         needed = by_need(self._sizes)[:_NEEDED]
         first = self._round == 0 and condition == needed[0]
         if (
@@ -158,7 +158,7 @@ class Affordable(StoppingRule[int]):
         step_s = self._step_s(condition)
         fits = self._discarded(condition, step_s) + step_s <= self.left_s
         if self._round == 0 and condition in self._sizes:
-            rounds_s = sum(ROUNDS * self._visit_s(one) for one in self._taken() | {condition})
+            rounds_s = sum(ROUNDS * self._visit_s(taken) for taken in self._taken() | {condition})
             fits = fits and (condition in needed or rounds_s <= self.left_s)
             self.left_out |= set() if fits else {condition}
         return fits
@@ -213,8 +213,8 @@ class Affordable(StoppingRule[int]):
         times_s |= self._slowest_s()
         if size in times_s or not times_s:
             return times_s.get(size, 0.0)
-        below = max((one for one in times_s if one < size), default=None)
-        above = min((one for one in times_s if one > size), default=None)
+        below = max((measured for measured in times_s if measured < size), default=None)
+        above = min((measured for measured in times_s if measured > size), default=None)
         if below is None or above is None:
             nearest = above if below is None else below
             assert nearest is not None

@@ -127,7 +127,7 @@ class Loop(Generic[C]):
                 self.visit(condition, round_)
                 now_s = self.clock_s()
                 visit_s[condition], elapsed_s = now_s - visit_began_s, now_s - began_s
-                left_s = sum(visit_s.get(one, 0.0) for one in chosen[index + 1 :])
+                left_s = sum(visit_s.get(later, 0.0) for later in chosen[index + 1 :])
                 left_s += sum(visit_s.values()) * max(self.rule.least - round_ - 1, 0)
                 expected_s = max(elapsed_s + left_s, self.rule.time_limit_s or 0.0)
                 if (longest_s := self.rule.longest_s) is not None:
@@ -228,10 +228,10 @@ class VisitWriter:
 
     def _note_setup(self, batch: int, setup_ns: int | None) -> None:
         """Note how long a step took to make and to run first; the longest visit did both."""
-        known = self.writer.meta.get("setup_s", {})
-        if setup_ns is None or setup_ns / 1e9 <= known.get(str(batch), 0.0):
+        setups_s = self.writer.meta.get("setup_s", {})
+        if setup_ns is None or setup_ns / 1e9 <= setups_s.get(str(batch), 0.0):
             return
-        self.writer.update(setup_s={**known, str(batch): round(setup_ns / 1e9, 3)})
+        self.writer.update(setup_s={**setups_s, str(batch): round(setup_ns / 1e9, 3)})
 
     def write_unmeasured(self, batch: int, round_: int, empty: Empty) -> None:
         """Record that a batch size could not be measured; this replaces an earlier entry of the

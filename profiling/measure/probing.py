@@ -88,13 +88,12 @@ class _Line:
         logs = {key: math.log(min(times)) for key, times in steps.items()}
         sizes = sorted({size for size, _ in logs})
         centers = {
-            size: _faster_half(log for (one, _), log in logs.items() if one == size)
-            for size in sizes
+            size: _faster_half(log for (at, _), log in logs.items() if at == size) for size in sizes
         }
         rounds = sorted({round_ for _, round_ in logs})
         shared = {
             round_: median(
-                log - centers[size] for (size, one), log in logs.items() if one == round_
+                log - centers[size] for (size, in_round), log in logs.items() if in_round == round_
             )
             for round_ in rounds
         }
@@ -238,7 +237,7 @@ class Probing(StoppingRule[int]):
         for size in probes:
             low = line.around(size)[0]
             beside.setdefault(low if low in chosen else chosen[-1], []).append(size)
-        return [one for size in chosen for one in (size, *beside.get(size, ()))]
+        return [visited for size in chosen for visited in (size, *beside.get(size, ()))]
 
     def probe(self, size: int, round_: int, clock_s: Callable[[], float]) -> None:
         """Visit a size, if time is left for probes."""
@@ -257,8 +256,8 @@ class Probing(StoppingRule[int]):
     def _times(self) -> dict[int, dict[int, float]]:
         """Times of the probes in ms, by size and round."""
         times: dict[int, dict[int, float]] = {}
-        for one in self.visited:
-            times.setdefault(one["batch"], {})[one["round"]] = min(one["duration_ns"]) / 1e6
+        for visit in self.visited:
+            times.setdefault(visit["batch"], {})[visit["round"]] = min(visit["duration_ns"]) / 1e6
         return times
 
     def _wanted(self, line: _Line) -> list[int]:

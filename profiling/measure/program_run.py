@@ -49,7 +49,11 @@ class Found:
         """
         order = sorted(
             self.processes,
-            key=lambda one: (not one["complete"], one["rank"] not in (None, "0"), -one["seen"]),
+            key=lambda report: (
+                not report["complete"],
+                report["rank"] not in (None, "0"),
+                -report["seen"],
+            ),
         )
         return order[0] if order else None
 
@@ -105,24 +109,24 @@ def run_program(
     except OSError as error:
         raise CurvescopeError(f"{words[0]} cannot be run ({error.strerror}).") from error
     reading = _Output(process, program.step_line, wanted, log)
-    found = Found(None, began_ns, 0.0, reading.lines)
+    run = Found(None, began_ns, 0.0, reading.lines)
     try:
-        while found.code is None and not (reading.complete or _is_complete(folder)):
-            found.code = process.poll()
+        while run.code is None and not (reading.complete or _is_complete(folder)):
+            run.code = process.poll()
             last_ns = max(began_ns, reading.last_ns, _last_sign_ns(folder))
             waited_s = (time.monotonic_ns() - last_ns) / 1e9
-            if found.code is None and waited_s > wanted.get("patience_s", NO_STEP_S):
-                found.was_in_vain = True
+            if run.code is None and waited_s > wanted.get("patience_s", NO_STEP_S):
+                run.was_in_vain = True
                 break
             while_running()
             time.sleep(_POLL_S)
-        found.seconds = (time.monotonic_ns() - began_ns) / 1e9
+        run.seconds = (time.monotonic_ns() - began_ns) / 1e9
     finally:
         _end(process)
         reading.join()
-    found.processes = _read(folder)
-    found.was_followed = any(folder.glob("*.python"))
-    return found
+    run.processes = _read(folder)
+    run.was_followed = any(folder.glob("*.python"))
+    return run
 
 
 def _own_folder(program: Program) -> str | None:
@@ -197,17 +201,19 @@ def _last_sign_ns(folder: Path) -> int:
 
 def _is_complete(folder: Path) -> bool:
     """Whether a process wrote that it has all steps, the first rank if it knows one."""
-    return any(bool(one["complete"]) and one["rank"] in (None, "0") for one in _read(folder))
+    return any(
+        bool(report["complete"]) and report["rank"] in (None, "0") for report in _read(folder)
+    )
 
 
 def _read(folder: Path) -> list[dict[str, Any]]:
-    found = []
+    reports = []
     for path in sorted(folder.glob("*.steps")):
         with suppress(OSError, ValueError):
             document = json.loads(path.read_bytes())
             if document.get("version") == _VERSION:
-                found.append(document)
-    return found
+                reports.append(document)
+    return reports
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -180,7 +180,7 @@ class ProgramSteps(AnyWorkload):
             chunks = begin(Path(folder, "profile"), {"recording_type": "profile"})
             wanted = {**wanted_of(protocol, batch, profile=profile), "changes": self._changes}
             values = {**self.fixed, self.axis.name: batch}
-            found = run_program(
+            run = run_program(
                 self.program,
                 values,
                 wanted,
@@ -189,7 +189,7 @@ class ProgramSteps(AnyWorkload):
                 log=self._log(batch),
                 while_running=between,
             )
-            result = self._visited(batch, found, wanted, chunks)
+            result = self._visited(batch, run, wanted, chunks)
         steps_ns = (
             0 if isinstance(result, Empty) else sum(row["duration_ns"] for row in result.unprofiled)
         )
@@ -217,28 +217,26 @@ class ProgramSteps(AnyWorkload):
         return self._recording / f"output-{self.axis.name}{batch}.log"
 
     def _visited(
-        self, batch: int, found: Found, wanted: Mapping[str, Any], chunks: Any
+        self, batch: int, run: Found, wanted: Mapping[str, Any], chunks: Any
     ) -> Visit | Empty:
-        told = found.steps
-        rows = told["rows"] if told else []
+        steps = run.steps
+        rows = steps["rows"] if steps else []
         if self.program.step_line is not None:
-            rows = steps_of_lines(found.lines, self.program.step_line)[1:]
+            rows = steps_of_lines(run.lines, self.program.step_line)[1:]
             self.source = f"lines of its output: {self.program.step_line}"
-        elif told is not None:
-            mark = told["mark"]
-            self.source = told["source"] and f"{told['source']}{f' ({mark})' if mark else ''}"
-        if told is not None and told.get("refused"):
-            return Empty(FAILED, str(told["refused"]))
+        elif steps is not None:
+            mark = steps["mark"]
+            self.source = steps["source"] and f"{steps['source']}{f' ({mark})' if mark else ''}"
+        if steps is not None and steps.get("refused"):
+            return Empty(FAILED, str(steps["refused"]))
         if len(rows) < wanted["steps"][0]:
-            return self._why_not(found, rows)
-        if found.code is not None and not _are_enough(rows, wanted):
+            return self._why_not(run, rows)
+        if run.code is not None and not _are_enough(rows, wanted):
             self._short.append(len(rows))
-        if told is not None:
-            self.facts, self.device = told, told["device"]
-        first_s = _first_step_s(told, found)
-        self.startup_s.setdefault(batch, []).append(
-            first_s if first_s is not None else found.seconds
-        )
+        if steps is not None:
+            self.facts, self.device = steps, steps["device"]
+        first_s = _first_step_s(steps, run)
+        self.startup_s.setdefault(batch, []).append(first_s if first_s is not None else run.seconds)
         ended_ns = rows[-1]["start_ns"] + rows[-1]["duration_ns"]
         of_jax = steps_after(ended_ns, chunks.folder)
         profiled, classes = _profiled(chunks)
@@ -246,27 +244,27 @@ class ProgramSteps(AnyWorkload):
             rows,
             of_jax or profiled,
             layer_classes=classes,
-            frameworks=dict(told["frameworks"]) if told else {},
+            frameworks=dict(steps["frameworks"]) if steps else {},
             discarded_steps=wanted["discarded"],
         )
 
-    def _why_not(self, found: Found, rows: Sequence[Any]) -> Empty:
+    def _why_not(self, run: Found, rows: Sequence[Any]) -> Empty:
         """Why a run has too few steps."""
-        said = last_words(found.lines)
-        text = "\n".join(line for _, line in found.lines)
-        if found.code and memory_ran_out(RuntimeError(text)):
+        said = last_words(run.lines)
+        text = "\n".join(line for _, line in run.lines)
+        if run.code and memory_ran_out(RuntimeError(text)):
             return Empty(OUT_OF_MEMORY, said)
-        if found.code is not None and found.code < 0:
-            return Empty(KILLED, f"signal {-found.code}; its last line: {said}")
-        if found.code:
+        if run.code is not None and run.code < 0:
+            return Empty(KILLED, f"signal {-run.code}; its last line: {said}")
+        if run.code:
             return Empty(
-                FAILED, f"{self.name} ended with exit code {found.code}: {said}\n{found.last_lines}"
+                FAILED, f"{self.name} ended with exit code {run.code}: {said}\n{run.last_lines}"
             )
-        ended = f"{self.name} {'was' if found.was_in_vain else ''} ended".replace("  ", " ")
-        if found.was_in_vain:
+        ended = f"{self.name} {'was' if run.was_in_vain else ''} ended".replace("  ", " ")
+        if run.was_in_vain:
             ended += " as no step ended for minutes (a longer --time-limit waits as long)"
         if rows or self.source is not None:
-            more = "" if found.was_in_vain else ": give it more data or steps"
+            more = "" if run.was_in_vain else ": give it more data or steps"
             return Empty(
                 FAILED, f"{ended} after {len(rows)} timed steps, found by {self.source}{more}."
             )
@@ -274,7 +272,7 @@ class ProgramSteps(AnyWorkload):
             return Empty(
                 FAILED, f"{ended}, and no range named {self.program.step_range} was seen in it."
             )
-        if not found.was_followed:
+        if not run.was_followed:
             return Empty(FAILED, f"{ended}, and {_NOT_FOLLOWED} {_TO_MARK_BY_LINES}.")
         return Empty(
             FAILED,
@@ -310,11 +308,11 @@ def _are_enough(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) ->
     return bool(len(rows) >= wanted["steps"][1] or together_s >= wanted["visit_s"])
 
 
-def _first_step_s(told: Mapping[str, Any] | None, found: Found) -> float | None:
+def _first_step_s(steps: Mapping[str, Any] | None, run: Found) -> float | None:
     """Seconds from the start of the run to the end of its first step."""
-    if told is None or told.get("first_step_ns") is None:
+    if steps is None or steps.get("first_step_ns") is None:
         return None
-    return max((int(told["first_step_ns"]) - found.began_ns) / 1e9, 0.0)
+    return max((int(steps["first_step_ns"]) - run.began_ns) / 1e9, 0.0)
 
 
 def _profiled(chunks: Any) -> tuple[list[StepRows], dict[str, str]]:
@@ -326,5 +324,5 @@ def _profiled(chunks: Any) -> tuple[list[StepRows], dict[str, str]]:
         return [], {}
     recording = open_recording(chunks.writer.path)
     # A step without a kernel was not recorded: the program used torch's profiler itself.
-    found = [step for step in steps_of(recording) if step.kernels]
-    return found, dict(recording.meta.get("layer_classes") or {})
+    profiled = [step for step in steps_of(recording) if step.kernels]
+    return profiled, dict(recording.meta.get("layer_classes") or {})

@@ -52,14 +52,14 @@ class RoundProcesses:
             # In the order of the first visits: torch.compile has code for the first sizes only.
             self._process, self._visited = self._start(list(steps_s)), set()
         wait_until_quiet()  # this process's threads
-        found: Visit | Empty = self._process.call("visit", batch, self._protocol, light)
-        if isinstance(found, Empty):  # e.g. a step that another process cannot build
+        result: Visit | Empty = self._process.call("visit", batch, self._protocol, light)
+        if isinstance(result, Empty):  # e.g. a step that another process cannot build
             self._start = None
             self.end()
             return None
         self.count += not self._visited
         self._visited.add(batch)
-        return found
+        return result
 
     def start_s(self, rows: Sequence[StepRow]) -> float:
         """Expected seconds of the start of a round's process; 0 where rounds have none."""
@@ -114,11 +114,11 @@ class RoundSteps:
 
     def visit(self, batch: int, protocol: Protocol, light: bool) -> Visit | Empty:
         """Time and mark steps."""
-        found = visit(
+        result = visit(
             self._workload, batch, protocol, profile=False, light=light, reference=self._reference
         )
         wait_until_quiet()
-        return found
+        return result
 
 
 def starter_of(spec: Mapping[str, Any]) -> Callable[[Sequence[int]], Any] | None:

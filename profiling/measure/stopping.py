@@ -101,7 +101,7 @@ class Complete(StoppingRule[C]):
         """All conditions, within the limits."""
         limit_s = self.time_limit_s if look.round_ >= self.least else None
         ends_s = min(
-            (one for one in (limit_s, self._deadline_s) if one is not None), default=math.inf
+            (end_s for end_s in (limit_s, self._deadline_s) if end_s is not None), default=math.inf
         )
         return None if look.end_s > ends_s or self._enough(look) else look.conditions
 

@@ -135,10 +135,10 @@ def _folder(version: Version) -> Iterator[Path]:
     if Path(version.place).is_dir():
         yield Path(version.place).resolve()
         return
-    found = _git(
+    files = _git(
         "rev-parse", "--verify", "--quiet", "--end-of-options", f"{version.place}^{{commit}}"
     )
-    if found is None:
+    if files is None:
         raise CurvescopeError(
             f"--measure {version.name}={version.place}: there is no such folder, and no such "
             "revision in the git repository of the working directory. In CI fetch it first, e.g. "
@@ -149,7 +149,7 @@ def _folder(version: Version) -> Iterator[Path]:
         tree = Path(folder, version.name)
         try:
             if (
-                _git("worktree", "add", "--detach", str(tree), found) is None
+                _git("worktree", "add", "--detach", str(tree), files) is None
                 or not (tree / inside).is_dir()
             ):
                 raise CurvescopeError(
@@ -288,8 +288,8 @@ def measure_versions(
             report=report,
         ).run()
         for name, writer_of in run.writers.items():
-            told = run.call(name, "facts", machine.entry) if run.runs_programs else {}
-            writer_of.writer.update(rounds=run.rounds, **told)
+            facts = run.call(name, "facts", machine.entry) if run.runs_programs else {}
+            writer_of.writer.update(rounds=run.rounds, **facts)
     return [folder / version.name for version in versions]
 
 
@@ -328,8 +328,10 @@ class _WithinTime(Complete[Measured]):
         if look.round_ == 1:
             self._run.choose_rounds()
         start_s = self._run.start_s if self._run.between_processes else 0.0
-        known = replace(look, elapsed_s=look.elapsed_s + start_s, visit_s=dict(self._run.visit_s))
-        return super().next_round(known)
+        from_start = replace(
+            look, elapsed_s=look.elapsed_s + start_s, visit_s=dict(self._run.visit_s)
+        )
+        return super().next_round(from_start)
 
 
 class _Run:
@@ -373,9 +375,11 @@ class _Run:
         round_s = max(sum(self._unprofiled_s.values()), 1e-3)
         fit = int((limit_s / LEAST_PROCESSES - self.start_s) / round_s)
         self.rounds_of_process = max(1, min(ROUNDS_OF_PROCESS, fit))
-        for one in self.writers.values():
-            known = one.writer.meta[TOGETHER]
-            one.writer.update(**{TOGETHER: {**known, "rounds_of_process": self.rounds_of_process}})
+        for visits in self.writers.values():
+            together = visits.writer.meta[TOGETHER]
+            visits.writer.update(
+                **{TOGETHER: {**together, "rounds_of_process": self.rounds_of_process}}
+            )
 
     def start_processes(self) -> None:
         """Start fresh processes; they load their libraries at the same time, before anything is
@@ -442,7 +446,9 @@ class _Run:
         if not isinstance(result, Empty):
             return result
         where = f"--measure {name}" + ("" if at is None else f" at batch {at}")
-        version = next(one for one in self._versions if one.name == name)
+        version = next(
+            version_of_name for version_of_name in self._versions if version_of_name.name == name
+        )
         advice = (
             ""
             if version.python == sys.executable

@@ -137,7 +137,7 @@ def _visit(
                 workload, most, limit_ns, warm_up=lambda: warm_ups.append(warm_up_device(workload))
             ):
                 profiled.append(rows)
-        discarded = sum(one.steps for one in warm_ups)
+        discarded = sum(warm_up.steps for warm_up in warm_ups)
         first, neighbours = workload.first_profiled.get(batch), find_neighbours(workload.device)
         return Visit(
             unprofiled,
@@ -185,33 +185,33 @@ def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
         return
     if max((row.get("page_faults") or 0 for row in result.unprofiled), default=0) < FEW_FAULTS:
         return
-    if (known := result.profiled[0].operator_calls) is None:
+    if (profiled_calls := result.profiled[0].operator_calls) is None:
         return
     try:
         counted = record_step(workload, watch=True).operator_calls
     except Exception:  # a user's step may fail in any way; the visit stays
         return
-    if counted is None or (faults := _aligned_faults(known, counted)) is None:
+    if counted is None or (faults := _aligned_faults(profiled_calls, counted)) is None:
         return
-    for row in known.rows:
+    for row in profiled_calls.rows:
         row["page_faults"] = 0
-    for index, number in zip(known.row_of, faults, strict=True):
-        known.rows[index]["page_faults"] += number
+    for index, number in zip(profiled_calls.row_of, faults, strict=True):
+        profiled_calls.rows[index]["page_faults"] += number
 
 
-def _aligned_faults(known: OperatorCalls, counted: OperatorCalls) -> list[int] | None:
+def _aligned_faults(profiled: OperatorCalls, counted: OperatorCalls) -> list[int] | None:
     """The page faults of each known call; None if the counted step has not all of these calls in
     their order.
 
     A step that is counted also shows calls which autograd otherwise makes past the dispatcher, e.g.
     `aten::detach`.
     """
-    found: list[int] = []
-    wanted = known.names
+    positions: list[int] = []
+    wanted = profiled.names
     for name, number in zip(counted.names, counted.faults or (), strict=True):
-        if len(found) < len(wanted) and name == wanted[len(found)]:
-            found.append(number)
-    return found if len(found) == len(wanted) else None
+        if len(positions) < len(wanted) and name == wanted[len(positions)]:
+            positions.append(number)
+    return positions if len(positions) == len(wanted) else None
 
 
 def warm_up_ns(device: str) -> int:
@@ -288,9 +288,9 @@ def time_steps(
         if clock:
             clock.begin()
         start_ns, duration_ns = workload.time_step()
-        seen = {"sm_clock_hz": clock.end()} if clock else {}
+        clock_entry = {"sm_clock_hz": clock.end()} if clock else {}
         used = host_use_between(before, read_host_use())
-        timed.append({"start_ns": start_ns, "duration_ns": duration_ns, **seen, **used})
+        timed.append({"start_ns": start_ns, "duration_ns": duration_ns, **clock_entry, **used})
         if meter:
             joules.append(meter.read())
         between()
@@ -397,11 +397,11 @@ def profile_by_framework(workload: AnyWorkload, adapter: Adapter, most: int) -> 
     """Have a framework's own profiler record at most that many steps of the loaded batch, as far as
     it shows them.
     """
-    found = (
+    results = (
         record_by_framework(adapter, lambda: workload.time_step(), workload.clock_ns())
         for _ in range(most)
     )
-    recorded = [rows for rows in found if rows is not None]
+    recorded = [rows for rows in results if rows is not None]
     for rows in recorded:
         named = [kernel for kernel in rows.kernels if kernel.get("layer") is not None]
         for kernel in named:
@@ -446,8 +446,8 @@ def warm_up_profiler(workload: AnyWorkload) -> None:
     MKL prints, the lines of the program, and what holds the memory.
     """
     assert workload.loaded is not None, "load() a batch first"
-    known = workload.first_profiled
-    if workload.loaded in known:
+    profile = workload.first_profiled
+    if workload.loaded in profile:
         return
     watch = not workload.runs_compiled_graphs
     # replays allocate nothing
@@ -460,13 +460,13 @@ def warm_up_profiler(workload: AnyWorkload) -> None:
         first = FirstProfiled(
             rows.mkl_calls, rows.operator_calls.lines if rows.operator_calls else [], (), numbers
         )
-        known[workload.loaded] = first
+        profile[workload.loaded] = first
         if finds_peak:
             peak = record_step(workload, watch=watch, samples=False, memory=True).peak
-            known[workload.loaded] = first._replace(peak=peak)
+            profile[workload.loaded] = first._replace(peak=peak)
     except Exception:  # a user's step may refuse to be watched, in any way
-        known.pop(workload.loaded, None)
-        known[workload.loaded] = FirstProfiled(record_step(workload).mkl_calls, [])
+        profile.pop(workload.loaded, None)
+        profile[workload.loaded] = FirstProfiled(record_step(workload).mkl_calls, [])
 
 
 def record_step(

@@ -48,11 +48,11 @@ def scan_kernels(
     columns = _select(work, _KERNEL_COLUMNS, needed)
     shared = _SHARED_MEMORY if needed is None else ()
     for batch in tables.scan(table, dict.fromkeys((*columns.values(), *shared, name), pa.int64())):
-        found = {ours: batch[theirs] for ours, theirs in columns.items()}
-        found["name"] = decode(batch[name])
+        columns_of_batch = {ours: batch[theirs] for ours, theirs in columns.items()}
+        columns_of_batch["name"] = decode(batch[name])
         if shared:
-            found["shared_memory_bytes"] = pc.add(*(batch[column] for column in shared))
-        yield found
+            columns_of_batch["shared_memory_bytes"] = pc.add(*(batch[column] for column in shared))
+        yield columns_of_batch
 
 
 def scan_memory(
@@ -74,9 +74,9 @@ def scan_memory(
     for batch in tables.scan(
         table, dict.fromkeys((*columns.values(), "copyKind", "srcKind", "dstKind"), pa.int64())
     ):
-        found = {ours: batch[theirs] for ours, theirs in columns.items()}
-        found["kind"] = pa.repeat(kind, batch.num_rows)
-        found["memcpy_kind"] = pa.array(list(_MEMCPY_KINDS.values())).take(
+        columns_of_batch = {ours: batch[theirs] for ours, theirs in columns.items()}
+        columns_of_batch["kind"] = pa.repeat(kind, batch.num_rows)
+        columns_of_batch["memcpy_kind"] = pa.array(list(_MEMCPY_KINDS.values())).take(
             pc.index_in(batch["copyKind"], numbers)
         )
         of_sides = (
@@ -84,8 +84,8 @@ def scan_memory(
             for side in ("srcKind", "dstKind")
         )
         migrated = pc.is_in(batch["copyKind"], pa.array(list(_MIGRATIONS), pa.int64()))
-        found["host_memory"] = pc.if_else(migrated, MANAGED, pc.coalesce(*of_sides))
-        yield found
+        columns_of_batch["host_memory"] = pc.if_else(migrated, MANAGED, pc.coalesce(*of_sides))
+        yield columns_of_batch
 
 
 def _select(

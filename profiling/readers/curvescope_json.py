@@ -42,11 +42,11 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
             table = TABLES.get(event.cat)
             if table is not None:
                 _take(event, table, base, rows[table.name], lost)
-        for name, found in rows.items():
-            if len(found) >= _BATCH_ROWS:
-                _write(writer, name, found)
-    for name, found in rows.items():
-        _write(writer, name, found)
+        for name, named_rows in rows.items():
+            if len(named_rows) >= _BATCH_ROWS:
+                _write(writer, name, named_rows)
+    for name, named_rows in rows.items():
+        _write(writer, name, named_rows)
     other = events.document.get("otherData")
     meta = other.get("meta") if isinstance(other, dict) else None
     if isinstance(meta, dict):

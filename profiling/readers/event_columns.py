@@ -90,7 +90,7 @@ class EventColumns:
         args: list[Any] = []
         if any(field.in_args for field in fields):
             args = [event.args or self._no_args for event in events]
-        found = {
+        values_of = {
             field: list(map(self._values[field], args if field.in_args else events))
             for field in fields
         }
@@ -98,20 +98,22 @@ class EventColumns:
         present = [
             field
             for field in fields
-            if not all(map(is_, found[field], repeat(_TYPES[field.kind][1])))
+            if not all(map(is_, values_of[field], repeat(_TYPES[field.kind][1])))
         ]
-        texts = self._texts({field.name: found[field] for field in present if field.kind == JSON})
+        texts = self._texts(
+            {field.name: values_of[field] for field in present if field.kind == JSON}
+        )
         others = {
-            field.name: self._column(found[field], field)
+            field.name: self._column(values_of[field], field)
             for field in present
             if field.name not in texts
         }
         return dict.fromkeys([field.name for field in fields], absent) | texts | others
 
-    def _texts(self, found: dict[str, list[msgspec.Raw]]) -> dict[str, EventColumn]:
+    def _texts(self, raw_of: dict[str, list[msgspec.Raw]]) -> dict[str, EventColumn]:
         """Columns of JSON, by all texts of an event at once; none if one of them is unreadable."""
         # no text of JSON holds a zero byte
-        keys = map(b"\0".join, zip(*found.values(), strict=True))
+        keys = map(b"\0".join, zip(*raw_of.values(), strict=True))
         try:
             numbers = np.fromiter(
                 chain.from_iterable(map(self._combined.__getitem__, keys)), np.int64
@@ -119,35 +121,35 @@ class EventColumns:
         except _UNREADABLE:
             return {}
         columns = {}
-        for name, values in zip(found, numbers.reshape(-1, max(len(found), 1)).T, strict=False):
+        for name, values in zip(raw_of, numbers.reshape(-1, max(len(raw_of), 1)).T, strict=False):
             valid = values != ABSENT
             columns[name] = EventColumn(np.where(valid, values, NONE), valid)
         return columns
 
-    def _column(self, found: list[Any], field: Field) -> EventColumn:
-        readable = np.ones(len(found), np.bool_)
+    def _column(self, raw: list[Any], field: Field) -> EventColumn:
+        readable = np.ones(len(raw), np.bool_)
         try:
-            values = self._all_at_once(found, field.kind)
+            values = self._all_at_once(raw, field.kind)
         except _UNREADABLE:
-            values = np.full(len(found), ABSENT, np.int64)
-            for index, value in enumerate(found):
+            values = np.full(len(raw), ABSENT, np.int64)
+            for index, value in enumerate(raw):
                 try:
                     values[index] = self._one(value, field.kind)
                 except _UNREADABLE:
                     readable[index] = False
         valid = values != ABSENT
         if field.kind == NUMBER and not valid.all():  # the file may contain the number ABSENT
-            valid = readable & np.fromiter(map(is_not, found, repeat(ABSENT)), np.bool_, len(found))
+            valid = readable & np.fromiter(map(is_not, raw, repeat(ABSENT)), np.bool_, len(raw))
         values[~valid] = NONE
         return EventColumn(values, valid)
 
-    def _all_at_once(self, found: list[Any], kind: int) -> npt.NDArray[np.int64]:
+    def _all_at_once(self, raw: list[Any], kind: int) -> npt.NDArray[np.int64]:
         if kind == TIME:
-            return _times(found)
+            return _times(raw)
         if kind == JSON:  # `_texts` met an unreadable one
             raise ValueError
         return np.fromiter(
-            map(self._positions.__getitem__, found) if kind == TEXT else found, np.int64, len(found)
+            map(self._positions.__getitem__, raw) if kind == TEXT else raw, np.int64, len(raw)
         )
 
     def _one(self, value: Any, kind: int) -> int:
@@ -176,8 +178,10 @@ class EventColumns:
 class Memo(dict[Any, V]):
     """Values of keys; `value` computes each once."""
 
-    def __init__(self, value: Callable[[Any], V], known: Mapping[Any, V] | None = None) -> None:
-        super().__init__(known or {})
+    def __init__(
+        self, value: Callable[[Any], V], translations: Mapping[Any, V] | None = None
+    ) -> None:
+        super().__init__(translations or {})
         self._value = value
 
     def __missing__(self, key: Any) -> V:
@@ -186,9 +190,9 @@ class Memo(dict[Any, V]):
 
 
 def _event(
-    fields: Sequence[Field], known: list[tuple[str, Any, Any]], ph: str | None = None
+    fields: Sequence[Field], fixed: list[tuple[str, Any, Any]], ph: str | None = None
 ) -> type[Any]:
-    attributes = [*known, ("cat", Any, None), ("args", _args(fields) | None, None)]
+    attributes = [*fixed, ("cat", Any, None), ("args", _args(fields) | None, None)]
     return _struct("Event", [field for field in fields if not field.in_args], attributes, ph)
 
 
@@ -197,12 +201,12 @@ def _args(fields: Sequence[Field]) -> type[Any]:
 
 
 def _struct(
-    name: str, fields: Sequence[Field], known: list[tuple[str, Any, Any]], ph: str | None = None
+    name: str, fields: Sequence[Field], fixed: list[tuple[str, Any, Any]], ph: str | None = None
 ) -> type[Any]:
     """A structure of known attributes (name, type, default) and fields; in a union that of events
     with this `ph`.
     """
-    attributes = [*known, *((_attribute(field), *_TYPES[field.kind]) for field in fields)]
+    attributes = [*fixed, *((_attribute(field), *_TYPES[field.kind]) for field in fields)]
     rename = {_attribute(f): f.name for f in fields}
     return msgspec.defstruct(
         name, attributes, rename=rename, gc=False, tag_field=ph and "ph", tag=ph
@@ -213,26 +217,23 @@ def _attribute(field: Field) -> str:
     return "of_" + field.name.replace(" ", "_")
 
 
-def _times(found: list[msgspec.Raw]) -> npt.NDArray[np.int64]:
+def _times(raw: list[msgspec.Raw]) -> npt.NDArray[np.int64]:
     """Nanoseconds from microseconds in digits, exact to the last; raises ValueError for another
     form or too many.
     """
-    text = b",".join(found)
+    text = b",".join(raw)
     if text.translate(None, b"0123456789.,-"):
         raise ValueError
     digits = np.fromstring(text.replace(b".", b""), np.int64, sep=",")
     letters = np.frombuffer(text, np.uint8)
     marks = np.append(np.flatnonzero((letters == ord(",")) | (letters == ord("."))), len(text))
     points = np.flatnonzero(letters[marks[:-1]] == ord("."))
-    decimals = np.zeros(len(found), np.int64)
+    decimals = np.zeros(len(raw), np.int64)
     number = points - np.arange(len(points))  # commas before each point
     decimals[number] = marks[points + 1] - marks[points] - 1
     larger = _POWERS[np.clip(3 - decimals, 0, 3)]
     most = LATEST_NS // larger
-    if (
-        len(digits) != len(found)
-        or not ((-most < digits) & (digits < most) & (decimals < 18)).all()
-    ):
+    if len(digits) != len(raw) or not ((-most < digits) & (digits < most) & (decimals < 18)).all():
         raise ValueError
     if decimals.max() <= 3:
         return digits * larger

@@ -131,7 +131,7 @@ def join_capture(
         joined, how = _by_nodes(kernels, replays, captures, nodes), "numbers of the nodes"
     else:
         joined, how = _by_order(kernels, replays, captures), "names of the kernels"
-        if any(None in one.capture.names for one in joined):
+        if any(None in replay.capture.names for replay in joined):
             how = "order of the kernels; the capture does not name them"
     kernels = _placed(kernels, joined, shift)
     return Joined(
@@ -146,10 +146,10 @@ def _by_order(
     after, chosen, of_graph = -1, [], dict[int, int]()
     for rows in replays:
         of_replay, graph = [names[row] or "" for row in rows], int(graphs[rows[0]])
-        known = of_graph.get(graph)
-        if known is None or graph == NONE or not captures[known].fits(of_replay):
-            known = _next_fitting(captures, of_replay, after)
-        after = of_graph[graph] = known
+        capture_index = of_graph.get(graph)
+        if capture_index is None or graph == NONE or not captures[capture_index].fits(of_replay):
+            capture_index = _next_fitting(captures, of_replay, after)
+        after = of_graph[graph] = capture_index
         chosen.append(_Replay(rows, captures[after], np.arange(len(rows))))
     return chosen
 
@@ -171,22 +171,22 @@ def _by_nodes(
         int_column(kernels, "graph_id"),
         int_column(kernels, "graph_node_id") & _NODE_MASK,
     )
-    found = []
+    placed = []
     for rows in replays:
         graph = int(graphs[rows[0]])
-        known = rows[np.isin(node[rows], nodes[graph])] if graph in nodes else rows[:0]
-        if len(known):
-            found.append(
-                _Replay(known, of_graph[graph], np.searchsorted(nodes[graph], node[known]))
+        captured = rows[np.isin(node[rows], nodes[graph])] if graph in nodes else rows[:0]
+        if len(captured):
+            placed.append(
+                _Replay(captured, of_graph[graph], np.searchsorted(nodes[graph], node[captured]))
             )
-    if not found:
+    if not placed:
         numbered = sorted({int(graphs[rows[0]]) for rows in replays} - {NONE})
         raise CurvescopeError(
             f"--graph-data: the profile replays none of its graphs ({', '.join(map(str, nodes))}); "
             "it replays "
             f"{', '.join(map(str, numbered)) or 'graphs without numbers, as before CUDA 12'}."
         )
-    return found
+    return placed
 
 
 def join_own_capture(launches: pa.Table, kernels: pa.Table) -> pa.Table:
@@ -223,15 +223,16 @@ def _replays(launches: pa.Table, kernels: pa.Table) -> list[Ints]:
     of_replay = (
         np.split(order, np.flatnonzero(np.diff(correlation[rows][order])) + 1) if len(rows) else []
     )
-    found = [rows[positions] for positions in of_replay]
-    found.sort(key=lambda one: int(start[one[0]]))
+    replays = [rows[positions] for positions in of_replay]
+    replays.sort(key=lambda positions: int(start[positions[0]]))
     numbered = [
-        len(np.unique(node[one])) == len(one) and bool((node[one] != NONE).all()) for one in found
+        len(np.unique(node[replay])) == len(replay) and bool((node[replay] != NONE).all())
+        for replay in replays
     ]
-    in_order = (one[np.argsort(node[one], kind="stable")] for one in found)
+    in_order = (replay[np.argsort(node[replay], kind="stable")] for replay in replays)
     return [
-        ordered if known else one
-        for one, ordered, known in zip(found, in_order, numbered, strict=True)
+        ordered if is_numbered else replay
+        for replay, ordered, is_numbered in zip(replays, in_order, numbered, strict=True)
     ]
 
 
@@ -239,14 +240,14 @@ def _placed(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) -> pa.T
     """The kernels with the place of their capture; replays without numbers of nodes get them, from
     1 in order.
     """
-    given = int_column(kernels, "graph_node_id")
+    recorded = int_column(kernels, "graph_node_id")
     node, time_ns, thread = (
-        given.copy(),
+        recorded.copy(),
         *(np.full(kernels.num_rows, NONE, np.int64) for _ in range(2)),
     )
-    for one in joined:
-        rows, capture, at = one
-        if (given[rows] == NONE).any():
+    for replay in joined:
+        rows, capture, at = replay
+        if (recorded[rows] == NONE).any():
             node[rows] = at + 1
         time_ns[rows], thread[rows] = capture.time_ns[at] + shift_ns, capture.thread[at]
     columns = {"graph_node_id": node, "capture_ns": time_ns, "capture_thread_key": thread}
@@ -273,7 +274,7 @@ def _next_fitting(captures: Sequence[_Capture], kernels: Sequence[str], after: i
 def _captures(launches: pa.Table) -> list[_Capture]:
     names, kernels = _texts(launches, "name"), _texts(launches, "kernel")
     start, thread = int_column(launches, "start_ns"), int_column(launches, "thread_key")
-    found: list[_Capture] = []
+    captures: list[_Capture] = []
     open_rows: list[int] | None = None
     for row in np.argsort(start, kind="stable").tolist():
         name = names[row] or ""
@@ -282,7 +283,7 @@ def _captures(launches: pa.Table) -> list[_Capture]:
         elif _END.fullmatch(name):
             if open_rows:
                 of_capture = np.array(open_rows)
-                found.append(
+                captures.append(
                     _Capture(
                         tuple(kernels[r] for r in open_rows), start[of_capture], thread[of_capture]
                     )
@@ -290,7 +291,7 @@ def _captures(launches: pa.Table) -> list[_Capture]:
             open_rows = None
         elif open_rows is not None and _LAUNCH.fullmatch(name):
             open_rows.append(row)
-    return found
+    return captures
 
 
 def _shift_ns(

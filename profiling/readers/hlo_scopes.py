@@ -72,28 +72,28 @@ def instructions_of(modules: Mapping[str, Any]) -> Instructions:
     )
 
 
-def _agreed(found: Mapping[tuple[str, str], str], names: Mapping[str, str]) -> dict[Any, str]:
+def _agreed(of_programs: Mapping[tuple[str, str], str], names: Mapping[str, str]) -> dict[Any, str]:
     """What all programs of a name tell of an instruction, by this name."""
-    told: dict[tuple[str, str], set[str]] = {}
-    for (of, instruction), what in found.items():
-        told.setdefault((names[of], instruction), set()).add(what)
-    return {key: whats.pop() for key, whats in told.items() if len(whats) == 1}
+    by_name: dict[tuple[str, str], set[str]] = {}
+    for (of, instruction), what in of_programs.items():
+        by_name.setdefault((names[of], instruction), set()).add(what)
+    return {key: whats.pop() for key, whats in by_name.items() if len(whats) == 1}
 
 
 def _products(module: Any) -> Iterator[tuple[str, str]]:
     inside = {computation.id: computation for computation in module.computations}
     for computation in module.computations:
-        for one in computation.instructions:
-            if not one.name.startswith(_OF_LIBRARY):
+        for instruction in computation.instructions:
+            if not instruction.name.startswith(_OF_LIBRARY):
                 continue
             opcodes = {
                 each.opcode
-                for called in one.called_computation_ids
+                for called in instruction.called_computation_ids
                 if called in inside
                 for each in inside[called].instructions
             }
-            if found := opcodes.intersection(_PRODUCTS):
-                yield one.name, min(found)
+            if products := opcodes.intersection(_PRODUCTS):
+                yield instruction.name, min(products)
 
 
 def _paths(module: Any) -> Iterator[tuple[str, str]]:
@@ -115,10 +115,12 @@ def _paths(module: Any) -> Iterator[tuple[str, str]]:
 
 def _commonest(computation: Any) -> str:
     """The path that most instructions of a computation have; empty if none has one."""
-    found = Counter(
-        one.metadata.op_name for one in computation.instructions if one.metadata.op_name
+    paths = Counter(
+        instruction.metadata.op_name
+        for instruction in computation.instructions
+        if instruction.metadata.op_name
     )
-    return str(found.most_common(1)[0][0]) if found else ""
+    return str(paths.most_common(1)[0][0]) if paths else ""
 
 
 def _own_path(instruction: Any, inside: dict[int, str]) -> str:

@@ -65,7 +65,7 @@ def read_generated(folder: Path) -> GeneratedKernels:
         raise CurvescopeError(
             f"--inductor {folder}: no folder; give that of TORCHINDUCTOR_CACHE_DIR."
         )
-    found: dict[str, set[str]] = {}
+    shares_of_kernel: dict[str, set[str]] = {}
     work: dict[str, set[int | None]] = {}
     try:
         for number, file in enumerate(folder.rglob("*.py")):
@@ -81,18 +81,18 @@ def read_generated(folder: Path) -> GeneratedKernels:
                 continue
             for name, operators, flops in _kernels(code.decode(errors="replace").splitlines()):
                 if (text := encode_shares(shares_of(operators))) is not None:
-                    found.setdefault(name, set()).add(text)
+                    shares_of_kernel.setdefault(name, set()).add(text)
                     work.setdefault(name, set()).add(flops)
     except OSError as error:
         raise CurvescopeError(f"--inductor {folder}: {error.strerror or error}.") from error
-    if not found:
+    if not shares_of_kernel:
         raise CurvescopeError(
             f"--inductor {folder}: no Triton kernel of Inductor in it. Set TORCHINDUCTOR_CACHE_DIR "
             "when the program runs on a GPU, and give that folder."
         )
     counted = {name: next(iter(flops)) for name, flops in work.items() if len(flops) == 1}
     return GeneratedKernels(
-        {name: texts.pop() for name, texts in found.items() if len(texts) == 1},
+        {name: texts.pop() for name, texts in shares_of_kernel.items() if len(texts) == 1},
         {name: flops for name, flops in counted.items() if flops is not None},
     )
 
@@ -129,15 +129,15 @@ def _operators(comments: Sequence[str], nodes: Mapping[str, _Node]) -> list[Fuse
 
 
 def _nodes(comments: Iterable[str]) -> dict[str, _Node]:
-    found = {}
+    nodes = {}
     for match in filter(None, map(_NODE.match, comments)):
         op = f"{match['space']}::{match['op']}" if match["op"] else None
         elements, bits = _elements(match), _BITS.match(match["type"] or "")
         size = 0 if elements is None or bits is None else elements.number * int(bits[1]) // 8
-        found[match["name"]] = _Node(
+        nodes[match["name"]] = _Node(
             op, size, elements, tuple(_OPERAND.findall(match["arguments"] or ""))
         )
-    return found
+    return nodes
 
 
 def _elements(match: re.Match[str]) -> Elements | None:

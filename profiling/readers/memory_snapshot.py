@@ -70,7 +70,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Options) -> None:
     traces = snapshot.get("device_traces") or [[]]
     device = (
-        max(range(len(traces)), key=lambda one: len(traces[one]))
+        max(range(len(traces)), key=lambda device_index: len(traces[device_index]))
         if options.device is None
         else options.device
     )
@@ -84,7 +84,9 @@ def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Option
             f"it has no events of GPU {device}: call torch.cuda.memory._record_memory_history() "
             "before the step."
         )
-    segments = [one for one in snapshot["segments"] if one.get("device", device) == device]
+    segments = [
+        segment for segment in snapshot["segments"] if segment.get("device", device) == device
+    ]
     spans = spans_of([])
     placement = place(spans)
     window = (0, 2 * len(events))
@@ -109,7 +111,7 @@ def _allocations(
     check_total(sum(sizes))
     stacks = _Stacks()
     changes = np.array(
-        [np.multiply(_CHANGES[one["action"]], one["size"]) for one in events], np.int64
+        [np.multiply(_CHANGES[event["action"]], event["size"]) for event in events], np.int64
     )
     blocks = list(_blocks(segments))
     at_end = np.array(
@@ -143,7 +145,7 @@ def _blocks(segments: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, F
     address of a block.
     """
     for segment in {
-        id(one["blocks"]): one for one in segments
+        id(segment["blocks"]): segment for segment in segments
     }.values():  # a snapshot may name one twice
         address = segment["address"]
         for block in segment["blocks"]:

@@ -71,10 +71,10 @@ def communication_ms(events: Events, ranks: list[set[int]]) -> list[float]:
 
 
 def _processes(events: Events, group: str) -> list[int]:
-    found = [np.unique(piece[PROCESS]) for piece in events.pieces[group]]
+    processes = [np.unique(piece[PROCESS]) for piece in events.pieces[group]]
     return (
-        [text for text in np.unique(np.concatenate(found)).tolist() if text != NONE]
-        if found
+        [text for text in np.unique(np.concatenate(processes)).tolist() if text != NONE]
+        if processes
         else []
     )
 
@@ -109,9 +109,9 @@ def _launching(gpu: int, hosts: list[int], events: Events) -> int | None:
         calls = _rows(events, "calls", host)
         order = np.argsort(calls[0], kind="stable")
         at = np.searchsorted(calls[0][order], work[0])
-        found = order[np.minimum(at, len(order) - 1)] if len(order) else np.zeros(0, np.int64)
-        same = calls[0][found] == work[0] if len(order) else np.zeros(len(work[0]), bool)
-        before = same & (calls[1][found] <= work[1]) if len(order) else same
+        nearest = order[np.minimum(at, len(order) - 1)] if len(order) else np.zeros(0, np.int64)
+        same = calls[0][nearest] == work[0] if len(order) else np.zeros(len(work[0]), bool)
+        before = same & (calls[1][nearest] <= work[1]) if len(order) else same
         launched.append(int(np.count_nonzero(before)))
     first, second = sorted(launched, reverse=True)[:2]
     return launched.index(first) if first > _CLEAR * second else None

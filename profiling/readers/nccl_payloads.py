@@ -119,11 +119,11 @@ def decode_payload(
     if not isinstance(data, bytes) or len(data) < _HEADER.size:
         return {}
     domain, _, schema, _, _, _ = _HEADER.unpack_from(data)
-    found = {}
+    payloads = {}
     for name, (offset, form) in fields.get((domain, schema), {}).items():
         at = _HEADER.size + offset
         if offset >= 0 and at + struct.calcsize(form) <= len(data):
             (value,) = struct.unpack_from(form, data, at)
             if value >= 0:
-                found[name] = value
-    return found
+                payloads[name] = value
+    return payloads

@@ -143,7 +143,7 @@ def _measured(
     and value.
     """
     header, names = next(rows, []), metrics.known_names("ncu")
-    known = [name for name in header if name in names or name.startswith(_ATTRIBUTE)]
+    understood = [name for name in header if name in names or name.startswith(_ATTRIBUTE)]
     # Rows of a metric end before the columns of rules, which stand in rows of their own.
     long = "Metric Name" in header
     units: dict[str, str] = {}  # of the raw page, in a row of its own
@@ -160,7 +160,7 @@ def _measured(
             measured = [(name, unit, value)] if name in names or name.startswith(_ATTRIBUTE) else []
             yield (cells.get("ID"), cells.get("Process ID")), cells, measured
         else:
-            yield number, cells, [(name, units.get(name, ""), cells[name]) for name in known]
+            yield number, cells, [(name, units.get(name, ""), cells[name]) for name in understood]
 
 
 def _device(described: Mapping[str, str]) -> dict[str, Any] | None:
@@ -204,9 +204,9 @@ def _row(kernel: dict[str, Any], lost: Counter[str], parts: set[str]) -> dict[st
         "source": "ncu",
     }
     for what in ("Grid", "Block"):
-        if (found := _TRIPLE.fullmatch(cells.get(f"{what} Size", ""))) is not None:
+        if (triple := _TRIPLE.fullmatch(cells.get(f"{what} Size", ""))) is not None:
             row |= {
                 f"{what.lower()}_{axis}": whole(extent)
-                for axis, extent in zip("xyz", found.groups(), strict=True)
+                for axis, extent in zip("xyz", triple.groups(), strict=True)
             }
     return row | columns

@@ -76,7 +76,7 @@ def _rows(report: Any) -> Iterator[list[Any]]:
     """A row per metric that fills a column, at least one per kernel; the first one has its device's
     attributes, too.
     """
-    known = metrics.known_names("ncu")
+    metric_names = metrics.known_names("ncu")
     number = 0
     for which in range(report.num_ranges()):
         of_range = report.range_by_idx(which)
@@ -106,7 +106,7 @@ def _rows(report: Any) -> Iterator[list[Any]]:
                     value = metric.as_string() if name.endswith("_name") else metric.as_uint64()
                     yield [*about, name, metric.unit(), value]
             number += 1
-            for name in sorted(known & present) or [""]:
+            for name in sorted(metric_names & present) or [""]:
                 metric = action.metric_by_name(name) if name else None
                 yield [
                     *about,

@@ -79,7 +79,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 def _rows(rows: Iterator[list[str]], lost: Counter[str]) -> Iterator[dict[str, Any]]:
     header = next(rows, [])
-    units = [found[1] if (found := _UNIT.search(name)) else "" for name in header]
+    units = [match[1] if (match := _UNIT.search(name)) else "" for name in header]
     names = [name.partition("(")[0].strip() for name in header]
     factors = {name: _NANOSECONDS.get(unit) for name, unit in zip(names, units, strict=True)}
     for cells in rows:

@@ -55,7 +55,7 @@ _I64, _TEXT = pa.int64(), pa.string()
 
 def recognises(source: Source) -> bool:
     tables = source.tables
-    known = (
+    own_tables = (
         _KERNEL,
         _COPY,
         _RUNTIME,
@@ -67,7 +67,7 @@ def recognises(source: Source) -> bool:
     if tables is None or "StringIds" not in tables:
         return False
     # One in which nothing was traced has facts of the machine only.
-    return any(name in tables for name in known) or any(
+    return any(name in tables for name in own_tables) or any(
         name.startswith(_MACHINE) for name in tables
     )
 
@@ -302,17 +302,17 @@ class _Export:
     def _kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         columns = self._tables.columns(_KERNEL)
         name = next((column for column in _KERNEL_NAMES if column in columns), _KERNEL_NAMES[0])
-        for found in scan_kernels(self._tables, _KERNEL, name, self._names, needed, _WORK):
-            yield self._work(found)
+        for kernels in scan_kernels(self._tables, _KERNEL, name, self._names, needed, _WORK):
+            yield self._work(kernels)
 
     def _memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         for table, kind in ((_COPY, "memcpy"), (_SET, "memset")):
-            for found in scan_memory(self._tables, table, kind, needed, _WORK, NSYS_MEMORY):
-                yield self._work(found)
+            for operations in scan_memory(self._tables, table, kind, needed, _WORK, NSYS_MEMORY):
+                yield self._work(operations)
 
-    def _work(self, found: Columns) -> pa.Table:
+    def _work(self, rows: Columns) -> pa.Table:
         """Device work with its process and, for work of CUDA graphs, the capture of its node."""
-        table = pa.table({**found, "process": _process(found["process"])})
+        table = pa.table({**rows, "process": _process(rows["process"])})
         captured = self._graph_nodes.columns(
             int_column(table, "process"), int_column(table, "graph_node_id")
         )
@@ -344,13 +344,13 @@ class _Export:
         if self._position is not None:
             low, high = self._id_range
             at = self._position[np.where((wanted >= low) & (wanted <= high), wanted - low, -1)]
-            known = at >= 0
+            is_stored = at >= 0
         else:
             at = np.minimum(np.searchsorted(self._string_ids, wanted), len(self._string_ids) - 1)
-            known = self._string_ids[at] == wanted
+            is_stored = self._string_ids[at] == wanted
         if ids.null_count:
-            known &= ids.is_valid().to_numpy().astype(bool)
-        return pa.array(at, mask=None if known.all() else ~known)
+            is_stored &= ids.is_valid().to_numpy().astype(bool)
+        return pa.array(at, mask=None if is_stored.all() else ~is_stored)
 
 
 def _of_kind(batch: pa.Table, kinds: Collection[int]) -> pa.Table:
@@ -364,7 +364,7 @@ def _call_number(global_id: pa.ChunkedArray, correlation_id: pa.ChunkedArray) ->
     bits.
     """
     process, correlation = (
-        np.asarray(pc.fill_null(one, 0)) for one in (_process(global_id), correlation_id)
+        np.asarray(pc.fill_null(column, 0)) for column in (_process(global_id), correlation_id)
     )
     return np.asarray(process << 32 | (correlation & 0xFFFF_FFFF), np.int64)
 

@@ -214,9 +214,9 @@ class _File:
         rows = self._tables.read(_MARKER_DATA, {**wanted, "payload": _BYTES}).to_pylist()
         # the first of two with one number counts, as for ranges
         of_id = {row["id"]: row for row in reversed(rows)}
-        found = [of_id.get(number, {}) for number in ids.tolist()] if of_id else [{}] * len(ids)
-        colors = [row.get("color") if (row.get("flags") or 0) & _ARGB else None for row in found]
-        payloads = [_payload(row.get("payloadKind"), row.get("payload")) for row in found]
+        facts = [of_id.get(number, {}) for number in ids.tolist()] if of_id else [{}] * len(ids)
+        colors = [row.get("color") if (row.get("flags") or 0) & _ARGB else None for row in facts]
+        payloads = [_payload(row.get("payloadKind"), row.get("payload")) for row in facts]
         # Stored as signed 32 bits.
         return pa.array([None if c is None else c & 0xFFFFFFFF for c in colors], _I64), pa.array(
             payloads, _TEXT
@@ -226,7 +226,7 @@ class _File:
         wanted = dict.fromkeys(
             ("cbid", "start", "end", "threadId", "correlationId", "returnValue"), _I64
         )
-        known = load_toml("cupti_calls.toml")
+        names_of_calls = load_toml("cupti_calls.toml")
         tables, codes = [], []
         names: list[str] = []
         for api, table in _CALLS.items():
@@ -236,7 +236,8 @@ class _File:
             )
             codes.append(code + len(names))
             names += [
-                known[api].get(str(number), f"{api} call {number}") for number in distinct.tolist()
+                names_of_calls[api].get(str(number), f"{api} call {number}")
+                for number in distinct.tolist()
             ]
         calls = pa.concat_tables(tables)
         # stored as signed 32 bits
@@ -257,11 +258,13 @@ class _File:
     def _kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         demangled = partial(self._names, demangled=True)
         for table in _KERNELS:
-            for found in scan_kernels(self._tables, table, "name", demangled, needed):
-                if "graph_id" in found:  # 0: outside of any graph
-                    graph = found["graph_id"]
-                    found["graph_id"] = pc.if_else(pc.equal(graph, 0), pa.scalar(None, _I64), graph)
-                yield pa.table(found)
+            for kernels in scan_kernels(self._tables, table, "name", demangled, needed):
+                if "graph_id" in kernels:  # 0: outside of any graph
+                    graph = kernels["graph_id"]
+                    kernels["graph_id"] = pc.if_else(
+                        pc.equal(graph, 0), pa.scalar(None, _I64), graph
+                    )
+                yield pa.table(kernels)
 
     def _memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         for table, kind in _COPIES:
@@ -278,19 +281,19 @@ class _File:
         for batch in self._tables.scan(_UNIFIED, wanted):
             for number, (kind, device) in _MIGRATIONS.items():
                 rows = batch.filter(pc.equal(batch["counterKind"], number))
-                known = {"start_ns": rows["start"], "end_ns": rows["end"], "device": rows[device]}
-                known |= {
+                columns = {"start_ns": rows["start"], "end_ns": rows["end"], "device": rows[device]}
+                columns |= {
                     name: pa.nulls(rows.num_rows, _I64)
                     for name in ("context", "stream", "correlation_id")
                 }
                 if needed is None:
-                    known |= {"bytes": rows["value"], "address": rows["address"]}
+                    columns |= {"bytes": rows["value"], "address": rows["address"]}
                 else:
-                    known = {name: values for name, values in known.items() if name in needed}
-                known["kind"] = pa.repeat("memcpy", rows.num_rows)
-                known["memcpy_kind"] = pa.repeat(kind, rows.num_rows)
-                known["host_memory"] = pa.repeat(MANAGED, rows.num_rows)
-                yield pa.table(known)
+                    columns = {name: values for name, values in columns.items() if name in needed}
+                columns["kind"] = pa.repeat("memcpy", rows.num_rows)
+                columns["memcpy_kind"] = pa.repeat(kind, rows.num_rows)
+                columns["host_memory"] = pa.repeat(MANAGED, rows.num_rows)
+                yield pa.table(columns)
 
     def _names(self, ids: pa.ChunkedArray, *, demangled: bool = False) -> pa.DictionaryArray:
         """Texts of string ids, scrubbed, `?` for none; an id has one code in all batches: its index

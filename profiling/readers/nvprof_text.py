@@ -223,9 +223,9 @@ class _Output:
         """The column device of a cell, e.g. `Tesla K40m (0)`; nvprof cuts long names, and the
         number with them.
         """
-        found = _DEVICE.fullmatch(device)
-        self._device = self._device or (found[1] if found is not None else device) or None
-        return {"device": int(found[2]) if found is not None else None}
+        match = _DEVICE.fullmatch(device)
+        self._device = self._device or (match[1] if match is not None else device) or None
+        return {"device": int(match[2]) if match is not None else None}
 
     def _metrics(self, rows: Iterator[dict[str, str]]) -> None:
         """Read rows of one metric of one kernel each; those of a kernel are consecutive."""
@@ -248,13 +248,13 @@ class _Output:
 
     def _values(self, measured: Iterable[tuple[str, str]]) -> dict[str, float]:
         """The known metrics by name."""
-        found = {
+        values = {
             name: _parse_value(text)
             for name, text in measured
             if name in metrics.known_names("nvprof")
         }
-        self._lost["metrics_unreadable"] += list(found.values()).count(None)
-        return {name: value for name, value in found.items() if value is not None}
+        self._lost["metrics_unreadable"] += list(values.values()).count(None)
+        return {name: value for name, value in values.items() if value is not None}
 
     def _measured_kernel(
         self,
@@ -288,9 +288,9 @@ class _Output:
 
 def _parse_value(text: str, unit: str = "") -> float | None:
     """A number in ns, B or 1; `unit` is that of a number without one; None for other text."""
-    if (found := _VALUE.fullmatch(text)) is None:
+    if (match := _VALUE.fullmatch(text)) is None:
         return None
-    number, factor = parse_number(found[1]), metrics.NVPROF_UNITS.get(found[2] or unit)
+    number, factor = parse_number(match[1]), metrics.NVPROF_UNITS.get(match[2] or unit)
     return None if number is None or factor is None else number * factor
 
 

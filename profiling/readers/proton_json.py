@@ -141,22 +141,22 @@ def _place(around: Sequence[str], names: RangeNames) -> dict[str, str | None]:
     an operator.
     """
     layers: list[str] = []
-    found: dict[str, str | None] = {"layer": None, "phase": None, "op": None}
+    place: dict[str, str | None] = {"layer": None, "phase": None, "op": None}
     for name in around:
         if frame := _PYTHON_FRAME.fullmatch(name):
-            found["op"] = (
+            place["op"] = (
                 f"{frame['function']} ({frame['file'].rpartition('/')[2]}:{frame['line']})"
             )
             continue
         meaning = names.read(name)
         if name.partition(":")[0] == _HELPERS:
-            found["op"] = _HELPERS
+            place["op"] = _HELPERS
         elif meaning.layer is not None:
             layers = [meaning.layer] if meaning.whole_layer else [*layers, meaning.layer]
-        found["phase"] = meaning.phase or found["phase"]
-        found["op"] = found["op"] or meaning.op
-    found["layer"] = scrub("/".join(layers), LONGEST_NAME) or None
-    return found
+        place["phase"] = meaning.phase or place["phase"]
+        place["op"] = place["op"] or meaning.op
+    place["layer"] = scrub("/".join(layers), LONGEST_NAME) or None
+    return place
 
 
 def _durations(rows: Sequence[dict[str, Any]], counts: Ints) -> Ints:

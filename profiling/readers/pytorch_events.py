@@ -237,15 +237,15 @@ class Events:
         GPUs the queue.
         """
         others = self.columns.columns(events, (_QUEUE, *_ON_THREAD))
-        found = {
+        placed = {
             "device": columns["device"],
             "stream": _first_valid(columns["stream"], others[_QUEUE.name]),
         }
-        for name, field in zip(found, _ON_THREAD, strict=True):
+        for name, field in zip(placed, _ON_THREAD, strict=True):
             number = self._thread.of(others[field.name].values)
             is_number = others[field.name].valid & (number >= 0)
-            found[name] = _first_valid(found[name], EventColumn(number, is_number))
-        return found
+            placed[name] = _first_valid(placed[name], EventColumn(number, is_number))
+        return placed
 
     def _readable(
         self,

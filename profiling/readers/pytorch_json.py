@@ -224,19 +224,19 @@ class _Rows:
             return None
         devices, number = np.unique(memory["device"][rows], return_counts=True)
         rows &= memory["device"] == devices[np.argmax(number)]
-        known = on_gpu[rows].all() and (memory["total_bytes"][rows] != NONE).all()
+        has_totals = on_gpu[rows].all() and (memory["total_bytes"][rows] != NONE).all()
         total, reserved = (
-            memory[name][rows] if known else None for name in ("total_bytes", "reserved_bytes")
+            memory[name][rows] if has_totals else None for name in ("total_bytes", "reserved_bytes")
         )
         of_rows = (memory[name][rows] for name in ("time_ns", "thread", "size_bytes", "address"))
         time_ns, thread, size_bytes, address = of_rows
         return Allocations(time_ns, thread, size_bytes, address, total, reserved)
 
     def _begin_with(self, code: Ints, beginning: str | tuple[str, ...]) -> Bools:
-        found: Bools = (
+        begins: Bools = (
             PerText(self._texts, lambda text: int(text.startswith(beginning))).of(code) == 1
         )
-        return found
+        return begins
 
     def _host_rows(self, host: Table) -> pa.Table:
         """Operators and ranges."""
@@ -263,11 +263,11 @@ class _Rows:
 
     def _text(self, code: Ints) -> pa.Array:
         """Texts by their index among those of the trace."""
-        known = code != NONE
+        is_text = code != NONE
         short, distinct = np.zeros(len(code), np.int32), np.zeros(0, np.int64)
-        short[known], distinct = factorize(code[known])
+        short[is_text], distinct = factorize(code[is_text])
         texts = pa.array([self._texts[index] for index in distinct.tolist()], pa.string())
-        return pa.DictionaryArray.from_arrays(pa.array(short, mask=~known), texts)
+        return pa.DictionaryArray.from_arrays(pa.array(short, mask=~is_text), texts)
 
     def _own_rows(self, host: Table) -> pa.Table:
         """The own time of operators, for traces without a device."""
@@ -301,13 +301,15 @@ class _Rows:
         rows = self._named({**{name: device[name] for name in wanted}, **graphs})
         if self._events.compiled:
             code, distinct = factorize(device["name"])
-            known = np.array(
+            compiled = np.array(
                 [self._events.compiled.get(name, (NONE, NONE)) for name in distinct.tolist()],
                 np.int64,
             )
-            known = np.where((known > 0) & (known < 1 << 31), known, NONE).reshape(-1, 2)
+            compiled = np.where((compiled > 0) & (compiled < 1 << 31), compiled, NONE).reshape(
+                -1, 2
+            )
             for column, values in zip(
-                ("compiled_warps", "pipeline_stages"), known[code].T, strict=True
+                ("compiled_warps", "pipeline_stages"), compiled[code].T, strict=True
             ):
                 rows = rows.append_column(column, _nullable(values.copy()))
         for what in ("grid", "block"):
@@ -376,13 +378,13 @@ class _Rows:
 
     def _extents(self, text: int) -> tuple[int, ...]:
         """Extents of a grid or block; three times `NONE` if they are not three whole numbers."""
-        found = json.loads(self._texts[text]) if text != NONE else None
+        extents = json.loads(self._texts[text]) if text != NONE else None
         if (
-            isinstance(found, list)
-            and len(found) == 3
-            and all(isinstance(extent, int) for extent in found)
+            isinstance(extents, list)
+            and len(extents) == 3
+            and all(isinstance(extent, int) for extent in extents)
         ):
-            return tuple(found)
+            return tuple(extents)
         return (NONE,) * 3
 
     def _named(self, columns: Table, prefix: str = NODE_PREFIX) -> pa.Table:
@@ -408,7 +410,7 @@ class _Rows:
 
 def _batch_of(document: Any) -> int | None:
     """The batch size that the trace's own metadata names; None unless all that name one agree."""
-    found: set[int] = set()
+    batches: set[int] = set()
 
     def search(value: Any, depth: int) -> None:
         if not isinstance(value, dict) or depth > _DEEPEST:
@@ -419,11 +421,11 @@ def _batch_of(document: Any) -> int | None:
                 and isinstance(inner, (int, str))
                 and str(inner).isdecimal()
             ):
-                found.add(int(inner))
+                batches.add(int(inner))
             search(inner, depth + 1)
 
     search(document, 0)
-    return found.pop() if len(found) == 1 and min(found) > 0 else None
+    return batches.pop() if len(batches) == 1 and min(batches) > 0 else None
 
 
 def _nullable(column: npt.NDArray[Any]) -> pa.Array:
@@ -435,9 +437,9 @@ def _occurrence(values: Ints) -> npt.NDArray[np.int32]:
     order = np.argsort(values, kind="stable")
     first = np.append(True, np.diff(values[order]) != 0)
     at = np.arange(len(values))
-    found = np.zeros(len(values), np.int32)
-    found[order] = at - np.maximum.accumulate(np.where(first, at, 0))
-    return found
+    counts = np.zeros(len(values), np.int32)
+    counts[order] = at - np.maximum.accumulate(np.where(first, at, 0))
+    return counts
 
 
 def _launches(calls: pa.Table) -> int:
@@ -462,14 +464,16 @@ def _device(properties: Any, used: set[int]) -> dict[str, Any] | None:
     """Facts of the first device with work; ROCm numbers its devices otherwise: then they count if
     all are alike.
     """
-    known = (
+    devices = (
         [facts for facts in properties if isinstance(facts, dict)]
         if isinstance(properties, list)
         else []
     )
-    of_work = [facts for facts in known if isinstance(facts.get("id"), int) and facts["id"] in used]
-    alike = len({str(facts.get("name")) for facts in known}) == 1
-    for facts in of_work or (known if alike and used else []):
+    of_work = [
+        facts for facts in devices if isinstance(facts.get("id"), int) and facts["id"] in used
+    ]
+    alike = len({str(facts.get("name")) for facts in devices}) == 1
+    for facts in of_work or (devices if alike and used else []):
         major = facts.get("computeMajor")
         return {
             "name": facts.get("name"),

@@ -148,8 +148,8 @@ def _message(extdata: str | None) -> str | None:
     if not extdata or '"message"' not in extdata:
         return None
     try:
-        found = json.loads(extdata)
+        parsed = json.loads(extdata)
     except (ValueError, RecursionError):
         return None
-    message = found.get("message") if isinstance(found, dict) else None
+    message = parsed.get("message") if isinstance(parsed, dict) else None
     return message if isinstance(message, str) and message else None

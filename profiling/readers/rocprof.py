@@ -70,9 +70,9 @@ class Records:
         """Add a copy, e.g. MEMORY_COPY_HOST_TO_DEVICE; the first GPU of destination and source is
         its device.
         """
-        found = _COPY.search(str(name))
-        columns["memcpy_kind"] = f"{found[1][0]}to{found[2][0]}" if found else None
-        columns["agent"] = next((one for one in agents if one in self.gpus), None)
+        match = _COPY.search(str(name))
+        columns["memcpy_kind"] = f"{match[1][0]}to{match[2][0]}" if match else None
+        columns["agent"] = next((agent for agent in agents if agent in self.gpus), None)
         self._add(self.memory, start, end, {"kind": "memcpy"}, columns)
 
     def add_on_host(
@@ -152,13 +152,13 @@ def device_facts(name: Any, target: Any, compute_units: Any = None) -> dict[str,
 
     Of RDNA (gfx10 on) two compute units are one multiprocessor, as HIP counts.
     """
-    known = [text for text in (name, target) if isinstance(text, str) and text]
-    if not known:
+    names = [text for text in (name, target) if isinstance(text, str) and text]
+    if not names:
         return None
     units = whole(compute_units)
-    if units is not None and re.fullmatch(r"gfx1\d{3}", known[-1]):
+    if units is not None and re.fullmatch(r"gfx1\d{3}", names[-1]):
         units //= 2
-    return {"name": known[0], "compute_capability": known[-1], "sm_count": units}
+    return {"name": names[0], "compute_capability": names[-1], "sm_count": units}
 
 
 def _name(name: Any) -> str | None:

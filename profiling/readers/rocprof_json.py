@@ -74,14 +74,14 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     try:
-        found = msgspec.json.decode(source.read_all(_MOST_BYTES), type=_File).processes
+        processes = msgspec.json.decode(source.read_all(_MOST_BYTES), type=_File).processes
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CurvescopeError(
             f"it is broken JSON ({str(error)[:200]}); the file was cut off or edited, record it "
             "again."
         ) from error
     records = Records()
-    for process in found if isinstance(found, list) else [found]:
+    for process in processes if isinstance(processes, list) else [processes]:
         for agent in process.agents:
             if agent.get("type") == _GPU and (key := _handle(agent.get("id"))) is not None:
                 records.add_gpu(

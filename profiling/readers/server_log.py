@@ -84,8 +84,8 @@ class _Line:
         if self.word not in line:
             return None
         if self.pattern is not None:
-            found = self.pattern.search(line)
-            return None if found is None else {k: v for k, v in found.groupdict().items() if v}
+            fitting = self.pattern.search(line)
+            return None if fitting is None else {k: v for k, v in fitting.groupdict().items() if v}
         matches = {name: pattern.search(line) for name, pattern in self.fields.items()}
         return {name: match[1] for name, match in matches.items() if match is not None}
 
@@ -104,13 +104,18 @@ class _Fact:
 def _formats() -> tuple[tuple[_Line, ...], tuple[_Fact, ...]]:
     table = tomllib.loads(_FORMATS.read_text(encoding="utf-8"))
     lines = []
-    for one in table["line"]:
-        pattern = re.compile(one["pattern"].replace("\n", "")) if "pattern" in one else None
-        fields = {name: _field(names) for name, names in one.get("fields", {}).items()}
-        lines.append(_Line(one["server"], one["kind"], one["word"], pattern, fields))
+    for entry in table["line"]:
+        pattern = re.compile(entry["pattern"].replace("\n", "")) if "pattern" in entry else None
+        fields = {name: _field(names) for name, names in entry.get("fields", {}).items()}
+        lines.append(_Line(entry["server"], entry["kind"], entry["word"], pattern, fields))
     facts = (
-        _Fact(one["server"], one["name"], one["type"], re.compile(one["pattern"].replace("\n", "")))
-        for one in table["fact"]
+        _Fact(
+            entry["server"],
+            entry["name"],
+            entry["type"],
+            re.compile(entry["pattern"].replace("\n", "")),
+        )
+        for entry in table["fact"]
     )
     return tuple(lines), tuple(facts)
 
@@ -212,13 +217,13 @@ class _Slots:
 
     def tell_time(self, line: str) -> None:
         """Let the requests that run have run until the time of a line, if it tells one."""
-        if (found := _CLOCK.search(line)) is None:
+        if (match := _CLOCK.search(line)) is None:
             return
-        minutes, seconds, ms, us = map(int, found.groups())
+        minutes, seconds, ms, us = map(int, match.groups())
         now_us = ((minutes * 60 + seconds) * 1000 + ms) * 1000 + us
         if self.now_us is not None:
-            for seen in (*self.running.values(), *self.since.values()):
-                seen.take(len(self.running), max(0, now_us - self.now_us))
+            for together in (*self.running.values(), *self.since.values()):
+                together.take(len(self.running), max(0, now_us - self.now_us))
         self.now_us = now_us
 
     def launch(self, slot: str) -> None:
@@ -236,15 +241,15 @@ class _Slots:
         if slot not in self.running:
             self.launch(slot)
             return None
-        requests, seen = len(self.running), self.since[slot]
+        requests, before = len(self.running), self.since[slot]
         self.since[slot] = _Together(requests, requests)
         self.running[slot].is_told = True
-        return seen
+        return before
 
     def release(self, slot: str) -> None:
         """A request ends; its times may follow."""
-        if (seen := self.running.pop(slot, None)) is not None:
-            self.last[slot] = seen
+        if (together := self.running.pop(slot, None)) is not None:
+            self.last[slot] = together
             del self.since[slot]
         self._count()
 
@@ -253,8 +258,8 @@ class _Slots:
         return self.running.get(self.ended) or self.last.get(self.ended)
 
     def _count(self) -> None:
-        for seen in (*self.running.values(), *self.since.values()):
-            seen.count(len(self.running))
+        for together in (*self.running.values(), *self.since.values()):
+            together.count(len(self.running))
 
 
 @dataclass
@@ -278,8 +283,8 @@ class _Log:
             if values is None:
                 continue
             self.seen[kind.server] += 1
-            found = _ENGINE.search(line)
-            engine = self.engines.setdefault(found[1] if found else "", _Engine())
+            named = _ENGINE.search(line)
+            engine = self.engines.setdefault(named[1] if named else "", _Engine())
             if kind.kind == "step":
                 self._step(values)
             elif kind.kind in _OF_SLOTS:
@@ -289,13 +294,13 @@ class _Log:
             return
         for fact in facts:
             if (match := fact.pattern.search(line)) is not None:
-                known = self.facts.setdefault(fact.server, {})
-                before = known.get(fact.name)
-                _note(known, fact, match)
-                if fact.type == "identity" and before not in (None, known[fact.name]):
+                of_server = self.facts.setdefault(fact.server, {})
+                before = of_server.get(fact.name)
+                _note(of_server, fact, match)
+                if fact.type == "identity" and before not in (None, of_server[fact.name]):
                     self.changed.add(fact.name)
                 has_steps = self.written or any(self.rows.values())
-                if fact.name in _OF_GRAPHS and has_steps and before != known.get(fact.name):
+                if fact.name in _OF_GRAPHS and has_steps and before != of_server.get(fact.name):
                     self.changed.add(fact.name)
 
     def _step(self, values: dict[str, str]) -> None:
@@ -461,21 +466,21 @@ def _graph_facts(lines: list[tuple[int, bool]]) -> dict[str, Any]:
     }
 
 
-def _note(known: dict[str, Any], fact: _Fact, match: re.Match[str]) -> None:
+def _note(facts: dict[str, Any], fact: _Fact, match: re.Match[str]) -> None:
     if fact.type == "count":
-        known[fact.name] = known.get(fact.name, 0) + 1
+        facts[fact.name] = facts.get(fact.name, 0) + 1
     elif fact.type == "flag":
-        known[fact.name] = match[1] == "True"
+        facts[fact.name] = match[1] == "True"
     elif fact.type == "each":
-        sizes = {*known.get(fact.name, ()), *_sizes(match[1])}
-        known[fact.name] = sorted(sizes)[:_MOST_VALUES]
+        sizes = {*facts.get(fact.name, ()), *_sizes(match[1])}
+        facts[fact.name] = sorted(sizes)[:_MOST_VALUES]
     elif fact.type in ("text", "identity"):
-        known[fact.name] = match[1]
+        facts[fact.name] = match[1]
     elif fact.type == "integer":
         if (number := _whole(match[1].replace(",", ""), _MOST_TOKENS)) is not None:
-            known[fact.name] = number
+            facts[fact.name] = number
     else:
-        known[fact.name] = sorted(set(_sizes(match[1])))[:_MOST_VALUES]
+        facts[fact.name] = sorted(set(_sizes(match[1])))[:_MOST_VALUES]
 
 
 def _sizes(text: str) -> Iterator[int]:

@@ -106,14 +106,14 @@ def points_of(source: Source) -> Iterator[Point]:
         return
     data = _NAN.sub(b" null", source.read_all(_MOST_BYTES)).lstrip(b"\xef\xbb\xbf").strip()
     try:
-        found = _objects(data)
+        objects = _objects(data)
     except msgspec.DecodeError as error:
         raise CurvescopeError(
             f"it is broken JSON ({error}); the file was cut off or edited, run the benchmark again."
         ) from error
-    if len(found) > _MOST_RESULTS:
+    if len(objects) > _MOST_RESULTS:
         raise CurvescopeError(f"it has more than {_MOST_RESULTS:,} results, and no benchmark has.")
-    for result in found:
+    for result in objects:
         yield from _of_result(result)
 
 
@@ -129,15 +129,15 @@ def _printed(source: Source) -> Iterator[dict[str, msgspec.Raw]]:
                 result = {} if limit is None else {"max_concurrency": msgspec.Raw(limit.encode())}
                 limit = None
             elif result is None:
-                found = _LIMIT.search(line)
-                limit = found[1] if found else limit
+                match = _LIMIT.search(line)
+                limit = match[1] if match else limit
             elif _PRINTED_END.search(line):
                 yield result
                 result = None
-            elif told := _PRINTED_LINE.search(line):
-                name = _SAVED_NAMES.get(told[1])
-                if name is not None and parse_number(told[2]) is not None:
-                    result[name] = msgspec.Raw(told[2].encode())
+            elif printed := _PRINTED_LINE.search(line):
+                name = _SAVED_NAMES.get(printed[1])
+                if name is not None and parse_number(printed[2]) is not None:
+                    result[name] = msgspec.Raw(printed[2].encode())
     if result:
         yield result
 
@@ -240,13 +240,13 @@ def _concurrency(config: Any) -> float | None:
 
 
 def _guidellm(benchmarks: Any) -> Iterator[Point]:
-    for one in benchmarks if isinstance(benchmarks, list) else ():
-        metrics = _at(one, "metrics")
+    for benchmark in benchmarks if isinstance(benchmarks, list) else ():
+        metrics = _at(benchmark, "metrics")
 
         def mean(name: str, metrics: Any = metrics) -> float | None:
             return _number(_at(metrics, name, "successful", "mean"))
 
-        strategy = _at(one, "config", "strategy") or _at(one, "args", "strategy")
+        strategy = _at(benchmark, "config", "strategy") or _at(benchmark, "args", "strategy")
         asked = next(
             (
                 _number(_at(strategy, name))
@@ -324,17 +324,17 @@ class _Names:
 
     def of(self, point: Point) -> str:
         """The name of the curve on which a point lies."""
-        parts = [point.tool, *(self._setting(*one) for one in point.settings)]
+        parts = [point.tool, *(self._setting(*setting) for setting in point.settings)]
         if point.lengths:
             prompts, outputs = self._alike(point.lengths)
             parts.append(f"prompts of about {prompts:,.0f} and outputs of {outputs:,.0f} tokens")
         return ", ".join(parts)
 
     def _alike(self, lengths: tuple[float, float]) -> tuple[float, float]:
-        for known in self._lengths:
-            pairs = zip(known, lengths, strict=True)
-            if all(abs(one - other) <= _LENGTH_ALIKE * one for one, other in pairs):
-                return known
+        for of_curve in self._lengths:
+            pairs = zip(of_curve, lengths, strict=True)
+            if all(abs(length - other) <= _LENGTH_ALIKE * length for length, other in pairs):
+                return of_curve
         self._lengths.append(lengths)
         return lengths
 
@@ -342,7 +342,7 @@ class _Names:
         shown = re.sub(r"[^\w.-]", "", name)[:40]
         if value is None or isinstance(value, bool | int | float) or is_choice(str(value)):
             return f"{shown}={str(value)[:40]}"
-        known = self._texts.setdefault(name, [])
-        if value not in known:
-            known.append(value)
-        return f"{shown}: value {known.index(value) + 1}"
+        texts = self._texts.setdefault(name, [])
+        if value not in texts:
+            texts.append(value)
+        return f"{shown}: value {texts.index(value) + 1}"

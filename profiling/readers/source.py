@@ -181,14 +181,16 @@ def _inside(path: Path) -> str:
             names = [name for name in archive.namelist() if not name.endswith("/")]
     except (OSError, zipfile.BadZipFile, NotImplementedError):
         return "unpack it and import the profile in it"
-    found = [scrub(name.rsplit("/", 1)[-1]) for name in names if name.lower().endswith(_PROFILES)]
-    if not found:
+    profiles = [
+        scrub(name.rsplit("/", 1)[-1]) for name in names if name.lower().endswith(_PROFILES)
+    ]
+    if not profiles:
         return (
             f"none of {counted(len(names), 'file')} in it is named as a profile: give the profile "
             "itself"
         )
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return f"unpack it, and import one of the files in it: {', '.join(found[:3])}{more}"
+    more = f" and {len(profiles) - 3} more" if len(profiles) > 3 else ""
+    return f"unpack it, and import one of the files in it: {', '.join(profiles[:3])}{more}"
 
 
 class _Checked(io.RawIOBase):

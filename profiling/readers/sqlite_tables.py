@@ -120,10 +120,10 @@ class SqliteTables:
                 return
             done += len(rows)
             _check_count(name, done, most)
-            found = zip(present, zip(*rows, strict=True), strict=True)
+            columns = zip(present, zip(*rows, strict=True), strict=True)
             try:
                 yield _complete(
-                    pa.table({name: pa.array(values, wanted[name]) for name, values in found}),
+                    pa.table({name: pa.array(values, wanted[name]) for name, values in columns}),
                     wanted,
                 )
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:

@@ -110,8 +110,10 @@ def _meta(recordings: Sequence[Recording]) -> dict[str, Any]:
             sorted({str(recording.meta.get("steps_from")) for recording in recordings})
         )
     shares = [recording.meta.get("device_time_in_steps") for recording in recordings]
-    known = [share for share in shares if share is not None]
-    meta["device_time_in_steps"] = min(known) if len(known) == len(shares) else None
+    shares_of_steps = [share for share in shares if share is not None]
+    meta["device_time_in_steps"] = (
+        min(shares_of_steps) if len(shares_of_steps) == len(shares) else None
+    )
     missing = {
         name: sentence
         for recording in recordings
@@ -130,14 +132,14 @@ def _merge(recordings: Sequence[Recording], writer: RecordingWriter) -> None:
     for recording in recordings:
         steps = recording.arrow("steps")
         batches = [int(batch) for batch in steps["batch"].to_pylist()]
-        seen: Counter[int] = Counter()
+        counts: Counter[int] = Counter()
         index = []
         for batch in batches:
-            index.append(seen[batch])
-            seen[batch] += 1
+            index.append(counts[batch])
+            counts[batch] += 1
         recorded = list(rounds)
         round_ = [rounds[batch] for batch in batches]
-        rounds.update(seen.keys())
+        rounds.update(counts.keys())
         numbered = {
             "step": pc.add(steps["step"], first_step),
             "index": pa.array(index),

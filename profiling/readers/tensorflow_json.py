@@ -158,9 +158,9 @@ class FrameworkTrace:
     def _timeline(self) -> tuple[_Rows, _Rows, _Rows]:
         """Device work of TensorFlow 1; no launches and ranges."""
         lines = {  # device, its number, stream
-            pid: (found["device"].lower(), int(found["index"]), found["stream"])
+            pid: (match["device"].lower(), int(match["index"]), match["stream"])
             for pid, name in self.processes.items()
-            if (found := _TF1_PROCESS.search(name))
+            if (match := _TF1_PROCESS.search(name))
         }
         streams = {stream for *_, stream in lines.values() if stream is not None}
         by_stream = streams != {"all"}
@@ -193,15 +193,15 @@ class FrameworkTrace:
         without_xla = []  # TensorFlow's operators on a CPU, if no module of XLA ran there
         scopes: dict[int, list[tuple[int, int, str]]] = {}  # by device: start, end, path
         devices = {
-            pid: int(found[1])
+            pid: int(match[1])
             for pid, n in self.processes.items()
-            if (found := _DEVICE.search(n)) is not None
+            if (match := _DEVICE.search(n)) is not None
         }
         lines = {key: name for key, name in self.threads.items() if key[0] in devices}
         streams = {
-            key: int(found[1])
+            key: int(match[1])
             for key, name in lines.items()
-            if (found := _STREAM.search(name)) is not None
+            if (match := _STREAM.search(name)) is not None
         }
         if not streams:  # a TPU has no streams, but one line of operators
             streams = {
@@ -271,8 +271,8 @@ def _steps_of_devices(steps: _Rows) -> _Rows:
     """
     ordered = sorted(steps, key=lambda row: (row["start_ns"], row["end_ns"]))
     if all(before["end_ns"] <= after["start_ns"] for before, after in pairwise(ordered)):
-        one = dict.fromkeys(("thread", "thread_key"), _STEPS_THREAD)
-        return [{**row, **one} for row in ordered]
+        no_thread = dict.fromkeys(("thread", "thread_key"), _STEPS_THREAD)
+        return [{**row, **no_thread} for row in ordered]
     count = Counter(row["thread"] for row in steps)
     most = max(count, key=lambda thread: (count[thread], thread))
     return [row for row in steps if row["thread"] == most]

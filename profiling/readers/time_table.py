@@ -75,9 +75,9 @@ def import_table(
 
 
 def _time_column(source: Path, names: Any) -> str:
-    found: list[str] = list(names or ())
-    times = [name for name in found if name in _NS_PER]
-    missing = {"problem", "batch"} - set(found)
+    columns: list[str] = list(names or ())
+    times = [name for name in columns if name in _NS_PER]
+    missing = {"problem", "batch"} - set(columns)
     if missing or len(times) != 1:
         lacking = sorted(missing) + ["one of time_ns, time_us, time_ms and time_s"] * (
             len(times) != 1
@@ -86,7 +86,7 @@ def _time_column(source: Path, names: Any) -> str:
             f"{source} needs the columns problem, batch and time_ms in its first line; "
             f"it lacks {' and '.join(lacking)}."
         )
-    if unknown := [name for name in found if name not in _COLUMNS]:
+    if unknown := [name for name in columns if name not in _COLUMNS]:
         raise CurvescopeError(
             f"{source} has unknown columns: {', '.join(unknown)}. Combine columns that distinguish "
             "problems into `problem` and remove the rest."

@@ -93,9 +93,9 @@ class TraceEvents(Generic[E]):
             at, before, size, ended = self._before_events(buffer) - 1, b"[", _PIECE_BYTES, False
             while True:
                 if len(buffer) - at < size and not ended:
-                    known = len(buffer) - at
+                    held = len(buffer) - at
                     buffer, at = self._read(stream, max(_CHUNK_BYTES, size), buffer[at:]), 0
-                    ended = len(buffer) == known
+                    ended = len(buffer) == held
                 events, end = self._decode_front(buffer, at, at + size, before)
                 if events is None:
                     piece = buffer[at : at + size]

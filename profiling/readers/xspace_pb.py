@@ -106,15 +106,15 @@ def _take_plane(
     trace: FrameworkTrace, number: int, plane: Any, instructions: hlo_scopes.Instructions
 ) -> None:
     stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
-    known = {entry.key: entry.value for entry in plane.event_metadata}
-    facts = {key: dict(_stats(metadata.stats, stat_names)) for key, metadata in known.items()}
+    event_kinds = {entry.key: entry.value for entry in plane.event_metadata}
+    facts = {key: dict(_stats(metadata.stats, stat_names)) for key, metadata in event_kinds.items()}
     for line in plane.lines:
         trace.processes[number], trace.threads[number, line.id] = (
             plane.name,
             line.display_name or line.name,
         )
         for event in line.events:
-            metadata = known.get(event.metadata_id)
+            metadata = event_kinds.get(event.metadata_id)
             if metadata is None or event.duration_ps < 0:
                 trace.lost["events_unreadable"] += 1
                 continue

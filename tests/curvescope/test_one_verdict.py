@@ -11,7 +11,7 @@ from curvescope.analysis.verdicts import rule
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.cli import main
 from curvescope.experiments.case import TermCase
-from curvescope.experiments.plan import _known
+from curvescope.experiments.plan import _situation
 from curvescope.profiling.recording.experiments import experiments_of
 from curvescope.profiling.recording.store import open_recording
 
@@ -79,9 +79,11 @@ def test_every_view_has_the_verdict_of_the_experiment(recording, found, tmp_path
         for term in answer.evidence
         for one in term.factors
     )
-    known = _known(open_recording(recording), 60.0, found)
+    situation = _situation(open_recording(recording), 60.0, found)
     cases = [
-        TermCase(known, *target, share) for target in known.targets for share in (*target[1], None)
+        TermCase(situation, *target, share)
+        for target in situation.targets
+        for share in (*target[1], None)
     ]
     planned = [one for case in cases for one in case.outcomes]
     assert planned

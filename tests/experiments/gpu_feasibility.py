@@ -22,7 +22,7 @@ from curvescope.analysis.diagnosis.explain import explain, explain_again
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.base.arguments import default_experiments_s
 from curvescope.experiments.factors import factor_of
-from curvescope.experiments.plan import _known, candidates
+from curvescope.experiments.plan import _situation, candidates
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.experiment_entries import record_experiment
 from curvescope.profiling.recording.experiments import Scope
@@ -252,11 +252,11 @@ def decide(scenario: Scenario, path: Path, *, right: bool) -> Decided:
         diagnosis = explain_again(diagnosis, recording)
         if (found := _decisive(diagnosis, functional, scenario.cause, wanted)) is not None:
             return Decided(found.experiment.scope, found.factor, round(used_s))
-        known = _known(recording, DEFAULT_S - used_s, diagnosis)
-        experiment = next(candidates(known), None)
+        situation = _situation(recording, DEFAULT_S - used_s, diagnosis)
+        experiment = next(candidates(situation), None)
         if experiment is None:
             break
-        used_s += known.budget.shortest_s(experiment)
+        used_s += situation.budget.shortest_s(experiment)
         _run(path, scenario, experiment, right=right)
     return Decided(None, None, round(used_s))
 

@@ -25,8 +25,9 @@ from curvescope.analysis.verdicts.savings import Saving, _order
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.budget import Budget
 from curvescope.experiments.factors import FACTORS, factor_of
-from curvescope.experiments.known import Known
 from curvescope.experiments.remedies import RemedyPlan
+from curvescope.experiments.situation import Situation
+from curvescope.experiments.tried_changes import TriedChange
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.experiments import (
     TIME,
@@ -66,10 +67,10 @@ class Machine:
 
     def next(self, left_s):
         """The next experiment."""
-        plan = RemedyPlan(self.known(left_s))
+        plan = RemedyPlan(self.situation(left_s))
         return next(chain(plan.candidates(), plan.together(), plan.further()), None)
 
-    def known(self, left_s):
+    def situation(self, left_s):
         """What a plan is made of."""
         points = [SimpleNamespace(time_ms=SimpleNamespace(value=ms)) for ms in STEP_MS.values()]
         diagnosis = SimpleNamespace(
@@ -81,7 +82,9 @@ class Machine:
             fixed_cost=None,
         )
         starts_s = tuple(one.setup_s[""] for one in self.made if one.setup_s)
-        return Known(diagnosis, tuple(self.made), {}, Budget(diagnosis, "cpu", left_s, starts_s))
+        return Situation(
+            diagnosis, tuple(self.made), {}, Budget(diagnosis, "cpu", left_s, starts_s)
+        )
 
     def run(self, seconds=600.0):
         """Run the plan to its end, each experiment for its time."""
@@ -223,12 +226,12 @@ def test_a_change_adds_what_chance_does_not_explain(further, adds):
     before = ((-0.2,), (-0.25,), (-0.15,), (-0.2,))
     both = tuple((start[0] + more,) for start, more in zip(before, further, strict=True))
     experiment = SimpleNamespace(number=1, functional_kind=TIME, stage=Stage.CONFIRM)
-    outcomes = [
-        SimpleNamespace(experiment=experiment, factor=factor, ratios=ratios)
-        for factor, ratios in (("a", before), ("a+b", both))
-    ]
-    known = SimpleNamespace(diagnosis=SimpleNamespace(outcomes=outcomes))
-    assert RemedyPlan(known)._adds("a", "a+b") == adds
+
+    def change(ratios):
+        outcome = SimpleNamespace(experiment=experiment, ratios=ratios)
+        return TriedChange("a change", (), (outcome,), None, largest=1, only_largest=False)
+
+    assert change(both).adds_to(change(before)) == adds
 
 
 def test_a_set_with_a_member_that_is_not_shown_to_help_is_not_shown():
@@ -458,11 +461,11 @@ def test_null_sweeps_claim_nothing(machine):
 
 def test_what_the_profile_of_a_single_size_suggests_is_tried_first():
     """Where time is short the rest is not reached."""
-    known = Machine(HELPFUL).known(60.0)
+    situation = Machine(HELPFUL).situation(60.0)
     suggested = {"fused_optimizer": 0.69, "bf16_autocast": 0.1, "channels_last": 0.01}
-    told = next(RemedyPlan(replace(known, suggested=suggested)).candidates()).factors
+    told = next(RemedyPlan(replace(situation, suggested=suggested)).candidates()).factors
     assert told[:2] == ("fused_optimizer", "bf16_autocast")
-    usual = next(RemedyPlan(known).candidates()).factors
+    usual = next(RemedyPlan(situation).candidates()).factors
     assert usual[0] != "fused_optimizer"
 
 
@@ -473,10 +476,10 @@ class OfProgram(Machine):
         super().__init__(saves, **noise)
         self.suggested = suggested
 
-    def known(self, left_s):
-        known = super().known(left_s)
-        budget = replace(known.budget, run_s=6.0)
-        return replace(known, budget=budget, suggested=self.suggested)
+    def situation(self, left_s):
+        situation = super().situation(left_s)
+        budget = replace(situation.budget, run_s=6.0)
+        return replace(situation, budget=budget, suggested=self.suggested)
 
 
 SUGGESTED = {"fused_optimizer": 0.69, "channels_last": 0.01}
@@ -572,9 +575,9 @@ def test_what_saves_at_the_largest_size_leads_though_another_saves_more_elsewher
 
 def test_a_size_that_was_probed_is_not_taken_for_the_largest():
     """The largest is the largest that the user asked for."""
-    known = Machine({}).known(600.0)
-    assert RemedyPlan(known).needed_s() > 0
-    probing = replace(known, probed=frozenset({BATCHES[-1]}))
+    situation = Machine({}).situation(600.0)
+    assert RemedyPlan(situation).needed_s() > 0
+    probing = replace(situation, probed=frozenset({BATCHES[-1]}))
     first = next(RemedyPlan(probing).candidates())
     assert first.batches[-1] == BATCHES[-2]
     meta = {"probes": {"visits": [{"batch": 257, "duration_ns": [1]}]}}

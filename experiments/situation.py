@@ -26,7 +26,7 @@ _MOST_TERMS = 4
 
 
 @dataclass(frozen=True)
-class Known:
+class Situation:
     """What a plan is made of."""
 
     diagnosis: Diagnosis
@@ -43,7 +43,7 @@ class Known:
     @property
     def next_number(self) -> int:
         """Number of the next experiment."""
-        return max((one.number for one in self.made), default=-1) + 1
+        return max((experiment.number for experiment in self.made), default=-1) + 1
 
     @cached_property
     def targets(self) -> list[tuple[Explanation, list[Share]]]:
@@ -86,15 +86,15 @@ class Known:
         would say it again.
         """
         totals = (total for target, _ in self.targets for total in target.causes)
-        known = {total.cause for total in totals if total.confirmed_on_steps}
+        confirmed = {total.cause for total in totals if total.confirmed_on_steps}
         return frozenset(
             name
             for name, cause in causes.factors(Scope.TERM).items()
-            if cause in known and is_of_steps(cause)
+            if cause in confirmed and is_of_steps(cause)
         )
 
 
 def is_of_steps(cause: str) -> bool:
     """Whether complete steps can test a cause by a factor that no term alone has."""
-    one = causes.interventions().get(cause)
-    return one is not None and not set(one.step) <= set(one.term)
+    intervention = causes.interventions().get(cause)
+    return intervention is not None and not set(intervention.step) <= set(intervention.term)

@@ -134,7 +134,7 @@ class Values:
             elif name not in ("attn_mask", "mask"):
                 memory.random_(0, 2, generator=self._generator_of(memory))
         elif name == "offs":
-            self._fill_ends(memory, known)
+            self._fill_ends(memory, numbers)
         elif not memory.is_floating_point() and not memory.is_complex():
             limit = self._index_limit(name)
             if limit is None:

@@ -69,7 +69,8 @@ def _silence_few_blocks() -> None:
     """Let numba not warn at every launch of few blocks, which is no news for a small problem."""
     for settings in ("numba.core.config", "numba.cuda.core.config"):  # the latter is numba-cuda's
         with contextlib.suppress(ImportError):
-            importlib.import_module(settings).CUDA_LOW_OCCUPANCY_WARNINGS = 0
+            module: Any = importlib.import_module(settings)
+            module.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 
 class NumbaCudaBackend(CudaBackend):

@@ -71,8 +71,9 @@ def _split(
     missing = set(functional.conditions) - set(terms.conditions)
     if missing:
         raise CurvescopeError(
-            f"{functional.label} cannot be split: batch {', '.join(map(str, sorted(missing)))} has "
-            "no profiled step."
+            f"{functional.label} cannot be split: no step of batch "
+            f"{', '.join(map(str, sorted(missing)))} is profiled. Measure again, with a longer "
+            "--time-limit if it has one."
         )
     behind = terms.behind(functional)
     if behind is not terms:

@@ -17,6 +17,7 @@ from curvescope.cli import ON_LINUX
 from ..shared import PROFILES, ROOT
 
 RECORDING = ROOT / "examples/recordings/alexnet-cpu"
+SMALL = ROOT / "tests/data/networks/vgg_a"
 # Not on Windows; `sched_*` and `memfd_create` are not on macOS either. nvtx has no wheel for macOS.
 MODULES = ["fcntl", "grp", "nvtx", "pwd", "resource", "termios", "torch"]
 OF_OS = (
@@ -90,17 +91,17 @@ def test_recordings_and_profiles_are_read_explained_and_reported(elsewhere):
         "tl_jax08_attention.xplane.pb",
         "proton_triton.json",
     ]
-    trace, recording = str(PROFILES / profiles[0]), str(RECORDING)
+    trace, recording, small = str(PROFILES / profiles[0]), str(RECORDING), str(SMALL)
     commands = [
         *(["import", str(PROFILES / name), "-o", name] for name in profiles),
         ["explain", recording],
         ["breakdown", trace],
-        ["compare", recording, recording],
+        ["compare", small, small],
         ["roofline", trace],
         ["table", recording],
         ["ranks", profiles[0]],
-        ["report", recording, "-o", "report.html"],
-        ["export", recording, "--perfetto", "-o", "trace.json"],
+        ["report", small, "-o", "report.html"],
+        ["export", small, "--perfetto", "-o", "trace.json"],
         ["runs", "."],
         ["doctor"],
         ["devices"],

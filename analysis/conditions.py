@@ -50,8 +50,8 @@ def _threads(metas: Sequence[Mapping[str, Any]]) -> str:
     """The threads on a CPU; on a GPU they do not compute."""
     if all((meta.get("device") or {}).get("kind") == "cuda" for meta in metas):
         return "on a GPU"
-    told = (threads_of(meta, torch=not meta.get("runs_in")) for meta in metas)
-    counts = sorted({count for count in told if count is not None})
+    threads = (threads_of(meta, torch=not meta.get("runs_in")) for meta in metas)
+    counts = sorted({count for count in threads if count is not None})
     if not counts:
         return "threads unknown"
     return f"{' or '.join(map(str, counts))} {'thread' if counts == [1] else 'threads'}"

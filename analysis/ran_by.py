@@ -56,8 +56,8 @@ def step_threads(recording: Recording) -> int | None:
 def threads_of(meta: Mapping[str, Any], torch: bool) -> int | None:
     """Threads of a CPU as PyTorch had them, or else as the other frameworks tell."""
     if torch:
-        found = (meta.get("device") or {}).get("threads")
-        return None if found is None else int(found)
+        threads = (meta.get("device") or {}).get("threads")
+        return None if threads is None else int(threads)
     counts = (meta.get("framework_threads") or {}).values()
     return max((count for count in counts if count is not None), default=None)
 

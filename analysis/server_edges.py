@@ -71,15 +71,15 @@ def find_edges(
         curve: sizes with their median times, ms, increasing.
         limit: the largest size with a graph; None if unknown, 0 without graphs.
     """
-    found = []
+    edges = []
     value = measure_edge(steps, curve, limit, _SLOPE_SIZES) if limit else None
     if value and limit and value.p < LEVEL and value.value >= MATERIAL * _time_at(curve, limit):
-        found.append(_edge(steps, value, value.p, (limit, int(steps.sizes.max())), known=True))
+        edges.append(_edge(steps, value, value.p, (limit, int(steps.sizes.max())), known=True))
     sizes = curve[0]
     parts = [sizes] if not limit else [sizes[sizes <= limit], sizes[sizes > limit]]
     for part in parts:
-        found += _unknown_edge(steps, curve, part)
-    return tuple(sorted(found, key=lambda edge: -edge.extra_ms.value * edge.steps)), value
+        edges += _unknown_edge(steps, curve, part)
+    return tuple(sorted(edges, key=lambda edge: -edge.extra_ms.value * edge.steps)), value
 
 
 def _unknown_edge(steps: DecodeSteps, curve: tuple[Ints, Floats], sizes: Ints) -> list[Edge]:
@@ -136,8 +136,10 @@ def measure_edge(
     near = (steps.sizes >= small[0]) & (steps.sizes <= large[-1])
     slope, error = _slope(steps, curve, small, large if before == _NEAR else large[:0])
     value, steeper = (
-        _difference(np.where(near, steps.times_ms - one * steps.work, np.nan), steps.sizes, at)
-        for one in (slope, slope + error)
+        _difference(
+            np.where(near, steps.times_ms - tried_slope * steps.work, np.nan), steps.sizes, at
+        )
+        for tried_slope in (slope, slope + error)
     )
     if value is None or steeper is None:
         return None
@@ -181,14 +183,14 @@ def _in_windows(level: Floats, behind: npt.NDArray[np.bool_]) -> Estimate | None
     """The difference of both sides inside windows; None if too few windows hold both."""
     differences, weights = [], []
     starts = np.arange(0, len(level), WINDOW)
-    known = ~np.isnan(level)
-    both = np.add.reduceat(known & behind, starts, dtype=int) * np.add.reduceat(
-        known & ~behind, starts, dtype=int
+    has_level = ~np.isnan(level)
+    both = np.add.reduceat(has_level & behind, starts, dtype=int) * np.add.reduceat(
+        has_level & ~behind, starts, dtype=int
     )
     for first in starts[both > 0].tolist():
         part, side = level[first : first + WINDOW], behind[first : first + WINDOW]
-        told = ~np.isnan(part)
-        after, before = part[told & side], part[told & ~side]
+        has_part = ~np.isnan(part)
+        after, before = part[has_part & side], part[has_part & ~side]
         differences.append(float(np.median(after) - np.median(before)))
         weights.append(len(after) * len(before) / (len(after) + len(before)))
     if not weights:

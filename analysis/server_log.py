@@ -156,15 +156,17 @@ def compared_steps(recordings: Sequence[Recording]) -> list[pd.DataFrame]:
 
     CurvescopeError: one is no log, or has no decode step.
     """
-    if others := [str(one.path) for one in recordings if not is_server_log(one)]:
+    if others := [str(recording.path) for recording in recordings if not is_server_log(recording)]:
         raise CurvescopeError(
             f"A server's log is compared with another one; {', '.join(others)} is none. Compare "
             "traces with traces."
         )
-    of_logs = [_decode_steps(one) for one in recordings]
+    of_logs = [_decode_steps(recording) for recording in recordings]
     contexts = [(steps["context_tokens"] / steps["batch"]).astype("Float64") for steps in of_logs]
     usual = (
-        None if any(one.isna().any() for one in contexts) else float(pd.concat(contexts).median())
+        None
+        if any(context.isna().any() for context in contexts)
+        else float(pd.concat(contexts).median())
     )
     return [block_steps(steps, _at_equal_context(steps, usual)[0]) for steps in of_logs]
 
@@ -270,15 +272,15 @@ def _at_equal_context(
     times = decode["duration_ns"].to_numpy(np.float64)
     sizes = decode["batch"].to_numpy(np.float64)
     context = decode["context_tokens"].to_numpy(np.float64, na_value=np.nan)
-    known = ~np.isnan(context)
+    has_context = ~np.isnan(context)
     beside = decode["tokens"].to_numpy(np.float64, na_value=np.nan) - sizes
     notes = []
-    if not known.any():
+    if not has_context.any():
         notes.append(
             "The log does not tell the context of the requests; a longer one makes steps slower, "
             "too."
         )
-    elif known.all():
+    elif has_context.all():
         usual = float(np.median(context / sizes)) if per_request is None else per_request
         away = context - usual * sizes
         slope = _slope_inside(times, away, sizes)

@@ -183,11 +183,13 @@ def offered(library: Library, phase: str, problems: Convolutions, algorithm: str
         least, most = np.minimum(problems.c, problems.k), np.maximum(problems.c, problems.k)
         if phase == "backward_weights":
             # cuDNN 5 uses it only for equal numbers of channels, or for 512 on wide images.
-            seen = (most <= library.nonfused_weight_channels) & (
+            is_observed = (most <= library.nonfused_weight_channels) & (
                 (least == most) | (library.nonfused_width == 0)
             )
             wide = (least >= 512) & (problems.w >= library.nonfused_width)
-            return np.asarray((problems.r == 3) & (least >= _NONFUSED_CHANNELS) & (seen | wide))
+            return np.asarray(
+                (problems.r == 3) & (least >= _NONFUSED_CHANNELS) & (is_observed | wide)
+            )
         large = (problems.n >= library.nonfused_batch) & (problems.w >= library.nonfused_width)
         sized = ((problems.r == 3) & (least >= _NONFUSED_CHANNELS)) | (problems.r == 5)
         return np.asarray(large & sized & np.isin(problems.r, library.nonfused_kernels))

@@ -59,8 +59,8 @@ class LearnedChoice:
         if device.architecture == "kepler" and not self.knows_kepler:
             return np.full(problems.n.shape, "")
         kernels = zip(problems.r.tolist(), problems.stride_h.tolist(), strict=True)
-        seen = np.array([kernel in self.kernels for kernel in kernels])
-        return np.where(seen, classify(self.tree, describe(problems, device)), "")
+        is_learned = np.array([kernel in self.kernels for kernel in kernels])
+        return np.where(is_learned, classify(self.tree, describe(problems, device)), "")
 
 
 def describe(problems: Convolutions, device: Device) -> dict[str, Floats]:

@@ -214,10 +214,10 @@ def focused_rounds(
     every = frozenset().union(*visited.values())
     complete = sum(conditions == every for conditions in visited.values())
     focuses = []
-    for some in sorted(set(visited.values()) - {every}, key=sorted):
-        rounds = sorted(round_ for round_, conditions in visited.items() if conditions >= some)
-        if len(some) > 1 and len(rounds) > max(complete, 1):
-            focuses.append((tuple(sorted(some)), rounds))
+    for together in sorted(set(visited.values()) - {every}, key=sorted):
+        rounds = sorted(round_ for round_, conditions in visited.items() if conditions >= together)
+        if len(together) > 1 and len(rounds) > max(complete, 1):
+            focuses.append((tuple(sorted(together)), rounds))
     return focuses
 
 

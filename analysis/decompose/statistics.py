@@ -284,8 +284,8 @@ def share_estimate(logs: Floats, pooled: tuple[float, float], *, alone: bool = F
     # A group that varies more than the others has its own variance.
     own = float(np.var(logs, ddof=1)) if len(logs) > 1 else 0.0
     error = float(np.sqrt(max(own, pooled[0]) / len(logs)))
-    known = len(logs) > 1 or (alone and pooled[1] >= _LEAST_FREEDOM_ALONE)
-    freedom = pooled[1] if known else 0.0
+    has_spread = len(logs) > 1 or (alone and pooled[1] >= _LEAST_FREEDOM_ALONE)
+    freedom = pooled[1] if has_spread else 0.0
     log = block_estimate(float(np.mean(logs)), error, freedom, 1.0)
     if freedom < 1:
         return Estimate(saved_share(log.value), -np.inf, np.inf, 1.0)

@@ -49,17 +49,17 @@ def library_choice(outcomes: Iterable[Outcome]) -> LibraryChoice | None:
     results do not count.
     """
     ran = [
-        one
-        for one in outcomes
-        if one.factor in LIBRARIES and one.gains and one.changed_results is None
+        outcome
+        for outcome in outcomes
+        if outcome.factor in LIBRARIES and outcome.gains and outcome.changed_results is None
     ]
-    found = [
-        LibraryChoice(batch, _ratio(gain), len(ran) + 1, one, one.rounds)
-        for one in ran
-        for batch, gain in zip(one.batches, one.gains, strict=True)
+    choices = [
+        LibraryChoice(batch, _ratio(gain), len(ran) + 1, outcome, outcome.rounds)
+        for outcome in ran
+        for batch, gain in zip(outcome.batches, outcome.gains, strict=True)
         if math.isfinite(gain.high) and 0 < gain.low <= gain.high < 1
     ]
-    return max(found, key=lambda one: one.ratio.low, default=None)
+    return max(choices, key=lambda choice: choice.ratio.low, default=None)
 
 
 def _ratio(gain: Estimate) -> Estimate:
@@ -91,7 +91,9 @@ def _is_of_library(answer: Explanation) -> bool:
 
 
 def _command(recording: Recording, diagnosis: Diagnosis, answer: Explanation) -> str | None:
-    share = next(one for one in answer.shares if one.label == answer.where)
+    share = next(
+        share_of_term for share_of_term in answer.shares if share_of_term.label == answer.where
+    )
     groups = group_of(diagnosis.recorded.groups if diagnosis.recorded else {})
     columns = ["layer", "phase", "op", "batch", "arguments", "duration_ns"]
     rows = [
@@ -109,12 +111,12 @@ def _command(recording: Recording, diagnosis: Diagnosis, answer: Explanation) ->
     if product is None:
         return None
     alike = [
-        one
+        made
         for row in rows
-        if row["op"] == longest["op"] and (one := _product(row)) is not None
-        if (one["m"], one["k"]) == (product["m"], product["k"])
+        if row["op"] == longest["op"] and (made := _product(row)) is not None
+        if (made["m"], made["k"]) == (product["m"], product["k"])
     ]
-    sizes = ",".join(map(str, sorted({one["n"] for one in alike})))
+    sizes = ",".join(map(str, sorted({alike_product["n"] for alike_product in alike})))
     axes = {**product, "n": sizes}
     precision = axes.pop("precision")
     named = " ".join(f"--axis {name}={value}" for name, value in axes.items())
@@ -126,8 +128,12 @@ def _product(row: Mapping[str, Any]) -> dict[str, Any] | None:
     """The extents of a product of rows with a matrix, as `bench gemm` names them; None if it is of
     another form.
     """
-    found = (one for one in decode_arguments(row["arguments"]) if isinstance(one, TensorArgument))
-    matrices = [one for one in found if len(one.shape) > 1]
+    tensors = (
+        argument
+        for argument in decode_arguments(row["arguments"])
+        if isinstance(argument, TensorArgument)
+    )
+    matrices = [tensor for tensor in tensors if len(tensor.shape) > 1]
     if len(matrices) != 2 or len(matrices[1].shape) != 2:
         return None
     x, weight = matrices

@@ -180,12 +180,14 @@ def _advised(
         sampler = _SAMPLERS["AMD" if step.on_amd else "NVIDIA"]
         how = None if how is None else how.format(sampler=sampler)
         return Advised(suggestion=suggestion, do=do or suggestion.remedy or "", how=how)
-    known = next(
+    recorded = next(
         (facts[name] for name in suggestion.factors if name in facts and facts[name].remedy), None
     )
-    if suggestion.remedy is not None or known is None or known.remedy is None:
+    if suggestion.remedy is not None or recorded is None or recorded.remedy is None:
         return Advised(suggestion=suggestion, do=suggestion.remedy or "", how=suggestion.how)
-    return Advised(suggestion=suggestion, do=known.remedy.format(where="the step"), how=known.how)
+    return Advised(
+        suggestion=suggestion, do=recorded.remedy.format(where="the step"), how=recorded.how
+    )
 
 
 def profiled_step(recording: Recording, breakdown: Breakdown) -> ProfiledStep:

@@ -58,16 +58,16 @@ def library(answer: Explanation) -> str:
     """How much better than its default a library does for the named term, in a sentence; empty
     where that is not known.
     """
-    of_term = [one for one in answer.evidence or () if one.label == answer.where]
+    of_term = [line for line in answer.evidence or () if line.label == answer.where]
     outcomes = (factor for evidence in of_term for factor in evidence.factors)
-    if (found := library_choice(outcomes)) is None:
+    if (choice := library_choice(outcomes)) is None:
         return ""
-    changed = found.best.facts.what if found.best.facts else str(found.best.factor)
+    changed = choice.best.facts.what if choice.best.facts else str(choice.best.factor)
     return (
-        f"Alone, at {answer.axis.name} {found.batch} the library's default takes "
-        f"{number(found.ratio.value, 3)} ({number(found.ratio.low, 3)} … "
-        f"{number(found.ratio.high, 3)}) times as long as the best of {found.ways}: {changed} "
-        f"({counted(found.rounds, 'round')})."
+        f"Alone, at {answer.axis.name} {choice.batch} the library's default takes "
+        f"{number(choice.ratio.value, 3)} ({number(choice.ratio.low, 3)} … "
+        f"{number(choice.ratio.high, 3)}) times as long as the best of {choice.ways}: {changed} "
+        f"({counted(choice.rounds, 'round')})."
     )
 
 

@@ -34,10 +34,10 @@ _MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of reasons, in the order of the table
 
 
 def render_answers(
-    answers: Sequence[Explanation], known: Collection[str | None] = ()
+    answers: Sequence[Explanation], already_said: Collection[str | None] = ()
 ) -> RenderableType:
     """Each answer: what, where, why and how sure, then what to do and how, unless that setting is
-    `known` already.
+    among `already_said`.
     """
     blocks: list[RenderableType] = []
     shown: dict[str, int] = {}
@@ -56,7 +56,9 @@ def render_answers(
             first = shown.setdefault(answer.remedy.how, number)
             how = answer.remedy.how if first == number else f"as in {first}."
             lines.append(
-                Indented(Text("as above." if answer.remedy.how in known else how), label="How: ")
+                Indented(
+                    Text("as above." if answer.remedy.how in already_said else how), label="How: "
+                )
             )
         blocks.append(Indented(*lines, label=Text(f"{number}. ", "bold")))
     return Group(*blocks)

@@ -97,8 +97,8 @@ def mfu_note(mfu: Mfu) -> str:
     of = f"of {mfu.peak_flops_per_s / 1e12:.4g} TFLOP/s ({mfu.peak_kind}: {mfu.peak_source})"
     if not _is_partial(mfu.known_time_share):
         return f"MFU {mfu_text(mfu.share)} {of}."
-    known = f"FLOPs are known for {share(mfu.known_time_share, 1)} of the busy time"
-    return f"MFU at least {mfu_text(mfu.share)} {of}: {known}."
+    of_known = f"FLOPs are known for {share(mfu.known_time_share, 1)} of the busy time"
+    return f"MFU at least {mfu_text(mfu.share)} {of}: {of_known}."
 
 
 def breakdown_verdict(
@@ -303,10 +303,10 @@ def render_idle(
     )
     rows = table("idle", "ms", "share", "gaps", "before", left=("before",))
 
-    def add(label: str, some: Sequence[IdleTime], before: str | None = None) -> None:
+    def add(label: str, times: Sequence[IdleTime], before: str | None = None) -> None:
         time_ms, gaps = (
-            math.fsum(idle.time_ms for idle in some),
-            math.fsum(idle.gaps or 0 for idle in some),
+            math.fsum(idle.time_ms for idle in times),
+            math.fsum(idle.gaps or 0 for idle in times),
         )
         rows.add_row(
             label,

@@ -74,12 +74,12 @@ class Times:
             return tuple(
                 time_estimate(float(time), varied, blocks) for time, varied, blocks in each
             )
-        found = []
+        estimates = []
         for time, of_blocks, blocks in each:
             log = block_estimate(0.0, mean_error(np.log(of_blocks)), blocks - 1.0, 1.0)
             low, high = float(np.exp(log.low)), float(np.exp(min(log.high, LARGEST_LOG)))
-            found.append(Estimate(float(time), low * float(time), high * float(time), 0.0))
-        return tuple(found)
+            estimates.append(Estimate(float(time), low * float(time), high * float(time), 0.0))
+        return tuple(estimates)
 
     def total(self, weights: Floats) -> Estimate:
         """A sum of times."""

@@ -85,17 +85,17 @@ def _times_of_starts(sides: Sequence[Floats], starts: Ints) -> list[Times]:
         np.array([_faster_half(rounds_ms[starts == number]) for number in numbers])
         for rounds_ms in sides
     ]
-    known = ~np.isnan(np.sum(by_start, axis=0)).any(axis=1)
-    blocks = np.full(by_start[0].shape[1], known.sum())
-    kept = (times[known] for times in by_start)
+    in_all_starts = ~np.isnan(np.sum(by_start, axis=0)).any(axis=1)
+    blocks = np.full(by_start[0].shape[1], in_all_starts.sum())
+    kept = (times[in_all_starts] for times in by_start)
     return [Times(times.mean(axis=0), times, blocks, replicates=False) for times in kept]
 
 
 def _faster_half(rounds_ms: Floats) -> Floats:
     """By batch size; NaN where all rounds are set aside."""
-    known = ~np.isnan(rounds_ms).all(axis=0)
+    is_timed = ~np.isnan(rounds_ms).all(axis=0)
     times = np.full(rounds_ms.shape[1], np.nan)
-    times[known] = faster_half(rounds_ms[:, known], 0)
+    times[is_timed] = faster_half(rounds_ms[:, is_timed], 0)
     return times
 
 
@@ -108,13 +108,13 @@ def _gains(unmodified: Times, changed: Times) -> tuple[Estimate, ...]:
     values = np.log(changed.value / unmodified.value)
     blocks = np.array([unmodified.blocks, changed.blocks])
     both = zip(values, logs.T, blocks.T, strict=True)
-    found = (
+    ratios = (
         estimate(float(value), log, effective_rounds(used, np.ones(2)), 1.0)
         for value, log, used in both
     )
     return tuple(
         Estimate(saved_share(log.value), saved_share(log.high), saved_share(log.low), log.p)
-        for log in found
+        for log in ratios
     )
 
 
@@ -221,12 +221,12 @@ def compared_rows(experiment: Experiment, rows: pd.DataFrame) -> list[pd.DataFra
     its functionals.
     """
     unmodified = rows["factor"].isna()
-    found = []
+    measured = []
     for factor in (None, *experiment.factors):
         compared = with_set_aside(rows[unmodified | (rows["factor"] == factor)])
         # Of the members of a group one ran, and counted its own time.
-        found.append(compared.assign(duration_ns=compared["duration_ns"] * experiment.members))
-    return found
+        measured.append(compared.assign(duration_ns=compared["duration_ns"] * experiment.members))
+    return measured
 
 
 def measure(
@@ -285,9 +285,11 @@ def _by_size(times: Times, experiment: Experiment) -> list[Times]:
     # waves.
     costs = times.value @ empty > 0
 
-    def without(some: Floats) -> Floats:
-        usual = some[..., own]
-        return np.asarray(np.maximum(usual - some @ empty * costs, _LEAST_LEFT * usual), np.float64)
+    def without(values: Floats) -> Floats:
+        usual = values[..., own]
+        return np.asarray(
+            np.maximum(usual - values @ empty * costs, _LEAST_LEFT * usual), np.float64
+        )
 
     unmodified = replace(
         times, value=times.value[own], varied=times.varied[:, own], blocks=times.blocks[own]

@@ -165,14 +165,14 @@ def spread(amount: float, left: Sequence[float], claimed: Sequence[float]) -> li
     room = np.maximum(np.sign(amount) * np.array(left, np.float64), 0.0)
     wanted = np.minimum(np.maximum(np.sign(amount) * np.array(claimed, np.float64), 0.0), room)
     rest = abs(amount)
-    given = np.zeros(len(room))
+    credited = np.zeros(len(room))
     for weights in (wanted, room):
-        free = np.minimum(weights, room - given)
+        free = np.minimum(weights, room - credited)
         if rest > 0 and free.sum() > 0:
             taken = free * min(rest / free.sum(), 1.0)
-            given += taken
+            credited += taken
             rest -= taken.sum()
-    return [float(part) for part in np.sign(amount) * given]
+    return [float(part) for part in np.sign(amount) * credited]
 
 
 def confirmed(proofs: Mapping[str, Proof]) -> list[tuple[str, Proof]]:

@@ -241,6 +241,6 @@ def reproduction(share: Estimate, isolated: Estimate) -> Reproduction:
     )
     if isolated.p < LEVEL and low > 0:
         # A share that is hardly known does not make a small measurement all of it.
-        known = abs(isolated.value) >= size / 2 and share.low <= isolated.value <= share.high
-        return Reproduction.REPRODUCES if low >= size / 2 or known else Reproduction.PARTLY
+        is_close = abs(isolated.value) >= size / 2 and share.low <= isolated.value <= share.high
+        return Reproduction.REPRODUCES if low >= size / 2 or is_close else Reproduction.PARTLY
     return Reproduction.NOT if high < size / 2 else Reproduction.UNDECIDED

@@ -74,16 +74,16 @@ def savings(outcomes: Iterable[Outcome]) -> tuple[Saving, ...]:
     whatever experiment.
     """
     runs: dict[str, _Runs] = {}
-    seen: set[tuple[int, str]] = set()
+    counted: set[tuple[int, str]] = set()
     for outcome in outcomes:
         name, experiment = outcome.factor, outcome.experiment
         # An experiment that tests several functionals has an outcome for each, from the same rows.
-        if name is None or experiment.scope != Scope.STEP or (experiment.number, name) in seen:
+        if name is None or experiment.scope != Scope.STEP or (experiment.number, name) in counted:
             continue
-        seen.add((experiment.number, name))
-        known = runs.setdefault(name, _Runs())
-        kind = known.untested if not outcome.gains else known.screened
-        (known.fresh if outcome.gains and experiment.stage != Stage.SCREEN else kind).append(
+        counted.add((experiment.number, name))
+        of_change = runs.setdefault(name, _Runs())
+        kind = of_change.untested if not outcome.gains else of_change.screened
+        (of_change.fresh if outcome.gains and experiment.stage != Stage.SCREEN else kind).append(
             outcome
         )
     # A screen's starts have fewer rounds, so they vary more: they say nothing of fresh rounds.
@@ -93,10 +93,10 @@ def savings(outcomes: Iterable[Outcome]) -> tuple[Saving, ...]:
     family = saving_family(
         {(name, at): gain for name in runs if runs[name].fresh for at, gain in gains[name]}
     )
-    found = (_saving(name, of, gains[name], family) for name, of in runs.items())
+    all_savings = (_saving(name, of, gains[name], family) for name, of in runs.items())
     kept = [
         saving
-        for saving in found
+        for saving in all_savings
         if saving.facts is None or saving.facts.remedy or len(saving.members) > 1
     ]
     return tuple(sorted(kept, key=_order))
@@ -114,14 +114,16 @@ def _saving(
     proven = tuple(batch for batch, gain in gains if of.fresh and saves(gain, family[name, batch]))
     return Saving(
         factor=name,
-        facts=next((one.facts for one in (*ran, *of.untested) if one.facts is not None), None),
+        facts=next(
+            (outcome.facts for outcome in (*ran, *of.untested) if outcome.facts is not None), None
+        ),
         verdict=decide_saving([gain for _, gain in gains], proven),
         gains=gains,
         proven=proven,
         fresh=bool(of.fresh),
         reason=None if ran else last.reason,
         changed_results=next(
-            (one.changed_results for one in reversed(ran) if one.changed_results), None
+            (outcome.changed_results for outcome in reversed(ran) if outcome.changed_results), None
         ),
         setup_s=_beyond(last.experiment.setup_s, name),
         memory_bytes=None if memory_bytes is None else int(memory_bytes),
@@ -178,8 +180,8 @@ def _batches_of(logs: _Logs) -> list[int]:
 def _spread(logs: _Logs, others: _Logs, batch: int) -> tuple[float, float]:
     """Variance of starts at a batch size, and its degrees of freedom."""
     own, of_others = (
-        pooled_variance([np.array(of[batch]) for of in some.values() if batch in of])
-        for some in (logs, others)
+        pooled_variance([np.array(of[batch]) for of in logs_of.values() if batch in of])
+        for logs_of in (logs, others)
     )
     return own if own[1] else (_SCREEN_VARIANCE * of_others[0], of_others[1])
 

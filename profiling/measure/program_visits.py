@@ -46,6 +46,7 @@ _NOT_FOLLOWED = (
     "no Python of it could be followed: it runs none, runs it with -I, -E or -S, or a script sets "
     "PYTHONPATH anew (write PYTHONPATH=src:$PYTHONPATH there). Steps of any program are marked by"
 )
+_OWN = "curvescope: "  # what a message of the hook in a program begins with
 _STEPS, _VISIT_S = (1, 100), 1.5  # timed steps of a run, least and most, and seconds for them
 
 
@@ -257,9 +258,12 @@ class ProgramSteps(AnyWorkload):
         if run.code is not None and run.code < 0:
             return Empty(KILLED, f"signal {-run.code}; its last line: {said}")
         if run.code:
-            return Empty(
-                FAILED, f"{self.name} ended with exit code {run.code}: {said}\n{run.last_lines}"
-            )
+            why = f"{self.name} ended with exit code {run.code}: {said}"
+            # A single line is not said twice, and a message of ours names the program.
+            alone = run.last_lines.strip() == said
+            if alone and said.startswith(_OWN):
+                return Empty(FAILED, said.removeprefix(_OWN))
+            return Empty(FAILED, why if alone else f"{why}\n{run.last_lines}")
         ended = f"{self.name} {'was' if run.was_in_vain else ''} ended".replace("  ", " ")
         if run.was_in_vain:
             ended += " as no step ended for minutes (a longer --time-limit waits as long)"

@@ -17,7 +17,7 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.collect.framework_profile import steps_after
 from curvescope.profiling.measure import program_run
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
-from curvescope.profiling.measure.program_run import run_program
+from curvescope.profiling.measure.program_run import Found, run_program
 from curvescope.profiling.measure.program_visits import ProgramSteps, wanted_of
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.measure.sweep import run_sweep
@@ -175,6 +175,19 @@ def test_a_run_without_enough_steps_says_why(tmp_path, source, why, detail):
     found = why_not(tmp_path, source, step_line="step {n}")
     assert found.why == why
     assert detail in found.detail
+
+
+@pytest.mark.parametrize(
+    ("lines", "detail"),
+    [
+        (["no data"], "train.py ended with exit code 1: no data"),
+        (["epoch 1", "no data"], "train.py ended with exit code 1: no data\nepoch 1\nno data"),
+        (["curvescope: train.py has no number named bs"], "train.py has no number named bs"),
+    ],
+)
+def test_a_line_that_is_all_of_an_output_is_said_once(printing, lines, detail):
+    found = Found(lines=[(0, line) for line in lines], code=1, began_ns=0, seconds=1.0)
+    assert ProgramSteps(printing, Axis("batch"))._why_not(found, ()).detail == detail
 
 
 @pytest.mark.parametrize("place", ["env", "script"])

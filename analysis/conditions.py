@@ -12,7 +12,7 @@ from typing import Any
 
 from ..base.numbers import number
 from ..profiling.recording.store import Recording
-from ..profiling.workload.framework_step import CONDITIONS, TORCH, TORCH_COMPILE
+from ..profiling.workload.framework_step import CONDITIONS, TORCH, TORCH_COMPILE, UPDATES
 from .ran_by import threads_of
 
 
@@ -34,10 +34,20 @@ def conditions_of(recordings: Sequence[Recording]) -> list[str]:
     if len(by_setting) < 2 and set(by_setting) <= {TORCH, TORCH_COMPILE}:
         return []
     return [
-        "; ".join([f"{name}: {CONDITIONS[name]}", _threads(metas), _setup(metas)]) + "."
+        "; ".join([f"{name}: {CONDITIONS[name]}", *_updates(name, metas), *_measured(metas)]) + "."
         for name, metas in by_setting.items()
         if name in CONDITIONS
     ]
+
+
+def _updates(name: str, metas: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How the steps write their parameters; nothing of those that only run forward."""
+    trains = any(meta.get("mode") != "forward" for meta in metas)
+    return [UPDATES[name]] if trains and name in UPDATES else []
+
+
+def _measured(metas: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [_threads(metas), _setup(metas)]
 
 
 def is_of_a_network(meta: Mapping[str, Any]) -> bool:

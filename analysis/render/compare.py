@@ -195,6 +195,18 @@ def _interval(change: Change | None) -> str:
     return f"{number(1 / change.high, 3)} … {most}"
 
 
+def _not_recorded(comparison: Comparison) -> str:
+    """What is missing where steps were profiled, and no work of them was recorded."""
+    unseen = comparison.unseen
+    on_gpu = any(s.hardware.kind != "cpu" for s in comparison.sides if s.name in unseen)
+    if not on_gpu:
+        return f"{', '.join(unseen)}: what runs in a step was not recorded, so there are no rows."
+    return (
+        f"{', '.join(unseen)}: no kernel, memcpy or memset was recorded, so there are no rows, and "
+        f"profiled steps have only the duration of their host range. {RECORD_DEVICE}"
+    )
+
+
 def notes(comparison: Comparison) -> list[str]:
     """Notes that explain the numbers."""
     notes = [
@@ -209,11 +221,7 @@ def notes(comparison: Comparison) -> list[str]:
     if comparison.modelled:
         notes.append(f"Modelled, not measured: {', '.join(comparison.modelled)}.")
     if comparison.unseen:
-        notes.append(
-            f"{', '.join(comparison.unseen)}: no kernel, memcpy or memset was recorded, so there "
-            "are no rows, and profiled steps have only the duration of their host range. "
-            f"{RECORD_DEVICE}"
-        )
+        notes.append(_not_recorded(comparison))
     if comparison.profiled:
         notes.append(
             f"Every step was profiled in {', '.join(comparison.profiled)}: times include the "

@@ -116,6 +116,8 @@ class Tensors:
                     self._note(value, STATE, parameter)
 
     def _note(self, tensor: Any, kind: str, owner: Any) -> None:
+        if type(tensor).__name__ == "FakeTensor":  # of torch.compile, which warns if it is asked
+            return
         try:
             storage = tensor.untyped_storage()
             address, size, device = storage.data_ptr(), storage.nbytes(), storage.device

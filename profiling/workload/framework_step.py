@@ -43,21 +43,29 @@ _BUILDERS: dict[str, tuple[str, tuple[str, ...], str, dict[str, str]]] = {
     ),
 }
 FRAMEWORKS = (TORCH, TORCH_COMPILE, *_BUILDERS)
-# What each runs: layout, compilation, products, parameters, memory. Threads and the time of
-# compilation are measured.
-_IN_PLACE = "parameters updated in place"
+# What each runs: layout, compilation, products, memory. Threads and the time of compilation are
+# measured.
 CONDITIONS = {
-    TORCH: f"channels first; not compiled; fp32 products exact; {_IN_PLACE}",
-    TORCH_COMPILE: f"channels first; compiled by torch.compile; fp32 products exact; {_IN_PLACE}",
+    TORCH: "channels first; not compiled; fp32 products exact",
+    TORCH_COMPILE: "channels first; compiled by torch.compile; fp32 products exact",
     "jax": "channels last; whole step compiled by jax.jit; fp32 products exact (highest); "
-    "parameters donated; reserves most of a GPU's memory",
+    "reserves most of a GPU's memory",
     "keras-tensorflow": "channels last; train_on_batch as a graph, through XLA where Keras "
     "chooses it; fp32 products by TensorFlow's default (TF32 on a GPU); "
-    f"{_IN_PLACE}; reserves all of a GPU's memory",
+    "reserves all of a GPU's memory",
     "keras-jax": "channels last; train_on_batch compiled by jax.jit; fp32 products by JAX's "
-    "default; state donated; reserves most of a GPU's memory",
+    "default; reserves most of a GPU's memory",
     "onnxruntime": "channels first, or as ONNX Runtime stores them; exported by torch.onnx, its "
     "graph optimized before the first step; forward alone, on the CPU",
+}
+# How a step that trains writes its parameters.
+_IN_PLACE = "parameters updated in place"
+UPDATES = {
+    TORCH: _IN_PLACE,
+    TORCH_COMPILE: _IN_PLACE,
+    "jax": "parameters donated",
+    "keras-tensorflow": _IN_PLACE,
+    "keras-jax": "state donated",
 }
 
 

@@ -1,11 +1,13 @@
 """What is said of one network in several frameworks: how each ran, and which layers differ."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
 from curvescope.analysis.conditions import conditions_of
 from curvescope.analysis.framework_reasons import reasons
+from curvescope.analysis.render.compare import _not_recorded
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
 LAYERS = {"conv1": 3_000_000, "pool1": 1_000_000}
@@ -49,6 +51,26 @@ def test_each_framework_has_its_conditions_with_threads_and_the_time_of_the_firs
     assert torch.endswith("2 threads; first step after 0.5000 s.")
     assert "donated" in jax
     assert jax.endswith("1 thread; first step after 3.250 s.")
+
+
+def test_steps_that_only_run_forward_write_no_parameters(both, tmp_path):
+    forward = [
+        recorded(tmp_path / "t", mode="forward"),
+        recorded(tmp_path / "o", mode="forward", runs_in="onnxruntime"),
+    ]
+    assert all("parameters updated in place" in line for line in conditions_of(both)[:1])
+    assert not any("updated" in line for line in conditions_of(forward))
+
+
+def test_on_a_cpu_what_was_not_recorded_is_no_matter_of_a_tool_for_gpus():
+    hardware = SimpleNamespace(kind="cpu")
+    sides = [SimpleNamespace(name="onnxruntime", hardware=hardware)]
+    comparison = SimpleNamespace(unseen=["onnxruntime"], sides=sides)
+    assert _not_recorded(comparison) == (
+        "onnxruntime: what runs in a step was not recorded, so there are no rows."
+    )
+    hardware.kind = "cuda"
+    assert "nsys profile" in _not_recorded(comparison)
 
 
 def test_what_a_recording_does_not_tell_is_unknown(tmp_path):

@@ -7,6 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
 from curvescope.profiling.collect.allocations import Tensors, allocations_of  # noqa: E402
 from curvescope.profiling.collect.torch_step import record_step  # noqa: E402
 
@@ -81,6 +83,17 @@ def test_a_tensor_that_no_operator_takes_is_apart():
     sums, _ = peak_of(step, model)
     assert sums["not used in the step", None] >= 4_000_000
     del kept
+
+
+def test_a_tensor_that_a_compiler_only_imagines_is_not_asked_for_its_memory(recwarn):
+    """Torch warned the user of it, once in a process, with a line of ours."""
+    step, model = linear_step()
+    with FakeTensorMode():
+        imagined = torch.zeros(1_000_000)
+    sums, _ = peak_of(step, model)
+    assert not [one for one in recwarn if "FakeTensor" in str(one.message)]
+    assert sums.get(("not used in the step", None), 0) < 4_000_000
+    del imagined
 
 
 def test_the_allocators_notes_do_not_reach_the_user(capfd):

@@ -319,7 +319,7 @@ def estimate_terms(
         if len(of_focus := _in_rounds(samples, conditions, rounds)) == len(conditions)
     )
     if focused and len(shared) > 1:
-        samples = _in_rounds(samples, tuple(samples), shared)
+        samples = _in_rounds(samples, tuple(samples), shared) or samples
     return replace(
         terms_of(keys, samples, shared, None if timed.empty else statistic), focused=focused
     )

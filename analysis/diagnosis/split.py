@@ -68,14 +68,14 @@ def _split(
     """The same before experiments: with what causes claim of each term, and nothing attributed to
     them.
     """
-    missing = set(functional.conditions) - set(terms.conditions)
+    behind = terms.behind(functional)
+    missing = set(functional.conditions) - set(behind.conditions)
     if missing:
         raise CurvescopeError(
             f"{functional.label} cannot be split: no step of batch "
             f"{', '.join(map(str, sorted(missing)))} is profiled. Measure again, with a longer "
             "--time-limit if it has one."
         )
-    behind = terms.behind(functional)
     if behind is not terms:
         kernel_times, steps = in_rounds(
             kernel_times, recorded.steps, behind.conditions, behind.shared, "batch"
@@ -210,7 +210,7 @@ def diagnose_curve(
     split = [
         functional
         for functional in anomalies
-        if set(functional.conditions) <= set(terms.conditions)
+        if set(functional.conditions) <= set(terms.behind(functional).conditions)
     ]
     fixed = find_fixed_cost(curve, terms.conditions)
     batches = sorted(

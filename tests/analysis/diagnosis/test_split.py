@@ -163,6 +163,25 @@ def test_a_batch_without_profiled_step_cannot_be_split():
         )
 
 
+@pytest.mark.parametrize("late", [(8, 16), (*BATCHES, 33)], ids=["two sizes", "all"])
+def test_sizes_that_were_profiled_before_a_further_one_came_are_split(late):
+    """A size that is probed at the end takes the time for profiles; found on a virtual card."""
+    steps, kernels = sweep(
+        lambda batch: sum(time for *_, time in jump(batch)) + 1.0,
+        jump,
+        np.random.default_rng(3),
+        batches=(*BATCHES, 33),
+    )
+    came = (steps["batch"] != 33) | ((steps["round"] >= 4) & ~steps["profiled"])
+    no_time = steps["profiled"] & (steps["round"] >= 4) & steps["batch"].isin(late)
+    steps = steps[came & ~no_time]
+    kernels = kernels[kernels["step"].isin(steps["step"])]
+    first = diagnose(steps, times_of(steps, kernels)).explanations[0]
+    assert first.functional.label == "excess 8→16"
+    assert (first.shares[0].key.layer, first.shares[0].key.phase) == ("conv3", "backward")
+    assert first.shares[0].value.value == pytest.approx(64.0)
+
+
 def test_a_recording_without_timed_steps_has_no_curve():
     steps = timed_steps(lambda b: b, np.random.default_rng(0), batches=BATCHES)
     with pytest.raises(CurvescopeError, match="no timed step"):

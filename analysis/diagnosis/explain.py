@@ -36,10 +36,10 @@ from .difference import largest_difference
 from .modelled import diagnose_modelled
 from .result import Diagnosis
 
-ONE_PROCESS = (
-    "All this is so in this process: another one of the same program may differ by some percent at "
-    "any batch size."
-)
+_MAY_DIFFER = "another one of the same program may differ by some percent at any batch size."
+ONE_PROCESS = f"All this is so in this process: {_MAY_DIFFER}"
+# A further process started so slowly that no other followed.
+TWO_PROCESSES = f"All rounds but one ran in one process: {_MAY_DIFFER}"
 
 NOTHING_RECORDED = (
     "What a step does inside is not recorded{of}: its times are measured, and its layers and "
@@ -149,8 +149,8 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
         notes = (*notes, disturbed.sentence)
     elif disturbed is not None and (waiting := waiting_of(steps)) is not None:
         notes = (*notes, waiting.sentence)
-    if recording.meta.get("processes") == 1:
-        notes = (*notes, ONE_PROCESS)
+    few = {1: ONE_PROCESS, 2: TWO_PROCESSES}.get(recording.meta.get("processes", 0))
+    notes = (*notes, few) if few else notes
     if (pace := pace_of(steps)) is not None:
         notes = (*notes, pace.sentence)
     rare = rare_steps(recording, steps)

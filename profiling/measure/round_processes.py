@@ -4,11 +4,13 @@ of the program.
 Identical code in two processes differs by 2 to 20 %, by where its memory lies, for as long as they
 live. A sweep in one process takes such a difference for the cost of a batch size. Its first round
 is made in the process that profiles; each further one in a process of its own, which first runs a
-step of every batch size.
+step of every batch size. Where that start takes so long that too few rounds fit the time, the rest
+runs in the first process.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,11 +32,17 @@ _START_S, _FIRST_STEPS = 1.5, 3.0  # of a process; of the first step of each siz
 class RoundProcesses:
     """The processes of the rounds after the first; `end` ends the last one."""
 
-    def __init__(self, start: Callable[[Sequence[int]], Any] | None, protocol: Protocol) -> None:
+    def __init__(
+        self,
+        start: Callable[[Sequence[int]], Any] | None,
+        protocol: Protocol,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Define how a process starts that serves `RoundSteps` of some batch sizes; None for no
         processes.
         """
-        self._start, self._protocol = start, protocol
+        self._start, self._protocol, self._clock_s = start, protocol, clock_s
+        self._started_in_s = 0.0  # the last one; a compiled step compiles all its sizes first
         self._process: Any = None
         self._visited: set[int] = set()
         self.count = 0  # of the processes that timed steps
@@ -45,12 +53,17 @@ class RoundProcesses:
 
         `rows` are those of `steps` so far; `light` is as of `visit.visit`.
         """
-        if self._start is None or not self._fit(steps_s := fastest_s(rows)):
+        steps_s = fastest_s(rows)
+        begins = self._process is None or batch in self._visited
+        if self._start is None or (begins and not self._fit(steps_s)):
+            self.end()
             return None
-        if self._process is None or batch in self._visited:
+        if begins:
             self.end()
             # In the order of the first visits: torch.compile has code for the first sizes only.
+            began_s = self._clock_s()
             self._process, self._visited = self._start(list(steps_s)), set()
+            self._started_in_s = self._clock_s() - began_s
         wait_until_quiet()  # this process's threads
         result: Visit | Empty = self._process.call("visit", batch, self._protocol, light)
         if isinstance(result, Empty):  # e.g. a step that another process cannot build
@@ -64,7 +77,8 @@ class RoundProcesses:
     def start_s(self, rows: Sequence[StepRow]) -> float:
         """Expected seconds of the start of a round's process; 0 where rounds have none."""
         steps_s = fastest_s(rows)
-        return _start_s(steps_s) if self._start is not None and self._fit(steps_s) else 0.0
+        is_used = self._start is not None and self._fit(steps_s)
+        return self._expected_start_s(steps_s) if is_used else 0.0
 
     def _fit(self, steps_s: Mapping[int, float]) -> bool:
         """Whether enough rounds fit the time, each with a start."""
@@ -75,18 +89,20 @@ class RoundProcesses:
         # A discarded step, and as many marked as unmarked ones.
         visits_s = sum((2 * counts[batch] + 1) * step_s for batch, step_s in steps_s.items())
         limit_s = self._protocol.time_limit_s
-        return limit_s is not None and _ROUNDS * (_start_s(steps_s) + visits_s) <= limit_s
+        return (
+            limit_s is not None
+            and _ROUNDS * (self._expected_start_s(steps_s) + visits_s) <= limit_s
+        )
+
+    def _expected_start_s(self, steps_s: Mapping[int, float]) -> float:
+        """Seconds of the start of a process, by the step of each size and by the last start."""
+        return max(_START_S + _FIRST_STEPS * sum(steps_s.values()), self._started_in_s)
 
     def end(self) -> None:
         """End the process of the round."""
         if self._process is not None:
             self._process.end()
             self._process = None
-
-
-def _start_s(steps_s: Mapping[int, float]) -> float:
-    """Expected seconds of the start of a process, from the step of each size."""
-    return _START_S + _FIRST_STEPS * sum(steps_s.values())
 
 
 def fastest_s(rows: Sequence[StepRow]) -> dict[int, float]:

@@ -73,7 +73,7 @@ def run_sweep(
     on_cpu = workload.device == "cpu" and not workload.runs_elsewhere
     reference = Reference(workload.clock_ns) if on_cpu and not protocol.is_fixed else None
 
-    in_rounds = RoundProcesses(None if protocol.is_fixed else start, protocol)
+    in_rounds = RoundProcesses(None if protocol.is_fixed else start, protocol, clock_s)
 
     def measure(batch: int) -> Visit | Empty:
         elsewhere = None

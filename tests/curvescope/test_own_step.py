@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import curvescope
-from curvescope.analysis.diagnosis.explain import ONE_PROCESS
+from curvescope.analysis.diagnosis.explain import ONE_PROCESS, TWO_PROCESSES
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.workload.own_step import refuse_while_importing
@@ -79,7 +79,7 @@ def test_what_a_step_prints_leaves_the_document_whole_and_one_layer_is_known(com
         "diagnose", "--step", "prints.py:make_step", *how, "-o", "run", cwd=tmp_path, code=0
     )
     document = json.loads(done.stdout)
-    assert set(document["notes"]) <= {ONE_PROCESS}
+    assert set(document["notes"]) <= {ONE_PROCESS, TWO_PROCESSES}
     assert "step" in done.stderr
     kernels = curvescope.open_recording(tmp_path / "run").frame("kernels")
     assert set(kernels["layer"].dropna()) == {"Linear"}

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from curvescope.analysis.diagnosis.explain import TWO_PROCESSES, explain
 from curvescope.profiling.collect.compilations import Compilations
 from curvescope.profiling.measure import visit as visit_module
 from curvescope.profiling.measure.loop import Empty
@@ -126,6 +127,21 @@ def test_a_limit_holds_where_processes_start_slowly(sweep, clock):
         1
     ]
     assert 8 <= len(started) <= 12
+    assert clock.seconds() - began_s <= 1.1 * 60
+
+
+def test_rounds_stay_here_where_processes_start_so_slowly_that_few_fit(sweep, clock):
+    """A compiled step over ten sizes took 12 s to start, and a sweep of 30 s had two rounds."""
+    began_s = clock.seconds()
+    recording, started = sweep(
+        SHORT_NS, protocol=replace(PROTOCOL, rounds=(6, 20)), start_ns=12_000_000_000
+    )
+    assert len(started) == 1
+    assert sorted(started[0].visits) == list(BATCHES)
+    assert started[0].ended
+    assert recording.meta["processes"] == 2
+    assert TWO_PROCESSES in explain(recording).notes
+    assert len(times_of(recording)) == 20
     assert clock.seconds() - began_s <= 1.1 * 60
 
 

@@ -489,9 +489,11 @@ torch 2.13.0, {largest_dates}.
 |---|---|---|---|---|--:|
 {largest}
 
-Nothing of ours ran beside the quiet rows. vit and own_loop beside nothing, vit beside a compiler, and the rows beside other work but *language*
-came before the plan of today. Of diffusion, graph and siamese nothing that was tried is shown to save anything; of diffusion and siamese all intervals
-end at 11 % or less. Beside three other jobs the step of *language* takes 1.8 s, and one thread saves more than half of that.
+Nothing of ours ran beside the quiet rows. vit and own_loop beside nothing, vit beside a compiler, and the rows beside other
+work but *language* came before the plan of today. Beside a compiler the steps of *language* and *wav2vec2* take 10 and 24
+times as long; twelve such runs were planned. Of diffusion, graph and siamese nothing that was tried is shown to save
+anything; of diffusion and siamese all intervals end at 11 % or less. Beside three other jobs the step of *language* takes
+1.8 s, and one thread saves more than half of that.
 A step of nanoGPT takes 4,000 or 56,000 page faults by what the heap keeps. When only steps two and three of every start were timed, which say little of
 the others, *lists of parameters* saved 11 % (beside other work). Over ten steps in a row in two pairs of processes they save nothing (medians of 247 and 237 ms without,
 of 247 and 247 ms with them).

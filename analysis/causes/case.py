@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ...profiling.collect.compilations import NONE
 from ...profiling.hardware.limits import Hardware
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Floats
@@ -207,6 +208,12 @@ class Case:
                 else 0.0
             )
         )
+
+    @property
+    def runs_eagerly_at_some(self) -> bool:
+        """Whether some of the sizes run compiled code, and others none, by torch's counters."""
+        ran = {self.facts[batch].compiled_code for batch in self.functional.conditions}
+        return NONE in ran and not ran <= {NONE, None}
 
     def operands(self, batch: int) -> TermOperands:
         """The operands of the term at one batch size."""

@@ -66,9 +66,11 @@ def weights_of_work(case: Case) -> tuple[dict[int, float], float]:
 
 def weigh_more_work(case: Case) -> Claim | None:
     """Claim the exact part, if it differs from 0; an optimizer's work, which is constant, has a
-    cause of its own.
+    cause of its own, and so have sizes beyond the limit of what torch compiles.
     """
     value = case.share.work.value if case.share.work else None
+    if case.runs_eagerly_at_some:  # which says why its operators are others
+        return None
     if value is None or case.share.key.phase == OPTIMIZER or value.low <= 0 <= value.high:
         return None
     most = max(_parts(case), key=lambda part: math.fsum(part.more_ms.values()) * value.value)

@@ -463,3 +463,18 @@ def test_a_term_whose_own_clock_did_not_fall_is_not_throttled():
         claim_of(throttling, "throttling", cycles(dict.fromkeys((4, 8, 16), 1.7e9))(samples=True))
         is None
     )
+
+
+def test_operators_of_a_size_that_torch_no_longer_compiles_are_no_more_work():
+    """Uncompiled, each operator of a fused kernel moves its operands by itself."""
+
+    def kernel(batch):
+        moved = 10**6 * batch
+        if batch == 16:
+            return "aten::mul", 20.0 * batch, {"op": "aten::mul", "bytes_compulsory": 48 * moved}
+        return "cpp_fused_mul_0", 2.0 * batch, {"op": "fused", "bytes_compulsory": 2 * moved}
+
+    eager = replace(PLANS["recompile limit"], kernel=kernel)
+    assert explained(eager).largest_cause.cause == "recompile limit"
+    untold = replace(eager, compiled_code=None)
+    assert explained(untold).largest_cause.cause == "more work than in proportion"

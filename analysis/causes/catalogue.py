@@ -197,10 +197,10 @@ def suggestions(step: ProfiledStep) -> tuple[Suggestion, ...]:
     """
     asked = (host.first_use,) if step.is_capture else (*_OF_TERMS, *_OF_PROFILES)
     suggesting = (cause.suggest for cause in asked)
-    suggestions = (suggest(step) for suggest in suggesting if suggest is not None)
+    made = (suggest(step) for suggest in suggesting if suggest is not None)
     return tuple(
         sorted(
-            (suggestion for suggestion in suggestions if suggestion is not None),
+            (suggestion for suggestion in made if suggestion is not None),
             key=lambda suggestion: -suggestion.at_most_ms,
         )
     )

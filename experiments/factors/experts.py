@@ -6,12 +6,9 @@ bytes of weights come from memory: the first product leaves those of the one exp
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...analysis.decompose.repeated_layers import is_of_experts
 from ...base.numbers import quantity
-from ...base.torch_runtime import import_torch
-from ...profiling.hardware.host import last_level_cache_bytes
+from ...profiling.hardware.host import shared_cache_bytes
 from ...profiling.recording.operators import GROUPED, Argument, TensorArgument
 from ..factor import Factor, TermChange
 from ..replay.operator_kinds import is_product
@@ -56,7 +53,7 @@ def _with_one(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
         layout = f"{tuple(weights.shape)} {weights.stride()} {weights.dtype}"
         one = changed = runnable.converted.setdefault((f"one expert {layout}", 0), weights)
     bytes_ = one.numel() * one.element_size()
-    cache_bytes = _cache_bytes(weights)
+    cache_bytes = shared_cache_bytes(str(weights.device))
     if cache_bytes is not None and bytes_ > cache_bytes:
         raise CannotReplay(
             f"the weights of one expert, {quantity(bytes_, 'B')}, do not fit the last-level cache "
@@ -65,13 +62,6 @@ def _with_one(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     arguments = list(runnable.arguments)
     arguments[at] = changed
     return runnable.with_arguments(tuple(arguments))
-
-
-def _cache_bytes(tensor: Any) -> int | None:
-    if tensor.is_cuda:
-        facts = import_torch().cuda.get_device_properties(tensor.device)
-        return int(facts.L2_cache_size)
-    return last_level_cache_bytes()
 
 
 ONE_EXPERT = Factor(

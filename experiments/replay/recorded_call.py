@@ -180,11 +180,11 @@ class CallFamily:
 
     def batch_dimensions(self) -> dict[int, tuple[int, ...]]:
         """By index of a tensor argument, the dimensions whose extents depend on the batch size."""
-        positions: dict[int, list[int]] = defaultdict(list)
+        moving: dict[int, list[int]] = defaultdict(list)
         for path in self.moving:
             if len(path) == 3 and path[1] == "shape":
-                positions[int(path[0])].append(int(path[2]))
-        return {index: tuple(dimensions) for index, dimensions in positions.items()}
+                moving[int(path[0])].append(int(path[2]))
+        return {index: tuple(dimensions) for index, dimensions in moving.items()}
 
     def at(self, batch: int) -> RecordedCall:
         """The call at a batch size: the recorded one, or else one by the rules, without duration

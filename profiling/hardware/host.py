@@ -50,6 +50,17 @@ def last_level_cache_bytes() -> int | None:
     return max(filter(None, map(cache_bytes, caches)), default=None)
 
 
+def shared_cache_bytes(device: str) -> int | None:
+    """Size of the cache that all of a device shares: the L2 of a GPU, the last level of a CPU; None
+    if it is unknown.
+    """
+    if not device.startswith("cuda"):
+        return last_level_cache_bytes()
+    import torch
+
+    return getattr(torch.cuda.get_device_properties(device), "L2_cache_size", None)
+
+
 def cache_bytes(size: Path) -> int | None:
     """Parse a cache size file of the kernel, e.g. `512K`; None if unreadable."""
     match = _CPU_CAPACITY.fullmatch(read_text(size) or "")
@@ -131,7 +142,7 @@ def describe_device(device: str) -> dict[str, Any]:
     import torch
 
     facts = torch.cuda.get_device_properties(device)
-    l2_bytes = getattr(facts, "L2_cache_size", None)
+    l2_bytes = shared_cache_bytes(device)
     return {
         "kind": "cuda",
         "name": facts.name,

@@ -135,10 +135,10 @@ def _folder(version: Version) -> Iterator[Path]:
     if Path(version.place).is_dir():
         yield Path(version.place).resolve()
         return
-    files = _git(
+    commit = _git(
         "rev-parse", "--verify", "--quiet", "--end-of-options", f"{version.place}^{{commit}}"
     )
-    if files is None:
+    if commit is None:
         raise CurvescopeError(
             f"--measure {version.name}={version.place}: there is no such folder, and no such "
             "revision in the git repository of the working directory. In CI fetch it first, e.g. "
@@ -149,7 +149,7 @@ def _folder(version: Version) -> Iterator[Path]:
         tree = Path(folder, version.name)
         try:
             if (
-                _git("worktree", "add", "--detach", str(tree), files) is None
+                _git("worktree", "add", "--detach", str(tree), commit) is None
                 or not (tree / inside).is_dir()
             ):
                 raise CurvescopeError(

@@ -206,12 +206,12 @@ def _aligned_faults(profiled: OperatorCalls, counted: OperatorCalls) -> list[int
     A step that is counted also shows calls which autograd otherwise makes past the dispatcher, e.g.
     `aten::detach`.
     """
-    positions: list[int] = []
+    faults: list[int] = []
     wanted = profiled.names
     for name, number in zip(counted.names, counted.faults or (), strict=True):
-        if len(positions) < len(wanted) and name == wanted[len(positions)]:
-            positions.append(number)
-    return positions if len(positions) == len(wanted) else None
+        if len(faults) < len(wanted) and name == wanted[len(faults)]:
+            faults.append(number)
+    return faults if len(faults) == len(wanted) else None
 
 
 def warm_up_ns(device: str) -> int:
@@ -446,8 +446,8 @@ def warm_up_profiler(workload: AnyWorkload) -> None:
     MKL prints, the lines of the program, and what holds the memory.
     """
     assert workload.loaded is not None, "load() a batch first"
-    profile = workload.first_profiled
-    if workload.loaded in profile:
+    first_profiled = workload.first_profiled
+    if workload.loaded in first_profiled:
         return
     watch = not workload.runs_compiled_graphs
     # replays allocate nothing
@@ -460,13 +460,13 @@ def warm_up_profiler(workload: AnyWorkload) -> None:
         first = FirstProfiled(
             rows.mkl_calls, rows.operator_calls.lines if rows.operator_calls else [], (), numbers
         )
-        profile[workload.loaded] = first
+        first_profiled[workload.loaded] = first
         if finds_peak:
             peak = record_step(workload, watch=watch, samples=False, memory=True).peak
-            profile[workload.loaded] = first._replace(peak=peak)
+            first_profiled[workload.loaded] = first._replace(peak=peak)
     except Exception:  # a user's step may refuse to be watched, in any way
-        profile.pop(workload.loaded, None)
-        profile[workload.loaded] = FirstProfiled(record_step(workload).mkl_calls, [])
+        first_profiled.pop(workload.loaded, None)
+        first_profiled[workload.loaded] = FirstProfiled(record_step(workload).mkl_calls, [])
 
 
 def record_step(

@@ -17,7 +17,7 @@ from ..profiling.recording.experiments import Experiment, Scope, Stage
 from .factor import USUAL_SETUP_S
 from .factors import factor_of
 from .program_worker import fits_programs
-from .step_variants import MARGIN
+from .step_variants import ENOUGH_STARTS, MARGIN
 
 if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Diagnosis
@@ -54,8 +54,7 @@ FILLED_SCREEN = ((2, 2), 1)
 # Rounds after each other start of them, and seconds that they take together.
 _ROUNDS_OF_FILLED, _FILLED_S = (2, 6), 1.2
 _FURTHER_DISCARDED = 1.0  # steps of each of them after a start, in the mean over starts
-# Starts that an experiment takes though it becomes longer than usual.
-_ENOUGH_STARTS, _ENOUGH_FOR_A_SCREEN = 5, 2
+_ENOUGH_FOR_A_SCREEN = 2  # starts that a screen takes though it becomes longer than usual
 # time limit of an experiment whose number of rounds is known, as a factor on what it is expected to
 # take
 _SLACK = 1.5
@@ -280,7 +279,7 @@ def _fewer(wanted: Experiment, changes: int) -> list[tuple[int, int, bool]]:
 
 
 def _enough_starts(wanted: Experiment) -> int:
-    return _ENOUGH_FOR_A_SCREEN if _screens_steps(wanted) else _ENOUGH_STARTS
+    return _ENOUGH_FOR_A_SCREEN if _screens_steps(wanted) else ENOUGH_STARTS
 
 
 def _screens_steps(wanted: Experiment) -> bool:

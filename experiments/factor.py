@@ -114,6 +114,7 @@ class StepChange:
     screen_on: tuple[str, ...] = ("cpu", "cuda")  # kinds of devices whose screens have it
     # its place among what commonly helps, which every step is screened for
     common: int | None = None
+    phase: str | None = None  # of the step, whose time it saves at most; None: of all of it
     setup_s: float = USUAL_SETUP_S  # expected seconds until the changed steps run
     reason_against: Callable[[Target], str | None] = lambda _: None  # known before a worker starts
     # by its nature, not to be compared

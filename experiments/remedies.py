@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..analysis import causes
 from ..analysis.decompose.curve import UNKNOWN
+from ..analysis.decompose.terms import KERNELS, Key
 from ..base.arguments import device_kind
 from ..base.errors import CurvescopeError
 from ..profiling.measure.configuration import configuration_of
@@ -298,9 +299,10 @@ class RemedyPlan:
         device = self.situation.budget.device
         claimed = self._claimed()
 
-        def place(name: str) -> tuple[bool, float, int]:
+        def place(name: str) -> tuple[bool, bool, float, int]:
+            refused, small = FACTORS[name].refusal(device) is not None, self._saves_little(name)
             share = claimed[name] if claimed[name] >= _SUGGESTED else 0.0
-            return FACTORS[name].refusal(device) is not None, -share, COMMON[name].common or 0
+            return refused, small, -share, COMMON[name].common or 0
 
         names = (
             name
@@ -309,13 +311,22 @@ class RemedyPlan:
         )
         return sorted(names, key=place)
 
+    def _saves_little(self, name: str) -> bool:
+        """Whether all that a change could save at the largest size is known to be little."""
+        phase, budget = COMMON[name].phase, self.situation.budget
+        if phase is None or not self._sizes:
+            return False
+        most_ms = budget.pass_ms(Key(None, phase, KERNELS), self._sizes[-1:])
+        return 0 < most_ms < _SUGGESTED * budget.pass_ms(None, self._sizes[-1:])
+
     def _claimed(self) -> dict[str, float]:
         factors = defaultdict[str, list[str]](list)  # by the cause that they test
         for name, cause in causes.factors(Scope.STEP).items():
             factors[cause].append(name)
         claimed = defaultdict[str, float](float, self.situation.suggested)
         for target, _ in self.situation.targets:
-            step_ms = self.situation.diagnosis.curve.at(target.functional.last).time_ms.value
+            size = self._sizes[-1] if self.is_of_largest else target.functional.last
+            step_ms = self.situation.diagnosis.curve.at(size).time_ms.value
             for total in target.causes:
                 for name in factors.get(total.cause, ()):
                     claimed[name] = max(claimed[name], abs(total.amount) / step_ms)

@@ -10,6 +10,7 @@ take turns with it: in each round, each starts anew, visits every batch size and
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterable
@@ -22,7 +23,7 @@ from ..profiling.measure.loop import Empty, Progress
 from ..profiling.measure.protocol import EXPERIMENT, Protocol
 from ..profiling.measure.stopping import StepRow
 from ..profiling.recording.experiment_entries import record_experiment
-from ..profiling.recording.experiments import TIME_IS_UP, Experiment
+from ..profiling.recording.experiments import TIME_IS_UP, Experiment, Stage
 from ..profiling.recording.store import Recording, RecordingWriter
 from .factor import Target
 from .factors import step_change
@@ -34,6 +35,7 @@ from .step_worker import Number, Ready, StepWorker
 # variants beside the unmodified steps: enough to share their rounds, few enough for the memory
 MOST_AT_ONCE = 6
 _LEAST_STARTS = 2  # of processes, where an experiment wants several
+ENOUGH_STARTS = 5  # of processes, that an experiment takes though it becomes longer than usual
 _STARTS_TO_DECIDE = 3  # of processes, after which an experiment may end because it is decided
 # memory of a variant, in peaks of the unmodified steps: split, padded and compiled steps take more
 MARGIN = 1.25
@@ -128,15 +130,11 @@ class StepRunner(Runner):
 
     def _measure_starts(self, possible: list[str]) -> bool:
         took_s = 0.0
-        for start in range(self.experiment.starts):
+        for start in itertools.count():
             began_s = self.elapsed_s
-            if (
-                start
-                and began_s + took_s > (self.experiment.time_limit_s or math.inf)
-                and start >= _LEAST_STARTS
-            ):
+            if start and not self._has_time_for(start, took_s):
                 break
-            self._starts_left = self.experiment.starts - start
+            self._starts_left = max(self.experiment.starts - start, 1)
             enough = self._measure_started([name for name in possible if name not in self.untested])
             if not enough:
                 return start >= _LEAST_STARTS
@@ -145,6 +143,19 @@ class StepRunner(Runner):
                 break
             took_s = self.elapsed_s - began_s
         return True
+
+    def _has_time_for(self, start: int, took_s: float) -> bool:
+        """Whether a further start is made: its time was planned with what starts were expected to
+        take, and where they take less, it allows more of them.
+        """
+        planned, limit_s = self.experiment.starts, self.experiment.time_limit_s
+        if start < min(planned, _LEAST_STARTS):
+            return True
+        if limit_s is None:
+            return start < planned
+        fixed = self.experiment.stage == Stage.SCREEN
+        most = planned if fixed else max(planned, ENOUGH_STARTS)
+        return start < most and self.elapsed_s + took_s <= limit_s
 
     def _measure_started(self, waiting: list[str]) -> bool:
         """Run factors in groups that fit the memory; returns whether the time was enough."""

@@ -136,19 +136,24 @@ class Removal:
         return cls(unmodified, changed, weights, rest, spread, at_one_speed)
 
     def sides(self) -> tuple[tuple[float, Floats], tuple[float, Floats]]:
-        """F and F' at one speed, each with what it is in every block: a line around the mean, as of
-        any ratio.
-        """
-        unmodified, changed = (self._side(of) for of in (self.unmodified, self.changed))
-        return unmodified, changed
+        """F and F' at the speed of the unmodified times, each with what it is in every block: a
+        line around the mean, as of any ratio.
 
-    def _side(self, of: Times) -> tuple[float, Floats]:
-        value, varied = float(of.value @ self.weights), of.varied @ self.weights
-        if not self.at_one_speed:
-            return value, varied
-        rest, speed = float(of.value @ self.rest), float(self.unmodified.value @ self.rest)
-        slower = of.varied @ self.rest - rest
-        return value * speed / rest, (varied - value / rest * slower) * speed / rest
+        F stays as it was measured. Divided by the speed of its own block it would have the noise
+        of the rest, which is most of it where the anomaly is far longer than the rest.
+        """
+        f, of_f = self._totals(self.unmodified, self.weights)
+        left, of_left = self._totals(self.changed, self.weights)
+        if self.at_one_speed:
+            speed, of_speed = self._totals(self.unmodified, self.rest)
+            own, of_own = self._totals(self.changed, self.rest)
+            left *= speed / own
+            of_left = of_left * speed / own + left * (of_speed / speed - of_own / own)
+        return (f, of_f), (left, of_left)
+
+    @staticmethod
+    def _totals(of: Times, weights: Floats) -> tuple[float, Floats]:
+        return float(of.value @ weights), of.varied @ weights
 
     def removed(self) -> tuple[Estimate, Estimate]:
         """F − F' at one speed, and its share of F, with an infinite interval where F may be 0."""

@@ -7,6 +7,7 @@ wholly or in part.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ def decisive(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
     """The outcome that counts for each factor, by name.
 
     That is the last one on fresh rounds (the stages confirm and remedy) that decides; else the last
-    one that ran; else the last.
+    one with an interval; else the last one that ran; else the last.
     """
     deciding: dict[str, Outcome] = {}
     for outcome in outcomes:
@@ -48,10 +49,12 @@ def decisive(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
     return deciding
 
 
-def _weight(outcome: Outcome) -> tuple[bool, bool, bool]:
+def _weight(outcome: Outcome) -> tuple[bool, bool, bool, bool]:
+    share = outcome.taken
     decided = outcome.verdict in (Verdict.CONFIRMED, Verdict.REFUTED)
     fresh = outcome.experiment.stage in (Stage.CONFIRM, Stage.REMEDY)
-    return outcome.taken is not None, decided and fresh, fresh
+    known = share is not None and math.isfinite(share.low)
+    return share is not None, decided and fresh, fresh and known, fresh
 
 
 def about(

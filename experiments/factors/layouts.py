@@ -84,7 +84,7 @@ CHANNELS_LAST = Factor(
     step=StepChange(
         how="model.to(memory_format=torch.channels_last), and the same for its inputs",
         screen=6,
-        common=7,
+        common=5,
         reason_against=_reason_against_steps,
         change=lambda workload, _: ChangedModule(workload, _to_channels_last),
     ),

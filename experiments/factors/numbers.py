@@ -60,7 +60,7 @@ BF16_AUTOCAST = Factor(
             "the loss"
             for device in ("cpu", "cuda")
         },
-        common=8,
+        common=4,
         reason_against=_reason_against_bf16,
         changed_results=lambda _: "products and convolutions have 8 significant bits",
         change=_in_bf16,

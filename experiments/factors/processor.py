@@ -89,7 +89,7 @@ HALF_THREADS = Factor(
         lambda: _usual() // 2,
         "torch.set_num_threads(torch.get_num_threads() // 2), or OMP_NUM_THREADS in the "
         "environment",
-        common=4,
+        common=6,
         why_not=_half,
     ),
     sets="threads",
@@ -102,7 +102,7 @@ PHYSICAL_CORES = Factor(
     step=_steps_on(
         lambda: physical_cores() or 1,
         "torch.set_num_threads(N) or OMP_NUM_THREADS=N, N the number of physical cores (lscpu)",
-        common=5,
+        common=7,
         why_not=_physical,
     ),
     sets="threads",
@@ -124,7 +124,7 @@ ONE_THREAD = Factor(
         how="torch.set_num_threads(1), or OMP_NUM_THREADS=1 in the environment",
         variables=lambda: {"OMP_NUM_THREADS": "1"},
         screen=4,
-        common=6,
+        common=8,
         prepare=_to_one,
     ),
     sets="threads",

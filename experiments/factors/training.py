@@ -86,6 +86,7 @@ def _form(flag: str, common: int) -> StepChange:
         how=f"{flag}=True where the optimizer is created, e.g. torch.optim.AdamW(parameters, "
         f"{flag}=True)",
         common=common,
+        phase="optimizer",
         reason_against=_reason_against_optimizer,
         change=lambda workload, _: _OptimizerForm(workload, flag),
     )

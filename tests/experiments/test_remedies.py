@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.decompose.statistics import Estimate, pooled_variance, share_estimate
+from curvescope.analysis.decompose.terms import KERNELS, Key
 from curvescope.analysis.diagnosis.remedies import Remedies, find_remedies
 from curvescope.analysis.render.remedies import (
     SavedAt,
@@ -311,6 +312,21 @@ def test_one_start_screens_all_changes_of_slow_steps_and_those_that_lead_share_f
     then = machine.next(50.0)
     assert (then.batches, then.factors) == ((32,), ("bf16_autocast", "kept_memory"))
     assert (then.starts, then.rounds) >= (4, (2, 2))
+
+
+@pytest.mark.parametrize(("optimizer_ms", "first"), [(10.0, False), (100.0, True)])
+def test_a_change_that_can_save_little_of_the_largest_step_is_tried_last(
+    monkeypatch, optimizer_ms, first
+):
+    """Of 600 ms the optimizer takes 10, or 100: no form of it saves more than that."""
+    monkeypatch.setitem(STEP_MS, 32, 600.0)
+    situation = Machine({}).situation(150.0)
+    key = Key(None, "optimizer", KERNELS)
+    values_ms = np.full((len(BATCHES), 1), optimizer_ms)
+    terms = SimpleNamespace(keys=(key,), values_ms=values_ms, conditions=BATCHES)
+    vars(situation.diagnosis).update(terms=terms, recorded=None)
+    names = RemedyPlan(situation)._ordered(costly=False)
+    assert (names.index("fused_optimizer") < names.index("bf16_autocast")) is first
 
 
 def test_where_slow_steps_have_no_saving_further_starts_rule_it_out(monkeypatch):

@@ -8,6 +8,7 @@ import signal
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -164,6 +165,25 @@ def test_each_start_visits_in_an_order_of_its_own(tmp_path):
     assert len(starts) == 12
     assert {frozenset(visits) for visits in starts} == {frozenset(starts[0])}
     assert {visits[0] for visits in starts} == set(starts[0])
+
+
+@pytest.mark.parametrize(
+    ("start_s", "stage", "made"),
+    [(1, Stage.CONFIRM, 5), (5, Stage.CONFIRM, 4), (1, Stage.SCREEN, 3), (20, Stage.CONFIRM, 2)],
+)
+def test_starts_that_take_less_than_expected_leave_time_for_more(tmp_path, start_s, stage, made):
+    """Three are planned, in at most 45 s; each takes two processes and 60 ms of steps."""
+    starts = Counter()
+
+    class Counting(Workers):
+        def start(self, target, factor):
+            starts[factor] += 1
+            return super().start(target, factor)
+
+    workers = Counting(FakeClock(), starts_s=dict.fromkeys((None, "one_thread"), start_s))
+    wanted = replace(experiment("one_thread", rounds=(1, 1), limit_s=45.0), starts=3, stage=stage)
+    run(tmp_path / "r", workers, wanted)
+    assert starts == {None: made, "one_thread": made}
 
 
 def test_no_round_starts_that_would_end_after_the_deadline(tmp_path):

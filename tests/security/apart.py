@@ -15,9 +15,7 @@ MOST_CPU_S = 10
 
 @dataclass(frozen=True)
 class Spent:
-    """What some work took, and what went wrong; its memory is what it held beyond the process it was
-    forked from, at the most.
-    """
+    """What some work took, and what went wrong; of memory, what it held beyond the fork's start."""
 
     cpu_s: float
     peak_bytes: int

@@ -50,6 +50,22 @@ def test_what_is_left_is_counted_at_the_speed_of_the_rest(functional, unmodified
     assert share.high - share.low < 1e-6
 
 
+def test_an_anomaly_far_longer_than_the_rest_has_not_its_noise():
+    """Memory is mapped anew from 16 on: 1.1 ms a sample at 15, 11 ms at 16; kept, 1.5 and 1.6 ms.
+
+    A fifth of noise in the short time at 15 is 0.3 ms: it is no noise of 9.4 ms that are gone.
+    """
+    unmodified = [(1.8, 10.1), (1.5, 11.5), (1.3, 11.7), (1.8, 11.4)]
+    changed = [(1.7, 2.0), (1.5, 1.7), (1.4, 1.4), (1.6, 1.1)]
+    removal = removal_of(excess(15, 16), unmodified, changed)
+    removed, share = removal.removed()
+    sizes = [large - small * 16 / 15 for small, large in unmodified]
+    of_sizes = 3.18 * np.std(sizes, ddof=1) / 2  # half of their interval
+    assert removed.high - removed.low < 2 * 1.5 * of_sizes
+    assert share.low > 0.8
+    assert removal.p_values(0.2, 0.2)[0] < 0.001
+
+
 def test_what_a_sample_costs_is_taken_from_the_largest_batch_size_that_ran():
     """F is 2 * 10 - 12 = 8 ms, F' is 2 * 6 - 6.5 = 5.5; from 1 to 8 a sample costs 1 ms, then half
     as much.

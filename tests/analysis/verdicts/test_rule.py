@@ -336,6 +336,8 @@ def test_the_last_outcome_that_decides_on_fresh_rounds_counts():
     refuted, confirmed = of(measured(0.0, 0.1), REFUTED), of(measured(0.6, 0.8), CONFIRMED)
     for outcomes in ([screened, wide], [wide, screened]):
         assert decisive(outcomes)["one_thread"] == wide
+    short = of(measured(float("-inf"), float("inf")))  # the time ended after its first start
+    assert decisive([wide, short])["one_thread"] == wide
     assert decisive([refuted, wide])["one_thread"] == refuted
     assert decisive([refuted, confirmed, screened])["one_thread"] == confirmed
 

@@ -8,7 +8,7 @@ size. Bends are looked for between steps that are neighbours in time, see `serve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,8 @@ _MANY, _SHARED = (
     0.25,
 )  # ratio of requests, and share of its gain, below which batching hardly helps
 _MOST_SPREAD = 0.5  # of the steps of one size; a server on its own machine has 0.01 to 0.1
+# prompt tokens beyond one, for each request, from which on a step is more than one of decode
+_PROMPTS = 0.05
 _CLIPPED = 5.0  # median absolute deviations beyond which a step says nothing of the context
 
 
@@ -65,6 +67,15 @@ class Batching:
 
 
 @dataclass(frozen=True)
+class SizeTime:
+    """The decode steps of one number of requests, in a log with too few for a curve."""
+
+    requests: int
+    n: int  # number of steps, or of lines
+    time_ms: float  # median time of a step
+
+
+@dataclass(frozen=True)
 class LogCurve:
     """A log as a cost curve."""
 
@@ -72,6 +83,7 @@ class LogCurve:
     decode_steps: int  # decode steps of the log
     sizes: tuple[int, int]  # the smallest and largest number of requests of a decode step
     curve: Curve | None  # time of a decode step over requests; None of a steady load
+    medians: tuple[SizeTime, ...]  # what there is instead of a curve; empty with one
     limit: int | None  # the largest size with a graph, as far as the log tells; None if it does not
     edges: tuple[Edge, ...]  # where it bends, the largest loss of time first
     outside: float | None  # share of the decode steps with more requests than the limit
@@ -124,8 +136,8 @@ def graph_limit(server: Mapping[str, Any]) -> int | None:
     if sizes:
         fits = [size for size in sizes if most is None or not full or size <= most * tokens]
         return int(max(fits, default=0) // tokens)
-    stated = server.get("largest_captured") or server.get("largest_with_graph")
-    return None if stated is None else int(stated)
+    stated = server.get("largest_captured")
+    return server.get("largest_with_graph") if stated is None else int(stated // tokens)
 
 
 def block_steps(steps: pd.DataFrame, times_ns: Floats | None = None) -> pd.DataFrame:
@@ -207,6 +219,11 @@ def explain_log(recording: Recording) -> LogCurve:
             f"{OTHER_SETTINGS} ({names}), so no edge is held against graphs. Explain the part of "
             "each alone."
         )
+    if unknown := server.get("lines_without_accepted"):
+        notes.append(
+            f"{counted(unknown, 'line')} of {len(decode)} {'does' if unknown == 1 else 'do'} not "
+            "tell how many drafted tokens were accepted, so their steps took longer than is said."
+        )
     padded = _padded(server)
     edges: tuple[Edge, ...] = ()
     beyond = None
@@ -218,6 +235,7 @@ def explain_log(recording: Recording) -> LogCurve:
         decode_steps=len(decode),
         sizes=(int(sizes.min()), int(sizes.max())),
         curve=curve,
+        medians=() if curve is not None else tuple(_medians(decode, times_ns)),
         limit=limit,
         edges=edges,
         beyond_ms=beyond,
@@ -228,6 +246,17 @@ def explain_log(recording: Recording) -> LogCurve:
         noise=noise,
         notes=tuple(notes),
     )
+
+
+def _medians(decode: pd.DataFrame, times_ns: Floats) -> Iterator[SizeTime]:
+    """The median of each size, of steps without prompt tokens between them if it has any."""
+    sizes = decode["batch"].to_numpy(np.int64)
+    tokens = decode["tokens"].to_numpy(np.float64, na_value=np.nan)
+    prompts = np.nan_to_num(tokens - sizes) > 1 + _PROMPTS * sizes
+    for size in np.unique(sizes):
+        of_size = sizes == size
+        kept = of_size & ~prompts if (of_size & ~prompts).any() else of_size
+        yield SizeTime(int(size), int(kept.sum()), float(np.median(times_ns[kept])) / 1e6)
 
 
 def _noise(curve: Curve) -> float | None:

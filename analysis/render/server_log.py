@@ -25,6 +25,7 @@ from ..server_log import (
     Batching,
     LogCurve,
     PromptCost,
+    SizeTime,
     best_batch,
     explain_log,
     sizes_in_words,
@@ -38,6 +39,7 @@ from .words import hidden_note, interval
 _SHOWN = 12  # sizes of a short table
 _LINES = ("line of decode steps", "lines of decode steps")
 _LEAST_PADDING = 0.02  # of the decode time, that is worth a sentence
+_LEAST_WAITING = 0.1  # of the lines, likewise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,7 @@ class ServerLogDocument:
     prompts: Sequence[PromptCost]  # what prompt tokens cost
     batching: Batching | None  # what more requests gain; null without a curve
     curve: Sequence[CurvePoint]  # time of a decode step by requests
+    medians: Sequence[SizeTime]  # where the log has too few steps for a curve
     notes: Sequence[str]  # what was left out and taken out
     commands: Sequence[str]  # what to run next
 
@@ -102,6 +105,8 @@ def show_server_log(
         console.print(Text("Suggested, not tested: a log is no experiment.", "dim"))
     if log.curve is not None:
         terminal.print_below(console, _table(log, made.bends, everything))
+    else:
+        terminal.print_below(console, _few(log, everything))
     for line in (*describe_lost(recording.meta.get("lost", {})), *log.notes):
         console.print(Text(line, "dim"))
     if made.commands:
@@ -132,6 +137,7 @@ def log_document(
         prompts=log.prompts,
         batching=log.batching,
         curve=() if log.curve is None else [CurvePoint.of(point) for point in log.curve.points],
+        medians=log.medians,
         notes=log.notes,
         commands=_commands(log, path),
     )
@@ -152,16 +158,19 @@ def log_lead(recording: Recording) -> tuple[str, str]:
 def _title(log: LogCurve, path: object) -> str:
     server = log.server
     name = " ".join(filter(None, (server.get("server"), server.get("version"))))
-    noun = ("decode step",) if server.get("lines") == "steps" else _LINES
-    steps = counted(log.decode_steps, *noun)
     facts = (
         f"{PurePath(str(path)).name}: {name}",
-        f"{steps} of {sizes_in_words(log.sizes)} requests",
+        f"{_steps(log)} of {sizes_in_words(log.sizes)} requests",
         None if not server.get("most_requests") else f"at most {server['most_requests']} requests",
         "eager" if server.get("eager") else None,
         None if (server.get("engines") or 1) < 2 else f"{server['engines']} engines together",
     )
     return ", ".join(filter(None, facts))
+
+
+def _steps(log: LogCurve) -> str:
+    noun = ("decode step",) if log.server.get("lines") == "steps" else _LINES
+    return counted(log.decode_steps, *noun)
 
 
 def _bend(edge: Edge, log: LogCurve) -> LogBend:
@@ -242,6 +251,11 @@ def _nothing(log: LogCurve) -> str:
         )
     if log.batching is not None and not log.batching.helps:
         rest = _hardly_helps(log.batching)
+    if steady and log.decode_steps < LEAST_SIZES * BLOCKS:
+        rest = (
+            f"The log has {_steps(log)}, too few for a curve: one takes {LEAST_SIZES} numbers of "
+            f"requests with {BLOCKS} each. Nothing is claimed."
+        )
     changing = log.server.get("lines_of_changing_load") or 0
     if steady and log.decode_steps < min(changing, LEAST_SIZES * BLOCKS):
         rest = (
@@ -316,8 +330,16 @@ def _further(log: LogCurve, made: ServerLogDocument) -> list[str]:
         )
     if log.server.get("preemptions"):
         lines.append(
-            f"Requests were thrown out of the cache {log.server['preemptions']} times and computed "
-            "again: allow fewer requests, or give the cache more memory."
+            f"Requests were thrown out of the cache {counted(log.server['preemptions'], 'time')} "
+            "and computed again: allow fewer requests, or give the cache more memory."
+        )
+    waiting, running = (
+        log.server.get(name) or 0 for name in ("lines_waiting_for_cache", "lines_running")
+    )
+    if waiting > _LEAST_WAITING * running:
+        lines.append(
+            f"In {waiting} of {running} lines requests waited while the KV cache was full: it "
+            "limits how many run, so a larger one, or shorter requests, let more run at once."
         )
     return lines
 
@@ -387,11 +409,25 @@ def _table(log: LogCurve, bends: Sequence[LogBend], everything: bool) -> Rendera
     )
 
 
+def _few(log: LogCurve, everything: bool) -> RenderableType:
+    """What there is of a log without a curve: the median of each number of requests."""
+    shown = log.medians if everything else sorted(log.medians, key=lambda one: -one.n)[:_SHOWN]
+    rows = table("requests", "step ms", _rate_unit(log), "n", first="right")
+    for one in sorted(shown, key=lambda one: one.requests):
+        rate = number(1e3 * one.requests / one.time_ms)
+        rows.add_row(str(one.requests), number(one.time_ms), rate, str(one.n))
+    what = "steps" if log.server.get("lines") == "steps" else "lines"
+    return Group(
+        rows,
+        *hidden_note(len(log.medians) - len(shown), "size"),
+        Text(f"Median of n {what}, without an interval: they are too few for one.", "dim"),
+    )
+
+
 def _rate_unit(log: LogCurve) -> str:
-    """What requests over the time of a step are per second; drafted tokens that were accepted are
-    not known.
-    """
-    return "requests/s" if log.server.get("speculative_tokens") else "tokens/s"
+    """What requests over the time of a step are per second: tokens, if none is drafted."""
+    drafts = log.server.get("speculative_tokens") or log.server.get("drafts")
+    return "steps of requests/s" if drafts else "tokens/s"
 
 
 def _traced(log: LogCurve) -> list[str]:

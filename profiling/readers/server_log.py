@@ -34,6 +34,7 @@ from ..attribution.served_steps import DECODE, MIXED, PREFILL
 from ..recording.store import RecordingWriter, columns_of
 from . import Options
 from .csv_lines import lines_of, parse_number
+from .server_slots import Slots, Together, margin
 from .source import Source
 
 NAME = "server log"
@@ -41,23 +42,32 @@ TYPE = "server log"  # `recording_type` of a recording of one
 
 _FORMATS = Path(__file__).with_name("server_logs.toml")
 _LONGEST_LINE = 65_536  # characters that are searched
+_SHORT_LINE = 300  # characters of a line that holds no two
 _MOST_VALUES = 4_096  # of a list of sizes
 _MOST_REQUESTS = (1 << 31) - 1
 _MOST_TOKENS = 1 << 40
 _MOST_MS = 1e9
 _BATCH_ROWS = 50_000
-_STEADY = 0.05  # relative change of the requests between two lines, above which a rate is left out
-_STEADY_SHARE = 0.9  # of the time of a request in which the load was as steady
 _STEPS_PER_LINE = 40  # SGLang's default of --decode-log-interval
 # facts that a server tells before its first step; another value after it is that of another start
 _OF_GRAPHS = ("captured_sizes", "largest_captured", "graph_mode", "most_requests", "eager")
 _OF_SLOTS = ("launch", "release", "progress", "timing", "eval")
 _PROGRESS_S = 3.0  # that the rate of a running request is of
 _LEAST_TOKENS = 8  # of a request whose mean time per token counts
-# minutes, seconds, ms and µs since a server's start
-_CLOCK = re.compile(r"\b(\d{1,6})\.(\d\d)\.(\d{3})\.(\d{3})(?= [A-Z] )")
 # of a data-parallel server
 _ENGINE = re.compile(r"(?:DP|Engine |global_rank = |attentionDpRank\W{2,3})(\d{1,5})\b")
+# What wrote a line, where a log has lines of several: a process, as Python's servers, Ray,
+# journald and llama.cpp's router print it, a container of Docker or a pod of Kubernetes.
+_WRITER = re.compile(
+    r"\bpid=\d{1,9}(?:, ip=[\d.]{1,40})?|\b[\w.-]{1,60}\[\d{1,9}\](?=: )"
+    r"|^(?:\x1b\[[\d;]{1,10}m)?(?:[\w.-]{1,80}(?= {1,40}\| )|\[[\w./-]{1,200}\](?= ))"
+)
+# where several lines were pasted as one
+_BEGIN = re.compile(
+    r"(?=\(\w{1,40} pid=\d{1,9}\) INFO )|(?<!\) )(?=INFO \d\d-\d\d \d\d:)"
+    r"|(?=\[\d{4}-\d\d-\d\d \d\d:)"
+)
+_FULL_PERCENT = 95.0  # of the KV cache, from which on it leaves no place for a further request
 _NO_TIMES = {
     "vLLM": "start the server with `--enable-logging-iteration-details`, which prints the time of "
     "each step (0.14 on)",
@@ -157,109 +167,52 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     with source.open() as stream:
         for line in lines_of(stream):
             # Quotes of a line that stands in a JSON document, as docker keeps it.
-            log.take(line[:_LONGEST_LINE].replace('\\"', '"'))
+            text = line[:_LONGEST_LINE].replace('\\"', '"')
+            for part in _BEGIN.split(text) if len(text) > _SHORT_LINE else (text,):
+                log.take(part)
     log.finish()
 
 
 @dataclass
 class _Engine:
-    """What was read of one engine of a data-parallel server since its last rate."""
+    """What was read of one engine of one server since its last rate."""
 
     requests: int | None = None  # running requests of its last line; None before the first
     prefill_tokens: int = 0  # prompt tokens computed since
-    step: int = 0
 
 
 @dataclass
-class _Together:
-    """How many requests ran while one request did, itself included."""
+class _Last:
+    """A rate whose accepted drafts the next line may tell."""
 
-    least: int
-    most: int
-    us: Counter[int] = field(default_factory=Counter)  # by their number, if lines tell the time
-    is_told: bool = False  # whether lines told its rate while it ran
+    row: dict[str, Any]
+    requests: float
+    prefill: float  # prompt tokens in one step
 
-    def take(self, requests: int, us: int) -> None:
-        """Note that so many ran for a time that has passed."""
-        self.us[requests] += us
-
-    def count(self, requests: int) -> None:
-        """Note that so many run from now on."""
-        self.least, self.most = min(self.least, requests), max(self.most, requests)
-
-    def steady(self) -> int | None:
-        """The number that the request ran with; None if it changed too much. A place that is free
-        for an instant between two requests weighs as much as that instant.
-        """
-        total_us = sum(self.us.values())
-        if not total_us:
-            return self.most if self.most - self.least <= _margin(self.most) else None
-        mean = round(sum(requests * us for requests, us in self.us.items()) / total_us)
-        near = (us for requests, us in self.us.items() if abs(requests - mean) <= _margin(mean))
-        return mean if sum(near) >= _STEADY_SHARE * total_us else None
-
-
-def _margin(requests: int) -> float:
-    """By how much the requests may change for a time to count as one of a steady load."""
-    return max(1, _STEADY * requests)
+    def accept(self, each: float) -> None:
+        """Its steps made so many tokens for each request."""
+        row = self.row
+        row["duration_ns"] = max(1, round(row["duration_ns"] * each))
+        row["tokens"] = round(self.requests + self.prefill * each)
+        if steps := row.get("averaged_steps"):
+            row["averaged_steps"] = max(1, round(steps / each))
 
 
 @dataclass
-class _Slots:
-    """The running requests of a server that prints when each begins and ends."""
+class _Cache:
+    """How often requests waited because the KV cache was full."""
 
-    running: dict[str, _Together] = field(default_factory=dict)  # by slot
-    # what ran beside each request since its rate was printed last
-    since: dict[str, _Together] = field(default_factory=dict)
-    last: dict[str, _Together] = field(default_factory=dict)  # of requests that have ended
-    ended: str = ""  # slot of the request whose times are printed
-    now_us: int | None = None  # of the last line that told the time
+    lines: int = 0  # with running requests
+    full: int = 0  # of these, with requests that waited while it was full
 
-    def tell_time(self, line: str) -> None:
-        """Let the requests that run have run until the time of a line, if it tells one."""
-        if (match := _CLOCK.search(line)) is None:
-            return
-        minutes, seconds, ms, us = map(int, match.groups())
-        now_us = ((minutes * 60 + seconds) * 1000 + ms) * 1000 + us
-        if self.now_us is not None:
-            for together in (*self.running.values(), *self.since.values()):
-                together.take(len(self.running), max(0, now_us - self.now_us))
-        self.now_us = now_us
-
-    def launch(self, slot: str) -> None:
-        """A request begins."""
-        self.running.pop(slot, None)  # one whose end was not printed
-        requests = len(self.running) + 1
-        self.running[slot] = _Together(requests, requests)
-        self.since[slot] = _Together(requests, requests)
-        self._count()
-
-    def progress(self, slot: str) -> _Together | None:
-        """A rate is printed: what ran beside the request meanwhile; None if its begin was not
-        printed, and then it begins here.
-        """
-        if slot not in self.running:
-            self.launch(slot)
-            return None
-        requests, before = len(self.running), self.since[slot]
-        self.since[slot] = _Together(requests, requests)
-        self.running[slot].is_told = True
-        return before
-
-    def release(self, slot: str) -> None:
-        """A request ends; its times may follow."""
-        if (together := self.running.pop(slot, None)) is not None:
-            self.last[slot] = together
-            del self.since[slot]
-        self._count()
-
-    def while_running(self) -> _Together | None:
-        """What ran beside the request whose times are printed; None if its begin was not."""
-        return self.running.get(self.ended) or self.last.get(self.ended)
-
-    def _count(self) -> None:
-        for together in (*self.running.values(), *self.since.values()):
-            together.count(len(self.running))
+    def take(self, values: Mapping[str, str], requests: int | None) -> None:
+        """Count a line that tells both."""
+        percent, waiting = _number(values.get("cache_percent")), _whole(values.get("waiting"))
+        if percent is None and (share := _number(values.get("cache_share"))) is not None:
+            percent = 100 * share
+        if requests and percent is not None and waiting is not None:
+            self.lines += 1
+            self.full += waiting > 0 and percent >= _FULL_PERCENT
 
 
 @dataclass
@@ -267,11 +220,19 @@ class _Log:
     writer: RecordingWriter
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"step": [], "rate": []})
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # by server, then by name
-    engines: dict[str, _Engine] = field(default_factory=dict)
-    slots: _Slots = field(default_factory=_Slots)
+    # by what wrote the line and the number that it gives an engine
+    engines: dict[tuple[str, str], _Engine] = field(default_factory=dict)
+    stepping: set[tuple[str, str]] = field(default_factory=set)  # that told times of steps
+    slots: dict[str, Slots] = field(default_factory=dict)  # by what wrote the line
+    last: _Last | None = None
+    cache: _Cache = field(default_factory=_Cache)
+    drafts: bool = False  # whether a line tells of drafted tokens
+    accepted: int = 0  # rates whose accepted drafts are known
     seen: Counter[str] = field(default_factory=Counter)  # lines by server
     changed: set[str] = field(default_factory=set)  # facts that changed after the first step
     changing: int = 0  # rates in whose time the requests changed
+    idle: int = 0  # rates without a running request
+    preempted: int = 0  # requests that were thrown out of the cache, as rates tell
     graphed: list[tuple[int, bool]] = field(default_factory=list)  # requests, and if a graph ran
     timed: bool = False  # whether lines tell the times of single steps
     written: int = 0
@@ -283,14 +244,18 @@ class _Log:
             if values is None:
                 continue
             self.seen[kind.server] += 1
+            writer = match[0] if (match := _WRITER.search(line)) else ""
             named = _ENGINE.search(line)
-            engine = self.engines.setdefault(named[1] if named else "", _Engine())
+            key = (writer, named[1].lstrip("0") if named else "")
             if kind.kind == "step":
+                self.stepping.add(key)
                 self._step(values)
             elif kind.kind in _OF_SLOTS:
-                self._slot(kind, values, line)
+                self._slot(kind, values, line, self.slots.setdefault(writer, Slots()))
+            elif kind.kind == "accepted":
+                self._accept(values)
             elif not self.timed:
-                self._rate(kind, values, engine)
+                self._rate(kind, values, self.engines.setdefault(key, _Engine()))
             return
         for fact in facts:
             if (match := fact.pattern.search(line)) is not None:
@@ -316,39 +281,56 @@ class _Log:
             decodes = tokens = max((_whole(values["scheduled_requests"]) or 0) - prompts, 0)
         mode = MIXED if prompts and decodes else PREFILL if prompts else DECODE
         row = {"mode": mode, "batch": prompts + decodes, "tokens": prompt_tokens + tokens}
+        if context := _whole(values.get("context_tokens"), _MOST_TOKENS):
+            row["context_tokens"] = context
         self._add("step", row, ms if seconds is None else 1e3 * seconds, values)
 
-    def _slot(self, kind: _Line, values: dict[str, str], line: str) -> None:
+    def _accept(self, values: dict[str, str]) -> None:
+        """A line that tells how many drafted tokens the steps of the last rate accepted."""
+        self.drafts = True
+        if self.last is None:
+            return
+        each = _number(values.get("tokens_per_request"))
+        tokens, accepted = self.last.row.get("averaged_steps"), _whole(values.get("accepted"))
+        if each is None and tokens and accepted is not None and accepted < tokens:
+            each = tokens / (tokens - accepted)
+        if each is not None and each >= 1:
+            self.last.accept(each)
+            self.accepted += 1
+        self.last = None
+
+    def _slot(self, kind: _Line, values: dict[str, str], line: str, slots: Slots) -> None:
         """A line of a server that tells the time of a request when it ends."""
-        self.slots.tell_time(line)
+        slots.tell_time(line)
         if kind.kind == "launch":
-            self.slots.launch(values["slot"])
+            slots.launch(values["slot"])
         elif kind.kind == "release":
-            self.slots.release(values["slot"])
+            slots.release(values["slot"])
         elif kind.kind == "progress":
-            rate, together = _number(values["tokens_per_s"]), self.slots.progress(values["slot"])
+            rate, together = _number(values["tokens_per_s"]), slots.progress(values["slot"])
             if together is not None and rate:
                 self._slot_steps(together, 1e3 / rate, round(_PROGRESS_S * rate))
             return
         elif kind.kind == "timing":
-            self.slots.ended = values["slot"]
+            slots.ended, self.last = values["slot"], None
         ms, tokens = _number(values.get("ms")), _whole(values.get("tokens"))
         if ms is None or not tokens:
             return
-        together = self.slots.while_running()
+        together = slots.while_running()
         if together is not None and not together.is_told:
-            self._slot_steps(together, ms / tokens, tokens)
+            row = self._slot_steps(together, ms / tokens, tokens)
+            self.last = None if row is None else _Last(row, row["batch"], 0.0)
 
-    def _slot_steps(self, together: _Together, ms: float, tokens: int) -> None:
-        """The steps in which a request got so many tokens."""
+    def _slot_steps(self, together: Together, ms: float, tokens: int) -> dict[str, Any] | None:
+        """The steps in which a request got so many tokens; None if they do not count."""
         if tokens < _LEAST_TOKENS:
-            return
+            return None
         requests = together.steady()
         if requests is None:
             self.changing += 1
-            return
+            return None
         row = {"mode": DECODE, "batch": requests, "tokens": requests, "averaged_steps": tokens}
-        self._add("rate", row, ms, {})
+        return row if self._add("rate", row, ms, {}) else None
 
     def _rate(self, kind: _Line, values: dict[str, str], engine: _Engine) -> None:
         """A line that tells the tokens per second since the one before it."""
@@ -358,14 +340,21 @@ class _Log:
         requests, before = _whole(values.get("requests")), engine.requests
         prefill_tokens, engine.prefill_tokens, engine.requests = engine.prefill_tokens, 0, requests
         rate = _number(values.get("tokens_per_s"))
+        self.last = None
+        self.preempted += _whole(values.get("preemptions")) or 0
+        self.cache.take(values, requests)
+        self.idle += requests == 0
         if requests and "graph" in values:
             self.graphed.append((requests, values["graph"] == "True"))
         if not requests or not before or not rate:
             return  # the first of a burst: its time holds the pause before it
-        if abs(requests - before) > _margin(before):
+        if abs(requests - before) > margin(before):
             self.changing += 1
             return
-        each = _number(values.get("tokens_per_request")) or 1.0
+        each = _number(values.get("tokens_per_request"))
+        self.drafts |= each is not None
+        self.accepted += each is not None
+        each = each or 1.0
         mean = (requests + before) / 2
         ms = 1e3 * mean * each / rate
         prefill_per_s = _number(values.get("prefill_tokens_per_s"))
@@ -379,17 +368,18 @@ class _Log:
         context = _whole(values.get("context_tokens"), _MOST_TOKENS)
         if context:
             row["context_tokens"] = context
-        self._add("rate", row, ms, values)
+        if self._add("rate", row, ms, values):
+            self.last = _Last(row, mean, prefill)
 
     def _steps_per_line(self, server: str) -> int:
         return int(self.facts.get(server, {}).get("steps_per_line") or _STEPS_PER_LINE)
 
     def _add(
         self, kind: str, row: dict[str, Any], ms: float | None, values: dict[str, str]
-    ) -> None:
+    ) -> bool:
         if ms is None or not 0 < ms <= _MOST_MS or not 0 < row["batch"] <= _MOST_REQUESTS:
             self.writer.count_lost("rows_unreadable", int(row["batch"] != 0))
-            return
+            return False
         percent = _number(values.get("cache_percent"))
         if percent is not None and percent <= 100:
             row["cache_percent"] = percent
@@ -399,15 +389,17 @@ class _Log:
             self._write(self.rows["step"])
             self.rows["step"] = []
         check_limit(self.written + len(self.rows[kind]), SERVER_STEPS, "steps")
+        return True
 
     def finish(self) -> None:
         server = self.seen.most_common(1)[0][0] if self.seen else "vLLM"
         rows = self.rows["step" if self.timed else "rate"]
         if not rows and not self.written:
             lines = f"; in the time of {counted(self.changing, 'line')} the requests changed"
+            idle = f"; {counted(self.idle, 'line')} had no running request"
             raise CurvescopeError(
                 f"it is a log of {server} that tells no time of a step: {_NO_TIMES[server]}"
-                f"{lines if self.changing else ''}."
+                f"{lines if self.changing else ''}{idle if self.idle else ''}."
             )
         self._write(rows)
         facts = self.facts.get(server, {})
@@ -418,11 +410,19 @@ class _Log:
                 facts["lines_of_changing_load"] = self.changing
             if self.graphed:
                 facts |= _graph_facts(self.graphed)
+            if self.drafts or facts.get("speculative_tokens"):
+                facts["drafts"] = True
+                facts["lines_without_accepted"] = max(len(rows) - self.accepted, 0)
+            if self.cache.lines:
+                facts["lines_running"] = self.cache.lines
+                facts["lines_waiting_for_cache"] = self.cache.full
+            if self.preempted:
+                facts["preemptions"] = self.preempted
         if self.changed:
             facts["changed"] = sorted(self.changed)
         facts |= {
             "server": server,
-            "engines": max(len(self.engines), 1),
+            "engines": max(len(self.stepping if self.timed else self.engines), 1),
             "lines": "steps" if self.timed else "rates",
         }
         self.writer.update(recording_type=TYPE, server=facts, steps_from="the lines of the log")

@@ -109,7 +109,13 @@ class ServerEntry:
     speculative_tokens: Count | None = None  # tokens that are drafted for each step
     tensor_parallel: Count | None = None  # devices that share a layer
     steps_per_line: Count | None = None  # decode steps between two lines
-    preemptions: Count | None = None  # lines that say that requests were thrown out of the cache
+    preemptions: Count | None = None  # how often requests were thrown out of the cache
+    drafts: bool | None = None  # whether steps drafted tokens
+    # lines whose accepted drafts are not told, so that their steps took longer
+    lines_without_accepted: Count | None = None
+    lines_running: Count | None = None  # lines with running requests that tell who waits
+    # of these, lines whose requests waited while the KV cache was full
+    lines_waiting_for_cache: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

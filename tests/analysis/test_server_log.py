@@ -426,3 +426,45 @@ def test_times_on_lines_of_their_own_are_read_behind_a_prefix(name, explained):
     lines = llama_log((1, 2, 4, 6, 8), lambda n: 5.0 + n, per_phase=40).splitlines()
     log = explained("".join(PREFIXES[name].format(line) + "\n" for line in lines))
     assert log.decode_steps == explained("\n".join(lines) + "\n").decode_steps > 100
+
+
+def test_a_log_with_too_few_lines_for_a_curve_says_what_a_step_takes(tmp_path, capsys):
+    """sgl-project/sglang 26248 posted a dozen lines: 4 requests get 430 tokens/s, 3 get 21."""
+    line = (
+        "[2026-05-24 03:51:44 TP0] Decode batch, #running-req: {}, #full token: 2642688, full "
+        "token usage: {}, cuda graph: True, gen throughput (token/s): {}, #queue-req: 3\n"
+    )
+    retracted = "[2026-05-24 03:51:46 TP0] KV cache pool is full. Retract requests.\n"
+    path = tmp_path / "server.log"
+    path.write_text(line.format(4, "1.00", 430) * 3 + retracted + line.format(3, "0.78", 21) * 2)
+    text = printed(capsys, "explain", path)
+    assert "4 lines of decode steps, too few for a curve" in text
+    assert "3 154.8 19.38 2" in text  # of 3.5 requests, and of 3
+    assert "4 9.302 430.0 2" in text
+    assert "thrown out of the cache 1 time and" in text
+    assert "In 3 of 5 lines requests waited while the KV cache was full" in text
+    path.write_text(line.format(4, "0.10", 430) * 50)
+    assert "The load is steady" in printed(capsys, "explain", path)
+
+
+def test_lines_with_prompts_do_not_tell_what_a_decode_step_takes(explained):
+    """vllm-project/vllm 43295: beside 12,069 prompt tokens/s requests get half the tokens."""
+    line = (
+        "INFO 05-19 10:13:11 [loggers.py:271] Engine 000: Avg prompt throughput: {} tokens/s, Avg "
+        "generation throughput: {} tokens/s, Running: 18 reqs, Waiting: 0 reqs\n"
+    )
+    log = explained(line.format(0.0, 1200.0) * 2 + line.format(12068.8, 600.0))
+    (one,) = log.medians
+    assert (one.requests, one.n, one.time_ms) == (18, 1, pytest.approx(15.0))
+
+
+def test_drafted_tokens_are_no_tokens_of_requests(tmp_path, capsys):
+    line = (
+        "Decode batch, #running-req: 96, #token: 398976, token usage: 0.68, accept len: 2.67, npu "
+        "graph: False, gen throughput (token/s): 1509.20, #queue-req: 0\n"
+    )
+    path = tmp_path / "server.log"
+    path.write_text(line * 3)
+    text = printed(capsys, "explain", path)
+    assert "steps of requests/s" in text
+    assert "tokens/s" not in text

@@ -54,8 +54,9 @@ def noise_sentence(noise: float, origin: str) -> str:
         "another",
         "assumed": "assumed, for the table is too short to show its own; --noise states another",
     }[origin]
+    percent = f"{noise * 100:.2g}" if noise < 1 else f"{noise:.0%}".rstrip("%")
     return (
-        f"A single measurement has a standard error of {noise * 100:.2g} %, {source}. A published "
+        f"A single measurement has a standard error of {percent} %, {source}. A published "
         "spread or repeated measurements replace it."
     )
 
@@ -94,7 +95,10 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
     notes.append(
         "Relative to the time that proportional cost (excess) or a straight line (bend) would give."
     )
-    blocks: list[RenderableType] = [rows if anomalies else Text("No anomaly.", "bold")]
+    headline = (
+        "No anomaly." if counts else "No curve has two sizes to compare: measure more of them."
+    )
+    blocks: list[RenderableType] = [rows if anomalies else Text(headline, "bold")]
     if pooled:
         blocks += [Text(), _render_pooled(pooled)]
     return Group(*blocks, *(Text(note, "dim") for note in notes))

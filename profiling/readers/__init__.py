@@ -185,6 +185,11 @@ _AS_TABLE = (
     "Write the requests in flight and the time of a token into a CSV (problem, batch, time_ms) and "
     "read that: `curvescope import --table FILE`."
 )
+_ONE_RUN = (
+    "the times of one run of llama.cpp, with no requests to compare. Read the table that "
+    "`llama-batched-bench -npl 1,2,4,8` or `llama-bench -p 1,2,4,8` prints, or a log of "
+    "llama-server."
+)
 # Logs and results of servers that have no time of a step: what they all have, and what to do.
 _SERVERS = (
     ("[GIN] ", f"a log of Ollama, which tells the time of requests and not of tokens. {_MEASURE}"),
@@ -202,6 +207,24 @@ _SERVERS = (
         "GenAI-Perf | LLM Metrics",
         "what genai-perf prints, which does not tell how many requests were in flight. Give the "
         "profile_export_genai_perf.json of each concurrency.",
+    ),
+    (
+        "_print_timings:",
+        _ONE_RUN,
+    ),
+    (
+        "_perf_context_print:",
+        _ONE_RUN,
+    ),
+    (
+        "vLLM API server version",
+        "the start of a log of vLLM, without a line on running requests: keep the log while it "
+        "serves, without `--disable-log-stats`, best with `--enable-logging-iteration-details`.",
+    ),
+    (
+        "server_args=ServerArgs(",
+        "the start of a log of SGLang, without a line on running requests: keep the log while it "
+        "serves.",
     ),
     ("token throughput (completion token)", f"what LMDeploy's benchmark prints. {_AS_TABLE}"),
     ("Number of concurrency", f"what EvalScope prints. {_AS_TABLE}"),

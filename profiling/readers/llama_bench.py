@@ -1,17 +1,21 @@
-"""Reads the tables of llama.cpp's benchmarks as tables of times: `llama-batched-bench` and
-`llama-bench`.
+"""Reads the tables of llama.cpp's benchmarks as tables of times: `llama-batched-bench`,
+`llama-bench` and `llama-sweep-bench`.
 
 `llama-batched-bench` measures decode over sequences in parallel: the time of a step is that of all
-steps, T_TG, over their number, TG. Of `llama-bench` only prompt tests (`pp512`) lie on an axis:
-tokens, in tokens per second with the standard deviation of its repetitions. The other columns name
-the curve. Formats: tools/batched-bench/batched-bench.cpp and tools/llama-bench/llama-bench.cpp
-(markdown) of ggml-org/llama.cpp.
+steps, T_TG, over their number, TG. A `llama-bench` with several prompts (`pp512`) is a curve over
+their tokens, one with several depths (`tg128 @ d4096`) and each `llama-sweep-bench` over the tokens
+of context in the middle of a test, in tokens per second with the standard deviation of its
+repetitions. The other columns name the curve. Formats: tools/batched-bench/batched-bench.cpp and
+tools/llama-bench/llama-bench.cpp (markdown) of ggml-org/llama.cpp, and
+examples/sweep-bench/sweep-bench.cpp of ikawrakow/ik_llama.cpp.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import CurvescopeError
@@ -23,17 +27,40 @@ from .values import whole
 
 NAME = "llama.cpp benchmark"
 
-_BATCHED = re.compile(r"^\|\s*PP\s*\|\s*TG\s*\|\s*B\s*\|\s*N_KV\s*\|", re.MULTILINE)
+_BATCHED = re.compile(r"^\|\s*PP\s*\|\s*TG\s*\|\s*(?:B\s*\|\s*)?N_KV\s*\|", re.MULTILINE)
 _BENCH = re.compile(r"^\|\s*model\s*\|[^\n]{1,500}\|\s*test\s*\|\s*t/s\s*\|", re.MULTILINE)
-_PROMPT = re.compile(r"pp(\d{1,9})( @ d\d{1,9})?")
-_RATE = re.compile(r"([\d.]{1,20})\s*±\s*([\d.]{1,20})")
+_TEST = re.compile(r"(pp|tg) ?(\d{1,9})(?: @ d(\d{1,9}))?")
+# The last two are what a Windows console makes of the first.
+_RATE = re.compile(r"([\d.]{1,20})\s*(?:±|Â±|┬▒)\s*([\d.]{1,20})")
 _MOST = 1 << 31
 _MOST_ROWS = 1_000_000
 _LONGEST_NAME = 200
 
 
+@dataclass(frozen=True)
+class _Test:
+    """One row of `llama-bench`."""
+
+    named: str  # its further columns
+    kind: str  # pp or tg
+    tokens: int
+    depth: int | None  # tokens of context before it; None if not told
+    per_s: float
+    spread: float  # standard deviation of `per_s`
+
+    @property
+    def of_length(self) -> tuple[str, str, int]:
+        """What tests over the context have in common."""
+        return self.named, self.kind, self.tokens
+
+    @property
+    def of_depth(self) -> tuple[str, str, int]:
+        """What tests over their own tokens have in common."""
+        return self.named, self.kind, self.depth or 0
+
+
 def recognises(source: Source) -> bool:
-    """Whether the file has the head of one of both tables."""
+    """Whether the file has the head of one of the tables."""
     return any(head.search(source.text) is not None for head in (_BATCHED, _BENCH))
 
 
@@ -41,17 +68,22 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """Write each row as a published time; CurvescopeError without one."""
     del options  # no option of a profile has a meaning for a table
     rows: list[dict[str, Any]] = []
+    tests: list[_Test] = []
     with source.open() as stream:
-        for row in _rows(lines_of(stream)):
-            rows.append(row)
-            if len(rows) > _MOST_ROWS:
+        for cells in _cells(lines_of(stream)):
+            if "T_TG s" in cells:
+                rows += _batched(cells)
+            else:
+                tests += _tests(cells)
+            if len(rows) + len(tests) > _MOST_ROWS:
                 raise CurvescopeError(
                     f"it has more than {_MOST_ROWS:,} rows, and no benchmark prints so many."
                 )
+    rows += _of_tests(tests)
     if not rows:
         raise CurvescopeError(
             "its table has no row on an axis: run `llama-batched-bench -npl 1,2,4,8`, or "
-            "`llama-bench -p 1,2,4,8`."
+            "`llama-bench -p 1,2,4,8` or `-d 0,4096,8192`."
         )
     repeats: dict[tuple[str, int], int] = {}
     for step, row in enumerate(rows):
@@ -70,7 +102,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     )
 
 
-def _rows(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+def _cells(lines: Iterator[str]) -> Iterator[dict[str, str]]:
+    """The rows of all tables by the names of their columns."""
     head: list[str] = []
     for line in lines:
         if not line.lstrip().startswith("|"):
@@ -79,40 +112,75 @@ def _rows(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
         if _BATCHED.match(line.lstrip()) or _BENCH.match(line.lstrip()):
             head = cells
         elif head and len(cells) == len(head):
-            row = dict(zip(head, cells, strict=True))
-            yield from _batched(row) if "T_TG s" in row else _prompt(row)
+            yield dict(zip(head, cells, strict=True))
 
 
 def _batched(row: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """A row of `llama-batched-bench`: its prefill, and one step of its decode."""
-    prompt, steps, batch = (whole(row.get(name), _MOST) for name in ("PP", "TG", "B"))
-    for problem, name, count in (
-        (f"prefill, prompts of {prompt} tokens", "T_PP s", 1),
-        (f"decode, after prompts of {prompt} tokens", "T_TG s", steps),
+    """A row of `llama-batched-bench`, over its sequences, or of `llama-sweep-bench`, over the
+    context: its prefill, and one step of its decode.
+    """
+    prompt, steps, held = (whole(row.get(name), _MOST) for name in ("PP", "TG", "N_KV"))
+    batch = whole(row.get("B"), _MOST)
+    for what, name, count, tokens in (
+        ("prefill", "T_PP s", 1, prompt),
+        ("decode", "T_TG s", steps, steps),
     ):
         seconds = parse_number(row.get(name, ""))
-        if prompt is not None and batch and count and seconds and seconds < 1e6:
+        if "B" in row:
+            size, after = batch, "prompts" if what == "prefill" else "after prompts"
+            problem = f"{what}, {after} of {prompt} tokens"
+        else:
+            size = None if held is None or tokens is None else held + tokens // 2
+            problem = f"{what} of {tokens} tokens over the tokens of context"
+        if prompt is not None and size and count and seconds and seconds < 1e6:
             yield {
                 "problem": problem,
-                "batch": batch,
+                "batch": size,
                 "duration_ns": max(1, round(1e9 * seconds / count)),
             }
 
 
-def _prompt(row: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """A row of `llama-bench` with a prompt, over its tokens."""
-    test, rate = _PROMPT.fullmatch(row.get("test", "")), _RATE.fullmatch(row.get("t/s", ""))
+def _tests(row: dict[str, str]) -> Iterator[_Test]:
+    """A row of `llama-bench` with a prompt or with generated tokens alone."""
+    test, rate = _TEST.fullmatch(row.get("test", "")), _RATE.fullmatch(row.get("t/s", ""))
     if test is None or rate is None:
         return
-    tokens, per_s, spread = whole(test[1], _MOST), parse_number(rate[1]), parse_number(rate[2])
+    tokens, per_s, spread = whole(test[2], _MOST), parse_number(rate[1]), parse_number(rate[2])
     if not tokens or not per_s or spread is None or tokens / per_s > 1e6:
         return
     named = [
         text for name, text in row.items() if name not in ("test", "t/s", "size", "params") and text
     ]
-    problem = f"{', '.join(named)}, prompt{test[2] or ''}"[:_LONGEST_NAME]
-    times = {
-        "duration_ns": max(1, round(1e9 * tokens / per_s)),
-        "relative_spread": spread / per_s or None,
+    depth = None if test[3] is None else whole(test[3], _MOST)
+    yield _Test(", ".join(named), test[1], tokens, depth, per_s, spread)
+
+
+def _of_tests(tests: list[_Test]) -> Iterator[dict[str, Any]]:
+    """Prompts over their tokens; tests of one length at several depths over the context."""
+    depths: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+    lengths: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+    for test in tests:
+        depths[test.of_length].add(test.depth or 0)
+        lengths[test.of_depth].add(test.tokens)
+    for test in tests:
+        if len(depths[test.of_length]) > len(lengths[test.of_depth]):
+            one = test.kind == "tg"  # whose time is that of one token
+            what = "a generated token" if one else f"{test.tokens} prompt tokens"
+            yield _row(
+                test,
+                f"{test.named}, {what} over the tokens of context",
+                (test.depth or 0) + test.tokens // 2,
+                1 if one else test.tokens,
+            )
+        elif test.kind == "pp":
+            depth = "" if test.depth is None else f" @ d{test.depth}"
+            yield _row(test, f"{test.named}, prompt{depth}", test.tokens, test.tokens)
+
+
+def _row(test: _Test, problem: str, size: int, tokens: int) -> dict[str, Any]:
+    return {
+        "problem": problem[:_LONGEST_NAME],
+        "batch": max(size, 1),
+        "duration_ns": max(1, round(1e9 * tokens / test.per_s)),
+        "relative_spread": test.spread / test.per_s or None,
     }
-    yield {"problem": problem, "batch": tokens, **times}

@@ -6,8 +6,9 @@ or in several files. Formats, from the benchmarks' sources: `vllm bench serve` a
 `vllm bench sweep` (vllm/benchmarks/serve.py and sweep/serve.py), SGLang's `bench_serving`, AIPerf's
 profile_export_aiperf.json (aiperf/exporters/metrics_json_exporter.py), GuideLLM's benchmarks.json
 (guidellm/benchmark/schemas/generative), `trtllm-bench --report_json`
-(tensorrt_llm/bench/dataclasses/reporting.py). What vLLM's and SGLang's benchmarks print is read,
-too, as often as a log or page holds it.
+(tensorrt_llm/bench/dataclasses/reporting.py). What the benchmarks of vLLM, SGLang and TensorRT-LLM
+print is read, too, as often as a log or page holds it, and the table of SGLang's
+`bench_one_batch_server` (python/sglang/bench_one_batch_server.py).
 
 Requests of one run share its steps, so their spread says nothing of the error of their mean:
 without several runs of a concurrency, the error is estimated from the curve. Names of models, hosts
@@ -52,7 +53,8 @@ _MARKS = (
 # What a printed result begins and ends with, and the names of its lines in a saved one.
 _PRINTED = "= Serving Benchmark Result ="
 _PRINTED_END = re.compile(r"={40,}")
-_LIMIT = re.compile(r"Max(?:imum)? request concurrency: *(\d{1,9})\b")  # also before the result
+# also before the result; SGLang wrote it so until June 2025
+_LIMIT = re.compile(r"Max(?:imum)? (?:request|reqeuest) concurrency: *(\d{1,9})\b")
 _PRINTED_LINE = re.compile(r"([A-Z][\w ()/]{2,50}?): +([\d.]{1,20})\s*$")
 _SAVED_NAMES = {
     "Successful requests": "completed",
@@ -61,6 +63,7 @@ _SAVED_NAMES = {
     "Total generated tokens": "total_output_tokens",
     "Maximum request concurrency": "max_concurrency",
     "Max request concurrency": "max_concurrency",
+    "Max reqeuest concurrency": "max_concurrency",
     "Concurrency": "concurrency",
     "Mean TTFT (ms)": "mean_ttft_ms",
     "Mean TPOT (ms)": "mean_tpot_ms",
@@ -68,6 +71,21 @@ _SAVED_NAMES = {
     "Mean E2EL (ms)": "mean_e2el_ms",
     "Mean E2E Latency (ms)": "mean_e2e_latency_ms",
 }
+# What trtllm-bench prints; several results in one file each begin with the first of these lines.
+_TRTLLM = "= PERFORMANCE OVERVIEW"
+_TRTLLM_LINE = re.compile(r"([A-Z][\w ()/\[\]-]{2,60}?):\s+([\d.]{1,20})\s*$")
+_TRTLLM_NAMES = {
+    "Number of concurrent requests": "requests",
+    "Average Input Length (tokens)": "prompts",
+    "Average Output Length (tokens)": "outputs",
+    "Request Throughput (req/sec)": "per_s",
+    "Average request latency (ms)": "whole_ms",
+    "Average time-to-first-token [TTFT] (ms)": "first_ms",
+    "Average time-per-output-token [TPOT] (ms)": "token_ms",
+}
+_ONE_BATCH = re.compile(
+    r"^\|\s*batch size\s*\|\s*input len\s*\|[^\n]{1,300}\|\s*output throughput", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -84,9 +102,16 @@ class Point:
 
 def recognises(source: Source) -> bool:
     """Whether the file is the result of a benchmark, by the names in it."""
-    if not _is_json(source):
-        return _PRINTED in source.text
-    return any(all(mark in source.text for mark in marks) for marks in _MARKS)
+    has_marks = any(all(mark in source.text for mark in marks) for marks in _MARKS)
+    if _is_json(source):
+        return has_marks
+    text = source.text
+    return (
+        _PRINTED in text
+        or _TRTLLM in text
+        or _ONE_BATCH.search(text) is not None
+        or (has_marks and "\n{" in text)
+    )
 
 
 def _is_json(source: Source) -> bool:
@@ -103,6 +128,8 @@ def points_of(source: Source) -> Iterator[Point]:
     """The results of a file: a JSON object, a list of them, one a line, or printed ones."""
     if not _is_json(source):
         yield from map(_bench_serve, _printed(source))
+        with source.open() as stream:
+            yield from _further(lines_of(stream))
         return
     data = _NAN.sub(b" null", source.read_all(_MOST_BYTES)).lstrip(b"\xef\xbb\xbf").strip()
     try:
@@ -140,6 +167,57 @@ def _printed(source: Source) -> Iterator[dict[str, msgspec.Raw]]:
                     result[name] = msgspec.Raw(printed[2].encode())
     if result:
         yield result
+
+
+def _further(lines: Iterator[str]) -> Iterator[Point]:
+    """Results of trtllm-bench and `bench_one_batch_server`, and saved ones between other lines."""
+    head: list[str] = []
+    result: dict[str, float] = {}
+    for line in lines:
+        if _ONE_BATCH.match(line):
+            head = [cell.strip() for cell in line.strip("| ").split("|")]
+        elif head and line.startswith("|"):
+            cells = (parse_number(cell) for cell in line.strip("| ").split("|"))
+            row = dict(zip(head, cells, strict=False))
+            if row.get("batch size"):
+                yield _one_batch(row)
+        elif line.startswith("{") and '"request_throughput"' in line:
+            try:
+                yield from _of_result(_objects(_NAN.sub(b" null", line.encode()))[0])
+            except msgspec.DecodeError:
+                continue  # cut off
+        elif (match := _TRTLLM_LINE.search(line)) and match[1] in _TRTLLM_NAMES:
+            name, value = _TRTLLM_NAMES[match[1]], parse_number(match[2])
+            if name in result:
+                yield _trtllm_printed(result)
+                result = {}
+            if value:
+                result[name] = value
+    if result:
+        yield _trtllm_printed(result)
+
+
+def _one_batch(row: dict[str, float | None]) -> Point:
+    """A row of `bench_one_batch_server`: all requests begin together and have one length."""
+    requests = row.get("batch size")
+    per_s = next((row[name] for name in row if name.startswith("output throughput")), None)
+    length = row.get("input len")
+    settings = () if length is None else (("input_len", round(length)),)
+    token_ms = 1e3 * requests / per_s if requests and per_s else None
+    return Point("SGLang, one batch", requests, token_ms, None, None, settings)
+
+
+def _trtllm_printed(result: dict[str, float]) -> Point:
+    per_s, whole_ms = result.get("per_s"), result.get("whole_ms")
+    in_flight = per_s * whole_ms / 1e3 if per_s and whole_ms else None
+    prompts, outputs = result.get("prompts"), result.get("outputs")
+    return Point(
+        "TensorRT-LLM",
+        result.get("requests") or in_flight,
+        result.get("token_ms"),
+        result.get("first_ms"),
+        (prompts, outputs) if prompts and outputs else None,
+    )
 
 
 def _objects(data: bytes) -> list[dict[str, msgspec.Raw]]:

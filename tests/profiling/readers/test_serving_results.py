@@ -266,3 +266,61 @@ def test_the_command_explains_a_file_of_results(tmp_path, capsys):
     path.write_text(lines(map(vllm, SIZES)))
     assert main(["explain", str(path)]) == 0
     assert "time per output token" in capsys.readouterr().out
+
+
+def trtllm_printed(concurrent, token_ms):
+    """What trtllm-bench prints, as in the text of NVIDIA/TensorRT-LLM 7104 and its documents."""
+    details = (
+        "= REQUEST DETAILS \nNumber of requests:             6144\n"
+        f"Number of concurrent requests:  {concurrent}\n"
+        "Average Input Length (tokens):  1024.0000\nAverage Output Length (tokens): 1024.0000\n"
+    )
+    return (
+        f"{details if concurrent else ''}"
+        "= PERFORMANCE OVERVIEW \nRequest Throughput (req/sec):                     2.0000\n"
+        "Average request latency (ms):                 \t  8000.0000\n"
+        "Average time-to-first-token [TTFT] (ms):   162.6706\n"
+        f"Average time-per-output-token [TPOT] (ms): {token_ms}\n[TPOT] AVERAGE: 9.1\n"
+    )
+
+
+def test_what_trtllm_bench_prints_is_read(tmp_path):
+    """Without the details of the requests, rate times latency are in flight."""
+    text = trtllm_printed("4.2000", 7.5) + trtllm_printed("8.0000", 9) + trtllm_printed("", 12)
+    steps = steps_of(tmp_path, text)
+    tokens = steps[steps["problem"].str.startswith("time per output token")]
+    assert tokens["batch"].tolist() == [4, 8, 16]
+    assert tokens["duration_ns"].tolist() == [7_500_000, 9_000_000, 12_000_000]
+
+
+def test_the_table_of_one_batch_has_a_curve_for_each_length(tmp_path):
+    """sgl-project/sglang 32480."""
+    text = (
+        "|   batch size |   input len |   latency (s) |   input throughput (tok/s) |   output "
+        "throughput (tok/s) |\n|---|---|---|---|---|\n"
+        "|            1 |        4096 |          7.09 |                    16203.5 |   149.72 |\n"
+        "|            1 |        8192 |          7.66 |                    10501.7 |   148.92 |\n"
+        "|            2 |        4096 |          8.07 |                    28527.8 |   263.18 |\n"
+    )
+    steps = steps_of(tmp_path, text)
+    one = steps[steps["problem"].str.endswith("input_len=4096")]
+    assert one["batch"].tolist() == [1, 2]
+    assert one["duration_ns"].tolist() == [round(1e9 / 149.72), round(2e9 / 263.18)]
+    assert steps["problem"].nunique() == 2
+
+
+def test_saved_results_between_other_lines_are_read(tmp_path):
+    """sgl-project/sglang 12389."""
+    lines_between = "".join(
+        f"max_prefill:8192,torch_compile:False\n{json.dumps(vllm(n))}\n\n" for n in (1, 2)
+    )
+    steps = steps_of(tmp_path, lines_between + '{"request_throughput": 3.2, "cut o')
+    assert set(steps["batch"]) == {1, 2}
+
+
+def test_the_limit_that_sglang_misspelt_is_the_requests_in_flight(tmp_path):
+    """sgl-project/sglang 6681."""
+    text = printed(16).replace("Max request concurrency", "Max reqeuest concurrency").replace(
+        "Maximum request concurrency", "Max reqeuest concurrency"
+    )  # fmt: skip
+    assert set(steps_of(tmp_path, text)["batch"]) == {16}

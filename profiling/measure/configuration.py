@@ -148,7 +148,7 @@ class Configuration:
             return
         if self.runs_in is not None:
             check_framework(self.runs_in)
-            described(self.network)
+            described(self.network, self.sequence_length)
         network = self.find_network()
         axes = (BATCH, TOKENS) if network.reads_text else (BATCH,)
         for axis in (self.axis, *dict(self.fixed)):
@@ -167,7 +167,15 @@ class Configuration:
         if self.runs_in is not None:
             self.check()
             precision = self.precision or "fp32"
-            return FrameworkStep(self.network, self.runs_in, self.mode, precision)
+            return FrameworkStep(
+                self.network,
+                self.runs_in,
+                self.mode,
+                precision,
+                sequence_length=self.sequence_length,
+                axis=Axis(self.axis),
+                fixed=dict(self.fixed),
+            )
         if self.step is None:
             import_torch()
             self.check()

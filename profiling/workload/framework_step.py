@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import BackendMissingError, CurvescopeError
-from ..recording.axis import BATCH, Axis
+from ..recording.axis import TOKENS, Axis
 from .networks.description import Row, described
 from .networks.keras_build import load_keras
 from .own_step import OwnStep
@@ -21,7 +20,7 @@ _NUMBER = re.compile(r"_\d+$")
 # TensorFlow's operators that compute a convolution or a product with what follows it.
 _FUSED_PRODUCT = re.compile(r"_?(MklNative)?(PadWith)?Fused(Conv2D|MatMul)")
 _PRODUCTS = ("convolution", "linear")
-_FUSED_AFTER = ("relu", "batch_norm", "add")
+_FUSED_AFTER = ("relu", "batch_norm", "add", "gelu", "tanh")
 TORCH, TORCH_COMPILE = "torch", "torch-compile"
 _KERAS = ".networks.keras_build"
 # Builders by the name of `--framework`: the module, what must be installed, how, and settings of
@@ -103,19 +102,36 @@ class FrameworkStep(OwnStep):
     """
 
     def __init__(
-        self, network: str, framework: str, mode: str = "training", precision: str = "fp32"
+        self,
+        network: str,
+        framework: str,
+        mode: str = "training",
+        precision: str = "fp32",
+        *,
+        sequence_length: int | None = None,
+        axis: Axis | None = None,
+        fixed: Mapping[str, int] | None = None,
     ) -> None:
-        """Prepare; the framework is loaded with the first step."""
+        """Prepare; the framework is loaded with the first step.
+
+        A network of text has another number of tokens than published by `sequence_length`, or as
+        `axis`, as for `network_step.Workload`.
+        """
         check_framework(framework)
         module, _, _, settings = _BUILDERS[framework]
         builder = importlib.import_module(module, __package__)
-        description = described(network)
-        super().__init__(
-            partial(builder.make_step, description, mode=mode, precision=precision, **settings),
-            name=network,
-            spec=network,
-        )
+        description = described(network, sequence_length)
+
+        def make_step(batch: int = 1, tokens: int | None = None) -> Callable[[], object]:
+            of = description if tokens is None else described(network, tokens)
+            step: Callable[[], object] = builder.make_step(
+                of, batch, mode=mode, precision=precision, **settings
+            )
+            return step
+
+        super().__init__(make_step, name=network, spec=network, axis=axis, fixed=fixed)
         self.framework, self.mode, self.precision = framework, mode, precision
+        self._tokens = description.input_shape[0] if description.vocabulary else None
         self._layers = {row.layer for row in description.rows}
         self._products = products_before(description.rows)
 
@@ -133,12 +149,13 @@ class FrameworkStep(OwnStep):
         """Entries of `recording.json`, see `AnyWorkload.spec`."""
         return {
             "network": self.name,
+            "sequence_length": None if TOKENS in self._arguments(1) else self._tokens,
             "runs_in": self.framework,
             "mode": self.mode,
             "precision": self.precision,
             "compiled": False,
-            "axis": Axis(BATCH).entry,
-            "fixed": {},
+            "axis": self.axis.entry,
+            "fixed": self.fixed,
             "torch_device": self.device,
         }
 

@@ -12,25 +12,42 @@ from . import Network
 if TYPE_CHECKING:
     import torch
 
-_WIDTH, _LAYERS, _HEADS, _INNER = 768, 12, 12, 3072
-_VOCABULARY, _POSITIONS, _SEGMENTS = 30522, 512, 2
 _DROPOUT = 0.1
-_MASKED_SHARE = 0.15  # share of tokens to predict, section 3.1 of the paper
-_IGNORED = -100  # cross_entropy's label for positions without target
+MASKED_SHARE = 0.15  # share of tokens to predict, section 3.1 of the paper
+IGNORED = -100  # cross_entropy's label for positions without target
 
 
-def _build(heads: bool) -> torch.nn.Module:
+@dataclass(frozen=True)
+class Size:
+    """Extents of a BERT; by default those of BERT-Base."""
+
+    width: int = 768
+    layers: int = 12
+    heads: int = 12  # of each attention
+    inner: int = 3072
+    vocabulary: int = 30522
+    positions: int = 512
+    segments: int = 2
+
+
+_BASE = Size()
+
+
+def build(heads: bool, size: Size = _BASE) -> torch.nn.Module:
+    """The module, with random weights; without `heads` those of the pre-training are left out."""
     import torch
     from torch import Tensor, nn
     from torch.nn import functional as F
 
+    width = size.width
+
     class Embeddings(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.word = nn.Embedding(_VOCABULARY, _WIDTH)
-            self.position = nn.Embedding(_POSITIONS, _WIDTH)
-            self.segment = nn.Embedding(_SEGMENTS, _WIDTH)
-            self.norm = nn.LayerNorm(_WIDTH, eps=1e-12)
+            self.word = nn.Embedding(size.vocabulary, width)
+            self.position = nn.Embedding(size.positions, width)
+            self.segment = nn.Embedding(size.segments, width)
+            self.norm = nn.LayerNorm(width, eps=1e-12)
             self.dropout = nn.Dropout(_DROPOUT)
 
         def forward(self, tokens: Tensor) -> Tensor:
@@ -46,14 +63,14 @@ def _build(heads: bool) -> torch.nn.Module:
     class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.query, self.key, self.value = (nn.Linear(_WIDTH, _WIDTH) for _ in range(3))
-            self.output = nn.Linear(_WIDTH, _WIDTH)
+            self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+            self.output = nn.Linear(width, width)
             self.dropout = nn.Dropout(_DROPOUT)
-            self.norm = nn.LayerNorm(_WIDTH, eps=1e-12)
+            self.norm = nn.LayerNorm(width, eps=1e-12)
 
         def forward(self, x: Tensor) -> Tensor:
             query, key, value = (
-                projection(x).unflatten(-1, (_HEADS, -1)).transpose(1, 2)
+                projection(x).unflatten(-1, (size.heads, -1)).transpose(1, 2)
                 for projection in (self.query, self.key, self.value)
             )
             dropout = _DROPOUT if self.training else 0.0
@@ -67,11 +84,11 @@ def _build(heads: bool) -> torch.nn.Module:
         def __init__(self) -> None:
             super().__init__()
             self.attention = Attention()
-            self.intermediate = nn.Linear(_WIDTH, _INNER)
+            self.intermediate = nn.Linear(width, size.inner)
             self.activation = nn.GELU()
-            self.output = nn.Linear(_INNER, _WIDTH)
+            self.output = nn.Linear(size.inner, width)
             self.dropout = nn.Dropout(_DROPOUT)
-            self.norm = nn.LayerNorm(_WIDTH, eps=1e-12)
+            self.norm = nn.LayerNorm(width, eps=1e-12)
 
         def forward(self, x: Tensor) -> Tensor:
             x = self.attention(x)
@@ -83,14 +100,14 @@ def _build(heads: bool) -> torch.nn.Module:
     class Encoder(nn.Sequential):
         def __init__(self) -> None:
             super().__init__()
-            self.layer = nn.Sequential(*(Layer() for _ in range(_LAYERS)))
+            self.layer = nn.Sequential(*(Layer() for _ in range(size.layers)))
 
     class WordHead(nn.Module):
         def __init__(self, embedding: nn.Embedding) -> None:
             super().__init__()
-            self.transform = nn.Linear(_WIDTH, _WIDTH)
-            self.norm = nn.LayerNorm(_WIDTH, eps=1e-12)
-            self.decoder = nn.Linear(_WIDTH, _VOCABULARY)
+            self.transform = nn.Linear(width, width)
+            self.norm = nn.LayerNorm(width, eps=1e-12)
+            self.decoder = nn.Linear(width, size.vocabulary)
             self.decoder.weight = embedding.weight  # the output embedding is the input's
 
         def forward(self, x: Tensor) -> Tensor:
@@ -102,10 +119,10 @@ def _build(heads: bool) -> torch.nn.Module:
             super().__init__()
             self.embeddings = Embeddings()
             self.encoder = Encoder()
-            self.pooler = nn.Linear(_WIDTH, _WIDTH)
+            self.pooler = nn.Linear(width, width)
             if heads:
                 self.words = WordHead(self.embeddings.word)
-                self.next_sentence = nn.Linear(_WIDTH, 2)
+                self.next_sentence = nn.Linear(width, 2)
 
         def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
             encoded = self.encoder(self.embeddings(tokens))
@@ -124,12 +141,14 @@ class Bert(Network):
     """
 
     heads: bool = True
+    size: Size = _BASE
     reads_text: ClassVar[bool] = True
 
     def with_sequence_length(self, length: int) -> Network:
-        """The same network with `length` tokens per sample, 1 to 512."""
-        if not 1 <= length <= _POSITIONS:
-            raise CurvescopeError(f"--input-shape {length}: BERT takes 1 to {_POSITIONS} tokens.")
+        """The same network with `length` tokens per sample, 1 to 512 for BERT-Base."""
+        most = self.size.positions
+        if not 1 <= length <= most:
+            raise CurvescopeError(f"--input-shape {length}: BERT takes 1 to {most} tokens.")
         return replace(self, input_shape=(length,))
 
     def sample(
@@ -141,12 +160,12 @@ class Bert(Network):
         import torch
 
         shape = (batch, *self.input_shape)
-        tokens = torch.randint(_VOCABULARY, shape, device=device, generator=generator)
+        tokens = torch.randint(self.size.vocabulary, shape, device=device, generator=generator)
         if not self.heads:
             return (tokens,), None
-        masked = torch.rand(shape, device=device, generator=generator) < _MASKED_SHARE
+        masked = torch.rand(shape, device=device, generator=generator) < MASKED_SHARE
         masked[:, 0] = True  # the mean over zero masked words would be NaN
-        words = torch.where(masked, tokens, _IGNORED)
+        words = torch.where(masked, tokens, IGNORED)
         return (tokens,), (words, torch.randint(2, (batch,), device=device, generator=generator))
 
     def loss(self, output: Any, targets: Any) -> torch.Tensor:
@@ -159,7 +178,7 @@ class Bert(Network):
             return super().loss(output, None)
         (words, following), (true_words, true_following) = output, targets
         lost_words = F.cross_entropy(
-            words.flatten(0, 1), true_words.flatten(), ignore_index=_IGNORED
+            words.flatten(0, 1), true_words.flatten(), ignore_index=IGNORED
         )
         return lost_words + F.cross_entropy(following, true_following)
 
@@ -171,7 +190,7 @@ NETWORKS = {
         name,
         f"{_PAPER}, {note}, 128 tokens by default",
         (128,),
-        partial(_build, heads),
+        partial(build, heads),
         None,
         heads,
     )

@@ -4,7 +4,9 @@ framework.
 `describe` derives them from the torch network by torch.fx; `described_networks.json.gz` holds those
 of the named networks, so a builder needs no torch. A row is an operator of the list `OPERATORS`
 with its settings, the numbers of the rows whose outputs it takes (-1 is the network's input), and
-the path of its layer. Shapes are those of one sample, in torch's order: channels, height, width.
+the path of its layer, empty for what the network itself computes between its layers. Shapes are
+those of one sample, in torch's order: channels, height, width. A network of text takes any number
+of tokens, so its rows have none.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,10 +22,11 @@ from typing import Any
 
 from ....base.errors import CurvescopeError
 from . import Network, get_network, names
+from .bert import Bert
 
 FILE = "described_networks.json.gz"
 # Operators and their settings. `before_flat` of a linear layer is the shape that was flattened
-# before it.
+# before it; one that shares its weights has the path of them instead, `weight_of`.
 OPERATORS = {
     "convolution": ("channels", "width", "size", "stride", "padding", "bias"),
     "linear": ("channels", "width", "bias", "before_flat"),
@@ -37,7 +40,20 @@ OPERATORS = {
     "flatten": (),
     "concatenate": (),
     "add": (),
+    # Of text. Numbers of the tokens, as many zeros, and the rows of a table for such numbers:
+    "positions": (),
+    "zeros": (),
+    "embedding": ("count", "width"),
+    "layer_norm": ("width", "epsilon"),
+    "gelu": (),  # exact, by the error function
+    "tanh": (),
+    "split_last": ("parts",),  # of the last axis: (…, parts, size / parts)
+    "swap": ("axes",),
+    "join_last": (),  # the last two axes become one
+    "attention": ("rate",),  # of queries, keys and values, by the scaled dot product, with dropout
+    "take_first": (),  # of each sample
 }
+NORMALISATIONS = ("batch_norm", "layer_norm")
 
 
 @dataclass(frozen=True)
@@ -47,19 +63,23 @@ class Row:
     op: str
     layer: str
     inputs: tuple[int, ...]
-    shape: tuple[int, ...]  # of its output, of one sample
+    shape: tuple[int, ...]  # of its output, of one sample; empty in a network of text
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Shapes of its parameters by name, as torch stores them."""
         of = self.settings
-        if self.op == "batch_norm":
+        if self.op in NORMALISATIONS:
             return {"weight": (of["width"],), "bias": (of["width"],)}
+        if self.op == "embedding":
+            return {"weight": (of["count"], of["width"])}
         if self.op not in ("convolution", "linear"):
             return {}
         size = tuple(of["size"]) if self.op == "convolution" else ()
         bias = {"bias": (of["width"],)} if of["bias"] else {}
+        if "weight_of" in of:
+            return bias
         return {"weight": (of["width"], of["channels"], *size), **bias}
 
 
@@ -69,8 +89,13 @@ class Description:
 
     name: str
     input_shape: tuple[int, ...]
-    classes: int
+    classes: int | None  # None for text
     rows: tuple[Row, ...]
+    outputs: tuple[int, ...]  # rows whose outputs are the network's
+    # Of text: numbers of tokens are below `vocabulary`. Masked words and next sentences are
+    # predicted, or the loss is the mean square of each output.
+    vocabulary: int | None = None
+    predicts_words: bool = False
 
     @property
     def parameters(self) -> dict[str, tuple[int, ...]]:
@@ -87,22 +112,24 @@ class Description:
         return sum(math.prod(shape) for shape in self.parameters.values())
 
 
-def described(name: str) -> Description:
-    """The description of a named network.
+def described(name: str, sequence_length: int | None = None) -> Description:
+    """The description of a named network, maybe with other tokens per sample than published.
 
     Raises:
-        CurvescopeError: it is no named network, or none of convolutions.
+        CurvescopeError: it is no named network, or takes no such text.
     """
-    get_network(name)
-    stored = _stored().get(name)
-    if stored is None:
+    if ":" in name:
         raise CurvescopeError(
-            f"{name} can be built in PyTorch only. Other frameworks build {', '.join(_stored())}."
+            f"{name} is a module of PyTorch. Other frameworks build {', '.join(_stored())}; "
+            "--step measures a step of your own in any of them."
         )
+    input_shape = get_network(name, sequence_length).input_shape
+    stored = _stored()[name]
     rows = tuple(
         Row(op, layer, tuple(at), tuple(shape), of) for op, layer, at, shape, of in stored["rows"]
     )
-    return Description(name, tuple(stored["input_shape"]), stored["classes"], rows)
+    more = {"outputs": tuple(stored["outputs"]), **stored["text"]}
+    return Description(name, input_shape, stored["classes"], rows, **more)
 
 
 @cache
@@ -120,25 +147,33 @@ def describe(network: Network) -> Description:
     from torch.fx.passes.shape_prop import ShapeProp
 
     with torch.device("meta"):
-        model = network.build().eval()
-        traced = fx.symbolic_trace(model)
-        ShapeProp(traced).propagate(torch.empty(1, *network.input_shape))
+        model = network.build().train()  # whose attention has its dropouts
+        traced = _traced(model, network)
+        if not network.reads_text:
+            ShapeProp(traced.eval()).propagate(torch.empty(1, *network.input_shape))
+    shared = _shared_weights(model)
     rows: list[Row] = []
     row_of: dict[fx.Node, int] = {}
     flattened: dict[int, tuple[int, ...]] = {}  # shape before a flatten, by the row after it
+    outputs: tuple[int, ...] = ()
     for node in traced.graph.nodes:
+        inputs = tuple(row_of[source] for source in node.all_input_nodes)
         if node.op == "placeholder":
             row_of[node] = -1
-        if node.op not in ("call_module", "call_function"):
             continue
-        inputs = tuple(row_of[source] for source in node.all_input_nodes)
+        if node.op == "output":
+            outputs = inputs
+            continue
         if node.op == "call_module":
             layer, module = str(node.target), traced.get_submodule(node.target)
             op, settings = _of_module(network, module)
+            if (tied := shared.get(f"{layer}.weight")) is not None:
+                settings["weight_of"] = tied
         else:
-            layer = next(reversed(node.meta["nn_module_stack"]), "")
-            op, settings = _of_function(network, node.target), {}
-        shape = tuple(node.meta["tensor_meta"].shape[1:])
+            layer = next(reversed(node.meta.get("nn_module_stack", ())), "")
+            op, settings = _of_call(network, traced, node)
+            inputs = inputs or (-1,)  # of a constant, as many as tokens
+        shape = () if network.reads_text else tuple(node.meta["tensor_meta"].shape[1:])
         before = rows[inputs[0]].shape if inputs[0] >= 0 else network.input_shape
         number = len(rows)
         if op == "flatten":
@@ -149,8 +184,39 @@ def describe(network: Network) -> Description:
             settings["before_flat"] = list(flattened.get(inputs[0], ()))
         rows.append(Row(op, layer, inputs, shape, settings))
         row_of[node] = number
-    assert network.classes is not None
-    return Description(network.name, network.input_shape, network.classes, tuple(rows))
+    made = Description(
+        network.name, network.input_shape, network.classes, tuple(rows), outputs=outputs
+    )
+    if not isinstance(network, Bert):
+        return made
+    return replace(made, vocabulary=network.size.vocabulary, predicts_words=network.heads)
+
+
+def _traced(model: Any, network: Network) -> Any:
+    """The graph of a module, whose extents are numbers: what it makes of them is a constant."""
+    import torch
+    from torch import fx
+
+    class Sized(fx.Proxy):
+        shape, device = (1, *network.input_shape), torch.device("meta")
+
+    class Tracer(fx.Tracer):
+        def proxy(self, node: fx.Node) -> fx.Proxy:
+            return (Sized if node.op == "placeholder" else fx.Proxy)(node, self)
+
+    return fx.GraphModule(model, Tracer().trace(model))
+
+
+def _shared_weights(model: Any) -> dict[str, str]:
+    """The path of a parameter by the further paths that it has."""
+    first: dict[int, str] = {}
+    for path, parameter in model.named_parameters(remove_duplicate=False):
+        first.setdefault(id(parameter), path)
+    return {
+        path: first[id(parameter)]
+        for path, parameter in model.named_parameters(remove_duplicate=False)
+        if first[id(parameter)] != path
+    }
 
 
 def _of_module(network: Network, module: Any) -> tuple[str, dict[str, Any]]:
@@ -172,6 +238,12 @@ def _of_module(network: Network, module: Any) -> tuple[str, dict[str, Any]]:
                 "width": module.out_features,
                 "bias": bias,
             }
+        case nn.Embedding(padding_idx=None, max_norm=None):
+            return "embedding", {"count": module.num_embeddings, "width": module.embedding_dim}
+        case nn.LayerNorm(elementwise_affine=True) if len(module.normalized_shape) == 1:
+            return "layer_norm", {"width": module.normalized_shape[0], "epsilon": module.eps}
+        case nn.GELU(approximate="none"):
+            return "gelu", {}
         case nn.BatchNorm2d():
             momentum = module.momentum
             return "batch_norm", {
@@ -197,16 +269,40 @@ def _of_module(network: Network, module: Any) -> tuple[str, dict[str, Any]]:
     raise CurvescopeError(f"{network.name}: {module} has no counterpart in other frameworks.")
 
 
-def _of_function(network: Network, function: Any) -> str:
-    """The operator of a function that a network calls."""
+def _of_call(network: Network, traced: Any, node: Any) -> tuple[str, dict[str, Any]]:
+    """The operator of a function or method that a network calls, or of a constant of its own."""
     import operator
 
     import torch
+    from torch.nn import functional
 
-    operations = {torch.cat: "concatenate", operator.add: "add"}
-    if function not in operations:
-        raise CurvescopeError(f"{network.name}: {function} has no counterpart in other frameworks.")
-    return operations[function]
+    match node.op, node.target, node.args[1:]:
+        case "get_attr", name, ():
+            constant = getattr(traced, name)
+            if constant.dtype == torch.int64 and constant.shape == network.input_shape:
+                return "positions", {}
+        case "call_function", torch.cat, _:
+            return "concatenate", {}
+        case "call_function", operator.add, (torch.fx.Node(),):
+            return "add", {}
+        case "call_function", torch.zeros_like, ():
+            return "zeros", {}
+        case "call_function", torch.tanh, ():
+            return "tanh", {}
+        case "call_function", functional.gelu, () if not node.kwargs:
+            return "gelu", {}
+        case "call_function", operator.getitem, ((slice(start=None, stop=None, step=None), 0),):
+            return "take_first", {}
+        case "call_function", functional.scaled_dot_product_attention, (_, _):
+            if node.kwargs.keys() <= {"dropout_p"}:
+                return "attention", {"rate": node.kwargs.get("dropout_p", 0.0)}
+        case "call_method", "unflatten", (-1, (parts, -1)):
+            return "split_last", {"parts": parts}
+        case "call_method", "transpose", axes:
+            return "swap", {"axes": list(axes)}
+        case "call_method", "flatten", (2,):  # of three axes
+            return "join_last", {}
+    raise CurvescopeError(f"{network.name}: {node.target} has no counterpart in other frameworks.")
 
 
 def _window(module: Any) -> dict[str, list[int]]:
@@ -227,14 +323,16 @@ def stored_text() -> str:
     """The text of `described_networks.json.gz` for all networks that can be described."""
     entries = []
     for name in names():
-        network = get_network(name)
-        if network.reads_text:
-            continue
-        made = describe(network)
+        made = describe(get_network(name))
         rows = ",\n  ".join(
             json.dumps([row.op, row.layer, row.inputs, row.shape, row.settings])
             for row in made.rows
         )
-        head = f'"{name}": {{"input_shape": {list(made.input_shape)}, "classes": {made.classes}'
-        entries.append(f'{head}, "rows": [\n  {rows}]}}')
+        text = {
+            key: getattr(made, key)
+            for key in ("vocabulary", "predicts_words")
+            if made.vocabulary is not None
+        }
+        head = {"classes": made.classes, "outputs": made.outputs, "text": text}
+        entries.append(f'"{name}": {json.dumps(head)[:-1]}, "rows": [\n  {rows}]}}')
     return "{" + ",\n".join(entries) + "}\n"

@@ -2,18 +2,21 @@
 layers.
 
 Images are stored as JAX prefers them, channels last, and so are weights. A step
-is that of `network_step`: cross-entropy of random images, and SGD with momentum.
+is that of `network_step`: the loss of random images or text, and SGD with momentum.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from ....base.errors import CurvescopeError
+from .bert import IGNORED
 from .channels_last import LEARNING_RATE, MOMENTUM, SEED, padding_around, stored_shape
-from .description import Description, Row
+from .description import NORMALISATIONS, Description, Row
+from .text_sample import text_of
 
 Arrays = dict[str, Any]  # by layer and name, as `Description.parameters`
 PRECISIONS = ("fp32", "bf16", "tf32")
@@ -22,7 +25,7 @@ _IMAGES = ("NHWC", "HWIO", "NHWC")  # layouts of inputs, weights and outputs of 
 
 def initial_parameters(description: Description, seed: int = SEED) -> Arrays:
     """Random parameters, as torch begins with: uniform within the inverse root of the inputs of an
-    output.
+    output, normal for embeddings.
     """
     import jax
 
@@ -31,10 +34,13 @@ def initial_parameters(description: Description, seed: int = SEED) -> Arrays:
     for row in description.rows:
         for name, shape in row.parameters.items():
             path, key = f"{row.layer}.{name}", next(keys)
-            if row.op == "batch_norm":
+            if row.op in NORMALISATIONS:
                 made[path] = jax.numpy.full(shape, 1.0 if name == "weight" else 0.0)
                 continue
-            bound = 1 / math.sqrt(math.prod(row.parameters["weight"][1:]))
+            if row.op == "embedding":
+                made[path] = jax.random.normal(key, shape)
+                continue
+            bound = 1 / math.sqrt(row.settings["channels"] * math.prod(row.settings.get("size", ())))
             shape = stored_shape(row, shape)
             made[path] = jax.random.uniform(key, shape, minval=-bound, maxval=bound)
     return made
@@ -55,31 +61,53 @@ def initial_state(description: Description) -> Arrays:
 
 
 def forward(
-    description: Description, parameters: Arrays, state: Arrays, images: Any, *, trains: bool
+    description: Description, parameters: Arrays, state: Arrays, samples: Any, *, trains: bool
 ) -> tuple[Any, Arrays]:
-    """Logits, shape (batch, classes), of images, shape (batch, height, width, channels), and the
-    state after it.
+    """Outputs, and the state after it: of images, shape (batch, height, width, channels), the
+    logits, shape (batch, classes); of tokens, shape (batch, tokens), a tuple.
     """
     import jax
 
     state = dict(state)
-    values = {-1: images}
+    values = {-1: samples}
     for number, row in enumerate(description.rows):
         inputs = [values[at] for at in row.inputs]
-        with jax.named_scope(row.layer.replace("/", ".")):
+        scope = jax.named_scope(row.layer.replace("/", ".")) if row.layer else nullcontext()
+        with scope:
             values[number] = _OPERATORS[row.op](row, parameters, state, trains, *inputs)
-    return values[len(description.rows) - 1], state
+    outputs = tuple(values[at] for at in description.outputs)
+    return (outputs[0] if description.vocabulary is None else outputs), state
 
 
-def loss_of(logits: Any, targets: Any) -> Any:
-    """Mean cross-entropy."""
+def loss_of(outputs: Any, *targets: Any) -> Any:
+    """Mean cross-entropy, of several outputs their sum; without targets that of their mean
+    squares.
+    """
     import jax
 
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     with jax.named_scope("loss"):
-        chances = jax.nn.log_softmax(
-            logits.astype(jax.numpy.promote_types(logits.dtype, "float32"))
-        )
-        return -jax.numpy.take_along_axis(chances, targets[:, None], 1).mean()
+        wide = [_widened(output) for output in outputs]
+        if not targets:
+            return sum(jax.numpy.square(output).mean() for output in wide)
+        return sum(map(_cross_entropy, wide, targets))
+
+
+def _cross_entropy(logits: Any, targets: Any) -> Any:
+    """Mean over the targets that are not ignored."""
+    import jax
+
+    counted = targets != IGNORED
+    at = jax.numpy.where(counted, targets, 0)[..., None]
+    chances = jax.numpy.take_along_axis(jax.nn.log_softmax(logits), at, -1)[..., 0]
+    return -jax.numpy.where(counted, chances, 0).sum() / counted.sum()
+
+
+def _widened(x: Any) -> Any:
+    """In fp32, or what is more precise."""
+    import jax
+
+    return x.astype(jax.numpy.promote_types(x.dtype, "float32"))
 
 
 def make_step(
@@ -97,23 +125,20 @@ def make_step(
         raise CurvescopeError(
             f"--precision {precision}: networks in JAX run in {', '.join(PRECISIONS)}."
         )
-    key = jax.random.key(SEED + batch)
-    channels, *pixels = description.input_shape
-    images = jax.random.normal(key, (batch, *pixels, channels))
-    targets = jax.random.randint(key, (batch,), 0, description.classes)
+    samples, *targets = _data(description, batch)
     parameters, state = initial_parameters(description), initial_state(description)
     if precision == "bf16":
-        images = images.astype("bfloat16")
-    data = images, targets
+        samples = samples if description.vocabulary else samples.astype("bfloat16")
+    data = samples, *targets
 
-    def loss(parameters: Arrays, state: Arrays, images: Any, targets: Any) -> Any:
+    def loss(parameters: Arrays, state: Arrays, samples: Any, *targets: Any) -> Any:
         if precision == "bf16":
             parameters = {name: array.astype("bfloat16") for name, array in parameters.items()}
-        logits, state = forward(description, parameters, state, images, trains=True)
-        return loss_of(logits, targets), state
+        outputs, state = forward(description, parameters, state, samples, trains=True)
+        return loss_of(outputs, *targets), state
 
-    def infer(parameters: Arrays, state: Arrays, images: Any) -> Any:
-        return forward(description, parameters, state, images, trains=False)[0]
+    def infer(parameters: Arrays, state: Arrays, samples: Any) -> Any:
+        return forward(description, parameters, state, samples, trains=False)[0]
 
     gradients = jax.value_and_grad(loss, has_aux=True)
 
@@ -127,8 +152,8 @@ def make_step(
         return value, parameters, momenta, state
 
     if mode == "forward":
-        run = _compiled(infer, precision, parameters, state, images)
-        return lambda: run(parameters, state, images)
+        run = _compiled(infer, precision, parameters, state, samples)
+        return lambda: run(parameters, state, samples)
     if mode == "forward+backward":
         run = _compiled(gradients, precision, parameters, state, *data)
         return lambda: run(parameters, state, *data)
@@ -140,6 +165,19 @@ def make_step(
         return value
 
     return step
+
+
+def _data(description: Description, batch: int) -> tuple[Any, ...]:
+    """Random samples and their targets, where there are any."""
+    import jax
+
+    if description.vocabulary is not None:
+        tokens, *targets = map(jax.numpy.asarray, text_of(description, batch))
+        return (tokens, *targets) if description.predicts_words else (tokens,)
+    key = jax.random.key(SEED + batch)
+    channels, *pixels = description.input_shape
+    images = jax.random.normal(key, (batch, *pixels, channels))
+    return images, jax.random.randint(key, (batch,), 0, description.classes)
 
 
 def _compiled(function: Any, precision: str, *arguments: Any, donated: tuple[int, ...] = ()) -> Any:
@@ -170,7 +208,9 @@ def _convolution(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> A
 
 
 def _linear(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> Any:
-    made = x @ parameters[f"{row.layer}.weight"]
+    shared = row.settings.get("weight_of")
+    weight = parameters[shared].T if shared else parameters[f"{row.layer}.weight"]
+    made = x @ weight
     return made + parameters[f"{row.layer}.bias"] if row.settings["bias"] else made
 
 
@@ -181,7 +221,7 @@ def _batch_norm(row: Row, parameters: Arrays, state: Arrays, trains: bool, x: An
     mean_at, variance_at = f"{row.layer}.running_mean", f"{row.layer}.running_var"
     mean, variance = state[mean_at], state[variance_at]
     if trains:
-        wide = x.astype(jax.numpy.promote_types(x.dtype, "float32"))
+        wide = _widened(x)
         axes, count = (0, 1, 2), x.size // x.shape[-1]
         mean = wide.mean(axes)
         variance = numpy.square(wide - mean).mean(axes)
@@ -263,6 +303,75 @@ def _added(_: Row, __: Arrays, ___: Arrays, ____: bool, first: Any, second: Any)
     return first + second
 
 
+def _positions(_: Row, __: Arrays, ___: Arrays, ____: bool, tokens: Any) -> Any:
+    import jax
+
+    return jax.numpy.arange(tokens.shape[1])
+
+
+def _zeros(_: Row, __: Arrays, ___: Arrays, ____: bool, tokens: Any) -> Any:
+    import jax
+
+    return jax.numpy.zeros_like(tokens)
+
+
+def _embedding(row: Row, parameters: Arrays, _: Arrays, __: bool, at: Any) -> Any:
+    return parameters[f"{row.layer}.weight"][at]
+
+
+def _layer_norm(row: Row, parameters: Arrays, _: Arrays, __: bool, x: Any) -> Any:
+    import jax
+
+    wide = _widened(x)
+    centred = wide - wide.mean(-1, keepdims=True)
+    variance = jax.numpy.square(centred).mean(-1, keepdims=True)
+    normal = centred * jax.lax.rsqrt(variance + row.settings["epsilon"])
+    scaled = normal * parameters[f"{row.layer}.weight"] + parameters[f"{row.layer}.bias"]
+    return scaled.astype(x.dtype)
+
+
+def _gelu(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
+    import jax
+
+    return jax.nn.gelu(x, approximate=False)
+
+
+def _tanh(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
+    import jax
+
+    return jax.numpy.tanh(x)
+
+
+def _split_last(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:
+    return x.reshape(*x.shape[:-1], row.settings["parts"], -1)
+
+
+def _swap(row: Row, _: Arrays, __: Arrays, ___: bool, x: Any) -> Any:
+    return x.swapaxes(*row.settings["axes"])
+
+
+def _join_last(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
+    return x.reshape(*x.shape[:-2], -1)
+
+
+def _attention(
+    row: Row, parameters: Arrays, state: Arrays, trains: bool, query: Any, key: Any, value: Any
+) -> Any:
+    """By its parts: `jax.nn.dot_product_attention` has no dropout."""
+    import jax
+
+    kind = jax.numpy.promote_types(query.dtype, "float32")
+    scores = jax.numpy.matmul(query, key.swapaxes(-1, -2), preferred_element_type=kind)
+    shares = jax.nn.softmax(scores / math.sqrt(query.shape[-1])).astype(value.dtype)
+    if row.settings["rate"]:
+        shares = _dropout(row, parameters, state, trains, shares)
+    return shares @ value
+
+
+def _take_first(_: Row, __: Arrays, ___: Arrays, ____: bool, x: Any) -> Any:
+    return x[:, 0]
+
+
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "convolution": _convolution,
     "linear": _linear,
@@ -276,4 +385,15 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "flatten": _flatten,
     "concatenate": _joined,
     "add": _added,
+    "positions": _positions,
+    "zeros": _zeros,
+    "embedding": _embedding,
+    "layer_norm": _layer_norm,
+    "gelu": _gelu,
+    "tanh": _tanh,
+    "split_last": _split_last,
+    "swap": _swap,
+    "join_last": _join_last,
+    "attention": _attention,
+    "take_first": _take_first,
 }

@@ -36,15 +36,17 @@ def make_step(
     import torch
 
     network = get_network(description.name)
+    if network.reads_text:
+        network = network.with_sequence_length(*description.input_shape)
     torch.manual_seed(SEED)
-    images = torch.randn(batch, *network.input_shape)
-    session = session_of(network.build().eval(), images)
-    feed = {session.get_inputs()[0].name: images.numpy()}
+    (samples,), _ = network.sample(batch, "cpu", torch.Generator().manual_seed(SEED + batch))
+    session = session_of(network.build().eval(), samples)
+    feed = {session.get_inputs()[0].name: samples.numpy()}
     return lambda: session.run(None, feed)
 
 
-def session_of(model: Any, images: Any) -> Any:
-    """A session of ONNX Runtime that computes what a model of torch computes of such images."""
+def session_of(model: Any, samples: Any) -> Any:
+    """A session of ONNX Runtime that computes what a model of torch computes of such samples."""
     import onnxruntime
     import torch
 
@@ -52,6 +54,6 @@ def session_of(model: Any, images: Any) -> Any:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of what torch calls of its own
-        program: Any = torch.onnx.export(model, (images,), dynamo=True, verbose=False)
+        program: Any = torch.onnx.export(model, (samples,), dynamo=True, verbose=False)
     file = program.model_proto.SerializeToString()
     return onnxruntime.InferenceSession(file, providers=_PROVIDERS)

@@ -8,6 +8,7 @@ are compared in float64.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -32,22 +33,21 @@ from curvescope.profiling.workload.networks import description, get_network, nam
 from curvescope.profiling.workload.networks.channels_last import weights_of
 from curvescope.profiling.workload.networks.description import described
 
-from .torch_networks import of_torch, without_dropout
+from .torch_networks import of_small_bert, of_torch, small_bert, without_dropout
 
 ROOT = Path(__file__).parents[3]
 CHILD = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
 pytestmark = pytest.mark.filterwarnings("default")  # frameworks warn of each other's versions
-BUILT = [name for name in names() if "bert" not in name]
 SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", names())
 def test_a_description_is_that_of_the_torch_network(name):
     """After a change of a network `description.write` renews the file."""
     assert described(name) == description.describe(get_network(name))
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", names())
 def test_parameters_have_torchs_names_and_shapes(name):
     import torch
 
@@ -57,9 +57,30 @@ def test_parameters_have_torchs_names_and_shapes(name):
     assert described(name).parameters == found
 
 
-def test_a_network_of_text_is_refused():
-    with pytest.raises(CurvescopeError, match="bert_base can be built in PyTorch only"):
-        described("bert_base")
+def test_a_module_of_the_users_own_is_refused():
+    with pytest.raises(CurvescopeError, match="my:model is a module of PyTorch"):
+        described("my:model")
+
+
+def test_a_description_of_text_has_as_many_tokens_as_asked():
+    assert described("bert_base").input_shape == (128,)
+    assert described("bert_base", 7).input_shape == (7,)
+    with pytest.raises(CurvescopeError, match="BERT takes 1 to 512 tokens"):
+        described("bert_base", 513)
+
+
+def test_an_operator_that_no_builder_knows_is_refused():
+    """A mask given to an attention would be left out."""
+    import torch
+    from torch.nn import functional
+
+    class Masked(torch.nn.Module):
+        def forward(self, x):
+            return functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    network = dataclasses.replace(small_bert(heads=False), build=Masked)
+    with pytest.raises(CurvescopeError, match="scaled_dot_product_attention.* no counterpart"):
+        description.describe(network)
 
 
 def test_a_framework_that_is_not_installed_says_how_to_get_it(monkeypatch):
@@ -93,7 +114,7 @@ def test_jax_computes_torchs_logits(name):
     state = jax_build.initial_state(made)
     with jax.default_matmul_precision("highest"):
         logits, _ = jax_build.forward(made, weights, state, last, trains=False)
-    assert np.abs(logits - expected).max() < 1e-5 * np.abs(expected).max()
+    assert difference(logits, expected) < 1e-5
 
 
 @pytest.mark.slow
@@ -122,6 +143,89 @@ def test_jax_computes_torchs_gradients_and_running_statistics(name):
     for path, value in after.items():
         if path != "key":
             assert np.abs(value - buffers[path].numpy()).max() < 1e-6, path
+
+
+@pytest.mark.parametrize("heads", [True, False])
+def test_jax_computes_the_outputs_and_gradients_of_a_torch_bert(heads):
+    """Outputs in fp32, gradients in float64, those of the shared word embedding too."""
+    jax = pytest.importorskip("jax")
+    import torch
+
+    from curvescope.profiling.workload.networks import jax_build
+
+    made = without_dropout(description.describe(small_bert(heads=heads)))
+    _, model, tokens, _ = of_small_bert(heads=heads)
+    with torch.no_grad():
+        expected = model(tokens)
+    weights = weights_of(made, {n: p.detach() for n, p in model.named_parameters()})
+    shapes = {path: array.shape for path, array in jax_build.initial_parameters(made).items()}
+    assert shapes == {path: array.shape for path, array in weights.items()}
+    state = jax_build.initial_state(made)
+    with jax.default_matmul_precision("highest"):
+        outputs, _ = jax_build.forward(made, weights, state, tokens.numpy(), trains=False)
+    for output, wanted in zip(outputs, expected, strict=True):
+        assert difference(output, wanted.numpy()) < 1e-5
+
+    network, model, tokens, targets = of_small_bert(heads=heads, doubles=True)
+    network.loss(model(tokens), targets or None).backward()
+    with jax.enable_x64(True):
+        weights = weights_of(made, {n: p.detach() for n, p in model.named_parameters()})
+
+        def loss(weights):
+            outputs, _ = jax_build.forward(made, weights, state, tokens.numpy(), trains=True)
+            return jax_build.loss_of(outputs, *(target.numpy() for target in targets))
+
+        gradients = jax.jit(jax.grad(loss))(weights)
+    parameters = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    expected = weights_of(made, parameters)
+    assert gradients.keys() == expected.keys()
+    # A bias of keys changes no attention: its gradient is rounding alone.
+    largest = max(np.abs(gradient).max() for gradient in expected.values())
+    for path, gradient in gradients.items():
+        assert np.abs(gradient - expected[path]).max() < 1e-5 * max(
+            np.abs(expected[path]).max(), 1e-6 * largest
+        ), path
+
+
+def test_jax_drops_shares_of_an_attention():
+    """With its dropout an attention that trains has other outputs, by another key each time."""
+    jax = pytest.importorskip("jax")
+    from curvescope.profiling.workload.networks import jax_build
+
+    made = description.describe(small_bert(heads=False))
+    kept = {"rate": 0.0}
+    rows = [dataclasses.replace(r, settings=kept) if r.op == "dropout" else r for r in made.rows]
+    made = dataclasses.replace(made, rows=tuple(rows))
+    parameters, state = jax_build.initial_parameters(made), jax_build.initial_state(made)
+    tokens = jax.numpy.zeros((2, 6), "int32")
+
+    def run(state, *, trains):
+        (encoded, _), after = jax_build.forward(made, parameters, state, tokens, trains=trains)
+        return encoded, after
+
+    first, after = run(state, trains=True)
+    assert difference(first, run(after, trains=True)[0]) > 1e-3
+    assert difference(first, run(state, trains=False)[0]) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("mode", "precision", "heads"),
+    [("training", "fp32", True), ("forward+backward", "bf16", False), ("forward", "fp32", True)],
+)
+def test_a_step_of_text_runs_in_jax(mode, precision, heads):
+    jax = pytest.importorskip("jax")
+    from curvescope.profiling.workload.networks import jax_build
+
+    step = jax_build.make_step(
+        description.describe(small_bert(heads=heads)), 2, mode, precision
+    )
+    step()
+    result = step()
+    if mode == "forward":
+        assert [output.shape for output in result] == [(2, 6, 50), (2, 2)]
+    else:
+        loss = result if mode == "training" else result[0][0]
+        assert jax.numpy.isfinite(loss)
 
 
 def test_a_step_in_jax_is_recorded_with_torchs_layers():
@@ -166,7 +270,24 @@ def test_onnx_runtime_computes_torchs_logits(name):
     with torch.no_grad():
         expected = model(images).numpy()
     (logits,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
-    assert np.abs(logits - expected).max() < 1e-5 * np.abs(expected).max()
+    assert difference(logits, expected) < 1e-5
+
+
+@pytest.mark.parametrize("heads", [True, False])
+def test_onnx_runtime_computes_the_outputs_of_a_torch_bert(heads):
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    import torch
+
+    from curvescope.profiling.workload.networks import onnx_build
+
+    _, model, tokens, _ = of_small_bert(heads=heads)
+    session = onnx_build.session_of(model, tokens)
+    with torch.no_grad():
+        expected = model(tokens)
+    found = session.run(None, {session.get_inputs()[0].name: tokens.numpy()})
+    for output, wanted in zip(found, expected, strict=True):
+        assert difference(output, wanted.numpy()) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -269,3 +390,8 @@ def test_a_table_names_keras_beside_what_it_runs_on(runs_in, label, tmp_path):
     with RecordingWriter(tmp_path / "r", meta):
         pass
     assert framework_of(open_recording(tmp_path / "r")) == label
+
+
+def difference(found, expected):
+    """The largest, as a share of the largest number."""
+    return np.abs(found - expected).max() / np.abs(expected).max()

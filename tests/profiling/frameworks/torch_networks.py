@@ -1,14 +1,18 @@
 """Networks of torch whose numbers those of other frameworks are compared with."""
 
 import dataclasses
+from functools import partial
 
 from curvescope.profiling.workload.networks import get_network
+from curvescope.profiling.workload.networks.bert import Bert, Size, build
+
+SMALL = Size(width=16, layers=1, heads=4, inner=32, vocabulary=50, positions=8)
 
 
 def without_dropout(made):
     """The description with dropouts that keep everything: frameworks draw different numbers."""
     rows = [
-        dataclasses.replace(row, settings={"rate": 0.0}) if row.op == "dropout" else row
+        dataclasses.replace(row, settings={"rate": 0.0}) if "rate" in row.settings else row
         for row in made.rows
     ]
     return dataclasses.replace(made, rows=tuple(rows))
@@ -27,3 +31,19 @@ def of_torch(name, *, doubles=False):
             module.p = 0.0
     images = torch.randn(2, *network.input_shape, dtype=kind)
     return network, model, images, torch.tensor([3, 5])
+
+
+def small_bert(*, heads):
+    """BERT with one layer, and texts of six tokens."""
+    return Bert("small", "", (6,), partial(build, heads, SMALL), None, heads, SMALL)
+
+
+def of_small_bert(*, heads, doubles=False):
+    """The network, a torch module that keeps all dropouts, tokens, and targets or none."""
+    import torch
+
+    torch.manual_seed(0)
+    network = small_bert(heads=heads)
+    model = network.build().to(torch.float64 if doubles else torch.float32).eval()
+    (tokens,), targets = network.sample(3, "cpu", torch.Generator().manual_seed(0))
+    return network, model, tokens, targets or ()

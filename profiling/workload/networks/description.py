@@ -77,7 +77,7 @@ class Row:
         if self.op not in ("convolution", "linear"):
             return {}
         size = tuple(of["size"]) if self.op == "convolution" else ()
-        bias = {"bias": (of["width"],)} if of["bias"] else {}
+        bias: dict[str, tuple[int, ...]] = {"bias": (of["width"],)} if of["bias"] else {}
         if "weight_of" in of:
             return bias
         return {"weight": (of["width"], of["channels"], *size), **bias}

@@ -40,7 +40,9 @@ def initial_parameters(description: Description, seed: int = SEED) -> Arrays:
             if row.op == "embedding":
                 made[path] = jax.random.normal(key, shape)
                 continue
-            bound = 1 / math.sqrt(row.settings["channels"] * math.prod(row.settings.get("size", ())))
+            bound = 1 / math.sqrt(
+                row.settings["channels"] * math.prod(row.settings.get("size", ()))
+            )
             shape = stored_shape(row, shape)
             made[path] = jax.random.uniform(key, shape, minval=-bound, maxval=bound)
     return made
@@ -174,6 +176,7 @@ def _data(description: Description, batch: int) -> tuple[Any, ...]:
     if description.vocabulary is not None:
         tokens, *targets = map(jax.numpy.asarray, text_of(description, batch))
         return (tokens, *targets) if description.predicts_words else (tokens,)
+    assert description.classes is not None
     key = jax.random.key(SEED + batch)
     channels, *pixels = description.input_shape
     images = jax.random.normal(key, (batch, *pixels, channels))
@@ -189,7 +192,8 @@ def _compiled(function: Any, precision: str, *arguments: Any, donated: tuple[int
     import jax
 
     exact = {"fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}[precision]
-    with jax.default_matmul_precision(jax.config.jax_default_matmul_precision or exact):
+    config: Any = jax.config
+    with jax.default_matmul_precision(config.jax_default_matmul_precision or exact):
         return jax.jit(function, donate_argnums=donated).lower(*arguments).compile()
 
 

@@ -7,14 +7,20 @@ a compiled model.
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from ....base.errors import CurvescopeError
+from .bert import IGNORED
 from .channels_last import LEARNING_RATE, MOMENTUM, SEED, padding_around
 from .description import Description, Row
+from .text_sample import text_of
 
 
 def load_keras(backend: str) -> Any:
@@ -32,22 +38,50 @@ def load_keras(backend: str) -> Any:
 
 
 def build_model(keras: Any, description: Description) -> Any:
-    """The model, with layers of the description's names; it returns logits."""
-    channels, *pixels = description.input_shape
-    values = {-1: keras.Input((*pixels, channels))}
+    """The model, with layers of the description's names; it returns logits, or all outputs of a
+    network of text.
+    """
+    if description.vocabulary is not None:
+        values = {-1: keras.Input(description.input_shape, dtype="int32")}
+    else:
+        channels, *pixels = description.input_shape
+        values = {-1: keras.Input((*pixels, channels))}
+    names = _names(description)
+    layers: dict[str, Any] = {}  # by path, those whose weights others share
     for number, row in enumerate(description.rows):
         inputs = [values[at] for at in row.inputs]
-        values[number] = _OPERATORS[row.op](keras, row, *inputs)
-    return keras.Model(values[-1], values[len(description.rows) - 1], name="network")
+        if "weight_of" in row.settings:
+            inputs.append(layers[row.settings["weight_of"]])
+        values[number] = _OPERATORS[row.op](keras, replace(row, layer=names[number]), *inputs)
+        if row.op == "embedding":
+            layers[f"{row.layer}.weight"] = values[number]._keras_history.operation
+    outputs = [values[at] for at in description.outputs]
+    of_text = description.vocabulary is not None
+    return keras.Model(values[-1], outputs if of_text else outputs[0], name="network")
+
+
+def _names(description: Description) -> list[str]:
+    """Names of the layers, each its own: those with parameters have their paths, others maybe a
+    number behind.
+    """
+    taken, names = {row.layer for row in description.rows if row.parameters}, []
+    for row in description.rows:
+        name, number = row.layer or row.op, 0
+        while name in taken and not row.parameters:
+            number += 1
+            name = f"{row.layer or row.op}_{number}"
+        taken.add(name)
+        names.append(name)
+    return names
 
 
 def set_weights(model: Any, description: Description, weights: Mapping[str, Any]) -> None:
     """Give a model the parameters that `channels_last.weights_of` made."""
     for row in description.rows:
-        for name, variable in zip(
-            row.parameters, model.get_layer(row.layer).trainable_variables, strict=False
-        ):
-            variable.assign(weights[f"{row.layer}.{name}"])
+        if row.parameters:
+            variables = model.get_layer(row.layer).trainable_variables
+            for name, variable in zip(row.parameters, variables, strict=True):
+                variable.assign(weights[f"{row.layer}.{name}"])
 
 
 def make_step(
@@ -65,45 +99,75 @@ def make_step(
     keras.utils.set_random_seed(SEED + batch)
     keras.mixed_precision.set_global_policy("float32" if precision == "fp32" else "mixed_bfloat16")
     model = build_model(keras, description)
-    channels, *pixels = description.input_shape
-    images = keras.random.normal((batch, *pixels, channels))
-    targets = keras.random.randint((batch,), 0, description.classes)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    samples, targets = _data(keras, description, model, batch)
+    losses = losses_of(keras, description)
     if mode == "forward+backward":
-        gradients = _gradients_of(backend, model, loss)
-        return lambda: gradients(images, targets)
+        gradients = _gradients_of(backend, model, losses)
+        return lambda: gradients(samples, targets)
     optimizer = keras.optimizers.SGD(LEARNING_RATE, MOMENTUM)
-    model.compile(optimizer=optimizer, loss=loss)
+    single = len(losses) == 1
+    model.compile(optimizer=optimizer, loss=losses[0] if single else losses)
     if mode == "forward":
-        return lambda: model.predict_on_batch(images)
-    return lambda: model.train_on_batch(images, targets)
+        return lambda: model.predict_on_batch(samples)
+    return lambda: model.train_on_batch(samples, targets[0] if single else targets)
 
 
-def _gradients_of(backend: str, model: Any, loss: Any) -> Callable[..., Any]:
-    """A compiled function of images and targets that gives the loss and the gradients of the
-    variables.
+def losses_of(keras: Any, description: Description, dtype: str | None = None) -> list[Any]:
+    """The loss of each output: cross-entropy, or the mean square where nothing is predicted."""
+    if description.vocabulary is not None and not description.predicts_words:
+        return [keras.losses.MeanSquaredError(dtype=dtype) for _ in description.outputs]
+    ignored = None if description.vocabulary is None else IGNORED
+    kinds = [ignored] + [None] * (len(description.outputs) - 1)  # the first is that of the words
+    return [
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=kind, dtype=dtype)
+        for kind in kinds
+    ]
+
+
+def _data(keras: Any, description: Description, model: Any, batch: int) -> tuple[Any, list[Any]]:
+    """Random samples, and targets for each output."""
+    if description.vocabulary is None:
+        channels, *pixels = description.input_shape
+        images = keras.random.normal((batch, *pixels, channels))
+        return images, [keras.random.randint((batch,), 0, description.classes)]
+    convert = keras.ops.convert_to_tensor
+    tokens, *targets = map(convert, text_of(description, batch))
+    if description.predicts_words:
+        return tokens, targets
+    return tokens, [keras.ops.zeros((batch, *output.shape[1:])) for output in model.outputs]
+
+
+def _gradients_of(backend: str, model: Any, losses: list[Any]) -> Callable[..., Any]:
+    """A compiled function of samples and the targets of each output that gives the loss and the
+    gradients of the variables.
     """
+
+    def loss(targets: Any, outputs: Any) -> Any:
+        outputs = outputs if isinstance(outputs, list) else [outputs]
+        each = [of(*both) for of, *both in zip(losses, targets, outputs, strict=True)]
+        return reduce(operator.add, each)
+
     if backend == "tensorflow":
         import tensorflow as tf
 
-        def both(images: Any, targets: Any) -> Any:
+        def both(samples: Any, targets: Any) -> Any:
             with tf.GradientTape() as tape:
-                value = loss(targets, model(images, training=True))
+                value = loss(targets, model(samples, training=True))
             return value, tape.gradient(value, model.trainable_variables)
 
         return tf.function(both)  # type: ignore[no-any-return]
     import jax
 
-    def value_of(trained: Any, others: Any, images: Any, targets: Any) -> Any:
-        logits, others = model.stateless_call(trained, others, images, training=True)
+    def value_of(trained: Any, others: Any, samples: Any, targets: Any) -> Any:
+        logits, others = model.stateless_call(trained, others, samples, training=True)
         return loss(targets, logits), others
 
     compiled = jax.jit(jax.value_and_grad(value_of, has_aux=True))
 
-    def run(images: Any, targets: Any) -> Any:
+    def run(samples: Any, targets: Any) -> Any:
         trained = [variable.value for variable in model.trainable_variables]
         others = [variable.value for variable in model.non_trainable_variables]
-        (value, _), slopes = compiled(trained, others, images, targets)
+        (value, _), slopes = compiled(trained, others, samples, targets)
         return value, slopes
 
     return run
@@ -126,10 +190,22 @@ def _convolution(keras: Any, row: Row, x: Any) -> Any:
     return made(x)
 
 
-def _linear(keras: Any, row: Row, x: Any) -> Any:
-    return keras.layers.Dense(row.settings["width"], use_bias=row.settings["bias"], name=row.layer)(
-        x
-    )
+def _linear(keras: Any, row: Row, x: Any, shared: Any = None) -> Any:
+    """A product, maybe with the transposed weights of an embedding."""
+    of, ops = row.settings, keras.ops
+    if shared is None:
+        return keras.layers.Dense(of["width"], use_bias=of["bias"], name=row.layer)(x)
+
+    class Shared(keras.layers.Layer):  # type: ignore[misc, name-defined, unused-ignore]
+        def build(self, _: Any) -> None:
+            if of["bias"]:
+                self.bias = self.add_weight((of["width"],), initializer="zeros", name="bias")
+
+        def call(self, x: Any) -> Any:
+            made = ops.matmul(x, ops.transpose(shared.embeddings))
+            return made + self.bias if of["bias"] else made
+
+    return Shared(name=row.layer)(x)
 
 
 def _batch_norm(keras: Any, row: Row, x: Any) -> Any:
@@ -163,19 +239,28 @@ def _average_pool(keras: Any, row: Row, x: Any) -> Any:
     return _pool(keras, row, keras.layers.AveragePooling2D, x)
 
 
+def _computed(keras: Any, row: Row, function: Callable[..., Any], *inputs: Any) -> Any:
+    """A layer without parameters that computes a function."""
+
+    class Computed(keras.layers.Layer):  # type: ignore[misc, name-defined, unused-ignore]
+        def call(self, *inputs: Any) -> Any:
+            return function(*inputs)
+
+    return Computed(name=row.layer)(*inputs)
+
+
 def _local_norm(keras: Any, row: Row, x: Any) -> Any:
     of, ops = row.settings, keras.ops
     size, before = of["size"], of["size"] // 2
 
-    class LocalNorm(keras.layers.Layer):  # type: ignore[misc, name-defined, unused-ignore]
-        def call(self, x: Any) -> Any:
-            width = x.shape[-1]
-            around = [[0, 0]] * 3 + [[before, size - 1 - before]]
-            squares = ops.pad(ops.square(x), around)
-            together = sum(squares[..., at : at + width] for at in range(size))
-            return x * ops.power(of["k"] + of["alpha"] / size * together, -of["beta"])
+    def normalise(x: Any) -> Any:
+        width = x.shape[-1]
+        around = [[0, 0]] * 3 + [[before, size - 1 - before]]
+        squares = ops.pad(ops.square(x), around)
+        together = sum(squares[..., at : at + width] for at in range(size))
+        return x * ops.power(of["k"] + of["alpha"] / size * together, -of["beta"])
 
-    return LocalNorm(name=row.layer)(x)
+    return _computed(keras, row, normalise, x)
 
 
 def _dropout(keras: Any, row: Row, x: Any) -> Any:
@@ -198,6 +283,69 @@ def _added(keras: Any, row: Row, *parts: Any) -> Any:
     return keras.layers.Add(name=row.layer)(list(parts))
 
 
+def _positions(keras: Any, row: Row, tokens: Any) -> Any:
+    """One row, which all samples share."""
+    return _computed(keras, row, lambda x: keras.ops.arange(x.shape[1])[None], tokens)
+
+
+def _zeros(keras: Any, row: Row, tokens: Any) -> Any:
+    return _computed(keras, row, keras.ops.zeros_like, tokens)
+
+
+def _embedding(keras: Any, row: Row, at: Any) -> Any:
+    of = row.settings
+    return keras.layers.Embedding(of["count"], of["width"], name=row.layer)(at)
+
+
+def _layer_norm(keras: Any, row: Row, x: Any) -> Any:
+    return keras.layers.LayerNormalization(epsilon=row.settings["epsilon"], name=row.layer)(x)
+
+
+def _gelu(keras: Any, row: Row, x: Any) -> Any:
+    return _computed(keras, row, lambda x: keras.ops.gelu(x, approximate=False), x)
+
+
+def _tanh(keras: Any, row: Row, x: Any) -> Any:
+    return _computed(keras, row, keras.ops.tanh, x)
+
+
+def _split_last(keras: Any, row: Row, x: Any) -> Any:
+    parts = row.settings["parts"]
+    shape = (-1, *x.shape[1:-1], parts, x.shape[-1] // parts)
+    return _computed(keras, row, lambda x: keras.ops.reshape(x, shape), x)
+
+
+def _swap(keras: Any, row: Row, x: Any) -> Any:
+    return _computed(keras, row, lambda x: keras.ops.swapaxes(x, *row.settings["axes"]), x)
+
+
+def _join_last(keras: Any, row: Row, x: Any) -> Any:
+    shape = (-1, *x.shape[1:-2], x.shape[-2] * x.shape[-1])
+    return _computed(keras, row, lambda x: keras.ops.reshape(x, shape), x)
+
+
+def _attention(keras: Any, row: Row, *inputs: Any) -> Any:
+    """By its parts: `keras.ops.dot_product_attention` has no dropout."""
+    ops = keras.ops
+
+    class Attention(keras.layers.Layer):  # type: ignore[misc, name-defined, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__(name=row.layer)
+            self.dropout = keras.layers.Dropout(row.settings["rate"])
+
+        def call(self, query: Any, key: Any, value: Any, training: Any = None) -> Any:
+            scores = ops.matmul(query, ops.swapaxes(key, -1, -2)) / math.sqrt(query.shape[-1])
+            wide = "float32" if self.compute_dtype == "bfloat16" else self.compute_dtype
+            shares = ops.cast(ops.softmax(ops.cast(scores, wide)), self.compute_dtype)
+            return ops.matmul(self.dropout(shares, training=training), value)
+
+    return Attention()(*inputs)
+
+
+def _take_first(keras: Any, row: Row, x: Any) -> Any:
+    return _computed(keras, row, lambda x: x[:, 0], x)
+
+
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "convolution": _convolution,
     "linear": _linear,
@@ -211,4 +359,15 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "flatten": _flatten,
     "concatenate": _joined,
     "add": _added,
+    "positions": _positions,
+    "zeros": _zeros,
+    "embedding": _embedding,
+    "layer_norm": _layer_norm,
+    "gelu": _gelu,
+    "tanh": _tanh,
+    "split_last": _split_last,
+    "swap": _swap,
+    "join_last": _join_last,
+    "attention": _attention,
+    "take_first": _take_first,
 }

@@ -17,8 +17,9 @@ def text_of(description: Description, batch: int) -> tuple[Any, Any, Any]:
 
     random = np.random.default_rng(SEED + batch)
     shape = (batch, *description.input_shape)
-    tokens = random.integers(description.vocabulary, size=shape, dtype=np.int32)
+    assert description.vocabulary is not None
+    tokens = random.integers(description.vocabulary, size=shape).astype(np.int32)
     masked = random.random(shape) < MASKED_SHARE
     masked[:, 0] = True  # the mean over zero masked words would be NaN
     words = np.where(masked, tokens, np.int32(IGNORED))
-    return tokens, words, random.integers(2, size=batch, dtype=np.int32)
+    return tokens, words, random.integers(2, size=batch).astype(np.int32)

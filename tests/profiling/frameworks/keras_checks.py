@@ -3,7 +3,7 @@ in each.
 
 `python -m tests.profiling.frameworks.keras_checks BACKEND NETWORK` prints, as JSON, the largest
 differences as shares of the largest number: of the logits in fp32, and of the gradients of one
-step in float64.
+step in float64. The networks `small` and `small-encoder` are a small BERT with heads or without.
 """
 
 from __future__ import annotations
@@ -13,11 +13,17 @@ import sys
 
 import numpy as np
 
-from curvescope.profiling.workload.networks import keras_build
+from curvescope.profiling.workload.networks import description, keras_build
 from curvescope.profiling.workload.networks.channels_last import weights_of
-from curvescope.profiling.workload.networks.description import described
 
-from .torch_networks import of_torch, without_dropout
+from .torch_networks import (
+    difference,
+    largest_difference,
+    of_small_bert,
+    of_torch,
+    small_bert,
+    without_dropout,
+)
 
 
 def main(backend: str, name: str) -> None:
@@ -27,20 +33,31 @@ def main(backend: str, name: str) -> None:
     print(json.dumps(found))
 
 
+def _with_torch(name, *, doubles=False):
+    """The description; of torch the network, its module, samples and targets, each as a list."""
+    if name.startswith("small"):
+        heads = name == "small"
+        made = description.describe(small_bert(heads=heads))
+        network, model, tokens, targets = of_small_bert(heads=heads, doubles=doubles)
+        return without_dropout(made), network, model, tokens, targets
+    network, model, images, targets = of_torch(name, doubles=doubles)
+    return without_dropout(description.described(name)), network, model, images, [targets]
+
+
 def logits(keras, name):
     """Difference of the logits in evaluation; the model has as many parameters."""
     import torch
 
-    made = without_dropout(described(name))
-    _, model, images, _ = of_torch(name)
+    made, _, model, samples, _ = _with_torch(name)
     with torch.no_grad():
-        expected = model.eval()(images).numpy()
+        expected = model.eval()(samples)
     built = keras_build.build_model(keras, made)
     weights = weights_of(made, {n: p.detach() for n, p in model.named_parameters()})
     keras_build.set_weights(built, made, weights)
     shapes = [tuple(one.shape) for one in built.trainable_variables]
     assert sorted(shapes) == sorted(array.shape for array in weights.values())
-    return difference(built.predict_on_batch(last_channels(images)), expected)
+    found = built.predict_on_batch(_stored(samples))
+    return max(map(difference, _listed(found), _listed(expected)))
 
 
 def gradients(keras, backend, name):
@@ -54,23 +71,26 @@ def gradients(keras, backend, name):
         chosen.result_type = lambda *_: "float64"
     keras.config.set_floatx("float64")
     keras.mixed_precision.set_global_policy("float64")
-    made = without_dropout(described(name))
-    network, model, images, targets = of_torch(name, doubles=True)
-    network.loss(model.train()(images), targets).backward()
+    made, network, model, samples, targets = _with_torch(name, doubles=True)
+    of_text = made.vocabulary is not None
+    outputs = (model if of_text else model.train())(samples)
+    aims = (tuple(targets) or None) if of_text else targets[0]
+    network.loss(outputs, aims).backward()
     built = keras_build.build_model(keras, made)
     parameters = dict(model.named_parameters())
     weights = weights_of(made, {n: p.detach() for n, p in parameters.items()})
     keras_build.set_weights(built, made, weights)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, dtype="float64")
-    slopes_of = keras_build._gradients_of(backend, built, loss)
+    losses = keras_build.losses_of(keras, made, "float64")
+    slopes_of = keras_build._gradients_of(backend, built, losses)
     convert = keras.ops.convert_to_tensor
-    _, slopes = slopes_of(convert(last_channels(images)), convert(targets.numpy()))
+    aims = [convert(target.numpy()) for target in targets]
+    aims = aims or [keras.ops.zeros(output.shape) for output in outputs]
+    _, slopes = slopes_of(convert(_stored(samples)), aims)
     expected = weights_of(made, {n: p.grad for n, p in parameters.items()})
     by_layer = {path: index for index, path in enumerate(_paths(built, made))}
     assert len(slopes) == len(expected) == len(by_layer)
-    return max(
-        difference(np.asarray(slopes[by_layer[path]]), wanted) for path, wanted in expected.items()
-    )
+    found = {path: np.asarray(convert(slopes[at])) for path, at in by_layer.items()}
+    return largest_difference(found, expected)
 
 
 def _paths(built, made):
@@ -84,12 +104,14 @@ def _paths(built, made):
     return [of_variable[id(variable)] for variable in built.trainable_variables]
 
 
-def last_channels(images):
-    return images.numpy().transpose(0, 2, 3, 1)
+def _stored(samples):
+    """Samples as Keras takes them: images channels last."""
+    array = samples.numpy()
+    return array.transpose(0, 2, 3, 1) if array.ndim == 4 else array
 
 
-def difference(found, expected):
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
+def _listed(outputs):
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,7 +34,14 @@ from curvescope.profiling.workload.networks import description, get_network, nam
 from curvescope.profiling.workload.networks.channels_last import weights_of
 from curvescope.profiling.workload.networks.description import described
 
-from .torch_networks import of_small_bert, of_torch, small_bert, without_dropout
+from .torch_networks import (
+    difference,
+    largest_difference,
+    of_small_bert,
+    of_torch,
+    small_bert,
+    without_dropout,
+)
 
 ROOT = Path(__file__).parents[3]
 CHILD = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -79,7 +87,7 @@ def test_an_operator_that_no_builder_knows_is_refused():
             return functional.scaled_dot_product_attention(x, x, x, is_causal=True)
 
     network = dataclasses.replace(small_bert(heads=False), build=Masked)
-    with pytest.raises(CurvescopeError, match="scaled_dot_product_attention.* no counterpart"):
+    with pytest.raises(CurvescopeError, match=r"scaled_dot_product_attention.* no counterpart"):
         description.describe(network)
 
 
@@ -137,8 +145,7 @@ def test_jax_computes_torchs_gradients_and_running_statistics(name):
             return jax_build.loss_of(logits, targets.numpy()), after
 
         gradients, after = jax.jit(jax.grad(loss, has_aux=True))(weights)
-    for path, gradient in gradients.items():
-        assert np.abs(gradient - expected[path]).max() < 1e-5 * np.abs(expected[path]).max(), path
+    assert largest_difference(gradients, expected) < 1e-5
     buffers = dict(model.named_buffers())
     for path, value in after.items():
         if path != "key":
@@ -164,7 +171,7 @@ def test_jax_computes_the_outputs_and_gradients_of_a_torch_bert(heads):
     with jax.default_matmul_precision("highest"):
         outputs, _ = jax_build.forward(made, weights, state, tokens.numpy(), trains=False)
     for output, wanted in zip(outputs, expected, strict=True):
-        assert difference(output, wanted.numpy()) < 1e-5
+        assert difference(output, wanted) < 1e-5
 
     network, model, tokens, targets = of_small_bert(heads=heads, doubles=True)
     network.loss(model(tokens), targets or None).backward()
@@ -178,13 +185,7 @@ def test_jax_computes_the_outputs_and_gradients_of_a_torch_bert(heads):
         gradients = jax.jit(jax.grad(loss))(weights)
     parameters = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     expected = weights_of(made, parameters)
-    assert gradients.keys() == expected.keys()
-    # A bias of keys changes no attention: its gradient is rounding alone.
-    largest = max(np.abs(gradient).max() for gradient in expected.values())
-    for path, gradient in gradients.items():
-        assert np.abs(gradient - expected[path]).max() < 1e-5 * max(
-            np.abs(expected[path]).max(), 1e-6 * largest
-        ), path
+    assert largest_difference(gradients, expected) < 1e-5
 
 
 def test_jax_drops_shares_of_an_attention():
@@ -216,9 +217,7 @@ def test_a_step_of_text_runs_in_jax(mode, precision, heads):
     jax = pytest.importorskip("jax")
     from curvescope.profiling.workload.networks import jax_build
 
-    step = jax_build.make_step(
-        description.describe(small_bert(heads=heads)), 2, mode, precision
-    )
+    step = jax_build.make_step(description.describe(small_bert(heads=heads)), 2, mode, precision)
     step()
     result = step()
     if mode == "forward":
@@ -240,14 +239,14 @@ def test_a_step_in_jax_is_recorded_with_torchs_layers():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50"])
+@pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet50", "small", "small-encoder"])
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_keras_computes_torchs_logits_and_gradients(backend, name):
     """Gradients are held in float64: in fp32 rounding moves them, by up to a sixth of the largest
     behind batch normalisation of two samples.
     """
-    pytest.importorskip("keras")
-    pytest.importorskip(backend)
+    if find_spec("keras") is None or find_spec(backend) is None:  # importing chooses a backend
+        pytest.skip(f"needs keras and {backend}")
     command = [sys.executable, "-m", "tests.profiling.frameworks.keras_checks", backend, name]
     ran = subprocess.run(command, cwd=ROOT, env=CHILD, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -287,7 +286,7 @@ def test_onnx_runtime_computes_the_outputs_of_a_torch_bert(heads):
         expected = model(tokens)
     found = session.run(None, {session.get_inputs()[0].name: tokens.numpy()})
     for output, wanted in zip(found, expected, strict=True):
-        assert difference(output, wanted.numpy()) < 1e-5
+        assert difference(output, wanted) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -390,8 +389,3 @@ def test_a_table_names_keras_beside_what_it_runs_on(runs_in, label, tmp_path):
     with RecordingWriter(tmp_path / "r", meta):
         pass
     assert framework_of(open_recording(tmp_path / "r")) == label
-
-
-def difference(found, expected):
-    """The largest, as a share of the largest number."""
-    return np.abs(found - expected).max() / np.abs(expected).max()

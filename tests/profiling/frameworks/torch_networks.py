@@ -3,6 +3,8 @@
 import dataclasses
 from functools import partial
 
+import numpy as np
+
 from curvescope.profiling.workload.networks import get_network
 from curvescope.profiling.workload.networks.bert import Bert, Size, build
 
@@ -47,3 +49,25 @@ def of_small_bert(*, heads, doubles=False):
     model = network.build().to(torch.float64 if doubles else torch.float32).eval()
     (tokens,), targets = network.sample(3, "cpu", torch.Generator().manual_seed(0))
     return network, model, tokens, targets or ()
+
+
+def difference(found, expected):
+    """The largest, as a share of the largest number."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+def largest_difference(found, expected):
+    """The largest of gradients by path, each as a share of its largest number.
+
+    A gradient that is zero but for rounding, as that of a bias of keys, which changes no attention,
+    is held against a millionth of the largest of all.
+    """
+    assert found.keys() == expected.keys()
+    floor = 1e-6 * max(np.abs(gradient).max() for gradient in expected.values())
+    return float(
+        max(
+            np.abs(np.asarray(found[path]) - gradient).max() / max(np.abs(gradient).max(), floor)
+            for path, gradient in expected.items()
+        )
+    )

@@ -63,7 +63,7 @@ OTHERS = {
 }
 PAGE = ROOT / "docs" / "planted-causes.md"
 EFFECTS = (0.05, 0.1, 0.2, 0.5)
-EXPERIMENTS_S = 90.0
+SWEEP_S, EXPERIMENTS_S = 20.0, 90.0
 STILL_S = 30.0
 NULL_VALUES = (1, 2, 4)
 NULL_NETWORKS = ("convolution", "perceptron", "encoder", "bag", "recurrent")
@@ -391,11 +391,11 @@ def run_one(name: str, effect: float, number: int) -> dict[str, Any]:
         }
         if not planted.shows():
             return {"depth": depth, **truth, "seconds": time.monotonic() - began_s}
-        protocol = Protocol("planted", (8, 16), 1, (1, 4), 0.04, 2, 4.0)
+        protocol = Protocol("planted", (8, 16), 1, (1, 4), 0.04, 2, SWEEP_S)
     else:
         make, values, axis, truth = getattr(_steps(), f"{name}_parts"), NULL_VALUES, "batch", {}
         depth = 1 + number % 3
-        protocol = Protocol("planted", (8, 16), 1, (1, 4), 0.03, 2, 2.5)
+        protocol = Protocol("planted", (8, 16), 1, (1, 4), 0.03, 2, SWEEP_S)
     with tempfile.TemporaryDirectory() as folder:
         found = curvescope.diagnose(
             make,

@@ -29,6 +29,7 @@ from .factor import Target
 from .factors import step_change
 from .program_worker import ProgramWorker
 from .recorded_steps import target_of
+from .replay.operator_kinds import on_cuda
 from .runner import Condition, Row, Runner, Watch
 from .step_worker import Number, Ready, StepWorker
 
@@ -104,6 +105,7 @@ class StepRunner(Runner):
         self._target, self._start_worker = target, start
         self._workers: dict[str | None, Worker] = {}
         self._running: set[str | None] = set()  # the variants that get visits
+        self._first_group: list[str] = []  # what started together with the unmodified steps before
         self._turns = False  # whether one process at a time has the memory
         self._ready: dict[str | None, Ready] = {}
         self._start_s: dict[str | None, float] = {}  # duration of the first steps
@@ -159,6 +161,7 @@ class StepRunner(Runner):
 
     def _measure_started(self, waiting: list[str]) -> bool:
         """Run factors in groups that fit the memory; returns whether the time was enough."""
+        self._launch([None, *(name for name in self._first_group if name in waiting)])
         if (failed := self._start(None)) is not None:
             if not self._late:
                 self.untested.update(dict.fromkeys(waiting, f"{_FAILED}: {failed}"))
@@ -297,8 +300,9 @@ class StepRunner(Runner):
         If none fits beside the unmodified steps, all get turns with the memory.
         """
         group: list[str] = []
+        self._launch(waiting[: self._room()])
         while waiting and len(group) < MOST_AT_ONCE:
-            if self._memory_is_short():
+            if waiting[0] not in self._workers and self._memory_is_short():
                 if not group:
                     self._turns = True
                     self.notes.append(_TURNS)
@@ -311,14 +315,31 @@ class StepRunner(Runner):
                 self.untested[name] = failed
             else:
                 group.append(name)
+        self._first_group = self._first_group or ([] if self._turns else [*group])
         return group
 
-    def _memory_is_short(self) -> bool:
-        """Whether no further worker fits the memory beside those that run; False if the memory is
-        unknown.
+    def _launch(self, names: Iterable[str | None]) -> None:
+        """Start processes before any of them is waited for: they build their steps at the same
+        time, each on a core.
+
+        A GPU has one context after the other, and a program runs at each visit.
         """
+        if self._is_program or self._turns or on_cuda(self.device):
+            return
+        for name in names:
+            if name not in self._workers:
+                self._workers[name] = self._start_worker(self._target, name)
+
+    def _room(self) -> int:
+        """How many further workers fit the memory beside those that run."""
         peak, available = self._ready[None].peak_bytes, self._workers[None].available_bytes()
-        return peak is not None and available is not None and MARGIN * peak > available
+        if not peak or available is None:
+            return MOST_AT_ONCE
+        return min(max(math.floor(available / peak - MARGIN) + 1, 0), MOST_AT_ONCE)
+
+    def _memory_is_short(self) -> bool:
+        """Whether no further worker fits the memory; False if the memory is unknown."""
+        return self._room() == 0
 
     def _start(self, name: str | None) -> str | None:
         limit_s, elapsed_s = self.experiment.time_limit_s, self.elapsed_s
@@ -328,11 +349,14 @@ class StepRunner(Runner):
         longest_s = min(longest_s, self.left_s)
         if self.left_s <= self._start_s.get(name, 0.0):
             self._late = True
+            self._end(name)
             return TIME_IS_UP
         self.watch.report(
             Progress(elapsed_s, max(elapsed_s, limit_s or 0.0), f"starting {name or _UNMODIFIED}")
         )
-        worker = self._workers[name] = self._start_worker(self._target, name)
+        if name not in self._workers:
+            self._workers[name] = self._start_worker(self._target, name)
+        worker = self._workers[name]
         why = f"its first steps took more than {longest_s:.0f} s of the time limit"
         try:
             ready = worker.warm_up(self._refuse_after(longest_s))

@@ -186,6 +186,27 @@ def test_starts_that_take_less_than_expected_leave_time_for_more(tmp_path, start
     assert starts == {None: made, "one_thread": made}
 
 
+def test_processes_of_one_start_build_their_steps_at_the_same_time(tmp_path):
+    """All start before any is waited for; the first ones wait to see what memory they take."""
+    order = []
+
+    class Ordered(Workers):
+        def start(self, target, factor):
+            worker, warm_up = super().start(target, factor), None
+            warm_up = worker.warm_up
+            order.append(("start", factor))
+            worker.warm_up = lambda waiting: (order.append(("ready", factor)), warm_up(waiting))[1]
+            return worker
+
+    names = ("one_thread", "flush_denormal")
+    wanted = replace(experiment(*names, rounds=(1, 1)), starts=2)
+    run(tmp_path / "r", Ordered(FakeClock()), wanted)
+    first, later = order[:6], order[6:]
+    assert [what for what, _ in first] == ["start", "ready", "start", "start", "ready", "ready"]
+    assert [what for what, _ in later] == ["start"] * 3 + ["ready"] * 3
+    assert {name for _, name in later} == {None, *names}
+
+
 def test_no_round_starts_that_would_end_after_the_deadline(tmp_path):
     """A worker that starts late."""
     wanted = replace(experiment("one_thread", rounds=(9, 9)), deadline_s=5.0)

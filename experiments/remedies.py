@@ -51,6 +51,7 @@ _LEAST_OF_TIME, _MOST_OF_TIME = 0.35, 0.6
 # least part of fresh rounds at the largest size that those at the smallest take, where both are
 # mostly starts of processes
 _MOSTLY_STARTS = 0.9
+_THREADS = "threads"  # what changes of the number of threads set
 _FOLLOWS = 2.5  # time of the rest of this plan, as a factor on its next experiment
 
 
@@ -298,11 +299,15 @@ class RemedyPlan:
     def _ordered(self, *, costly: bool) -> list[str]:
         device = self.situation.budget.device
         claimed = self._claimed()
+        disturbed = self.situation.diagnosis.disturbances
+        # Threads that spin at a barrier wait for one that has no core, for most of the step.
+        crowded = disturbed is not None and disturbed.prevail
 
-        def place(name: str) -> tuple[bool, bool, float, int]:
+        def place(name: str) -> tuple[bool, bool, bool, float, int]:
             refused, small = FACTORS[name].refusal(device) is not None, self._saves_little(name)
+            frees_cores = crowded and FACTORS[name].sets == _THREADS
             share = claimed[name] if claimed[name] >= _SUGGESTED else 0.0
-            return refused, small, -share, COMMON[name].common or 0
+            return refused, not frees_cores, small, -share, COMMON[name].common or 0
 
         names = (
             name

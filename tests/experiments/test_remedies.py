@@ -81,6 +81,7 @@ class Machine:
             remedies=self.remedies,
             explanations=(),
             fixed_cost=None,
+            disturbances=None,
         )
         starts_s = tuple(one.setup_s[""] for one in self.made if one.setup_s)
         return Situation(
@@ -327,6 +328,14 @@ def test_a_change_that_can_save_little_of_the_largest_step_is_tried_last(
     vars(situation.diagnosis).update(terms=terms, recorded=None)
     names = RemedyPlan(situation)._ordered(costly=False)
     assert (names.index("fused_optimizer") < names.index("bf16_autocast")) is first
+
+
+@pytest.mark.parametrize("prevail", [True, False])
+def test_where_threads_mostly_waited_for_a_core_fewer_threads_are_tried_first(prevail):
+    situation = Machine({}).situation(150.0)
+    vars(situation.diagnosis)["disturbances"] = SimpleNamespace(prevail=prevail)
+    first = RemedyPlan(situation)._ordered(costly=False)[:3]
+    assert ("one_thread" in first) is prevail
 
 
 def test_where_slow_steps_have_no_saving_further_starts_rule_it_out(monkeypatch):

@@ -128,10 +128,10 @@ RULES: tuple[Rule, ...] = (
     Rule(r"kv_indices|tril_indices|triu_indices|token_ids|clamp_position|slot_mapping|req_to_token", INDEXING, None, "create_flashinfer_kv_indices_triton", _TRACELENS),
     Rule(r"^cpp_fused_\w*(sum|mean|softmax|norm|amax|argmax|pool)", REDUCTION, "Inductor", "cpp_fused_native_layer_norm_0", _INDUCTOR),
     Rule(r"^cpp_fused_", ELEMENTWISE, "Inductor", "cpp_fused_add_relu_1", _INDUCTOR),
-    # XLA on the CPU: readers put the product before the fusion that its library computes.
-    Rule(r"^convolution ynn_|^convolution(\.\d+)?$", CONVOLUTION, "XLA", "convolution ynn_fusion.9", _XLA_CPU),
-    Rule(r"^dot ynn_|^dot(_general)?(\.\d+)?$", GEMM, "XLA", "dot ynn_fusion.2", _XLA_CPU),
-    Rule(r"^(wrapped_)?reduce-window", REDUCTION, "XLA", "wrapped_reduce-window.3", _XLA_CPU),
+    # XLA, mostly on the CPU: readers put what a custom fusion computes before its name.
+    Rule(r"^convolution \w+_fusion|^convolution(\.\d+)?$", CONVOLUTION, "XLA", "convolution ynn_fusion.9", _XLA_CPU),
+    Rule(r"^dot \w+_fusion|^dot(_general)?(\.\d+)?$", GEMM, "XLA", "dot ynn_fusion.2", _XLA_CPU),
+    Rule(r"^reduce(-window)? \w+_fusion|^(wrapped_)?reduce-window", REDUCTION, "XLA", "wrapped_reduce-window.3", _XLA_CPU),
     # oneDNN and MKL on the CPU. Implementation names come after the primitive and its kind.
     Rule(r"^(convolution|deconvolution)\S* \S*(wino)", WINOGRAD, "oneDNN", "convolution.forward_inference jit_wino_4x3:avx512_core", _ONEDNN),
     Rule(r"^(convolution|deconvolution)\S* \S*(dw|depthwise)", DEPTHWISE, "oneDNN", "convolution.forward_training jit_dw:avx512_core", _ONEDNN),

@@ -11,8 +11,9 @@ instructions alike: the number of the program, which modules and events have, te
 Events of a program that JAX loaded from its cache have another number, that of the process which
 compiled it: they have the scopes on which all modules of the name agree.
 
-XLA names a fusion by what is in it, e.g. `multiply_subtract_fusion`, but for those that it gives to
-a library: `ynn_fusion` may be a product or a convolution.
+XLA names a fusion by what is in it, e.g. `multiply_subtract_fusion`, but for those of the kind
+`kCustom`, which a library or another compiler computes: `ynn_fusion` may be a product or a
+reduction, and so may `block_fusion`. Nor does `custom-call` say what is called.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ MESSAGES = {
     "HloProto": "1 hlo_module HloModule",
     "HloModule": "1 name string, 3 computations HloComputation*",
     "HloComputation": "2 instructions HloInstruction*, 5 id int64",
-    "HloInstruction": "1 name string, 2 opcode string, 7 metadata OpMetadata, 35 id int64, 36 "
-    "operand_ids int64*, "
+    "HloInstruction": "1 name string, 2 opcode string, 7 metadata OpMetadata, 11 fusion_kind "
+    "string, 28 custom_call_target string, 35 id int64, 36 operand_ids int64*, "
     "38 called_computation_ids int64*",
     "OpMetadata": "2 op_name string",
 }
-_PRODUCTS = ("convolution", "dot")  # opcodes
-_OF_LIBRARY = "ynn_fusion"  # how a fusion is named that YNNPACK computes
+# Opcodes that a custom fusion is named after, the first that is in it.
+_WORK = ("convolution", "dot", "reduce-window", "reduce")
+_CUSTOM_FUSION, _CUSTOM_CALL = "kCustom", "custom-call"
 _MOST_USES = 4  # from an instruction to the one that uses its result, and so on
 
 
@@ -47,7 +49,8 @@ class Instructions:
 
     programs: frozenset[str]  # those that are stored
     paths: Mapping[tuple[str, str], str]  # scopes of the program
-    products: Mapping[tuple[str, str], str]  # in fusions of a library: `convolution` or `dot`
+    # what a custom fusion computes, one of `_WORK`, or a custom call calls, e.g. `TopK`
+    custom: Mapping[tuple[str, str], str]
 
     def key(self, facts: Mapping[str, Any]) -> tuple[str, str]:
         """Where the instruction of an event stands in the tables, by the event's facts."""
@@ -63,12 +66,10 @@ def instructions_of(modules: Mapping[str, Any]) -> Instructions:
         for of, module in modules.items()
         for name, path in _paths(module)
     }
-    products = {
-        (of, name): product for of, module in modules.items() for name, product in _products(module)
-    }
+    custom = {(of, name): what for of, module in modules.items() for name, what in _custom(module)}
     names = {of: str(module.name) for of, module in modules.items()}
     return Instructions(
-        frozenset(modules), paths | _agreed(paths, names), products | _agreed(products, names)
+        frozenset(modules), paths | _agreed(paths, names), custom | _agreed(custom, names)
     )
 
 
@@ -80,11 +81,13 @@ def _agreed(of_programs: Mapping[tuple[str, str], str], names: Mapping[str, str]
     return {key: whats.pop() for key, whats in by_name.items() if len(whats) == 1}
 
 
-def _products(module: Any) -> Iterator[tuple[str, str]]:
+def _custom(module: Any) -> Iterator[tuple[str, str]]:
     inside = {computation.id: computation for computation in module.computations}
     for computation in module.computations:
         for instruction in computation.instructions:
-            if not instruction.name.startswith(_OF_LIBRARY):
+            if instruction.opcode == _CUSTOM_CALL and instruction.custom_call_target:
+                yield instruction.name, instruction.custom_call_target
+            if instruction.fusion_kind != _CUSTOM_FUSION:
                 continue
             opcodes = {
                 each.opcode
@@ -92,8 +95,8 @@ def _products(module: Any) -> Iterator[tuple[str, str]]:
                 if called in inside
                 for each in inside[called].instructions
             }
-            if products := opcodes.intersection(_PRODUCTS):
-                yield instruction.name, min(products)
+            if (work := next(filter(opcodes.__contains__, _WORK), None)) is not None:
+                yield instruction.name, work
 
 
 def _paths(module: Any) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from ...base.limits import (
     XSPACE_FREE_EVENTS,
     check_limit,
 )
+from ..attribution.kernel_names import UNKNOWN, family
 from ..recording.store import RecordingWriter
 from . import Options, hlo_scopes
 from .source import Source
@@ -130,11 +131,19 @@ def _take_plane(
             key = instructions.key(args)
             if key in instructions.paths and "/" not in str(args.get("name", "")):
                 args["name"] = instructions.paths[key]
-            if (product := instructions.products.get(key)) is not None and name == key[1]:
-                name = f"{product} {name}"  # as oneDNN's: what it computes, then by what
+            if (what := instructions.custom.get(key)) is not None and _says_nothing(name, key[1]):
+                name = f"{what} {name}"  # as oneDNN's: what it computes, then by what
             trace.events.append(
                 (Event(ph="X", name=name, pid=number, tid=line.id, args=args), start, end)
             )
+
+
+def _says_nothing(kernel: str, instruction: str) -> bool:
+    """Whether a kernel is called like its instruction, without dots on a GPU, and that tells no
+    family.
+    """
+    plain = kernel.removesuffix(".kd").replace(".", "_")
+    return plain == instruction.replace(".", "_") and family(kernel) == UNKNOWN
 
 
 def _stats(stats: Any, names: dict[int, str]) -> Iterator[tuple[str, Any]]:

@@ -89,7 +89,7 @@ def gradients(keras, backend, name):
     expected = weights_of(made, {n: p.grad for n, p in parameters.items()})
     by_layer = {path: index for index, path in enumerate(_paths(built, made))}
     assert len(slopes) == len(expected) == len(by_layer)
-    found = {path: np.asarray(convert(slopes[at])) for path, at in by_layer.items()}
+    found = {path: _dense(slopes[at]) for path, at in by_layer.items()}
     return largest_difference(found, expected)
 
 
@@ -108,6 +108,15 @@ def _stored(samples):
     """Samples as Keras takes them: images channels last."""
     array = samples.numpy()
     return array.transpose(0, 2, 3, 1) if array.ndim == 4 else array
+
+
+def _dense(slope):
+    """A gradient as an array; TensorFlow has those of an embedding as its rows that were read."""
+    if not hasattr(slope, "indices"):
+        return np.asarray(slope)
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(slope).numpy()
 
 
 def _listed(outputs):

@@ -6,9 +6,15 @@ from pathlib import Path
 import pytest
 
 from curvescope.profile_files import open_any
-from curvescope.profiling.attribution.kernel_names import CONVOLUTION, GEMM, REDUCTION, family
+from curvescope.profiling.attribution.kernel_names import (
+    CONVOLUTION,
+    GEMM,
+    REDUCTION,
+    SORT,
+    family,
+)
 from curvescope.profiling.readers.hlo_scopes import instructions_of
-from curvescope.profiling.readers.xspace_pb import _message_type
+from curvescope.profiling.readers.xspace_pb import _message_type, _says_nothing
 
 XSPACE = Path(__file__).parents[2] / "data" / "jax" / "jax_cpu.xplane.pb.gz"
 
@@ -43,16 +49,63 @@ def test_a_fusion_of_a_library_says_which_product_it_is(tmp_path):
     assert family("wrapped_reduce-window.3") == REDUCTION
 
 
-def test_a_fusion_of_a_library_without_a_product_has_none():
-    fused = {"id": 7, "instructions": [{"id": 1, "name": "a", "opcode": "add"}]}
-    called = {"id": 9, "instructions": [instruction(2, "ynn_fusion", called=[7])]}
-    module = _message_type("HloModule")(name="jit_f", computations=[fused, called])
-    assert instructions_of({"jit_f": module}).products == {}
+@pytest.mark.parametrize(
+    ("kind", "opcodes", "what"),
+    [
+        ("kCustom", ["add"], None),
+        ("kCustom", ["add", "reduce"], "reduce"),
+        ("kCustom", ["reduce", "dot", "add"], "dot"),
+        ("kLoop", ["reduce", "add"], None),
+    ],
+)
+def test_a_custom_fusion_is_named_after_the_work_in_it(kind, opcodes, what):
+    fused = [{"id": 1, "name": "a", "opcode": opcode} for opcode in opcodes]
+    outer = instruction(2, "block_fusion.3", called=[7], opcode="fusion", fusion_kind=kind)
+    assert custom_of(fused, [outer]) == ({} if what is None else {"block_fusion.3": what})
 
 
-def instruction(number, name, path="", operands=(), called=()):
+def test_a_custom_call_is_named_after_what_it_calls():
+    call = instruction(2, "custom-call.1", opcode="custom-call", custom_call_target="TopK")
+    assert custom_of([], [call]) == {"custom-call.1": "TopK"}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "of", "says_nothing"),
+    [
+        ("ynn_fusion.9", "ynn_fusion.9", True),
+        ("block_fusion_3", "block_fusion.3", True),
+        ("block_fusion_3.kd", "block_fusion.3", True),
+        ("gemm_fusion_dot_3", "gemm_fusion_dot.3", False),  # a product by its name
+        ("sm90_xmma_gemm", "custom-call.1", False),  # the library's own
+    ],
+)
+def test_only_a_kernel_whose_name_says_nothing_gets_the_one_of_its_work(kernel, of, says_nothing):
+    assert _says_nothing(kernel, of) == says_nothing
+
+
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [
+        ("reduce ynn_fusion", REDUCTION),
+        ("dot block_fusion_3", GEMM),
+        ("convolution block_fusion", CONVOLUTION),
+        ("TopK custom-call", SORT),
+    ],
+)
+def test_a_name_by_its_work_has_its_family(name, of):
+    assert family(name) == of
+
+
+def custom_of(fused, entry):
+    """What is known of custom instructions of a module with these computations, by name."""
+    computations = [{"id": 7, "instructions": fused}, {"id": 9, "instructions": entry}]
+    module = _message_type("HloModule")(name="jit_f", computations=computations)
+    return {name: what for (_, name), what in instructions_of({"jit_f": module}).custom.items()}
+
+
+def instruction(number, name, path="", operands=(), called=(), **more):
     named = {"id": number, "name": name, "metadata": {"op_name": path}}
-    return {**named, "operand_ids": operands, "called_computation_ids": called}
+    return {**named, "operand_ids": operands, "called_computation_ids": called, **more}
 
 
 @pytest.fixture

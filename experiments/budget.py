@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from ..analysis.decompose.terms import KERNELS, Key
 from ..profiling.measure.protocol import EXPERIMENT
 from ..profiling.measure.visit import warm_up_ns
-from ..profiling.recording.experiments import Experiment, Scope, Stage
+from ..profiling.recording.experiments import Experiment, Scope, Stage, members
 from .factor import USUAL_SETUP_S
 from .factors import factor_of
 from .program_worker import fits_programs
@@ -78,6 +79,9 @@ class Budget:
     run_s: float | None = None
     # that ran the steps if it is not PyTorch, whose factors then change nothing
     framework: str | None = None
+    # time of complete steps with a factor, as a factor on that of unmodified ones, as far as
+    # experiments measured it
+    paces: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def groups(self) -> Mapping[str, Sequence[str]]:
@@ -175,30 +179,39 @@ class Budget:
 
     def _times_s(self, wanted: Experiment) -> tuple[float, float]:
         """Expected seconds before the first round, and of one round."""
-        variants = 1 + sum(not self.refused(name) for name in wanted.factors)
+        ran = [name for name in wanted.factors if not self.refused(name)]
+        paces = [1.0] * len(ran)
         if wanted.scope == Scope.STEP:
-            variants -= len(self.impossible.intersection(wanted.factors))
+            ran = [name for name in ran if name not in self.impossible]
+            paces = [self.pace(name) for name in ran]
             setup_s, key = self.start_s + sum(map(self.setup_s, wanted.factors)), None
         else:
             setup_s, key = _TERM_SETUP_S, Key(wanted.layer, wanted.phase, KERNELS)
+        variants, passes = 1 + len(ran), 1.0 + sum(paces)
         times_ms = self._times_ms(key, wanted.batches)
         if wanted.scope == Scope.STEP and not self.starts_s:  # those include the first steps
-            setup_s += variants * _FIRST_STEPS * float(times_ms.sum()) / 1e3
+            setup_s += passes * _FIRST_STEPS * float(times_ms.sum()) / 1e3
         filled = key is None and self.fills_visits(wanted.batches)
         if filled:
-            setup_s += _FURTHER_DISCARDED * variants * float(times_ms.sum()) / 1e3
+            setup_s += _FURTHER_DISCARDED * passes * float(times_ms.sum()) / 1e3
         runs_ms = (_RUNS_PER_FILLED_VISIT if filled else _RUNS_PER_VISIT) * times_ms
         if (
             wanted.scope == Scope.STEP and self.device != "cpu"
         ):  # each visit brings the GPU to its clocks
             steps = [EXPERIMENT.steps_of_visit(1, round(time_ms * 1e6)) for time_ms in times_ms]
             runs_ms = np.maximum(times_ms, warm_up_ns(self.device) / 1e6) + steps * times_ms
-        round_s = variants * (float(runs_ms.sum()) / 1e3 + len(wanted.batches) * _VISIT_S)
+        round_s = passes * float(runs_ms.sum()) / 1e3 + variants * len(wanted.batches) * _VISIT_S
         if wanted.scope == Scope.STEP and self.run_s is not None:
             return 0.0, round_s + variants * len(wanted.batches) * (self.run_s + _RUN_STEPS_S)
         if wanted.scope == Scope.STEP and self.takes_turns(wanted.batches):
             return 0.0, setup_s + round_s
         return setup_s, round_s
+
+    def pace(self, name: str) -> float:
+        """Time of complete steps with a factor, or with several, as a factor on that of unmodified
+        ones: as measured, else 1.
+        """
+        return self.paces.get(name, math.prod(self.paces.get(one, 1.0) for one in members(name)))
 
     def takes_turns(self, batches: Iterable[int]) -> bool:
         """Whether each process starts for every round: the device's memory holds one only, or each

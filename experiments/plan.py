@@ -200,13 +200,31 @@ def _situation(
     facts = starts_s, impossible(recording), fullness(recording), total_s
     framework = framework_beside_torch(recording)
     budget = Budget(
-        diagnosis, device_kind(recording.meta), time_left_s, *facts, _run_s(recording), framework
+        diagnosis,
+        device_kind(recording.meta),
+        time_left_s,
+        *facts,
+        _run_s(recording),
+        framework,
+        paces_of(diagnosis),
     )
     # Without a curve nothing is attributed, and one profile says what to try first; of a program
     # too, whose every try takes seconds.
     one_profile = len(diagnosis.curve.points) == 1 or budget.run_s is not None
     suggested = suggested_shares(recording) if one_profile else {}
     return Situation(diagnosis, made, dict(replayable), budget, probed(recording.meta), suggested)
+
+
+def paces_of(diagnosis: Diagnosis) -> dict[str, float]:
+    """Time of complete steps with each factor, as a factor on that of the unmodified ones beside
+    them; of the last experiment that measured it.
+    """
+    return {
+        outcome.factor: sum(time.value for time in outcome.changed_ms)
+        / sum(time.value for time in outcome.times_ms)
+        for outcome in diagnosis.outcomes
+        if outcome.experiment.scope == Scope.STEP and outcome.factor and outcome.changed_ms
+    }
 
 
 def _run_s(recording: Recording) -> float | None:

@@ -84,9 +84,19 @@ class RemedyPlan:
     def _fitting(self, *experiments: Experiment | None) -> Iterator[Experiment]:
         for wanted in experiments if self._sizes else ():
             for batches in self._batches(wanted):
-                if wanted and (fitting := self._fitted(self._at(wanted, batches))):
+                if wanted and (fitting := self._fitted_at(wanted, batches)):
                     yield from fitting
                     break
+
+    def _fitted_at(self, wanted: Experiment, batches: tuple[int, ...]) -> list[Experiment]:
+        """An experiment at some batch sizes that fits the time, in a list; of steps so slow that
+        starts with their rounds do not, with one round after each start.
+        """
+        at = self._at(wanted, batches)
+        if fitting := self._fitted(at):
+            return fitting
+        is_fresh = wanted.stage != Stage.SCREEN and self.situation.budget.fills_visits(batches)
+        return self._fitted(replace(at, rounds=(1, 1))) if is_fresh else []
 
     def _at(self, wanted: Experiment, batches: tuple[int, ...]) -> Experiment:
         """An experiment at some batch sizes, with the rounds and starts that their steps need."""

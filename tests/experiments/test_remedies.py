@@ -26,6 +26,7 @@ from curvescope.analysis.verdicts.savings import Saving, _order
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.budget import Budget
 from curvescope.experiments.factors import FACTORS, factor_of
+from curvescope.experiments.plan import paces_of
 from curvescope.experiments.remedies import RemedyPlan
 from curvescope.experiments.situation import Situation
 from curvescope.experiments.tried_changes import TriedChange
@@ -84,9 +85,8 @@ class Machine:
             disturbances=None,
         )
         starts_s = tuple(one.setup_s[""] for one in self.made if one.setup_s)
-        return Situation(
-            diagnosis, tuple(self.made), {}, Budget(diagnosis, "cpu", left_s, starts_s)
-        )
+        budget = Budget(diagnosis, "cpu", left_s, starts_s, paces=paces_of(diagnosis))
+        return Situation(diagnosis, tuple(self.made), {}, budget)
 
     def run(self, seconds=600.0):
         """Run the plan to its end, each experiment for its time."""
@@ -328,6 +328,25 @@ def test_a_change_that_can_save_little_of_the_largest_step_is_tried_last(
     vars(situation.diagnosis).update(terms=terms, recorded=None)
     names = RemedyPlan(situation)._ordered(costly=False)
     assert (names.index("fused_optimizer") < names.index("bf16_autocast")) is first
+
+
+@pytest.mark.parametrize(
+    ("left_s", "rounds", "starts"), [(120.0, (2, 2), 4), (60.0, (2, 2), 2), (40.0, (1, 1), 2)]
+)
+def test_fresh_rounds_of_a_change_are_planned_with_the_time_that_its_steps_took(
+    monkeypatch, left_s, rounds, starts
+):
+    """Beside other work a step takes 6 s, and on one thread 1.2 s: a start and a round take 8.4 s.
+
+    With 12 s a round, 60 s would hold no two starts of two rounds.
+    """
+    monkeypatch.setitem(STEP_MS, 32, 6000.0)
+    machine = Machine({"one_thread": lambda _: 0.8}, noise=0.01)
+    screen = replace(machine.next(150.0), factors=("one_thread",), rounds=(2, 2), starts=1)
+    machine.run_one(screen)
+    fresh = machine.next(left_s)
+    assert (fresh.stage, fresh.factors) == (Stage.CONFIRM, ("one_thread",))
+    assert (fresh.rounds, fresh.starts) == (rounds, starts)
 
 
 @pytest.mark.parametrize("prevail", [True, False])

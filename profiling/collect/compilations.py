@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 # How torch's counter of what it could not compile begins where a function has too many versions
 # (2.6 to 2.14).
 _TOO_MANY = "Dynamo recompile limit exceeded"
 _LONGEST_REASON = 80  # characters of a reason; its first line names no code of the user
+# How torch names the code behind a break: the function, and the line of the break.
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
+# Every optimizer of torch divides the graph around its step, in one of these functions.
+_OF_OPTIMIZERS = ("wrapper", "_use_grad")
+_ON_PURPOSE = "Call to `torch._dynamo.graph_break()`"
 
 # What a step runs of torch.compile's code, in the column `compiled_code` of the table `steps`.
 OWN = "own"  # compiled when this size ran first
@@ -24,7 +31,18 @@ class Compilations(NamedTuple):
     # number of functions that run uncompiled, because they have as many versions as torch allows
     refused: int
     limit: int  # versions of one function that torch allows
-    breaks: Mapping[str, int] = {}  # places at which torch divided a graph, by its reason
+    # how often torch divided a graph, by its reason: once at each place for each shape that is
+    # compiled, beside what its own optimizers do
+    breaks: Mapping[str, int] = {}
+    places: frozenset[str] = frozenset()  # at which it did so
+
+    def breaks_since(self, before: Compilations | None) -> tuple[Mapping[str, int], int]:
+        """How often graphs were divided since some counts, by reason, and at how many places."""
+        if before is None:
+            return self.breaks, max(len(self.places), len(self.breaks))
+        counts = {reason: n - before.breaks.get(reason, 0) for reason, n in self.breaks.items()}
+        breaks = {reason: n for reason, n in counts.items() if n > 0}
+        return breaks, max(len(self.places - before.places), len(breaks))
 
 
 def read_compilations() -> Compilations | None:
@@ -45,7 +63,25 @@ def read_compilations() -> Compilations | None:
         reason = str(text).strip().partition("\n")[0][:_LONGEST_REASON]
         if not reason.startswith(_TOO_MANY):
             breaks[reason] = breaks.get(reason, 0) + int(count)
-    return Compilations(compiled, refused, int(limit), breaks) if compiled else None
+    resumed = {str(name): int(count) for name, count in counters["resumes"].items()}
+    of_torch = set(_of_optimizers(resumed))
+    own = sum(resumed[name] for name in of_torch)
+    breaks[_ON_PURPOSE] = breaks.get(_ON_PURPOSE, 0) - own
+    breaks = {reason: count for reason, count in breaks.items() if count > 0}
+    places = frozenset(resumed) - of_torch if breaks else frozenset()
+    return Compilations(compiled, refused, int(limit), breaks, places) if compiled else None
+
+
+def _of_optimizers(resumed: Mapping[str, int]) -> Iterator[str]:
+    """The names of code behind a break that a torch optimizer makes on purpose."""
+    file = getattr(sys.modules.get("torch.optim.optimizer"), "__file__", None)
+    for name in resumed:
+        match = _RESUMED.fullmatch(name)
+        if file is None or match is None or match[1] not in _OF_OPTIMIZERS:
+            continue
+        line = linecache.getline(file, int(match[2]))
+        if "func(" in line or "graph_break()" in line:
+            yield name
 
 
 def code_of(before: Compilations | None, after: Compilations | None) -> str | None:

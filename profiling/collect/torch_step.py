@@ -39,12 +39,15 @@ def layer_ranges(layers: Iterable[tuple[str, Any]]) -> Iterator[None]:
     block ends.
     """
     from torch.autograd.profiler import record_function
+    from torch.compiler import is_compiling
 
     open_ranges: list[Any] = []
     handles = []
 
     def enter(path: str) -> Callable[..., None]:
         def hook(*_: Any) -> None:
+            if is_compiling():  # of a function around the module, whose graph it would divide
+                return
             mark = record_function(LAYER_RANGE + path)
             mark.__enter__()
             open_ranges.append(mark)
@@ -52,6 +55,8 @@ def layer_ranges(layers: Iterable[tuple[str, Any]]) -> Iterator[None]:
         return hook
 
     def leave(*_: Any) -> None:
+        if is_compiling():
+            return
         open_ranges.pop().__exit__(None, None, None)
 
     for path, module in layers:

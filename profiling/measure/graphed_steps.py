@@ -50,6 +50,7 @@ class GraphedSteps(AnyWorkload):
         self.device, self.mode, self.precision = workload.device, workload.mode, workload.precision
         self.compiled, self.clock_ns, self.first_profiled = workload.compiled, workload.clock_ns, {}
         self.is_users, self.errors_are_results = workload.is_users, workload.errors_are_results
+        self.compiled_before = workload.compiled_before
 
     @property
     def name(self) -> str:

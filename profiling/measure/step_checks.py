@@ -31,6 +31,7 @@ _STEADY = 0.3  # least growth of a round, as a share of the mean growth
 _LEAST_ROUNDS = 4
 _LEAST_CHANGE = 0.02  # share of the operators
 _LEAST_SLOWING = 0.2  # share of the time
+_NOTHING = Compilations(0, 0, 0)  # compiled so far
 
 
 @dataclass
@@ -39,6 +40,7 @@ class StepChecks:
 
     axis: Axis
     device: str
+    before: Compilations | None = None  # what the process had compiled before the step was made
     _steps: int = 0
     # by batch: steps so far, bytes
     _memory: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -53,9 +55,12 @@ class StepChecks:
         """Note one visit, right after it."""
         self._steps += visit.discarded_steps + visit.timed_steps + len(visit.profiled)
         compiled = read_compilations()
-        if (code := code_of(self._compiled, compiled)) is not None:
-            self._code.setdefault(batch, code)
-        self._compiled = compiled
+        known = self._compiled or self.before
+        # What was compiled before the step was made may be of other code.
+        if compiled is not None and compiled.compiled > (self.before or _NOTHING).compiled:
+            if (code := code_of(known, compiled)) is not None:
+                self._code.setdefault(batch, code)
+            self._compiled = compiled
         held = read_current(self.device)
         if held is not None:
             self._memory.setdefault(batch, []).append((self._steps, held))
@@ -115,16 +120,17 @@ class StepChecks:
 
     def _breaks(self) -> str | None:
         """Places at which torch.compile left the graph of the step."""
-        breaks = {} if self._compiled is None else self._compiled.breaks
+        if self._compiled is None:
+            return None
+        breaks, places = self._compiled.breaks_since(self.before)
         if not breaks:
             return None
         most = max(breaks, key=lambda reason: breaks[reason])
         return (
-            f"torch.compile divided the step's graph: "
-            f"{counted(sum(breaks.values()), 'graph break')} in this process, most for "
-            f'"{most}". At each one the host leaves compiled code, and nothing is fused across it. '
-            "TORCH_LOGS=graph_breaks names the lines; torch.compile(fullgraph=True) makes them "
-            "errors."
+            f"torch.compile divided the step's graph at {counted(places, 'place')} (graph breaks), "
+            f'most for "{most}". At each one the host leaves compiled code, and nothing is fused '
+            "across it. TORCH_LOGS=graph_breaks names the lines; torch.compile(fullgraph=True) "
+            "makes them errors."
         )
 
     def _leak(self) -> str | None:

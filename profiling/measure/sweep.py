@@ -64,7 +64,7 @@ def run_sweep(
     clocks = ClockSampler(workload.device)
     machine = workload.machine_entry(describe_machine(workload.device).entry)
     meta = describe_sweep(workload.spec, batches, protocol) | machine
-    checks = StepChecks(axis_of(meta), workload.device)
+    checks = StepChecks(axis_of(meta), workload.device, workload.compiled_before)
 
     profiles = _Profiles(protocol.profiled_rounds)
     marked: set[int] = set()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ..attribution.library_calls import MklCall
 from ..attribution.range_names import STEP_RANGE
+from ..collect.compilations import Compilations
 from .annotate import annotate, layers_of
 from .steps import Steps
 
@@ -43,6 +44,8 @@ class AnyWorkload(Steps):
     is_users: bool = False  # the user wrote the step, so it may do anything
     runs_elsewhere: bool = False  # in processes of its own, which make whole visits
     errors_are_results: bool = False  # an error of a step costs only its batch size
+    # what torch.compile had compiled in this process before anything of the step ran
+    compiled_before: Compilations | None = None
 
     @property
     def name(self) -> str:

@@ -22,7 +22,7 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.masking import home_as_tilde
 from ..collect import inductor
-from ..collect.compilations import compiled_functions
+from ..collect.compilations import compiled_functions, read_compilations
 from ..frameworks import (
     accelerator_in_use,
     device_entry,
@@ -138,7 +138,7 @@ class OwnStep(AnyWorkload):
         self._calls: dict[int, int] = {}  # of each step that was made
         self._loaded: int | None = None
         self._graphs_before = len(inductor.COMPILED)
-        self._functions_before = compiled_functions()
+        self.compiled_before = read_compilations()
         self.model = None
 
     @property
@@ -167,7 +167,8 @@ class OwnStep(AnyWorkload):
     @property
     def runs_compiled_graphs(self) -> bool:
         by_inductor = len(inductor.COMPILED) > self._graphs_before
-        return self.compiled or by_inductor or compiled_functions() > self._functions_before
+        before = 0 if self.compiled_before is None else self.compiled_before.compiled
+        return self.compiled or by_inductor or compiled_functions() > before
 
     def load(self, batch: int) -> None:
         """Make the step of one value, or take the one of an earlier round.

@@ -213,13 +213,85 @@ def test_graph_breaks_are_counted_by_their_reason(run_compiling, tmp_path):
     assert "\n" not in reason
 
 
-def test_graph_breaks_are_one_sentence(monkeypatch):
-    found = Compilations(2, 0, 8, {"Failed to trace builtin operator": 3, "Data-dependent": 1})
+UNBROKEN_GRAPHS = """
+import torch
+from torch.profiler import ProfilerActivity, profile
+from curvescope.profiling.collect.compilations import read_compilations
+from curvescope.profiling.collect.torch_step import layer_ranges
+
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+optimizer = torch.optim.{optimizer}(model.parameters(), 0.1)
+step = torch.compile(lambda x: model(x).sum(), backend="eager", dynamic=False)
+update = torch.compile(optimizer.step, backend="eager")
+for size in (1, 2, 3):
+    step(torch.ones(size, 4)).backward()
+    update()
+    with layer_ranges(model.named_modules()), profile(activities=[ProfilerActivity.CPU]):
+        step(torch.ones(size, 4))
+print(dict(read_compilations().breaks), set(read_compilations().places))
+"""
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_a_program_without_a_break_has_none(run_compiling, tmp_path, optimizer):
+    """Torch divides the graph around the step of each of its optimizers; and ranges of layers, in
+    a compiled function around the model, divided it at each of them.
+    """
+    printed = run_compiling(UNBROKEN_GRAPHS.format(optimizer=optimizer), tmp_path)
+    assert printed.splitlines()[-1] == "{} set()"
+
+
+TWO_PLACES = """
+import torch
+from curvescope.profiling.collect.compilations import read_compilations
+
+@torch.compile(backend="eager", dynamic=False)
+def step(x):
+    y = x + 1
+    torch._dynamo.graph_break()
+    z = y.sin()
+    torch._dynamo.graph_break()
+    return z * 2
+
+step(torch.ones(1))
+before = read_compilations()
+for size in range(2, 5):
+    step(torch.ones(size))
+print(sum(read_compilations().breaks.values()), len(read_compilations().places))
+print(read_compilations().breaks_since(before))
+"""
+
+
+def test_a_break_that_each_size_compiles_again_is_one_place(run_compiling, tmp_path):
+    """Torch counts two places eight times for four sizes; those before the step are not its own."""
+    first, since = run_compiling(TWO_PLACES, tmp_path).splitlines()[-2:]
+    assert first == "8 2"
+    breaks, _ = ast.literal_eval(since)
+    assert list(breaks.values()) == [6]
+
+
+def noted(monkeypatch, found, before=None):
     monkeypatch.setattr(step_checks, "read_compilations", lambda: found)
-    checks = StepChecks(Axis(), "cpu")
+    checks = StepChecks(Axis(), "cpu", before)
     checks.note(4, Visit([], []))
-    (line,) = checks.warnings()
-    assert '4 graph breaks in this process, most for "Failed to trace builtin operator"' in line
+    return checks
+
+
+def test_graph_breaks_are_one_sentence(monkeypatch):
+    breaks = {"Failed to trace builtin operator": 30, "Data-dependent": 10}
+    found = Compilations(2, 0, 8, breaks, frozenset({"f_at_3", "f_at_4", "g_at_9"}))
+    (line,) = noted(monkeypatch, found).warnings()
+    assert "the step's graph at 3 places (graph breaks), most for \"Failed to trace" in line
+
+
+def test_what_was_compiled_before_the_step_is_not_the_steps(monkeypatch):
+    before = Compilations(2, 0, 8, {"Data-dependent": 10}, frozenset({"f_at_3"}))
+    checks = noted(monkeypatch, before, before)
+    assert checks.warnings() == []
+    assert checks.code(4) is None
+    checks = noted(monkeypatch, before._replace(compiled=3), before)
+    assert checks.warnings() == []
+    assert checks.code(4) == "own"
 
 
 FACTOR = """
@@ -265,7 +337,7 @@ def test_the_counters_of_this_torch_are_read(run_compiling, tmp_path):
         "for n in range(2, 6): f(torch.ones(n))\n"
         "print(*read_compilations())\n"
     )
-    assert run_compiling(code, tmp_path).split() == ["2", "1", "2", "{}"]
+    assert run_compiling(code, tmp_path).split() == ["2", "1", "2", "{}", "frozenset()"]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,8 @@ class Budget:
     # time of complete steps with a factor, as a factor on that of unmodified ones, as far as
     # experiments measured it
     paces: Mapping[str, float] = field(default_factory=dict)
+    # expected seconds to compile the steps for all their batch sizes; None if they are not compiled
+    compiling_s: float | None = None
 
     @property
     def groups(self) -> Mapping[str, Sequence[str]]:
@@ -110,11 +112,11 @@ class Budget:
         factor = None if self.refused(name) else factor_of(name)
         if factor is None or factor.step is None or name in self.impossible:
             return 0.0
-        return (
-            max(factor.step.setup_s, self.start_s)
-            if factor.step.setup_s > USUAL_SETUP_S
-            else self.start_s
-        )
+        if factor.step.setup_s <= USUAL_SETUP_S:
+            return self.start_s
+        if factor.step.compiles_again and self.compiling_s is not None:
+            return max(USUAL_SETUP_S + self.compiling_s, self.start_s)
+        return max(factor.step.setup_s, self.start_s)
 
     def fitting(self, wanted: Experiment) -> Iterator[Experiment]:
         """The experiment with its time limit, if it fits the time; if need be with fewer rounds,

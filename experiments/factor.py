@@ -116,6 +116,9 @@ class StepChange:
     common: int | None = None
     phase: str | None = None  # of the step, whose time it saves at most; None: of all of it
     setup_s: float = USUAL_SETUP_S  # expected seconds until the changed steps run
+    # whether that is the compilation of a step that is compiled without the change, too, whose
+    # time is recorded
+    compiles_again: bool = False
     reason_against: Callable[[Target], str | None] = lambda _: None  # known before a worker starts
     # by its nature, not to be compared
     changed_results: Callable[[Target], str | None] = lambda _: None

@@ -27,7 +27,7 @@ from ..profiling.recording.store import Recording
 from .budget import Budget
 from .case import TermCase
 from .factors import is_costly
-from .recorded_steps import fullness
+from .recorded_steps import compiling_s, fullness
 from .remedies import RemedyPlan, impossible
 from .situation import Situation
 
@@ -207,6 +207,7 @@ def _situation(
         _run_s(recording),
         framework,
         paces_of(diagnosis),
+        compiling_s(recording),
     )
     # Without a curve nothing is attributed, and one profile says what to try first; of a program
     # too, whose every try takes seconds.

@@ -4,6 +4,8 @@ and their clocks.
 
 from __future__ import annotations
 
+from statistics import median
+
 from ..analysis.causes.context import OPERAND_COLUMNS, read_operands, weights_of
 from ..profiling.collect.compilations import OWN
 from ..profiling.measure.configuration import Configuration
@@ -70,6 +72,18 @@ def target_of(
             if code_there == OWN and batch not in batches
         ),
     )
+
+
+def compiling_s(recording: Recording) -> float | None:
+    """Expected seconds to compile the steps for all their batch sizes, by what their first steps
+    took; None if the user's step is not compiled, or no first step is known.
+
+    The smallest size is compiled before any is measured, and with it what all have in common.
+    """
+    code, setups_s = _compiled_code(recording), recording.meta.get("setup_s") or {}
+    own = sorted(batch for batch, of in code.items() if of == OWN and str(batch) in setups_s)
+    of_further = [setups_s[str(batch)] for batch in own[1:] or own]
+    return len(code) * median(of_further) if of_further else None
 
 
 def _compiled_code(recording: Recording) -> dict[int, str]:

@@ -10,7 +10,7 @@ from ...profiling.collect.compilations import NONE, SHARED
 from ...profiling.collect.inductor import allow_versions
 from ..factor import Factor, StepChange, Target
 
-_SETUP_S = 40.0  # compiles every size
+_SETUP_S = 40.0  # compiles every size; a recording tells what that took
 
 
 def _reason_against(target: Target, code: str, why: str) -> str | None:
@@ -48,6 +48,7 @@ MORE_VERSIONS = Factor(
         how="torch._dynamo.config.recompile_limit = 64 before the first call "
         "(cache_size_limit until torch 2.5)",
         setup_s=_SETUP_S,
+        compiles_again=True,
         reason_against=_against_more,
         prepare=lambda _: allow_versions(),
     ),
@@ -61,6 +62,7 @@ DYNAMIC_SHAPES = Factor(
         how="torch._dynamo.mark_dynamic(x, 0) on each input before the first call, or "
         "torch.compile(..., dynamic=True)",
         setup_s=_SETUP_S,
+        compiles_again=True,
         reason_against=_against_more,
         prepare=lambda _: _compile_with(dynamic=True),
     ),
@@ -74,6 +76,7 @@ STATIC_SHAPES = Factor(
         how="torch.compile(..., dynamic=False), with torch._dynamo.config.recompile_limit above "
         "the number of sizes",
         setup_s=_SETUP_S,
+        compiles_again=True,
         reason_against=_against_static,
         prepare=lambda _: _compile_with(dynamic=False),
     ),

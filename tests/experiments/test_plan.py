@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from curvescope.analysis.decompose.functionals import FIXED_COST
@@ -14,6 +15,7 @@ from curvescope.analysis.verdicts.words import Reproduction, Verdict
 from curvescope.experiments.budget import Budget
 from curvescope.experiments.case import TermCase
 from curvescope.experiments.plan import next_experiment, open_terms
+from curvescope.experiments.recorded_steps import compiling_s
 from curvescope.profiling.hardware.locked_clocks import NOT_ASKED, clocks_may_be_locked
 from curvescope.profiling.measure import visit
 from curvescope.profiling.measure.protocol import EXPERIMENT
@@ -571,3 +573,45 @@ def test_a_start_that_took_no_time_leaves_every_factor_applicable():
     applies.
     """
     assert budget_of_steps(10, starts_s=(0.0, 0.0)).setup_s("tf32") > 0
+
+
+def compiled_recording(code, setups_s):
+    """What a recording tells of steps that torch.compile compiled."""
+    rows = [{"batch": batch, "compiled_code": of} for batch, of in code.items()]
+    return SimpleNamespace(
+        arrow=lambda *_: pa.Table.from_pylist(rows),
+        meta={"setup_s": {str(batch): seconds for batch, seconds in setups_s.items()}},
+    )
+
+
+TEN = {n: "own" if n < 9 else "none" for n in range(1, 11)}
+
+
+@pytest.mark.parametrize(
+    ("code", "setups_s", "expected_s"),
+    [
+        # the smallest was compiled before, two ran beyond the limit: all ten may be compiled
+        (TEN, {1: 0.001, **dict.fromkeys(range(2, 9), 1.3), 9: 0.002, 10: 0.002}, 13.0),
+        # from the third size on code of dynamic shapes ran
+        ({1: "own", 2: "own", 4: "shared"}, {1: 0.001, 2: 2.5, 4: 0.001}, 7.5),
+        ({4: "own"}, {4: 3.0}, 3.0),
+        ({1: None, 2: None}, {1: 1.0, 2: 1.0}, None),
+        (TEN, {}, None),
+    ],
+)
+def test_what_compiling_takes_is_what_the_recorded_first_steps_took(code, setups_s, expected_s):
+    found = compiling_s(compiled_recording(code, setups_s))
+    assert found == (None if expected_s is None else pytest.approx(expected_s))
+
+
+@pytest.mark.parametrize("name", ["more_versions", "dynamic_shapes", "static_shapes"])
+def test_compiling_again_is_planned_for_as_long_as_it_took(name):
+    """Ten sizes of 1.3 s fit a default diagnosis, with the constant of 40 s they did not. What
+    compiles a step that was not compiled keeps the constant, and a slow compilation is no shorter.
+    """
+    quick = budget_of_steps(10, compiling_s=13.0)
+    assert 13 < quick.setup_s(name) < 20
+    assert budget_of_steps(10, compiling_s=13.0, starts_s=(25.0,)).setup_s(name) == 25
+    assert budget_of_steps(10).setup_s(name) == 40
+    assert budget_of_steps(10, compiling_s=90.0).setup_s(name) > 90
+    assert quick.setup_s("compiled") == 40

@@ -41,6 +41,7 @@ _NUMBER = re.compile(r"(?<![A-Za-z0-9.])\d+(?![A-Za-z0-9.])")
 _EXPERT = re.compile(r"((?:.*\.)?experts\.)(\d+|\*)((?:\.|$).*)")
 # The path of a module that holds the weights of all its experts, in one tensor.
 _STACK = re.compile(r"(?:.*\.)?(?:experts|moe|mixture)", re.IGNORECASE)
+_INSTRUCTION = re.compile(r"(?<=[a-z])\.\d+$")  # of `dot ynn_fusion.12`
 _PART = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
@@ -72,9 +73,8 @@ def repeated_layers(
         calls = named.groupby(columns, dropna=False)["calls"].sum()
         for (layer, *kernel), count in calls.items():
             if layer in work:
-                work[layer][tuple(None if pd.isna(value) else value for value in kernel)] += int(
-                    count
-                )
+                what = (None if pd.isna(value) else _unnumbered(value) for value in kernel)
+                work[layer][tuple(what)] += int(count)
     alike: dict[tuple[str, str | None, frozenset[Any]], list[str]] = {}
     patterns: Counter[str] = Counter()
     for layer in sorted(work, key=_numbers_of):
@@ -96,6 +96,11 @@ def repeated_layers(
                 name = pattern if every else pattern.replace("*", _named(pattern, members))
             groups[f"{members[0]}, …" if name in groups else name] = tuple(members)
     return groups
+
+
+def _unnumbered(value: Any) -> Any:
+    """An entry of a kernel, without the number that XLA gives each instruction of a program."""
+    return _INSTRUCTION.sub("", value) if isinstance(value, str) else value
 
 
 def is_stack_of_experts(layer: str) -> bool:

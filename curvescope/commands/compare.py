@@ -22,6 +22,7 @@ significantly (its interval excludes zero change, after Holm correction over all
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -287,6 +288,11 @@ def _in_frameworks(args: argparse.Namespace, compiled: Path) -> list[Version]:
         made = options.in_framework(network, name, elsewhere=bool(python))
         if not python:
             made.check()
+        elif shutil.which(python) is None:
+            raise CurvescopeError(
+                f"--framework {name}@{python}: that is no program that can be run. Name the Python "
+                "of an environment with the framework, e.g. jax@/opt/jax/bin/python."
+            )
         kept = tuple(kept_compilations(name, compiled).items())
         versions.append(Version(name, ".", python or sys.executable, kept, configuration=made))
     return versions

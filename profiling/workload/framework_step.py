@@ -83,8 +83,16 @@ def kept_compilations(framework: str, folder: Path) -> dict[str, str]:
 
 def check_framework(framework: str, *, elsewhere: bool = False) -> None:
     """Refuse a framework that is unknown, or not installed where it would run here."""
+    if "," in framework:
+        raise CurvescopeError(
+            f"--framework {framework}: name one here; `compare` and `sweep` take several."
+        )
     if framework not in FRAMEWORKS:
-        raise CurvescopeError(f"--framework {framework}: choose from {', '.join(FRAMEWORKS)}.")
+        near = [name for name in FRAMEWORKS if framework and framework.lower() in name]
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        raise CurvescopeError(
+            f"--framework {framework}: {hint}Choose from {', '.join(FRAMEWORKS)}."
+        )
     if elsewhere or framework in (TORCH, TORCH_COMPILE):
         return
     _, packages, what, _ = _BUILDERS[framework]
@@ -161,13 +169,14 @@ class FrameworkStep(OwnStep):
 
     def layer_of(self, path: str, operator: str | None = None) -> str:
         """The innermost described layer in a scope; frameworks put the model's name before it and a
-        number after.
+        number after, and so does Keras's builder where a layer has several rows.
 
         TensorFlow names a product that it computes with its bias and ReLU after the ReLU: it
         belongs to the product's layer.
         """
         for piece in reversed(path.split("/")):
-            for name in (piece, _NUMBER.sub("", piece)):
+            once = _NUMBER.sub("", piece)
+            for name in (piece, once, _NUMBER.sub("", once)):
                 if name in self._layers:
                     fused = operator is not None and _FUSED_PRODUCT.fullmatch(operator)
                     return self._products.get(name, name) if fused else name

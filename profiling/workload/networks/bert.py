@@ -148,7 +148,7 @@ class Bert(Network):
         """The same network with `length` tokens per sample, 1 to 512 for BERT-Base."""
         most = self.size.positions
         if not 1 <= length <= most:
-            raise CurvescopeError(f"--input-shape {length}: BERT takes 1 to {most} tokens.")
+            raise CurvescopeError(f"BERT takes 1 to {most} tokens, and not {length}.")
         return replace(self, input_shape=(length,))
 
     def sample(

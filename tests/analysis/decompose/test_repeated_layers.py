@@ -152,3 +152,19 @@ def test_experts_are_one_whatever_each_of_them_does():
     assert list(groups_of(first, classes, slow=["h.0.experts.1.up"])) == ["h.0.experts.*.up"]
     other = classes | {"h.0.experts.1.up": "Adapter"}
     assert groups_of(first, other) == {"h.0.experts.*.up": ("h.0.experts.0.up", "h.0.experts.2.up")}
+
+
+def test_kernels_that_xla_numbers_are_equal_work():
+    """BERT in JAX had no repeated layer: `dot ynn_fusion.7` and `.8` are two instructions."""
+    layers = [f"layer.{number}.{part}" for number in range(3) for part in ("query", "norm")]
+    times = times_of(layers)
+    numbers = times["layer"].map({layer: number for number, layer in enumerate(layers)})
+    product = times["layer"].str.endswith("query")
+    times["op"] = product.map({True: "ynn_fusion", False: "reduce"})
+    times.loc[numbers > 1, "op"] += "." + numbers.astype(str)
+    times["name"] = product.map({True: "dot ", False: ""}) + times["op"]
+    found = repeated_layers(times, NONE, {})
+    assert {name: len(members) for name, members in found.items()} == {
+        "layer.*.query": 3,
+        "layer.*.norm": 3,
+    }

@@ -73,7 +73,7 @@ def test_a_module_of_the_users_own_is_refused():
 def test_a_description_of_text_has_as_many_tokens_as_asked():
     assert described("bert_base").input_shape == (128,)
     assert described("bert_base", 7).input_shape == (7,)
-    with pytest.raises(CurvescopeError, match="BERT takes 1 to 512 tokens"):
+    with pytest.raises(CurvescopeError, match="BERT takes 1 to 512 tokens, and not 513"):
         described("bert_base", 513)
 
 
@@ -300,6 +300,26 @@ def test_onnx_runtime_infers_in_fp32_alone(wrong, message):
         onnx_build.make_step(described("alexnet"), 2, **{"mode": "forward", **wrong})
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("jax,torch", "name one here; `compare` and `sweep` take several"),
+        ("tensorflow", "did you mean keras-tensorflow[?] Choose from torch, "),
+        ("paddle", "paddle: Choose from torch, "),
+    ],
+)
+def test_a_framework_that_is_none_says_which_are(given, says):
+    with pytest.raises(CurvescopeError, match=says):
+        framework_step.check_framework(given)
+
+
+def test_compare_refuses_a_python_that_does_not_exist(tmp_path, capsys):
+    """It said that a file operation failed, and to free space."""
+    given = f"torch,jax@{tmp_path / 'python'}"
+    assert main(["compare", "--framework", given, "alexnet", "-o", str(tmp_path / "run")]) == 2
+    assert "Name the Python of an environment" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("given", ["torch", "torch,torch"])
 def test_compare_refuses_one_framework(given, capsys):
     assert main(["compare", "--framework", given, "alexnet"]) == 2
@@ -328,6 +348,7 @@ def test_compare_measures_a_network_in_two_frameworks(tmp_path, monkeypatch):
         ("network/conv1/convolution", "conv1"),
         ("fc6", "fc6"),
         ("sgd", "sgd"),
+        ("network_1/conv1_6_1/MatMul", "conv1"),  # the sixth further row of a layer, in its call 1
     ],
 )
 def test_scopes_of_a_framework_are_the_described_layers(scope, layer, monkeypatch):

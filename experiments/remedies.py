@@ -44,6 +44,7 @@ _SUGGESTED = 0.03
 # the same of a program, for the change to get fresh rounds without a screen
 _SUGGESTED_ALONE = 0.05
 _PROVING_STARTS = 4  # with fewer, only large savings are proven
+_PROVES_LITTLE = 2  # starts, which say next to nothing of how much starts differ
 _MOST_RULING_OUT = 4  # experiments on fresh rounds of a change that is to be ruled out
 _LEAST_FRESH = 2  # experiments on fresh rounds that a change gets; starts of one with a long set-up
 # of all the time, that is kept for this plan while causes are tested
@@ -90,13 +91,16 @@ class RemedyPlan:
 
     def _fitted_at(self, wanted: Experiment, batches: tuple[int, ...]) -> list[Experiment]:
         """An experiment at some batch sizes that fits the time, in a list; of steps so slow that
-        starts with their rounds do not, with one round after each start.
+        two starts with their rounds do at most, with one round after each of more starts.
         """
         at = self._at(wanted, batches)
-        if fitting := self._fitted(at):
-            return fitting
+        fitting = self._fitted(at)
+        starts = fitting[0].starts if fitting else 0
         is_fresh = wanted.stage != Stage.SCREEN and self.situation.budget.fills_visits(batches)
-        return self._fitted(replace(at, rounds=(1, 1))) if is_fresh else []
+        if not is_fresh or starts > _PROVES_LITTLE:
+            return fitting
+        shorter = self._fitted(replace(at, rounds=(1, 1)))
+        return shorter if shorter and shorter[0].starts > starts else fitting
 
     def _at(self, wanted: Experiment, batches: tuple[int, ...]) -> Experiment:
         """An experiment at some batch sizes, with the rounds and starts that their steps need."""

@@ -166,7 +166,7 @@ def compared_steps(recordings: Sequence[Recording]) -> list[pd.DataFrame]:
     """Blocks of the decode steps of several logs, at the same context per request where all tell
     it.
 
-    CurvescopeError: one is no log, or has no decode step.
+    CurvescopeError: one is no log, or has no decode step, or too few of each size.
     """
     if others := [str(recording.path) for recording in recordings if not is_server_log(recording)]:
         raise CurvescopeError(
@@ -174,6 +174,13 @@ def compared_steps(recordings: Sequence[Recording]) -> list[pd.DataFrame]:
             "traces with traces."
         )
     of_logs = [_decode_steps(recording) for recording in recordings]
+    for recording, steps in zip(recordings, of_logs, strict=True):
+        if steps.groupby("batch").size().max() < BLOCKS:
+            raise CurvescopeError(
+                f"{recording.path.name} has no number of requests with {BLOCKS} decode steps or "
+                "lines, so there is no curve: keep a longer log. `curvescope explain "
+                f"{recording.path.name}` shows the steps that there are."
+            )
     contexts = [(steps["context_tokens"] / steps["batch"]).astype("Float64") for steps in of_logs]
     usual = (
         None

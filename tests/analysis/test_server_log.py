@@ -443,6 +443,8 @@ def test_a_log_with_too_few_lines_for_a_curve_says_what_a_step_takes(tmp_path, c
     assert "4 9.302 430.0 2" in text
     assert "thrown out of the cache 1 time and" in text
     assert "In 3 of 5 lines requests waited while the KV cache was full" in text
+    assert main(["compare", str(path), str(path)]) == 2
+    assert "no number of requests with 8 decode steps" in capsys.readouterr().err
     path.write_text(line.format(4, "0.10", 430) * 50)
     assert "The load is steady" in printed(capsys, "explain", path)
 

@@ -70,7 +70,7 @@ class Batching:
 class SizeTime:
     """The decode steps of one number of requests, in a log with too few for a curve."""
 
-    requests: int
+    requests: int  # number of requests of a step
     n: int  # number of steps, or of lines
     time_ms: float  # median time of a step
 

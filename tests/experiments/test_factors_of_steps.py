@@ -29,6 +29,7 @@ class Counting:
         False,
         False,
     )
+    compiled_before = None
 
     def __init__(self, model=None):
         self.model, self.log, self.now_ns, self._batch = model, [], 0, None

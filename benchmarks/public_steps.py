@@ -451,7 +451,7 @@ def page() -> str:
     device = runs[0]["device"]
     return beginning("Public steps and published anomalies", *figures) + TEXT.format(
         device=device,
-        dates=", ".join(sorted({run["date"] for run in [*runs, *live]})),
+        dates=", ".join(sorted({run["date"] for run in runs})),
         steps="\n".join(map(row, runs)),
         answered=sum(map(answered, runs)),
         runs=len(runs),
@@ -461,6 +461,8 @@ def page() -> str:
         largest_dates=", ".join(sorted({run["date"] for run in [*quiet, *compiler, *others]})),
         largest_device=", ".join(sorted({run["device"] for run in [*quiet, *compiler, *others]})),
         anomalies="\n".join(published_live.row(run["step"], run) for run in live),
+        live_device=", ".join(sorted({run["device"] for run in live})),
+        live_dates=", ".join(sorted({run["date"] for run in live})),
         false=len(false),
         named=", ".join(sorted(set().union(*false))) or "none",
         small=sum(
@@ -489,9 +491,11 @@ torch 2.13.0, {largest_dates}.
 |---|---|---|---|---|--:|
 {largest}
 
-Nothing of ours ran beside the quiet rows. vit and own_loop beside nothing, vit beside a compiler, and the rows beside other
-work but *language* came before the plan of today. Beside a compiler the steps of *language* and *wav2vec2* take 10 and 24
-times as long; twelve such runs were planned. Of diffusion, graph and siamese nothing that was tried is shown to save
+Nothing of ours ran beside the quiet rows. vit and own_loop beside nothing, vit and wav2vec2 beside a compiler, and the rows
+beside other work but *language* came before the plan of today. Beside a compiler on one of two cores a step of two threads
+takes 9 to 70 times as long as in the quiet rows (of another processor): threads that spin at a barrier wait for one that has
+no core; nine of the thirteen steps ran so. One thread takes that away, and is tried first where threads mostly waited for a core; before it was, BERT and
+nanoGPT had no answer there. Of diffusion, graph and siamese nothing that was tried is shown to save
 anything; of diffusion and siamese all intervals end at 11 % or less. Beside three other jobs the step of *language* takes
 1.8 s, and one thread saves more than half of that.
 A step of nanoGPT takes 4,000 or 56,000 page faults by what the heap keeps. When only steps two and three of every start were timed, which say little of
@@ -513,7 +517,8 @@ where they are largest; at most three are shown, first those that leave the resu
 
 Anomalies that users of other projects reported, which a CPU shows, in small networks (`benchmarks/published_live.py`).
 `diagnose` gets the sizes 1, 2, 4 ... 64. *Size* and *cause*: whether an answer is on an anomaly at the published size,
-and whether the published cause is confirmed there.
+and whether the published cause is confirmed there. Measured on {live_device}, two cores, {live_dates}; where a run was
+repeated, the last one is shown, and all are kept.
 
 | published | answer | size | cause | seconds |
 |---|---|---|---|--:|

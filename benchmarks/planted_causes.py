@@ -63,7 +63,7 @@ OTHERS = {
 }
 PAGE = ROOT / "docs" / "planted-causes.md"
 EFFECTS = (0.05, 0.1, 0.2, 0.5)
-SWEEP_S, EXPERIMENTS_S = 20.0, 90.0
+SWEEP_S, EXPERIMENTS_S = 60.0, 90.0
 STILL_S = 30.0
 NULL_VALUES = (1, 2, 4)
 NULL_NETWORKS = ("convolution", "perceptron", "encoder", "bag", "recurrent")
@@ -75,7 +75,7 @@ LEAST = 0.1  # of an anomaly: a smaller confirmed cause leads no answer of `diag
 # Every network reads its weights and runs Python between its operators, so these are true of every
 # fixed cost.
 NATURAL = ("weights read every step", "launch- or host-bound")
-_LONGEST_S = 150.0
+_LONGEST_S = 220.0
 _ROUNDS = 15
 _SHOWN = 3  # shares of an anomaly that are kept
 

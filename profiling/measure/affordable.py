@@ -27,6 +27,7 @@ _CHEAP = 0.1  # of the time: rounds that take less together are made though the 
 _TELLING_ROUNDS = 12  # from so many on, nobody needs to know how many rounds fit
 _PROFILE_STEPS = 6.0  # time of the first profile of a size, in steps: warm-up, operators, memory
 _MOST_CONVERTING = 1 / 2  # of the time, that conversions of profiles take
+_MOST_FOR_SECOND = 1 / 4  # the same for a second profile: sizes that are found later have none yet
 
 
 def by_need(sizes: Sequence[int]) -> list[int]:
@@ -114,7 +115,8 @@ class Affordable(StoppingRule[int]):
         """Whether a profile of a size fits the time, by what the conversions of those before took.
 
         They leave half of the time to timed steps, and time to the sizes that are needed before;
-        a second profile waits for the first one of every size.
+        a second profile waits for the first one of every size, and leaves time to those that are
+        found between them.
         """
         if math.isinf(self.left_s) or not self._conversions_s:
             return True
@@ -126,7 +128,8 @@ class Affordable(StoppingRule[int]):
         profiles_s = conversions_s + _PROFILE_STEPS * sum(map(self._step_s, waiting))
         together_s = sum(self._conversions_s) + conversions_s
         fits = profiles_s <= self._spare_s(size)
-        return fits and together_s <= _MOST_CONVERTING * self._limit_s
+        most = _MOST_FOR_SECOND if is_second else _MOST_CONVERTING
+        return fits and together_s <= most * self._limit_s
 
     def next_round(self, look: Look[int]) -> Sequence[int] | None:
         """The sizes that the other rule names and that fit the time, in the first round by need."""

@@ -120,6 +120,14 @@ def test_a_limit_holds_where_a_profile_takes_long_to_convert(sweep, largest_s, c
     assert min(rounds_of(recording).values()) >= 3
 
 
+def test_second_profiles_leave_time_to_sizes_that_are_found_later(sweep):
+    """Three sizes take 9 of 60 s for their first profiles; all second ones would make it 18."""
+    recording, _ = sweep(0.04, batches=(1, 8, 32), conversion=3.0)
+    steps = recording.frame("steps")
+    profiles = steps[steps["profiled"]].groupby(["batch", "round"]).ngroups
+    assert 3 <= profiles <= 5
+
+
 def test_a_few_rounds_of_fast_steps_are_made_however_short_the_limit_is(sweep):
     """Less than three seconds is no time for a profiler; four rounds of 4 ms take less than a tenth
     of it.

@@ -60,6 +60,10 @@ OTHERS = {
     "on the other core)": KEPT.with_name("planted_causes_disturbed.jsonl"),
     "With the code of 2026-11-25 (more causes, a plan of remedies before them, rounds that end "
     "early), on two cores of an AMD EPYC": KEPT.with_name("planted_causes_later.jsonl"),
+    "With the code of 2026-11-27 (rounds in processes of their own, one rule for all verdicts, "
+    "sweeps of 60 s), on two noisy cores of an AMD EPYC": KEPT.with_name(
+        "planted_causes_rounds.jsonl"
+    ),
 }
 PAGE = ROOT / "docs" / "planted-causes.md"
 EFFECTS = (0.05, 0.1, 0.2, 0.5)

@@ -491,16 +491,16 @@ torch 2.13.0, {largest_dates}.
 |---|---|---|---|---|--:|
 {largest}
 
-Nothing of ours ran beside the quiet rows. vit and own_loop beside nothing, vit and wav2vec2 beside a compiler, and the rows
-beside other work but *language* came before the plan of today. Beside a compiler on one of two cores a step of two threads
-takes 9 to 70 times as long as in the quiet rows (of another processor): threads that spin at a barrier wait for one that has
-no core; nine of the thirteen steps ran so. One thread takes that away, and is tried first where threads mostly waited for a core; before it was, BERT and
-nanoGPT had no answer there. Of diffusion, graph and siamese nothing that was tried is shown to save
-anything; of diffusion and siamese all intervals end at 11 % or less. Beside three other jobs the step of *language* takes
-1.8 s, and one thread saves more than half of that.
-A step of nanoGPT takes 4,000 or 56,000 page faults by what the heap keeps. When only steps two and three of every start were timed, which say little of
-the others, *lists of parameters* saved 11 % (beside other work). Over ten steps in a row in two pairs of processes they save nothing (medians of 247 and 237 ms without,
-of 247 and 247 ms with them).
+Nothing of ours ran beside the quiet rows. vit and own_loop beside nothing, and the rows beside other work but
+*language* came before the plan of today. Beside a compiler on one of two cores a step of two threads takes 9 to 70
+times as long as in the quiet rows (of another processor): threads that spin at a barrier wait for one that has no core;
+nine of the thirteen steps ran so. One thread takes that away, and is tried first where threads mostly waited for a
+core; before it was, BERT and nanoGPT had no answer there. Of diffusion, graph and siamese nothing that was tried is
+shown to save anything; of diffusion and siamese all intervals end at 11 % or less. Beside three other jobs the step of
+*language* takes 1.8 s, and one thread saves more than half of that. A step of nanoGPT takes 4,000 or 56,000 page faults
+by what the heap keeps. When only steps two and three of every start were timed, which say little of the others, *lists
+of parameters* saved 11 % (beside other work). Over ten steps in a row in two pairs of processes they save nothing
+(medians of 247 and 237 ms without, of 247 and 247 ms with them).
 
 ## At any size
 

@@ -327,8 +327,13 @@ class StepRunner(Runner):
         if self._is_program or self._turns or on_cuda(self.device):
             return
         for name in names:
-            if name not in self._workers:
-                self._workers[name] = self._start_worker(self._target, name)
+            self._worker(name)
+
+    def _worker(self, name: str | None) -> Worker:
+        """The process of a variant; a new one where none has started."""
+        if name not in self._workers:
+            self._workers[name] = self._start_worker(self._target, name)
+        return self._workers[name]
 
     def _room(self) -> int:
         """How many further workers fit the memory beside those that run."""
@@ -354,9 +359,7 @@ class StepRunner(Runner):
         self.watch.report(
             Progress(elapsed_s, max(elapsed_s, limit_s or 0.0), f"starting {name or _UNMODIFIED}")
         )
-        if name not in self._workers:
-            self._workers[name] = self._start_worker(self._target, name)
-        worker = self._workers[name]
+        worker = self._worker(name)
         why = f"its first steps took more than {longest_s:.0f} s of the time limit"
         try:
             ready = worker.warm_up(self._refuse_after(longest_s))

@@ -83,7 +83,11 @@ class Times:
 
     def total(self, weights: Floats) -> Estimate:
         """A sum of times."""
-        return spread_of((self, weights))(float(self.value @ weights), self.varied @ weights)
+        return spread_of((self, weights))(*self.sums(weights))
+
+    def sums(self, weights: Floats) -> tuple[float, Floats]:
+        """The same without its interval: its value, and that in each block or replicate."""
+        return float(self.value @ weights), self.varied @ weights
 
     def with_times_of(self, other: Times, where: npt.NDArray[np.bool_]) -> Times:
         """The same with the times of another variant at some batch sizes."""
@@ -142,18 +146,14 @@ class Removal:
         F stays as it was measured. Divided by the speed of its own block it would have the noise
         of the rest, which is most of it where the anomaly is far longer than the rest.
         """
-        f, of_f = self._totals(self.unmodified, self.weights)
-        left, of_left = self._totals(self.changed, self.weights)
+        f, of_f = self.unmodified.sums(self.weights)
+        left, of_left = self.changed.sums(self.weights)
         if self.at_one_speed:
-            speed, of_speed = self._totals(self.unmodified, self.rest)
-            own, of_own = self._totals(self.changed, self.rest)
+            speed, of_speed = self.unmodified.sums(self.rest)
+            own, of_own = self.changed.sums(self.rest)
             left *= speed / own
             of_left = of_left * speed / own + left * (of_speed / speed - of_own / own)
         return (f, of_f), (left, of_left)
-
-    @staticmethod
-    def _totals(of: Times, weights: Floats) -> tuple[float, Floats]:
-        return float(of.value @ weights), of.varied @ weights
 
     def removed(self) -> tuple[Estimate, Estimate]:
         """F − F' at one speed, and its share of F, with an infinite interval where F may be 0."""

@@ -192,10 +192,15 @@ def test_processes_of_one_start_build_their_steps_at_the_same_time(tmp_path):
 
     class Ordered(Workers):
         def start(self, target, factor):
-            worker, warm_up = super().start(target, factor), None
-            warm_up = worker.warm_up
             order.append(("start", factor))
-            worker.warm_up = lambda waiting: (order.append(("ready", factor)), warm_up(waiting))[1]
+            worker = super().start(target, factor)
+            warm_up = worker.warm_up
+
+            def noted(while_waiting):
+                order.append(("ready", factor))
+                return warm_up(while_waiting)
+
+            worker.warm_up = noted
             return worker
 
     names = ("one_thread", "flush_denormal")

@@ -16,6 +16,7 @@ from ..causes.work import weights_of_work
 from ..decompose.curve import Curve, cost_curve
 from ..decompose.findings import FindingVerdict, find, find_fixed_cost
 from ..decompose.functionals import Functional
+from ..decompose.marked import with_averaged
 from ..decompose.terms import (
     IDLE,
     KERNELS,
@@ -80,6 +81,9 @@ def _split(
         kernel_times, steps = in_rounds(
             kernel_times, recorded.steps, behind.conditions, behind.shared, "batch"
         )
+        if "averaged" in kernel_times:
+            # Those of all rounds may be in none of these.
+            kernel_times = with_averaged(kernel_times, None if curve.profiled else curve.statistic)
         recorded, examined = replace(recorded, steps=steps), None
     examined = examined or examine(functional.conditions, kernel_times, recorded)
     kernels = main_kernels(kernel_times, (functional.at, functional.last))

@@ -157,6 +157,8 @@ def _words(short: bool) -> dict[str, Any]:
         "root": _ROOT,
         "program": f"python {_HERE}/recorded_program.py",
         "checked": f"python {_HERE}/check_recording.py recorded.jsonl",
+        "torch_script": f"python {_HERE}/programs/train_lm.py",
+        "jax_script": f"python {_HERE}/programs/train_jax.py",
         "ncu": f"ncu --csv --page=raw {conditions} --target-processes=all --log-file=ncu.csv",
         "truth": f"python {_HERE}/truth.py",
         "metrics": ",".join(metrics.wanted("ncu")),

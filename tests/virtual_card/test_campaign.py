@@ -48,6 +48,8 @@ NOT_RUN = {
     "all-tests": "`make virtual` runs the same tests",
     "operators": "43 s, and most backends are missing; test_commands.py runs the benchmarks",
     "against-do-bench": "`outside` runs the same command",
+    "programs": "its diagnosis is of real time; test_diagnosis.py diagnoses a program",
+    "frameworks": "there is no JAX here",
 }
 # The commands of the others are forks of one process, which has their imports; what is recorded is
 # a process of its own all the same.

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.curve import cost_curve, focused_rounds
 from curvescope.analysis.decompose.functionals import Functional, bend, excess
-from curvescope.analysis.decompose.marked import marked_steps
+from curvescope.analysis.decompose.marked import marked_steps, with_averaged
 from curvescope.analysis.decompose.statistics import FASTER_HALF, replicate, resample_rounds
-from curvescope.analysis.diagnosis.split import diagnose
+from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.profiling.recording.disturbed import with_set_aside
 
 from ..synthetic import profiled_step, times_of
@@ -210,6 +211,21 @@ def test_causes_see_the_rounds_of_the_anomaly_and_add_up(focused):
     assert amounts == pytest.approx(first.value.value, abs=1e-9)
     finding = next(f for f in found.findings if f.tested == excess(4, 8))
     assert finding.tested_value == first.value
+
+
+def test_a_size_that_was_found_late_is_explained_though_all_its_rounds_are_slower(focused):
+    """Of the other sizes the estimate of all rounds averages faster steps alone: on an H100 the
+    rounds of the found size had none of them.
+    """
+    steps, times = focused
+    late, small = steps["round"] >= COMPLETE, steps["batch"] < 8
+    steps = steps[(late & (steps["round"] < 2 * COMPLETE)) | (~late & small)]
+    times = with_averaged(times[times["step"].isin(steps["step"])], FASTER_HALF)
+    averaged = times.loc[times["averaged"] & (times["batch"] == 4), "step"]
+    assert (steps.set_index("step").loc[averaged, "round"] < COMPLETE).all()
+    found = diagnose(steps, times, statistic=FASTER_HALF)
+    first = explain(excess(4, 8), found.curve, found.terms, times, Recorded(steps))
+    assert first.shares[0].label == "jump forward"
 
 
 @pytest.mark.parametrize(

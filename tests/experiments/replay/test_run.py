@@ -13,6 +13,7 @@ from curvescope.analysis.verdicts.outcome import judged, measurements
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.factors import FACTORS, all_facts, names_of
+from curvescope.experiments.factors.gpu_libraries import why_no_list
 from curvescope.experiments.replay import run, term
 from curvescope.experiments.replay.rebuild import rebuild
 from curvescope.experiments.replay.recorded_call import CannotReplay
@@ -490,6 +491,7 @@ def test_every_factor_of_a_gpu_runs_there(tmp_path, op, arguments, others):
     # Those of a CPU, those of other operators, and those of what this recording does not have.
     of_cpu = {name for name in names_of("term") if FACTORS[name].refusal("cuda:0")}
     missing = {"filled_wave", "one_expert", "stored_operands", "usual_values", "warm_caches"}
+    missing |= {"cublaslt_list"} if why_no_list() else set()
     # Which kernels run, the library decides.
     same = {name for name, why in done.untested.items() if why == "the same kernels ran"}
     assert set(done.untested) - same - {"before_switch"} == others | of_cpu | missing

@@ -79,7 +79,7 @@ class Curve:
     functionals of it.
     """
 
-    points: tuple[Point, ...]  # increasing in batch size
+    points: tuple[Point, ...]  # increasing in batch size; some of more rounds than all share
     # bootstrap replicates of T, shape (replicates, points), with the same rounds for all points
     replicates_ms: Floats
     rounds: int  # number of rounds in which every batch size was measured
@@ -96,6 +96,13 @@ class Curve:
     unit: str = STEP  # what the times are of, see `Recording.unit`
     # neighbouring conditions between which a sweep found a jump, see `profiling.measure.probing`
     jumps: tuple[tuple[Condition, Condition], ...] = ()
+    # the same points of the rounds that all share, which functionals are of; empty if all are
+    of_shared_rounds: tuple[Point, ...] = ()
+
+    @property
+    def joint(self) -> tuple[Point, ...]:
+        """The points that functionals are of: all of the same rounds."""
+        return self.of_shared_rounds or self.points
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -132,7 +139,7 @@ class Curve:
         # Only the points with a coefficient: a table has thousands of points and as many
         # functionals.
         points, weights = self._parts(functional)
-        values = np.array([self.points[point].time_ms.value for point in points])
+        values = np.array([self.joint[point].time_ms.value for point in points])
         errors = None if self.errors_ms is None else self.errors_ms[points]
         replicates = self.replicates_ms[:, points]
         if functional.of_rate:
@@ -155,7 +162,7 @@ class Curve:
         if self.statistic == MODELLED:
             return self.rounds
         places, weights = self._parts(functional)
-        points = [self.points[place] for place in places]
+        points = [self.joint[place] for place in places]
         sizes = weights * [point.time_ms.value for point in points]
         return min(effective_rounds([point.rounds for point in points], sizes), self.rounds)
 
@@ -296,7 +303,27 @@ def cost_curve(
         round_correlation=max(correlation.values(), default=0.0),
         focused=focused,
     )
-    return curve if noise is None or len(shared) > 1 else _with_stated_errors(curve, timed, noise)
+    if noise is not None and len(shared) < 2:
+        curve = _with_stated_errors(curve, timed, noise)
+    return _with_further_rounds(curve)
+
+
+def _with_further_rounds(curve: Curve) -> Curve:
+    """The curve with points of the rounds that most conditions share, if those of all are fewer.
+
+    A sweep visits a size that it found late in its last rounds alone; the other points do not lose
+    their first rounds for it. Where only a few conditions have more rounds, their points stay those
+    of all: else a machine that became slower would bend the curve there.
+    """
+    wide = max(curve.focused, key=lambda one: (len(one.points), one.rounds), default=curve)
+    if 2 * len(wide.points) <= len(curve.points):
+        return curve
+    points = []
+    for condition in curve.conditions:
+        able = [one for one in (curve, *curve.focused) if condition in one.conditions]
+        most = max(able, key=lambda one: one.rounds)
+        points.append((wide if condition in wide.conditions else most).at(condition))
+    return replace(curve, points=tuple(points), of_shared_rounds=curve.points)
 
 
 def _round_correlation(

@@ -34,6 +34,7 @@ class FindingVerdict(Word):
     UNKNOWN = "unknown"
 
 
+_OPEN = (FindingVerdict.UNKNOWN, FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT)
 LARGE = 0.05  # of a step: worth more rounds while it is not distinguished from 0
 LEVEL_OF_A_LOOK = 0.01  # of the tests of a sweep that goes on
 # more rounds may make it an anomaly
@@ -137,6 +138,29 @@ def found_falls(curve: Curve) -> list[tuple[Condition, Condition]]:
         if material and difference.p < LEVEL / len(curve.jumps):
             falls.append((before, after))
     return falls
+
+
+def open_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Condition, Condition]]:
+    """The places that a sweep looked for where its rounds are too few to tell: a deviation from the
+    straight line of 2 % of the step or more is neither shown nor ruled out.
+    """
+    decided = {*found_jumps(curve, findings), *found_falls(curve)}
+    return [
+        (before, after)
+        for before, after in curve.jumps
+        if (before, after) not in decided
+        and any(
+            finding.verdict in _OPEN and _may_be_material(curve, finding)
+            for finding in findings
+            if finding.tested.at == before and after in finding.tested.conditions
+        )
+    ]
+
+
+def _may_be_material(curve: Curve, finding: Finding) -> bool:
+    """Whether the interval of a deviation reaches 2 % of the step, upwards."""
+    size_ms = curve.at(finding.tested.last).time_ms.value
+    return finding.tested_value.high >= MATERIAL * size_ms
 
 
 def _verdict(

@@ -203,7 +203,7 @@ class Terms:
         if curve is None or curve.profiled or curve.statistic == MODELLED:
             return tested(shares)
         timed = coefficients(functional, curve.conditions)
-        times = np.array([point.time_ms.value for point in curve.points])
+        times = np.array([point.time_ms.value for point in curve.joint])
         value = math.fsum([*(timed * times), *-(weights @ self.values_ms)])
         if abs(value) <= RELATIVE_ROUNDING * scale:  # T is of the very steps that the terms are of
             return tested(shares)

@@ -12,14 +12,14 @@ from ...base.errors import CurvescopeError
 from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.axis import axis_of
 from ...profiling.recording.disturbed import disturbances, with_set_aside
-from ...profiling.recording.probes import jumps_of, probes_sentence
+from ...profiling.recording.probes import Jumps, jumps_of, probes_sentence
 from ...profiling.recording.store import Recording, is_modelled
 from ..causes.context import OPERAND_COLUMNS, Recorded, count_faults, read_operands
 from ..causes.kernel_choice import changed_for_good
 from ..decompose.averaged_steps import set_aside_sentence, undisturbed_steps
 from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE
-from ..decompose.findings import FindingVerdict, found_falls, found_jumps
+from ..decompose.findings import FindingVerdict, found_falls, found_jumps, open_jumps
 from ..decompose.kernel_times import KEYS, device_work, gpus_of
 from ..decompose.marked import step_times
 from ..decompose.pace import pace_of
@@ -108,8 +108,12 @@ def diagnosed(
         diagnosis = split.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
     curve = diagnosis.curve
     times_ms = {point.condition: point.time_ms.value for point in curve.points}
-    jumps, falls = found_jumps(curve, diagnosis.findings), found_falls(curve)
-    if probed := probes_sentence(recording.meta, evidence.axis, jumps, falls, times_ms):
+    places = Jumps(
+        found_jumps(curve, diagnosis.findings),
+        found_falls(curve),
+        open_jumps(curve, diagnosis.findings),
+    )
+    if probed := probes_sentence(recording.meta, evidence.axis, places, times_ms):
         diagnosis = replace(diagnosis, notes=(*diagnosis.notes, probed))
     difference = None
     untested = all(finding.verdict == FindingVerdict.UNKNOWN for finding in diagnosis.findings)

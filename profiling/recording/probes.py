@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .axis import Axis
 
@@ -89,32 +89,40 @@ def undecided(meta: Mapping[str, Any], times_ms: Mapping[int, float]) -> dict[in
     return off
 
 
+class Jumps(NamedTuple):
+    """What further rounds say of the places of `jumps_of`; in the others they show no jump."""
+
+    up: Collection[tuple[int, int]] = ()
+    down: Collection[tuple[int, int]] = ()
+    open: Collection[tuple[int, int]] = ()  # too few rounds to tell
+
+
 def probes_sentence(
     meta: Mapping[str, Any],
     axis: Axis,
-    jumps: Collection[tuple[int, int]],
-    falls: Collection[tuple[int, int]] = (),
+    jumps: Jumps,
     times_ms: Mapping[int, float] | None = None,
 ) -> str | None:
     """What was probed, and where the cost jumps, or falls as the size grows; None if nothing was
     probed.
 
-    It does so at those places of `jumps_of` that are in `jumps` or in `falls`. With T of the sizes
-    of the curve, it also says which probes left the line and were not tested.
+    With T of the sizes of the curve, it also says which probes left the line and were not tested.
     """
     entry = meta.get("probes") or {}
     if not (sizes := sorted({visit["batch"] for visit in entry.get("visits", ())})):
         return None
     named = ", ".join(map(str, sizes[:_NAMED])) + (", …" if len(sizes) > _NAMED else "")
     what = []
-    for does, places in (("jumps", jumps), ("falls", falls)):
+    for does, places in (("jumps", jumps.up), ("falls", jumps.down)):
         spans = [f"from {before} to {after}" for before, after in sorted(places)]
         what += [f"the cost {does} {' and '.join(spans)}"] if spans else []
-    undoubted = {*jumps, *falls}
-    doubted = [f"{place[0]} and {place[1]}" for place in jumps_of(meta) if place not in undoubted]
-    what += (
-        [f"further rounds show no jump between {' and between '.join(doubted)}"] if doubted else []
-    )
+    none = set(jumps_of(meta)) - {*jumps.up, *jumps.down, *jumps.open}
+    for says, places in (
+        ("further rounds show no jump between", none),
+        ("further rounds are too few to test a jump between", jumps.open),
+    ):
+        spans = [f"{before} and {after}" for before, after in sorted(places)]
+        what += [f"{says} {' and between '.join(spans)}"] if spans else []
     if off := undecided(meta, times_ms or {}):
         what.append(_said_of(off))
     what = what or [f"none leaves the line by {100 * entry['least']:.0f} %"]

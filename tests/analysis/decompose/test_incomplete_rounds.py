@@ -278,7 +278,29 @@ def test_all_samples_of_a_benchmark_count_though_its_problems_end_at_different_t
         (4, 9.5),
         (4, 17.5),
     ]
-    assert [p.n for p in cost_curve(steps.assign(mode="training")).points] == [2, 2, 2]
+    # of a sweep the points of most sizes have the rounds that these share
+    sweep = cost_curve(steps.assign(mode="training"))
+    assert [p.n for p in sweep.points] == [2, 4, 4]
+    assert [p.n for p in sweep.joint] == [2, 2, 2]
+
+
+def test_a_size_that_was_found_late_takes_no_rounds_from_the_other_points():
+    """An H100's VGG-A had 5 rounds of nine sizes, and 2 of all after 17 was found: batch 1 took 1.8
+    to 18 ms.
+    """
+    every, late = (1, 2, 4, 8), (1, 2, 4, 5, 8)
+    rows = [
+        (batch, number, int(1e6 * batch * (1 + 0.02 * (-1) ** number)), False)
+        for number in range(8)
+        for batch in (late if number > 5 else every)
+    ]
+    columns = ["batch", "round", "duration_ns", "profiled"]
+    curve = cost_curve(pd.DataFrame(rows, columns=columns))
+    assert {p.condition: p.rounds for p in curve.points} == {1: 8, 2: 8, 4: 8, 5: 2, 8: 8}
+    alone = cost_curve(pd.DataFrame([row for row in rows if row[0] != 5], columns=columns))
+    assert [p for p in curve.points if p.condition != 5] == list(alone.points)
+    assert {p.rounds for p in curve.joint} == {2}
+    assert curve.behind(excess(4, 5)).rounds == 2
 
 
 def test_a_size_whose_profiles_were_all_disturbed_is_split_by_them(tables):

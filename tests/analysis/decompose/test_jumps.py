@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.decompose.findings import find, found_falls, found_jumps
+from curvescope.analysis.decompose.findings import find, found_falls, found_jumps, open_jumps
 
 from ..synthetic import timed_steps
 
@@ -41,6 +41,31 @@ def test_a_jump_is_one():
     curve = replace(cost_curve(steps), jumps=((32, 33),))
     assert found_jumps(curve, find(curve)) == [(32, 33)]
     assert found_falls(curve) == []
+
+
+def jump_in(rounds, jump_ms):
+    """A curve with or without a jump from 16 to 17, of a step of 1.6 ms at 16."""
+    steps = timed_steps(
+        lambda batch: batch * 0.1 + jump_ms * (batch > 16),
+        np.random.default_rng(5),
+        batches=(4, 8, 16, 17, 32),
+        rounds=rounds,
+        noise=0.02,
+        spikes=0,
+    )
+    return replace(cost_curve(steps), jumps=((16, 17),))
+
+
+def test_a_jump_in_too_few_rounds_is_left_open_and_not_denied():
+    """An H100 took 22 ms at 16 and 49 at 17, in two rounds of both."""
+    curve = jump_in(2, 1.9)
+    findings = find(curve)
+    assert found_jumps(curve, findings) == []
+    assert open_jumps(curve, findings) == [(16, 17)]
+    found = jump_in(12, 1.9)
+    assert open_jumps(found, find(found)) == []
+    none = jump_in(30, 0.0)
+    assert open_jumps(none, find(none)) == []
 
 
 def test_a_size_that_is_faster_than_the_one_before_is_a_fall():

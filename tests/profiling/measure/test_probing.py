@@ -12,7 +12,7 @@ from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.stopping import Complete, Look
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.recording.axis import Axis
-from curvescope.profiling.recording.probes import probes_sentence
+from curvescope.profiling.recording.probes import Jumps, probes_sentence
 from curvescope.profiling.recording.store import open_recording
 
 from .fake_clock import FakeWorkload, clock
@@ -99,10 +99,14 @@ def test_a_probe_off_the_line_without_time_for_a_second_visit_is_said():
         for size, ms in ((9, 9), (17, 34), (31, 28))
     ]
     meta = {"probes": {"least": 0.05, "seconds": 8.1, "visits": visits, "found": []}}
-    said = probes_sentence(meta, Axis(), (), (), times_ms)
+    said = probes_sentence(meta, Axis(), Jumps(), times_ms)
     assert "17 by +100 %, 31 by -10 % leave the line, in too few visits to test it" in said
+    found = {"probes": {**meta["probes"], "found": [(16, 17)]}}
+    left_open = probes_sentence(found, Axis(), Jumps(open=[(16, 17)]), {**times_ms, 17: 34.0})
+    assert "further rounds are too few to test a jump between 16 and 17" in left_open
+    assert "no jump" not in left_open
     on_line = {"probes": {**meta["probes"], "visits": visits[:1]}}
-    assert "none leaves the line by 5 %" in probes_sentence(on_line, Axis(), (), (), times_ms)
+    assert "none leaves the line by 5 %" in probes_sentence(on_line, Axis(), Jumps(), times_ms)
 
 
 def test_a_first_round_of_probes_leaves_time_for_a_second():

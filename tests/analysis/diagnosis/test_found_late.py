@@ -1,0 +1,36 @@
+"""A sweep of an H100 that found sizes after its third round."""
+
+from pathlib import Path
+
+import pytest
+
+from curvescope.analysis.decompose.functionals import bend, excess
+from curvescope.analysis.diagnosis.explain import explain
+from curvescope.profiling.recording.store import open_recording
+
+FOUND_LATE = Path(__file__).parents[2] / "data" / "h100" / "found-late"
+
+
+@pytest.fixture(scope="module")
+def diagnosis():
+    return explain(open_recording(FOUND_LATE))
+
+
+def test_the_anomaly_beside_the_found_size_is_split_into_its_layers(diagnosis):
+    """At 17 and 64 conv3_2 is an implicit GEMM, at 32 it is convolved by FFT."""
+    (first,) = [one for one in diagnosis.explanations if one.functional == bend(17, 32, 64)]
+    assert first.shares[0].label == "conv3_2 (Conv2d) forward"
+    assert first.shares[0].value.value > 0.9 * first.value.value
+    assert first.causes[0].cause == "algorithm switch"
+
+
+def test_the_given_sizes_keep_their_five_rounds(diagnosis):
+    rounds = {point.condition: point.rounds for point in diagnosis.curve.points}
+    assert rounds == {**dict.fromkeys((1, 2, 4, 8, 16, 32, 64, 128, 256), 5), 3: 3, 17: 3}
+
+
+def test_a_jump_that_two_rounds_have_is_left_open(diagnosis):
+    """22 ms at 16 and 50 at 17."""
+    assert diagnosis.curve.behind(excess(16, 17)).rounds == 2
+    (said,) = [note for note in diagnosis.notes if note.startswith("Probed")]
+    assert "too few to test a jump between 2 and 3 and between 16 and 17" in said

@@ -11,7 +11,7 @@ from ...profiling.recording.experiments import Scope
 from ..causes import UNEXPLAINED, CauseTotal, interventions
 from ..causes.memory import COUNTED_FAULTS, PAGE_FAULTS
 from ..decompose.functionals import FIXED_COST, Functional
-from ..decompose.terms import OPTIMIZER
+from ..decompose.terms import OPTIMIZER, OVERHEAD
 from ..diagnosis.explanation import Explanation, Remedy
 from ..diagnosis.library_choice import library_choice
 from ..verdicts.words import Reproduction, Verdict
@@ -36,6 +36,12 @@ def finding(answer: Explanation) -> str:
         return f"{what} has no term that can be distinguished from 0: measure more rounds."
     if answer.where is None:
         return _of_steps(answer, total)
+    if total.cause == OVERHEAD:
+        much = "mostly" if _portion(answer) > _MOSTLY else "partly"
+        return (
+            f"{what} is {much} not in the profiled steps, whose times the profiler changed: where "
+            "it lies is not known."
+        )
     if _portion(answer) > _MOSTLY:
         mostly = "is mostly"
     else:

@@ -22,7 +22,7 @@ from ..verdicts.words import Verdict
 from . import answer_words
 from .causes import verdict_sentence
 from .headline import headline
-from .remedies import RemedyTable, batch_sentence, remedy_table
+from .remedies import RemedyTable, remedy_table, size_advice
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,8 @@ class ExplainDocument:
     headline: str  # what the curve shows, in a sentence
     # what changes of complete steps save, by batch size: what to do, how, and what it costs
     remedies: RemedyTable
-    batch_size: str | None  # the batch size as advice, in a sentence; null for other axes
+    # the size as advice, in sentences; null without one, e.g. for most curves of other axes
+    batch_size: str | None
     # the answer on every anomaly, and last on the fixed cost: what, where, why, what to do, how
     # sure
     answers: Sequence[ShownAnswer]
@@ -197,7 +198,7 @@ class ExplainDocument:
             recording=str(recording.path),
             headline=headline(meta, diagnosis),
             remedies=remedy_table(diagnosis.remedies, diagnosis.axis),
-            batch_size=batch_sentence(diagnosis.curve, diagnosis.axis, meta),
+            batch_size=size_advice(diagnosis.curve, diagnosis.axis, meta),
             answers=[ShownAnswer.of(answer) for answer in diagnosis.answers],
             notes=diagnosis.notes,
             disturbances=diagnosis.disturbances,

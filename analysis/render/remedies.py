@@ -12,11 +12,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...base.counted import counted
 from ...base.numbers import number
 from ...profiling.recording.axis import BATCH, Axis
 from ..decompose.curve import Curve
 from ..decompose.statistics import MATERIAL, Estimate
-from ..diagnosis.remedies import Remedies, cause_of, throughput_of
+from ..diagnosis.remedies import Remedies, cause_of, overtaken, throughput_of
 from ..verdicts.savings import Saving
 from ..verdicts.words import Verdict
 from .tables import Indented, table
@@ -156,6 +157,27 @@ def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
     but = f"; but it {_cost(slower[-1][1])} at {slower[-1][0]}" if slower else ""
     saved = f"{together}-{100 * gain.value:.0f} % of the step ({interval}) at {axis.name} {batch}"
     return f"{what}: {saved}{more}{but}."
+
+
+def size_advice(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:
+    """The batch size as advice, and sizes of any axis that a larger one overtakes; None without
+    either.
+    """
+    sentences = [batch_sentence(curve, axis, meta), padding_sentence(curve, axis)]
+    return " ".join(filter(None, sentences)) or None
+
+
+def padding_sentence(curve: Curve, axis: Axis) -> str | None:
+    """The size that takes longest beside a larger one that takes less time; None without one."""
+    if not (pairs := overtaken(curve)):
+        return None
+    small, large = max(pairs, key=lambda pair: pair[0].time_ms.value / pair[1].time_ms.value)
+    others = f", and {counted(len(pairs) - 1, 'other size')} likewise" if len(pairs) > 1 else ""
+    return (
+        f"{axis.name.capitalize()} {small.condition} takes longer than {large.condition} "
+        f"({number(small.time_ms.value)} ms and {number(large.time_ms.value)}){others}: where you "
+        f"can, run {large.condition} instead, or pad to it."
+    )
 
 
 def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:

@@ -124,7 +124,7 @@ def _show_sizes(console: Console, recording: Recording, diagnosis: Diagnosis) ->
     """Print which batch size has the most throughput, and where the time of the largest
     one goes.
     """
-    if advice := remedies.batch_sentence(diagnosis.curve, diagnosis.axis, recording.meta):
+    if advice := remedies.size_advice(diagnosis.curve, diagnosis.axis, recording.meta):
         console.print(Text(advice))
     classes = diagnosis.recorded.layer_classes if diagnosis.recorded else {}
     if goes := largest_clauses(diagnosis, classes):

@@ -6,6 +6,7 @@ import pytest
 
 from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.diagnosis.explain import explain
+from curvescope.analysis.render.answer_words import finding
 from curvescope.profiling.recording.store import open_recording
 
 FOUND_LATE = Path(__file__).parents[2] / "data" / "h100" / "found-late"
@@ -34,3 +35,11 @@ def test_a_jump_that_two_rounds_have_is_left_open(diagnosis):
     assert diagnosis.curve.behind(excess(16, 17)).rounds == 2
     (said,) = [note for note in diagnosis.notes if note.startswith("Probed")]
     assert "too few to test a jump between 2 and 3 and between 16 and 17" in said
+
+
+def test_what_the_profiled_steps_do_not_show_is_given_no_place(diagnosis):
+    """At 4 the host is the limit, and the profiler slowed it: 9.2 ms, 10 to 14 when profiled."""
+    (fourth,) = [one for one in diagnosis.explanations if one.functional == bend(3, 4, 8)]
+    said = finding(fourth)
+    assert "is mostly not in the profiled steps" in said
+    assert "profiling overhead" not in said

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from curvescope.analysis.decompose.statistics import Estimate
-from curvescope.analysis.diagnosis.remedies import throughput_of
+from curvescope.analysis.diagnosis.remedies import overtaken, throughput_of
 from curvescope.analysis.render.answers import how_to_test
 from curvescope.analysis.render.headline import clock_line
-from curvescope.analysis.render.remedies import batch_sentence
+from curvescope.analysis.render.remedies import batch_sentence, padding_sentence
 from curvescope.analysis.render.text import spread_note
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import STEP
@@ -55,6 +55,20 @@ def test_one_batch_size_or_times_that_are_hardly_known_give_no_advice():
     wide = curve_of({8: 10.0, 16: 19.0})
     wide.points[0].time_ms = Estimate(10.0, 5.0, 20.0, 0.0)
     assert throughput_of(wide) is None
+
+
+def test_a_size_that_a_larger_one_overtakes_is_padded_to_it():
+    """An H100 takes 49.5 ms at 17, where cuDNN convolves directly, and 31.2 at 32, by FFT."""
+    curve = curve_of({16: 22.2, 17: 49.5, 18: 49.0, 32: 31.2, 64: 61.3})
+    assert padding_sentence(curve, Axis()) == (
+        "Batch 17 takes longer than 32 (49.50 ms and 31.20), and 1 other size likewise: where you "
+        "can, run 32 instead, or pad to it."
+    )
+    near = curve_of({16: 22.2, 17: 31.3, 32: 31.2})
+    assert padding_sentence(near, Axis()) is None
+    wide = curve_of({16: 22.2, 17: 49.5, 32: 31.2})
+    wide.points[1].time_ms = Estimate(49.5, 30.0, 80.0, 0.0)
+    assert overtaken(wide) == []
 
 
 def finding(verdict, low, high, kind="bend", at=8):

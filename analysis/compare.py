@@ -289,7 +289,7 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, 
     lines, together = [], measured_together(sides)
     for batch in common:
         times, replicates, rounds = [], [], []
-        for curve in (compared.curve for compared in sides):
+        for curve in (compared.curve.source(batch) for compared in sides):
             point = curve.at(batch)
             times.append(point.time_ms.value)
             replicates.append(curve.replicates_ms[:, curve.conditions.index(batch)])

@@ -102,7 +102,7 @@ def split_by_power(functional: Functional, energies: Curve, times: Curve) -> Pow
     """
     powers_w = _powers_w(energies, times)
     base_w = powers_w[min(functional.conditions)]
-    seconds = {point.condition: point.time_ms.value / 1e3 for point in times.points}
+    seconds = {point.condition: point.time_ms.value / 1e3 for point in times.joint}
     return PowerSplit(
         base_w * math.fsum(weight * seconds[batch] for batch, weight in functional.coefficients),
         math.fsum(
@@ -115,5 +115,5 @@ def split_by_power(functional: Functional, energies: Curve, times: Curve) -> Pow
 def _powers_w(energies: Curve, times: Curve) -> dict[int, float]:
     return {
         energy.condition: energy.time_ms.value / (time.time_ms.value / 1e3)
-        for energy, time in zip(energies.points, times.points, strict=True)
+        for energy, time in zip(energies.joint, times.joint, strict=True)
     }

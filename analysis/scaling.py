@@ -189,11 +189,11 @@ class _Run:
     def _scaled(self, point: ScalingPoint, alone: ScalingPoint, strong: bool) -> ScaledPoint:
         assert self._curve is not None
         here, base = (self._curve.conditions.index(condition) for condition in (point, alone))
-        tables, of_curve = self._tables[point], self._curve.points[here]
+        tables, of_curve = self._tables[point], self._curve.joint[here]
         time, times = of_curve.time_ms, self._curve.replicates_ms
         samples = point.total_batch * 1e3
         faster = (
-            (1 if strong else point.devices) * self._curve.points[base].time_ms.value / time.value
+            (1 if strong else point.devices) * self._curve.joint[base].time_ms.value / time.value
         )
         drawn = (1 if strong else point.devices) * times[:, base] / times[:, here]
         rounds = self._curve.rounds

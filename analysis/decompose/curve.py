@@ -131,6 +131,21 @@ class Curve:
         )
         return max(able, key=lambda curve: curve.rounds, default=self)
 
+    def source(self, condition: Condition) -> Curve:
+        """The curve that a point is of: this one, or a focused one of more rounds.
+
+        A sweep visits a size that it found late in its last rounds alone; the other points do not
+        lose their first rounds for it. Where only a few conditions have more rounds, their points
+        stay those of the rounds of all: else a machine that became slower would bend the curve.
+        """
+        wide = max(self.focused, key=lambda one: (len(one.points), one.rounds), default=self)
+        if 2 * len(wide.points) <= len(self.points):
+            return self
+        if condition in wide.conditions:
+            return wide
+        able = [one for one in self.focused if condition in one.conditions]
+        return max(able, key=lambda one: one.rounds, default=self)
+
     def evaluate(self, functional: Functional) -> Estimate:
         """The functional of T with its interval, in the functional's unit."""
         curve = self.behind(functional)
@@ -305,25 +320,10 @@ def cost_curve(
     )
     if noise is not None and len(shared) < 2:
         curve = _with_stated_errors(curve, timed, noise)
-    return _with_further_rounds(curve)
-
-
-def _with_further_rounds(curve: Curve) -> Curve:
-    """The curve with points of the rounds that most conditions share, if those of all are fewer.
-
-    A sweep visits a size that it found late in its last rounds alone; the other points do not lose
-    their first rounds for it. Where only a few conditions have more rounds, their points stay those
-    of all: else a machine that became slower would bend the curve there.
-    """
-    wide = max(curve.focused, key=lambda one: (len(one.points), one.rounds), default=curve)
-    if 2 * len(wide.points) <= len(curve.points):
+    if not curve.focused:
         return curve
-    points = []
-    for condition in curve.conditions:
-        able = [one for one in (curve, *curve.focused) if condition in one.conditions]
-        most = max(able, key=lambda one: one.rounds)
-        points.append((wide if condition in wide.conditions else most).at(condition))
-    return replace(curve, points=tuple(points), of_shared_rounds=curve.points)
+    shown = tuple(curve.source(condition).at(condition) for condition in curve.conditions)
+    return replace(curve, points=shown, of_shared_rounds=curve.points)
 
 
 def _round_correlation(

@@ -81,6 +81,7 @@ LEAST = 0.1  # of an anomaly: a smaller confirmed cause leads no answer of `diag
 NATURAL = ("weights read every step", "launch- or host-bound")
 _LONGEST_S = 220.0
 _ROUNDS = 15
+_KEPT_LINES = 12  # of an error, so that its place is known
 _SHOWN = 3  # shares of an anomaly that are kept
 
 
@@ -450,7 +451,7 @@ def run(name: str, effect: float | None, number: int) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {**key, "error": f"it took more than {_LONGEST_S:.0f} s", "load": load}
     if done.returncode:
-        return {**key, "error": done.stderr.strip().splitlines()[-1:], "load": load}
+        return {**key, "error": done.stderr.strip().splitlines()[-_KEPT_LINES:], "load": load}
     return {
         **key,
         **json.loads(done.stdout.splitlines()[-1]),

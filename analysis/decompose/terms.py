@@ -31,7 +31,6 @@ from .curve import (
     focused_rounds,
     native,
     shared_rounds,
-    steps_in_rounds,
 )
 from .functionals import Condition, Functional
 from .statistics import (
@@ -369,9 +368,16 @@ def in_rounds(
     rounds: Sequence[int],
     by: str,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The kernel times and the steps of some conditions in some rounds."""
-    steps = steps_in_rounds(steps, conditions, rounds, by)
-    return kernel_times.merge(steps[[by, "step"]], on=[by, "step"]), steps
+    """The kernel times and the steps of some conditions in some rounds.
+
+    A condition that is profiled in none of these rounds has its kernels, and their steps, from the
+    others: where steps are marked, two rounds name the kernels.
+    """
+    inside = steps[by].isin(conditions) & steps["round"].isin(rounds)
+    of_rounds = kernel_times["step"].isin(steps.loc[inside, "step"])
+    lacking = set(conditions) - set(kernel_times.loc[of_rounds, by])
+    elsewhere = steps["profiled"].astype(bool) & steps[by].isin(lacking)
+    return kernel_times[of_rounds | kernel_times[by].isin(lacking)], steps[inside | elsewhere]
 
 
 def terms_of(

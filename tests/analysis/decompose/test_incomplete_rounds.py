@@ -4,6 +4,7 @@ only for these.
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from curvescope.analysis.decompose.curve import cost_curve, focused_rounds
 from curvescope.analysis.decompose.functionals import Functional, bend, excess
 from curvescope.analysis.decompose.marked import marked_steps, with_averaged
 from curvescope.analysis.decompose.statistics import FASTER_HALF, replicate, resample_rounds
+from curvescope.analysis.decompose.terms import in_rounds
 from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.profiling.recording.disturbed import with_set_aside
 
@@ -225,6 +227,22 @@ def test_a_size_that_was_found_late_is_explained_though_all_its_rounds_are_slowe
     assert (steps.set_index("step").loc[averaged, "round"] < COMPLETE).all()
     found = diagnose(steps, times, statistic=FASTER_HALF)
     first = explain(excess(4, 8), found.curve, found.terms, times, Recorded(steps))
+    assert first.shares[0].label == "jump forward"
+
+
+def test_kernels_of_other_rounds_count_where_its_rounds_have_no_profile_of_a_size(focused):
+    """Marked steps have terms in every round, and kernels have names in two rounds alone."""
+    steps, times = focused
+    found = diagnose(steps, times)
+    rounds = range(COMPLETE, COMPLETE + FOCUSED)
+    late = steps.loc[(steps["batch"] == 8) & steps["round"].isin(rounds), "step"]
+    early_names = times[~times["step"].isin(late)]
+    kept, of_rounds = in_rounds(early_names, steps, (4, 8), rounds, "batch")
+    assert set(kept["batch"]) == {4, 8}
+    assert set(kept["step"]) <= set(of_rounds["step"])
+    behind = replace(found.terms.behind(excess(4, 8)), shared=tuple(rounds))
+    terms = replace(found.terms, focused=(behind,))
+    first = explain(excess(4, 8), found.curve, terms, early_names, Recorded(steps))
     assert first.shares[0].label == "jump forward"
 
 

@@ -21,10 +21,12 @@ import scripts
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.factors import step_change
 from curvescope.experiments.recorded_steps import target_of
+from curvescope.profiling.collect.torch_step import record_step
 from curvescope.profiling.measure.configuration import configuration_of
-from curvescope.profiling.measure.visit import discard_steps, record_step, time_steps
+from curvescope.profiling.measure.visit import discard_steps, time_steps
 from curvescope.profiling.measure.visit_processes import build_workload
 from curvescope.profiling.recording.store import Recording, open_recording
+from curvescope.profiling.workload.steps import Steps
 
 _STEPS = 5
 _UNMODIFIED = "unmodified"
@@ -51,9 +53,12 @@ def measure(recording: Recording, factor: str, known: set[str]) -> tuple[dict[st
             discard_steps(steps, batch, 1)
             timed = [row["duration_ns"] / 1e6 for row in time_steps(steps, _STEPS, exactly=True)]
         times_ms.append(f"{statistics.median(timed):.3f} at {batch}")
-    workload.load(target.batches[-1])
-    record_step(workload)  # the profiler's first start
-    names = {str(row["name"]) for row in record_step(workload).kernels}
+    with change.around(target):
+        steps.load(target.batches[-1])
+        steps.time_step()
+        record_step(lambda _: run(steps), (), device=steps.device)  # the profiler's first start
+        kernels = record_step(lambda _: run(steps), (), device=steps.device).kernels
+    names = {str(row["name"]) for row in kernels}
     new = ", ".join(f"`{name[:60]}`" for name in sorted(names - (known or names))[:5])
     row = {
         "start_s": start_s,
@@ -62,6 +67,10 @@ def measure(recording: Recording, factor: str, known: set[str]) -> tuple[dict[st
         "new names": new or "none",
     }
     return row, names
+
+
+def run(steps: Steps) -> None:
+    steps.time_step()
 
 
 def main() -> int:

@@ -13,6 +13,8 @@ Known conventions, most specific first:
   `forward`, `backward`, `optimizer` and their usual forms.
 - FSDP: `FSDP::pre_forward (model.layers.0)` is FSDP's own work before that module: the layer `FSDP`
   in it.
+- What XLA marks on a GPU (`Thunk:#name=jit(update)/jvp(conv1)/dot,hlo_op=dot.6#`, see
+  `framework_scopes`) is an operator in the layer of its scope, or a compiled function.
 - A number that counts calls (`, op_id = 7`) is no part of a name, nor is one that counts the calls
   of ranges with hundreds of numbers (`Compute 30`).
 - Every other push/pop range is a layer; its path is the names of such ranges around it and its own,
@@ -34,7 +36,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...base.errors import CurvescopeError
+from .framework_scopes import read_xla_range
 from .operation import BatchSource, batch_of
+from .phase_names import PHASES, phase_named
 from .served_steps import ServedStep, parse_served_step
 
 GROUPS = ("layer", "phase", "step", "op", "batch")
@@ -71,6 +75,7 @@ NODE_PREFIX = "autograd::engine::evaluate_function: "
 # threads of the backend.
 COLLECTIVES = ("gloo:", "nccl:")
 # Calls of torch.distributed and of DDP's reducer, around collectives.
+XLA_DOMAIN = "TSL"  # NVTX domain of XLA
 OWN_DOMAIN = "curvescope"  # NVTX domain of Curvescope's own ranges
 DISTRIBUTED = ("c10d::", "torch::distributed::", "torch.distributed.")
 COMMUNICATION = (*DISTRIBUTED, *COLLECTIVES)
@@ -90,18 +95,6 @@ _TOKEN = re.compile(
     r"(?:[ _.-](?:processing|generation|forward|decode|step))?",
     re.IGNORECASE,
 )
-_PHASES = {
-    "forward": re.compile(r"(?:fwd|forward)(?:[ _-]?(?:pass|prop|step))?(?:\(\))?", re.IGNORECASE),
-    "backward": re.compile(
-        r"(?:loss[ ._])?(?:bwd|backward|backprop)(?:[ _-]?(?:pass|prop|step))?(?:\(\))?",
-        re.IGNORECASE,
-    ),
-    "optimizer": re.compile(
-        r"(?:opt|optim|optimizer|optimiser)(?:[ "
-        r"._]?(?:step|update))?(?:\(\))?|Optimizer\.step#.*|weight[ _]update",
-        re.IGNORECASE,
-    ),
-}
 _BATCH = re.compile(r"(?:batch[ _-]?size|\bbs|\bbatchsize)[ ]*[=:][ ]*(\d{1,9})\b", re.IGNORECASE)
 _EMIT_NVTX = re.compile(
     r"(?P<op>[^,]+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = \d+)?(?:, sizes = (?P<sizes>\[.*))?"
@@ -217,11 +210,6 @@ def name_forward(kernels: Sequence[dict[str, Any]]) -> None:
             row["phase"] = "forward"
 
 
-def phase_named(name: str) -> str | None:
-    """The phase that a name is commonly given to; None for other names."""
-    return next((phase for phase, form in _PHASES.items() if form.fullmatch(name)), None)
-
-
 def scrub(name: str, longest: int = _LONGEST_READ) -> str:
     """The name without folders that may contain a user's or a host's name, and no longer than so
     many characters.
@@ -242,10 +230,13 @@ def _by_convention(name: str, domain: str | None) -> RangeName:
         return RangeName(path, True, "backward" if backward else "forward", batch=batch)
     if domain is not None and domain.lower() in LIBRARY_DOMAINS:
         return RangeName(op=name)
+    if domain == XLA_DOMAIN and (of_xla := read_xla_range(name)) is not None:
+        layer, phase, op = of_xla.scopes
+        return RangeName(layer, of_xla.whole_layer, phase, op=op)
     if name.startswith("curvescope."):
         kind, _, value = name.removeprefix("curvescope.").partition(":")
         path, backward, _ = value.partition(" backward")
-        phase = value if kind == "phase" and value in {*_PHASES, INPUT_PHASE} else None
+        phase = value if kind == "phase" and value in {*PHASES, INPUT_PHASE} else None
         return RangeName(
             layer=path if kind == "layer" else None,
             whole_layer=True,

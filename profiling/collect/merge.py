@@ -14,6 +14,7 @@ from ...base.errors import BackendMissingError
 from ..attribution.assemble import assemble
 from ..attribution.profile import Options, Profile
 from ..attribution.range_names import RangeNames
+from ..attribution.steps import MARKS
 from ..attribution.timeline import Timeline
 from ..hardware.ceilings import entry_for
 from ..hardware.cuda_driver import CudaDriver
@@ -21,6 +22,7 @@ from ..hardware.host import cpu_name
 from ..recording.store import RecordingWriter
 from .chunks import ProcessChunks, read_chunks
 from .cupti import ProcessColumns, Texts
+from .noted_steps import NotedSteps, read_noted_steps
 from .nvtx import RangeCounts, empty_ranges, to_ranges
 from .shared_memory import STILL_RUNS, ProcessEnd, drain_processes
 from .torch_events import TorchProcess, read_processes
@@ -62,12 +64,14 @@ def merge_chunks(
         for process in read.processes
         if process.process not in on_gpu or not process.kernels
     ]
+    noted, unreadable_notes = read_noted_steps(folder)
     texts = Texts(processes, chain.from_iterable(process.names for process in torch))
     columns = [ProcessColumns(process, texts) for process in processes]
     counts = RangeCounts()
-    ranges = _all_ranges(
+    ranges, used = _all_ranges(
         [table for process in processes for table in to_ranges(process, counts)],
         torch,
+        noted,
         options.names,
     )
     # Before the tables, so that they are known if there is no room for those.
@@ -76,6 +80,7 @@ def merge_chunks(
     writer.count_lost("nvtx_unopened", counts.unopened)
     writer.count_lost("chunk_files_unreadable", unreadable)
     writer.count_lost("torch_windows_unreadable", read.unreadable)
+    writer.count_lost("step_notes_unreadable", unreadable_notes)
     built = assemble(_profile(ranges, columns, torch, texts), writer, options)
     for process in columns:
         for table in process.allocations():
@@ -87,6 +92,8 @@ def merge_chunks(
         **_devices(columns, torch, processes if probed_process is not None else []),
         **_found(built),
     )
+    if used and built.steps_from == MARKS:
+        writer.update(steps_from="; ".join(sorted({steps.marked_by for steps in used})))
     if on_gpu and not any(process.table("calls").rows for process in processes):
         writer.update(
             missing={"api_calls": "no CUDA call was recorded: kernels cannot be joined to ranges"}
@@ -129,12 +136,22 @@ def _profile(
 
 
 def _all_ranges(
-    nvtx: Sequence[pa.Table], torch: Sequence[TorchProcess], names: RangeNames
-) -> pa.Table:
+    nvtx: Sequence[pa.Table],
+    torch: Sequence[TorchProcess],
+    noted: Sequence[NotedSteps],
+    names: RangeNames,
+) -> tuple[pa.Table, list[NotedSteps]]:
+    """All ranges, with marks of steps where the program has none, and the noted steps that all of
+    these are of; empty if others mark steps too.
+    """
     tables = [empty_ranges(), *nvtx, *(table for process in torch for table in process.ranges)]
     marked = {process for table in tables for process in _marked_processes(table, names)}
-    tables += [process.steps_table() for process in torch if process.process not in marked]
-    return pa.concat_tables(tables, promote_options="default")
+    of_torch = [process for process in torch if process.process not in marked and process.steps]
+    tables += [process.steps_table() for process in of_torch]
+    others = marked | {process.process for process in of_torch}
+    used = [steps for steps in noted if steps.process not in others]
+    tables += [steps.ranges for steps in used]
+    return pa.concat_tables(tables, promote_options="default"), [] if others else used
 
 
 def _marked_processes(table: pa.Table, names: RangeNames) -> set[int]:

@@ -7,8 +7,7 @@ events with a `step_num`, else the line `Steps` of a device. A kernel that names
 of its time in the line `TensorFlow Ops`. Without a device, events that name an HLO instruction are
 the kernels.
 
-Layers are the paths of scopes. TensorFlow puts the backward pass of `conv1` under `gradients/conv1`
-or `gradient_tape/…/conv1`, JAX writes it `transpose(jvp(conv1))`.
+Layers are the paths of scopes.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
+from ..attribution.framework_scopes import KERAS_OPTIMIZERS, read_scopes
 from ..attribution.profile import Profile, profile_of_tables, table_of_rows
-from ..attribution.range_names import name_forward, phase_named, scrub
+from ..attribution.range_names import name_forward, scrub
 from ..recording.store import RecordingWriter
 from . import Options
 from .source import Source
@@ -48,10 +48,6 @@ _DEVICE = re.compile(r"/device:(?:GPU|TPU):(\d+)")
 _STREAM = re.compile(r"Stream #(\d+)")
 # The word boundary avoids quadratic time in long words.
 _DETAILS = re.compile(r"\b(\w+):([\w.,]+)")
-_JAX_WRAPPER = re.compile(
-    r"^(?:jit|pjit|jvp|vmap|remat|checkpoint|custom_jvp|custom_vjp|transpose|while|body|scan)\b"
-)
-_INNER = re.compile(r"^\w+\((.*)\)$")
 _COPIES = {"H2D": "HtoD", "HtoD": "HtoD", "D2H": "DtoH", "DtoH": "DtoH"}
 _COPIES |= {"D2D": "DtoD", "DtoD": "DtoD", "P2P": "PtoP"}
 _SCOPES, _STEPS = "TensorFlow Ops", "Steps"  # lines of a device
@@ -62,10 +58,6 @@ _FUNCTION_CALL = re.compile(r"(Stateful)?PartitionedCall(_\d+)?")
 _VARIABLE_OPS = ("ReadVariableOp", "AssignVariableOp", "AssignSubVariableOp", "AssignAddVariableOp")
 _OPERATOR_PIECE = re.compile(r"[A-Z]\w*|convolution(_\d+)?")
 _NUMBER = re.compile(r"_\d+$")
-# Scopes of Keras's optimizers, whose operators are those of arithmetic.
-_KERAS_NAMES = "sgd rmsprop adam adamw adadelta adagrad adamax adafactor nadam ftrl lion lamb muon"
-_KERAS_OPTIMIZERS = frozenset(_KERAS_NAMES.split())
-_OPTIMIZER_OPS = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")
 
 
 def recognises(source: Source) -> bool:
@@ -305,44 +297,16 @@ def _node_path(path: str, op: str) -> str:
         del pieces[-2]  # `conv1/BiasAdd/ReadVariableOp`
     if pieces:
         first = _NUMBER.sub("", pieces[0])  # of a second call: `sgd_1`
-        pieces[0] = first if first in _KERAS_OPTIMIZERS else pieces[0]
+        pieces[0] = first if first in KERAS_OPTIMIZERS else pieces[0]
     return "/".join(pieces)
 
 
 def _named(kernel: str, path: str, op: Any) -> dict[str, Any]:
     """Columns name, layer, phase and op."""
-    parts, phase = [], None
-    pieces = path.split("/")[:256] if len(path) < 1 << 16 else []
-    for part in pieces[:-1]:
-        while (inner := _INNER.match(part)) is not None and _JAX_WRAPPER.match(part):
-            if part.startswith("transpose("):
-                phase = "backward"
-            elif part.startswith("jvp(") and phase is None:
-                phase = "forward"
-            part = "" if part.startswith(("jit(", "pjit(")) else inner[1]
-        if part in ("gradients", "gradient_tape"):
-            phase = "backward"
-        elif part and not _JAX_WRAPPER.fullmatch(part):
-            parts.append(part.removesuffix("_grad") if phase == "backward" else part)
-    if (
-        phase == "backward"
-        and parts
-        and (pieces[-2].endswith("_grad") or pieces[-1].startswith(pieces[-2]))
-    ):
-        # the forward operator of the layer: `conv1/Conv2D_grad/…`,
-        # `conv1/Conv2D/Conv2DBackpropInput`
-        parts.pop()
-    kind = op if isinstance(op, str) and op else pieces[-1] if pieces else None
-    if kind is not None and kind.startswith(_OPTIMIZER_OPS):
-        phase = "optimizer"
-    if parts and phase_named(parts[0]) == "optimizer":  # a scope around the update, in JAX
-        phase, parts = "optimizer", parts[1:]
-    elif parts and parts[0] in _KERAS_OPTIMIZERS:
-        phase = "optimizer"
-    layer = scrub("/".join(parts)) or None
+    layer, phase, kind = read_scopes(path, op)
     return {
         "name": scrub(kernel) or "?",
-        "layer": layer,
+        "layer": scrub(layer) or None if layer else None,
         "phase": phase,
         "op": None if kind is None else scrub(kind),
     }

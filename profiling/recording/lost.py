@@ -71,6 +71,7 @@ _SENTENCES = {
             "it is lost",
         "chunk_files_unreadable": "chunk files of processes that could not be read",
         "torch_windows_unreadable": "files of torch's operators that could not be read, e.g. cut off",
+        "step_notes_unreadable": "files of the moments when steps ended that could not be read, e.g. cut off",
         "torn_bytes": "bytes of incomplete chunks, left by a kill during a write",
         "kernels_without_geometry": "kernels whose grid and block the profiler did not give; waves are unknown",
         # Files of other profilers.

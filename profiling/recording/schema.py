@@ -20,7 +20,7 @@ OPERATOR_MODE = "operator"  # mode of the steps of a benchmark
 PHASES = (INPUT, FORWARD, BACKWARD, OPTIMIZER) = ("input", "forward", "backward", "optimizer")
 SOURCES = (
     *("cupti", "nvtx", "nsys", "ncu", "nvprof", "rocprof", "proton"),
-    *("torch", "onednn", "mkl", "tensorflow", "jax", "model", "bench"),
+    *("torch", "onednn", "mkl", "tensorflow", "jax", "python", "model", "bench"),
 )
 
 

@@ -45,21 +45,147 @@ _NAMED = re.compile(r"(train(ing)?[ _])?(step|iter(ation)?|batch)([ _:#=]*\d+)?"
 _JIT_CALLS = 3  # of one function, before it is the mark of steps
 
 
-class Steps:
-    """The steps of this process."""
+class Marks:
+    """Which of the events that a program shows end its steps."""
 
-    def __init__(self, wanted: Any, load: Any) -> None:
-        """Prepare; `load` loads a file or a package of Curvescope's by its name and path."""
-        self._wanted, self._load = wanted, load
-        self._usage = load("_curvescope_host_usage", "hardware/host_usage.py")
-        self._frameworks = load("_curvescope_frameworks", "frameworks/__init__.py")
+    profiler_of_jax: Any = None  # its profiler, and its class of ranges of steps
+
+    def __init__(self, named: Any = None) -> None:
+        """Prepare; `named` is the name of the ranges that are the steps, None for any mark."""
+        self._range = named
         self._lock = threading.RLock()
         self._source: str | None = None
         self._mark: Any = None  # what marks the steps, e.g. the optimizer
+
+    @property
+    def is_written(self) -> bool:
+        """Whether nothing is noted any more."""
+        return False
+
+    def _restart(self) -> None:
+        """Forget the steps of a mark that is less than one that was found."""
+
+    def _count(self, started: Any) -> None:
+        """Note that a step ended."""
+
+    def snapshot(self) -> Any:
+        """The time, and what else is noted at the start of a step."""
+        return time.monotonic_ns(), None
+
+    def ended(self, source: Any, mark: Any = None, started: Any = None) -> None:
+        """Note that a step ended; `mark` is what marks it, `started` what `snapshot` gave at its
+        start.
+        """
+        if self.is_written or (self._range and source != RANGE):
+            return
+        with self._lock:
+            if self._source is not source:
+                if self._source is not None and _RANKS.index(source) < _RANKS.index(self._source):
+                    return
+                self._source, self._mark = source, mark
+                self._restart()
+            if mark is not self._mark:
+                return
+            self._count(started)
+
+    def first(self, optimizer: Any, source: Any = OPTIMIZER) -> Any:
+        """The first optimizer that steps, while it exists: it marks the steps."""
+        kept = self._mark if isinstance(self._mark, weakref.ref) else None
+        if kept is not None and kept() is not None and self._source == source:
+            return kept if kept() is optimizer else None
+        return weakref.ref(optimizer)
+
+    def called_again(self, function: Any, seen: Any) -> None:
+        """Note a call of a function that JAX or TensorFlow made; the one with most calls is the
+        mark.
+        """
+        seen[function] = seen.get(function, 0) + 1
+        most = max(seen.values())
+        chosen = self._mark if self._source == JITTED else None
+        if chosen is None and seen[function] < _JIT_CALLS:
+            return
+        if (
+            chosen is None
+            or chosen is function
+            or (seen[function] == most and most > 2 * seen[chosen])
+        ):
+            if chosen is not None and chosen is not function:
+                self._source = None  # another function is called far more often: it is the step
+            self.ended(JITTED, function)
+
+    def _range_source(self, name: Any, names_steps: bool = False) -> Any:
+        if self._range:
+            return RANGE if str(name) == self._range else None
+        return STEP_NAME if names_steps or _NAMED.fullmatch(str(name)) else None
+
+    def follow_contexts(
+        self, module: Any, attribute: str, name_of: Any, names_steps: bool = False
+    ) -> None:
+        """Follow the ranges of a class of contexts; with `names_steps` each is a step, whatever its
+        name.
+        """
+        kind, steps, opened = getattr(module, attribute), self, {}
+
+        def made(self_: Any, *arguments: Any, **named: Any) -> None:
+            kind.__init__(self_, *arguments, **named)
+            with suppress(AttributeError):
+                self_._curvescope_name = str((*arguments, *named.values(), "")[0])
+
+        def entered(self_: Any) -> Any:
+            result = kind.__enter__(self_)
+            if (source := steps._range_source(name_of(self_), names_steps)) is not None:
+                opened[id(self_)] = source, steps.snapshot()
+            return result
+
+        def left(self_: Any, *raised: Any) -> Any:
+            result = kind.__exit__(self_, *raised)
+            if (started := opened.pop(id(self_), None)) is not None:
+                steps.ended(started[0], None, started[1] if started[0] is RANGE else None)
+            return result
+
+        own = {
+            "__init__": made,
+            "__enter__": entered,
+            "__exit__": left,
+            "__module__": kind.__module__,
+        }
+        with suppress(TypeError):  # a class that cannot have others below it
+            setattr(module, attribute, type(kind.__name__, (kind,), own))
+
+    def _follow_push_pop(self, module: Any, push_name: str, pop_name: str) -> None:
+        push, pop, opened = getattr(module, push_name), getattr(module, pop_name), threading.local()
+
+        def pushed(message: Any = "", *arguments: Any, **named: Any) -> Any:
+            source = self._range_source(message)
+            opened.__dict__.setdefault("stack", []).append(
+                (source, self.snapshot() if source else None)
+            )
+            return push(message, *arguments, **named)
+
+        def popped(*arguments: Any, **named: Any) -> Any:
+            result = pop(*arguments, **named)
+            stack = opened.__dict__.get("stack")
+            source, started = stack.pop() if stack else (None, None)
+            if source is not None:
+                self.ended(source, None, started if source is RANGE else None)
+            return result
+
+        setattr(module, push_name, pushed)
+        setattr(module, pop_name, popped)
+
+
+class Steps(Marks):
+    """The steps of this process, which are timed."""
+
+    def __init__(self, wanted: Any, load: Any) -> None:
+        """Prepare; `load` loads a file or a package of Curvescope's by its name and path."""
+        super().__init__(wanted["range"])
+        self._wanted, self._load = wanted, load
+        self._usage = load("_curvescope_host_usage", "hardware/host_usage.py")
+        self._frameworks = load("_curvescope_frameworks", "frameworks/__init__.py")
         self._written = self._profiling = False
         self._torch: Any = None
         self._recorder: Any = None  # of the profiled steps
-        self.profiler_of_jax: Any = None  # its profiler, and its class of ranges of steps
         self._refused: str | None = None  # why a change could not be made
         self._profiles_itself = False  # torch's only profiler is the program's
         self._began_ns, self._signed_ns = time.monotonic_ns(), -_SIGN_NS
@@ -98,22 +224,6 @@ class Steps:
         self._rows: list[dict[str, Any]] = []
         self._events: list[Any] = []  # of CUDA, at the ends of the timed steps
         self._first_ns: int | None = None
-
-    def ended(self, source: Any, mark: Any = None, started: Any = None) -> None:
-        """Note that a step ended; `mark` is what marks it, `started` what `snapshot` gave at its
-        start.
-        """
-        if self._written or (self._wanted["range"] and source != RANGE):
-            return
-        with self._lock:
-            if self._source is not source:
-                if self._source is not None and _RANKS.index(source) < _RANKS.index(self._source):
-                    return
-                self._source, self._mark = source, mark
-                self._restart()
-            if mark is not self._mark:
-                return
-            self._count(started)
 
     def _count(self, started: Any) -> None:
         now = self.snapshot()
@@ -279,7 +389,7 @@ class Steps:
                 "version": VERSION,
                 "rank": os.environ.get("RANK"),
                 "source": self._source,
-                "mark": _name_of(self._mark),
+                "mark": name_of(self._mark),
                 "seen": self._seen,
                 "complete": self._refused is not None
                 or (len(self._rows) >= self._wanted["steps"][0] and self._seen > 0),
@@ -348,13 +458,6 @@ class Steps:
         self._refused = self._refused or str(why)
         self.write()
 
-    def first(self, optimizer: Any, source: Any = OPTIMIZER) -> Any:
-        """The first optimizer that steps, while it exists: it marks the steps."""
-        kept = self._mark if isinstance(self._mark, weakref.ref) else None
-        if kept is not None and kept() is not None and self._source == source:
-            return kept if kept() is optimizer else None
-        return weakref.ref(optimizer)
-
     def _follow_calls(self, torch: Any, trains: Any) -> None:
         from torch.nn.modules import module as modules
 
@@ -370,88 +473,10 @@ class Steps:
 
         handle = modules.register_module_forward_pre_hook(called)
 
-    def called_again(self, function: Any, seen: Any) -> None:
-        """Note a call of a function that JAX or TensorFlow made; the one with most calls is the
-        mark.
-        """
-        seen[function] = seen.get(function, 0) + 1
-        most = max(seen.values())
-        chosen = self._mark if self._source == JITTED else None
-        if chosen is None and seen[function] < _JIT_CALLS:
-            return
-        if (
-            chosen is None
-            or chosen is function
-            or (seen[function] == most and most > 2 * seen[chosen])
-        ):
-            if chosen is not None and chosen is not function:
-                self._source = None  # another function is called far more often: it is the step
-            self.ended(JITTED, function)
-
     def follow_nvtx(self, nvtx: Any) -> None:
         """Hook ranges of NVIDIA's package nvtx."""
         self.follow_contexts(nvtx, "annotate", given_name)
         self._follow_push_pop(nvtx, "push_range", "pop_range")
-
-    def _range_source(self, name: Any, names_steps: bool = False) -> Any:
-        if self._wanted["range"]:
-            return RANGE if str(name) == self._wanted["range"] else None
-        return STEP_NAME if names_steps or _NAMED.fullmatch(str(name)) else None
-
-    def follow_contexts(
-        self, module: Any, attribute: str, name_of: Any, names_steps: bool = False
-    ) -> None:
-        """Follow the ranges of a class of contexts; with `names_steps` each is a step, whatever its
-        name.
-        """
-        kind, steps, opened = getattr(module, attribute), self, {}
-
-        def made(self_: Any, *arguments: Any, **named: Any) -> None:
-            kind.__init__(self_, *arguments, **named)
-            with suppress(AttributeError):
-                self_._curvescope_name = str((*arguments, *named.values(), "")[0])
-
-        def entered(self_: Any) -> Any:
-            result = kind.__enter__(self_)
-            if (source := steps._range_source(name_of(self_), names_steps)) is not None:
-                opened[id(self_)] = source, steps.snapshot()
-            return result
-
-        def left(self_: Any, *raised: Any) -> Any:
-            result = kind.__exit__(self_, *raised)
-            if (started := opened.pop(id(self_), None)) is not None:
-                steps.ended(started[0], None, started[1] if started[0] is RANGE else None)
-            return result
-
-        own = {
-            "__init__": made,
-            "__enter__": entered,
-            "__exit__": left,
-            "__module__": kind.__module__,
-        }
-        with suppress(TypeError):  # a class that cannot have others below it
-            setattr(module, attribute, type(kind.__name__, (kind,), own))
-
-    def _follow_push_pop(self, module: Any, push_name: str, pop_name: str) -> None:
-        push, pop, opened = getattr(module, push_name), getattr(module, pop_name), threading.local()
-
-        def pushed(message: Any = "", *arguments: Any, **named: Any) -> Any:
-            source = self._range_source(message)
-            opened.__dict__.setdefault("stack", []).append(
-                (source, self.snapshot() if source else None)
-            )
-            return push(message, *arguments, **named)
-
-        def popped(*arguments: Any, **named: Any) -> Any:
-            result = pop(*arguments, **named)
-            stack = opened.__dict__.get("stack")
-            source, started = stack.pop() if stack else (None, None)
-            if source is not None:
-                self.ended(source, None, started if source is RANGE else None)
-            return result
-
-        setattr(module, push_name, pushed)
-        setattr(module, pop_name, popped)
 
 
 def given_name(context: Any) -> str:
@@ -459,7 +484,7 @@ def given_name(context: Any) -> str:
     return str(getattr(context, "_curvescope_name", ""))
 
 
-def _name_of(mark: Any) -> Any:
+def name_of(mark: Any) -> Any:
     """The name of what marks the steps, that of a function or of its class; None without it."""
     if isinstance(mark, weakref.ref):
         mark = mark()

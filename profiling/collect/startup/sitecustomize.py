@@ -2,10 +2,11 @@
 is on PYTHONPATH.
 
 It waits for the program to import torch. To record, it then loads `torch_windows.py`, on a GPU also
-`torch_ranges.py`, and `../cupti_turns.py`; to apply, it makes torch flush denormal numbers. To
-measure a program, it loads `program_steps.py`, which follows torch and other packages. The program
-notices nothing: this folder is removed from `sys.path`, and the program's own `sitecustomize` runs
-as usual. Only the standard library is used, because the program may run in any Python.
+`torch_ranges.py`, and `../cupti_turns.py`, and for other frameworks `step_notes.py`; to apply, it
+makes torch flush denormal numbers. To measure a program, it loads `program_steps.py`, which follows
+torch and other packages. The program notices nothing: this folder is removed from `sys.path`, and
+the program's own `sitecustomize` runs as usual. Only the standard library is used, because the
+program may run in any Python.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _FOLLOWED = {
     "tensorflow.python.eager.polymorphic_function.polymorphic_function": "follow_tensorflow",
     "nvtx": "follow_nvtx",
 }
+# Those whose steps are noted in a recording, which has torch's and the ranges of NVTX itself.
+_NOTED = [name for name in _FOLLOWED if name not in ("torch", "nvtx")]
 
 
 def _load(name: Any, path: Any) -> Any:
@@ -108,30 +111,50 @@ def _sign() -> None:
         pass
 
 
+def _load_ours(name: Any, path: Any) -> Any:
+    return _load(name, os.path.join(_PROFILING, *path.split("/")))
+
+
+def _program_steps() -> Any:
+    return _load("_curvescope_program_steps", os.path.join(_HERE, "program_steps.py"))
+
+
 def _follow_program() -> Any:
     """The function that follows each package of `_FOLLOWED`."""
-    program = _load("_curvescope_program_steps", os.path.join(_HERE, "program_steps.py"))
-
-    def load(name: Any, path: Any) -> Any:
-        return _load(name, os.path.join(_PROFILING, *path.split("/")))
-
-    steps = program.Steps(json.loads(os.environ[_PROGRAM_VARIABLE]), load)
+    steps = _program_steps().Steps(json.loads(os.environ[_PROGRAM_VARIABLE]), _load_ours)
     steps.follow_processes()
+    return {name: _following(lambda: steps, method) for name, method in _FOLLOWED.items()}
 
-    def following(method: Any) -> Any:
-        def loaded(module: Any) -> None:
-            if method == "follow_torch":
-                _torch_loaded(module)
-            with suppress(Exception):  # what cannot be followed marks no steps
-                if hasattr(steps, method):
-                    getattr(steps, method)(module)
-                    return
-                marks = load("_curvescope_framework_marks", "collect/startup/framework_marks.py")
-                getattr(marks, method)(steps, program, module)
 
-        return loaded
+def _following(steps: Any, method: Any) -> Any:
+    """A function that follows a loaded package for the marks that `steps` gives."""
 
-    return {name: following(method) for name, method in _FOLLOWED.items()}
+    def loaded(module: Any) -> None:
+        if method == "follow_torch":
+            _torch_loaded(module)
+        with suppress(Exception):  # what cannot be followed marks no steps
+            marks = steps()
+            if hasattr(marks, method):
+                getattr(marks, method)(module)
+                return
+            follow = _load_ours("_curvescope_framework_marks", "collect/startup/framework_marks.py")
+            getattr(follow, method)(marks, _program_steps(), module)
+
+    return loaded
+
+
+def _follow_recorded() -> Any:
+    """The function that follows each package of a recorded program."""
+    made: list[Any] = []
+
+    def notes() -> Any:
+        if not made:
+            _program_steps()
+            kind = _load("_curvescope_step_notes", os.path.join(_HERE, "step_notes.py")).Notes
+            made.append(kind(os.environ[_FOLDER_VARIABLE]))
+        return made[0]
+
+    return {name: _following(notes, _FOLLOWED[name]) for name in _NOTED}
 
 
 def _run_shadowed_sitecustomize() -> None:
@@ -147,6 +170,8 @@ if os.environ.get(_PROGRAM_VARIABLE):
     with suppress(Exception):  # the program runs, and says that its steps were not found
         _sign()
         sys.meta_path.insert(0, _Finder(_follow_program()))
-elif os.environ.get(_FOLDER_VARIABLE) or os.environ.get(_FLUSH_VARIABLE):
+elif os.environ.get(_FOLDER_VARIABLE):
+    sys.meta_path.insert(0, _Finder({"torch": _torch_loaded, **_follow_recorded()}))
+elif os.environ.get(_FLUSH_VARIABLE):
     sys.meta_path.insert(0, _Finder({"torch": _torch_loaded}))
 _run_shadowed_sitecustomize()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,6 +58,9 @@ _TERM = ["layer", "phase", "kind"]
 OPERAND_COLUMNS = ["batch", "layer", "phase", "op", "arguments", "duration_ns", "numbers", "calls"]
 _DTYPE = re.compile(r'"dtype":"([^"]+)"')
 _FLOATING = [name for name, dtype in TORCH_DTYPES.items() if "float" in dtype]
+# of a bend: the change of a sample's time at the smaller sizes over that at the larger ones, from
+# which on a switch of kernels is looked for there
+_FAR_MORE = 2.0
 _HOST_USE = ("cpu_time_ns", "system_time_ns", "page_faults", "run_queue_wait_ns")
 
 
@@ -135,17 +139,46 @@ def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -
             if use.batch in facts
         )
         slowed = examined.slow_downs.get(share.key, {})
+        before, after = _sides(functional, uses)
         yield Case(
             functional=functional,
             share=share,
-            before=functional.at,
-            after=functional.last,
+            before=before,
+            after=after,
             uses=uses,
             facts=facts,
             hardware=examined.hardware,
             slow_downs=slowed,
             block=examined.blocks.get(share.key),
         )
+
+
+def _sides(functional: Functional, uses: Sequence[Use]) -> tuple[int, int]:
+    """The two batch sizes between which a term changes.
+
+    Of a bend these are the middle and the largest one; the smallest and the middle one, where other
+    kernels run at the smallest and the time of a sample changes by far the most there.
+    """
+    default = functional.at, functional.last
+    if functional.to is not None or len(functional.conditions) != 3:
+        return default
+    first, middle, last = functional.conditions
+    times: dict[int, dict[str, float]] = {batch: {} for batch in functional.conditions}
+    for use in uses:
+        of_batch = times[use.batch]
+        of_batch[use.name] = of_batch.get(use.name, 0.0) + use.time_ms
+    main = {
+        batch: max(names, key=lambda name: names[name], default=None)
+        for batch, names in times.items()
+    }
+    rates = {batch: sum(names.values()) / batch for batch, names in times.items()}
+    if min(rates.values()) <= 0 or main[first] == main[middle]:
+        return default
+    left, right = (
+        abs(math.log(rates[larger] / rates[smaller]))
+        for smaller, larger in ((first, middle), (middle, last))
+    )
+    return (first, middle) if left > _FAR_MORE * right else default
 
 
 def count_faults(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dict[Key, float]]:

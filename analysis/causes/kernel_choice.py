@@ -26,6 +26,7 @@ ALGORITHM_SWITCH = "algorithm switch"
 # A library's helper kernels vary; a switch takes at least this share of the term's time on one
 # side.
 _LEAST_SHARE = 0.1
+_MANY_LAUNCHES = 20  # of one kernel in a term, in a step
 _REFUTATION = "With the smaller size's algorithm forced at both, the term keeps its value."
 
 
@@ -57,9 +58,19 @@ def weigh_algorithm_switch(case: Case) -> Claim | None:
     if len(set(written_for)) > 1 and all(written_for):
         evidence.append(seen("architecture in its name", written_for, "", "kernels.name"))
     amount = sum(use.share for use in case.uses if use.name not in common)
-    names = [short_name(name or "") for name in main]
+    names = [_with_launches(case, batch) for batch in case.sides]
     detail = f"from {names[0]} to {names[1]}" if names[0] != names[1] else None
     return Claim(ALGORITHM_SWITCH, amount, score, tuple(evidence), _REFUTATION, detail)
+
+
+def _with_launches(case: Case, batch: int) -> str:
+    """The short name of the kernel with the most time, and how often it runs, if that is many
+    times.
+    """
+    name = case.main_kernel(batch) or ""
+    launches = math.fsum(use.calls for use in case.at(batch, name))
+    often = f" ({launches:,.0f} times)" if launches >= _MANY_LAUNCHES else ""
+    return short_name(name) + often
 
 
 def _switched_share(case: Case, batch: int, common: set[str]) -> float:

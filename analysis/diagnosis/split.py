@@ -22,7 +22,6 @@ from ..decompose.terms import (
     KERNELS,
     NOT_RECORDED,
     OVERHEAD,
-    Share,
     Terms,
     TermWork,
     estimate_terms,
@@ -86,16 +85,23 @@ def _split(
             kernel_times = with_averaged(kernel_times, None if curve.profiled else curve.statistic)
         recorded, examined = replace(recorded, steps=steps), None
     examined = examined or examine(functional.conditions, kernel_times, recorded)
-    kernels = main_kernels(kernel_times, (functional.at, functional.last))
+    kernels = main_kernels(kernel_times, functional.conditions)
     classes = recorded.layer_classes
     lines = recorded.lines.get(functional.last, {})
-    named = (_with_names(share, kernels, classes) for share in terms.decompose(functional, curve))
-    shares = [replace(share, line=lines.get(share.key)) for share in named]
+    shares = [
+        replace(
+            share,
+            layer_class=classes.get(share.key.layer or ""),
+            line=lines.get(share.key),
+        )
+        for share in terms.decompose(functional, curve)
+    ]
     shares.sort(
         key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value), share.label)
     )
     value = curve.evaluate(functional)
-    of_terms = [with_work(case, terms) for case in cases(functional, shares, examined)]
+    named = (_with_names(case, kernels) for case in cases(functional, shares, examined))
+    of_terms = [with_work(case, terms) for case in named]
     return Explanation(
         functional=functional, value=value, cases=tuple(weigh_causes(case) for case in of_terms)
     )
@@ -149,15 +155,16 @@ def attributed(
 
 
 def _with_names(
-    share: Share,
-    kernels: Mapping[tuple[str | None, str | None], list[str | None]],
-    classes: Mapping[str, str],
-) -> Share:
-    share = replace(share, layer_class=classes.get(share.key.layer or ""))
-    if share.key.kind != KERNELS:
-        return share
-    before, after = kernels.get((share.key.layer, share.key.phase), [None, None])
-    return replace(share, kernel_before=before, kernel_after=after)
+    case: Case, kernels: Mapping[tuple[str | None, str | None], Sequence[str | None]]
+) -> Case:
+    """The case whose term has the kernels with the most time on its two sides; `kernels` has those
+    of each layer and phase at the batch sizes of the functional.
+    """
+    key = case.share.key
+    if key.kind != KERNELS or (names := kernels.get((key.layer, key.phase))) is None:
+        return case
+    before, after = (names[case.functional.conditions.index(side)] for side in case.sides)
+    return replace(case, share=replace(case.share, kernel_before=before, kernel_after=after))
 
 
 def diagnose(

@@ -18,11 +18,25 @@ def diagnosis():
 
 
 def test_the_anomaly_beside_the_found_size_is_split_into_its_layers(diagnosis):
-    """At 17 and 64 conv3_2 is an implicit GEMM, at 32 it is convolved by FFT."""
+    """At 17 an FFT's products are 2,112 kernels, at 32 they are one."""
     (first,) = [one for one in diagnosis.explanations if one.functional == bend(17, 32, 64)]
-    assert first.shares[0].label == "conv3_2 (Conv2d) forward"
-    assert first.shares[0].value.value > 0.9 * first.value.value
+    case = first.cases[0]
+    assert case.share.label == "conv3_2 (Conv2d) forward"
+    assert case.share.value.value > 0.9 * first.value.value
     assert first.causes[0].cause == "algorithm switch"
+    assert case.sides == (17, 32)
+    assert "pointwise_mult_and_sum_complex" in case.share.kernel_after
+    assert "cf32cf32" in case.share.kernel_before
+    claim = case.claims["algorithm switch"]
+    assert "(2,112 times) to pointwise_mult_and_sum_complex" in claim.detail
+
+
+def test_a_switch_at_the_larger_sizes_is_found_there(diagnosis):
+    """From 32 to 64 the FFT gives way to an implicit GEMM, at 64 and at 128 alike."""
+    (second,) = [one for one in diagnosis.explanations if one.functional == bend(32, 64, 128)]
+    case = second.cases[0]
+    assert case.sides == (32, 64)
+    assert case.claims["algorithm switch"].amount < 0
 
 
 def test_the_given_sizes_keep_their_five_rounds(diagnosis):

@@ -241,11 +241,14 @@ class RemedyPlan:
         """Fresh rounds of the change of a program that its profile suggests most.
 
         The profile chose it before anything ran, and not luck: a screen would only take the time
-        of its runs, each of which is a start.
+        of its runs, each of which is a start. One that the program does not run with, as its
+        operators have no bf16, leaves its place to the next.
         """
-        if self.situation.budget.run_s is None or self._made:
+        ran = any(set(made.factors) - set(made.untested) for made in self._made)
+        if self.situation.budget.run_s is None or ran:
             return None
-        first = next(iter(self._ordered(costly=False)), None)
+        new = (name for name in self._ordered(costly=False) if self._change(name).is_new)
+        first = next(new, None)
         if first is None or self.situation.suggested.get(first, 0.0) < _SUGGESTED_ALONE:
             return None
         if self.situation.budget.refused(first):

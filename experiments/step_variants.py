@@ -134,10 +134,11 @@ class StepRunner(Runner):
         took_s = 0.0
         for start in itertools.count():
             began_s = self.elapsed_s
-            if start and not self._has_time_for(start, took_s):
+            waiting = [name for name in possible if name not in self.untested]
+            if start and not (self._has_time_for(start, took_s) and (waiting or not possible)):
                 break
             self._starts_left = max(self.experiment.starts - start, 1)
-            enough = self._measure_started([name for name in possible if name not in self.untested])
+            enough = self._measure_started(waiting)
             if not enough:
                 return start >= _LEAST_STARTS
             self.end()

@@ -49,25 +49,15 @@ _read_metadata = msgspec.json.Decoder(_Metadata).decode
 _read_correlation = msgspec.json.Decoder(_Correlation).decode
 
 
-def exposing_config() -> Any:
-    """Configuration of torch's profiler that hands out metadata; None if this torch has none."""
-    from torch._C._profiler import _ExperimentalConfig
-
-    try:
-        return _ExperimentalConfig(expose_kineto_event_metadata=True)
-    except TypeError:
-        return None
-
-
 def geometries(results: Any, kernels: Sequence[Any], exposed: bool) -> list[dict[str, Any]]:
     """Columns of device work that its metadata gives: geometry, graph, collective with group and
     message, copied bytes.
 
-    The metadata is in the events if the profiler ran with `exposing_config` (`exposed`), else in
-    the file of a trace.
+    The metadata is in the events if the profiler ran with `startup.kineto.exposing_config`
+    (`exposed`), else in the file of a trace.
     """
     if exposed or not kernels:
-        return [_columns(f"{{{event.metadata_json()}}}".encode()) for event in kernels]
+        return [metadata_columns(f"{{{event.metadata_json()}}}".encode()) for event in kernels]
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         path = Path(folder) / "trace.json"
         results.save(str(path))
@@ -90,11 +80,12 @@ def _geometries_in_trace(trace: bytes, kernels: Sequence[Any]) -> list[dict[str,
     geometries: list[dict[str, Any]] = [{} for _ in kernels]
     for index in sorted(range(len(kernels)), key=lambda index: kernels[index].start_ns()):
         if launched := saved.get(kernels[index].correlation_id(), []):
-            geometries[index] = _columns(launched.pop()[1])
+            geometries[index] = metadata_columns(launched.pop()[1])
     return geometries
 
 
-def _columns(metadata: bytes) -> dict[str, Any]:
+def metadata_columns(metadata: bytes) -> dict[str, Any]:
+    """Columns that the metadata of one kernel, memcpy or memset gives, from its JSON."""
     try:
         read = _read_metadata(metadata)
     except msgspec.MsgspecError:  # e.g. an infinite occupancy, which is no JSON

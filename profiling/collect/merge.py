@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -117,22 +117,31 @@ def _read_all(folder: Path) -> tuple[list[ProcessChunks], int]:
 def _profile(
     ranges: pa.Table, columns: Sequence[ProcessColumns], torch: Sequence[TorchProcess], texts: Texts
 ) -> Profile:
+    def encoded(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        return (table.set_column(0, "name", texts.encode(table["name"])) for table in tables)
+
+    def launches() -> Iterator[pa.Table]:
+        for of_process in columns:
+            yield from of_process.launches()
+        for torch_process in torch:
+            yield from encoded(torch_process.launches)
+
     def kernels(needed: Sequence[str] | None) -> Iterator[pa.Table]:
         for of_process in columns:
             yield from of_process.kernels(needed)
         for torch_process in torch:
-            for table in torch_process.kernels:
-                yield table.set_column(0, "name", texts.encode(table["name"]))
+            yield from encoded(torch_process.kernels)
 
-    return Profile(
-        "cupti",
-        ranges,
-        lambda: chain.from_iterable(process.launches() for process in columns),
-        kernels,
-        lambda needed: chain.from_iterable(process.memory(needed) for process in columns),
-        sum(process.count for process in columns)
-        + sum(table.num_rows for process in torch for table in process.kernels),
-    )
+    def memory(needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        for of_process in columns:
+            yield from of_process.memory(needed)
+        for torch_process in torch:
+            yield from (table.drop_columns(["name"]) for table in torch_process.memory)
+
+    tables = [table for process in torch for table in (*process.launches, *process.kernels)]
+    tables += [table for process in torch for table in process.memory]
+    count = sum(process.count for process in columns) + sum(table.num_rows for table in tables)
+    return Profile("cupti", ranges, launches, kernels, memory, count)
 
 
 def _all_ranges(
@@ -211,7 +220,7 @@ def _devices(
             devices = [CudaDriver().describe(index) for index in used]
     if devices:
         return {"device": devices[0], "devices": devices, "ceilings": entry_for(devices[0])}
-    threads = [process.cpu_threads for process in torch if process.kernels]
+    threads = [process.cpu_threads for process in torch if process.kernels and not process.launches]
     if not threads:
         return {}
     device = {"kind": "cpu", "name": cpu_name(), "threads": threads[0]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..attribution.events import StepRows
@@ -12,15 +13,19 @@ _LOADING = "enumerate(DataLoader)"  # how torch names the wait for a batch
 
 
 def steps_of(recording: Recording) -> list[StepRows]:
-    """The steps of a recorded program, each as the rows of one profiled step."""
+    """The steps of a recorded program, each as the rows of one profiled step: copies of a device
+    are among its kernels.
+    """
     steps = [row for row in recording.arrow("steps").to_pylist() if row["start_ns"] is not None]
     rows: dict[str, dict[int, list[dict[str, Any]]]] = {}
-    for table in ("kernels", "api_calls"):
+    for table in ("kernels", "memory", "api_calls"):
         of_step: dict[int, list[dict[str, Any]]] = {}
         for row in recording.arrow(table).to_pylist():
             number = row.pop("step")
             if number is not None:
                 values = {name: value for name, value in row.items() if value is not None}
+                if table == "memory":
+                    values["name"] = _copy_name(values)
                 if str(values.get("layer")).startswith(_LOADING):
                     values = {**values, "layer": None, "phase": INPUT_PHASE}
                 of_step.setdefault(number, []).append(values)
@@ -28,7 +33,7 @@ def steps_of(recording: Recording) -> list[StepRows]:
     fetched = _inputs(recording)
     return [
         StepRows(
-            rows["kernels"].get(step["step"], []),
+            rows["kernels"].get(step["step"], []) + rows["memory"].get(step["step"], []),
             [(step["start_ns"], step["duration_ns"])],
             {},
             inputs=[
@@ -40,6 +45,11 @@ def steps_of(recording: Recording) -> list[StepRows]:
         )
         for step in steps
     ]
+
+
+def _copy_name(row: Mapping[str, Any]) -> str:
+    """The name of a copy among kernels, which `split_copies` reads."""
+    return " ".join(filter(None, (str(row["kind"]).capitalize(), row.get("memcpy_kind"))))
 
 
 def _inputs(recording: Recording) -> list[tuple[int, int]]:

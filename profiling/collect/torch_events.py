@@ -16,6 +16,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..attribution.cupti_names import (
+    GPU_COPIES,
+    LAUNCH_SHAPE,
+    host_memory_of_copy,
+    kind_of_copy,
+)
 from ..attribution.library_calls import own_time
 from ..attribution.nesting import nest
 from ..attribution.range_names import (
@@ -29,6 +35,7 @@ from ..attribution.range_names import (
     STEP_RANGE,
     scrub,
 )
+from .kineto_metadata import metadata_columns
 
 _VERSION = 2
 _USER_SCOPE = 7  # c10's RecordScope
@@ -50,6 +57,15 @@ _RANGES = pa.schema(
     ]
 )
 _KERNELS = pa.schema([*_TIMES, *_THREAD, ("stream", pa.int64()), ("source", pa.string())])
+_CALLS = pa.schema([*_TIMES, *_THREAD, ("correlation_id", pa.int64()), ("source", pa.string())])
+_NUMBERS = ("process", "device", "stream", "correlation_id")
+_WORK = [*_TIMES, *((name, pa.int64()) for name in _NUMBERS), ("source", pa.string())]
+_SHAPE = (*LAUNCH_SHAPE, "shared_memory_bytes", "graph_id", "group_size", "message_bytes")
+_GPU_KERNELS = pa.schema(
+    [*_WORK, *((name, pa.int64()) for name in _SHAPE), ("collective", pa.string())]
+)
+_COPIED = ("kind", "memcpy_kind", "host_memory")
+_MEMORY = pa.schema([*_WORK, ("bytes", pa.int64()), *((name, pa.string()) for name in _COPIED)])
 
 
 @dataclass
@@ -64,11 +80,15 @@ class TorchProcess:
     ranges: list[pa.Table] = field(default_factory=list)  # input of `assemble`
     steps: list[dict[str, Any]] = field(default_factory=list)  # marks of steps; not among `ranges`
     kernels: list[pa.Table] = field(default_factory=list)  # kernels of each window
+    # of each window on a GPU: calls of CUDA, and memcpys and memsets
+    launches: list[pa.Table] = field(default_factory=list)
+    memory: list[pa.Table] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
-        """The distinct names of the kernels."""
-        return list({name for table in self.kernels for name in table["name"].unique().to_pylist()})
+        """The distinct names of the kernels, and of the calls of CUDA."""
+        tables = (*self.kernels, *self.launches)
+        return list({name for table in tables for name in table["name"].unique().to_pylist()})
 
     def steps_table(self) -> pa.Table:
         """The steps as ranges."""
@@ -124,10 +144,10 @@ def _add_window(window: dict[str, Any], process: TorchProcess) -> None:
     """Add a window to its process; one that cannot be read changes nothing."""
     thread = process.thread or window["thread"]
     first_ns, last_ns = window["window_ns"]
-    ranges = None
+    ranges = kernels = None
     if window["events"]:  # else kernels run on a GPU, and ranges come from NVTX
         ranges = _ranges(window, process.process)
-        kernels = _kernels(ranges)
+        kernels = _kernels(ranges) if "device_work" not in window else None
         last_ns = (
             pc.max(ranges.filter(pc.field("thread") == window["thread"])["end_ns"]).as_py()
             or first_ns
@@ -151,7 +171,14 @@ def _add_window(window: dict[str, Any], process: TorchProcess) -> None:
     process.steps += steps
     if ranges is not None:
         process.ranges.append(ranges)
+    if kernels is not None:
         process.kernels.append(kernels)
+    elif "device_work" in window:
+        on_gpu = _device_work(window, process.process)
+        for tables, table in zip(
+            (process.launches, process.kernels, process.memory), on_gpu, strict=True
+        ):
+            tables.append(table)
 
 
 def _steps(
@@ -229,3 +256,35 @@ def _kernels(ranges: pa.Table) -> pa.Table:
     columns = {"name": names, "start_ns": start, "end_ns": end, "stream": rows["thread"]}
     columns |= {name: rows[name] for name in ("process", "thread", "thread_key", "source")}
     return pa.Table.from_pydict(columns, _KERNELS)
+
+
+def _device_work(window: dict[str, Any], process: int) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """The calls of CUDA of a window, its kernels, and its memcpys and memsets."""
+    calls: list[dict[str, Any]] = []
+    for name, start, duration, thread, correlation in window["api_calls"]:
+        where = {"process": process, "thread": thread, "thread_key": (process << 32) + thread}
+        times = _on_host_clock(window, start, duration)
+        calls.append({"name": name, **times, **where, "correlation_id": correlation})
+    kernels: list[dict[str, Any]] = []
+    memory: list[dict[str, Any]] = []
+    for name, start, duration, device, stream, correlation, about in window["device_work"]:
+        place = {"process": process, "device": device, "stream": stream}
+        row = {"name": scrub(name), **_on_host_clock(window, start, duration), **place}
+        row |= {"correlation_id": correlation, **metadata_columns(f"{{{about}}}".encode())}
+        if name.startswith(GPU_COPIES):
+            row |= {"kind": name[: len("memcpy")].lower(), "memcpy_kind": kind_of_copy(name)}
+            memory.append({**row, "host_memory": host_memory_of_copy(name)})
+        else:
+            kernels.append(row)
+    tables = (calls, _CALLS), (kernels, _GPU_KERNELS), (memory, _MEMORY)
+    made = (
+        pa.Table.from_pylist([{**row, "source": "torch"} for row in rows], schema)
+        for rows, schema in tables
+    )
+    launches, on_device, copies = made
+    return launches, on_device, copies
+
+
+def _on_host_clock(window: dict[str, Any], start_ns: int, duration_ns: int) -> dict[str, int]:
+    start_ns -= window["clock_offset_ns"]
+    return {"start_ns": start_ns, "end_ns": start_ns + duration_ns}

@@ -5,7 +5,6 @@ with its kernels.
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -22,12 +21,10 @@ from ..recording.operators import PROFILER_DTYPES
 from . import onednn
 from .allocations import Tensors, allocations_of, without_notes
 from .inductor import COMPILED
-from .kineto_metadata import exposing_config, geometries
+from .kineto_metadata import geometries
 from .marks import around_batches
+from .startup.kineto import USER_SCOPE, exposing_config, is_api_call, take_buffers
 
-_USER_SCOPE = 7  # torch.profiler's number for user annotations (c10's RecordScope)
-# names of runtime and driver API functions, e.g. cuLaunchKernelEx
-_API_CALL = re.compile(r"(cu|cuda|hip)[A-Z]\w+")
 _TENSOR_LIST = "TensorList"
 # The call of a TorchDispatchMode overlaps the ranges that begin or end inside it.
 _NO_WORK = ("PythonDispatchMode", MEMORY_EVENT)
@@ -181,20 +178,6 @@ def _parameters(layers: Sequence[tuple[str, Any]]) -> dict[int, str]:
     }
 
 
-def take_buffers(device: str) -> None:
-    """Run and wait for tiny kernels, so that the profiler's first buffers are taken outside the
-    step.
-
-    At the first CUDA call of a session CUPTI asks for a buffer and zeroes it: 1.5 ms in a trace of
-    a B200. Since CUDA 13.0 each thread has its own, and autograd launches in another thread.
-    """
-    import torch
-
-    with torch.inference_mode(False), torch.enable_grad():
-        torch.ones(1, device=device, requires_grad=True).sum().backward()
-    torch.cuda.synchronize(device)
-
-
 def _overlaps(row: dict[str, Any], start_ns: int, end_ns: int) -> bool:
     return bool(row["start_ns"] < end_ns and row["start_ns"] + row["duration_ns"] > start_ns)
 
@@ -225,7 +208,7 @@ def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
         if event.device_type().name != "CPU":
             if not event.is_user_annotation():
                 device.append(event)
-        elif _is_api_call(event):
+        elif is_api_call(event):
             api_calls.append(_api_call(event))
         elif event.name() not in _NO_WORK:
             dtypes = event.dtypes()
@@ -241,7 +224,7 @@ def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
                     event.duration_ns(),
                     event.start_thread_id(),
                     # Collectives look like user annotations, but are work.
-                    event.scope() == _USER_SCOPE and not event.name().startswith(COLLECTIVES),
+                    event.scope() == USER_SCOPE and not event.name().startswith(COLLECTIVES),
                     event.sequence_nr(),
                     event.fwd_thread_id(),
                     event.correlation_id(),
@@ -255,16 +238,6 @@ def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
     return SplitEvents(
         host, [_on_device(*pair) for pair in zip(device, launches, strict=True)], api_calls
     )
-
-
-def _is_api_call(event: Any) -> bool:
-    """Whether an event of the host is a call of CUDA's runtime or driver API.
-
-    Its correlation id is CUPTI's. An operator's is torch's own number; both count from 1.
-    """
-    if event.scope() == _USER_SCOPE or event.shapes():
-        return False
-    return bool(event.linked_correlation_id()) or _API_CALL.fullmatch(event.name()) is not None
 
 
 def _api_call(event: Any) -> dict[str, Any]:

@@ -543,6 +543,18 @@ def test_what_a_programs_profile_suggests_gets_all_starts_at_the_largest_size_wi
     assert "fused_optimizer" not in following.factors
 
 
+def test_a_suggestion_with_which_the_program_fails_leaves_its_place_to_the_next(monkeypatch):
+    """As bf16 where an operator of the program has none: TF32 saves next to as much."""
+    suggested = {"fused_optimizer": 0.69, "bf16_autocast": 0.6}
+    machine = OfProgram({"bf16_autocast": lambda _: 0.3}, suggested)
+    monkeypatch.setitem(globals(), "CANNOT", {*CANNOT, "fused_optimizer"})
+    first = machine.next(150.0)
+    machine.run_one(first)
+    second = machine.next(150.0)
+    assert (first.factors, second.factors) == (("fused_optimizer",), ("bf16_autocast",))
+    assert second.stage == Stage.CONFIRM
+
+
 def test_without_a_suggestion_a_program_has_its_screen():
     weak = {"fused_optimizer": 0.04}
     assert OfProgram({}, weak).next(150.0).stage == Stage.SCREEN

@@ -282,6 +282,15 @@ def test_a_variant_that_does_not_start_dies_or_hangs_is_untested_and_the_others_
     assert of.count("one_thread") == of.count(None) == 3 * 2
 
 
+def test_once_all_variants_have_failed_no_further_start_is_made(tmp_path):
+    """As where each visit is a run of a program, which a change ends with an error."""
+    workers = Workers(FakeClock(), never_ready={"bf16_autocast": Empty("failed", "no engine")})
+    wanted = replace(experiment("bf16_autocast", rounds=(1, 1)), starts=4)
+    done, rows = run(tmp_path / "r", workers, wanted)
+    assert (done.done, set(done.untested)) == (True, {"bf16_autocast"})
+    assert len(rows) == 2  # one round of each batch size
+
+
 def test_first_steps_that_take_half_of_the_time_are_given_up(tmp_path):
     workers = Workers(FakeClock(), never_ready={"compiled": "slow"})
     done, rows = run(tmp_path / "r", workers, experiment("compiled", "one_thread", limit_s=60))

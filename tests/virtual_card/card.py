@@ -165,8 +165,12 @@ def main() -> int:
     parser.add_argument(
         "--plant", action="append", default=[], metavar="NAME=VALUE,...", help="a planted cause"
     )
-    parser.add_argument("command", nargs="+")
-    chosen = parser.parse_args()
+    parser.add_argument("command", nargs="+", help="after a --; it may have others")
+    words = sys.argv[1:]
+    at = words.index("--") if "--" in words else len(words)
+    # argparse would take away the wrong one of several
+    chosen = parser.parse_args([*words[:at], *words[at + 1 : at + 2]])
+    command = words[at + 1 :] or chosen.command
     card = Card(
         chosen.devices.split(","),
         chosen.virtual_time,
@@ -176,9 +180,7 @@ def main() -> int:
     )
     build(LIBRARIES)
     with tempfile.TemporaryDirectory() as folder:
-        return subprocess.run(
-            chosen.command, env=card.environment(Path(folder)), check=False
-        ).returncode
+        return subprocess.run(command, env=card.environment(Path(folder)), check=False).returncode
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.experiments.plan import rest
 from curvescope.profiling.recording.store import open_recording
 
 from .card import Card
@@ -111,3 +112,46 @@ def test_a_recorded_program_has_kernels_with_layers_through_the_collector(librar
     assert kernels["name"].str.contains("xmma_fprop_implicit_gemm").any()
     assert kernels["layer"].notna().any()
     assert len(recording.frame("api_calls")) >= len(kernels)
+
+
+def test_a_diagnosed_program_has_kernels_with_layers_and_tries_what_its_profile_suggests_first(
+    libraries, tmp_path
+):
+    """Its products in fp32 are half of the step: TF32 or bf16 saves most of that, the form of the
+    optimizer next to nothing.
+    """
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import sys, torch\n"
+        "net = torch.nn.Sequential(torch.nn.Linear(4096, 4096), torch.nn.ReLU(), "
+        "torch.nn.Linear(4096, 4096)).cuda()\n"
+        "optimizer = torch.optim.AdamW(net.parameters())\n"
+        "x = torch.randn(int(sys.argv[1]), 4096, device='cuda')\n"
+        "while True:\n"
+        "    optimizer.zero_grad(); net(x).sum().backward(); optimizer.step()\n"
+    )
+    options = ("--batch", "4096,8192", "--quick", "--time-limit", "8", "--experiments", "0")
+    words = (sys.executable, "-m", "curvescope", "diagnose", *options, "-o", tmp_path / "r", "--")
+    done = subprocess.run(
+        [*words, sys.executable, program, "{batch}"],
+        env=H100.environment(tmp_path / "card", libraries),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    recording = open_recording(tmp_path / "r")
+    kernels = recording.frame("kernels")
+    assert {"0", "1", "2"} <= set(kernels["layer"].dropna())
+    assert set(kernels["phase"].dropna()) == {"forward", "backward", "optimizer"}
+    assert kernels["op"].notna().all()
+    assert kernels["grid_x"].notna().all()
+    assert len(recording.frame("api_calls")) > len(kernels) / 2
+    steps = recording.frame("steps").set_index("step")
+    for number, rows in kernels.groupby("step"):
+        start_ns, duration_ns = steps.loc[number, ["start_ns", "duration_ns"]]
+        assert rows["start_ns"].min() >= start_ns
+        assert (rows["start_ns"] + rows["duration_ns"]).max() <= start_ns + duration_ns
+    assert "not recorded" not in done.stdout
+    assert rest(recording).what[0] in ("tf32", "bf16_autocast")

@@ -17,6 +17,9 @@ FOLDER = "framework"  # in the folder of the visit
 class Recorder:
     """Records the process from `open_window` to `close_window`; `end_step` says where steps end."""
 
+    discarded = 0  # steps that end after `open_window` and are none of the window
+    most = 100  # steps of the window
+
     def __init__(self, start: Any, stop: Any, range_of_step: Any, folder: Any) -> None:
         """Take functions that start the profiler, in a folder, stop it, and make the range of a
         step by its number.
@@ -40,10 +43,12 @@ class Recorder:
         self._open.__exit__(None, None, None)
         self._begin_step()
 
-    def close_window(self) -> None:
-        """Write the profile."""
+    def close_window(self, then: Any, *, at_once: bool = False) -> None:
+        """Write the profile, and call a function."""
+        del at_once
         self._open.__exit__(None, None, None)
         self._stop()
+        then()
 
     def give_up(self, why: Any) -> None:
         """Record nothing: the visit has its times."""

@@ -223,9 +223,12 @@ class Steps(Marks):
         self._last_ns = 0  # duration of the last discarded step
         self._rows: list[dict[str, Any]] = []
         self._events: list[Any] = []  # of CUDA, at the ends of the timed steps
+        self._ended_on_gpu = 0  # of the timed steps
         self._first_ns: int | None = None
 
     def _count(self, started: Any) -> None:
+        if (cuda := self._cuda()) is not None and cuda.is_current_stream_capturing():
+            return  # a graph is captured: the step does not run
         now = self.snapshot()
         if now[0] - self._signed_ns >= _SIGN_NS:
             self._signed_ns = now[0]
@@ -242,13 +245,7 @@ class Steps(Marks):
                 self._last = self.snapshot()  # the reset is not of the next step
             return
         if self._profiling:
-            self._profiled += 1
-            self._recorder.end_step()
-            # Profiling at most doubles the run, or adds one step.
-            is_long = now[0] - self._profile_began_ns >= self._timed_ns
-            if is_long or self._profiled >= self._wanted["profiled"]:
-                self._end_profile()
-                self.write()
+            self._count_profiled(now[0])
             return
         self._rows.append(
             {
@@ -268,10 +265,30 @@ class Steps(Marks):
             os.utime(path)
 
     def _most(self) -> int:
-        """Number of steps to time, from the duration of the last discarded one."""
+        """Number of steps to time: on a GPU from the duration of those that it has ended, as the
+        host runs ahead of it, else from that of the last discarded one.
+        """
         least, most = map(int, self._wanted["steps"])
+        step_ns: float | None = self._last_ns
+        if len(self._events) > len(self._rows):
+            step_ns = self._step_ns_on_gpu()
+        if step_ns is None:
+            return most
         wanted_s: float = self._wanted["visit_s"]
-        return max(least, min(most, round(wanted_s / max(self._last_ns / 1e9, 1e-6))))
+        return max(least, min(most, round(wanted_s / max(step_ns / 1e9, 1e-6))))
+
+    def _step_ns_on_gpu(self) -> float | None:
+        """Mean duration of the timed steps that a GPU has ended, which is not waited for; None if
+        it has ended none.
+        """
+        # The last event before the rows is that of the last discarded step.
+        before, *ends = self._events[-len(self._rows) - 1 :]
+        while self._ended_on_gpu < len(ends) and ends[self._ended_on_gpu].query():
+            self._ended_on_gpu += 1
+        if not self._ended_on_gpu:
+            return None
+        last = ends[self._ended_on_gpu - 1]
+        return float(before.elapsed_time(last)) * 1e6 / self._ended_on_gpu
 
     def snapshot(self) -> Any:
         """The time, once all work is done, and the resources used so far; CUDA's work is timed by
@@ -289,6 +306,11 @@ class Steps(Marks):
         """torch.cuda if the program uses it."""
         torch = sys.modules.get("torch")
         return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+
+    def _computes_on_gpu(self) -> bool:
+        """Whether torch has data on a GPU."""
+        cuda = self._cuda()
+        return cuda is not None and cuda.max_memory_allocated() > 0
 
     def _note_event(self) -> None:
         if (cuda := self._cuda()) is not None:
@@ -317,9 +339,7 @@ class Steps(Marks):
         return {}
 
     def _begin_profile(self) -> None:
-        """Have the next steps profiled, on a CPU by torch's own profiler; without it the visit is
-        complete.
-        """
+        """Have the next steps profiled; the visit is complete where nothing profiles them."""
         self._finish_rows()
         wanted = self._wanted["profiled"] and self._source != RANGE
         self._recorder = self._recorder_of_framework() if wanted else None
@@ -333,11 +353,15 @@ class Steps(Marks):
             self.write()
             return
         self._sign()
-        self._profiling, self._profiled, self._profile_began_ns = True, 0, time.monotonic_ns()
+        self._profiling, self._is_profiled = True, False
+        self._profiled = -self._recorder.discarded
+        self._profile_began_ns = time.monotonic_ns()
         self._timed_ns = sum(row["duration_ns"] for row in self._rows)
 
     def _recorder_of_framework(self) -> Any:
-        """What records the steps on a CPU; None where nothing does."""
+        """What records the steps: torch's own profiler, or that of a framework on a CPU; None where
+        nothing does.
+        """
         folder = self._wanted["folder"]
         used = self._frameworks.own_profiler()
         if used is not None and self._source in _OF_FRAMEWORKS:
@@ -351,9 +375,13 @@ class Steps(Marks):
         if self._torch is None or self._profiles_itself:
             return None
         windows = self._load("_curvescope_torch_windows", "collect/startup/torch_windows.py")
-        if windows.runs_on_gpu(self._torch):
-            return None
-        recorder = windows.Recorder(self._torch, folder)
+        kind = windows.Recorder
+        if self._computes_on_gpu():
+            self._load("_curvescope_kineto", "collect/startup/kineto.py")
+            kind = self._load(
+                "_curvescope_torch_kernels", "collect/startup/torch_kernels.py"
+            ).KernelRecorder
+        recorder = kind(self._torch, folder)
         try:
             recorder.attach()
         except Exception as error:
@@ -361,9 +389,19 @@ class Steps(Marks):
             return None
         return recorder
 
-    def _end_profile(self) -> None:
-        self._sign()
-        self._recorder.close_window()
+    def _count_profiled(self, now_ns: Any) -> None:
+        """Note the end of a profiled step; the last one ends the visit."""
+        is_over = self._is_profiled
+        if not is_over:
+            self._profiled += 1
+            self._recorder.end_step()
+            # Profiling at most doubles the run, or adds one step.
+            is_long = now_ns - self._profile_began_ns >= self._timed_ns
+            enough = min(self._wanted["profiled"], self._recorder.most)
+            self._is_profiled = self._profiled > 0 and (is_long or self._profiled >= enough)
+        if self._is_profiled:
+            self._sign()
+            self._recorder.close_window(self.write, at_once=is_over)
 
     def _finish_rows(self) -> None:
         peak = self._peak()
@@ -397,7 +435,7 @@ class Steps(Marks):
                 "rows": self._rows,
                 "first_step_ns": self._first_ns,
                 "device": f"cuda:{cuda.current_device()}"
-                if cuda and cuda.max_memory_allocated()
+                if cuda and self._computes_on_gpu()
                 else "cpu",
                 "threads": torch.get_num_threads() if torch is not None else None,
                 "torch": str(torch.__version__) if torch is not None else None,

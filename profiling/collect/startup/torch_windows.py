@@ -89,6 +89,8 @@ class Recorder:
 
     _least_window_ns = 500_000_000
     _is_told = False  # where steps end, by `end_step`
+    discarded = 0  # steps that end after `open_window` and are none of the window
+    most = 100  # steps of the window
 
     def __init__(self, torch: Any, folder: Any) -> None:
         self._torch, self._folder = torch, folder
@@ -113,6 +115,7 @@ class Recorder:
         self._boundaries: list[tuple[int, str, int | None]] = []
         self._begin_ns = 0
         self._windows = self._events = 0
+        self._then: Any = None  # what `close_window` calls once the open ranges have ended
         self._own_call = False
 
     def attach(self) -> None:
@@ -253,10 +256,19 @@ class Recorder:
         """Note that a step of the window ended."""
         self._boundaries.append((time.monotonic_ns(), "optimizer", None))
 
-    def close_window(self) -> None:
-        """Write the window that `open_window` began, and record nothing more."""
+    def close_window(self, then: Any, *, at_once: bool = False) -> None:
+        """Write the window that `open_window` began, record nothing more, and call a function.
+
+        A range that is open, as an optimizer's is where its step ends, ends first, as it would be
+        missing: unless it has to be at once.
+        """
+        if self._ranges and not at_once:
+            self._then = then
+            return
+        self._then = None
         self._cut_or_give_up("the window")
         self._unhook_calls()
+        then()
 
     def _stepped(self, optimizer: Any, arguments: Any, named: Any) -> None:  # noqa: ARG002
         if self._profile is None or self._is_told or self._leader is not threading.current_thread():
@@ -295,8 +307,11 @@ class Recorder:
             self._classes.update((path, type(part).__name__) for path, part in parts if path)
         return self._modules[module]
 
+    def _options(self) -> dict[str, Any]:
+        return {"use_kineto": True, "record_shapes": True}
+
     def _begun(self) -> Any:
-        profile = self._profiler.profile(use_kineto=True, record_shapes=True)
+        profile = self._profiler.profile(**self._options())
         # Torch's profiler, initialised by the first window, writes to standard error below this
         # level.
         quiet = _KINETO_VARIABLE not in os.environ
@@ -325,10 +340,10 @@ class Recorder:
     def _write_window(self, profile: Any) -> None:
         window = self._window()
         self._end_profile(profile)
-        events = self._columns_of(profile)
-        self._write(f"{self._windows:06d}.window", {**window, "events": events})
+        contents = self._contents_of(profile)
+        self._write(f"{self._windows:06d}.window", {**window, **contents})
         self._windows += 1
-        self._events += len(events)
+        self._events += len(contents["events"])
         if self._events >= _MOST_EVENTS:
             self.give_up(f"recorded up to {self._events} operators; later ones were not recorded")
 
@@ -345,12 +360,9 @@ class Recorder:
     def _end_profile(self, profile: Any) -> None:
         self._call_profiler(profile.__exit__, None, None, None)
 
-    def _columns_of(self, profile: Any) -> Any:
-        return [
-            columns(event)
-            for event in profile.kineto_results.events()
-            if event.device_type().name == "CPU"
-        ]
+    def _contents_of(self, profile: Any) -> dict[str, Any]:
+        events = profile.kineto_results.events()
+        return {"events": [columns(event) for event in events if event.device_type().name == "CPU"]}
 
     def _write(self, name: Any, document: Any) -> None:
         path = os.path.join(self._folder, f"{os.getpid()}-{name}.json")
@@ -420,7 +432,10 @@ class Recorder:
         @functools.wraps(leave)
         def leaving(self_: Any, *raised: Any) -> Any:
             self._ranges.discard(self_)
-            return leave(self_, *raised)
+            result = leave(self_, *raised)
+            if self._then is not None and not self._ranges:
+                self.close_window(self._then)
+            return result
 
         record_function.__enter__, record_function.__exit__ = entering, leaving
 

@@ -98,6 +98,75 @@ def test_a_program_that_ends_early_tells_what_it_has(tmp_path):
     assert (found["complete"], found["seen"], len(found["rows"])) == (False, 3, 1)
 
 
+class Device:
+    """torch.cuda of a device whose steps take 250 ms, and which is two steps behind the host."""
+
+    captures = False
+
+    def __init__(self):
+        device, self.ends = self, 0
+
+        class Event:
+            def __init__(self, enable_timing):
+                assert enable_timing
+
+            def record(self):
+                self.number, device.ends = device.ends, device.ends + 1
+
+            def query(self):
+                assert not device.captures, "it would end the capture"
+                return self.number < device.ends - 2
+
+            def elapsed_time(self, later):
+                return 250.0 * (later.number - self.number)
+
+        self.Event = Event
+
+    def is_current_stream_capturing(self):
+        return self.captures
+
+    def max_memory_allocated(self):
+        return 4096
+
+    def memory_stats(self):
+        return {"allocated_bytes.all.peak": 4096}
+
+    def current_device(self):
+        return 0
+
+    def synchronize(self):
+        pass
+
+    def reset_peak_memory_stats(self):
+        pass
+
+
+def test_on_a_gpu_the_steps_are_as_many_as_it_ends_in_the_time_and_not_as_the_host_does(tmp_path):
+    """The host launches a step in a millisecond, so it would launch a hundred in a tenth of a
+    second: a visit of 1.5 s took 25.
+    """
+    steps = Played(tmp_path, steps=[1, 100], visit_s=1.5)
+    device = Device()
+    steps._cuda = lambda: device
+    while not steps.is_written:
+        steps.ended(OPTIMIZER)
+    found = steps.found(tmp_path)
+    assert [row["duration_ns"] for row in found["rows"]] == [250_000_000] * 6
+    assert found["device"] == "cuda:0"
+
+
+def test_a_step_that_a_graph_captures_does_not_run_and_is_none(tmp_path):
+    steps, device = Played(tmp_path), Device()
+    steps._cuda = lambda: device
+    steps.ended(OPTIMIZER)
+    steps.ended(OPTIMIZER)
+    steps.ended(OPTIMIZER)
+    device.captures = True
+    steps.ended(OPTIMIZER)
+    steps.write()
+    assert steps.found(tmp_path)["seen"] == 3
+
+
 class Range:
     """A context like torch's record_function."""
 
@@ -353,9 +422,9 @@ def test_jax_profiles_each_step_in_a_range_of_its_own(tmp_path):
     recorder = framework_windows.of_jax(profiler, Step, str(tmp_path))
     recorder.open_window()
     recorder.end_step()
-    recorder.close_window()
+    recorder.close_window(lambda: log.append("closed"))
     steps = [("begin", 0), ("end", 0), ("begin", 1), ("end", 1)]
-    assert log == [("start", str(tmp_path / "framework")), *steps, ("stop", None)]
+    assert log == [("start", str(tmp_path / "framework")), *steps, ("stop", None), "closed"]
 
 
 def test_tensorflow_profiles_each_step_in_a_range_of_its_own(tmp_path):
@@ -376,8 +445,8 @@ def test_tensorflow_profiles_each_step_in_a_range_of_its_own(tmp_path):
     recorder = framework_windows.of_tensorflow(profiler, str(tmp_path))
     recorder.open_window()
     recorder.end_step()
-    recorder.close_window()
-    assert log == [str(tmp_path / "framework"), (0, 1), "end", (1, 1), "end", "stop"]
+    recorder.close_window(lambda: log.append("closed"))
+    assert log == [str(tmp_path / "framework"), (0, 1), "end", (1, 1), "end", "stop", "closed"]
 
 
 def test_layers_that_keras_keeps_in_a_list_are_parts_of_its_model_on_torch():

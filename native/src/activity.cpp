@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <iterator>
@@ -41,6 +42,10 @@ constexpr Kind kKinds[] = {
     {CUPTI_ACTIVITY_KIND_OVERHEAD, "overheads"},        {CUPTI_ACTIVITY_KIND_DEVICE, "devices"},
     {CUPTI_ACTIVITY_KIND_CONTEXT, "contexts"},          {CUPTI_ACTIVITY_KIND_ENVIRONMENT, "clocks"},
 };
+
+// What CUPTI records by itself, also when the program does no GPU work any more: a sample of the clocks each 50 ms,
+// from a thread of its own, and behind a flush a record of it (seen with 13.0 on an H100).
+constexpr CUpti_ActivityKind kOwnKinds[] = {CUPTI_ACTIVITY_KIND_ENVIRONMENT, CUPTI_ACTIVITY_KIND_OVERHEAD};
 
 struct Attribute {
   std::uint32_t number;
@@ -379,8 +384,32 @@ bool keeps_place(Session* s, ChunkWriter* writer) noexcept {
   return answered != 0 ? s->reader.probes() != answered : complete;
 }
 
+// Before the last flush, behind which CUPTI would ask for one more buffer.
+void disable_own_kinds(const Session* s) noexcept {
+  if (s->taken) return;
+  for (const CUpti_ActivityKind kind : kOwnKinds) s->found.api.ActivityDisable(kind);
+}
+
+// Whether a buffer has no record, or clocks alone: of a sample that was under way when they were disabled. CUPTI got it
+// zeroed, and fills it from its beginning (so were all buffers that an H100 gave).
+bool holds_no_work(const std::uint8_t* data, std::size_t bytes) noexcept {
+  std::size_t at = 0;
+  for (; at + sizeof(CUpti_ActivityEnvironment) <= bytes; at += sizeof(CUpti_ActivityEnvironment)) {
+    if (reinterpret_cast<const CUpti_Activity*>(data + at)->kind != CUPTI_ACTIVITY_KIND_ENVIRONMENT) break;
+  }
+  return std::all_of(data + at, data + bytes, [](std::uint8_t byte) { return byte == 0; });
+}
+
+// Buffers that CUPTI keeps, and that hold no work, are no loss. What another thread launches from now on, while the
+// process ends, may still come into one. Not where another client may have got them, and freed them.
+void forgive_empty_buffers(Session* s) noexcept {
+  if (s->counts == nullptr || s->taken || s->is_paused) return;
+  s->counts->gpu_buffers -= s->buffers.count_given(holds_no_work);
+}
+
 // Waits for the device, writes all records and leaves CUPTI to others.
 void end(Session* s, ChunkWriter* writer, bool for_pause) noexcept {
+  disable_own_kinds(s);
   driver::wait_for_contexts();
   sample_clock(s, writer);
   if (!keeps_place(s, writer)) give_place(s, writer);
@@ -522,16 +551,16 @@ void yield_to_exit() noexcept { exiting = true; }
 
 void give_up() noexcept { gone = true; }
 
-void finish(ChunkWriter* writer) noexcept {
+void finish(ChunkWriter* writer, bool last) noexcept {
   Session* s = session;
   if (s != nullptr && s->active) {
+    disable_own_kinds(s);
     sample_clock(s, writer);
-    // Else the last flush would leave a buffer with a record of itself.
-    if (!s->taken) s->found.api.ActivityDisable(CUPTI_ACTIVITY_KIND_OVERHEAD);
     if (!flush_all(s, writer)) give_place(s, writer);
     s->active = false;
     write_remarks(s, writer);
   }
+  if (last && s != nullptr) forgive_empty_buffers(s);
   facts::write(writer);
 }
 

@@ -20,8 +20,9 @@ void yield_to_exit() noexcept;
 // At exit, if the writer did not finish: CUPTI is not called again, because its library is unloaded next.
 void give_up() noexcept;
 
-// At exit: requests all records, finished or not, writes them, and does not call CUPTI again.
-void finish(ChunkWriter* writer) noexcept;
+// At exit: requests all records, finished or not, writes them, and does not call CUPTI again. In the last exit handler,
+// behind CUPTI's own, buffers that did not come back and hold no GPU work no longer count as unsaved.
+void finish(ChunkWriter* writer, bool last) noexcept;
 
 // Waits for the device, writes all records and stops collecting; a later start may collect again.
 void stop(ChunkWriter* writer) noexcept;

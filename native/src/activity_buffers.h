@@ -67,6 +67,14 @@ class ActivityBuffers {
     });
   }
 
+  // Of how many buffers that did not come back this is true, by their bytes as they are now: CUPTI may be writing.
+  template <typename Predicate>
+  std::uint64_t count_given(Predicate is_true) const noexcept {
+    return static_cast<std::uint64_t>(std::count_if(slots_.begin(), slots_.end(), [&is_true](const Slot& slot) {
+      return slot.state.load(std::memory_order_acquire) == State::kFilling && is_true(slot.data, slot.most_bytes);
+    }));
+  }
+
   // Number of buffers that came back.
   std::uint64_t completed() const noexcept { return completed_.load(std::memory_order_relaxed); }
 

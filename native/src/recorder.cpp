@@ -311,7 +311,7 @@ void at_exit() {
   }
   if (p->writer == nullptr) return;
   flush_events(*p, true);
-  activity::finish(p->writer.get());
+  activity::finish(p->writer.get(), last);
   write_numbers(*p);
   write_losses(*p);
   set_exit(*p, Exit::kWritten);

@@ -9,6 +9,9 @@
 // - With FAKE_CUPTI_KEEPS=n the first n forced flushes return nothing, as if a thread of CUPTI held the buffers.
 // - With FAKE_CUPTI_TELLS_FLUSHES a forced flush that returned records leaves one of itself, in a new buffer, as CUPTI
 //   13.0 does on an H100.
+// - With FAKE_CUPTI_LEAVES a forced flush leaves a new buffer with: `clocks`, a sample of them if they are enabled, as
+//   CUPTI 13.0's own thread does on an H100 each 50 ms; `sample`, one that was under way when they were disabled;
+//   `nothing`; or `kernel`, one that another thread launched.
 // - There is one pair of callbacks in a process: whoever registered last gets the buffers, also those under way.
 #include <cupti_activity.h>
 
@@ -215,6 +218,34 @@ void tell_flush() {
   emit(record);
 }
 
+void ask_for_buffer() {
+  Emitter& e = emitter_of_this_thread();
+  e.lock();
+  if (e.buffer.data == nullptr) get_buffer(&e.buffer);
+  e.unlock();
+}
+
+void leave_buffer() {
+  static const char* const leaves = std::getenv("FAKE_CUPTI_LEAVES");
+  const std::string what = leaves == nullptr ? "" : leaves;
+  if (what == "nothing") return ask_for_buffer();
+  if (what == "sample" || (what == "clocks" && is_enabled(CUPTI_ACTIVITY_KIND_ENVIRONMENT))) {
+    CUpti_ActivityEnvironment record{};
+    record.kind = CUPTI_ACTIVITY_KIND_ENVIRONMENT;
+    record.timestamp = fake_cupti_now();
+    record.environmentKind = CUPTI_ACTIVITY_ENVIRONMENT_TEMPERATURE;
+    record.data.temperature.gpuTemperature = 30;
+    for (int i = 0; i < 2; ++i) emit(record);
+  } else if (what == "kernel") {
+    CUpti_ActivityKernel9 record{};
+    record.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    record.name = "late";
+    record.start = fake_cupti_now();
+    record.end = record.start + 1000;
+    emit(record);
+  }
+}
+
 void return_buffers(bool forced) {
   const std::lock_guard<std::mutex> lock(emitters_mutex);
   if (forced) {
@@ -238,7 +269,9 @@ void flush_buffers(bool forced) {
   }
   return_buffers(forced);
   flushes += forced ? 0 : 1;
-  if (forced) tell_flush();
+  if (!forced) return;
+  tell_flush();
+  leave_buffer();
 }
 
 extern "C" {

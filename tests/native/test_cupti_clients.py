@@ -98,6 +98,25 @@ def test_the_last_flush_leaves_no_buffer_with_a_record_of_itself(record_fake):
     assert lost(recording) == {}
 
 
+@pytest.mark.parametrize(
+    ("leaves", "unsaved"),
+    [("clocks", None), ("sample", None), ("nothing", None), ("kernel", 1)],
+)
+def test_a_buffer_left_by_the_last_flush_is_lost_only_if_it_holds_gpu_work(
+    record_fake, leaves, unsaved
+):
+    """On an H100 CUPTI's own thread samples the clocks each 50 ms, so programs that took longer to
+    end left a buffer and were called not complete.
+    """
+    code, recording = record_fake(
+        START + "    gpu.start()\n    launch_five()\n", FAKE_CUPTI_LEAVES=leaves
+    )
+    assert code == 0
+    assert recording.count_rows("kernels") == 5
+    assert lost(recording).get("cupti_unsaved") == unsaved
+    assert recording.meta["status"] == ("incomplete" if unsaved else "complete")
+
+
 @pytest.mark.parametrize("has_kernel", [True, False])
 def test_clocks_refused_before_there_is_a_context_are_asked_for_again(record_fake, has_kernel):
     """A recorded program on an H100 had no clock, and a block had them."""

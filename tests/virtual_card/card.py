@@ -39,7 +39,11 @@ DRIVER_NAMES = {
 
 # What the double of CUPTI leaves out for other tests, and CUPTI 13.0 does on an H100: see
 # ../native/fake_cupti*.cpp.
-AS_ON_A_CARD = {"FAKE_CUPTI_CLOCKS_NEED_CONTEXT": "1", "FAKE_CUPTI_TELLS_FLUSHES": "1"}
+AS_ON_A_CARD = {
+    "FAKE_CUPTI_CLOCKS_NEED_CONTEXT": "1",
+    "FAKE_CUPTI_TELLS_FLUSHES": "1",
+    "FAKE_CUPTI_LEAVES": "clocks",
+}
 
 
 @dataclass(frozen=True)

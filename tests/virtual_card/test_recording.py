@@ -16,6 +16,17 @@ torch.cuda.synchronize()
 """
 
 
+def test_a_program_that_ends_is_recorded_to_its_end(tmp_path, curvescope_on):
+    """CUPTI samples the clocks until the process is gone, and that is no work lost."""
+    (tmp_path / "program.py").write_text(
+        "import torch\na = torch.ones(8, device='cuda')\n(a + a).sum()\ntorch.cuda.synchronize()\n"
+    )
+    curvescope_on(Card(), "record", "-o", "r", "--", sys.executable, "program.py")
+    recording = open_recording(tmp_path / "r")
+    assert recording.count_rows("kernels") == 3
+    assert "cupti_unsaved" not in recording.meta["lost"]
+
+
 def test_a_program_that_profiles_its_cpu_is_recorded_to_its_end(tmp_path, curvescope_on):
     """Kineto collects records of its own meanwhile, ids of operators: attributes of CUPTI may not
     change then, and the ids are nobody's loss.

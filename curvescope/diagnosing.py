@@ -197,7 +197,6 @@ def measure(
     from .analysis.render.live import LiveCurve
     from .experiments.confirming import confirm_with_bars
     from .experiments.focusing import Focused, all_fast, focused
-    from .profiling.hardware.host import describe_device
     from .profiling.hardware.neighbours import find_neighbours
     from .profiling.hardware.register import registered
     from .profiling.measure.round_processes import starter_of
@@ -216,7 +215,7 @@ def measure(
     messages = terminal.console(stderr=True)
     messages.print(
         f"Measuring {workload.name} ({workload.mode} step), {axis_of(spec).name} {listed}{fixed}, "
-        f"on {describe_device(workload.device)['name']} ({workload.device}): "
+        f"on {_device_of(workload)}: "
         f"{_duration(workload.device, limit_s, experiments_s, protocol)}, into {path}."
     )
     # Fast steps need less of the usual time, but for those of a program: its runs take it.
@@ -266,6 +265,17 @@ def measure(
             confirm_with_bars(path, experiments_s)
         except CurvescopeError as error:  # what was measured is explained without experiments
             messages.print(f"No experiments: {error}", style="yellow")
+
+
+def _device_of(workload: AnyWorkload) -> str:
+    """The device in words; of a program that another framework runs on a GPU, the one it told."""
+    from .profiling.hardware.host import describe_device
+
+    known = describe_device(workload.device)
+    device = workload.machine_entry({"device": known, "versions": {}})["device"]
+    return str(device["name"]) + (
+        f" ({workload.device})" if device["kind"] == known["kind"] else ""
+    )
 
 
 def _duration(

@@ -108,6 +108,8 @@ def _changed(case: Case, batch: int, other: int) -> list[str]:
 
 _FASTER = 2.0  # peak of another precision over that of fp32, from which it is worth a word
 _OTHERS = ("tf32", "bf16", "fp16")
+_TORCH_FACTORS = {"tf32": "tf32", "bf16": "bf16_autocast"}
+_JAX_FACTORS = {"tf32": "jax_tf32"}
 
 
 def suggest_precision(step: ProfiledStep) -> Suggestion | None:
@@ -120,6 +122,8 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
     spent_ms = float(products["ms"].sum())
     if fp32 is None or not others or spent_ms <= 0:
         return None
+    if step.is_jax and len(step.named(lambda name: kernel_precision(name) == "tf32")):
+        return None  # one setting of JAX allows TF32, and it is on: XLA chose each kernel
     # The bound is of the change that is proposed: TF32 before autocast, which changes more.
     fast = [roof for roof in others if roof.per_s >= _FASTER * fp32.per_s]
     best = next(iter(fast), max(others, key=lambda roof: roof.per_s))
@@ -136,9 +140,10 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
             "devices.toml",
         ),
     )
-    factors = (
-        *(["tf32"] if "tf32" in names else []),
-        *(["bf16_autocast"] if "bf16" in names else []),
+    factors = tuple(
+        factor
+        for precision, factor in (_JAX_FACTORS if step.is_jax else _TORCH_FACTORS).items()
+        if precision in names
     )
     return Suggestion(
         cause=PRECISION,

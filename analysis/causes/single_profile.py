@@ -71,6 +71,7 @@ class ProfiledStep:
     has_stacks: bool = False  # whether call stacks of Python were recorded
     on_amd: bool = False  # whether the device is AMD's, whose tools have other names
     is_torch: bool = True  # whether PyTorch ran it: only then its calls are a way to change it
+    is_jax: bool = False  # whether JAX ran it
     capture_ms: float = 0.0  # time in which the host captures a graph, per step
 
     @property

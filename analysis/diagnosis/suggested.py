@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.kernel_names import family
+from ...profiling.attribution.range_names import XLA_DOMAIN
 from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.experiments import FactorFacts
 from ...profiling.recording.store import KERNEL, Recording
@@ -175,7 +176,8 @@ _WITHOUT_TORCH = {
 def _advised(
     suggestion: Suggestion, facts: Mapping[str, FactorFacts], step: ProfiledStep
 ) -> Advised:
-    if not step.is_torch and suggestion.cause in _WITHOUT_TORCH:
+    of_jax = step.is_jax and suggestion.factors  # of JAX's own, see `numbers`
+    if not step.is_torch and not of_jax and suggestion.cause in _WITHOUT_TORCH:
         do, how = _WITHOUT_TORCH[suggestion.cause]
         sampler = _SAMPLERS["AMD" if step.on_amd else "NVIDIA"]
         how = None if how is None else how.format(sampler=sampler)
@@ -237,6 +239,7 @@ def profiled_step(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
             )
         },
         is_torch=_is_torch(recording, groups),
+        is_jax=_is_jax(recording),
         on_amd=_on_amd(recording, groups),
         has_stacks=bool(recording.count_rows("functions")),
         code_in=lambda begin_ns, end_ns: functions().during(begin_ns, end_ns),
@@ -244,6 +247,7 @@ def profiled_step(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
     )
 
 
+_JAX_MODULE = r"^XlaModule:#.*\bhlo_module=(?:jit|pmap)_"
 _TORCH_OPERATOR = r"^(?:aten::|torch\.|c10)"
 
 
@@ -253,9 +257,21 @@ def _is_torch(recording: Recording, groups: pd.DataFrame) -> bool:
     """
     source = recording.meta.get("imported_from")
     operators = groups["op"].dropna().astype(str)
-    return (
-        source is None or "PyTorch" in source or bool(operators.str.contains(_TORCH_OPERATOR).any())
+    if bool(operators.str.contains(_TORCH_OPERATOR).any()):
+        return True
+    return not _is_jax(recording) if source is None else "PyTorch" in source
+
+
+def _is_jax(recording: Recording) -> bool:
+    """Whether JAX ran the program, by the profiler or the names of XLA's modules."""
+    if (recording.meta.get("profiler") or {}).get("name") == "JAX":
+        return True
+    ranges = recording.arrow("ranges", ["name", "domain"])
+    of_xla = pc.and_(
+        pc.equal(ranges["domain"], XLA_DOMAIN),
+        pc.match_substring_regex(ranges["name"], _JAX_MODULE),
     )
+    return bool(pc.any(of_xla).as_py())
 
 
 _AMD = re.compile(r"\b(AMD|Instinct|Radeon)\b")

@@ -4,6 +4,7 @@ that saves.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -271,17 +272,16 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
     sizes = "" if batch is None else f" --batch {batch}"
     commands: list[tuple[str, str]] = []
     tried = [
-        advised for advised in advice.advised if advised.suggestion.factors and advice.step.is_torch
+        advised
+        for advised in advice.advised
+        if advised.suggestion.factors and (advice.step.is_torch or advice.step.is_jax)
     ]
-    if tried and advice.command and batch is not None:
-        command = shlex.join(without_secrets(advice.command))
-        commands.append(
-            (
-                "Diagnose tries such changes on the program (docs/your-program.md); batch_size is "
-                "its constant:",
-                f"curvescope diagnose{sizes} --assign 'batch_size={{batch}}' -- {command}",
-            )
-        )
+    if advice.step.is_jax and advice.command and not tried:
+        sentence = "Diagnose measures the program and tries changes on it"
+    else:
+        sentence = "Diagnose tries such changes on the program"
+    if (tried or advice.step.is_jax) and (said := _on_program(advice)) is not None:
+        commands.append((f"{sentence} (docs/your-program.md); {said[0]}:", said[1]))
     elif tried:
         commands.append(
             (
@@ -308,6 +308,43 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
             )
         )
     return commands
+
+
+# An argument that is the batch size of training, and a value behind `=`.
+_BATCH = re.compile(
+    r"(?:--?)?(?:[\w.-]*[._-])?(?P<what>(?:batch|mini-?batch)(?:[-_]?size)?|bs|b)(?:=(?P<value>\d+))?",
+    re.IGNORECASE,
+)
+_NOT_TRAINING = re.compile(r"test|eval|val|predict|infer", re.IGNORECASE)
+
+
+def _on_program(advice: Advice) -> tuple[str, str] | None:
+    """How to measure the recorded command, with what changes its batch size; None if it is unknown
+    which it has, or which command was recorded.
+    """
+    words, batch = without_secrets(advice.command), advice.breakdown.batch
+    if not words:
+        return None
+    for at, word in enumerate(words):
+        match = _BATCH.fullmatch(word)
+        if match is None or _NOT_TRAINING.search(word):
+            continue
+        follows = words[at + 1] if at + 1 < len(words) else ""
+        if match["value"] is not None:
+            changed = [*words[:at], word.removesuffix(match["value"]) + "{batch}", *words[at + 1 :]]
+            batch = int(match["value"])
+        elif word.startswith("-") and follows.isdecimal():
+            changed = [*words[: at + 1], "{batch}", *words[at + 2 :]]
+            batch = int(follows)
+        else:
+            continue
+        option = word.partition("=")[0]
+        command = f"curvescope diagnose --batch {batch} -- {shlex.join(changed)}"
+        return f"{{batch}} is the value of {option}", command
+    if batch is None:
+        return None
+    command = f"curvescope diagnose --batch {batch} --assign 'batch_size={{batch}}' -- "
+    return "batch_size is its constant", command + shlex.join(words)
 
 
 def replayed(advice: Advice) -> bool:

@@ -14,6 +14,7 @@ import pytest
 
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.base.errors import CurvescopeError
+from curvescope.diagnosing import _device_of
 from curvescope.profiling.collect.framework_profile import steps_after
 from curvescope.profiling.measure import program_run
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
@@ -337,3 +338,10 @@ def test_steps_that_jax_profiled_follow_the_last_timed_one(tmp_path):
 
 def test_a_run_that_jax_profiled_nothing_of_has_its_times(tmp_path):
     assert steps_after(0, tmp_path) == []
+
+
+def test_the_device_that_a_framework_told_is_named_first(tmp_path):
+    workload = ProgramSteps(program_of(tmp_path, PRINTING), Axis())
+    assert _device_of(workload).endswith(" (cpu)")
+    workload.facts = {"accelerator": {"kind": "cuda", "name": "NVIDIA H100 80GB HBM3"}}
+    assert _device_of(workload) == "NVIDIA H100 80GB HBM3"

@@ -86,7 +86,7 @@ CUDA_GRAPH = Factor(
         screen=2,
         common=16,
         reason_against=_reason_against_cuda_graph,
-        change=lambda workload, _: GraphedSteps(workload),
+        change=lambda workload, _: GraphedSteps(workload, keeps=True),
     ),
     sets="code",
 )

@@ -83,6 +83,11 @@ class _Mode(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.watched, self.lines, self._parameters = Watched(), _Lines(), parameters
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch keeps its compiler away, which it loads for that, for seconds."""
+        return "torch._dynamo" in sys.modules
+
     def __torch_dispatch__(
         self,
         func: Any,

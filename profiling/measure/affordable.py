@@ -51,14 +51,16 @@ class Affordable(StoppingRule[int]):
         began_s: float,
         smallest_s: float = math.inf,
         start_s: Callable[[int], float | None] = lambda _: 0.0,
+        warm_up_s: float = 0.0,
     ) -> None:
         """Take the limit of the rule, and the time of a first step of the smallest size, seconds.
 
         `began_s` is when the run began, on the clock; `sizes` may grow. `start_s` gives the seconds
         of a visit beside its steps, until visits have shown them; None if the visit is made
-        already.
+        already. `warm_up_s` are the least seconds of the discarded steps of a visit, and of those
+        before a profiled one.
         """
-        self._expected_start_s = start_s
+        self._expected_start_s, self._warm_up_s = start_s, warm_up_s
         self._beside_s: list[float] = []  # what visits without a profile took beside their steps
         self._conversions_s: list[float] = []  # what the others took: as long at every size
         self._profiled: set[int] = set()
@@ -67,7 +69,7 @@ class Affordable(StoppingRule[int]):
         self._clock_s, self._began_s, self._smallest_s = clock_s, began_s, smallest_s
         self._rows: Callable[[], Sequence[StepRow]] = lambda: ()
         self._times_s: dict[int, float] = {}
-        self._seen = self._round = 0
+        self._seen = self.round_ = 0
         self._least_light = math.inf  # the least size with marked steps that are samples of T
         self._waiting: list[int] = []  # of this round
         self.left_out: set[int] = set()
@@ -84,7 +86,7 @@ class Affordable(StoppingRule[int]):
         round_s = sum(map(self._visit_s, sizes))
         if math.isinf(self.left_s) or self._waiting or round_s * _TELLING_ROUNDS < self._limit_s:
             return None
-        rounds = 1 + self._round + int(max(self.left_s, 0.0) / round_s)
+        rounds = 1 + self.round_ + int(max(self.left_s, 0.0) / round_s)
         return f"about {counted(rounds, 'round')} of {', '.join(map(str, sizes))}"
 
     @property
@@ -107,7 +109,10 @@ class Affordable(StoppingRule[int]):
         beside_s = took_s - sum(steps_s) - others * max(steps_s)
         if result.profiled:
             self._profiled.add(size)
-            self._conversions_s.append(max(beside_s - _PROFILE_STEPS * max(steps_s), 0.0))
+            # Making a step, e.g. compiling it, is no conversion.
+            setup_s = max((result.setup_ns or 0) / 1e9 - max(steps_s), 0.0)
+            profile_s = _PROFILE_STEPS * max(steps_s)
+            self._conversions_s.append(max(beside_s - setup_s - profile_s, 0.0))
         else:
             self._beside_s.append(max(beside_s, 0.0))
 
@@ -126,6 +131,7 @@ class Affordable(StoppingRule[int]):
         waiting = {size} | set(before) - self._profiled - self.left_out
         conversions_s = len(waiting) * fmean(self._conversions_s)
         profiles_s = conversions_s + _PROFILE_STEPS * sum(map(self._step_s, waiting))
+        profiles_s += len(waiting) * self._warm_up_s
         together_s = sum(self._conversions_s) + conversions_s
         fits = profiles_s <= self._spare_s(size)
         most = _MOST_FOR_SECOND if is_second else _MOST_CONVERTING
@@ -133,7 +139,7 @@ class Affordable(StoppingRule[int]):
 
     def next_round(self, look: Look[int]) -> Sequence[int] | None:
         """The sizes that the other rule names and that fit the time, in the first round by need."""
-        self._rows, self._round = look.rows, look.round_
+        self._rows, self.round_ = look.rows, look.round_
         kept = [size for size in look.conditions if size not in self.left_out]
         chosen = self._rule.next_round(look.of(kept)) if kept else None
         self.time_limit_s = self._rule.time_limit_s
@@ -150,7 +156,7 @@ class Affordable(StoppingRule[int]):
         """Whether a visit of a size fits the time; asked right before it."""
         self._waiting = [waiting for waiting in self._waiting if waiting != condition]
         needed = by_need(self._sizes)[:_NEEDED]
-        first = self._round == 0 and condition == needed[0]
+        first = self.round_ == 0 and condition == needed[0]
         if (
             math.isinf(self.left_s)
             or first
@@ -160,7 +166,7 @@ class Affordable(StoppingRule[int]):
             return True
         step_s = self._step_s(condition)
         fits = self._discarded(condition, step_s) + step_s <= self.left_s
-        if self._round == 0 and condition in self._sizes:
+        if self.round_ == 0 and condition in self._sizes:
             rounds_s = sum(ROUNDS * self._visit_s(taken) for taken in self._taken() | {condition})
             fits = fits and (condition in needed or rounds_s <= self.left_s)
             self.left_out |= set() if fits else {condition}
@@ -177,7 +183,7 @@ class Affordable(StoppingRule[int]):
 
     def _spare_s(self, size: int) -> float:
         """Seconds that this visit and those after it may take to mark and profile steps."""
-        rounds = max(_LEAST_ROUNDS - self._round - 1, 0)
+        rounds = max(_LEAST_ROUNDS - self.round_ - 1, 0)
         sizes = self._taken() | {size} | set(by_need(self._sizes)[:_NEEDED]) - self.left_out
         needed_s = rounds * sum(map(self._least_visit_s, sizes))
         needed_s += sum(map(self._least_visit_s, self._waiting)) + self._least_visit_s(size)
@@ -187,11 +193,10 @@ class Affordable(StoppingRule[int]):
         """Whether the least rounds of all sizes, with one step each, are next to nothing of the
         time.
         """
-        rounds = self.least - self._round
+        rounds = self.least - self.round_
         steps_s = sum(map(self._step_s, self._sizes))
-        one_each_s = (1 + self._protocol.discarded_steps) * steps_s + sum(
-            map(self._start_s, self._sizes)
-        )
+        discarded_s = sum(self._discarded(size, self._step_s(size)) for size in self._sizes)
+        one_each_s = steps_s + discarded_s
         return rounds > 0 and bool(self._taken()) and rounds * one_each_s <= _CHEAP * self._limit_s
 
     def _taken(self) -> set[int]:
@@ -230,7 +235,7 @@ class Affordable(StoppingRule[int]):
         return max(fmean(self._beside_s), expected_s) if self._beside_s else expected_s
 
     def _discarded(self, size: int, step_s: float) -> float:
-        return self._start_s(size) + self._protocol.discarded_steps * step_s
+        return self._start_s(size) + max(self._protocol.discarded_steps * step_s, self._warm_up_s)
 
     def _least_visit_s(self, size: int) -> float:
         """Time of a visit without marks and profile."""

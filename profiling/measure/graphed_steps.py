@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ...base.errors import CurvescopeError
@@ -32,6 +32,24 @@ def capture(workload: Any) -> tuple[Any, object]:
     return graph, result
 
 
+@contextmanager
+def kept(workload: AnyWorkload) -> Iterator[None]:
+    """Give what steps change its values back when the block ends, where it is: a graph has its
+    addresses. What is new then, as the state of an optimizer, is 0.
+    """
+    import torch
+
+    with torch.inference_mode():
+        before = {id(tensor): tensor.to("cpu", copy=True) for tensor in workload.trained()}
+    yield
+    with torch.inference_mode():
+        for tensor in workload.trained():
+            if id(tensor) in before:
+                tensor.copy_(before[id(tensor)])
+            else:
+                tensor.zero_()
+
+
 class GraphedSteps(AnyWorkload):
     """The steps of another workload, each the replay of a graph; loading a batch size captures it.
 
@@ -41,9 +59,11 @@ class GraphedSteps(AnyWorkload):
 
     model = None  # its hooks do not run in a replay
 
-    def __init__(self, workload: AnyWorkload) -> None:
-        """Wrap a workload."""
-        self._workload = workload
+    def __init__(self, workload: AnyWorkload, *, keeps: bool = False) -> None:
+        """Wrap a workload; with `keeps`, the first replay is the first step of its weights: those
+        before a capture change nothing.
+        """
+        self._workload, self._keeps = workload, keeps
         self._graph: Any = None
         self._result: object = None
         self._batch: int | None = None
@@ -71,7 +91,8 @@ class GraphedSteps(AnyWorkload):
         self._drop()
         self._workload.load(batch)
         try:
-            self._graph, self._result = capture(self._workload)
+            with kept(self._workload) if self._keeps else nullcontext():
+                self._graph, self._result = capture(self._workload)
         except Exception as error:
             if isinstance(error, CurvescopeError) or memory_ran_out(error):
                 raise

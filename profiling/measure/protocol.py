@@ -37,7 +37,7 @@ class Protocol:
         images: samples of all rounds together, so that a batch size takes images/batch steps; None:
             the number of steps does not depend on the batch size.
         profiled_rounds: rounds in which a batch size is profiled, where marks time its layers in
-            every round; None: all.
+            every round; on a GPU, which has no marks, every second one after them too; None: all.
     """
 
     name: str

@@ -32,7 +32,7 @@ from .protocol import Protocol
 from .round_processes import RoundProcesses
 from .step_checks import StepChecks
 from .stopping import Complete, StepRow, StoppingRule
-from .visit import FAILED, are_light, count_page_faults, visit
+from .visit import FAILED, are_light, count_page_faults, visit, warm_up_ns
 
 LEFT_OUT = "does not fit the time limit"
 Precise = Callable[[Sequence[StepRow]], bool]
@@ -66,7 +66,8 @@ def run_sweep(
     meta = describe_sweep(workload.spec, batches, protocol) | machine
     checks = StepChecks(axis_of(meta), workload.device, workload.compiled_before)
 
-    profiles = _Profiles(protocol.profiled_rounds)
+    warm_up_s = 0.0 if workload.runs_elsewhere else warm_up_ns(workload.device) / 1e9
+    profiles = _Profiles(protocol.profiled_rounds, every_round=not warm_up_s)
     marked: set[int] = set()
     light: set[int] = set()  # batch sizes whose marks cost next to nothing
     # Published protocols are measured as they were published.
@@ -91,7 +92,8 @@ def run_sweep(
 
     def is_profiled(batch: int) -> bool:
         is_named = batch in marked and profiles.suffice(batch)
-        return not is_named and affordable.profile_fits(batch)
+        is_due = profiles.are_due(batch, affordable.round_)
+        return is_due and not is_named and affordable.profile_fits(batch)
 
     def measure_here(batch: int) -> Visit | Empty:
         how: dict[str, Any] = {}
@@ -139,7 +141,9 @@ def run_sweep(
             return workload.start_s(batch)
         return in_rounds.start_s(visits.steps) / len(batches)
 
-    affordable = Affordable(probing, protocol, probing.sizes, clock_s, began_s, first_s, start_s)
+    affordable = Affordable(
+        probing, protocol, probing.sizes, clock_s, began_s, first_s, start_s, warm_up_s
+    )
     try:
         with RecordingWriter(path, meta) as writer:
             visits = VisitWriter(writer, workload.mode)
@@ -161,11 +165,14 @@ def run_sweep(
 class _Profiles:
     """Rounds with a profile, by batch size: so many name the kernels of a layer, which marks time
     in every round.
+
+    On a GPU, which has no marks, every second round after them has profiles: kernels take nearly
+    the same time in each, and a profile takes as long as a visit without.
     """
 
-    def __init__(self, enough: int | None) -> None:
+    def __init__(self, enough: int | None, *, every_round: bool = True) -> None:
         """Define how many suffice; None: a batch size is profiled in every round."""
-        self._enough = math.inf if enough is None else enough
+        self._enough, self._every_round = math.inf if enough is None else enough, every_round
         self._rounds: dict[int, float] = {}
 
     def count(self, batch: int, visit: Visit) -> None:
@@ -173,6 +180,10 @@ class _Profiles:
         if visit.profiled:
             counts = 0.5 if is_disturbed(visit.unprofiled) else 1.0
             self._rounds[batch] = self._rounds.get(batch, 0.0) + counts
+
+    def are_due(self, batch: int, round_: int) -> bool:
+        """Whether a batch size is profiled in a round, counted from 0, if the time allows it."""
+        return self._every_round or not self.suffice(batch) or round_ % 2 == 1
 
     def suffice(self, batch: int) -> bool:
         """Whether a batch size has enough."""

@@ -86,6 +86,12 @@ class AnyWorkload(Steps):
             else {path: type(module).__name__ for path, module in layers_of(self.model)}
         )
 
+    def trained(self) -> list[Any]:
+        """Tensors that a step may change for the steps after it, as far as they are known."""
+        if self.model is None or self.mode == "forward":
+            return []
+        return [*self.model.parameters(), *self.model.buffers()]
+
     def load_libraries(self) -> None:
         """Import what its steps need, so that making a step is no import."""
 

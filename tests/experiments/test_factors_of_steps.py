@@ -37,6 +37,9 @@ class Counting:
     def clock_ns(self):
         return self.now_ns
 
+    def trained(self):
+        return []
+
     def load(self, batch):
         self._batch = batch
         self.log.append(f"load {batch}")
@@ -258,6 +261,35 @@ def test_a_graph_is_captured_for_each_batch_size_and_replayed_for_each_step(monk
     assert [steps.time_step(), steps.time_step()] == [(0, 30), (30, 30)]
     assert workload.log == ["replay", "replay"]
     assert steps.submit() == 5.0
+
+
+def test_a_replay_is_the_same_step_of_a_training_as_without_a_graph(monkeypatch):
+    """Of ResNet-50 on an H100 the fourth step was compared with the first: *differs by 0.15*."""
+
+    def trained():
+        def build():
+            layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 5)
+            return nn.Sequential(*layers)
+
+        network = Network("small", "a test's", (3, 8, 8), build, classes=5)
+        return Workload(network, "cpu", "training")
+
+    def after_a_step(steps, workload, batch):
+        steps.load(batch)
+        steps.submit()
+        gradients = [parameter.grad.clone() for parameter in workload.model.parameters()]
+        return [*gradients, *(buffer.clone() for buffer in workload.model.buffers())]
+
+    plain, captured = trained(), trained()
+    fake_cuda_graphs(monkeypatch, captured)
+    graph = type("Graph", (), {"replay": lambda _: captured.submit()})
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", graph)
+    graphed = changed("cuda_graph", captured)
+    for batch in (4, 8):
+        expected = after_a_step(plain, plain, batch)
+        found = after_a_step(graphed, captured, batch)
+        assert all(map(torch.equal, expected, found))
+        assert len(expected) == len(found) == 9
 
 
 @pytest.mark.slow

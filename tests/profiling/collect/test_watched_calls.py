@@ -5,6 +5,7 @@ runs the same.
 import inspect
 import itertools
 import os
+import subprocess
 import sys
 import sysconfig
 import time
@@ -126,3 +127,17 @@ def test_a_call_comes_from_the_innermost_line_outside_packages_and_its_gradient_
 )
 def test_a_file_is_the_programs_a_packages_or_none_to_name(path, named):
     assert watched_calls._file(path) == named
+
+
+def test_watching_imports_no_compiler():
+    """It takes seconds: of a sweep of 15 s, so much that no other size was profiled."""
+    program = """
+import sys, torch
+from curvescope.profiling.collect.torch_step import record_step
+before = "torch._dynamo" in sys.modules
+rows = record_step(lambda _: torch.ones(3) + 1, [], watch=True)
+print(before, bool(rows.operator_calls.faults), "torch._dynamo" in sys.modules)
+"""
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "False"]

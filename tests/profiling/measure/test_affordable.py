@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from curvescope.profiling.measure import sweep as sweep_module
 from curvescope.profiling.measure import visit
 from curvescope.profiling.measure.affordable import by_need
 from curvescope.profiling.measure.protocol import PROTOCOLS
@@ -18,6 +19,7 @@ __all__ = ["clock"]  # a fixture
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 LIMIT_S = 60.0
+WARM_UP_NS = 100_000_000
 SHAPES = {
     "proportional": lambda batch: batch / 32,
     "flat": lambda _: 1.0,
@@ -51,15 +53,20 @@ def sweep(tmp_path, clock, monkeypatch):
         report=lambda _: None,
         slower=lambda: 1.0,
         conversion=0.0,
+        slower_at=lambda _: 1.0,
     ):
         conversion_s[0] = conversion
         workload = FakeWorkload(
-            clock, lambda batch: round(1e9 * largest_s * SHAPES[shape](batch) * slower())
+            clock,
+            lambda batch: round(
+                1e9 * largest_s * SHAPES[shape](batch) * slower() * slower_at(batch)
+            ),
         )
         began_s = clock.seconds()
         how = replace(PROTOCOLS[protocol], time_limit_s=limit_s)
-        run_sweep(workload, batches, how, tmp_path / "r", report, clock_s=clock.seconds)
-        return open_recording(tmp_path / "r"), clock.seconds() - began_s
+        path = tmp_path / f"{limit_s}"
+        run_sweep(workload, batches, how, path, report, clock_s=clock.seconds)
+        return open_recording(path), clock.seconds() - began_s
 
     return run
 
@@ -118,6 +125,51 @@ def test_a_limit_holds_where_a_profile_takes_long_to_convert(sweep, largest_s, c
         assert profiled >= {32, 1, 8}
     assert set(rounds_of(recording)) >= {32, 1, 8}
     assert min(rounds_of(recording).values()) >= 3
+
+
+def test_making_a_step_is_no_conversion_of_its_profile(sweep):
+    """Each size is compiled for 7 s when it first runs; four of them are half of the time."""
+    ran = set()
+
+    def slower(batch):
+        ran_before = batch in ran
+        ran.add(batch)
+        return 1.0 if ran_before else 7.0 / (0.04 * batch / 32)
+
+    recording, took_s = sweep(0.04, slower_at=slower)
+    steps = recording.frame("steps")
+    assert set(steps.loc[steps["profiled"], "batch"]) == set(BATCHES)
+    assert took_s <= 1.1 * LIMIT_S
+
+
+def on_gpu(monkeypatch):
+    """Has visits of a fake workload discard steps for 100 ms, and mark none, as on a GPU."""
+    monkeypatch.setattr(visit, "time_marked_steps", lambda *_: ([], []))
+    monkeypatch.setattr(sweep_module, "warm_up_ns", lambda _: WARM_UP_NS)
+    monkeypatch.setattr(visit, "warm_up_ns", lambda _: WARM_UP_NS)
+
+
+def test_the_last_rounds_on_a_gpu_visit_every_size(sweep, monkeypatch):
+    """Short visits take the time in which the GPU reaches its clocks: unless that is planned, the
+    time ends amid rounds.
+    """
+    on_gpu(monkeypatch)
+    for limit_s in (10.0, 12.0, 14.0, 16.0):
+        recording, took_s = sweep(0.002, limit_s=limit_s, conversion=0.1)
+        steps = recording.frame("steps")
+        sizes = steps[~steps["profiled"]].groupby("round")["batch"].nunique()
+        assert took_s <= 1.1 * limit_s
+        assert set(sizes) == {len(BATCHES)}
+
+
+def test_a_gpu_profiles_every_second_round_after_two(sweep, monkeypatch):
+    on_gpu(monkeypatch)
+    steps = sweep(0.02, conversion=0.05)[0].frame("steps")
+    for batch in BATCHES:
+        profiled = steps.loc[steps["profiled"] & (steps["batch"] == batch), "round"]
+        assert sorted(set(profiled))[:4] == [0, 1, 3, 5]
+    timed = steps[~steps["profiled"]]
+    assert timed.groupby("round")["batch"].nunique().eq(len(BATCHES)).all()
 
 
 def test_second_profiles_leave_time_to_sizes_that_are_found_later(sweep):

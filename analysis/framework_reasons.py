@@ -61,7 +61,12 @@ def _of_pair(pair: Sequence[Recording]) -> Iterator[str]:
     slow = int(second > first)
     least, most = sorted((first, second))
     times = f"{names[slow]} takes {number(most)} ms, {names[1 - slow]} {number(least)} ms"
-    yield f"{line.label}: {times}.{_layers(comparison, slow, most - least)}"
+    rounds = {
+        name: side.curve.at(int(line.label)).rounds for name, side in zip(names, sides, strict=True)
+    }
+    once = " and ".join(name for name in names if rounds[name] == 1)
+    repeats = f" Whether it repeats is unknown: {once} ran in one process." if once else ""
+    yield f"{line.label}: {times}.{_layers(comparison, slow, most - least)}{repeats}"
 
 
 def _layers(comparison: Comparison, slow: int, more_ms: float) -> str:

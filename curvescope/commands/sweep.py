@@ -9,8 +9,12 @@ the sweep's folder: `curvescope table DIR` prints them side by side,
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import re
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import options
@@ -29,7 +33,7 @@ from ..profiling.recording.remote_store import as_path
 from ..profiling.workload.networks import get_network, names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.sweep_plan import SweepPlan
@@ -115,13 +119,13 @@ def run(args: argparse.Namespace) -> int:
     if args.scheduler is None:
         if args.workers is not None:
             raise CurvescopeError("--workers needs --scheduler local.")
-        return _sweep(args, None)
+        return _planned(args, None)
     if args.lock_clocks is not None:
         raise CurvescopeError(
             "--lock-clocks is for a GPU of this machine: omit it with --scheduler."
         )
     with _workers(args) as workers:
-        return _sweep(args, workers)
+        return _planned(args, workers)
 
 
 def _workers(args: argparse.Namespace) -> Workers:
@@ -150,18 +154,45 @@ def _workers(args: argparse.Namespace) -> Workers:
     return LocalWorkers(args.workers, threads=cores // args.workers)
 
 
-def _sweep(args: argparse.Namespace, workers: Workers | None) -> int:
-    from ..analysis.framework_reasons import reasons
-    from ..analysis.render.live import LiveCurves
-    from ..profiling.measure.sweep_plan import PLAN_FILE, run_plan, sweep_recordings
-    from ..profiling.recording.store import new_recording_path, open_recording
-    from .table import show_table
+def _planned(args: argparse.Namespace, workers: Workers | None) -> int:
+    from ..profiling.measure.sweep_plan import PLAN_FILE
 
     plan = (
         PLAN_FILE.read_to_run(args.resume, args.run_its_code)
         if args.resume
         else _plan(args, workers)
     )
+    with _kept_compilations(plan):
+        return _sweep(args, plan, workers)
+
+
+@contextlib.contextmanager
+def _kept_compilations(plan: SweepPlan) -> Iterator[None]:
+    """Let visits, which are processes, take what an earlier one of their framework compiled."""
+    from ..profiling.workload.framework_step import kept_compilations
+
+    frameworks = {configuration.runs_in for configuration in plan.configurations} - {None}
+    with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
+        variables = dict(
+            pair
+            for framework in frameworks
+            for pair in kept_compilations(str(framework), Path(folder)).items()
+        )
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name in variables:
+                del os.environ[name]
+
+
+def _sweep(args: argparse.Namespace, plan: SweepPlan, workers: Workers | None) -> int:
+    from ..analysis.framework_reasons import reasons
+    from ..analysis.render.live import LiveCurves
+    from ..profiling.measure.sweep_plan import PLAN_FILE, run_plan, sweep_recordings
+    from ..profiling.recording.store import new_recording_path, open_recording
+    from .table import show_table
+
     # Before anything is written: workers that cannot measure must leave no folder.
     measurers = (
         workers.measurers(plan.configurations[0].device, len(plan.configurations))
@@ -233,6 +264,9 @@ def _plan(args: argparse.Namespace, workers: Workers | None) -> SweepPlan:
         )
     searched = re.fullmatch(r"(?:(.+)\.\.)?max", args.batch or "")
     protocol = options.protocol_of(args)
+    if args.time_limit is not None and not args.program and not protocol.is_fixed:
+        # A visit is a process, whose start may take as long as the limit.
+        protocol = replace(protocol, rounds=(1, protocol.rounds[1]))
     if searched:
         if args.program:
             raise CurvescopeError(f"--batch {args.batch}: name the sizes for a program.")

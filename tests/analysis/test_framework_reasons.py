@@ -13,14 +13,14 @@ from curvescope.profiling.recording.store import RecordingWriter, columns_of, op
 LAYERS = {"conv1": 3_000_000, "pool1": 1_000_000}
 
 
-def recorded(path, slower=1, **meta):
+def recorded(path, slower=1, rounds=4, **meta):
     """A sweep of AlexNet at batch 4: its pool takes `slower` times as long, the kernel with it."""
     entries = {"recording_type": "sweep", "network": "alexnet", "mode": "training", **meta}
     entries |= {"precision": "fp32", "device": {"kind": "cpu", "name": "CPU", "threads": 2}}
     key = {"batch": 4, "mode": "training", "index": 0}
     with RecordingWriter(path, entries) as writer:
         steps, kernels = [], []
-        for number in range(8):
+        for number in range(2 * rounds):
             durations = [ns * (slower if layer == "pool1" else 1) for layer, ns in LAYERS.items()]
             start_ns = number * 10**9
             step = {**key, "step": number, "round": number // 2, "profiled": bool(number % 2)}
@@ -98,3 +98,12 @@ def test_other_networks_and_one_framework_are_not_compared(both, tmp_path):
     other = open_recording(tmp_path / "other")
     assert reasons([both[0], other]) == []
     assert reasons([both[0], both[0]]) == []
+
+
+def test_a_framework_that_ran_once_is_named(tmp_path):
+    torch = recorded(tmp_path / "torch")
+    jax = recorded(tmp_path / "jax", 5, rounds=1, runs_in="jax", frameworks={"jax": "0.10.2"})
+    (sentence,) = reasons([torch, jax])
+    assert sentence.endswith("Whether it repeats is unknown: jax ran in one process.")
+    (sentence,) = reasons([torch, recorded(tmp_path / "again", 5, runs_in="jax")])
+    assert "repeats" not in sentence

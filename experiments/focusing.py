@@ -128,7 +128,7 @@ def focused(protocol: Protocol, path: AnyPath, fast_s: float = math.inf) -> Stop
     def curve_of(rows: Sequence[StepRow]) -> tuple[Curve, Sequence[Finding]]:
         curve = cost_curve(pd.DataFrame(rows), protocol.statistic)
         curve = replace(curve, jumps=jumps_of(open_recording(path).meta))
-        return curve, find(curve)
+        return curve, find(curve, late=True)
 
     rule: Complete[int] = Complete.of(protocol)
     if protocol.until is not None or protocol.is_fixed:

@@ -35,6 +35,7 @@ class FindingVerdict(Word):
 
 
 _OPEN = (FindingVerdict.UNKNOWN, FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT)
+_LEAST_ROUNDS = 3  # of a size that a sweep found, to be tested
 LARGE = 0.05  # of a step: worth more rounds while it is not distinguished from 0
 LEVEL_OF_A_LOOK = 0.01  # of the tests of a sweep that goes on
 # more rounds may make it an anomaly
@@ -66,9 +67,24 @@ class Finding:
         object.__setattr__(self, "shape", shapes[self.value.value > 0])
 
 
-def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:
-    """Test every pair and every inner point of the curve; curvatures are shown on `axis`."""
-    pairs, inner = neighbours(curve.conditions, curve.jumps)
+def _known(curve: Curve) -> list[Condition]:
+    """The conditions, without sizes that a sweep found too late: visited in fewer than three rounds.
+
+    Between two other sizes such a one would take their rounds from the test of these.
+    """
+    most = max(point.rounds for point in curve.points)
+    found = {condition for place in curve.jumps for condition in place}
+    late = {point.condition for point in curve.points if point.rounds < min(_LEAST_ROUNDS, most)}
+    return [condition for condition in curve.conditions if condition not in late & found]
+
+
+def find(curve: Curve, axis: str = "log2", *, late: bool = False) -> tuple[Finding, ...]:
+    """Test every pair and every inner point of the curve; curvatures are shown on `axis`.
+
+    With `late` this includes sizes that a sweep found and visited in fewer than three rounds: a
+    sweep that goes on visits them again.
+    """
+    pairs, inner = neighbours(curve.conditions if late else _known(curve), curve.jumps)
     shown = [excess(*pair) for pair in pairs] + [curvature(*points, axis) for points in inner]
     tested = [excess(*pair) for pair in pairs] + [bend(*points) for points in inner]
     values = [curve.evaluate(functional) for functional in tested]
@@ -145,16 +161,17 @@ def open_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Conditio
     straight line of 2 % of the step or more is neither shown nor ruled out.
     """
     decided = {*found_jumps(curve, findings), *found_falls(curve)}
-    return [
-        (before, after)
-        for before, after in curve.jumps
-        if (before, after) not in decided
-        and any(
-            finding.verdict in _OPEN and _may_be_material(curve, finding)
+    left = []
+    for before, after in curve.jumps:
+        tests = [
+            finding
             for finding in findings
             if finding.tested.at == before and after in finding.tested.conditions
-        )
-    ]
+        ]
+        may_be = (one.verdict in _OPEN and _may_be_material(curve, one) for one in tests)
+        if (before, after) not in decided and (not tests or any(may_be)):
+            left.append((before, after))
+    return left
 
 
 def _may_be_material(curve: Curve, finding: Finding) -> bool:
@@ -197,7 +214,7 @@ def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
     All adjacent pairs form one family (Holm). Pairs without profiled steps cannot be split.
     """
     fixed_costs = [
-        fixed_cost(*pair) for pair in neighbours(curve.conditions)[0] if pair not in curve.jumps
+        fixed_cost(*pair) for pair in neighbours(_known(curve))[0] if pair not in curve.jumps
     ]
     values = [curve.evaluate(functional) for functional in fixed_costs]
     for functional, value, p in zip(

@@ -7,7 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.decompose.findings import find, found_falls, found_jumps, open_jumps
+from curvescope.analysis.decompose.findings import (
+    FindingVerdict,
+    find,
+    found_falls,
+    found_jumps,
+    open_jumps,
+)
+from curvescope.analysis.decompose.functionals import bend, excess
 
 from ..synthetic import timed_steps
 
@@ -66,6 +73,25 @@ def test_a_jump_in_too_few_rounds_is_left_open_and_not_denied():
     assert open_jumps(found, find(found)) == []
     none = jump_in(30, 0.0)
     assert open_jumps(none, find(none)) == []
+
+
+def test_a_size_that_was_found_in_the_last_round_takes_no_test_from_its_neighbours():
+    """Memory taken anew at 64 had no answer: a probe at 17 became a neighbour with one round."""
+    steps = timed_steps(
+        lambda batch: batch * 0.1 + 8 * (batch == 64),
+        np.random.default_rng(5),
+        batches=(16, 17, 64, 128),
+        noise=0.02,
+        spikes=0,
+    )
+    steps = steps[(steps["batch"] != 17) | (steps["round"] == steps["round"].max())]
+    curve = replace(cost_curve(steps), jumps=((16, 17),))
+    findings = {finding.tested: finding for finding in find(curve)}
+    assert findings[excess(16, 64)].verdict == FindingVerdict.ANOMALY
+    assert findings[bend(16, 64, 128)].verdict == FindingVerdict.ANOMALY
+    assert open_jumps(curve, list(findings.values())) == [(16, 17)]
+    going_on = {finding.tested for finding in find(curve, late=True)}
+    assert bend(17, 64, 128) in going_on
 
 
 def test_a_size_that_is_faster_than_the_one_before_is_a_fall():

@@ -68,7 +68,7 @@ class Finding:
 
 
 def _known(curve: Curve) -> list[Condition]:
-    """The conditions, without sizes that a sweep found too late: visited in fewer than three rounds.
+    """The conditions, without sizes that a sweep found too late, and visited in under three rounds.
 
     Between two other sizes such a one would take their rounds from the test of these.
     """

@@ -109,7 +109,7 @@ def _changed(case: Case, batch: int, other: int) -> list[str]:
 _FASTER = 2.0  # peak of another precision over that of fp32, from which it is worth a word
 _OTHERS = ("tf32", "bf16", "fp16")
 _TORCH_FACTORS = {"tf32": "tf32", "bf16": "bf16_autocast"}
-_JAX_FACTORS = {"tf32": "jax_tf32"}
+JAX_FACTORS = {"tf32": "jax_tf32"}
 
 
 def suggest_precision(step: ProfiledStep) -> Suggestion | None:
@@ -142,7 +142,7 @@ def suggest_precision(step: ProfiledStep) -> Suggestion | None:
     )
     factors = tuple(
         factor
-        for precision, factor in (_JAX_FACTORS if step.is_jax else _TORCH_FACTORS).items()
+        for precision, factor in (JAX_FACTORS if step.is_jax else _TORCH_FACTORS).items()
         if precision in names
     )
     return Suggestion(

@@ -173,11 +173,18 @@ _WITHOUT_TORCH = {
 }
 
 
+def is_tried(suggestion: Suggestion, step: ProfiledStep) -> bool:
+    """Whether `diagnose` tries what is suggested on such a program: all of PyTorch, and of JAX its
+    own changes.
+    """
+    own = set(suggestion.factors) <= set(numbers.JAX_FACTORS.values())
+    return bool(suggestion.factors) and (step.is_torch or (step.is_jax and own))
+
+
 def _advised(
     suggestion: Suggestion, facts: Mapping[str, FactorFacts], step: ProfiledStep
 ) -> Advised:
-    of_jax = step.is_jax and suggestion.factors  # of JAX's own, see `numbers`
-    if not step.is_torch and not of_jax and suggestion.cause in _WITHOUT_TORCH:
+    if not step.is_torch and not is_tried(suggestion, step) and suggestion.cause in _WITHOUT_TORCH:
         do, how = _WITHOUT_TORCH[suggestion.cause]
         sampler = _SAMPLERS["AMD" if step.on_amd else "NVIDIA"]
         how = None if how is None else how.format(sampler=sampler)

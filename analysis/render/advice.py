@@ -18,7 +18,7 @@ from ...profiling.recording.axis import Axis, axis_of
 from ...profiling.recording.store import RECORDING, STEP, Recording
 from ..causes.evidence import Evidence
 from ..decompose.idle import FOLLOWS, WAITS
-from ..diagnosis.suggested import Advice, Advised, LongGap
+from ..diagnosis.suggested import Advice, Advised, LongGap, is_tried
 from ..verdicts.words import Verdict
 from .breakdown import breakdown_verdict
 from .tables import Indented, table
@@ -271,11 +271,7 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
     batch = advice.breakdown.batch
     sizes = "" if batch is None else f" --batch {batch}"
     commands: list[tuple[str, str]] = []
-    tried = [
-        advised
-        for advised in advice.advised
-        if advised.suggestion.factors and (advice.step.is_torch or advice.step.is_jax)
-    ]
+    tried = [one for one in advice.advised if is_tried(one.suggestion, advice.step)]
     if advice.step.is_jax and advice.command and not tried:
         sentence = "Diagnose measures the program and tries changes on it"
     else:

@@ -139,46 +139,34 @@ def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -
             if use.batch in facts
         )
         slowed = examined.slow_downs.get(share.key, {})
-        before, after = _sides(functional, uses)
-        yield Case(
+        case = Case(
             functional=functional,
             share=share,
-            before=before,
-            after=after,
+            before=functional.at,
+            after=functional.last,
             uses=uses,
             facts=facts,
             hardware=examined.hardware,
             slow_downs=slowed,
             block=examined.blocks.get(share.key),
         )
+        yield _where_it_changes(case)
 
 
-def _sides(functional: Functional, uses: Sequence[Use]) -> tuple[int, int]:
-    """The two batch sizes between which a term changes.
-
-    Of a bend these are the middle and the largest one; the smallest and the middle one, where other
+def _where_it_changes(case: Case) -> Case:
+    """The case between the two smaller sizes of a bend instead of the larger ones, where other
     kernels run at the smallest and the time of a sample changes by far the most there.
     """
-    default = functional.at, functional.last
+    functional = case.functional
     if functional.to is not None or len(functional.conditions) != 3:
-        return default
+        return case
     first, middle, last = functional.conditions
-    times: dict[int, dict[str, float]] = {batch: {} for batch in functional.conditions}
-    for use in uses:
-        of_batch = times[use.batch]
-        of_batch[use.name] = of_batch.get(use.name, 0.0) + use.time_ms
-    main = {
-        batch: max(names, key=lambda name: names[name], default=None)
-        for batch, names in times.items()
-    }
-    rates = {batch: sum(names.values()) / batch for batch, names in times.items()}
-    if min(rates.values()) <= 0 or main[first] == main[middle]:
-        return default
-    left, right = (
-        abs(math.log(rates[larger] / rates[smaller]))
-        for smaller, larger in ((first, middle), (middle, last))
-    )
-    return (first, middle) if left > _FAR_MORE * right else default
+    rates = {batch: case.time_ms(batch) / batch for batch in functional.conditions}
+    if min(rates.values()) <= 0 or case.main_kernel(first) == case.main_kernel(middle):
+        return case
+    left = abs(math.log(rates[middle] / rates[first]))
+    right = abs(math.log(rates[last] / rates[middle]))
+    return replace(case, before=first, after=middle) if left > _FAR_MORE * right else case
 
 
 def count_faults(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dict[Key, float]]:

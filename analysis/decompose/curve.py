@@ -247,7 +247,14 @@ def steps_in_rounds(
     steps: pd.DataFrame, conditions: Sequence[Condition], rounds: Sequence[int], by: str
 ) -> pd.DataFrame:
     """The steps of some conditions in some rounds."""
-    return steps[steps[by].isin(conditions) & steps["round"].isin(rounds)]
+    return steps[are_in_rounds(steps, conditions, rounds, by)]
+
+
+def are_in_rounds(
+    steps: pd.DataFrame, conditions: Sequence[Condition], rounds: Sequence[int], by: str
+) -> pd.Series:
+    """Whether each step is one of some conditions in some rounds."""
+    return steps[by].isin(conditions) & steps["round"].isin(rounds)
 
 
 def cost_curve(

@@ -27,6 +27,7 @@ from .curve import (
     MODELLED,
     Curve,
     Point,
+    are_in_rounds,
     coefficients,
     focused_rounds,
     native,
@@ -373,7 +374,7 @@ def in_rounds(
     A condition that is profiled in none of these rounds has its kernels, and their steps, from the
     others: where steps are marked, two rounds name the kernels.
     """
-    inside = steps[by].isin(conditions) & steps["round"].isin(rounds)
+    inside = are_in_rounds(steps, conditions, rounds, by)
     of_rounds = kernel_times["step"].isin(steps.loc[inside, "step"])
     lacking = set(conditions) - set(kernel_times.loc[of_rounds, by])
     elsewhere = steps["profiled"].astype(bool) & steps[by].isin(lacking)

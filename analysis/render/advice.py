@@ -308,8 +308,12 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
 
 # An argument that is the batch size of training, and a value behind `=`.
 _BATCH = re.compile(
-    r"(?:--?)?(?:[\w.-]*[._-])?(?P<what>(?:batch|mini-?batch)(?:[-_]?size)?|bs|b)(?:=(?P<value>\d+))?",
-    re.IGNORECASE,
+    r"""
+    (?:--?)? (?:[\w.-]*[._-])?                    # dashes, and what stands before the name
+    (?: (?:batch|mini-?batch) (?:[-_]?size)? | bs | b )
+    (?: = (?P<value>\d+) )?
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
 _NOT_TRAINING = re.compile(r"test|eval|val|predict|infer", re.IGNORECASE)
 

@@ -1,7 +1,9 @@
 """Compare recordings of one network (devices, versions, configurations) by layer, operator, kernel
 family or kernel.
 
-A change is a ratio of times to those of the first recording, with an interval. Recordings are
+A change is a ratio of times to those of the first recording, with an interval. Step times are
+compared twice: the time of all steps, which is paid, and the pace, the mean of the faster half. A
+recording is slower where either is, and not slower where both are bounded. Recordings are
 independent of each other, so their replicates are paired at random; of versions that were measured
 together, replicates draw the same processes. All changes of one kind form one family (Holm). A row
 *follows the hardware* if its speed-up lies between the ratios of the devices' compute and DRAM
@@ -26,7 +28,7 @@ from ..profiling.recording.store import RECORDING, STEP, TOGETHER
 from .aligned_rows import OTHERS, align
 from .change import Change
 from .decompose.averaged_steps import undisturbed_steps
-from .decompose.curve import UNKNOWN
+from .decompose.curve import UNKNOWN, Curve
 from .decompose.statistics import FASTER_HALF, LEVEL, Floats, estimate, holm
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, main_kernels
 from .side import Side, side
@@ -54,6 +56,13 @@ class ComparedLine:
     families: tuple[str | None, ...] = ()
     # one per recording after the base: algorithm, hardware or clock, or empty
     remarks: tuple[str, ...] = ()
+    # changes of the pace, of a step time; empty for a row
+    pace_changes: tuple[Change | None, ...] = ()
+
+    def tests(self, index: int) -> list[Change]:
+        """The changes that tell whether a recording after the base is slower."""
+        changes = (of_line[index] for of_line in (self.changes, self.pace_changes) if of_line)
+        return [change for change in changes if change is not None]
 
     @property
     def largest_change_ms(self) -> float:
@@ -121,28 +130,35 @@ class Comparison:
         size, change.
         """
         level = _FAILS if self.together else LEVEL
-        return [
-            change
-            for change in self._changes()
-            if change[2].real and change[2].growth > over and change[2].p_adjusted < level
-        ]
+        grown = []
+        for name, batch, tests in self._tests():
+            larger = [
+                change
+                for change in tests
+                if change.real and change.growth > over and change.p_adjusted < level
+            ]
+            if larger:
+                grown.append((name, batch, max(larger, key=lambda change: change.growth)))
+        return grown
 
     def undecided(self, over: float) -> list[tuple[str, str, Change]]:
         """Where the measurement rules out neither a growth above a share nor its absence; as
         `regressions`.
         """
-        failed = self.regressions(over)
-        return [
-            change
-            for change in self._changes()
-            if not change[2].decides(over) and change not in failed
-        ]
+        failed = {(name, batch) for name, batch, _ in self.regressions(over)}
+        left = []
+        for name, batch, tests in self._tests():
+            open_ = [change for change in tests if not change.decides(over)]
+            if open_ and (name, batch) not in failed:
+                left.append((name, batch, max(open_, key=lambda change: change.growth)))
+        return left
 
-    def _changes(self) -> Iterator[tuple[str, str, Change]]:
+    def _tests(self) -> Iterator[tuple[str, str, list[Change]]]:
+        """The changes of each step time, by recording and batch size."""
         for line in self.steps:
-            for other, change in zip(self.sides[1:], line.changes, strict=True):
-                if change is not None:
-                    yield other.name, line.label, change
+            for index, other in enumerate(self.sides[1:]):
+                if tests := line.tests(index):
+                    yield other.name, line.label, tests
 
 
 def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = None) -> Comparison:
@@ -271,8 +287,16 @@ def decided(
         side(name, meta, of_name, statistic=FASTER_HALF)
         for name, of_name in zip(names, of_names, strict=True)
     ]
-    changes = [change for line in _steps(sides, _common(sides)) for change in line.changes]
-    return all(change is not None and change.decides(over) for change in changes)
+    lines = _steps(sides, _common(sides))
+    return all(
+        _is_decided(line.tests(index), over) for line in lines for index in range(len(names) - 1)
+    )
+
+
+def _is_decided(tests: Sequence[Change], over: float) -> bool:
+    """Whether one test shows a growth over a share, or all rule it out."""
+    shown = any(change.decides(over) and change.growth > over for change in tests)
+    return bool(tests) and (shown or all(change.decides(over) for change in tests))
 
 
 def _common_rows(sides: Sequence[Side]) -> str:
@@ -287,16 +311,13 @@ def _common_rows(sides: Sequence[Side]) -> str:
 
 def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, ...]:
     lines, together = [], measured_together(sides)
+    has_pace = all(compared.curve.pace is not None for compared in sides)
     for batch in common:
-        times, replicates, rounds = [], [], []
-        for curve in (compared.curve.source(batch) for compared in sides):
-            point = curve.at(batch)
-            times.append(point.time_ms.value)
-            replicates.append(curve.replicates_ms[:, curve.conditions.index(batch)])
-            rounds.append(min(point.rounds, curve.rounds))
-        lines.append(
-            ComparedLine(str(batch), tuple(times), _changes(times, replicates, rounds, together))
-        )
+        curves = [compared.curve.source(batch) for compared in sides]
+        times, changes = _changes_of(curves, batch, together)
+        paces = [compared.curve.paces.source(batch) for compared in sides] if has_pace else []
+        pace_changes = _changes_of(paces, batch, together)[1] if has_pace else ()
+        lines.append(ComparedLine(str(batch), times, changes, pace_changes=pace_changes))
     return tuple(
         replace(
             line,
@@ -306,6 +327,18 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, 
         )
         for line, batch in zip(_adjusted(lines), common, strict=True)
     )
+
+
+def _changes_of(
+    curves: Sequence[Curve], batch: int, together: bool
+) -> tuple[tuple[float, ...], tuple[Change | None, ...]]:
+    """The times of one batch size on several curves, ms, and their changes."""
+    points = [curve.at(batch) for curve in curves]
+    times = tuple(point.time_ms.value for point in points)
+    replicates = [curve.replicates_ms[:, curve.conditions.index(batch)] for curve in curves]
+    rounds = [min(point.rounds, curve.rounds) for point, curve in zip(points, curves, strict=True)]
+    of_means = all(curve.pace is not None for curve in curves)
+    return times, _changes(times, replicates, rounds, together, of_means=of_means)
 
 
 def _with_clocks(
@@ -339,10 +372,13 @@ def _changes(
     replicates: Sequence[Floats | None],
     rounds: Sequence[int],
     together: bool = False,
+    *,
+    of_means: bool = False,
 ) -> tuple[Change | None, ...]:
     """Compare every later time with the first; p is not adjusted yet.
 
-    Of runs `together`, replicates are paired.
+    `of_means`: whether the times are means of all steps, see `statistics.estimate`. Of runs
+    `together`, replicates are paired.
     """
     changes: list[Change | None] = []
     base, drawn = times[0], replicates[0]
@@ -355,7 +391,13 @@ def _changes(
         paired = others if together else np.random.default_rng(position).permutation(others)
         smallest = np.finfo(float).tiny
         logs = np.log(np.maximum(drawn, smallest)) - np.log(np.maximum(paired, smallest))
-        value = estimate(float(np.log(base / other)), logs, min(rounds[0], rounds[position]), 1.0)
+        value = estimate(
+            float(np.log(base / other)),
+            logs,
+            min(rounds[0], rounds[position]),
+            1.0,
+            of_mean=of_means,
+        )
         with np.errstate(over="ignore"):  # where resamples have a time of 0, the ratio has no bound
             low, high = (
                 np.exp([value.low, value.high]) if np.isfinite(value.low) else (-np.inf, np.inf)
@@ -365,16 +407,18 @@ def _changes(
 
 
 def _adjusted(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
-    adjusted = iter(holm([c.p_adjusted for line in lines for c in line.changes if c is not None]))
-    return tuple(
-        replace(
-            line,
-            changes=tuple(
-                None if c is None else replace(c, p_adjusted=next(adjusted)) for c in line.changes
-            ),
+    every = [(*line.changes, *line.pace_changes) for line in lines]
+    p_values = [change.p_adjusted for of_line in every for change in of_line if change is not None]
+    adjusted = iter(holm(p_values))
+    listed = []
+    for line, of_line in zip(lines, every, strict=True):
+        changes = tuple(
+            None if change is None else replace(change, p_adjusted=next(adjusted))
+            for change in of_line
         )
-        for line in lines
-    )
+        of_time = len(line.changes)
+        listed.append(replace(line, changes=changes[:of_time], pace_changes=changes[of_time:]))
+    return tuple(listed)
 
 
 def _rows(
@@ -390,7 +434,9 @@ def _rows(
         else [_named(table, by) for table in tables]
     )
     for compared, keyed in zip(sides, rows, strict=True):
-        terms.append(estimate_terms(keyed, compared.steps, statistic=compared.curve.statistic))
+        terms.append(
+            estimate_terms(keyed, compared.steps, statistic=compared.curve.paces.statistic)
+        )
         used = main_kernels(keyed[keyed["step"].isin(undisturbed_steps(keyed))], (batch,))
         families.append({place: family(str(name)) for place, (name,) in used.items()})
     lines, together = [], measured_together(sides)

@@ -27,7 +27,7 @@ from curvescope.analysis.decompose.averaged_steps import Samples
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find
 from curvescope.analysis.decompose.functionals import bend, excess
-from curvescope.analysis.decompose.statistics import FASTER_HALF, faster_half
+from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.decompose.terms import Key, terms_of
 from curvescope.profiling.recording.disturbed import LEAST_ROUNDS
 
@@ -169,7 +169,7 @@ def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, swee
     cost_ms = cost_with(effect)
     drawn = SHAPES[shape](np.random.default_rng(0), 4000, steps)
     drawn = drawn[drawn.min(axis=1) < SLOWED] if shape == WAITS else drawn
-    middle = float(faster_half(drawn.ravel())) if shape in CENTRED else 1.0
+    middle = float(drawn.mean()) if shape in CENTRED else 1.0
     truth = middle * sum(weight * cost_ms[batch] for batch, weight in TESTED.coefficients)
     alarms = covered = points = 0
     for _ in range(sweeps):

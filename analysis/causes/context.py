@@ -28,7 +28,7 @@ from ...profiling.recording.operators import (
 from ...profiling.recording.store import STEP
 from ..decompose.averaged_steps import Samples, undisturbed, undisturbed_steps
 from ..decompose.functionals import Functional
-from ..decompose.rare_steps import RareSteps
+from ..decompose.slow_steps import SlowSteps
 from ..decompose.source_lines import Lines
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Share
 from ..verdicts.measurement import Measurement
@@ -90,7 +90,7 @@ class Recorded:
     lines: Lines = field(default_factory=dict)  # result of `source_lines.main_lines`
     unit: str = STEP  # what the steps are, see `Recording.unit`
     jumps: tuple[tuple[int, int], ...] = ()  # see `Curve.jumps`
-    rare: tuple[RareSteps, ...] = ()
+    slow: tuple[SlowSteps, ...] = ()
 
 
 @dataclass(frozen=True)

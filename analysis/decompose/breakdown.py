@@ -31,11 +31,11 @@ from .kernel_times import (
     profiled_steps,
 )
 from .marked import Marked, marked_steps, with_averaged, without_profiler
-from .rare_steps import RareSteps, rare_steps
 from .repeated_layers import classes_with, group_of, repeated_layers, with_groups
+from .slow_steps import SlowSteps, slow_steps
 from .source_lines import NO_LINE, by_line, lines_of
 from .statistics import Floats, Ints
-from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key
+from .terms import IDLE, OVERHEAD, RECORD_DEVICE, SLOW_STEPS, Key
 
 KEYS = {
     "layer": ["layer", "phase"],
@@ -53,6 +53,7 @@ NO_LINES = (
 _TENSOR = "tensor_pipe_use"
 _AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", _TENSOR)
 _DURATION = "duration_ns"
+_SCALED = 1.05  # times the pace, above which rows of profiled steps are scaled down to it
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ class Breakdown:
 
     batch: int | None  # samples in a step; None if the profile does not name it
     time_ms: float  # T(b) of the unprofiled steps, else the mean of the profiled steps used
-    # largest first, then, with steps, idle and, if steps ran unprofiled, profiling overhead
+    # largest first, then, with steps, idle and, if steps ran unprofiled, profiling overhead and
+    # slow steps
     rows: tuple[Row, ...]
     overhead_ms: float | None  # the profiling overhead; None if no step ran unprofiled
     n_timed: int  # number of timed steps behind `time_ms`
@@ -128,13 +130,14 @@ class Breakdown:
     device: int | None = None
     # of several GPUs together, the busy time of each by its number; empty for one, and for a CPU
     busy_ms: Mapping[int, float] = field(default_factory=dict)
-    # the rare slow steps of this batch size, which `time_ms` leaves out; None without any
-    rare: RareSteps | None = None
+    slow: SlowSteps | None = None  # the slow steps of this batch size; None without any
+    # factor of the rows of profiled steps that took longer than the pace; 1 without one
+    scale: float = 1.0
 
     @property
     def groups(self) -> tuple[Row, ...]:
         """The rows in which something runs: without idle and profiling overhead."""
-        return tuple(row for row in self.rows if row.label not in (IDLE, OVERHEAD))
+        return tuple(row for row in self.rows if row.label not in (IDLE, OVERHEAD, SLOW_STEPS))
 
 
 def recorded_breakdown(
@@ -190,16 +193,9 @@ def recorded_breakdown(
             gpu: math.fsum(row.time_ms for row in of_gpu.groups) for gpu, of_gpu in of_each.items()
         }
     unit = RECORDING if steps.empty else recording.unit
-    rare = next(
-        (
-            rare_step
-            for rare_step in rare_steps(recording, steps)
-            if rare_step.batch == breakdown.batch
-        ),
-        None,
-    )
+    slow = {found.batch: found for found in slow_steps(recording, steps)}.get(breakdown.batch)
     return replace(
-        breakdown, unit=unit, work=recording.work, device=device, busy_ms=busy_ms, rare=rare
+        breakdown, unit=unit, work=recording.work, device=device, busy_ms=busy_ms, slow=slow
     )
 
 
@@ -295,21 +291,32 @@ def break_down(
             numbers,
             set_aside=apart,
         )
-    point = curve.at(batch)
+    point, pace_ms = curve.at(batch), curve.paces.at(batch).time_ms.value
+    scale = pace_ms / whole_ms if whole_ms > _SCALED * pace_ms else 1.0
+    rows = [_scaled(row, scale) for row in rows]
     (spread,) = _spreads(walls_ms[None, used])
-    rows.append(
-        Row(OVERHEAD, overhead := point.time_ms.value - whole_ms, spread, None, None, None, None)
-    )
+    overhead_ms = pace_ms - scale * whole_ms
+    rows.append(Row(OVERHEAD, overhead_ms, spread, None, None, None, None))
+    if curve.pace is not None:
+        slow_ms = point.time_ms.value - pace_ms
+        rows.append(Row(SLOW_STEPS, slow_ms, None, None, None, None, None))
     return Breakdown(
         batch,
         point.time_ms.value,
         tuple(rows),
-        overhead,
+        overhead_ms,
         point.n,
         len(walls_ms),
         len(used),
         numbers,
+        scale=scale,
     )
+
+
+def _scaled(row: Row, scale: float) -> Row:
+    """A row of profiled steps in the time that unprofiled ones take; rates stay as measured."""
+    spread_ms = None if row.spread_ms is None else scale * row.spread_ms
+    return replace(row, time_ms=scale * row.time_ms, spread_ms=spread_ms)
 
 
 def _pick_batch(

@@ -1,4 +1,9 @@
-"""The cost curve T(b) of a recording: a statistic of the unprofiled steps, with intervals.
+"""The cost curve T(b) of a recording: the time per step of its unprofiled steps, with intervals.
+
+T(b) is the time of all steps of the undisturbed visits over their number, in whole periods of the
+program. T = pace + slow steps: the pace is the mean of the faster half, which a few slow steps do
+not move, and has a curve of its own. Protocols that repeat published measurements have their
+statistic for both.
 
 T(b) is of the complete rounds, which visited every condition. A sweep may also make focused rounds,
 which visit only the conditions of one functional. A functional is evaluated over all rounds that
@@ -10,19 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
 
 from ...base.errors import CurvescopeError
-from ...profiling.recording.disturbed import SET_ASIDE, with_set_aside
+from ...profiling.recording.disturbed import LEAST_DISTURBED, SET_ASIDE, with_set_aside
 from ...profiling.recording.schema import OPERATOR_MODE
 from ...profiling.recording.store import STEP
 from .averaged_steps import samples_of_time
 from .functionals import Condition, Functional
 from .pace import paced
+from .slow_steps import SLOW_SHARE, Pattern, find_pattern, in_whole_periods
 from .statistics import (
+    ALL_STEPS,
     FASTER_HALF,
     STATISTICS,
     Estimate,
@@ -66,6 +73,9 @@ class Point:
     spread: float | None  # interquartile range over T; None for a single step
     n: int  # number of timed steps that T uses
     rounds: int  # number of their rounds
+    has_slow_steps: bool = (
+        False  # whether slow steps were seen, more than once, of 3 % of T or more
+    )
 
     @property
     def stable(self) -> bool | None:
@@ -84,6 +94,8 @@ class Curve:
     replicates_ms: Floats
     rounds: int  # number of rounds in which every batch size was measured
     statistic: str  # name of one of `STATISTICS`, or modelled
+    # the curve of the pace, of the same steps; None where T is its own pace
+    pace: Curve | None = None
     # stated or published standard error of each T(b), shape (points,); None if the replicates give
     # it
     errors_ms: Floats | None = None
@@ -98,6 +110,17 @@ class Curve:
     jumps: tuple[tuple[Condition, Condition], ...] = ()
     # the same points of the rounds that all share, which functionals are of; empty if all are
     of_shared_rounds: tuple[Point, ...] = ()
+
+    @property
+    def paces(self) -> Curve:
+        """The curve of the pace, which slow steps do not move."""
+        return self if self.pace is None else self.pace
+
+    def has_slow_steps(self, functional: Functional) -> bool:
+        """Whether slow steps are part of T at a condition of a functional, so that its pace does
+        not speak for it.
+        """
+        return any(self.at(condition).has_slow_steps for condition in functional.conditions)
 
     @property
     def joint(self) -> tuple[Point, ...]:
@@ -167,7 +190,11 @@ class Curve:
             )
         scale = float(np.abs(weights * values).max())
         return estimate(
-            float(weights @ values), replicates @ weights, self.rounds_behind(functional), scale
+            float(weights @ values),
+            replicates @ weights,
+            self.rounds_behind(functional),
+            scale,
+            of_mean=self.pace is not None,
         )
 
     def rounds_behind(self, functional: Functional) -> float:
@@ -291,16 +318,66 @@ def cost_curve(
     if focused and len(shared) > 1:
         timed = timed[timed["round"].isin(shared)]
     timed = timed[~timed[SET_ASIDE]]
-    visits = {
+    visits = _rows_of_visits(timed, by)
+    drawn = resample_rounds(max(len(shared), 1))
+    correlation = _round_correlation(timed, visits)
+    make = partial(_curve_of, shared=shared, drawn=drawn, correlation=correlation)
+    pace_focused = tuple(curve.paces for curve in focused)
+    pace = make(_by_condition(timed, visits), statistic, focused=pace_focused)
+    if noise is not None and len(shared) < 2:
+        pace = _with_stated_errors(pace, timed, noise)
+    if statistic != FASTER_HALF:
+        return _with_shown_points(replace(pace, focused=focused))
+    quiet = timed[timed[LEAST_DISTURBED]]
+    grouped = _by_condition(quiet, _rows_of_visits(quiet, by))
+    patterns = {condition: _pattern_of(rounds) for condition, rounds in grouped.items()}
+    paid = {
+        condition: _in_whole_periods(rounds, patterns[condition].period)
+        for condition, rounds in grouped.items()
+    }
+    curve = make(paid, ALL_STEPS, focused=focused)
+    if noise is not None and len(shared) < 2:
+        curve = _with_stated_errors(curve, timed, noise)
+    points = tuple(
+        replace(point, has_slow_steps=_are_material(patterns[point.condition], point, of_pace))
+        for point, of_pace in zip(curve.points, pace.points, strict=True)
+    )
+    curve = replace(curve, points=points, pace=_with_shown_points(pace))
+    return _with_shown_points(curve)
+
+
+Rounds = Mapping[int, Floats]  # times of the steps of one condition, ms, by round
+
+
+def _rows_of_visits(timed: pd.DataFrame, by: str) -> dict[tuple[Condition, int], Ints]:
+    """The rows of every visit, by condition and round."""
+    return {
         (native(condition), int(round_)): rows
         for (condition, round_), rows in timed.groupby([by, "round"]).indices.items()
     }
+
+
+def _by_condition(
+    timed: pd.DataFrame, visits: Mapping[tuple[Condition, int], Ints]
+) -> dict[Condition, dict[int, Floats]]:
+    """Times of the steps of every visit, ms, by condition and round, both increasing."""
     times_ms = timed["duration_ns"].to_numpy(np.float64) / 1e6
     grouped: dict[Condition, dict[int, Floats]] = {}
     for condition, round_ in sorted(visits):
         grouped.setdefault(condition, {})[round_] = times_ms[visits[condition, round_]]
-    drawn = resample_rounds(max(len(shared), 1))
-    correlation = _round_correlation(timed, visits)
+    return grouped
+
+
+def _curve_of(
+    grouped: Mapping[Condition, Rounds],
+    statistic: str,
+    *,
+    shared: Sequence[int],
+    drawn: Ints,
+    correlation: Mapping[Condition, float],
+    focused: tuple[Curve, ...],
+) -> Curve:
+    """The curve of one statistic over all rounds; its replicates are of the shared ones."""
     points, replicates = [], []
     for condition, rounds in grouped.items():
         values = np.concatenate(list(rounds.values()))
@@ -314,10 +391,16 @@ def cost_curve(
                 drawn_times = widened(drawn_times, center, used)
         else:
             drawn_times = np.full(len(drawn), center)
-        time = time_estimate(center, drawn_times, used, correlation.get(condition, 0.0))
+        time = time_estimate(
+            center,
+            drawn_times,
+            used,
+            correlation.get(condition, 0.0),
+            of_mean=statistic == ALL_STEPS,
+        )
         points.append(Point(condition, time, spread_of(values, center), len(values), len(rounds)))
         replicates.append(drawn_times)
-    curve = Curve(
+    return Curve(
         points=tuple(points),
         replicates_ms=np.column_stack(replicates),
         rounds=len(shared),
@@ -325,12 +408,40 @@ def cost_curve(
         round_correlation=max(correlation.values(), default=0.0),
         focused=focused,
     )
-    if noise is not None and len(shared) < 2:
-        curve = _with_stated_errors(curve, timed, noise)
+
+
+def _with_shown_points(curve: Curve) -> Curve:
+    """The curve whose points are those of the most rounds; functionals stay of the shared ones."""
     if not curve.focused:
         return curve
     shown = tuple(curve.source(condition).at(condition) for condition in curve.conditions)
     return replace(curve, points=shown, of_shared_rounds=curve.points)
+
+
+def _pattern_of(rounds: Rounds) -> Pattern:
+    return find_pattern(np.concatenate(list(rounds.values())), _visit_of(rounds))
+
+
+def _visit_of(rounds: Rounds) -> Ints:
+    """The round of every step."""
+    sizes = [len(values) for values in rounds.values()]
+    return np.repeat(np.array(list(rounds), np.int64), sizes)
+
+
+def _in_whole_periods(rounds: Rounds, period: int | None) -> Rounds:
+    if period is None:
+        return rounds
+    kept = in_whole_periods(_visit_of(rounds), period)
+    ends = np.cumsum([len(values) for values in rounds.values()])[:-1]
+    return {
+        round_: values[inside]
+        for (round_, values), inside in zip(rounds.items(), np.split(kept, ends), strict=True)
+    }
+
+
+def _are_material(pattern: Pattern, point: Point, pace: Point) -> bool:
+    share = 1 - pace.time_ms.value / point.time_ms.value if point.time_ms.value > 0 else 0.0
+    return int(pattern.slow.sum()) > 1 and share >= SLOW_SHARE
 
 
 def _round_correlation(

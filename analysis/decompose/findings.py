@@ -4,6 +4,9 @@ Tested are the excess over proportional cost of every adjacent pair of batch siz
 away from fixed plus proportional cost of every inner one, as one family (Holm). Anomalies are a
 positive excess and a bend in either direction of 2 % of the step time or more; a negative excess is
 the amortised fixed cost of a step.
+
+A functional is tested on the pace, which few slow steps do not move. Where slow steps are part of T
+it is tested on T as well, in the same family, and the surer of both answers.
 """
 
 from __future__ import annotations
@@ -87,12 +90,25 @@ def find(curve: Curve, axis: str = "log2", *, late: bool = False) -> tuple[Findi
     pairs, inner = neighbours(curve.conditions if late else _known(curve), curve.jumps)
     shown = [excess(*pair) for pair in pairs] + [curvature(*points, axis) for points in inner]
     tested = [excess(*pair) for pair in pairs] + [bend(*points) for points in inner]
-    values = [curve.evaluate(functional) for functional in tested]
-    adjusted = holm([value.p for value in values])
-    return tuple(
-        Finding(show, curve.evaluate(show), test, value, p, _verdict(curve, show, test, value, p))
-        for show, test, value, p in zip(shown, tested, values, adjusted, strict=True)
-    )
+    curves = [_tested_curves(curve, functional) for functional in tested]
+    tests = [
+        tested_on.evaluate(functional)
+        for functional, both in zip(tested, curves, strict=True)
+        for tested_on in both
+    ]
+    adjusted = iter(zip(holm([value.p for value in tests]), tests, strict=True))
+    findings = []
+    for show, test, both in zip(shown, tested, curves, strict=True):
+        answers = [(*next(adjusted), tested_on) for tested_on in both]
+        p, value, surer = min(answers, key=lambda answer: answer[0])
+        verdict = _verdict(surer, show, test, value, p)
+        findings.append(Finding(show, surer.evaluate(show), test, value, p, verdict))
+    return tuple(findings)
+
+
+def _tested_curves(curve: Curve, functional: Functional) -> tuple[Curve, ...]:
+    """The curves that a functional is tested on: the pace, and T where it has slow steps."""
+    return (curve, curve.paces) if curve.has_slow_steps(functional) else (curve.paces,)
 
 
 def undecided(curve: Curve, findings: Sequence[Finding], more: float) -> list[Finding]:
@@ -149,7 +165,7 @@ def found_falls(curve: Curve) -> list[tuple[Condition, Condition]]:
     falls = []
     for before, after in curve.jumps:
         rise = Functional("rise", before, after, ((before, -1.0), (after, 1.0)))
-        difference = curve.evaluate(rise)
+        difference = curve.paces.evaluate(rise)
         material = difference.value <= -MATERIAL * curve.at(before).time_ms.value
         if material and difference.p < LEVEL / len(curve.jumps):
             falls.append((before, after))

@@ -83,11 +83,12 @@ def faster_half(values: Floats, axis: int = -1) -> Any:
     """Mean of the faster half of times along an axis, rounded up, without the NaN; every row holds
     a number.
 
-    What disturbs a step makes it slower. On a machine that is slower by a third in 30 % of the
-    visits, the median jumps to the slow state in some sweeps; this only where more than half of the
-    visits are slow. Without such states it is as precise. It lies below the median by 0.8 standard
-    deviations of a step's time, at all conditions alike. Source for lower order statistics: Chen
-    and Revels, Robust Benchmarking in Noisy Environments (2016), arXiv:1608.04295.
+    It is the pace of a step, not its cost: what the slower half takes beyond it is a term of its
+    own. On a machine that is slower by a third in 30 % of the visits, the median jumps to the slow
+    state in some sweeps; this only where more than half of the visits are slow. It lies below the
+    median by 0.8 standard deviations of a step's time, at all conditions alike. Source for lower
+    order statistics: Chen and Revels, Robust Benchmarking in Noisy Environments (2016),
+    arXiv:1608.04295.
     """
     ordered = np.moveaxis(np.sort(values, axis=axis), axis, -1)  # NaN last
     counts = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
@@ -107,10 +108,12 @@ def widened(replicates: Floats, value: Any, rounds: int) -> Any:
 
 
 FASTER_HALF, MEDIAN = "mean of the faster half", "median"
+ALL_STEPS = "mean of all steps"  # T, where the mean of the faster half is the pace
 STATISTICS: dict[str, Callable[..., Any]] = {
     MEDIAN: medians,
     "mean": np.nanmean,
     FASTER_HALF: faster_half,
+    ALL_STEPS: np.nanmean,
 }
 
 
@@ -141,11 +144,14 @@ def filled(drawn: Floats, value: Any) -> Floats:
     return drawn
 
 
-def estimate(value: float, replicates: Floats, rounds: float, scale: float) -> Estimate:
+def estimate(
+    value: float, replicates: Floats, rounds: float, scale: float, *, of_mean: bool = False
+) -> Estimate:
     """An interval and a p-value of a statistic of all the data, from bootstrap replicates of it.
 
     With one round the spread is unknown: the interval is infinite, p is 1. A spread far below
-    `scale`, the size of the numbers behind the statistic, is rounding.
+    `scale`, the size of the numbers behind the statistic, is rounding. A mean has all the spread of
+    its replicates: one slow step in six moves it, too.
     """
     if rounds < 2:
         return Estimate(value, -np.inf, np.inf, 1.0)
@@ -155,7 +161,10 @@ def estimate(value: float, replicates: Floats, rounds: float, scale: float) -> E
     # the estimate. Not less than the central 80 % either: medians of few steps have too few
     # distinct values inside it.
     low, high = np.percentile(replicates, [100 * _TAIL, 100 * (1 - _TAIL)])
-    error = float(high - low) / 2 / float(ndtri(1 - _TAIL)) * np.sqrt(rounds / (rounds - 1))
+    error = float(high - low) / 2 / float(ndtri(1 - _TAIL))
+    if of_mean:
+        error = max(error, float(np.std(replicates)))
+    error *= np.sqrt(rounds / (rounds - 1))
     error = max(error, RELATIVE_ROUNDING * abs(scale), np.finfo(float).tiny)
     half = float(stdtrit(rounds - 1, (1 + CONFIDENCE) / 2)) * error
     p = float(2 * stdtr(rounds - 1, -abs(value) / error))
@@ -195,7 +204,12 @@ def at_most(estimate: Estimate, most: float, freedom: float) -> float:
 
 
 def time_estimate(
-    value: float, replicates: Floats, rounds: int, round_correlation: float = 0.0
+    value: float,
+    replicates: Floats,
+    rounds: int,
+    round_correlation: float = 0.0,
+    *,
+    of_mean: bool = False,
 ) -> Estimate:
     """A time with its interval on a logarithmic scale, which never reaches 0; else as `estimate`.
 
@@ -203,18 +217,18 @@ def time_estimate(
     variance, both in the standard error and in Student's t; as two at least.
     """
     if rounds < 2 or value <= 0 or replicates.min() <= 0:
-        return estimate(value, replicates, rounds, value)
+        return estimate(value, replicates, rounds, value, of_mean=of_mean)
     from scipy.special import ndtri, stdtrit
 
     freedom = max(
         (rounds - 1) * (1 - round_correlation) / (1 + (rounds - 1) * round_correlation), 1.0
     )
-    low, high = np.log(
-        np.percentile(replicates, [100 * _TAIL_OF_TIMES, 100 * (1 - _TAIL_OF_TIMES)])
-    )
-    error = max(
-        float(high - low) / 2 / float(ndtri(1 - _TAIL_OF_TIMES)), RELATIVE_ROUNDING
-    ) * np.sqrt(rounds / freedom)
+    logs = np.log(replicates)
+    low, high = np.percentile(logs, [100 * _TAIL_OF_TIMES, 100 * (1 - _TAIL_OF_TIMES)])
+    error = max(float(high - low) / 2 / float(ndtri(1 - _TAIL_OF_TIMES)), RELATIVE_ROUNDING)
+    if of_mean:
+        error = max(error, float(np.std(logs)))
+    error *= np.sqrt(rounds / freedom)
     half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
     return Estimate(value, value * float(np.exp(-half)), value * float(np.exp(half)), 0.0)
 

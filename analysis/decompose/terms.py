@@ -1,10 +1,11 @@
-"""The terms of T: time of kernels and idle time by layer and phase, and profiling overhead, at
-every condition.
+"""The terms of T: time of kernels and idle time by layer and phase, profiling overhead and slow
+steps, at every condition.
 
 A condition is a property by which steps differ: a batch size, a number of devices with a batch
-size, a run, a rank. At each, T = Σ terms + profiling overhead, and so for every functional of T, to
-the last digit. T is a statistic of the unprofiled steps; the terms are means of steps whose parts
-are known, over those that the statistic takes.
+size, a run, a rank. At each, T = Σ terms + profiling overhead + slow steps, and so for every
+functional of T, to the last digit. The pace of the unprofiled steps is Σ terms + profiling
+overhead; the slow steps are what T has beyond the pace. The terms are means of steps whose parts
+are known, over those that the pace takes.
 
 A replicate takes all steps of the rounds it draws: with means, resampling the steps inside as well
 would count their noise twice (Davison and Hinkley, Bootstrap Methods and their Application, 1997,
@@ -57,6 +58,7 @@ IDLE = "idle"
 # time in which no kernel was seen, of steps whose work nobody records, see `marked`
 NOT_RECORDED = "not recorded"
 OVERHEAD = "profiling overhead"
+SLOW_STEPS = "slow steps"  # what T has beyond the pace
 OUTSIDE, OPTIMIZER = "outside layers", "optimizer"  # labels of work that belongs to no layer
 # Remedy for a recording without any device work.
 RECORD_DEVICE = (
@@ -96,6 +98,15 @@ class Key:
         if self.kind in (IDLE, NOT_RECORDED) and (self.layer, self.phase) != (None, None):
             return f"{self.kind} in {work}"
         return work if self.kind == KERNELS else self.kind
+
+
+_OVERHEAD_KEY, _SLOW_KEY = Key(None, None, OVERHEAD), Key(None, None, SLOW_STEPS)
+
+
+def _sum_of(curve: Curve, weights: Floats) -> tuple[float, Floats]:
+    """A weighted sum of the times of a curve, and of its replicates, ms."""
+    times = np.array([point.time_ms.value for point in curve.joint])
+    return math.fsum(weights * times), curve.replicates_ms @ weights
 
 
 def work_label(layer: str | None, phase: str | None, layer_class: str | None = None) -> str:
@@ -188,8 +199,9 @@ class Terms:
     def decompose(self, functional: Functional, curve: Curve | None = None) -> list[Share]:
         """Split the functional of T; the values of the shares add up to it.
 
-        There is a share per term, then the profiling overhead, if steps ran unprofiled; all are
-        tested as one family. Without a curve of the same recording T is the sum of the terms.
+        There is a share per term, then the profiling overhead and the slow steps, if steps ran
+        unprofiled; all are tested as one family. Without a curve of the same recording T is the sum
+        of the terms.
         """
         if (terms := self.behind(functional)) is not self:
             return terms.decompose(functional, curve and curve.behind(functional))
@@ -202,15 +214,20 @@ class Terms:
         ]
         if curve is None or curve.profiled or curve.statistic == MODELLED:
             return tested(shares)
-        timed = coefficients(functional, curve.conditions)
-        times = np.array([point.time_ms.value for point in curve.joint])
-        value = math.fsum([*(timed * times), *-(weights @ self.values_ms)])
-        if abs(value) <= RELATIVE_ROUNDING * scale:  # T is of the very steps that the terms are of
-            return tested(shares)
-        drawn = curve.replicates_ms @ timed - np.einsum("b,rbt->r", weights, self.replicates_ms)
         rounds = min(rounds, curve.rounds_behind(functional))
-        overhead = Share(Key(None, None, OVERHEAD), estimate(value, drawn, rounds, scale))
-        return tested([*shares, overhead])
+        timed = coefficients(functional, curve.conditions)
+        pace_ms, paces = _sum_of(curve.paces, timed)
+        value = math.fsum([pace_ms, *-(weights @ self.values_ms)])
+        if (
+            abs(value) > RELATIVE_ROUNDING * scale
+        ):  # else the pace is of the very steps of the terms
+            drawn = paces - np.einsum("b,rbt->r", weights, self.replicates_ms)
+            shares.append(Share(_OVERHEAD_KEY, estimate(value, drawn, rounds, scale)))
+        time_ms, times = _sum_of(curve, timed)
+        if curve.pace is not None and abs(time_ms - pace_ms) > RELATIVE_ROUNDING * scale:
+            slow = estimate(time_ms - pace_ms, times - paces, rounds, scale, of_mean=True)
+            shares.append(Share(_SLOW_KEY, slow))
+        return tested(shares)
 
     def sum(self, functional: Functional, wanted: Callable[[Key], bool] | None = None) -> Estimate:
         """Sum of the contributions of some terms, by default all, to a functional."""

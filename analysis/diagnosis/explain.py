@@ -23,8 +23,8 @@ from ..decompose.findings import FindingVerdict, found_falls, found_jumps, open_
 from ..decompose.kernel_times import KEYS, device_work, gpus_of
 from ..decompose.marked import step_times
 from ..decompose.pace import pace_of
-from ..decompose.rare_steps import rare_steps
 from ..decompose.repeated_layers import classes_with, group_of
+from ..decompose.slow_steps import slow_steps
 from ..decompose.source_lines import lines_of, main_lines
 from ..decompose.terms import COMMUNICATION, NOT_RECORDED
 from ..decompose.waiting import waiting_of
@@ -157,8 +157,8 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
     notes = (*notes, few) if few else notes
     if (pace := pace_of(steps)) is not None:
         notes = (*notes, pace.sentence)
-    rare = rare_steps(recording, steps)
-    notes = (*notes, *(slow.sentence for slow in rare))
+    slow = slow_steps(recording, steps)
+    notes = (*notes, *(steps_.sentence for steps_ in slow))
     return Recorded(
         with_set_aside(steps),
         recording.frame("api_calls"),
@@ -171,7 +171,7 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
         notes,
         disturbances=disturbed,
         unit=recording.unit,
-        rare=rare,
+        slow=slow,
         jumps=jumps_of(recording.meta),
     )
 

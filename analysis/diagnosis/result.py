@@ -11,7 +11,7 @@ from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import Disturbances
 from ..decompose.curve import Curve
 from ..decompose.findings import Finding, FindingVerdict
-from ..decompose.rare_steps import RareSteps
+from ..decompose.slow_steps import SlowSteps
 from ..decompose.terms import Terms
 from .difference import Difference
 from .explanation import Drawn, Explanation
@@ -67,6 +67,6 @@ class Diagnosis(Drawn):
         return None if self.recorded is None else self.recorded.disturbances
 
     @property
-    def rare_steps(self) -> tuple[RareSteps, ...]:
-        """The rare slow steps, by batch size."""
-        return () if self.recorded is None else self.recorded.rare
+    def slow_steps(self) -> tuple[SlowSteps, ...]:
+        """The slow steps, by batch size."""
+        return () if self.recorded is None else self.recorded.slow

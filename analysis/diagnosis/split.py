@@ -22,6 +22,7 @@ from ..decompose.terms import (
     KERNELS,
     NOT_RECORDED,
     OVERHEAD,
+    SLOW_STEPS,
     Terms,
     TermWork,
     estimate_terms,
@@ -33,7 +34,12 @@ from ..verdicts.outcome import Outcome
 from .explanation import Explanation
 from .result import Diagnosis
 
-_LAST = {IDLE: 1, NOT_RECORDED: 1, OVERHEAD: 2}  # of the shares, after those of kernels
+_LAST = {
+    IDLE: 1,
+    NOT_RECORDED: 1,
+    OVERHEAD: 2,
+    SLOW_STEPS: 3,
+}  # of the shares, after those of kernels
 
 
 def explain(
@@ -82,7 +88,9 @@ def _split(
         )
         if "averaged" in kernel_times:
             # Those of all rounds may be in none of these.
-            kernel_times = with_averaged(kernel_times, None if curve.profiled else curve.statistic)
+            kernel_times = with_averaged(
+                kernel_times, None if curve.profiled else curve.paces.statistic
+            )
         recorded, examined = replace(recorded, steps=steps), None
     examined = examined or examine(functional.conditions, kernel_times, recorded)
     kernels = main_kernels(kernel_times, functional.conditions)

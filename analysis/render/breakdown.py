@@ -18,7 +18,7 @@ from ..decompose.breakdown import Breakdown, Row, above_roofs
 from ..decompose.communication import Communication
 from ..decompose.idle import WAITS, IdleTime
 from ..decompose.mfu import Mfu
-from ..decompose.terms import IDLE, OVERHEAD
+from ..decompose.terms import IDLE, OVERHEAD, SLOW_STEPS
 from .tables import table
 from .words import SAMPLES, UNITS, share, shortened
 
@@ -78,7 +78,7 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
         if breakdown.overhead_ms is None
         else counted(breakdown.n_timed, "timed step")
     )
-    left_out = "" if breakdown.overhead_ms is None else " (those that T takes)"
+    left_out = "" if breakdown.overhead_ms is None else " (the faster half)"
     return (
         f"{axis.name.capitalize()} {breakdown.batch or 'size unknown'}: {timed}; terms from "
         f"{breakdown.n_used} of "
@@ -128,6 +128,10 @@ def breakdown_verdict(
     largest = _largest(
         breakdown.groups, busy if idles else whole, "the busy time" if idles else "it"
     )
+    slow = breakdown.slow
+    if slow is not None and slow.matters:
+        slow_ms = math.fsum(row.time_ms for row in breakdown.rows if row.label == SLOW_STEPS)
+        parts.insert(0, f"{share(slow_ms, whole)} of it is in slow steps, {slow.often}")
     return "; ".join([f"{what} {takes} {number(whole)} ms", *parts, *largest]) + "."
 
 
@@ -251,7 +255,12 @@ def render_breakdown(
     whole = breakdown.unit if breakdown.n_profiled else "all"
     rows.add_row(whole, number(total), "", share(total, breakdown.time_ms), *blank)
     notes = [_breakdown_note(breakdown, axis), *([] if mfu is None else [mfu_note(mfu)])]
-    notes += [] if breakdown.rare is None else [breakdown.rare.sentence]
+    notes += [] if breakdown.slow is None else [breakdown.slow.sentence]
+    if breakdown.scale < 1:
+        notes.append(
+            f"Profiled steps took {number(1 / breakdown.scale, 3)} times as long as the others: "
+            "the rows are scaled to the others."
+        )
     if breakdown.busy_ms:
         busy = ", ".join(
             f"GPU {gpu} for {number(time_ms)} ms" for gpu, time_ms in breakdown.busy_ms.items()

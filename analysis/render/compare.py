@@ -19,6 +19,7 @@ from ..decompose.terms import RECORD_DEVICE
 from .tables import table
 from .words import UNITS, hidden_note, shortened
 
+_OTHER_PACE = math.log(1.03)
 _ALIKE = 0.02  # of a time without an interval: what differs less is no difference
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -121,7 +122,19 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     if other := [at.label for at, other_change in real if (other_change.speedup > 1) != faster]:
         sure += f"; {'slower' if faster else 'faster'} at batch {', '.join(other)}"
     rows_are_of_it = line.label == str(comparison.batch)
-    return f"{lead}: {times}; {sure}.{_where(comparison, index, change) if rows_are_of_it else ''}"
+    where = _where(comparison, index, change) if rows_are_of_it else ""
+    return f"{lead}: {times}; {sure}.{_pace_sentence(line, index)}{where}"
+
+
+def _pace_sentence(line: ComparedLine, index: int) -> str:
+    """What the pace does, where slow steps make the time of all steps do something else."""
+    time, pace = line.changes[index - 1], (line.pace_changes or line.changes)[index - 1]
+    if time is None or pace is None or abs(math.log(pace.speedup / time.speedup)) < _OTHER_PACE:
+        return ""
+    return (
+        f" Its pace, the faster half of the steps, takes {number(1 / pace.speedup, 3)} times as "
+        "long: the rest is slow steps."
+    )
 
 
 def _changed_rows(comparison: Comparison, index: int) -> str:

@@ -12,7 +12,7 @@ from ..causes import CauseTotal
 from ..decompose.curve import Point, known_batch
 from ..decompose.findings import Finding
 from ..decompose.functionals import Functional
-from ..decompose.rare_steps import RareSteps
+from ..decompose.slow_steps import SlowSteps
 from ..decompose.statistics import Estimate
 from ..decompose.terms import Share
 from ..diagnosis.explanation import Explanation, Remedy, TermEvidence
@@ -168,9 +168,9 @@ class ExplainDocument:
     notes: Sequence[str]  # sentences on the choice of the steps
     # visits whose counters say that something disturbed them; null without one
     disturbances: Disturbances | None
-    # rare slow steps, which the curve leaves out: how many, when, their cost, what they have in
+    # slow steps: how many, how often, their cost, what they have in
     # common
-    rare_steps: Sequence[RareSteps]
+    slow_steps: Sequence[SlowSteps]
     unit: str  # what the times are of: step, or recording where no step is known
     curve: Sequence[CurvePoint]  # time of a step, or of the recording, by batch size
     statistic: str  # statistic of the steps that a time is
@@ -202,7 +202,7 @@ class ExplainDocument:
             answers=[ShownAnswer.of(answer) for answer in diagnosis.answers],
             notes=diagnosis.notes,
             disturbances=diagnosis.disturbances,
-            rare_steps=diagnosis.rare_steps,
+            slow_steps=diagnosis.slow_steps,
             modelled=is_modelled(meta),
             complete=meta["status"] == Status.COMPLETE,
             **{

@@ -2,7 +2,9 @@
 
 Every round of an experiment runs each batch size unmodified and with each factor. The time of a
 batch size is the mean of the faster half of its rounds, each with the median of its runs; of
-complete steps in several starts of the processes it is the mean over the starts. Disturbed visits
+complete steps in several starts of the processes it is the mean over the starts. Where complete
+steps have slow ones, with the factor or without, their time is that of all steps: a change saves
+what is paid. Disturbed visits
 are set aside, as those of a sweep, by factor: one that makes threads wait costs no other factor
 its rounds.
 """
@@ -20,13 +22,16 @@ from ...base.words import Word
 from ...profiling.recording.disturbed import SET_ASIDE, with_set_aside
 from ...profiling.recording.experiments import Experiment, FactorFacts, Scope
 from ..decompose.functionals import FIXED_COST
+from ..decompose.slow_steps import have_slow_steps
 from ..decompose.statistics import (
+    ALL_STEPS,
+    FASTER_HALF,
+    STATISTICS,
     Estimate,
     Floats,
     Ints,
     effective_rounds,
     estimate,
-    faster_half,
     filled,
     pooled_variance,
     resample_rounds,
@@ -64,25 +69,27 @@ def effect_of(facts: FactorFacts | None) -> Effect:
     return Effect.PARTIAL if facts.partial else Effect.REMOVING
 
 
-def times_of(rounds_ms: Floats) -> Times:
-    """Times over batch sizes from rounds of one process, each the mean of the faster half of the
-    rounds.
+def times_of(rounds_ms: Floats, statistic: str = FASTER_HALF) -> Times:
+    """Times over batch sizes from rounds of one process, each a statistic of the rounds.
 
     Of times of shape (rounds, batch sizes), NaN for a visit that is set aside. Equal rounds give
     equal replicates of all tables.
     """
-    values, used = faster_half(rounds_ms, 0), used_rounds(rounds_ms)
-    drawn = faster_half(filled(rounds_ms[resample_rounds(len(rounds_ms))], values), 1)
-    return Times(values, widened(drawn, values, used), used, replicates=True)
+    take = STATISTICS[statistic]
+    values, used = take(rounds_ms, 0), used_rounds(rounds_ms)
+    drawn = take(filled(rounds_ms[resample_rounds(len(rounds_ms))], values), 1)
+    if statistic == FASTER_HALF:
+        drawn = widened(drawn, values, used)
+    return Times(values, drawn, used, replicates=True)
 
 
-def _times_of_starts(sides: Sequence[Floats], starts: Ints) -> list[Times]:
+def _times_of_starts(sides: Sequence[Floats], starts: Ints, statistic: str) -> list[Times]:
     """The same from starts of processes, by side: each start counts once, if no batch size of it is
     set aside whole.
     """
     numbers = np.unique(starts)
     by_start = [
-        np.array([_faster_half(rounds_ms[starts == number]) for number in numbers])
+        np.array([_time_of_start(rounds_ms[starts == number], statistic) for number in numbers])
         for rounds_ms in sides
     ]
     in_all_starts = ~np.isnan(np.sum(by_start, axis=0)).any(axis=1)
@@ -91,11 +98,11 @@ def _times_of_starts(sides: Sequence[Floats], starts: Ints) -> list[Times]:
     return [Times(times.mean(axis=0), times, blocks, replicates=False) for times in kept]
 
 
-def _faster_half(rounds_ms: Floats) -> Floats:
+def _time_of_start(rounds_ms: Floats, statistic: str) -> Floats:
     """By batch size; NaN where all rounds are set aside."""
     is_timed = ~np.isnan(rounds_ms).all(axis=0)
     times = np.full(rounds_ms.shape[1], np.nan)
-    times[is_timed] = faster_half(rounds_ms[:, is_timed], 0)
+    times[is_timed] = STATISTICS[statistic](rounds_ms[:, is_timed], 0)
     return times
 
 
@@ -118,18 +125,29 @@ def _gains(unmodified: Times, changed: Times) -> tuple[Estimate, ...]:
     )
 
 
-def round_medians(rows: pd.DataFrame) -> pd.DataFrame:
-    """Median time in ms of each round, a column per batch size."""
+def round_times(rows: pd.DataFrame, statistic: str = FASTER_HALF) -> pd.DataFrame:
+    """Time in ms of each round, a column per batch size: the median of its runs, or their mean
+    where T is that of all steps.
+    """
     times = rows["duration_ns"].astype("float64") / 1e6
-    return (
-        times.groupby([rows["round"].astype("int64"), rows["batch"].astype("int64")])
-        .median()
-        .unstack()
+    grouped = times.groupby([rows["round"].astype("int64"), rows["batch"].astype("int64")])
+    return (grouped.mean() if statistic == ALL_STEPS else grouped.median()).unstack()
+
+
+def _statistic_of(experiment: Experiment, sides: Sequence[pd.DataFrame]) -> str:
+    """The statistic of its times: of complete steps that of all, where one side has slow steps."""
+    if experiment.scope != Scope.STEP:
+        return FASTER_HALF
+    visits = (
+        rows.loc[~rows[SET_ASIDE], ["duration_ns", "round"]].to_numpy(np.float64)
+        for side in sides
+        for _, rows in side.groupby("batch")
     )
+    return ALL_STEPS if any(have_slow_steps(*rows.T) for rows in visits) else FASTER_HALF
 
 
 def used_times(medians: pd.DataFrame, rows: pd.DataFrame) -> Floats:
-    """Times over rounds and batch sizes, of some or all `round_medians` of the rows; NaN where a
+    """Times over rounds and batch sizes, of some or all `round_times` of the rows; NaN where a
     visit is set aside.
     """
     aside = rows.groupby(["round", "batch"])[SET_ASIDE].first().unstack()
@@ -312,7 +330,8 @@ def _measure(
         experiment = replace(experiment, untested=untested)
     changes = factor is not None and not by_size
     of_sides = [rows[rows["factor"].isna()], *([rows[rows["factor"] == factor]] if changes else [])]
-    tables = [round_medians(of_side) for of_side in of_sides]
+    statistic = _statistic_of(experiment, of_sides)
+    tables = [round_times(of_side, statistic) for of_side in of_sides]
     wanted = experiment.unmodified if by_size else experiment.batches
     sizes = tuple(b for b in wanted if all(b in table for table in tables))
     batches = tuple(b for b in sizes if b in experiment.batches)
@@ -324,9 +343,10 @@ def _measure(
     rounds_ms = [used_times(table.loc[rounds], of_side) for table, of_side in both]
     judged = None
     if experiment.scope == Scope.STEP:
-        judged = _times_of_starts(rounds_ms, _starts(rows, rounds))
+        judged = _times_of_starts(rounds_ms, _starts(rows, rounds), statistic)
     several = judged is not None and len(judged[0].varied) > 1
-    shown = judged if judged and several else [times_of(of_side) for of_side in rounds_ms]
+    alone = (times_of(of_side, statistic) for of_side in rounds_ms)
+    shown = judged if judged and several else list(alone)
     judged = judged or shown
     if by_size:
         shown = judged = _by_size(shown[0], experiment)

@@ -13,7 +13,7 @@ from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import with_set_aside
 from ..decompose.functionals import bend
 from ..decompose.statistics import LEVEL, Floats, estimate, holm
-from .measurement import Measurement, round_medians, times_of, used_rounds, used_times
+from .measurement import Measurement, round_times, times_of, used_rounds, used_times
 
 _LEAST_JUMP = 0.02  # of the middle time of the grid; a smaller jump is not named
 _ONE_JUMP = 0.7  # share of all jumps that one of them makes where the curve is called a jump
@@ -35,7 +35,7 @@ def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
     experiment.
     """
     rows = with_set_aside(rows[rows["factor"].isna()])
-    table = round_medians(rows)[list(outcome.batches)].dropna()
+    table = round_times(rows)[list(outcome.batches)].dropna()
     batches = np.array(outcome.batches, np.float64)
     if len(batches) < 4 or len(table) < 2:
         return Shape("undecided", None, None, f"The grid has too few {axis.values} or rounds.")

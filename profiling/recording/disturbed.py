@@ -9,9 +9,10 @@ estimate uses it. It is disturbed where
   the condition;
 - it waited for pages from a disk, e.g. swapped ones, for more than 5 % of the time.
 
-If a condition would keep fewer than 3 rounds, all visits are used: then the machine, or the step
-itself, is so. Where every profiled visit of a condition was disturbed, their profiled steps split
-its time all the same: they say which part is whose, not how long a step takes.
+If a condition would keep fewer than 3 rounds, all visits are used for its pace: then the machine,
+or the step itself, is so. T, the time of all steps, is of the 3 visits that waited least. Where
+every profiled visit of a condition was disturbed, their profiled steps split its time all the same:
+they say which part is whose, not how long a step takes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 # On a quiet machine threads wait briefly for each other and for the system: 0.7 % of the time in
@@ -58,6 +60,7 @@ _ADVICE = {
 }
 
 SET_ASIDE = "set_aside"  # column that `with_set_aside` adds
+LEAST_DISTURBED = "least_disturbed"  # another: whether T is of the visit
 EXPERIMENT_COUNTERS = ("run_queue_wait_ns", "major_faults")  # the table `experiments` has no clock
 _COUNTERS = (*EXPERIMENT_COUNTERS, "sm_clock_hz", "throttle_reasons")
 _CONDITION = ("factor", "batch")  # factor: only of experiments
@@ -111,14 +114,20 @@ class Disturbances:
 def with_set_aside(steps: pd.DataFrame) -> pd.DataFrame:
     """The steps with a column `set_aside`: whether they belong to a visit that estimates leave out.
 
+    Another, `least_disturbed`, says whether T, which one disturbed visit moves, is of the visit.
+
     A table (whole, or what an estimate compares of `experiments`) that has it stays the same, so
     parts of one keep it.
     """
     if SET_ASIDE in steps:
         return steps
     visits = _Visits.of(steps)
-    aside: Any = False if visits is None or not visits.enough_left else _aside(steps, visits)
-    return steps.assign(**{SET_ASIDE: aside})
+    if visits is None:
+        return steps.assign(**{SET_ASIDE: False, LEAST_DISTURBED: True})
+    aside: Any = _aside(steps, visits) if visits.enough_left else False
+    return steps.assign(
+        **{SET_ASIDE: aside, LEAST_DISTURBED: visits.least_disturbed[visits.number]}
+    )
 
 
 def _aside(steps: pd.DataFrame, visits: _Visits) -> Bools:
@@ -142,7 +151,7 @@ def all_used(steps: pd.DataFrame) -> pd.DataFrame:
     """The steps, none of them set aside: of ranks, which wait for each other, so that each must
     keep the same steps.
     """
-    return steps.assign(**{SET_ASIDE: False})
+    return steps.assign(**{SET_ASIDE: False, LEAST_DISTURBED: True})
 
 
 def disturbances(steps: pd.DataFrame) -> Disturbances | None:
@@ -190,10 +199,22 @@ class _Visits:
     condition: Ints  # number of the condition of every visit, shape (visits,)
     round_: Ints  # round of every visit, shape (visits,)
     reasons: dict[str, Bools]  # visits that something disturbed, by what, each of shape (visits,)
+    waiting: Floats  # share of every visit's time that its threads waited for a core
 
     @property
     def disturbed(self) -> Bools:
         return np.asarray(np.logical_or.reduce(list(self.reasons.values())), bool)
+
+    @property
+    def least_disturbed(self) -> Bools:
+        """The undisturbed visits, and where fewer than `LEAST_ROUNDS` of a condition are so, as
+        many of those that waited least.
+        """
+        order = np.lexsort((self.waiting, self.disturbed, self.condition))
+        first = np.searchsorted(self.condition[order], self.condition[order])
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order)) - first
+        return np.asarray(~self.disturbed | (rank < LEAST_ROUNDS), bool)
 
     @property
     def by_condition(self) -> Ints:
@@ -231,14 +252,16 @@ class _Visits:
             )
             return np.bincount(number, np.asarray(values, np.float64))
 
-        most_ns = MOST_WAITING * total("duration_ns")
+        together_ns, waited_ns = total("duration_ns"), total("run_queue_wait_ns")
+        most_ns = MOST_WAITING * together_ns
         reasons = {
-            _WAITED: total("run_queue_wait_ns") > most_ns,
+            _WAITED: waited_ns > most_ns,
             _THROTTLED: np.isin(np.arange(len(first)), number[_throttled(steps)])
             | _fallen(steps, number, condition),
             _PAGED: total("major_faults") * _DISK_NS > most_ns,
         }
-        return cls(number, condition, first["round"].to_numpy(np.int64), reasons)
+        waiting = waited_ns / np.maximum(together_ns, 1.0)
+        return cls(number, condition, first["round"].to_numpy(np.int64), reasons, waiting)
 
 
 def _throttled(steps: pd.DataFrame) -> Bools:

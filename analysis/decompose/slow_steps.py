@@ -1,0 +1,315 @@
+"""Slow steps: steps of one size that take far longer than the others, with their period and place.
+
+T is the time of all steps over their number, and T = pace + slow steps. The pace is the mean of the
+faster half; the slow steps are what T has beyond it. This module says which steps are slow, how
+often they come, and what they have in common. It sets none aside.
+
+A step is compared with the quick steps of its own visit, so that a slow machine makes no slow step.
+Slow steps lie beyond a gap in the times, or far outside the spread of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...base.counted import counted
+from ...base.numbers import number
+from ...profiling.attribution.range_names import INPUT_PHASE, PHASE_RANGE
+from ...profiling.recording.disturbed import MOST_WAITING, used_steps
+from ...profiling.recording.store import Recording
+from .statistics import Floats, Ints, faster_half
+
+Bools = npt.NDArray[np.bool_]
+
+SLOW_SHARE = 0.03  # of T; slow steps that take more are part of the answer
+_GAP = np.log(1.3)  # between the slowest usual step and the fastest slow one, at least
+_GAP_DEVIATIONS = 3.0  # the same, in standard deviations of the usual steps
+_FAR = np.log(1.5)  # without a gap a slow step takes 1.5 times the usual one, or more
+_FAR_DEVIATIONS = 8.0
+_QUARTILES = 1.349  # standard deviations between the quartiles of normal values
+_LEAST_STEPS = 4  # of a size, of which one can be slow
+_LEAST_TOGETHER = 0.5  # of the slow steps have a usual one in their own visit
+_LEAST_STRETCHES, _LONG_STRETCH = 3, 8  # fewer and longer ones: the machine was slow for a while
+_ALIKE = np.log(1.25)  # times of steps one period apart differ by less
+_LEAST_ALIKE = 0.9  # of the pairs of steps one period apart, one of which is slow
+_LEAST_P = 0.01  # of a period by chance
+_MOST_OF = 0.8  # of the slow steps that share what they have in common
+_USUAL = 0.95  # of the other steps that lie below
+_LISTED = 5
+_TOLD: Mapping[str, tuple[str, float]] = {
+    "page_faults": ("page faults", 1.0),
+    "major_faults": ("pages from a disk", 1.0),
+    "system_time_ns": ("ms of system time", 1e-6),
+    "input_ns": ("ms of waiting for input", 1e-6),
+    "sm_clock_hz": ("MHz", 1e-6),
+}
+_LOWER = ("sm_clock_hz",)  # what slows a step by being lower
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Which steps of one size are slow."""
+
+    slow: Bools  # shape (steps,)
+    period: int | None  # number of steps after which the times repeat; None without a period
+
+
+def find_pattern(times_ms: Floats, visits: Ints) -> Pattern:
+    """Find the slow steps of one size and their period.
+
+    Args:
+        times_ms: times of the steps, in the order in which they ran.
+        visits: the visit of each step, any number; steps of one visit follow each other.
+    """
+    slow = _find_slow(times_ms, visits)
+    return Pattern(slow, _find_period(times_ms, visits, slow) if slow.any() else None)
+
+
+def _find_slow(times_ms: Floats, visits: Ints) -> Bools:
+    none = np.zeros(len(times_ms), bool)
+    if len(times_ms) < _LEAST_STEPS or times_ms.min() <= 0:
+        return none
+    _, visit, sizes = np.unique(visits, return_inverse=True, return_counts=True)
+    logs = np.log(times_ms)
+    if sizes.min() > 1:
+        for own in range(len(sizes)):
+            inside = visit == own
+            logs[inside] -= np.percentile(logs[inside], 25, method="lower")
+    slow = logs > _threshold(logs)
+    if sizes.min() > 1:
+        usual_in_visit = np.bincount(visit, ~slow, minlength=len(sizes))[visit] > 0
+        if np.count_nonzero(slow & usual_in_visit) < _LEAST_TOGETHER * np.count_nonzero(slow):
+            return none
+    return none if _is_a_while(slow) else slow
+
+
+def _is_a_while(slow: Bools) -> bool:
+    """Whether the slow steps follow each other in one or two long stretches: a slower machine."""
+    starts = int(slow[0]) + np.count_nonzero(~slow[:-1] & slow[1:])
+    return bool(0 < starts < _LEAST_STRETCHES and slow.sum() >= _LONG_STRETCH * starts)
+
+
+def _threshold(logs: Floats) -> float:
+    """The logarithm above which a time is slow; infinite without a slow step."""
+    ordered = np.sort(logs)
+    gaps = np.diff(ordered)
+    at = int(np.argmax(gaps))
+    low, high = np.percentile(ordered[: at + 1], [25, 75])
+    threshold = np.inf
+    if gaps[at] >= max(_GAP, _GAP_DEVIATIONS * (high - low) / _QUARTILES):
+        threshold = float(ordered[at] + ordered[at + 1]) / 2
+    low, middle, high = np.percentile(ordered, [25, 50, 75])
+    far = float(middle + max(_FAR, _FAR_DEVIATIONS * (high - low) / _QUARTILES))
+    return min(threshold, far)
+
+
+def _find_period(times_ms: Floats, visits: Ints, slow: Bools) -> int | None:
+    """The smallest number of steps after which nearly all times repeat; None if there is none, or
+    if chance explains it.
+
+    Visits with the same slow steps, e.g. those of processes that start anew, count once.
+    """
+    logs = np.log(times_ms)
+    different: dict[bytes, tuple[Floats, Bools]] = {}
+    for visit in np.unique(visits):
+        inside = visits == visit
+        different.setdefault(slow[inside].tobytes(), (logs[inside], slow[inside]))
+    longest = max(len(of_visit) for of_visit, _ in different.values())
+    share = float(slow.mean())
+    by_chance = share / (2 - share)  # a step and the one a period later are both slow, if one is
+    candidates = range(2, longest // 2 + 1)
+    for period in candidates:
+        pairs = alike = 0
+        for of_visit, is_slow in different.values():
+            either = is_slow[:-period] | is_slow[period:]
+            near = np.abs(of_visit[:-period] - of_visit[period:]) < _ALIKE
+            pairs += int(either.sum())
+            alike += int((either & near).sum())
+        if pairs and alike >= _LEAST_ALIKE * pairs:
+            from scipy.stats import binom
+
+            if float(binom.sf(alike - 1, pairs, by_chance)) * len(candidates) < _LEAST_P:
+                return period
+    return None
+
+
+def have_slow_steps(times: Floats, visits: Floats) -> bool:
+    """Whether slow steps were seen, more than once, and are 3 % of the time of all steps or more;
+    arguments as of `find_pattern`, in any unit.
+    """
+    if len(times) < _LEAST_STEPS:
+        return False
+    share = 1 - float(faster_half(times)) / float(times.mean())
+    if share < SLOW_SHARE:
+        return False
+    return bool(np.count_nonzero(_find_slow(times, visits.astype(np.int64))) > 1)
+
+
+def in_whole_periods(visits: Ints, period: int | None) -> Bools:
+    """Which steps lie in the whole periods of their visit; all of a visit shorter than one."""
+    kept = np.ones(len(visits), bool)
+    if period is None:
+        return kept
+    for visit in np.unique(visits):
+        inside = np.flatnonzero(visits == visit)
+        if len(inside) >= period:
+            kept[inside[len(inside) // period * period :]] = False
+    return kept
+
+
+@dataclass(frozen=True)
+class InCommon:
+    """What the slow steps have in common."""
+
+    what: str  # page faults, waiting for input, or another number of a step, with its unit
+    slow: float  # its median over the slow steps
+    usual: float  # its median over the others
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowSteps:
+    """The slow steps of one batch size."""
+
+    batch: int | None  # samples in a step; None if unknown
+    steps: int  # number of steps that were looked at: the unprofiled ones, else the profiled ones
+    slow: tuple[int, ...]  # numbers of the slow ones, as in the table `steps`
+    slow_ms: float  # their mean time
+    usual_ms: float  # mean time of the others
+    share: float  # of T: what T has beyond the pace
+    period: int | None  # number of steps after which the times repeat; None if there is no period
+    in_common: tuple[InCommon, ...]  # what they have in common
+    sentence: str = field(init=False)  # the same in a sentence
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence", _sentence(self))
+
+    @property
+    def matters(self) -> bool:
+        """Whether they are part of the answer: seen more than once, and over 3 % of T."""
+        return len(self.slow) > 1 and self.share >= SLOW_SHARE
+
+    @property
+    def often(self) -> str:
+        """How often a step is slow, e.g. `1 step in 16`."""
+        share = len(self.slow) / self.steps
+        if self.period is not None:
+            in_period = max(round(share * self.period), 1)
+            return f"{counted(in_period, 'step')} in {self.period}"
+        if share > 1 / 3:
+            return f"{share:.0%} of the steps".replace("%", " %")
+        return f"about 1 step in {round(1 / share)}"
+
+
+def _sentence(steps: SlowSteps) -> str:
+    where = "" if steps.batch is None else f" at batch {steps.batch}"
+    ratio = number(steps.slow_ms / steps.usual_ms, 2)
+    subject = steps.often[0].upper() + steps.often[1:]
+    verb = "takes" if steps.often.startswith(("1 step", "about 1 step")) else "take"
+    said = (
+        f"{subject}{where} {verb} {ratio} times as long: {number(steps.slow_ms)} instead of "
+        f"{number(steps.usual_ms)} ms, {max(steps.share, 0.0):.0%} of a step's time".replace(
+            "%", " %"
+        )
+    )
+    if len(steps.slow) == 1:
+        return f"{said} (1 of {counted(steps.steps, 'step')}; seen once)."
+    seen = f"{len(steps.slow)} of {counted(steps.steps, 'step')}"
+    if steps.period is None:
+        listed = ", ".join(map(str, steps.slow[:_LISTED]))
+        seen += f": {listed}{' and later' if len(steps.slow) > _LISTED else ''}"
+    clauses = [
+        f"{number(common.slow)} {common.what} instead of {number(common.usual)}"
+        for common in steps.in_common
+    ]
+    same = (
+        f"In common: {', '.join(clauses)}" if clauses else "No counter tells them from the others"
+    )
+    return f"{said} ({seen}). {same}."
+
+
+def slow_steps(recording: Recording, steps: pd.DataFrame) -> tuple[SlowSteps, ...]:
+    """The slow steps of a recording by batch size; of steps of an inference server none, as no two
+    are alike.
+    """
+    unlike = ("tokens", "averaged_steps")
+    if steps.empty or any(name in steps and steps[name].notna().any() for name in unlike):
+        return ()
+    ranges = recording.arrow("ranges", ["name", "step", "duration_ns"]).to_pandas()
+    inputs = (
+        ranges[ranges["name"] == PHASE_RANGE + INPUT_PHASE].groupby("step")["duration_ns"].sum()
+    )
+    steps = used_steps(steps)
+    steps = steps.assign(input_ns=steps["step"].map(inputs) if len(inputs) else np.nan)
+    by_batch = (_of_batch(rows) for _, rows in steps.groupby("batch", dropna=False))
+    return tuple(slow for slow in by_batch if slow is not None)
+
+
+def _of_batch(steps: pd.DataFrame) -> SlowSteps | None:
+    profiled = steps["profiled"].astype(bool)
+    timed = (steps if profiled.all() else steps[~profiled]).sort_values("step")
+    times_ms = timed["duration_ns"].to_numpy(np.float64) / 1e6
+    visits = timed["round"].to_numpy(np.int64)
+    pattern = find_pattern(times_ms, visits)
+    waited_ns = _numbers(timed, "run_queue_wait_ns")
+    slow = pattern.slow & ~(waited_ns > MOST_WAITING * 1e6 * times_ms)  # else the machine was slow
+    if not slow.any() or slow.all():
+        return None
+    paid_ms = float(times_ms[in_whole_periods(visits, pattern.period)].mean())
+    batch = timed["batch"].iloc[0]
+    return SlowSteps(
+        batch=None if pd.isna(batch) else int(batch),
+        steps=len(timed),
+        slow=tuple(map(int, timed["step"].to_numpy()[slow])),
+        slow_ms=float(times_ms[slow].mean()),
+        usual_ms=float(times_ms[~slow].mean()),
+        share=1 - float(faster_half(times_ms)) / paid_ms,
+        period=pattern.period,
+        in_common=tuple(_find_common(timed, slow) or _find_common_of_profiled(steps[profiled])),
+    )
+
+
+def _find_common_of_profiled(steps: pd.DataFrame) -> list[InCommon]:
+    """What the slow ones among the profiled steps have in common: only these have ranges."""
+    times_ms = steps["duration_ns"].to_numpy(np.float64) / 1e6
+    slow = find_pattern(times_ms, steps["round"].to_numpy(np.int64)).slow
+    return _find_common(steps, slow) if slow.any() and not slow.all() else []
+
+
+def _numbers(steps: pd.DataFrame, name: str) -> Floats:
+    """A column as numbers; NaN where it is unknown."""
+    if name not in steps:
+        return np.full(len(steps), np.nan)
+    return np.asarray(steps[name].astype("Float64").to_numpy(np.float64, na_value=np.nan))
+
+
+def _find_common(steps: pd.DataFrame, slow: Bools) -> list[InCommon]:
+    return list(_each_in_common({name: _numbers(steps, name) for name in _TOLD}, slow))
+
+
+def _each_in_common(counters: Mapping[str, Floats], slow: Bools) -> Iterator[InCommon]:
+    for name, (what, scale) in _TOLD.items():
+        values = -counters[name] if name in _LOWER else counters[name]
+        mine, others = values[slow], values[~slow]
+        if np.isnan(mine).any() or np.isnan(others).all():
+            continue
+        usual = float(np.nanmedian(others))
+        # More than nearly all others, and more by half of the usual amount or of that of the slow
+        # ones.
+        beyond = (mine > np.nanquantile(others, _USUAL)) & (
+            mine - usual > abs(usual) * (0.05 if name in _LOWER else 0.5)
+        )
+        if beyond.mean() >= _MOST_OF:
+            yield InCommon(what, abs(float(np.median(mine))) * scale, abs(usual) * scale)
+
+
+def largest(found: Sequence[SlowSteps]) -> SlowSteps | None:
+    """The slow steps that are part of the answer, at the batch size where their share is largest;
+    None without any.
+    """
+    matter = [steps for steps in found if steps.matters]
+    return max(matter, key=lambda steps: steps.share, default=None)

@@ -22,6 +22,7 @@ from . import (
     memory,
     numbers,
     padding,
+    slow_steps,
     threads,
     transfers,
     work,
@@ -64,6 +65,7 @@ _OF_TERMS: tuple[Cause, ...] = (
     fixed.not_significant,
     fixed.fixed_cost,
     fixed.overhead,
+    slow_steps.slow_steps,
 )
 # Causes that one profile tells: of idle time, which a sweep has as terms of their own.
 _OF_PROFILES: tuple[Cause, ...] = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..decompose.statistics import LEVEL, Floats
 from ..decompose.terms import OPTIMIZER as OPTIMIZER_PHASE
-from ..decompose.terms import OVERHEAD
+from ..decompose.terms import OVERHEAD, SLOW_STEPS
 from .case import Case, Cause, Intervention, total
 from .evidence import Claim, Evidence, seen
 from .single_profile import ProfiledStep, Suggestion, fact
@@ -169,7 +169,8 @@ _SCORE = 0.3
 def weigh_fixed_cost(case: Case) -> Claim | None:
     """Claim negative terms of an excess."""
     value = case.share.value.value
-    if case.functional.kind != "excess" or value >= 0 or case.share.key.kind == OVERHEAD:
+    measured = case.share.key.kind in (OVERHEAD, SLOW_STEPS)
+    if case.functional.kind != "excess" or value >= 0 or measured:
         return None
     times = [case.time_ms(batch) for batch in case.sides]
     fixed_ms = -value / (case.factor - 1)

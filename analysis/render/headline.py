@@ -15,6 +15,7 @@ from ..causes.memory import PAGE_FAULTS
 from ..decompose.curve import UNKNOWN
 from ..decompose.findings import UNDECIDED
 from ..decompose.functionals import FIXED_COST
+from ..decompose.slow_steps import largest
 from ..decompose.terms import IDLE, NOT_RECORDED
 from ..diagnosis.difference import Difference
 from ..diagnosis.explanation import Explanation
@@ -64,9 +65,11 @@ def finding_sentence(diagnosis: Diagnosis) -> str:
 
 
 def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
-    """What saves most, the largest confirmed cause and the largest anomaly, each with its share of
-    a step; what saves at the largest batch size, where one trains, comes before all.
+    """The slow steps, what saves most, the largest confirmed cause and the largest anomaly, each
+    with its share of a step; what saves at the largest batch size, where one trains, comes before all.
     """
+    if (slow := largest(diagnosis.slow_steps)) is not None:
+        yield slow.share, slow.sentence
     leading, best = _largest_confirmed(diagnosis), diagnosis.remedies.best
     said = best.members if best is not None and best.largest is not None else ()
     if best is not None and best.largest is not None:

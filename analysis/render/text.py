@@ -14,7 +14,7 @@ from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import STEP
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.findings import UNDECIDED, Finding, FindingVerdict
-from ..decompose.terms import KERNELS, OVERHEAD, Share, total_ms
+from ..decompose.terms import KERNELS, OVERHEAD, SLOW_STEPS, Share, total_ms
 from ..diagnosis.explanation import Explanation
 from .names import CHANGE
 from .tables import Indented, TextTable, table
@@ -26,7 +26,9 @@ _MEANINGS = {
     "fixed cost": "Fixed cost of b → kb: (k·T(b) − T(kb)) / (k − 1), the time of a step that does "
     "not grow with b.",
 }
-_OVERHEAD = "Profiling overhead: unprofiled time less what the terms add up to."
+_OVERHEAD = "Profiling overhead: the pace of unprofiled steps less what the terms add up to."
+_SLOW = "Slow steps: time of all steps less their pace, the mean of the faster half."
+_LAST = (OVERHEAD, SLOW_STEPS)
 _WORK = (
     "More work: the part that FLOPs and bytes ask for beyond proportion; the rest is the same work "
     "done more slowly."
@@ -208,7 +210,7 @@ def render_largest(explanation: Explanation) -> RenderableType:
     value = explanation.value
     rows = _terms_table(explanation)
     largest = sorted(
-        explanation.shares, key=lambda term: (term.key.kind == OVERHEAD, -abs(term.value.value))
+        explanation.shares, key=lambda term: (term.key.kind in _LAST, -abs(term.value.value))
     )
     for term in largest[:_LARGEST_TERMS]:
         rows.add_row(*_share(term, value.value))
@@ -284,7 +286,9 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
             for explanation in explanations
             for term in explanation.shares
         ]
-        lines += [_OVERHEAD] if any(term.key.kind == OVERHEAD for term, _ in shares) else []
+        kinds_of_terms = {term.key.kind for term, _ in shares}
+        lines += [_OVERHEAD] if OVERHEAD in kinds_of_terms else []
+        lines += [_SLOW] if SLOW_STEPS in kinds_of_terms else []
         lines += [_WORK] if any(_more_work(*shown) for shown in shares) else []
         lines += [
             "* significant (Holm correction over all terms of the anomaly).",

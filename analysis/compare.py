@@ -29,6 +29,7 @@ from .aligned_rows import OTHERS, align
 from .change import Change
 from .decompose.averaged_steps import undisturbed_steps
 from .decompose.curve import UNKNOWN, Curve
+from .decompose.marked import averaging
 from .decompose.statistics import FASTER_HALF, LEVEL, Floats, estimate, holm
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, main_kernels
 from .side import Side, side
@@ -434,9 +435,8 @@ def _rows(
         else [_named(table, by) for table in tables]
     )
     for compared, keyed in zip(sides, rows, strict=True):
-        terms.append(
-            estimate_terms(keyed, compared.steps, statistic=compared.curve.paces.statistic)
-        )
+        statistic = averaging(compared.steps, compared.curve.paces.statistic, is_marked=False)
+        terms.append(estimate_terms(keyed, compared.steps, statistic=statistic))
         used = main_kernels(keyed[keyed["step"].isin(undisturbed_steps(keyed))], (batch,))
         families.append({place: family(str(name)) for place, (name,) in used.items()})
     lines, together = [], measured_together(sides)

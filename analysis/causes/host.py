@@ -135,6 +135,11 @@ INPUT = re.compile(
     r"DataLoader|waiting for input|(next|get|load)[_ ]?(batch|data)|data[_ ]?load|phase:input", re.I
 )
 _LOAD_AHEAD = "load batches ahead in worker processes"
+LOAD_FASTER = "Make the loading of a batch faster, or add workers"
+LOAD_HOW = (
+    "DataLoader(..., num_workers=N, persistent_workers=True, pin_memory=True), N up to the number "
+    "of cores"
+)
 _ONE_PROCESS = "_SingleProcessDataLoaderIter"
 
 
@@ -177,9 +182,8 @@ def suggest_waiting_for_input(step: ProfiledStep) -> Suggestion | None:
         where=where,
         stack=stack_of(code),
         factors=("loader_workers",) if alone else (),
-        remedy=_LOAD_AHEAD if alone else "make the loading of a batch faster, or add workers",
-        how="DataLoader(..., num_workers=N, persistent_workers=True, pin_memory=True), N up to the "
-        "number of cores",
+        remedy=_LOAD_AHEAD if alone else LOAD_FASTER[0].lower() + LOAD_FASTER[1:],
+        how=LOAD_HOW,
     )
 
 

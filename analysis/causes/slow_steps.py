@@ -1,4 +1,5 @@
-"""Slow steps: some steps take far longer than the others, e.g. every second one waits for its loader.
+"""Slow steps: some take far longer than the others, e.g. every second one waits for its loader.
+
 Amount: their term, which is measured.
 """
 

@@ -17,9 +17,11 @@ import pyarrow.compute as pc
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.kernel_precision import kernel_precision
 from ...profiling.hardware.limits import Hardware
+from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import KERNEL, RECORDING, STEP, Recording
 from .averaged_steps import set_aside_sentence, undisturbed_steps
 from .curve import Curve, cost_curve
+from .input_time import WAITING_FOR_INPUT
 from .kernel_times import (
     COPIES,
     Work,
@@ -30,7 +32,7 @@ from .kernel_times import (
     of_steps,
     profiled_steps,
 )
-from .marked import Marked, marked_steps, with_averaged, without_profiler
+from .marked import Marked, averaging, marked_steps, unprofiled, with_averaged
 from .repeated_layers import classes_with, group_of, repeated_layers, with_groups
 from .slow_steps import SlowSteps, slow_steps
 from .source_lines import NO_LINE, by_line, lines_of
@@ -53,6 +55,7 @@ NO_LINES = (
 _TENSOR = "tensor_pipe_use"
 _AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", _TENSOR)
 _DURATION = "duration_ns"
+_ENDS = (WAITING_FOR_INPUT, IDLE, OVERHEAD, SLOW_STEPS)  # rows in which nothing of the step runs
 _SCALED = 1.05  # times the pace, above which rows of profiled steps are scaled down to it
 
 
@@ -137,7 +140,7 @@ class Breakdown:
     @property
     def groups(self) -> tuple[Row, ...]:
         """The rows in which something runs: without idle and profiling overhead."""
-        return tuple(row for row in self.rows if row.label not in (IDLE, OVERHEAD, SLOW_STEPS))
+        return tuple(row for row in self.rows if row.label not in _ENDS)
 
 
 def recorded_breakdown(
@@ -180,7 +183,7 @@ def recorded_breakdown(
         marked,
         operators,
         lines,
-        partial(without_profiler, steps=steps, recording=recording),
+        partial(unprofiled, steps=steps, recording=recording),
     )
     if by == "op" and recording.work != KERNEL:
         breakdown = _with_own_calls(breakdown, recording)
@@ -231,7 +234,7 @@ def break_down(
     line.
 
     `operators` tell which layers are equal, see `repeated_layers`; None keeps all layers apart.
-    `correct` is a function of the times of steps without marks, e.g. `marked.without_profiler`.
+    `correct` is a function of the times of steps without marks, e.g. `marked.unprofiled`.
     CurvescopeError if there is nothing to split.
     """
     if steps.empty:
@@ -254,7 +257,8 @@ def break_down(
             f"down. {RECORD_DEVICE}"
         )
     walls_ms = profiled["duration_ns"].to_numpy(np.float64) / 1e6
-    times = with_averaged(times, None if curve is None else statistic)
+    taken = averaging(steps, statistic, marked is not None)
+    times = with_averaged(times, taken)
     numbers = tuple(undisturbed_steps(times))
     used = np.searchsorted(profiled["step"].to_numpy(), numbers)
     classes = layer_classes or {}
@@ -273,10 +277,10 @@ def break_down(
         times = by_line(times, lines[lines["batch"] == batch])
         busy = (times["line"] != f"{IDLE} at {NO_LINE}").to_numpy()
     rows = _rows(times[busy], by, classes, used, len(walls_ms))
-    idle_ms = np.zeros(len(walls_ms))
-    np.add.at(idle_ms, times["step"].to_numpy()[~busy], times["exclusive_ms"].to_numpy()[~busy])
-    (spread,) = _spreads(idle_ms[None, used])
-    rows.append(Row(IDLE, float(idle_ms[used].mean()), spread, None, None, None, None))
+    waits = ~busy & (times["phase"] == INPUT).to_numpy()
+    if waits.any():
+        rows.append(_idle_row(WAITING_FOR_INPUT, times[waits], len(walls_ms), used))
+    rows.append(_idle_row(IDLE, times[~busy & ~waits], len(walls_ms), used))
     whole_ms = math.fsum(row.time_ms for row in rows)
     if curve is None:
         apart = set_aside_sentence(walls_ms)
@@ -291,13 +295,15 @@ def break_down(
             numbers,
             set_aside=apart,
         )
-    point, pace_ms = curve.at(batch), curve.paces.at(batch).time_ms.value
+    point = curve.at(batch)
+    of_all_steps = taken is None or curve.pace is None
+    pace_ms = (curve if of_all_steps else curve.paces).at(batch).time_ms.value
     scale = pace_ms / whole_ms if whole_ms > _SCALED * pace_ms else 1.0
     rows = [_scaled(row, scale) for row in rows]
     (spread,) = _spreads(walls_ms[None, used])
     overhead_ms = pace_ms - scale * whole_ms
     rows.append(Row(OVERHEAD, overhead_ms, spread, None, None, None, None))
-    if curve.pace is not None:
+    if not of_all_steps:
         slow_ms = point.time_ms.value - pace_ms
         rows.append(Row(SLOW_STEPS, slow_ms, None, None, None, None, None))
     return Breakdown(
@@ -311,6 +317,13 @@ def break_down(
         numbers,
         scale=scale,
     )
+
+
+def _idle_row(label: str, times: pd.DataFrame, steps: int, used: Ints) -> Row:
+    """Idle time over the steps used, of all profiled steps."""
+    idle_ms = np.bincount(times["step"], times["exclusive_ms"], steps)[used]
+    (spread,) = _spreads(idle_ms[None])
+    return Row(label, float(idle_ms.mean()), spread, None, None, None, None)
 
 
 def _scaled(row: Row, scale: float) -> Row:

@@ -24,10 +24,12 @@ from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import FORWARD
 from ...profiling.recording.store import KERNEL, Recording
 from .averaged_steps import Samples, averaged, is_marked, mean_parts, undisturbed_steps
+from .curve import cost_curve
+from .input_time import with_input
 from .kernel_times import AMOUNTS, KEYS, device_work, kernel_times
 from .pace import pace_of
 from .repeated_layers import Groups, group_of, repeated_layers, with_groups
-from .statistics import STATISTICS, Floats, Ints
+from .statistics import FASTER_HALF, STATISTICS, Floats, Ints
 from .terms import IDLE, NOT_RECORDED, Key
 
 Place = tuple[str | None, str]
@@ -188,8 +190,8 @@ def step_times(
     times = kernel_times(device_work(recording), steps, keys, amounts, place_idle=placed)
     if times.empty:
         return StepTimes(times, None, {})
-    times = with_averaged(times, None if steps["profiled"].all() else recording.statistic)
     marked = marked_steps(recording.frame("marks"), steps, recording.statistic)
+    times = with_averaged(times, averaging(steps, recording.statistic, marked is not None))
     if by_instance:
         groups: Groups = {}
     else:
@@ -205,7 +207,7 @@ def step_times(
         times = times.assign(layer=with_groups(times["layer"], names))
         marked = None if marked is None else marked.grouped(names)
     if marked is None:
-        table, sampled = _without_small_places(without_profiler(times, steps, recording)), None
+        table, sampled = _without_small_places(unprofiled(times, steps, recording)), None
     else:
         table, sampled = marked.settle(times)
     if hides_work(recording, times):
@@ -265,6 +267,28 @@ def _without_small_places(kernel_times: pd.DataFrame) -> pd.DataFrame:
     large = of_place.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy() >= _LEAST_PLACED
     small = pd.Series(~large, index=rows.index).reindex(kernel_times.index, fill_value=False)
     return kernel_times.assign(**{name: kernel_times[name].mask(small, None) for name in keys})
+
+
+def averaging(steps: pd.DataFrame, statistic: str, is_marked: bool) -> str | None:
+    """The statistic by which profiled steps are averaged; None for the mean of all.
+
+    They all count where every step was profiled, and where slow steps are part of T: then no marks
+    of timed steps say what the slow ones do, and the profiled ones do.
+    """
+    timed = steps[~steps["profiled"].astype(bool)]
+    if timed.empty:
+        return None
+    if is_marked or statistic != FASTER_HALF or timed["batch"].isna().any():
+        return statistic
+    slow = any(point.has_slow_steps for point in cost_curve(steps, statistic).points)
+    return None if slow else statistic
+
+
+def unprofiled(
+    kernel_times: pd.DataFrame, steps: pd.DataFrame, recording: Recording
+) -> pd.DataFrame:
+    """The same table with the wait for input apart, and idle times less what the profiler costs."""
+    return without_profiler(with_input(kernel_times, recording), steps, recording)
 
 
 def without_profiler(

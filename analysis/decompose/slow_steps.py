@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...base.counted import counted
-from ...base.numbers import number
+from ...base.numbers import number, percent
 from ...profiling.attribution.range_names import INPUT_PHASE, PHASE_RANGE
-from ...profiling.recording.disturbed import MOST_WAITING, used_steps
+from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.store import Recording
 from .statistics import Floats, Ints, faster_half
 
@@ -32,6 +32,7 @@ _GAP_DEVIATIONS = 3.0  # the same, in standard deviations of the usual steps
 _FAR = np.log(1.5)  # without a gap a slow step takes 1.5 times the usual one, or more
 _FAR_DEVIATIONS = 8.0
 _QUARTILES = 1.349  # standard deviations between the quartiles of normal values
+_SPREAD = 0.35  # of T beyond the pace: some steps are slow, though no gap sets them apart
 _LEAST_STEPS = 4  # of a size, of which one can be slow
 _LEAST_TOGETHER = 0.5  # of the slow steps have a usual one in their own visit
 _LEAST_STRETCHES, _LONG_STRETCH = 3, 8  # fewer and longer ones: the machine was slow for a while
@@ -41,11 +42,12 @@ _LEAST_P = 0.01  # of a period by chance
 _MOST_OF = 0.8  # of the slow steps that share what they have in common
 _USUAL = 0.95  # of the other steps that lie below
 _LISTED = 5
+_INPUT = "ms of waiting for input"
 _TOLD: Mapping[str, tuple[str, float]] = {
     "page_faults": ("page faults", 1.0),
     "major_faults": ("pages from a disk", 1.0),
     "system_time_ns": ("ms of system time", 1e-6),
-    "input_ns": ("ms of waiting for input", 1e-6),
+    "input_ns": (_INPUT, 1e-6),
     "sm_clock_hz": ("MHz", 1e-6),
 }
 _LOWER = ("sm_clock_hz",)  # what slows a step by being lower
@@ -85,7 +87,13 @@ def _find_slow(times_ms: Floats, visits: Ints) -> Bools:
         usual_in_visit = np.bincount(visit, ~slow, minlength=len(sizes))[visit] > 0
         if np.count_nonzero(slow & usual_in_visit) < _LEAST_TOGETHER * np.count_nonzero(slow):
             return none
-    return none if _is_a_while(slow) else slow
+    if _is_a_while(slow):
+        return none
+    pace_ms, mean_ms = float(faster_half(times_ms)), float(times_ms.mean())
+    beyond_ms = float((times_ms - pace_ms)[slow].sum()) / len(times_ms)
+    if mean_ms - pace_ms >= _SPREAD * mean_ms and beyond_ms < (mean_ms - pace_ms) / 2:
+        return np.asarray(np.log(times_ms / pace_ms) > _FAR, bool)
+    return slow
 
 
 def _is_a_while(slow: Bools) -> bool:
@@ -194,6 +202,11 @@ class SlowSteps:
         return len(self.slow) > 1 and self.share >= SLOW_SHARE
 
     @property
+    def waits_for_input(self) -> bool:
+        """Whether the slow steps wait for the next batch."""
+        return any(common.what == _INPUT for common in self.in_common)
+
+    @property
     def often(self) -> str:
         """How often a step is slow, e.g. `1 step in 16`."""
         share = len(self.slow) / self.steps
@@ -201,7 +214,7 @@ class SlowSteps:
             in_period = max(round(share * self.period), 1)
             return f"{counted(in_period, 'step')} in {self.period}"
         if share > 1 / 3:
-            return f"{share:.0%} of the steps".replace("%", " %")
+            return f"{percent(share)} of the steps"
         return f"about 1 step in {round(1 / share)}"
 
 
@@ -212,9 +225,7 @@ def _sentence(steps: SlowSteps) -> str:
     verb = "takes" if steps.often.startswith(("1 step", "about 1 step")) else "take"
     said = (
         f"{subject}{where} {verb} {ratio} times as long: {number(steps.slow_ms)} instead of "
-        f"{number(steps.usual_ms)} ms, {max(steps.share, 0.0):.0%} of a step's time".replace(
-            "%", " %"
-        )
+        f"{number(steps.usual_ms)} ms, {percent(max(steps.share, 0.0))} of a step's time"
     )
     if len(steps.slow) == 1:
         return f"{said} (1 of {counted(steps.steps, 'step')}; seen once)."
@@ -239,14 +250,18 @@ def slow_steps(recording: Recording, steps: pd.DataFrame) -> tuple[SlowSteps, ..
     unlike = ("tokens", "averaged_steps")
     if steps.empty or any(name in steps and steps[name].notna().any() for name in unlike):
         return ()
-    ranges = recording.arrow("ranges", ["name", "step", "duration_ns"]).to_pandas()
-    inputs = (
-        ranges[ranges["name"] == PHASE_RANGE + INPUT_PHASE].groupby("step")["duration_ns"].sum()
-    )
+    inputs = input_times(recording)
     steps = used_steps(steps)
     steps = steps.assign(input_ns=steps["step"].map(inputs) if len(inputs) else np.nan)
     by_batch = (_of_batch(rows) for _, rows in steps.groupby("batch", dropna=False))
     return tuple(slow for slow in by_batch if slow is not None)
+
+
+def input_times(recording: Recording) -> pd.Series:
+    """Time in which each profiled step waited for its next batch, ns, by number of the step."""
+    ranges = recording.arrow("ranges", ["name", "step", "duration_ns"]).to_pandas()
+    waits = ranges[ranges["name"] == PHASE_RANGE + INPUT_PHASE]
+    return waits.groupby("step")["duration_ns"].sum()
 
 
 def _of_batch(steps: pd.DataFrame) -> SlowSteps | None:
@@ -255,8 +270,10 @@ def _of_batch(steps: pd.DataFrame) -> SlowSteps | None:
     times_ms = timed["duration_ns"].to_numpy(np.float64) / 1e6
     visits = timed["round"].to_numpy(np.int64)
     pattern = find_pattern(times_ms, visits)
-    waited_ns = _numbers(timed, "run_queue_wait_ns")
-    slow = pattern.slow & ~(waited_ns > MOST_WAITING * 1e6 * times_ms)  # else the machine was slow
+    # The machine was slow where waits for a core are half of what the step takes more, or more.
+    more_ms = times_ms - float(faster_half(times_ms))
+    waited_ms = np.nan_to_num(_numbers(timed, "run_queue_wait_ns")) / 1e6
+    slow = pattern.slow & ~((waited_ms > 0) & (waited_ms >= more_ms / 2))
     if not slow.any() or slow.all():
         return None
     paid_ms = float(times_ms[in_whole_periods(visits, pattern.period)].mean())
@@ -274,10 +291,17 @@ def _of_batch(steps: pd.DataFrame) -> SlowSteps | None:
 
 
 def _find_common_of_profiled(steps: pd.DataFrame) -> list[InCommon]:
-    """What the slow ones among the profiled steps have in common: only these have ranges."""
+    """What the slower half of the profiled steps has in common: only these have ranges."""
     times_ms = steps["duration_ns"].to_numpy(np.float64) / 1e6
-    slow = find_pattern(times_ms, steps["round"].to_numpy(np.int64)).slow
-    return _find_common(steps, slow) if slow.any() and not slow.all() else []
+    if len(times_ms) < 2:
+        return []
+    slow = times_ms > np.median(times_ms)
+    beyond_ms = float((times_ms - faster_half(times_ms))[slow].sum())
+    waits_ms = np.nan_to_num(_numbers(steps, "input_ns")) / 1e6
+    usual_ms = float(waits_ms[~slow].mean())
+    if float((waits_ms - usual_ms)[slow].sum()) > beyond_ms / 2:
+        return [InCommon(_INPUT, float(waits_ms[slow].mean()), usual_ms)]
+    return []
 
 
 def _numbers(steps: pd.DataFrame, name: str) -> Floats:
@@ -307,9 +331,8 @@ def _each_in_common(counters: Mapping[str, Floats], slow: Bools) -> Iterator[InC
             yield InCommon(what, abs(float(np.median(mine))) * scale, abs(usual) * scale)
 
 
-def largest(found: Sequence[SlowSteps]) -> SlowSteps | None:
-    """The slow steps that are part of the answer, at the batch size where their share is largest;
-    None without any.
+def leading(found: Sequence[SlowSteps]) -> SlowSteps | None:
+    """The slow steps that are part of the answer, at the largest batch size that has some; None
+    without any.
     """
-    matter = [steps for steps in found if steps.matters]
-    return max(matter, key=lambda steps: steps.share, default=None)
+    return next((steps for steps in reversed(found) if steps.matters), None)

@@ -186,6 +186,8 @@ class Terms:
     profiled: Mapping[Condition, tuple[int, int]]
     rounds: Mapping[Condition, int]  # number of rounds of the averaged steps, by condition
     shared: tuple[int, ...] = ()  # rounds that the replicates draw from
+    # whether they are means of slow steps too, so that no term of these is left
+    of_all_steps: bool = False
     # terms over some of the conditions, each from more rounds than these; see `Curve.focused`
     focused: tuple[Terms, ...] = ()
 
@@ -216,7 +218,7 @@ class Terms:
             return tested(shares)
         rounds = min(rounds, curve.rounds_behind(functional))
         timed = coefficients(functional, curve.conditions)
-        pace_ms, paces = _sum_of(curve.paces, timed)
+        pace_ms, paces = _sum_of(curve if self.of_all_steps else curve.paces, timed)
         value = math.fsum([pace_ms, *-(weights @ self.values_ms)])
         if (
             abs(value) > RELATIVE_ROUNDING * scale
@@ -317,13 +319,14 @@ def estimate_terms(
     kernel_times: pd.DataFrame,
     steps: pd.DataFrame,
     by: str = "batch",
-    statistic: str = FASTER_HALF,
+    statistic: str | None = FASTER_HALF,
     sampled: tuple[Sequence[Key], Mapping[Condition, Samples]] | None = None,
 ) -> Terms:
     """Terms by layer and phase.
 
     `kernel_times` is its result, or a table whose column `kind` has further kinds. The unprofiled
-    ones of the `steps`, set aside or not, say which rounds visited which conditions. `sampled` has
+    ones of the `steps`, set aside or not, say which rounds visited which conditions. Without a
+    statistic the terms are means of all profiled steps, slow ones too. `sampled` has
     the keys and samples of marked steps, see `marked.Marked.settle`; by default they are those of
     the profiled steps.
     """
@@ -338,7 +341,9 @@ def estimate_terms(
     if focused and len(shared) > 1:
         samples = _in_rounds(samples, tuple(samples), shared) or samples
     return replace(
-        terms_of(keys, samples, shared, None if timed.empty else statistic), focused=focused
+        terms_of(keys, samples, shared, None if timed.empty else statistic),
+        focused=tuple(replace(of_focus, of_all_steps=statistic is None) for of_focus in focused),
+        of_all_steps=statistic is None,
     )
 
 

@@ -24,7 +24,7 @@ from ..decompose.kernel_times import KEYS, device_work, gpus_of
 from ..decompose.marked import step_times
 from ..decompose.pace import pace_of
 from ..decompose.repeated_layers import classes_with, group_of
-from ..decompose.slow_steps import largest, slow_steps
+from ..decompose.slow_steps import leading, slow_steps
 from ..decompose.source_lines import lines_of, main_lines
 from ..decompose.terms import COMMUNICATION, NOT_RECORDED
 from ..decompose.waiting import waiting_of
@@ -158,8 +158,8 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
     if (pace := pace_of(steps)) is not None:
         notes = (*notes, pace.sentence)
     slow = slow_steps(recording, steps)
-    leading = largest(slow)  # the headline says these
-    notes = (*notes, *(found.sentence for found in slow if found is not leading))
+    said = leading(slow)  # by the headline
+    notes = (*notes, *(found.sentence for found in slow if found is not said))
     return Recorded(
         with_set_aside(steps),
         recording.frame("api_calls"),

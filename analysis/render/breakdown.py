@@ -17,6 +17,7 @@ from ...profiling.recording.store import KERNEL, STEP, STEPS_KNOWN_BY
 from ..decompose.breakdown import Breakdown, Row, above_roofs
 from ..decompose.communication import Communication
 from ..decompose.idle import WAITS, IdleTime
+from ..decompose.input_time import WAITING_FOR_INPUT
 from ..decompose.mfu import Mfu
 from ..decompose.terms import IDLE, OVERHEAD, SLOW_STEPS
 from .tables import table
@@ -116,9 +117,12 @@ def breakdown_verdict(
     if breakdown.n_profiled:
         what = UNITS[breakdown.unit].capitalize()
         what += "" if breakdown.batch is None else f" of {axis.name} {breakdown.batch}"
+    input_ms = math.fsum(row.time_ms for row in breakdown.rows if row.label == WAITING_FOR_INPUT)
     idle_ms = math.fsum(row.time_ms for row in breakdown.rows if row.label == IDLE)
     idles = idle_ms > _MUCH_IDLE * whole
     parts = [f"{share(idle_ms, whole)} is idle: no recorded {breakdown.work} runs"] if idles else []
+    if input_ms > _MUCH_WAITING * whole:
+        parts.insert(0, f"in {share(input_ms, whole)} it waits for input")
     waits_ms = math.fsum(time.time_ms for time in idle if time.reason == WAITS)
     if waits_ms > _MUCH_WAITING * whole:
         parts.append(

@@ -10,13 +10,16 @@ from typing import Any
 from ...base.numbers import number, signed
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
+from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import STEP, STEPS_KNOWN_BY, is_modelled
+from ..causes.host import LOAD_FASTER, LOAD_HOW
 from ..causes.memory import PAGE_FAULTS
 from ..decompose.curve import UNKNOWN
 from ..decompose.findings import UNDECIDED
 from ..decompose.functionals import FIXED_COST
-from ..decompose.slow_steps import largest
-from ..decompose.terms import IDLE, NOT_RECORDED
+from ..decompose.input_time import WAITING_FOR_INPUT
+from ..decompose.slow_steps import leading
+from ..decompose.terms import IDLE, NOT_RECORDED, Key
 from ..diagnosis.difference import Difference
 from ..diagnosis.explanation import Explanation
 from ..diagnosis.result import Diagnosis
@@ -27,7 +30,11 @@ from .remedies import saving_sentence
 from .words import UNITS
 
 _MUCH = 0.2  # of a step; less idle time is normal
-_WITHOUT_KERNELS = {IDLE: "idle: nothing runs", NOT_RECORDED: NOT_RECORDED}
+_WITHOUT_KERNELS = {
+    WAITING_FOR_INPUT: WAITING_FOR_INPUT,
+    IDLE: "idle: nothing runs",
+    NOT_RECORDED: NOT_RECORDED,
+}
 _NAME = 48  # letters of a kernel in a sentence
 
 
@@ -66,20 +73,21 @@ def finding_sentence(diagnosis: Diagnosis) -> str:
 
 def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
     """The slow steps, what saves most, the largest confirmed cause and the largest anomaly, each
-    with its share of a step; what saves at the largest batch size, where one trains, comes before all.
+    with its share of a step; what saves at the largest batch size, where one trains, comes first.
     """
-    if (slow := largest(diagnosis.slow_steps)) is not None:
-        yield slow.share, slow.sentence
-    leading, best = _largest_confirmed(diagnosis), diagnosis.remedies.best
+    if (slow := leading(diagnosis.slow_steps)) is not None:
+        waits = f" {LOAD_FASTER}: {LOAD_HOW}." if slow.waits_for_input else ""
+        yield slow.share, f"{slow.sentence}{waits}"
+    confirmed, best = _largest_confirmed(diagnosis), diagnosis.remedies.best
     said = best.members if best is not None and best.largest is not None else ()
     if best is not None and best.largest is not None:
         batch, share = best.leading
         trained = max(diagnosis.curve.conditions, default=batch) == batch
         yield 1.0 if trained else share, saving_sentence(diagnosis.remedies, diagnosis.axis) or ""
-    if leading is not None:
-        yield _share_of_step(diagnosis, leading), _confirmed_sentence(leading, said)
+    if confirmed is not None:
+        yield _share_of_step(diagnosis, confirmed), _confirmed_sentence(confirmed, said)
     of_anomaly = diagnosis.explanations[0] if diagnosis.explanations else None
-    if leading is None or leading is not of_anomaly:
+    if confirmed is None or confirmed is not of_anomaly:
         share = 0.0
         if of_anomaly is not None:
             share = (
@@ -89,7 +97,7 @@ def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
         yield (
             share,
             _anomaly_sentence(diagnosis)
-            if leading is None or diagnosis.anomalies
+            if confirmed is None or diagnosis.anomalies
             else f"no anomaly {_span(diagnosis)}.",
         )
 
@@ -200,6 +208,11 @@ def largest_sentence(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
     return f"{clauses[0].upper()}{clauses[1:]}." if clauses else ""
 
 
+def _names_idle_time(key: Key) -> str:
+    """The kind of a term, of idle time with the wait for input apart."""
+    return WAITING_FOR_INPUT if (key.kind, key.phase) == (IDLE, INPUT) else key.kind
+
+
 def largest_clauses(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
     """Where a step's time goes at its largest batch size: idle, layer and kernel; empty without
     terms.
@@ -210,8 +223,8 @@ def largest_clauses(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
     times = dict(zip(terms.keys, terms.values_ms[-1].tolist(), strict=True))
     whole = sum(times.values())
     spent = {
-        kind: sum(time for key, time in times.items() if key.kind == kind)
-        for kind in _WITHOUT_KERNELS
+        what: sum(time for key, time in times.items() if _names_idle_time(key) == what)
+        for what in _WITHOUT_KERNELS
     }
     busy_ms = whole - sum(spent.values())
     parts = [

@@ -41,6 +41,11 @@ def signed(value: float, digits: int = 3) -> str:
     return ("+" if value > 0 else "") + number(value, digits)
 
 
+def percent(share: float) -> str:
+    """A share in whole percent, e.g. 35 %."""
+    return f"{100 * share:.0f} %"
+
+
 def quantity(value: float, unit: str, digits: int = 3) -> str:
     """A quantity with a decimal prefix that fits its size, e.g. 8.87 TFLOP/s or 4.96 GB (GB is 10⁹
     bytes).

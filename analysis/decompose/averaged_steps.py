@@ -17,6 +17,7 @@ from .statistics import FASTER_HALF, MEDIAN, STATISTICS, Floats, Ints
 # closely than a fourth one.
 _FAR = 4 * 1.4826
 _LEAST_FAR = 0.05
+_LEAST_FOR_ALONE = 8  # steps, of which one that stands alone is set aside
 _NAMED = 4  # steps in a sentence
 _ALIKE = 1.5  # ratio of times below which a slow first step is as slow as later ones, so no warm-up
 
@@ -93,9 +94,10 @@ def weights_of(counts: Floats, statistic: str | None) -> Floats:
 def undisturbed(times: Floats, size: float | None = None) -> Ints:
     """Positions of the steps, in order of time, that an estimate uses.
 
-    Set aside are first steps far from the median, which are a warm-up, and one that stands alone
-    far above or far below it. What recurs is the program: several slow steps are used, as are first
-    ones that later ones resemble. The limit of 5 % is of `size`, by default the median of the
+    Set aside are first steps far from the median, which are a warm-up, and of eight steps or more
+    one that stands alone far above or far below it. What recurs is the program: several slow steps
+    are used, as are first ones that later ones resemble. Of fewer steps a lone slow one is as
+    likely the program: one in two or three. The limit of 5 % is of `size`, by default the median of the
     times.
     """
     if len(times) < 3:
@@ -112,6 +114,7 @@ def undisturbed(times: Floats, size: float | None = None) -> Ints:
         early = [at for at in range(first) if side[at] and not _resembles(times[at], later)]
         # One later step that a first one resembles stands not alone.
         alone = len(later) == 1 and len(early) == np.count_nonzero(side[:first])
+        alone = alone and len(times) >= _LEAST_FOR_ALONE
         apart += [*early, *(np.flatnonzero(side)[-1:].tolist() if alone else [])]
     return np.delete(np.arange(len(times)), apart)
 

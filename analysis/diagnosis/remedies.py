@@ -37,7 +37,18 @@ class Remedies:
 
     @cached_property
     def helping(self) -> tuple[Saving, ...]:
-        """The changes with a proven saving, first what saves most at the largest batch size."""
+        """The changes with a proven saving, first what saves most at the largest batch size; none
+        that only avoids the waits for a core of a machine with other work.
+        """
+        return tuple(saving for saving in self._proven if not saving.beside_work)
+
+    @cached_property
+    def beside_work(self) -> tuple[Saving, ...]:
+        """The changes with a proven saving while other work runs, and perhaps only then."""
+        return tuple(saving for saving in self._proven if saving.beside_work)
+
+    @property
+    def _proven(self) -> tuple[Saving, ...]:
         return tuple(saving for saving in self.savings if saving.verdict == Verdict.CONFIRMED)
 
     @cached_property

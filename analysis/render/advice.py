@@ -126,7 +126,8 @@ def first_lines(advice: Advice, axis: Axis = SAMPLES) -> list[str]:
     lines += [
         f"Suggested: {_do(advised)}: {_saves(advised, advice)}." for advised in advice.advised
     ]
-    return lines[:_FIRST_LINES]
+    apart = advice.breakdown.set_aside
+    return lines[:_FIRST_LINES] + ([] if apart is None else [apart])
 
 
 def render_advice(
@@ -137,6 +138,7 @@ def render_advice(
     """
     blocks: list[RenderableType] = [
         Text(breakdown_verdict(advice.breakdown, axis, advice.step.idle), "bold"),
+        *([] if (apart := advice.breakdown.set_aside) is None else [Text(apart)]),
         Text(),
     ]
     if not advice.advised:

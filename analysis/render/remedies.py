@@ -94,8 +94,25 @@ def remedy_table(remedies: Remedies, axis: Axis) -> RemedyTable:
         numbers = [str(index) for index, row in enumerate(rows, 1) if set(row.factors) <= members]
         rows.append(_row(remedies.together, f"{' and '.join(numbers)} together"))
     others = [_row(saving) for saving in remedies.savings if saving not in helping]
-    return RemedyTable(
-        rows=tuple(rows), others=tuple(others), sentence=_tried_sentence(remedies, axis)
+    sentences = filter(
+        None, (_beside_work_sentence(remedies, axis), _tried_sentence(remedies, axis))
+    )
+    return RemedyTable(rows=tuple(rows), others=tuple(others), sentence=" ".join(sentences) or None)
+
+
+def _beside_work_sentence(remedies: Remedies, axis: Axis) -> str | None:
+    """What helps while other work runs, which a quiet machine may not need; None without any."""
+    if not remedies.beside_work:
+        return None
+    named = []
+    for saving in remedies.beside_work:
+        batch, _ = saving.leading
+        gain = dict(saving.gains)[batch]
+        saves = f"saves {100 * gain.low:.0f} to {100 * gain.high:.0f} % at {axis.name} {batch}"
+        named.append(f"{_instruction(saving)} ({saves})")
+    return (
+        f"While other work runs on this machine: {'; '.join(named)}. What that saves on a quiet "
+        "machine is not known: stop the other work, and measure again."
     )
 
 
@@ -245,7 +262,8 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
     """That none of the changes without a proven saving saves 2 %, or what of them is still
     possible.
     """
-    rest = [remedy for remedy in remedies.tried if remedy not in remedies.helping]
+    said = (*remedies.helping, *remedies.beside_work)
+    rest = [remedy for remedy in remedies.tried if remedy not in said]
     if not rest:
         return None
     batches = sorted({batch for remedy in rest for batch, _ in remedy.gains})

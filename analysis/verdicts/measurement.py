@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from ...base.words import Word
-from ...profiling.recording.disturbed import SET_ASIDE, with_set_aside
+from ...profiling.recording.disturbed import MOST_WAITING, SET_ASIDE, with_set_aside
 from ...profiling.recording.experiments import Experiment, FactorFacts, Scope
 from ..decompose.functionals import FIXED_COST
 from ..decompose.slow_steps import have_slow_steps
@@ -189,6 +189,9 @@ class Measurement:
     freedom: float = 0.0  # degrees of freedom of `removed`; 0 without an interval
     # share of the time saved by the factor, 1 − T'/T, by batch size; empty as `changed_ms`
     gains: tuple[Estimate, ...] = ()
+    # whether it saves what other work costs: many unmodified visits waited for a core, and with the
+    # factor few did
+    beside_work: bool = False
     # logarithm of T'/T, by batch size, for each start of the processes; empty as `changed_ms`
     ratios: tuple[tuple[float, ...], ...] = ()
 
@@ -270,6 +273,25 @@ def _with_removal(measured: Measurement, removal: Removal) -> tuple[Measurement,
     return replace(
         measured, removed=removed, taken=taken, p_little=p_little, freedom=freedom
     ), removal
+
+
+_MANY_WAIT = 1 / 3  # of the unmodified visits
+
+
+def _saves_waits(unmodified: pd.DataFrame, changed: pd.DataFrame) -> bool:
+    """Whether what a factor saves may be the waits for a core of a machine with other work."""
+    waits, waits_left = (_share_of_waiting_visits(rows) for rows in (unmodified, changed))
+    return waits >= _MANY_WAIT and waits_left < waits / 2
+
+
+def _share_of_waiting_visits(rows: pd.DataFrame) -> float:
+    """Share of the visits whose threads waited for a core, set aside or not; 0 where unknown."""
+    if "run_queue_wait_ns" not in rows or rows.empty:
+        return 0.0
+    columns = ["run_queue_wait_ns", "duration_ns"]
+    visits = rows[columns].astype("Float64").groupby([rows["batch"], rows["round"]]).sum()
+    waited = visits["run_queue_wait_ns"] > MOST_WAITING * visits["duration_ns"]
+    return float(waited.fillna(False).mean())
 
 
 def _starts(rows: pd.DataFrame, rounds: Sequence[int]) -> Ints:
@@ -361,7 +383,12 @@ def _measure(
     )
     if factor is not None:
         gains = _gains(judged[0], judged[-1])
-        measured = replace(measured, changed_ms=shown[-1].by_batch(), gains=gains)
+        measured = replace(
+            measured,
+            changed_ms=shown[-1].by_batch(),
+            gains=gains,
+            beside_work=_saves_waits(*of_sides) if changes else False,
+        )
         if not judged[0].replicates:
             ratios = np.log(judged[-1].varied / judged[0].varied)
             measured = replace(measured, ratios=tuple(tuple(map(float, start)) for start in ratios))

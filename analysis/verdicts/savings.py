@@ -26,6 +26,9 @@ class Saving:
     proven: tuple[int, ...] = ()  # batch sizes where the saving is proven
     # whether it ran on fresh rounds; else `gains` are a screen's, which prove nothing
     fresh: bool = False
+    # whether it is of a machine with other work, whose waits for a core the change avoids: what it
+    # saves on a quiet one is not known
+    beside_work: bool = False
     reason: str | None = None  # why it is untested, as a clause without a full stop
     changed_results: str | None = None  # if it changes the results beyond rounding
     # seconds of set-up beyond that of the unmodified steps; None if unknown
@@ -121,6 +124,7 @@ def _saving(
         gains=gains,
         proven=proven,
         fresh=bool(of.fresh),
+        beside_work=any(outcome.beside_work for outcome in ran),
         reason=None if ran else last.reason,
         changed_results=next(
             (outcome.changed_results for outcome in reversed(ran) if outcome.changed_results), None

@@ -42,7 +42,11 @@ def test_terms_by_hand_over_a_condition_that_is_no_batch_size():
 
 
 def test_all_profiled_steps_are_used_but_a_disturbed_one():
-    assert undisturbed(np.array([10.0, 10.1, 9.9, 10.2, 15.0, 10.3])).tolist() == [0, 1, 2, 3, 5]
+    eight = np.array([10.0, 10.1, 9.9, 10.2, 15.0, 10.3, 10.0, 10.1])
+    assert undisturbed(eight).tolist() == [0, 1, 2, 3, 5, 6, 7]
+    # Of fewer, a slow one is as likely one in seven, e.g. a step that waits for its loader.
+    assert undisturbed(eight[:7]).tolist() == list(range(7))
+    assert undisturbed(np.array([5.0, 5.0, 41.0])).tolist() == [0, 1, 2]
     assert undisturbed(np.array([10.0, 10.0, 10.0, 10.4])).tolist() == [
         0,
         1,
@@ -65,8 +69,10 @@ def test_steps_that_recur_are_the_program():
     ]
     # The first step is as slow as a later one: no warm-up, and the later one does not stand alone.
     assert undisturbed(np.array([30.0, 10.0, 10.1, 31.0, 9.9, 10.0])).tolist() == [0, 1, 2, 3, 4, 5]
-    assert undisturbed(np.array([90.0, 10.0, 10.1, 30.0, 9.9, 10.0])).tolist() == [1, 2, 4, 5]
-    assert undisturbed(np.array([10.0, 10.1, 5.0, 9.9, 30.0, 10.0])).tolist() == [0, 1, 3, 5]
+    one_of_each = np.array([90.0, 10.0, 10.1, 30.0, 9.9, 10.0, 10.2, 9.8])
+    assert undisturbed(one_of_each).tolist() == [1, 2, 4, 5, 6, 7]
+    both_sides = np.array([10.0, 10.1, 5.0, 9.9, 30.0, 10.0, 10.2, 9.8])
+    assert undisturbed(both_sides).tolist() == [0, 1, 3, 5, 6, 7]
 
 
 def drifting_sweep(profiled_rounds, rounds=30, cost=0.0):

@@ -97,8 +97,8 @@ def undisturbed(times: Floats, size: float | None = None) -> Ints:
     Set aside are first steps far from the median, which are a warm-up, and of eight steps or more
     one that stands alone far above or far below it. What recurs is the program: several slow steps
     are used, as are first ones that later ones resemble. Of fewer steps a lone slow one is as
-    likely the program: one in two or three. The limit of 5 % is of `size`, by default the median of the
-    times.
+    likely the program: one in two or three. The limit of 5 % is of `size`, by default the median of
+    the times.
     """
     if len(times) < 3:
         return np.arange(len(times))

@@ -21,13 +21,18 @@ import numpy as np
 import pandas as pd
 
 from ...base.errors import CurvescopeError
+from ...profiling.attribution.step_pattern import (
+    SLOW_SHARE,
+    Pattern,
+    find_pattern,
+    in_whole_periods,
+)
 from ...profiling.recording.disturbed import LEAST_DISTURBED, SET_ASIDE, with_set_aside
 from ...profiling.recording.schema import OPERATOR_MODE
 from ...profiling.recording.store import STEP
 from .averaged_steps import samples_of_time
 from .functionals import Condition, Functional
 from .pace import paced
-from .slow_steps import SLOW_SHARE, Pattern, find_pattern, in_whole_periods
 from .statistics import (
     ALL_STEPS,
     FASTER_HALF,

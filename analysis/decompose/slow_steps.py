@@ -4,8 +4,7 @@ T is the time of all steps over their number, and T = pace + slow steps. The pac
 faster half; the slow steps are what T has beyond it. This module says which steps are slow, how
 often they come, and what they have in common. It sets none aside.
 
-A step is compared with the quick steps of its own visit, so that a slow machine makes no slow step.
-Slow steps lie beyond a gap in the times, or far outside the spread of the others.
+Which steps are slow, and their period, is found in `profiling.attribution.step_pattern`.
 """
 
 from __future__ import annotations
@@ -20,25 +19,13 @@ import pandas as pd
 from ...base.counted import counted
 from ...base.numbers import number, percent
 from ...profiling.attribution.range_names import INPUT_PHASE, PHASE_RANGE
+from ...profiling.attribution.step_pattern import SLOW_SHARE, find_pattern, in_whole_periods
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.store import Recording
-from .statistics import Floats, Ints, faster_half
+from .statistics import Floats, faster_half
 
 Bools = npt.NDArray[np.bool_]
 
-SLOW_SHARE = 0.03  # of T; slow steps that take more are part of the answer
-_GAP = np.log(1.3)  # between the slowest usual step and the fastest slow one, at least
-_GAP_DEVIATIONS = 3.0  # the same, in standard deviations of the usual steps
-_FAR = np.log(1.5)  # without a gap a slow step takes 1.5 times the usual one, or more
-_FAR_DEVIATIONS = 8.0
-_QUARTILES = 1.349  # standard deviations between the quartiles of normal values
-_SPREAD = 0.35  # of T beyond the pace: some steps are slow, though no gap sets them apart
-_LEAST_STEPS = 4  # of a size, of which one can be slow
-_LEAST_TOGETHER = 0.5  # of the slow steps have a usual one in their own visit
-_LEAST_STRETCHES, _LONG_STRETCH = 3, 8  # fewer and longer ones: the machine was slow for a while
-_ALIKE = np.log(1.25)  # times of steps one period apart differ by less
-_LEAST_ALIKE = 0.9  # of the pairs of steps one period apart, one of which is slow
-_LEAST_P = 0.01  # of a period by chance
 _MOST_OF = 0.8  # of the slow steps that share what they have in common
 _USUAL = 0.95  # of the other steps that lie below
 _LISTED = 5
@@ -51,123 +38,6 @@ _TOLD: Mapping[str, tuple[str, float]] = {
     "sm_clock_hz": ("MHz", 1e-6),
 }
 _LOWER = ("sm_clock_hz",)  # what slows a step by being lower
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """Which steps of one size are slow."""
-
-    slow: Bools  # shape (steps,)
-    period: int | None  # number of steps after which the times repeat; None without a period
-
-
-def find_pattern(times_ms: Floats, visits: Ints) -> Pattern:
-    """Find the slow steps of one size and their period.
-
-    Args:
-        times_ms: times of the steps, in the order in which they ran.
-        visits: the visit of each step, any number; steps of one visit follow each other.
-    """
-    slow = _find_slow(times_ms, visits)
-    return Pattern(slow, _find_period(times_ms, visits, slow) if slow.any() else None)
-
-
-def _find_slow(times_ms: Floats, visits: Ints) -> Bools:
-    none = np.zeros(len(times_ms), bool)
-    if len(times_ms) < _LEAST_STEPS or times_ms.min() <= 0:
-        return none
-    _, visit, sizes = np.unique(visits, return_inverse=True, return_counts=True)
-    logs = np.log(times_ms)
-    if sizes.min() > 1:
-        for own in range(len(sizes)):
-            inside = visit == own
-            logs[inside] -= np.percentile(logs[inside], 25, method="lower")
-    slow = logs > _threshold(logs)
-    if sizes.min() > 1:
-        usual_in_visit = np.bincount(visit, ~slow, minlength=len(sizes))[visit] > 0
-        if np.count_nonzero(slow & usual_in_visit) < _LEAST_TOGETHER * np.count_nonzero(slow):
-            return none
-    if _is_a_while(slow):
-        return none
-    pace_ms, mean_ms = float(faster_half(times_ms)), float(times_ms.mean())
-    beyond_ms = float((times_ms - pace_ms)[slow].sum()) / len(times_ms)
-    if mean_ms - pace_ms >= _SPREAD * mean_ms and beyond_ms < (mean_ms - pace_ms) / 2:
-        return np.asarray(np.log(times_ms / pace_ms) > _FAR, bool)
-    return slow
-
-
-def _is_a_while(slow: Bools) -> bool:
-    """Whether the slow steps follow each other in one or two long stretches: a slower machine."""
-    starts = int(slow[0]) + np.count_nonzero(~slow[:-1] & slow[1:])
-    return bool(0 < starts < _LEAST_STRETCHES and slow.sum() >= _LONG_STRETCH * starts)
-
-
-def _threshold(logs: Floats) -> float:
-    """The logarithm above which a time is slow; infinite without a slow step."""
-    ordered = np.sort(logs)
-    gaps = np.diff(ordered)
-    at = int(np.argmax(gaps))
-    low, high = np.percentile(ordered[: at + 1], [25, 75])
-    threshold = np.inf
-    if gaps[at] >= max(_GAP, _GAP_DEVIATIONS * (high - low) / _QUARTILES):
-        threshold = float(ordered[at] + ordered[at + 1]) / 2
-    low, middle, high = np.percentile(ordered, [25, 50, 75])
-    far = float(middle + max(_FAR, _FAR_DEVIATIONS * (high - low) / _QUARTILES))
-    return min(threshold, far)
-
-
-def _find_period(times_ms: Floats, visits: Ints, slow: Bools) -> int | None:
-    """The smallest number of steps after which nearly all times repeat; None if there is none, or
-    if chance explains it.
-
-    Visits with the same slow steps, e.g. those of processes that start anew, count once.
-    """
-    logs = np.log(times_ms)
-    different: dict[bytes, tuple[Floats, Bools]] = {}
-    for visit in np.unique(visits):
-        inside = visits == visit
-        different.setdefault(slow[inside].tobytes(), (logs[inside], slow[inside]))
-    longest = max(len(of_visit) for of_visit, _ in different.values())
-    share = float(slow.mean())
-    by_chance = share / (2 - share)  # a step and the one a period later are both slow, if one is
-    candidates = range(2, longest // 2 + 1)
-    for period in candidates:
-        pairs = alike = 0
-        for of_visit, is_slow in different.values():
-            either = is_slow[:-period] | is_slow[period:]
-            near = np.abs(of_visit[:-period] - of_visit[period:]) < _ALIKE
-            pairs += int(either.sum())
-            alike += int((either & near).sum())
-        if pairs and alike >= _LEAST_ALIKE * pairs:
-            from scipy.stats import binom
-
-            if float(binom.sf(alike - 1, pairs, by_chance)) * len(candidates) < _LEAST_P:
-                return period
-    return None
-
-
-def have_slow_steps(times: Floats, visits: Floats) -> bool:
-    """Whether slow steps were seen, more than once, and are 3 % of the time of all steps or more;
-    arguments as of `find_pattern`, in any unit.
-    """
-    if len(times) < _LEAST_STEPS:
-        return False
-    share = 1 - float(faster_half(times)) / float(times.mean())
-    if share < SLOW_SHARE:
-        return False
-    return bool(np.count_nonzero(_find_slow(times, visits.astype(np.int64))) > 1)
-
-
-def in_whole_periods(visits: Ints, period: int | None) -> Bools:
-    """Which steps lie in the whole periods of their visit; all of a visit shorter than one."""
-    kept = np.ones(len(visits), bool)
-    if period is None:
-        return kept
-    for visit in np.unique(visits):
-        inside = np.flatnonzero(visits == visit)
-        if len(inside) >= period:
-            kept[inside[len(inside) // period * period :]] = False
-    return kept
 
 
 @dataclass(frozen=True)

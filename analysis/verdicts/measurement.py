@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 
 from ...base.words import Word
+from ...profiling.attribution.step_pattern import have_slow_steps
 from ...profiling.recording.disturbed import MOST_WAITING, SET_ASIDE, with_set_aside
 from ...profiling.recording.experiments import Experiment, FactorFacts, Scope
 from ..decompose.functionals import FIXED_COST
-from ..decompose.slow_steps import have_slow_steps
 from ..decompose.statistics import (
     ALL_STEPS,
     FASTER_HALF,

@@ -6,13 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.decompose.slow_steps import (
-    InCommon,
-    find_pattern,
-    in_whole_periods,
-    slow_steps,
-)
+from curvescope.analysis.decompose.slow_steps import InCommon, slow_steps
 from curvescope.profiling.attribution.range_names import INPUT_PHASE, PHASE_RANGE
+from curvescope.profiling.attribution.step_pattern import find_pattern, in_whole_periods
 
 STEPS = 300
 

@@ -31,7 +31,8 @@ class Protocol:
         profiled_steps: maximum number of profiled steps of one visit; 0 for none.
         time_limit_s: seconds of the run, in which as many rounds and sizes are measured as fit, see
             `affordable`; None runs all rounds.
-        statistic: of the unprofiled steps that is T(b): mean of the faster half, median or mean.
+        statistic: of the unprofiled steps that is their pace: mean of the faster half, median or
+            mean. T(b) is then the mean of all steps, or the same median or mean.
         until: half-width of the widest interval of any T(b), as a share of T(b), at which to stop;
             None: never.
         images: samples of all rounds together, so that a batch size takes images/batch steps; None:
@@ -56,6 +57,11 @@ class Protocol:
     def is_fixed(self) -> bool:
         """Whether a publication fixes the number of rounds."""
         return self.rounds[0] == self.rounds[1]
+
+    @property
+    def chooses_steps(self) -> bool:
+        """Whether the number of steps of a visit is not fixed."""
+        return self.steps_per_visit[0] < self.steps_per_visit[1]
 
     def steps_of_visit(self, batch: int, discarded_ns: int) -> int:
         """Number of unprofiled steps of one visit, from the duration of its last discarded step."""

@@ -109,11 +109,10 @@ def _visit(
             (protocol.discarded_steps + count) * warm_ups[0].last_ns
         ):
             reference = None
-        if light:
-            unprofiled, marked = time_marked_steps(workload, count, between, reference)
-        else:
-            clock = stream_clock(workload.device)
-            unprofiled = time_steps(workload, count, between, clock=clock, reference=reference)
+        unprofiled, marked = _time(workload, count, between, reference, light=light)
+        if protocol.chooses_steps and _is_unlike(warm_ups[0].last_ns, unprofiled):
+            further, marks_of_further = _time(workload, 1, between, light=light)
+            unprofiled, marked = unprofiled + further, marked + marks_of_further
         by_framework = own_profiler() if workload.is_users else None
         records = by_framework is not None or has_torch()
         most = min(count, protocol.profiled_steps) if records else 0
@@ -158,6 +157,34 @@ def _visit(
             return empty
     # The profiler needs memory of its own: a step that fits without it was measured.
     return Visit(unprofiled, profiled, profile_fits=False, marked=marked) if unprofiled else empty
+
+
+_UNLIKE = 1.3  # ratio of the time of a discarded step to that of any timed one
+
+
+def _is_unlike(discarded_ns: int, timed: Sequence[StepRow]) -> bool:
+    """Whether the discarded step took far longer, or less, than every timed one.
+
+    It may be a slow step of the program, e.g. every second one: as many steps in each visit would
+    always discard it. One step more makes the next visit begin elsewhere in the period.
+    """
+    times_ns = [row["duration_ns"] for row in timed]
+    return bool(discarded_ns > _UNLIKE * max(times_ns) or _UNLIKE * discarded_ns < min(times_ns))
+
+
+def _time(
+    workload: AnyWorkload,
+    count: int,
+    between: Callable[[], object],
+    reference: Reference | None = None,
+    *,
+    light: bool,
+) -> tuple[list[StepRow], list[list[dict[str, Any]]]]:
+    """Time steps of the loaded batch, and, where marks are light, their layers and phases."""
+    if light:
+        return time_marked_steps(workload, count, between, reference)
+    clock = stream_clock(workload.device)
+    return time_steps(workload, count, between, clock=clock, reference=reference), []
 
 
 def _empty(workload: AnyWorkload, error: BaseException) -> Empty:

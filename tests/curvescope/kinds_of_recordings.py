@@ -5,7 +5,6 @@ Stored recordings, seeds of the readers and makers of other tests join by themse
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import sys
@@ -24,6 +23,7 @@ from curvescope.profiling.recording.store import RecordingWriter
 from ..analysis.planted_energy import write_energy
 from ..analysis.ranks.planted_ranks import write_ranks
 from ..profiling.readers.fuzzing import SEEDS, seeds
+from ..profiling.readers.nsys_export import kernel, launch, push_pop, write_export
 from ..shared import PROFILES, RECORDINGS
 from . import scale_models
 from .recordings import META, write_planted
@@ -70,7 +70,7 @@ TABLE = "problem,batch,time_ms,device\n" + "".join(
     for batch in (1, 2, 4, 8, 16, 32)
 )
 UNTESTED = ("--quick", "--experiments", "0")
-FEW = replace(PROTOCOLS["quick"], rounds=(4, 4), steps_per_visit=(2, 2), time_limit_s=600.0)
+FEW = replace(PROTOCOLS["quick"], rounds=(3, 3), steps_per_visit=(2, 2), time_limit_s=600.0)
 TWO_AXES = ("--axis", "batch=1,2", "--axis", "width=64,128")
 Command = Callable[..., object]  # `run_command` of tests/conftest.py
 Make = Callable[[Path, Command], object]
@@ -166,22 +166,19 @@ def _import_profile(path: Path, command: Command, *, contents: Callable[[], byte
 
 
 def _import_unnamed_layers(path: Path, command: Command) -> None:
-    """Alike layers whose names have a sign that ours have: TensorRT's, of those without a name."""
-    names = ["conv1", *(f"(Unnamed Layer* {number}) [Plugin]" for number in (76, 77)), "conv2"]
-    events = [_event("user_annotation", "execute", 0, 9)]
-    for number, name in enumerate(names):
-        events.append(_event("user_annotation", name, 2 * number + 0.1, 0.8))
-        events.append(_event("cuda_runtime", "cudaLaunchKernel", 2 * number + 0.2, 0.1, number))
-        events.append(_event("kernel", "gemm", 2 * number + 0.4, 0.5, number))
-    contents = json.dumps({"traceEvents": events}).encode()
-    _import_profile(path, command, contents=lambda: contents)
-
-
-def _event(category: str, name: str, start_ms: float, time_ms: float, launch: int = 0) -> object:
-    place = {"pid": 0, "tid": 7} if category == "kernel" else {"pid": 1, "tid": 1}
-    args = {"device": 0, "stream": 7, "correlation": launch}
-    times = {"ts": 1e3 * start_ms, "dur": 1e3 * time_ms}
-    return {"ph": "X", "cat": category, "name": name, "args": args, **place, **times}
+    """Alike layers with a sign in their names that ours have: TensorRT names those so that have no
+    name.
+    """
+    unnamed = [f"(Unnamed Layer* {number}) [Plugin]" for number in (76, 77)]
+    ranges, launches, kernels = [push_pop("ExecutionContext::execute", 0, 10_000)], [], []
+    for number, name in enumerate(["conv1", *unnamed, "conv2"], 1):
+        start = 2000 * number
+        ranges.append(push_pop(name, start, start + 900))
+        launches.append(launch(number, start + 100))
+        kernels.append(kernel(number, start + 200, start + 800, gridX=2 + (name not in unnamed)))
+    file = path.parent / "profile.sqlite"
+    write_export(file, ranges=ranges, launches=launches, kernels=kernels)
+    command("import", file, "-o", path, cwd=path.parent, code=0)
 
 
 MADE = {

@@ -81,6 +81,11 @@ def side(
         else kernel_times.assign(batch=NO_BATCH)
     )
     profiled = bool(steps["profiled"].all())
+    if profiled and kernel_times.empty:
+        raise CurvescopeError(
+            f"{name} has no step that is timed: there is nothing to compare. Record or import one "
+            "with the times of its kernels."
+        )
     curve = (
         estimate_terms(kernel_times, steps).curve(steps)
         if profiled

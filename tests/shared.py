@@ -18,6 +18,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROFILES = ROOT / "tests" / "data" / "profiles"
 EXAMPLE = ROOT / "examples" / "recordings" / "alexnet-cpu"
+RECORDINGS = sorted(
+    path.parent
+    for folder in ("examples", "tests/data")
+    for path in (ROOT / folder).rglob("recording.json")
+)
 # Whether the GPU that the tests see is that of tests/virtual_card, whose kernels compute nothing.
 ON_VIRTUAL_CARD = "VIRTUAL_CARD" in os.environ
 CUPY = pytest.param(

@@ -52,6 +52,10 @@ NO_LINES = (
     "them, and not of a compiled one. Group by layer, op or kernel, or measure the step with "
     "`curvescope diagnose --step`."
 )
+MEMORY_ONLY = (
+    "This recording has the memory of a step and not its time: `curvescope explain --of memory` "
+    "explains it."
+)
 _TENSOR = "tensor_pipe_use"
 _AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", _TENSOR)
 _DURATION = "duration_ns"
@@ -164,6 +168,8 @@ def recorded_breakdown(
     marked = (
         None if steps.empty else marked_steps(recording.frame("marks"), steps, recording.statistic)
     )
+    if steps["profiled"].all() and profiled_steps(steps).empty and recording.count_rows("peaks"):
+        raise CurvescopeError(MEMORY_ONLY)
     work = device_work(recording, copied_bytes=True, device=device)
     lines = lines_of(recording) if by == "line" else None
     if lines is not None and (steps.empty or lines.empty):
@@ -242,9 +248,8 @@ def break_down(
     batch, curve = _pick_batch(steps, batch, statistic)
     profiled = profiled_steps(steps, batch)
     if profiled.empty:
-        raise CurvescopeError(
-            f"No step of batch {batch} was profiled: there is nothing to break down."
-        )
+        which = "step" if batch is None else f"step of batch {batch}"
+        raise CurvescopeError(f"No {which} was profiled: there is nothing to break down.")
     times = kernel_times(
         work, profiled, _grouped_by(by), (*_AMOUNTS, _DURATION), by_name=by == "kernel"
     )

@@ -22,6 +22,9 @@ import pyarrow as pa
 from .terms import IDLE
 
 Groups = Mapping[str, tuple[str, ...]]  # layers by the name of their group
+# A path without its number, or without all its numbers: the texts between their places. A name may
+# hold a `*` of its own, as TensorRT's `(Unnamed Layer* 76)` does, so none stands for a place.
+Pattern = tuple[str, ...]
 # by batch size: time of each layer (a column) in every step (a row)
 Steps = Mapping[Any, pd.DataFrame]
 # A layer deviates if at some batch size its median differs from that of its group by such a part of
@@ -75,8 +78,8 @@ def repeated_layers(
             if layer in work:
                 what = (None if pd.isna(value) else _unnumbered(value) for value in kernel)
                 work[layer][tuple(what)] += int(count)
-    alike: dict[tuple[str, str | None, frozenset[Any]], list[str]] = {}
-    patterns: Counter[str] = Counter()
+    alike: dict[tuple[Pattern, str | None, frozenset[Any]], list[str]] = {}
+    patterns: Counter[Pattern] = Counter()
     for layer in sorted(work, key=_numbers_of):
         for pattern in _patterns(layer):
             patterns[pattern] += 1
@@ -90,10 +93,10 @@ def repeated_layers(
         if len(free) > 1 and len(members := _alike_in_time(free, steps)) > 1:
             placed.update(members)
             every = len(members) == patterns[pattern]
-            if _SCOPE in pattern:
-                name = _named_scopes(pattern, members, every)
+            if _SCOPE in members[0]:
+                name = _name_scopes(pattern, members, every)
             else:
-                name = pattern if every else pattern.replace("*", _named(pattern, members))
+                name = ("*" if every else _name_numbers(pattern, members)).join(pattern)
             groups[f"{members[0]}, …" if name in groups else name] = tuple(members)
     return groups
 
@@ -147,18 +150,21 @@ def _numbers_of(layer: str) -> list[tuple[int, str]]:
     return [(int(numbered[2]), numbered[1]) if numbered else (-1, part) for part, numbered in parts]
 
 
-def _patterns(layer: str) -> Iterator[str]:
-    """A path with `*` for one of its numbers; one of ranges or scopes with `*` for all of them,
-    as a number of a layer may stand in it twice.
+def _patterns(layer: str) -> Iterator[Pattern]:
+    """A path without one of its numbers, for each; one of ranges or scopes without all of them, as
+    a number of a layer may stand in it twice.
     """
     if _SCOPE in layer:
-        if (pattern := _NUMBER.sub("*", layer)) != layer:
+        pattern = tuple(_NUMBER.split(layer))
+        if len(pattern) > 1:
             yield pattern
         return
     parts = layer.split(".")
     for index, part in enumerate(parts):
         if numbered := _NUMBERED.fullmatch(part):
-            yield ".".join([*parts[:index], f"{numbered[1]}*", *parts[index + 1 :]])
+            before = ".".join([*parts[:index], numbered[1]])
+            behind = ".".join(["", *parts[index + 1 :]])
+            yield before, behind
 
 
 def _steps(kernel_times: pd.DataFrame) -> Steps:
@@ -186,12 +192,10 @@ def _alike_in_time(members: Sequence[str], steps: Steps) -> list[str]:
     return [member for member, apart in zip(members, deviates, strict=True) if not apart]
 
 
-def _named(pattern: str, members: Sequence[str]) -> str:
-    """The numbers of the members in place of the `*`, e.g. `1-11`; the first, the second and the
-    last of many runs.
-    """
-    before = pattern.index("*")
-    return _runs([int(member[before:].partition(".")[0]) for member in members])
+def _name_numbers(pattern: Pattern, members: Sequence[str]) -> str:
+    """The numbers of the members, e.g. `1-11`; the first, the second and the last of many runs."""
+    before, behind = map(len, pattern)
+    return _runs([int(member[before : len(member) - behind]) for member in members])
 
 
 def _runs(numbers: Sequence[int]) -> str:
@@ -203,14 +207,17 @@ def _runs(numbers: Sequence[int]) -> str:
     return ",".join(texts if len(texts) <= _MOST_RUNS else [*texts[:2], "…", texts[-1]])
 
 
-def _named_scopes(pattern: str, members: Sequence[str], every: bool) -> str:
-    """The pattern with the numbers of the members in place of each `*`, which stays where they
+def _name_scopes(pattern: Pattern, members: Sequence[str], every: bool) -> str:
+    """The pattern with the numbers of the members in each place; with `*` in a place where they
     differ and no layer of the pattern is missing.
     """
     numbers = [map(int, _NUMBER.findall(member)) for member in members]
-    different = [sorted(set(column)) for column in zip(*numbers, strict=True)]
-    names = iter(["*" if every and len(column) > 1 else _runs(column) for column in different])
-    return re.sub(r"\*", lambda _: next(names), pattern)
+    name = pattern[0]
+    for column, text in zip(zip(*numbers, strict=True), pattern[1:], strict=True):
+        different = sorted(set(column))
+        name += "*" if every and len(different) > 1 else _runs(different)
+        name += text
+    return name
 
 
 def with_groups(layers: pd.Series, names: Mapping[str, str]) -> pd.Series:

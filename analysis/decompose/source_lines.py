@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ...profiling.recording.store import Recording
@@ -56,8 +57,10 @@ def by_line(times: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
     total = (
         lines.groupby([*keys, "at"], dropna=False, sort=False)["duration_ns"].sum().reset_index()
     )
-    sums = total.groupby(keys, dropna=False)["duration_ns"].transform("sum")
-    total["part"] = (total["duration_ns"] / sums.where(sums > 0)).fillna(1.0)
+    # plain floats: the recorded ones are nullable, and would make the amounts so
+    durations_ns = total["duration_ns"].astype(np.float64)
+    sums_ns = durations_ns.groupby([total[key] for key in keys], dropna=False).transform("sum")
+    total["part"] = (durations_ns / sums_ns.where(sums_ns > 0)).fillna(1.0)
     idle = times["name"] == IDLE
     spread = times.assign(op=times["op"].where(~idle, None)).merge(
         total[[*keys, "at", "part"]], on=keys, how="left"

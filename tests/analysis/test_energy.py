@@ -1,46 +1,19 @@
 """Energy over batch sizes: planted powers and times, whose functionals are known."""
 
-import numpy as np
 import pytest
 
 from curvescope.analysis.energy import explain_energy
 from curvescope.analysis.render.energy import show_energy
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
-from ..curvescope.recordings import META, rows_of_table
-from .synthetic import timed_steps
-
-COUNTER = {
-    "name": "a planted counter",
-    "scope": "the planted GPU",
-    "least_s": 0.2,
-    "averaged": False,
-}
-
-
-def write(path, power_w, *, noise=0.002, cost_ms=lambda batch: 5.0 + 10.0 * batch, source=COUNTER):
-    """A sweep whose steps take `cost_ms` and whose device takes `power_w`, both functions of the
-    batch size.
-    """
-    random = np.random.default_rng(3)
-    steps = timed_steps(cost_ms, random, noise=noise, drift=noise, spikes=0, batches=(4, 8, 16))
-    if power_w is not None:
-        times = zip(steps["batch"], steps["duration_ns"], strict=True)
-        steps = steps.assign(
-            energy_uj=[round(power_w(batch) * duration_ns / 1e3) for batch, duration_ns in times]
-        )
-    meta = {**META, "batches": [4, 8, 16], "energy": source, "locked_sm_clock_hz": None}
-    with RecordingWriter(path, meta) as writer:
-        writer.write("steps", rows_of_table("steps", steps))
-    return open_recording(path)
+from .planted_energy import COUNTER, write_energy
 
 
 def test_power_that_rises_bends_the_energy_where_the_time_is_straight(tmp_path):
     """200 W up to batch 8, 300 W at 16: of E(16) − 2·E(8) = 49.5 − 34 = +15.5 J time gives −1 J and
     power +16.5.
     """
-    found = explain_energy(write(tmp_path / "r", lambda batch: 300 if batch == 16 else 200))
+    found = explain_energy(write_energy(tmp_path / "r", lambda batch: 300 if batch == 16 else 200))
     (excess,) = (f for f in found.findings if f.shown.label == "excess 8→16")
     split = found.splits[found.findings.index(excess)]
     assert excess.verdict == "anomaly"
@@ -56,7 +29,7 @@ def test_power_that_rises_bends_the_energy_where_the_time_is_straight(tmp_path):
 
 def test_constant_power_has_no_anomaly_and_a_fixed_energy(tmp_path):
     """200 W · 5 ms: 1 J of every step does not grow with the batch size."""
-    found = explain_energy(write(tmp_path / "r", lambda batch: 200))
+    found = explain_energy(write_energy(tmp_path / "r", lambda batch: 200))
     assert found.anomalies == ()
     functional, value = found.fixed_cost
     assert functional.label == "fixed cost 4→8"
@@ -64,7 +37,7 @@ def test_constant_power_has_no_anomaly_and_a_fixed_energy(tmp_path):
 
 
 def test_the_page_has_joules_and_says_what_cannot_be_split(tmp_path, capsys):
-    show_energy(write(tmp_path / "r", lambda batch: 300 if batch == 16 else 200))
+    show_energy(write_energy(tmp_path / "r", lambda batch: 300 if batch == 16 else 200))
     said = " ".join(capsys.readouterr().out.split())
     assert "step J" in said
     assert "J/sample" in said
@@ -77,7 +50,7 @@ def test_the_page_has_joules_and_says_what_cannot_be_split(tmp_path, capsys):
 
 
 def test_the_document_has_every_functional_with_its_unit(tmp_path, document_of):
-    write(tmp_path / "r", lambda batch: 200)
+    write_energy(tmp_path / "r", lambda batch: 200)
     document = document_of("explain", tmp_path / "r", "--of", "energy")
     assert [point["batch"] for point in document["curve"]] == [4, 8, 16]
     assert document["curve"][0]["j_per_sample"] == pytest.approx(9.0 / 4, rel=0.02)
@@ -94,7 +67,7 @@ def test_the_document_has_every_functional_with_its_unit(tmp_path, document_of):
     ],
 )
 def test_a_recording_without_energies_says_why(tmp_path, source, why):
-    recording = write(tmp_path / "r", None, source=source)
+    recording = write_energy(tmp_path / "r", None, source=source)
     with pytest.raises(CurvescopeError, match=why):
         explain_energy(recording)
 

@@ -17,13 +17,8 @@ from curvescope.profiling.attribution.kernel_precision import kernel_precision
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.store import open_recording
 
-from ..shared import PROFILES, ROOT
+from ..shared import PROFILES, RECORDINGS, ROOT
 
-RECORDINGS = sorted(
-    path.parent
-    for folder in ("examples", "tests/data")
-    for path in (ROOT / folder).rglob("recording.json")
-)
 FILES = sorted(path for path in PROFILES.iterdir() if path.suffix not in (".md", ".py"))
 SWEEP = ROOT / "sweep of three profiles"
 RATES = {

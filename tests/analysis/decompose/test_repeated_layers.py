@@ -133,6 +133,17 @@ def test_a_number_that_is_the_same_in_all_scopes_stays():
     assert list(found) == ["model/encoder_1/layer_*/add"]
 
 
+def test_a_name_may_hold_a_star_of_its_own():
+    """TensorRT names a layer so; its star was taken for the place of the number, and there was no
+    second number.
+    """
+    alike = {f"(Unnamed Layer* {i}) [PluginV2IOExt]": 4 for i in (76, 77)}
+    other = {"(Unnamed Layer* 80) [PluginV2IOExt]": 8}
+    assert list(scopes_of(alike)) == ["model/(Unnamed Layer* *) [PluginV2IOExt]"]
+    assert list(scopes_of(alike | other)) == ["model/(Unnamed Layer* 76-77) [PluginV2IOExt]"]
+    assert list(groups_of({"top*.0.mlp": 4, "top*.1.mlp": 4, "top*.2.mlp": 8})) == ["top*.0-1.mlp"]
+
+
 def test_scopes_of_other_work_stay_apart_and_numbers_tell_which():
     found = scopes_of({f"replica_{r}/layer_{i}": 4 + (i == 0) for r in (4, 6) for i in range(3)})
     assert {name: len(layers) for name, layers in found.items()} == {

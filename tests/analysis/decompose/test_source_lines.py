@@ -24,7 +24,8 @@ class Recorded:
             (8, "a.0", "forward", None, "model.py", 3, 1),
             (8, None, "optimizer", "aten::add_", "train.py", 5, 7),
         ]
-        return pd.DataFrame(rows, columns=columns)
+        integers = {"batch": "Int64", "line": "Int64", "duration_ns": "Int64"}
+        return pd.DataFrame(rows, columns=columns).astype(integers)  # as a recording gives them
 
 
 def test_a_term_comes_from_the_line_with_most_of_its_time_at_a_batch_size_and_idle_time_at_all():
@@ -46,7 +47,7 @@ def test_the_time_by_line_adds_up_to_the_step_and_is_shared_as_the_times_of_its_
             (None, "backward", np.nan, IDLE, 1.0, 0),
         ],
         columns=["layer", "phase", "op", "name", "exclusive_ms", "calls"],
-    ).assign(step=7)
+    ).assign(step=7, flops=[8.0, np.nan, np.nan, 1.0, np.nan])
     spread = by_line(times, lines[lines["batch"] == 4])
     sums = spread.groupby("line")["exclusive_ms"].sum().to_dict()
     assert sums == {
@@ -57,4 +58,7 @@ def test_the_time_by_line_adds_up_to_the_step_and_is_shared_as_the_times_of_its_
         f"{IDLE} at no line": 1.0,
     }
     assert spread["calls"].sum() == pytest.approx(4)
+    # An unknown amount stays one that compares as false: `breakdown --by line` raised.
+    assert spread["flops"].dtype == np.float64
+    assert spread["flops"].gt(0).sum() == 3
     assert set(spread["step"]) == {7}

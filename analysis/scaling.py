@@ -23,6 +23,7 @@ from .decompose.terms import (
     IDLE,
     KERNELS,
     OVERHEAD,
+    SLOW_STEPS,
     Key,
     Share,
     estimate_terms,
@@ -36,7 +37,7 @@ SMALLER_BATCH = "smaller batch"
 # Names of the kinds of lost time, in the order of display.
 SLOWER_KERNELS, IMBALANCE = "slower kernels", "load imbalance"
 _NAMES = {COMMUNICATION: COMMUNICATION, WAITING: IMBALANCE, KERNELS: SLOWER_KERNELS}
-_NAMES |= {kind: kind for kind in (INPUT, IDLE, SMALLER_BATCH, OVERHEAD)}
+_NAMES |= {kind: kind for kind in (INPUT, IDLE, SMALLER_BATCH, OVERHEAD, SLOW_STEPS)}
 LOSS_KINDS = tuple(_NAMES.values())
 
 
@@ -232,7 +233,9 @@ class _Run:
             smaller = self._terms.sum(_functional({alone: 1.0, base: -1.0 / point.devices}))
             shares.append(Share(Key(None, None, SMALLER_BATCH), smaller))
         shares += [
-            share for share in by_kind.decompose(lost, self._curve) if share.key.kind == OVERHEAD
+            share
+            for share in by_kind.decompose(lost, self._curve)
+            if share.key.kind in (OVERHEAD, SLOW_STEPS)
         ]
         kernels = [share for share in self._terms.decompose(others) if share.key.kind == KERNELS]
         return EfficiencyLoss(

@@ -125,7 +125,8 @@ class Breakdown:
     n_timed: int  # number of timed steps behind `time_ms`
     # number of profiled steps; 0 for a recording without steps, whose rows are sums over all of it
     n_profiled: int
-    # number of profiled steps that the rows average: those that T takes, e.g. the faster half.
+    # number of profiled steps that the rows average: the faster half, or all where slow steps are
+    # part of T
     n_used: int
     used: tuple[int, ...]  # their numbers
     unit: str = STEP  # what takes the time: `step`, or `recording` if no step is known

@@ -36,6 +36,7 @@ from .pace import paced
 from .statistics import (
     ALL_STEPS,
     FASTER_HALF,
+    LEVEL,
     STATISTICS,
     Estimate,
     Floats,
@@ -126,6 +127,14 @@ class Curve:
         not speak for it.
         """
         return any(self.at(condition).has_slow_steps for condition in functional.conditions)
+
+    def judging(self, functional: Functional) -> Curve:
+        """The curve that answers for a functional: the pace, which speaks for T where no slow steps
+        were seen; where some were, T if the functional of it is surely not 0.
+        """
+        if self.pace is None or not self.has_slow_steps(functional):
+            return self.paces
+        return self if self.evaluate(functional).p < LEVEL else self.paces
 
     @property
     def joint(self) -> tuple[Point, ...]:

@@ -100,7 +100,8 @@ def find(curve: Curve, axis: str = "log2", *, late: bool = False) -> tuple[Findi
     findings = []
     for show, test, both in zip(shown, tested, curves, strict=True):
         answers = [(*next(adjusted), tested_on) for tested_on in both]
-        p, value, surer = min(answers, key=lambda answer: answer[0])
+        least = min(answers, key=lambda answer: answer[0])
+        p, value, surer = next((answer for answer in answers if answer[0] < LEVEL), least)
         verdict = _verdict(surer, show, test, value, p)
         findings.append(Finding(show, surer.evaluate(show), test, value, p, verdict))
     return tuple(findings)
@@ -232,7 +233,7 @@ def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
     fixed_costs = [
         fixed_cost(*pair) for pair in neighbours(_known(curve))[0] if pair not in curve.jumps
     ]
-    values = [curve.evaluate(functional) for functional in fixed_costs]
+    values = [curve.judging(functional).evaluate(functional) for functional in fixed_costs]
     for functional, value, p in zip(
         fixed_costs, values, holm([value.p for value in values]), strict=True
     ):

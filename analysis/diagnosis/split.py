@@ -94,6 +94,7 @@ def _split(
             )
         recorded, examined = replace(recorded, steps=steps), None
     examined = examined or examine(functional.conditions, kernel_times, recorded)
+    judging = curve.judging(functional)
     kernels = main_kernels(kernel_times, functional.conditions)
     classes = recorded.layer_classes
     lines = recorded.lines.get(functional.last, {})
@@ -103,12 +104,12 @@ def _split(
             layer_class=classes.get(share.key.layer or ""),
             line=lines.get(share.key),
         )
-        for share in terms.decompose(functional, curve)
+        for share in terms.decompose(functional, judging)
     ]
     shares.sort(
         key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value), share.label)
     )
-    value = curve.evaluate(functional)
+    value = judging.evaluate(functional)
     named = (_with_names(case, kernels) for case in cases(functional, shares, examined))
     of_terms = [with_work(case, terms) for case in named]
     return Explanation(

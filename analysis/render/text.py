@@ -14,6 +14,7 @@ from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import STEP
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.findings import UNDECIDED, Finding, FindingVerdict
+from ..decompose.statistics import ALL_STEPS
 from ..decompose.terms import KERNELS, OVERHEAD, SLOW_STEPS, Share, total_ms
 from ..diagnosis.explanation import Explanation
 from .names import CHANGE
@@ -91,12 +92,12 @@ def render_curve(
             spread,
             str(point.n),
         )
-    what = f"{curve.statistic.capitalize()} of n steps in {counted(curve.rounds, 'round')}"
-    notes = (
-        []
-        if brief
-        else [f"{what}; spread is their interquartile range over the {curve.statistic}."]
-    )
+    is_mean = curve.statistic == ALL_STEPS
+    what = "Mean of all n steps" if is_mean else f"{curve.statistic.capitalize()} of n steps"
+    over = "mean" if is_mean else curve.statistic
+    rounds = counted(curve.rounds, "round")
+    spread_is = f"spread is their interquartile range over the {over}"
+    notes = [] if brief else [f"{what} in {rounds}; {spread_is}."]
     if curve.profiled:
         notes = [
             f"Mean of n undisturbed {curve.unit}s. All are profiled, so the profiling overhead is "

@@ -169,7 +169,7 @@ class _Line:
 
 
 def _faster_half(logs: Iterable[float]) -> float:
-    """Mean of the faster half, as T(b) is: what disturbs a visit makes it slower."""
+    """Mean of the faster half, as the pace is: what disturbs a visit makes it slower."""
     ordered = sorted(logs)
     return fmean(ordered[: (len(ordered) + 1) // 2])
 

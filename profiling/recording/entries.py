@@ -52,7 +52,7 @@ class ProtocolEntry:
     """How the steps were measured."""
 
     name: str | None = None  # name of the protocol
-    statistic: Statistic | None = None  # statistic of the steps that a time is
+    statistic: Statistic | None = None  # statistic of the steps that the pace is
     rounds: Range | None = None  # least and greatest number of rounds
 
 

@@ -336,7 +336,9 @@ class Recording:
 
     @property
     def statistic(self) -> str:
-        """Statistic that T(b) is, by the protocol: median or mean."""
+        """Statistic of the pace, by the protocol; where it is the mean of the faster half, T(b) is
+        the mean of all steps.
+        """
         return str((self.meta.get("protocol") or {}).get("statistic", "median"))
 
     def parts(self, table: str) -> Sequence[AnyPath]:

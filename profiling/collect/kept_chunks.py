@@ -99,7 +99,9 @@ class Chunks:
             self.writer.finish(Status.INTERRUPTED if ended_by else None)
         except BaseException as error:
             for writer in filter(None, (self.writer, self.local)):
-                with suppress(CurvescopeError):  # on a full disk it stays as it is
+                # On a full disk it stays as it is, and where what was read fits no entry of it.
+                with suppress(CurvescopeError):
+                    writer.check()
                     writer.finish(Status.INTERRUPTED)
             if not isinstance(error, Exception):
                 print(f"curvescope: {kept}.", file=sys.stderr)

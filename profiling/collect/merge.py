@@ -90,11 +90,13 @@ def merge_chunks(
             writer.write("memory", table)
         for table in process.clocks():
             writer.write("clocks", table)
-    writer.update(
-        collectors=_collectors(processes, columns, torch, ends, probed_process),
+    facts = {
+        "collectors": _collectors(processes, columns, torch, ends, probed_process),
         **_devices(columns, torch, processes if probed_process is not None else []),
         **_found(built),
-    )
+    }
+    writer.check(**facts)
+    writer.update(**facts)
     if used and built.steps_from == MARKS:
         writer.update(steps_from="; ".join(sorted({steps.marked_by for steps in used})))
     if on_gpu and not any(process.table("calls").rows for process in processes):

@@ -209,7 +209,8 @@ def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> N
     """Refuse to resume a recording on another kind of device, or with another lock of its clock."""
     locked = "locked_sm_clock_hz"
     there, here = {locked: meta.get(locked)}, {locked: machine.locked_sm_clock_hz}
-    differ = different_facts({**meta["device"], **there}, {**machine.device, **here}).values()
+    device = meta.get("device") or {}
+    differ = different_facts({**device, **there}, {**machine.device, **here}).values()
     if differ:
         raise CurvescopeError(
             f"{path} was started on another device ({'; '.join(differ)}), and batch sizes are "

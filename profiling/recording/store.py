@@ -103,7 +103,7 @@ class RecordingWriter:
             "created_utc": _now_utc(),
         }
         self._set(path, {**head, "lost": {}, **meta})
-        claim(path, META_FILE, self._document())
+        claim(path, META_FILE, _document(self._meta))
         self._lock()
 
     def _set(self, path: AnyPath, meta: dict[str, Any]) -> None:
@@ -259,11 +259,13 @@ class RecordingWriter:
         """Replace entries of `recording.json` and write it."""
         self._meta.update(meta)
         with atomic_file(self.path / META_FILE) as file:
-            file.write(self._document())
+            file.write(_document(self._meta))
 
-    def check(self) -> None:
-        """Refuse facts that fit no entry of `recording.json`; CurvescopeError names the entry."""
-        check_entries(json.loads(self._document()))
+    def check(self, **meta: Any) -> None:
+        """Refuse entries of `recording.json`, and others to come, that do not fit; CurvescopeError
+        names one.
+        """
+        check_entries(json.loads(_document({**self._meta, **meta})))
 
     def count_lost(self, name: str, count: int, sentence: str | None = None) -> None:
         """Add to a named count of lost data; a name that `lost.LOSSES` does not have needs a
@@ -285,11 +287,6 @@ class RecordingWriter:
         with self._locks:
             self.update(status=status or (Status.INCOMPLETE if gone else Status.COMPLETE))
 
-    def _document(self) -> bytes:
-        return json.dumps(self._meta, indent=1, ensure_ascii=False, allow_nan=False).encode(
-            errors="backslashreplace"
-        )
-
     def __enter__(self) -> RecordingWriter:
         return self
 
@@ -299,6 +296,12 @@ class RecordingWriter:
         # status.
         with suppress(*(() if kind is None else (CurvescopeError,))):
             self.finish(self._meta["status"] if self._extends else status)
+
+
+def _document(meta: Mapping[str, Any]) -> bytes:
+    return json.dumps(meta, indent=1, ensure_ascii=False, allow_nan=False).encode(
+        errors="backslashreplace"
+    )
 
 
 def columns_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:

@@ -14,9 +14,10 @@ from curvescope.profiling.recording.store import RecordingWriter, Status
 
 from ..curvescope.recordings import write_planted
 
+CHANGING = ("recover R", "sweep --resume S", "confirm R --experiments 1s")
 COMMANDS = (
-    *("recover R", "sweep --resume S", "confirm R --experiments 1s", "explain R", "breakdown R"),
-    *("export --parquet R -o new", "report R -o new.html", "export R -o new.json", "runs ."),
+    *(*CHANGING, "explain R", "breakdown R", *CHANGING, "export --parquet R -o new"),
+    *(*CHANGING, "report R -o new.html", "export --perfetto R -o new.json", *CHANGING, "runs ."),
 )
 HEAD = {
     "format": "curvescope recording",
@@ -65,21 +66,23 @@ def write_linked(number, folder):
     recording = folder / "R"
     command = COMMANDS[number % len(COMMANDS)]
     if "sweep" in command:
-        recording = folder / "S" / "alexnet_training"
-        _write_plan(folder / "S")
-    _write_recording(recording, random, cut="recover" in command or random.random() < 0.3)
+        recording = folder / "S" / _write_plan(folder / "S")
+    _write_recording(recording, random, cut="recover" in command or random.random() < 0.1)
     for _ in range(random.choice((1, 1, 2, 4))):
         _link(recording, folder / "outside", random)
     return command
 
 
 def _write_plan(folder):
+    """Write the plan of a sweep; returns the name of the folder of its recording."""
     from curvescope.profiling.measure.configuration import Configuration
     from curvescope.profiling.measure.protocol import Protocol
     from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan
 
+    configuration = Configuration("alexnet")
     protocol = Protocol("one", (1, 1), 1, (1, 1), 0.0, 0, None)
-    PLAN_FILE.write(folder, SweepPlan((Configuration("alexnet"),), (1,), False, protocol))
+    PLAN_FILE.write(folder, SweepPlan((configuration,), (1,), False, protocol))
+    return configuration.label
 
 
 def _write_recording(recording, random, cut):
@@ -93,14 +96,15 @@ def _write_recording(recording, random, cut):
         return
     write_planted(recording)
     meta = json.loads((recording / "recording.json").read_text())
-    meta["status"] = random.choice(("recording", "recording", "interrupted", "complete"))
+    meta["status"] = random.choice((*["recording"] * 4, "interrupted", "complete"))
     (recording / "recording.json").write_text(json.dumps(meta))
 
 
 def _link(recording, outside, random):
     """Put a link in place of a part of a recording: a table, a part, its document, itself."""
-    table = recording / random.choice((*TABLES, "chunks", "kernels", "steps"))
-    places = [table, table, recording / "chunks", recording / "recording.json", recording]
+    # No command reads `peaks` before it writes: what is wrong with others is said before.
+    table = recording / random.choice((*TABLES, "kernels", "steps", *["peaks"] * 20))
+    places = [table] * 8 + [recording / "chunks"] * 3 + [recording / "recording.json", recording]
     places += [
         recording
         / "chunks"
@@ -118,7 +122,7 @@ def _link(recording, outside, random):
         place.unlink()
     elif place.is_dir():
         shutil.rmtree(place)
-    targets = [outside, outside, outside / "below", outside / "nothing", outside / "recorded"]
+    targets = [outside] * 6 + [outside / name for name in ("below", "below", "nothing", "recorded")]
     targets += [outside / name for name in ("thesis.txt", "dataset.parquet", "missing")]
     targets += [outside / "recorded" / "recording.json", place.parent]
     target = random.choice(targets)

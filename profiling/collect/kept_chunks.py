@@ -55,6 +55,8 @@ _CUT = (
 # Errors where chunk files hold what no collector writes.
 _DAMAGED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _LONGEST_ERROR = 300  # characters: an error may hold a value of the file
+# Errors after which a folder of chunk files stays as it is.
+_UNCHANGED = (CurvescopeError, OSError, RecursionError)
 T = TypeVar("T")
 
 
@@ -131,14 +133,14 @@ class Chunks:
         self.give_room(_EVENTS_ROOM)
         ends = drain_processes(self.folder, file=memory)  # also those that still run
         self.give_room()
-        with suppress(OSError), opened(self.folder.parent, self.folder.name) as folder:
+        with suppress(*_UNCHANGED), opened(self.folder.parent, self.folder.name) as folder:
             folder.write(_ENDS, json.dumps([end._asdict() for end in ends]).encode())
         return ends
 
     def give_room(self, held: Iterable[str] = (*_EVENTS_ROOM, *_END_ROOM)) -> None:
         """Give back room on the disk that was held for the end of the recording."""
         for name in held:
-            with suppress(OSError), opened(self.folder.parent, self.folder.name) as folder:
+            with suppress(*_UNCHANGED), opened(self.folder.parent, self.folder.name) as folder:
                 folder.remove(name, missing_ok=True)
 
     def note(self, **facts: Any) -> None:
@@ -153,7 +155,7 @@ class Chunks:
         """
         folder = self.folder if self.local is None else self.folder.parent
         merged = f".{folder.name}.merged"
-        with suppress(OSError, RecursionError), opened(folder.parent) as around:
+        with suppress(*_UNCHANGED), opened(folder.parent) as around:
             around.rename(folder.name, merged)
             around.remove_tree(merged)
 

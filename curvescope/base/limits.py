@@ -29,6 +29,10 @@ PART_ROWS_PER_BYTE = 8
 # repeat it.
 PART_FREE_TEXT_BYTES = 1 << 28
 PART_TEXT_PER_BYTE = 200
+# Rows of the collector's chunk files: some column of a table differs from row to row, so a row
+# takes bytes on disk, 4 and more for a kernel.
+CHUNK_FREE_ROWS = 1 << 20
+CHUNK_ROWS_PER_BYTE = 1
 # Messages of an XSpace: an empty one takes 2 bytes, and hundreds in memory. Events of profilers
 # take 20 and more.
 XSPACE_FREE_EVENTS = 1 << 19

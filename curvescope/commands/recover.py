@@ -15,10 +15,15 @@ from .record import describe
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recording", type=Path, help="folder of the recording")
+    parser.add_argument(
+        "--range-pattern",
+        metavar="REGEX",
+        help="pattern for range names, as of `record` (default: the one that `record` was given)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     from ..profiling.collect.kept_chunks import recover
 
-    describe(recover(args.recording))
+    describe(recover(args.recording, args.range_pattern))
     return 0

@@ -50,6 +50,7 @@ class Options:
     batch: int | None = None  # samples per step; default: from marks or shapes
     # regular expression for `RangeNames`; default: known conventions
     range_pattern: str | None = None
+    is_stored: bool = False  # whether a file names the pattern, and not this user
     # or `WHOLE`, `REPETITION`, `marks:` and a regular expression for names of ranges that mark
     # steps
     steps: str = AUTO
@@ -69,7 +70,7 @@ class Options:
     @property
     def names(self) -> RangeNames:
         """The rules for range names."""
-        return RangeNames(self.range_pattern)
+        return RangeNames(self.range_pattern, stored=self.is_stored)
 
     @property
     def step_pattern(self) -> re.Pattern[str] | None:

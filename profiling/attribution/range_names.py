@@ -28,8 +28,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ import numpy.typing as npt
 
 from ...base.errors import CurvescopeError
 from .framework_scopes import read_xla_range
+from .linear_patterns import LinearPattern
 from .operation import BatchSource, batch_of
 from .phase_names import PHASES, phase_named
 from .served_steps import ServedStep, parse_served_step
@@ -142,20 +143,22 @@ class RangeName(NamedTuple):
 
 
 class RangeNames:
-    """Parses names by the known conventions, or only by the user's pattern: one with groups out of
-    `GROUPS`.
+    """Parses names by the known conventions, or only by a pattern with groups out of `GROUPS`: the
+    user's, or one that a file names (`stored`), see `LinearPattern`.
     """
 
-    def __init__(self, pattern: str | None = None) -> None:
-        self._pattern: re.Pattern[str] | None = None
+    def __init__(self, pattern: str | None = None, *, stored: bool = False) -> None:
+        self._search: Callable[[str], Mapping[str, str | None] | None] | None = None
         if pattern is not None:
+            linear = LinearPattern(pattern) if stored else None
             try:
-                self._pattern = re.compile(pattern)
-            except re.error as error:
+                compiled = re.compile(pattern)
+            except (re.error, RecursionError, OverflowError) as error:
                 raise CurvescopeError(
                     f"--range-pattern {pattern}: this is no regular expression ({error})."
                 ) from error
-            if not set(self._pattern.groupindex) & set(GROUPS):
+            self._search = linear.search if linear else partial(_groups_of, compiled)
+            if not set(compiled.groupindex) & set(GROUPS):
                 raise CurvescopeError(
                     f"--range-pattern {pattern}: name groups in it, e.g. '(?P<layer>conv\\d+)'; "
                     f"groups are {', '.join(GROUPS)}."
@@ -173,7 +176,7 @@ class RangeNames:
         )
         parsed = (
             _by_convention(name, domain)
-            if self._pattern is None or is_module
+            if self._search is None or is_module
             else self._by_pattern(name)
         )
         layer = parsed.layer
@@ -182,11 +185,11 @@ class RangeNames:
         return parsed._replace(role=role, layer=scrub(layer, LONGEST_NAME))
 
     def _by_pattern(self, name: str) -> RangeName:
-        assert self._pattern is not None
-        match = self._pattern.search(name)
+        assert self._search is not None
+        match = self._search(name)
         if match is None:
             return RangeName()
-        groups = {key: value for key, value in match.groupdict().items() if value}
+        groups = {key: value for key, value in match.items() if value}
         phase = groups.get("phase")
         if phase is not None:
             phase = phase_named(phase)
@@ -198,6 +201,11 @@ class RangeNames:
             op=groups.get("op"),
             batch=_number(groups.get("batch")),
         )
+
+
+def _groups_of(pattern: re.Pattern[str], name: str) -> Mapping[str, str | None] | None:
+    match = pattern.search(name)
+    return None if match is None else match.groupdict()
 
 
 def name_forward(kernels: Sequence[dict[str, Any]]) -> None:

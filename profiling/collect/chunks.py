@@ -10,11 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from ...base.limits import CHUNK_FREE_ROWS, CHUNK_ROWS_PER_BYTE, check_limit, check_regular
+from .chunk_tables import check_table
 
 MAGIC = 0x4B435643
 VERSION = 4
@@ -43,6 +47,11 @@ _TABLE_HEADER = np.dtype(fields("name u4, rows u4, columns u4, reserved u4"))
 _COLUMN_HEADER = np.dtype(fields("name u4, is_text u2, width u2, base u8"))
 _RAW_HEADER = np.dtype(fields("cupti_version u4, records u4, bytes u8"))
 _LOST_COUNTS = 3
+FIRST_NAMES = ["", "(name not recorded)"]  # of every process
+UNNAMED = 1
+_MOST_IDS = 1 << 31  # a process and a thread make one number of 64 bits
+ProcessId = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_IDS)]
+ThreadId = Annotated[int, msgspec.Meta(ge=-_MOST_IDS, lt=2 * _MOST_IDS)]
 _Array = npt.NDArray[np.void]
 Integers = npt.NDArray[np.int64]
 
@@ -122,8 +131,11 @@ class ProcessChunks:
         0,
         0,
     )
+    table_rows: int = 0  # of all tables
+    table_bytes: int = 0  # of their chunks
     whole_bytes: int = 0  # size of the file up to the end of the last complete chunk
-    torn_bytes: int = 0  # bytes after the last complete chunk, left by a kill during a write
+    # bytes after the last complete chunk, left by a kill during a write, and of unreadable chunks
+    torn_bytes: int = 0
 
     @property
     def begun(self) -> int:
@@ -173,10 +185,15 @@ class ProcessChunks:
 
 
 def read_chunks(path: Path) -> ProcessChunks:
-    """Read every complete chunk of one file, up to the first incomplete one."""
+    """Read every complete chunk of one file, up to the first incomplete one; a complete one that
+    holds what no collector writes is passed over, and its bytes count as torn.
+
+    CurvescopeError: the file is no regular one.
+    """
+    check_regular(path)
     # the name is the process id, a hyphen and the time
     started = path.name.split(".")[0].rpartition("-")[2]
-    chunks = ProcessChunks(started_ns=int(started) if started.isdigit() else 0)
+    chunks = ProcessChunks(started_ns=int(started) if started.isdecimal() else 0)
     size = path.stat().st_size
     if not size:
         return chunks
@@ -184,7 +201,7 @@ def read_chunks(path: Path) -> ProcessChunks:
     with path.open("rb") as file:
         # Columns are views of the memory-mapped file, which stays mapped as long as they exist.
         data = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
-    at = 0
+    at = passed_over = 0
     while at + HEADER.itemsize <= size:
         header = np.frombuffer(data, HEADER, 1, at)[0]
         if (
@@ -197,36 +214,70 @@ def read_chunks(path: Path) -> ProcessChunks:
         payload = data[begin : begin + int(header["payload_bytes"])]
         if len(payload) != header["payload_bytes"] or zlib.crc32(payload) != header["payload_crc"]:
             break
-        chunks.process = int(header["process"])
-        first = int(header["first"])
-        if header["kind"] == STRINGS:
-            texts = texts_of(payload)
-            chunks.names[first : first + len(texts)] = texts
-        elif header["kind"] == NUMBERS:
-            numbers = np.frombuffer(payload, NUMBER).tolist()
-            chunks.numbers[first : first + len(numbers)] = numbers
-        elif header["kind"] == EVENTS:
-            about = np.frombuffer(payload, EVENTS_HEADER, 1)[0]
-            ring, piece = (
-                int(about["ring"]),
-                np.frombuffer(payload, EVENT, offset=EVENTS_HEADER.itemsize),
-            )
-            duplicated = min(max(chunks.positions.get(ring, first) - first, 0), len(piece))
-            events.setdefault(int(about["thread"]), []).append(piece[duplicated:])
-            chunks.positions[ring] = max(chunks.positions.get(ring, 0), first + len(piece))
-        elif header["kind"] == LOST:
-            without_room, without_name, unwritten = np.frombuffer(
-                payload, "<u8", _LOST_COUNTS
-            ).tolist()
-            chunks.lost = (without_room, without_name, unwritten)
-        elif header["kind"] == TABLE:
-            _read_table(payload, chunks)
-        elif header["kind"] == RAW:
-            chunks.raw.append(_raw_buffer(payload))
+        try:
+            _read_chunk(header, payload, chunks, events)
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            passed_over += HEADER.itemsize + len(payload)
         at = begin + len(payload)
-    chunks.whole_bytes, chunks.torn_bytes = at, size - at
+    chunks.whole_bytes, chunks.torn_bytes = at, size - at + passed_over
     chunks.threads = {thread: np.concatenate(pieces) for thread, pieces in events.items()}
+    _name_all(chunks)
     return chunks
+
+
+def _read_chunk(
+    header: np.void,
+    payload: memoryview,
+    chunks: ProcessChunks,
+    events: dict[int, list[_Array]],
+) -> None:
+    process, first = int(header["process"]), int(header["first"])
+    if not 0 <= process < _MOST_IDS:
+        raise ValueError(f"{process} is no id of a process")
+    chunks.process = process
+    if header["kind"] == STRINGS:
+        texts = texts_of(payload)
+        chunks.names[first : first + len(texts)] = texts
+    elif header["kind"] == NUMBERS:
+        numbers = np.frombuffer(payload, NUMBER).tolist()
+        chunks.numbers[first : first + len(numbers)] = numbers
+    elif header["kind"] == EVENTS:
+        about = np.frombuffer(payload, EVENTS_HEADER, 1)[0]
+        ring, thread = int(about["ring"]), int(about["thread"])
+        if not -_MOST_IDS <= thread < _MOST_IDS:
+            raise ValueError(f"{thread} is no id of a thread")
+        piece = np.frombuffer(payload, EVENT, offset=EVENTS_HEADER.itemsize)
+        duplicated = min(max(chunks.positions.get(ring, first) - first, 0), len(piece))
+        events.setdefault(thread, []).append(piece[duplicated:])
+        chunks.positions[ring] = max(chunks.positions.get(ring, 0), first + len(piece))
+    elif header["kind"] == LOST:
+        without_room, without_name, unwritten = np.frombuffer(payload, "<u8", _LOST_COUNTS).tolist()
+        chunks.lost = (without_room, without_name, unwritten)
+    elif header["kind"] == TABLE:
+        _read_table(payload, chunks)
+    elif header["kind"] == RAW:
+        chunks.raw.append(_raw_buffer(payload))
+
+
+def _name_all(chunks: ProcessChunks) -> None:
+    """Let every event and number have a text: some is missing if there was no memory for it."""
+    if chunks.threads and len(chunks.names) <= UNNAMED:
+        chunks.names[:] = FIRST_NAMES
+    for events in chunks.threads.values():
+        for field_name in ("name", "domain"):
+            events[field_name][events[field_name] >= len(chunks.names)] = UNNAMED
+    known = range(len(chunks.names))
+    chunks.numbers = [row for row in chunks.numbers if row[0] in known and row[3] in known]
+
+
+def check_rows(processes: Sequence[ProcessChunks]) -> None:
+    """Refuse tables out of proportion to their files: a column of equal values takes no room there,
+    and 8 bytes a row in memory. CurvescopeError says so.
+    """
+    rows = sum(process.table_rows for process in processes)
+    size = sum(process.table_bytes for process in processes)
+    most = max(CHUNK_FREE_ROWS, CHUNK_ROWS_PER_BYTE * size)
+    check_limit(rows, most, f"rows in {size:,} bytes")
 
 
 def _raw_buffer(payload: memoryview) -> RawBuffer:
@@ -248,7 +299,11 @@ def _read_table(payload: memoryview, chunks: ProcessChunks) -> None:
         stored = np.frombuffer(payload, f"<u{width}", rows, at) if width else None
         chunk[chunks.names[column["name"]]] = Piece(rows, column["base"].astype(np.int64), stored)
         at += (rows * width + 7) // 8 * 8
-    chunks.tables.setdefault(chunks.names[header["name"]], []).append(chunk)
+    name = chunks.names[header["name"]]
+    check_table(name, chunk, len(chunks.names))
+    chunks.tables.setdefault(name, []).append(chunk)
+    chunks.table_rows += rows
+    chunks.table_bytes += len(payload)
 
 
 def texts_of(payload: memoryview) -> list[str]:

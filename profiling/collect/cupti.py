@@ -7,6 +7,7 @@ during the run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,7 @@ _DEVICE_COLUMNS = (
 _THROTTLE_UNSUPPORTED = 0x4000_0000
 _SPEED, _TEMPERATURE, _POWER = 1, 2, 3
 _ALLOCATION = 1
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass
@@ -199,7 +201,7 @@ class ProcessColumns:
             if name == "cupti_refused":
                 facts.setdefault(name, []).append(text)
             else:
-                facts[name] = int(text) if text.isdigit() else text
+                facts[name] = int(text) if _NUMBER.fullmatch(text) else text
         if self._clock.samples:
             facts["clock_samples"] = self._clock.samples
             facts["clock_error_ns"] = self._clock.error_ns

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import pyarrow as pa
 
 from ...base.errors import CurvescopeError
+from ...base.limits import META_BYTES, read_small
 from ..readers import Options
-from ..recording.atomic_files import locked_folder, storage_error
+from ..recording.atomic_files import StorageError, locked_folder, storage_error
+from ..recording.inside import Folder, check_unlinked, is_own_file, opened
 from ..recording.lost import Severity, describe_lost
 from ..recording.remote_store import AnyPath, RemotePath
 from ..recording.store import (
@@ -46,6 +50,21 @@ _CUT = (
     "The recording command was killed, or had no room on the disk: what its processes recorded in "
     "their last moments (ranges of some 10 ms, buffers of GPU records) may be missing."
 )
+
+
+# Errors where chunk files hold what no collector writes.
+_DAMAGED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_LONGEST_ERROR = 300  # characters: an error may hold a value of the file
+# Errors after which a folder of chunk files stays as it is.
+_UNCHANGED = (CurvescopeError, OSError, RecursionError)
+T = TypeVar("T")
+
+
+class _KeptOptions(msgspec.Struct):
+    """What the file of options holds."""
+
+    batch: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] | None = None
+    range_pattern: str | None = None
 
 
 class NotMergedError(CurvescopeError):
@@ -77,11 +96,14 @@ class Chunks:
         )
         self.give_room()
         try:
-            merge_chunks(self.folder, self.writer, self.options, **how)
+            with refusing_damage(self.folder):
+                merge_chunks(self.folder, self.writer, self.options, **how)
             self.writer.finish(Status.INTERRUPTED if ended_by else None)
         except BaseException as error:
             for writer in filter(None, (self.writer, self.local)):
-                with suppress(CurvescopeError):  # on a full disk it stays as it is
+                # On a full disk it stays as it is, and where what was read fits no entry of it.
+                with suppress(CurvescopeError):
+                    writer.check()
                     writer.finish(Status.INTERRUPTED)
             if not isinstance(error, Exception):
                 print(f"curvescope: {kept}.", file=sys.stderr)
@@ -91,9 +113,8 @@ class Chunks:
                 if isinstance(error, CurvescopeError)
                 else f"{type(error).__name__}: {error}."
             )
-            raise NotMergedError(
-                " ".join([why, f"{kept} once there is room.", *self._lost()])
-            ) from error
+            when = " once there is room" if isinstance(error, StorageError) else " later"
+            raise NotMergedError(" ".join([why, f"{kept}{when}.", *self._lost()])) from error
         self.discard()
 
     def _lost(self) -> list[str]:
@@ -112,15 +133,15 @@ class Chunks:
         self.give_room(_EVENTS_ROOM)
         ends = drain_processes(self.folder, file=memory)  # also those that still run
         self.give_room()
-        with suppress(OSError):
-            (self.folder / _ENDS).write_text(json.dumps([end._asdict() for end in ends]))
+        with suppress(*_UNCHANGED), opened(self.folder.parent, self.folder.name) as folder:
+            folder.write(_ENDS, json.dumps([end._asdict() for end in ends]).encode())
         return ends
 
     def give_room(self, held: Iterable[str] = (*_EVENTS_ROOM, *_END_ROOM)) -> None:
         """Give back room on the disk that was held for the end of the recording."""
         for name in held:
-            with suppress(OSError):
-                (self.folder / name).unlink(missing_ok=True)
+            with suppress(*_UNCHANGED), opened(self.folder.parent, self.folder.name) as folder:
+                folder.remove(name, missing_ok=True)
 
     def note(self, **facts: Any) -> None:
         """Write facts that a recovery needs too, as far as there is room on the disk."""
@@ -133,10 +154,10 @@ class Chunks:
         store.
         """
         folder = self.folder if self.local is None else self.folder.parent
-        merged = folder.with_name(f".{folder.name}.merged")
-        with suppress(OSError):
-            folder.rename(merged)
-            shutil.rmtree(merged, ignore_errors=True)
+        merged = f".{folder.name}.merged"
+        with suppress(*_UNCHANGED), opened(folder.parent) as around:
+            around.rename(folder.name, merged)
+            around.remove_tree(merged)
 
 
 def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -> Chunks:
@@ -153,30 +174,30 @@ def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -
         local = RecordingWriter(home, meta)
     folder = home.resolve() / CHUNKS  # the program may change its working folder
     try:
-        folder.mkdir()
         options_given = {"batch": options.batch, "range_pattern": options.range_pattern}
-        (folder / _OPTIONS).write_text(json.dumps(options_given))
+        with opened(folder.parent, folder.name, make=True) as made:
+            made.write(_OPTIONS, json.dumps(options_given).encode())
+            _hold_room(made)
     except OSError as error:
         writer.finish(Status.INTERRUPTED)
         raise storage_error(folder, error) from error
-    _hold_room(folder)
     return Chunks(folder, writer, options, local)
 
 
-def _hold_room(folder: Path) -> None:
+def _hold_room(folder: Folder) -> None:
     """Take room on the disk that `Chunks.give_room` gives back; a disk that has none holds none."""
     for name, sizes in {**_EVENTS_ROOM, **_END_ROOM}.items():
-        any(_holds(folder / name, size) for size in sizes)
+        any(_holds(folder, name, size) for size in sizes)
 
 
-def _holds(path: Path, size: int) -> bool:
+def _holds(folder: Folder, name: str, size: int) -> bool:
     try:
-        with path.open("wb") as file:
+        with folder.create(name) as file:
             os.posix_fallocate(file.fileno(), 0, size)
             return True
     except (OSError, AttributeError):  # no such call in this system
         with suppress(OSError):
-            path.unlink(missing_ok=True)
+            folder.remove(name, missing_ok=True)
         return False
 
 
@@ -192,11 +213,13 @@ def processes_writing(folder: Path) -> list[int]:
     return chunks
 
 
-def recover(path: Path) -> Recording:
+def recover(path: Path, range_pattern: str | None = None) -> Recording:
     """Merge what a recording command left that was killed, or had no room on the disk; returns the
     recording.
 
-    CurvescopeError: there is nothing to recover, or a process still records.
+    `range_pattern` replaces the pattern for names of ranges that `record` was given.
+    CurvescopeError: there is nothing to recover, a process still records, or what is there is
+    damaged.
     """
     recording = open_recording(path)
     if not has_chunks(path):
@@ -205,6 +228,8 @@ def recover(path: Path) -> Recording:
             "`curvescope explain`."
         )
     folder = path / CHUNKS
+    check_unlinked(path, CHUNKS)
+    options, ends = _options_in(folder, range_pattern), _ends_in(folder)
     if running := processes_writing(folder):
         raise CurvescopeError(
             f"Process {', '.join(map(str, running))} still records into {folder}: wait until it "
@@ -217,7 +242,7 @@ def recover(path: Path) -> Recording:
     if killed:
         _warn(writer, _CUT)
     ended_by = writer.meta.get("ended_by", "SIGKILL" if killed else None)
-    Chunks(folder.resolve(), writer, _options_in(folder)).merge(ended_by, ends=_ends_in(folder))
+    Chunks(path.resolve() / CHUNKS, writer, options).merge(ended_by, ends=ends)
     return open_recording(path)
 
 
@@ -229,6 +254,9 @@ def merged_meanwhile(recording: Recording, say: Callable[[str], None]) -> Iterat
     path = Path(str(recording.path))
     why = _why_not_merged(path)
     say(why)
+    folder = path / CHUNKS
+    check_unlinked(path, CHUNKS)
+    options, ends = _options_in(folder), _ends_in(folder)
     with tempfile.TemporaryDirectory(prefix="curvescope-") as scratch:
         # In a folder of the same name, by which views call it.
         target = Path(scratch, "recording", path.resolve().name)
@@ -238,9 +266,8 @@ def merged_meanwhile(recording: Recording, say: Callable[[str], None]) -> Iterat
         writer = RecordingWriter(target, kept)
         if why.endswith(_COMPLETES):
             _warn(writer, _CUT)
-        merge_chunks(
-            path / CHUNKS, writer, _options_in(path / CHUNKS), ends=_ends_in(path / CHUNKS)
-        )
+        with refusing_damage(folder):
+            merge_chunks(folder, writer, options, ends=ends)
         writer.finish(Status.INTERRUPTED)
         yield open_recording(target)
 
@@ -267,17 +294,67 @@ def _warn(writer: RecordingWriter, sentence: str) -> None:
     writer.update(warnings=[*others, sentence])
 
 
-def _options_in(folder: Path) -> Options:
+def _options_in(folder: Path, range_pattern: str | None = None) -> Options:
+    """How names of ranges are read: by the pattern that the user gives now, or the one that
+    `record` was given and the folder keeps.
+    """
+    kept = _kept_in(folder / _OPTIONS, _KeptOptions) or _KeptOptions()
+    if range_pattern is not None:
+        options = Options(batch=kept.batch, range_pattern=range_pattern)
+        options.names  # noqa: B018 - refuses a wrong pattern
+        return options
+    options = Options(batch=kept.batch, range_pattern=kept.range_pattern, is_stored=True)
     try:
-        kept = json.loads((folder / _OPTIONS).read_bytes())
-        return Options(batch=kept["batch"], range_pattern=kept["range_pattern"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return Options()
+        options.names  # noqa: B018 - refuses a pattern that is not run
+    except CurvescopeError as error:
+        raise CurvescopeError(
+            f"{folder / _OPTIONS} has a pattern for names of ranges: {error}. If you know it, "
+            f"write it yourself: `curvescope recover {folder.parent} --range-pattern REGEX`."
+        ) from error
+    return options
 
 
 def _ends_in(folder: Path) -> list[ProcessEnd]:
     """How the processes ended, as far as the command that recorded them could say it."""
+    rows = _kept_in(folder / _ENDS, list[dict[str, int | str]]) or []
     try:
-        return [ProcessEnd(**end) for end in json.loads((folder / _ENDS).read_bytes())]
-    except (OSError, ValueError, LookupError, TypeError):
-        return []
+        return [
+            msgspec.convert([row[name] for name in ProcessEnd._fields], ProcessEnd) for row in rows
+        ]
+    except (LookupError, ValueError) as error:
+        raise _damage(folder / _ENDS, error) from error
+
+
+def _kept_in(path: Path, kind: type[T]) -> T | None:
+    """What a small file of the folder keeps; None if it is missing, or cut off by a full disk.
+
+    CurvescopeError: it is a link or no file, or holds something else.
+    """
+    if not os.path.lexists(path):
+        return None
+    if not is_own_file(path):
+        raise CurvescopeError(f"{path} is no regular file but a link, pipe or device; remove it.")
+    try:
+        document = json.loads(read_small(path, META_BYTES, f"bytes in {path}"))
+    except (OSError, ValueError):
+        return None
+    try:
+        return msgspec.convert(document, kind)
+    except ValueError as error:
+        raise _damage(path, error) from error
+
+
+@contextmanager
+def refusing_damage(folder: Path) -> Iterator[None]:
+    """Say in words that chunk files hold what no collector writes: they may be somebody else's."""
+    try:
+        yield
+    except (*_DAMAGED, pa.ArrowException) as error:
+        if isinstance(error, (CurvescopeError, MemoryError)):
+            raise
+        raise _damage(folder, error) from error
+
+
+def _damage(path: Path, error: Exception) -> CurvescopeError:
+    why = " ".join(f"{type(error).__name__}: {error}"[:_LONGEST_ERROR].split())
+    return CurvescopeError(f"{path} is damaged, or no collector of Curvescope wrote it ({why}).")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...base.errors import BackendMissingError
+from ...base.errors import BackendMissingError, CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.profile import Options, Profile
 from ..attribution.range_names import RangeNames
@@ -19,14 +19,17 @@ from ..attribution.timeline import Timeline
 from ..hardware.ceilings import entry_for
 from ..hardware.cuda_driver import CudaDriver
 from ..hardware.host import cpu_name
+from ..recording.inside import is_own_file
+from ..recording.lost import LOSSES
 from ..recording.store import RecordingWriter
-from .chunks import ProcessChunks, read_chunks
+from .chunks import ProcessChunks, check_rows, read_chunks
 from .cupti import ProcessColumns, Texts
 from .noted_steps import NotedSteps, read_noted_steps
 from .nvtx import RangeCounts, empty_ranges, to_ranges
 from .shared_memory import STILL_RUNS, ProcessEnd, drain_processes
 from .torch_events import TorchProcess, read_processes
 
+_OF_ANOTHER = "data that a collector of another version counted as lost"
 PROBE = "curvescope.probe"  # a domain: if its name arrives, NVTX is attached
 
 
@@ -87,11 +90,13 @@ def merge_chunks(
             writer.write("memory", table)
         for table in process.clocks():
             writer.write("clocks", table)
-    writer.update(
-        collectors=_collectors(processes, columns, torch, ends, probed_process),
+    facts = {
+        "collectors": _collectors(processes, columns, torch, ends, probed_process),
         **_devices(columns, torch, processes if probed_process is not None else []),
         **_found(built),
-    )
+    }
+    writer.check(**facts)
+    writer.update(**facts)
     if used and built.steps_from == MARKS:
         writer.update(steps_from="; ".join(sorted({steps.marked_by for steps in used})))
     if on_gpu and not any(process.table("calls").rows for process in processes):
@@ -104,13 +109,17 @@ def _read_all(folder: Path) -> tuple[list[ProcessChunks], int]:
     """The chunk files of a folder, and how many could not be read."""
     processes, unreadable = [], 0
     for path in sorted(folder.glob("*.chunks")):
-        if not path.is_file():  # e.g. a pipe that a program put there
+        if not is_own_file(path):  # e.g. a pipe that a program put there
             unreadable += 1
             continue
         try:
             processes.append(read_chunks(path))
-        except (OSError, ValueError, LookupError, ArithmeticError):
+        except (OSError, ValueError):
             unreadable += 1
+    try:
+        check_rows(processes)
+    except CurvescopeError as error:
+        raise CurvescopeError(f"{folder}: {error}") from error
     return processes, unreadable
 
 
@@ -244,7 +253,8 @@ def _count_lost(
         writer.count_lost("nvtx_unnamed", chunks.lost[1])
         writer.count_lost("torn_bytes", chunks.torn_bytes)
         for what, count in chunks.rows("lost"):
-            writer.count_lost(chunks.names[what], count)
+            name = chunks.names[what]
+            writer.count_lost(name, max(count, 0), None if name in LOSSES else _OF_ANOTHER)
     writer.count_lost("processes_outlived", sum(end.ended == STILL_RUNS for end in ends))
     # Sums by process id: a process that calls exec has files of several programs.
     for process in {chunks.process for chunks in processes} | {end.process for end in ends}:

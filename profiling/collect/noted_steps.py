@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from ..attribution.range_names import ANNOTATION, STEP_RANGE
+from ..recording.inside import is_own_file
+from .chunks import ProcessId, ThreadId
 
-_VERSION = 1
+
+class _About(msgspec.Struct):
+    """The first line of a file."""
+
+    version: Literal[1]
+    process: ProcessId
+    thread: ThreadId
+    source: str | None = None
+    mark: str | None = None
 
 
 class NotedSteps(NamedTuple):
@@ -28,19 +38,17 @@ def read_noted_steps(folder: Path) -> tuple[list[NotedSteps], int]:
     for path in sorted(folder.glob("*.marks")):
         try:
             found.append(_read(path))
-        except (OSError, ValueError, LookupError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError, ArithmeticError):
             unreadable += 1
     return [steps for steps in found if steps.ranges.num_rows], unreadable
 
 
 def _read(path: Path) -> NotedSteps:
-    about, *lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
-    facts: dict[str, Any] = json.loads(about)
-    if facts["version"] != _VERSION:
-        raise ValueError(f"version {facts['version']}, not {_VERSION}")
+    about, *lines = path.read_text().splitlines(keepends=True) if is_own_file(path) else []
+    facts = msgspec.json.decode(about, type=_About)
     # a line without an end was cut off by a kill or a full disk
     moments = [int(line) for line in lines if line.endswith("\n")]
-    process, thread = int(facts["process"]), int(facts["thread"])
+    process, thread = facts.process, facts.thread
     where = {"process": process, "thread": thread, "thread_key": (process << 32) + thread}
     kind = {"kind": "start_end", "role": ANNOTATION, "source": "python"}
     rows = [
@@ -48,10 +56,8 @@ def _read(path: Path) -> NotedSteps:
         for n, (start, end) in enumerate(pairwise(moments))
         if end > start
     ]
-    mark = facts["mark"]
-    return NotedSteps(
-        process, f"{facts['source']} ({mark})" if mark else str(facts["source"]), _table(rows)
-    )
+    marked_by = f"{facts.source} ({facts.mark})" if facts.mark else str(facts.source)
+    return NotedSteps(process, marked_by, _table(rows))
 
 
 def _table(rows: list[dict[str, Any]]) -> pa.Table:

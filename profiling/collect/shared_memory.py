@@ -27,11 +27,13 @@ from .chunks import (
     EVENT,
     EVENTS,
     EVENTS_HEADER,
+    FIRST_NAMES,
     HEADER,
     MAGIC,
     NUMBER,
     NUMBERS,
     STRINGS,
+    UNNAMED,
     VERSION,
     ProcessChunks,
     read_chunks,
@@ -46,8 +48,6 @@ _MEMORY_MAGIC, _BLOCK_MAGIC = 0x314D454D56435643, 0x314B4C4256435643
 _PROCESS, _RING, _NAMES, _NUMBERS = 1, 2, 3, 4
 _RING_CAPACITY = 16384
 _EVENTS_PER_CHUNK = 2048  # as many as there is room for, on a full disk
-_FIRST_NAMES = ["", "(name not recorded)"]  # of every process
-_UNNAMED = 1
 
 _BLOCK = np.dtype(
     [("magic", "<u8"), ("kind", "<u8"), ("bytes", "<u8"), ("process", "<i8"), ("started_ns", "<i8")]
@@ -326,7 +326,7 @@ def _append_rest(
     them.
     """
     kept = read_chunks(path) if path.exists() else ProcessChunks(process)
-    names = (kept.names + list(names[len(kept.names) :])) or _FIRST_NAMES
+    names = (kept.names + list(names[len(kept.names) :])) or FIRST_NAMES
     texts = [text.encode() for text in names[len(kept.names) :]]
     chunks = []
     if texts:
@@ -336,7 +336,7 @@ def _append_rest(
         events = ring.events[max(kept.positions.get(ring.id, 0) - ring.first, 0) :]
         if len(events):
             for field in ("name", "domain"):  # an id is without text if there was no memory for it
-                events[field][events[field] >= len(names)] = _UNNAMED
+                events[field][events[field] >= len(names)] = UNNAMED
             about = np.array([(ring.id, ring.thread)], EVENTS_HEADER).tobytes()
             first = ring.first + len(ring.events) - len(events)
             for at in range(0, len(events), _EVENTS_PER_CHUNK):

@@ -11,8 +11,9 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,9 +36,10 @@ from ..attribution.range_names import (
     STEP_RANGE,
     scrub,
 )
+from ..recording.inside import is_own_file
+from .chunks import ProcessId, ThreadId
 from .kineto_metadata import metadata_columns
 
-_VERSION = 2
 _USER_SCOPE = 7  # c10's RecordScope
 _THREAD = [("process", pa.int64()), ("thread", pa.int64()), ("thread_key", pa.int64())]
 _TIMES = [("name", pa.string()), ("start_ns", pa.int64()), ("end_ns", pa.int64())]
@@ -66,6 +68,18 @@ _GPU_KERNELS = pa.schema(
 )
 _COPIED = ("kind", "memcpy_kind", "host_memory")
 _MEMORY = pa.schema([*_WORK, ("bytes", pa.int64()), *((name, pa.string()) for name in _COPIED)])
+
+
+class _About(msgspec.Struct):
+    """What a file says besides its events."""
+
+    version: Literal[2]
+    process: ProcessId
+    status: str | None = None
+    thread: ThreadId | None = None
+    cpu_threads: int | None = None
+    clock_offset_ns: int = 0
+    layer_classes: dict[str, str] = {}
 
 
 @dataclass
@@ -113,7 +127,7 @@ def read_processes(folder: Path) -> TorchProcesses:
     unreadable = len(list(folder.glob("*.json.part")))
     for path in sorted(folder.glob("*.json")):
         try:
-            document = json.loads(path.read_bytes()) if path.is_file() else {}
+            document = json.loads(path.read_bytes()) if is_own_file(path) else {}
             _add(document, processes)
         except (
             OSError,
@@ -130,9 +144,8 @@ def read_processes(folder: Path) -> TorchProcesses:
 
 
 def _add(document: dict[str, Any], processes: dict[int, TorchProcess]) -> None:
-    if document["version"] != _VERSION:
-        raise ValueError(f"version {document['version']}, not {_VERSION}")
-    process = processes.get(document["process"]) or TorchProcess(int(document["process"]))
+    about = msgspec.convert(document, _About)
+    process = processes.get(about.process) or TorchProcess(about.process)
     if "status" in document:
         process.status = document["status"]
     else:

@@ -10,14 +10,15 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ...base.errors import CurvescopeError
 from ..collect.inject import startup_path, with_startup
+from ..recording.inside import opened
 from ..workload.program import Program, line_pattern
 
 VARIABLE = "CURVESCOPE_PROGRAM"  # for `collect/startup/program_steps.py`: JSON of what is wanted
@@ -170,7 +171,7 @@ class _Output:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with self._process.stdout as output, open(self._log or os.devnull, "ab") as log:
+        with self._process.stdout as output, _opened_log(self._log) as log:
             for raw in output:
                 log.write(raw)
                 log.flush()
@@ -187,6 +188,16 @@ class _Output:
         took_s = (timed[-1] - timed[0]) / 1e9 if timed else 0.0
         visit_s: float = self._wanted["visit_s"]
         return len(timed) > most or (len(timed) > least and took_s >= visit_s)
+
+
+@contextmanager
+def _opened_log(path: Path | None) -> Iterator[BinaryIO]:
+    if path is None:
+        with open(os.devnull, "wb") as log:
+            yield log
+        return
+    with opened(path.parent) as folder, folder.append(path.name) as log:
+        yield log
 
 
 def _last_sign_ns(folder: Path) -> int:

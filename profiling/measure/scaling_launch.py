@@ -20,11 +20,12 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.own_process import python_command
 from ..hardware.register import registered
+from ..recording.inside import opened
 from ..recording.rank_info import RENDEZVOUS_FILE
 from ..recording.store import RecordingWriter
 from .loop import Progress
 from .processes import end_with_parent
-from .scaling_plan import ScalingPlan, rank_folder
+from .scaling_plan import ScalingPlan, rank_folder, rank_folder_to_write
 
 _POLL_S = 0.2
 _GRACE_S = 15.0  # of the ranks after SIGTERM
@@ -44,8 +45,8 @@ def launch(
     If one fails, the others are ended, and the error contains the end of its log.
     """
     # those of earlier starts are kept
-    logs = folder / "logs" / str(len(list((folder / "logs").glob("*"))) + 1)
-    logs.mkdir(parents=True)
+    start = str(len(list((folder / "logs").glob("*"))) + 1)
+    logs = folder / "logs" / start
     began_s = time.monotonic()
     with (
         registered(f"scaling run into {folder}"),
@@ -56,7 +57,10 @@ def launch(
         ended.callback(_mark_interrupted, folder, plan)
         ended.callback(_end, ranks)
         for rank in range(max(plan.devices)):
-            with (logs / f"rank{rank}.log").open("wb") as log:
+            with (
+                opened(folder, "logs", start, make=True) as there,
+                there.create(f"rank{rank}.log") as log,
+            ):
                 process = subprocess.Popen(  # noqa: S603 - this Python, and our own module
                     python_command(rank_module, "main", folder),
                     stdin=subprocess.DEVNULL,
@@ -99,7 +103,7 @@ def _mark_interrupted(folder: Path, plan: ScalingPlan) -> None:
     for devices in plan.devices:
         for rank in range(devices):
             with suppress(CurvescopeError):  # the recording does not exist, or the disk fails
-                RecordingWriter.mark_interrupted(rank_folder(folder, devices, rank))
+                RecordingWriter.mark_interrupted(rank_folder_to_write(folder, devices, rank))
 
 
 def _progress(folder: Path, plan: ScalingPlan, elapsed_s: float) -> Progress:

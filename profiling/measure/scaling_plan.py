@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..recording.inside import check_unlinked
 from ..recording.plan_file import PlanFile
 from ..recording.store import META_FILE, Recording, open_recording
 from .configuration import Configuration
@@ -73,6 +74,13 @@ PLAN_FILE = PlanFile("scale.json", "scale", "scaling run", 1, ScalingPlan)
 def rank_folder(folder: Path, devices: int, rank: int) -> Path:
     """Folder of the recording of one rank among `devices`."""
     return folder / f"devices{devices}" / f"rank{rank}"
+
+
+def rank_folder_to_write(folder: Path, devices: int, rank: int) -> Path:
+    """The same, for what writes in it; CurvescopeError if a folder on the way is a link."""
+    path = rank_folder(folder, devices, rank)
+    check_unlinked(folder, *path.relative_to(folder).parts)
+    return path
 
 
 def rank_recordings(folder: Path, devices: int) -> list[Recording]:

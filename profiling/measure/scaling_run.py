@@ -40,7 +40,7 @@ from .scaling_plan import (
     ScalingPoint,
     complete_visits,
     is_complete,
-    rank_folder,
+    rank_folder_to_write,
     rank_recordings,
 )
 from .stopping import Complete, Until
@@ -181,14 +181,11 @@ class _Rank:
         return {n: complete_visits(rank_recordings(self._folder, n)) for n in self._plan.devices}
 
     def _open(self, devices: int, rank_info: RankInfo, complete: set[str]) -> RecordingWriter:
-        path = rank_folder(self._folder, devices, rank_info.rank)
+        path = rank_folder_to_write(self._folder, devices, rank_info.rank)
         if (path / META_FILE).is_file():
             recording = open_recording(path)
-            for part in recording.parts("steps"):
-                if part.stem not in complete:
-                    part.unlink()  # another rank did not finish this visit
             self._readings = list(alignment_of(recording.meta[META_KEY].get("clock")).readings)
-            return RecordingWriter.resume(path, "steps")
+            return RecordingWriter.resume(path, "steps", whole=complete)
         plan = self._plan
         batches = sorted(point.batch for point in plan.points if point.devices == devices)
         meta = describe_sweep(plan.configuration.entry, batches, plan.protocol)

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from pathlib import Path
 from queue import Empty as QueueEmpty
 from queue import SimpleQueue
 from typing import Any
 
 from ...base.errors import CurvescopeError
 from ..hardware.register import registered
+from ..recording.inside import check_unlinked
 from ..recording.plan_file import PlanFile
 from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, RecordingWriter, open_recording
@@ -94,9 +96,10 @@ def run_plan(
             except QueueEmpty:
                 measurer.done()
                 return
-            if why := _run_configuration(
-                folder / configuration.label, configuration, plan, measurer, report, precise
-            ):
+            if isinstance(folder, Path):
+                check_unlinked(folder, configuration.label)
+            path = folder / configuration.label
+            if why := _run_configuration(path, configuration, plan, measurer, report, precise):
                 failed.append((configuration, why))
 
     if not measurers:
@@ -206,7 +209,8 @@ def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> N
     """Refuse to resume a recording on another kind of device, or with another lock of its clock."""
     locked = "locked_sm_clock_hz"
     there, here = {locked: meta.get(locked)}, {locked: machine.locked_sm_clock_hz}
-    differ = different_facts({**meta["device"], **there}, {**machine.device, **here}).values()
+    device = meta.get("device") or {}
+    differ = different_facts({**device, **there}, {**machine.device, **here}).values()
     if differ:
         raise CurvescopeError(
             f"{path} was started on another device ({'; '.join(differ)}), and batch sizes are "

@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 from ...base import plugins
 from ...base.errors import CurvescopeError
 from ..attribution.profile import Options as Options
-from ..recording.remote_store import AnyPath, remove_tree
+from ..recording.inside import removed_on_failure
+from ..recording.remote_store import AnyPath
 from ..recording.schema import TABLES
 from ..recording.store import KERNEL, STEP, RecordingWriter, new_recording_path, open_recording
 from .source import Source
@@ -95,7 +96,6 @@ def import_profile(
     """
     options = options or Options()
     options.names, options.step_pattern  # noqa: B018 - a wrong pattern is refused before anything is made
-    writer: RecordingWriter | None = None
     try:
         with _readable(source) as (opened, reader):
             about = {"recording_type": "profile", "imported_from": reader.NAME}
@@ -103,16 +103,16 @@ def import_profile(
             writer = RecordingWriter(
                 target or new_recording_path("imported"), {**about, **(meta or {})}
             )
-            with writer:
-                reader.read(opened, writer, options)
+            with removed_on_failure(writer.path):
+                with writer:
+                    reader.read(opened, writer, options)
+                    writer.check()
+                return describe_import(writer.path)
     except (CurvescopeError, *_UNREADABLE) as error:
-        if writer is not None:
-            remove_tree(writer.path)
         unreadable = f"it holds values that fit no column ({str(error)[:200]}); record it again."
         raise CurvescopeError(
             f"{source}: {error if isinstance(error, CurvescopeError) else unreadable}"
         ) from error
-    return describe_import(writer.path)
 
 
 def describe_import(path: AnyPath) -> ImportDocument:

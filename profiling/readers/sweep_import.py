@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...base.errors import CurvescopeError
-from ..recording.remote_store import AnyPath, remove_tree
+from ..recording.inside import removed_on_failure
+from ..recording.remote_store import AnyPath
 from ..recording.schema import OPERATORS, PEAKS, TABLES, conform
 from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
 from . import ImportDocument, Options, describe_import, import_profile, serving_results
@@ -51,13 +52,10 @@ def import_results(paths: Sequence[Path], target: AnyPath | None = None) -> Impo
         **dict.fromkeys(("network", "device", "batches")),
     }
     writer = RecordingWriter(target or new_recording_path("imported"), meta)
-    try:
+    with removed_on_failure(writer.path):
         with writer:
             serving_results.write_points(points, writer)
-    except CurvescopeError:
-        remove_tree(writer.path)
-        raise
-    return describe_import(writer.path)
+        return describe_import(writer.path)
 
 
 def import_sweep(
@@ -89,9 +87,11 @@ def import_sweep(
                     "write one batch size per file with --batch 8,16,…"
                 )
         path = target or new_recording_path("sweep")
-        with RecordingWriter(path, _meta(recordings)) as writer:
-            _merge(recordings, writer)
-    return describe_import(path)
+        writer = RecordingWriter(path, _meta(recordings))
+        with removed_on_failure(path):
+            with writer:
+                _merge(recordings, writer)
+            return describe_import(path)
 
 
 def _meta(recordings: Sequence[Recording]) -> dict[str, Any]:

@@ -13,18 +13,25 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...base.errors import CurvescopeError
+from .inside import Folder, opened
 from .remote_store import AnyPath, RemotePath
 
+_CLAIM = ".claim"
 _LOOKS, _LOOK_S = 4, 0.02
 
 
+class StorageError(CurvescopeError):
+    """A file could not be written, e.g. for lack of room on the disk."""
+
+
 @contextmanager
-def atomic_file(path: AnyPath) -> Iterator[BinaryIO]:
+def atomic_file(path: AnyPath, root: AnyPath | None = None) -> Iterator[BinaryIO]:
     """Open a temporary neighbour of `path` for writing; on success it is synced and renamed to
     `path`.
 
-    On a remote store it is one put. CurvescopeError: the disk is full, or the folder is not
-    writable.
+    On a remote store it is one put. `root` is the folder of the recording that `path` is in:
+    missing folders below it are made, and none may be a link. CurvescopeError: one is, the disk is
+    full, or the folder is not writable.
     """
     if isinstance(path, RemotePath):
         buffer = io.BytesIO()
@@ -34,36 +41,36 @@ def atomic_file(path: AnyPath) -> Iterator[BinaryIO]:
         except OSError as error:
             raise storage_error(path, error) from error
         return
+    around = root if isinstance(root, Path) else path.parent
+    below = path.parent.relative_to(around).parts
     # A unique name, created with the user's normal permissions: others may read a shared store.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}")
-    made = False
+    temporary = f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}"
     try:
-        with temporary.open("xb") as file:
-            made = True
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        if made:
-            with suppress(OSError):
-                temporary.unlink()
-        if isinstance(error, OSError):
-            raise storage_error(path, error) from error
-        raise
+        with opened(around, *below, make=True) as folder:
+            file = folder.create(temporary)
+            try:
+                with file:
+                    yield file
+                    file.flush()
+                    os.fsync(file.fileno())
+                folder.rename(temporary, path.name)
+            except BaseException:
+                with suppress(OSError):
+                    folder.remove(temporary)
+                raise
+    except OSError as error:
+        raise storage_error(path, error) from error
 
 
-def storage_error(path: AnyPath, error: OSError) -> CurvescopeError:
+def storage_error(path: AnyPath, error: OSError) -> StorageError:
     """Error message for a failed write to `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return CurvescopeError(
+        return StorageError(
             f"The disk is full: {path} could not be written. Everything recorded before is intact; "
             "free some space or record elsewhere with -o DIR."
         )
     why = error.strerror or error
-    return CurvescopeError(
-        f"{path} could not be written ({why}); choose another folder with -o DIR."
-    )
+    return StorageError(f"{path} could not be written ({why}); choose another folder with -o DIR.")
 
 
 def claim(path: AnyPath, name: str, content: bytes, hint: str = "") -> None:
@@ -88,22 +95,26 @@ def claim(path: AnyPath, name: str, content: bytes, hint: str = "") -> None:
         if not empty:
             raise taken
         return
-    mark = path / ".claim"  # creating a folder succeeds in one process only
     try:
         path.mkdir(parents=True, exist_ok=True)
-        mark.mkdir()
+        with opened(path) as folder:
+            _claim_folder(folder, name, content, taken)
     except FileExistsError:
         raise taken from None
     except OSError as error:
         raise storage_error(path, error) from error
+
+
+def _claim_folder(folder: Folder, name: str, content: bytes, taken: CurvescopeError) -> None:
+    folder.make(_CLAIM)  # creating a folder succeeds in one process only
     try:
-        if any(entry != mark for entry in path.iterdir()):
+        if folder.names() != [_CLAIM]:
             raise taken
-        with atomic_file(path / name) as file:
+        with atomic_file(folder.path / name) as file:
             file.write(content)
     finally:
         with suppress(OSError):
-            mark.rmdir()
+            folder.remove_empty(_CLAIM)
 
 
 @contextmanager

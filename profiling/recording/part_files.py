@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,22 +25,40 @@ from ...base.limits import (
     check_regular,
 )
 from .atomic_files import atomic_file, storage_error
+from .inside import opened
+from .parquet_pages import unpacked_bytes
 from .remote_store import AnyPath, RemotePath
 from .schema import Table, conform
+
+_ENDING = ".parquet"
 
 
 def write_part(part: AnyPath, schema: Table, rows: pa.Table) -> None:
     """Write rows that conform to the schema; on return the part is complete."""
-    if isinstance(part, Path):
-        try:
-            part.parent.mkdir(exist_ok=True)
-        except OSError as error:
-            raise storage_error(part.parent, error) from error
-    with atomic_file(part) as file:
+    with atomic_file(part, part.parent.parent) as file:
         # Omit Arrow's own types, so that dictionary-encoded text is plain text for every reader.
         pq.write_table(
             rows, file, compression="zstd", store_schema=False, **_encodings(schema.arrow)
         )
+
+
+def remove_parts(recording: AnyPath, table: str, keep: Collection[str] = ()) -> None:
+    """Delete the parts of a table but for those named; CurvescopeError if one cannot be deleted."""
+    if isinstance(recording, RemotePath):
+        for part in (recording / table).glob(f"*{_ENDING}"):
+            if part.stem not in keep:
+                part.unlink()
+        return
+    try:
+        with opened(recording, table) as folder:
+            for name in folder.names():
+                stem, ending = os.path.splitext(name)
+                if ending == _ENDING and stem not in keep:
+                    folder.remove(name)
+    except FileNotFoundError:  # the table has no part
+        return
+    except OSError as error:
+        raise storage_error(recording / table, error) from error
 
 
 def read_part(
@@ -52,22 +71,11 @@ def read_part(
     """
     wanted = schema.only(columns)
     with _report_damage(part), _opened(part) as source:
-        file = pq.ParquetFile(source, pre_buffer=True)
-        size = source.size()
-        _check_unpacked(file.metadata, size)
+        file = _open_checked(source, wanted)
         there = file.metadata.schema.names
-        text = [
-            column.name
-            for column in wanted.columns
-            if column.dtype == pa.string() and column.name in there
-        ]
-        if text:
-            file = pq.ParquetFile(
-                source, metadata=file.metadata, read_dictionary=text, pre_buffer=True
-            )
         stored = None if columns is None else [name for name in columns if name in there]
         rows = file.read(stored)
-        return conform(wanted, rows if encoded else _decoded(rows, size))
+        return conform(wanted, rows if encoded else _decoded(rows, source.size()))
 
 
 def read_batches(part: AnyPath, schema: Table, most_rows: int) -> Iterator[pa.Table]:
@@ -75,10 +83,10 @@ def read_batches(part: AnyPath, schema: Table, most_rows: int) -> Iterator[pa.Ta
 
     CurvescopeError: damaged, or of no such form.
     """
-    with _report_damage(part), _opened(part) as source, pq.ParquetFile(source) as file:
-        _check_unpacked(file.metadata, source.size())
-        for batch in file.iter_batches(most_rows):
-            yield conform(schema, pa.Table.from_batches([batch]))
+    with _report_damage(part), _opened(part) as source:
+        for batch in _open_checked(source, schema).iter_batches(most_rows):
+            rows = _decoded(pa.Table.from_batches([batch]), source.size())
+            yield conform(schema, rows)
 
 
 def read_parts(
@@ -101,14 +109,35 @@ def read_parts(
         yield piece
 
 
-def _check_unpacked(metadata: pq.FileMetaData, size: int) -> None:
-    """Refuse a part that says to be out of proportion to its file."""
+def _open_checked(source: pa.NativeFile, wanted: Table) -> pq.ParquetFile:
+    """Open a part whose size is in proportion, with dictionary-encoded text."""
+    file = pq.ParquetFile(source, pre_buffer=True)
+    _check_unpacked(source, file.metadata)
+    there = file.metadata.schema.names
+    text = [
+        column.name
+        for column in wanted.columns
+        if column.dtype == pa.string() and column.name in there
+    ]
+    if not text:
+        return file
+    return pq.ParquetFile(source, metadata=file.metadata, read_dictionary=text, pre_buffer=True)
+
+
+def _check_unpacked(source: pa.NativeFile, metadata: pq.FileMetaData) -> None:
+    """Refuse a part out of proportion to its file: by what its footer says, then, as that may lie,
+    by what each page says. A remote store is asked for no page: each would be a request.
+    """
+    size = source.size()
     check_limit(
         metadata.num_rows, max(PART_FREE_ROWS, PART_ROWS_PER_BYTE * size), f"rows in {size:,} bytes"
     )
     groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
     most = max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * size)
-    check_limit(sum(group.total_byte_size for group in groups), most, f"unpacked bytes in {size:,}")
+    unpacked = sum(group.total_byte_size for group in groups)
+    if isinstance(source, pa.OSFile):
+        unpacked = max(unpacked, unpacked_bytes(source, metadata))
+    check_limit(unpacked, most, f"unpacked bytes in {size:,}")
 
 
 def _decoded(rows: pa.Table, size: int) -> pa.Table:
@@ -165,7 +194,7 @@ def _opened(part: AnyPath) -> pa.NativeFile:
     if isinstance(part, RemotePath):
         return PyFileSystem(FSSpecHandler(part.filesystem)).open_input_file(part.key)
     check_regular(part)
-    return pa.OSFile(str(part))
+    return pa.OSFile(os.fsencode(part))
 
 
 # Tables whose rows have start times, and which of a copy would count twice.

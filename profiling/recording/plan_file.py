@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from ...base.errors import CurvescopeError
+from ...base.limits import META_BYTES
 from ...base.masking import without_secrets
 from .atomic_files import claim
 from .named_code import SIGNATURE, check_code, signature_entry
-from .remote_store import AnyPath
+from .remote_store import AnyPath, read_entries
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -64,7 +65,7 @@ class PlanFile(Generic[T]):
         """The plan and the signature of the code that it names."""
         path = folder / self.name
         try:
-            document = json.loads(path.read_bytes())
+            document = json.loads(read_entries(path, META_BYTES, f"bytes in {self.name}"))
             if document.pop("format") != self._format or document.pop("version") > self.version:
                 raise CurvescopeError(
                     f"{path} was written by another version of Curvescope; resume with that "

@@ -7,15 +7,15 @@ One put writes an object, atomically. Credentials are those of the store's own t
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import BackendMissingError, CurvescopeError
+from ...base.limits import check_limit, read_small, times
 
 # Package to install for a URL's protocol, in addition to the extra, which contains s3fs.
 _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
@@ -115,10 +115,10 @@ class RemotePath:
             if fnmatchcase(entry.name, head):
                 yield from entry.glob(rest) if rest else (entry,)
 
-    def read_bytes(self) -> bytes:
-        """Read the whole object."""
+    def read_bytes(self, most: int | None = None) -> bytes:
+        """Read the whole object, or its first bytes."""
         with _convert_to_os_error():
-            return bytes(self.filesystem.cat_file(self.key))
+            return bytes(self.filesystem.cat_file(self.key, start=most and 0, end=most))
 
     def write_bytes(self, content: bytes, *, exclusive: bool = False) -> None:
         """Write the object; if `exclusive`, FileExistsError where it exists: the store itself
@@ -158,13 +158,15 @@ def as_path(text: str | os.PathLike[str]) -> AnyPath:
     return RemotePath(named.rstrip("/")) if "://" in named else Path(named)
 
 
-def remove_tree(path: AnyPath) -> None:
-    """Delete a folder or everything under a URL, ignoring missing entries and errors."""
+def read_entries(path: AnyPath, limit: int, what: str) -> bytes:
+    """The content of a file or object that is small; CurvescopeError if it is larger than the limit
+    or no regular file, else OSError.
+    """
     if isinstance(path, Path):
-        shutil.rmtree(path, ignore_errors=True)
-        return
-    with suppress(OSError):
-        path.remove_tree()
+        return read_small(path, limit, what)
+    data = path.read_bytes(most=times(limit) + 1)
+    check_limit(len(data), limit, what)
+    return data
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -28,14 +28,15 @@ import pyarrow.compute as pc
 
 from ...base.counted import counted
 from ...base.errors import BackendMissingError, CurvescopeError
-from ...base.limits import META_BYTES, check_limit, read_small
+from ...base.limits import META_BYTES
 from ...base.prefetch import read_ahead
 from ...base.words import Word
 from .atomic_files import atomic_file, claim, locked_folder, storage_error
 from .entries import check_entries
+from .inside import check_ours_to_complete
 from .lost import Severity, loss
-from .part_files import check_copies, count_rows, read_part, read_parts, write_part
-from .remote_store import AnyPath, RemotePath, as_path
+from .part_files import check_copies, count_rows, read_part, read_parts, remove_parts, write_part
+from .remote_store import AnyPath, RemotePath, as_path, read_entries
 from .schema import EXPERIMENTS, SCHEMA_VERSION, TABLES, conform
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class RecordingWriter:
             "created_utc": _now_utc(),
         }
         self._set(path, {**head, "lost": {}, **meta})
-        claim(path, META_FILE, self._document())
+        claim(path, META_FILE, _document(self._meta))
         self._lock()
 
     def _set(self, path: AnyPath, meta: dict[str, Any]) -> None:
@@ -117,13 +118,18 @@ class RecordingWriter:
         return self._locks.enter_context(locked_folder(self.path))
 
     @classmethod
-    def resume(cls, path: AnyPath, last_table: str) -> RecordingWriter:
+    def resume(
+        cls, path: AnyPath, last_table: str, whole: Collection[str] | None = None
+    ) -> RecordingWriter:
         """Continue to write an interrupted recording.
 
         Parts without one of the same name in `last_table`, the table that is written last in each
-        visit, are incomplete visits, and are removed; experiments are no visits, and stay.
+        visit, are incomplete visits, and are removed; so are those not among `whole`, if it is
+        given. Experiments are no visits, and stay.
         """
         writer, _ = cls._locked(path)
+        if whole is not None:  # another process of the run did not finish the others
+            remove_parts(path, last_table, keep=whole)
         writer._remove_incomplete(last_table)
         writer.update(
             status=Status.RECORDING, resumed_utc=[*writer._meta.get("resumed_utc", []), _now_utc()]
@@ -131,11 +137,9 @@ class RecordingWriter:
         return writer
 
     def _remove_incomplete(self, last_table: str) -> None:
-        whole = {part.name for part in (self.path / last_table).glob("*.parquet")}
+        whole = {part.stem for part in (self.path / last_table).glob("*.parquet")}
         for table in TABLES.keys() - {EXPERIMENTS.name}:
-            for part in (self.path / table).glob("*.parquet"):
-                if part.name not in whole:
-                    part.unlink()
+            remove_parts(self.path, table, keep=whole)
 
     @classmethod
     def again(cls, path: AnyPath) -> RecordingWriter:
@@ -144,8 +148,7 @@ class RecordingWriter:
         """
         writer, _ = cls._locked(path)
         for table in TABLES:
-            for part in (path / table).glob("*.parquet"):
-                part.unlink()
+            remove_parts(path, table)
         writer.update(status=Status.RECORDING, lost={})
         return writer
 
@@ -153,9 +156,9 @@ class RecordingWriter:
     def extend(cls, path: AnyPath) -> RecordingWriter:
         """Add to a finished recording; its status and its counts of lost data stay.
 
-        One whose writer was killed is finished first: complete visits stay, and its status becomes
-        interrupted. Only one process at a time writes a local recording. A crash leaves the parts
-        and entries written before it.
+        One whose writer was killed keeps all its parts, and its status becomes interrupted. Only
+        one process at a time writes a local recording. A crash leaves the parts and entries written
+        before it.
         """
         writer, locked = cls._locked(path)
         meta = writer.meta
@@ -169,7 +172,6 @@ class RecordingWriter:
                 f"{path} {_UNFINISHED}. Nothing can be added to it; record it again."
             )
         if unfinished:
-            writer._remove_incomplete("steps")
             writer.update(status=Status.INTERRUPTED)
         writer._extends = True
         return writer
@@ -197,6 +199,7 @@ class RecordingWriter:
         locked = writer._lock()
         try:
             writer._meta = open_recording(path).meta
+            check_ours_to_complete(path, (*TABLES, CHUNKS))
         except CurvescopeError:
             writer._locks.close()
             raise
@@ -256,7 +259,13 @@ class RecordingWriter:
         """Replace entries of `recording.json` and write it."""
         self._meta.update(meta)
         with atomic_file(self.path / META_FILE) as file:
-            file.write(self._document())
+            file.write(_document(self._meta))
+
+    def check(self, **meta: Any) -> None:
+        """Refuse entries of `recording.json`, and others to come, that do not fit; CurvescopeError
+        names one.
+        """
+        check_entries(json.loads(_document({**self._meta, **meta})))
 
     def count_lost(self, name: str, count: int, sentence: str | None = None) -> None:
         """Add to a named count of lost data; a name that `lost.LOSSES` does not have needs a
@@ -278,11 +287,6 @@ class RecordingWriter:
         with self._locks:
             self.update(status=status or (Status.INCOMPLETE if gone else Status.COMPLETE))
 
-    def _document(self) -> bytes:
-        return json.dumps(self._meta, indent=1, ensure_ascii=False, allow_nan=False).encode(
-            errors="backslashreplace"
-        )
-
     def __enter__(self) -> RecordingWriter:
         return self
 
@@ -292,6 +296,12 @@ class RecordingWriter:
         # status.
         with suppress(*(() if kind is None else (CurvescopeError,))):
             self.finish(self._meta["status"] if self._extends else status)
+
+
+def _document(meta: Mapping[str, Any]) -> bytes:
+    return json.dumps(meta, indent=1, ensure_ascii=False, allow_nan=False).encode(
+        errors="backslashreplace"
+    )
 
 
 def columns_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -521,12 +531,7 @@ def _read_meta(path: AnyPath) -> Any:
     """The contents of a `recording.json`; FileNotFoundError, other OSErrors, and ValueError for
     what is no JSON.
     """
-    what = f"bytes in {META_FILE}"
-    if isinstance(path, Path):
-        data = read_small(path, META_BYTES, what)
-    else:
-        data = path.read_bytes()
-        check_limit(len(data), META_BYTES, what)
+    data = read_entries(path, META_BYTES, f"bytes in {META_FILE}")
     return json.loads(data, parse_constant=_refuse_constant)
 
 

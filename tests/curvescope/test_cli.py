@@ -355,8 +355,8 @@ def test_an_interrupt_that_a_library_makes_an_error_of_its_own_ends_the_command_
 
 
 def test_confirm_goes_on_after_a_kill(workplace, command):
-    """A visit that was being written is removed, the whole ones stay, and experiments are made on
-    them.
+    """Experiments are made on the whole visits; all parts stay, also of the visit that was being
+    written.
     """
     what = (*MODEL, "--batch", "1,2", "--quick", *ENOUGH_TIME, "--probe", "0", "--experiments", "0")
     command("diagnose", *what, "-o", "killed", cwd=workplace, code=0)
@@ -371,7 +371,7 @@ def test_confirm_goes_on_after_a_kill(workplace, command):
     assert "Experiments on killed" in done.stderr
     assert json.loads((path / "recording.json").read_text())["status"] == "interrupted"
     assert sorted(path.glob("steps/*.parquet")) == visits[:-1]
-    assert not any(part.exists() for part in begun)
+    assert all(part.exists() for part in begun)
 
 
 def test_help_imports_nothing_heavy(tmp_path):

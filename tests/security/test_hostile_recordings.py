@@ -16,6 +16,9 @@ import pytest
 from curvescope.analysis.decompose.statistics import STATISTICS
 from curvescope.base.errors import CurvescopeError
 from curvescope.base.limits import META_BYTES, PART_FREE_ROWS, VARIABLE
+from curvescope.profiling.readers import import_profile, pytorch_json
+from curvescope.profiling.recording.export import export_parquet
+from curvescope.profiling.recording.parquet_pages import _read_head, unpacked_bytes
 from curvescope.profiling.recording.store import open_recording
 
 from ..curvescope.recordings import write_planted
@@ -293,3 +296,90 @@ def test_many_parts_out_of_proportion_together_are_refused(store):
         bomb(store / "a" / "kernels" / f"{number:05d}.parquet", PART_FREE_ROWS, "k" * number)
     with pytest.raises(CurvescopeError, match=r"a/kernels: it has 8,\d+,\d+ rows in"):
         open_recording(store / "a").arrow("kernels")
+
+
+def write_lying(path, rows, groups):
+    """A part of `kernels` with names of a megabyte, packed to little, whose footer says that its
+    groups hold next to nothing.
+    """
+    names = pa.table({"name": pa.array(["n" * (1 << 20)] * rows)})
+    options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+    with pq.ParquetWriter(path, names.schema, **options) as writer:
+        for _ in range(groups):
+            writer.write_table(names)
+    data, metadata = bytearray(path.read_bytes()), pq.read_metadata(path)
+    for group in range(groups):
+        said = varint(2 * metadata.row_group(group).total_byte_size)
+        # field 2 of a group, then field 3, its number of rows
+        at = data.find(b"\x16" + said + b"\x16" + varint(2 * rows), len(data) - 4000)
+        assert at > 0
+        data[at + 1 : at + 1 + len(said)] = b"\x82" + b"\x80" * (len(said) - 2) + b"\0"
+    path.write_bytes(data)
+
+
+def varint(number):
+    """A number in the compact protocol of Thrift."""
+    data = bytearray()
+    while number > 127:
+        data.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*data, number])
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_footer_that_lies_about_its_pages_is_not_believed(command, store, refusal_of):
+    part = store / "a" / "kernels" / "00001.parquet"
+    write_lying(part, rows=100, groups=3)
+    assert pq.read_metadata(part).row_group(0).total_byte_size == 1
+    before = pa.total_allocated_bytes()
+    words = [store / "a", *(("-o", store / "new") if "export" in command else ())]
+    assert "it has 314,57" in (said := refusal_of(*command.split(), *words)), said
+    assert "unpacked bytes in" in said
+    assert pa.total_allocated_bytes() - before < 1 << 28
+
+
+def test_the_pages_of_a_part_say_what_its_footer_says(store):
+    part = store / "a" / "kernels" / "00000.parquet"
+    with pa.OSFile(os.fsencode(part)) as source:
+        metadata = pq.read_metadata(part)
+        said = sum(metadata.row_group(g).total_byte_size for g in range(metadata.num_row_groups))
+        # The footer counts the heads of the pages too.
+        assert 0.5 * said < unpacked_bytes(source, metadata) <= said
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x15", b"\xff" * 40, b"\x1c" * 99, b"\x15\0\x15\x01\0", b"\0"]
+)
+def test_what_is_no_head_of_a_page_is_refused(data):
+    with pytest.raises(ValueError, match="head of a page"):
+        _read_head(data)
+
+
+def test_a_folder_whose_name_is_no_text_is_read(tmp_path, text_of):
+    folder = tmp_path / os.fsdecode(b"R\xfc")
+    write_planted(folder)
+    assert "ms" in text_of("breakdown", folder)
+    export_parquet(open_recording(folder), tmp_path / os.fsdecode(b"new\xfc"))
+    assert (tmp_path / os.fsdecode(b"new\xfc") / "kernels.parquet").is_file()
+
+
+@pytest.mark.parametrize("fails", ["a name that is a number", "no memory"])
+def test_an_import_that_fails_leaves_nothing(fails, tmp_path, monkeypatch):
+    trace = tmp_path / "trace.json"
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 5, "pid": 0, "tid": 7}
+    kernel["args"] = {"correlation": 1, "device": 0, "stream": 7}
+    devices = [{"id": 0, "name": 5 if "name" in fails else "GPU"}]
+    trace.write_text(json.dumps({"deviceProperties": devices, "traceEvents": [kernel]}))
+    error = CurvescopeError
+    if fails == "no memory":
+        error = MemoryError
+
+        def end(*_):
+            raise MemoryError
+
+        monkeypatch.setattr(pytorch_json, "read", end)
+    with pytest.raises(error) as raised:
+        import_profile(trace, tmp_path / "R")
+    assert not (tmp_path / "R").exists()
+    if error is CurvescopeError:
+        assert str(raised.value).startswith(f"{trace}: `device.name`: expected text")

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+
+
+def _put_in_turn(environment: pytest.MonkeyPatch) -> None:
+    """Let a put with a condition be one act, as it is on S3: moto looks for the object in one step
+    and writes it in another, so of two writers at once both may win.
+    """
+    from moto.s3.responses import S3Response
+
+    put, turn = S3Response.put_object, threading.Lock()
+
+    def put_alone(response: S3Response) -> Any:
+        with turn:
+            return put(response)
+
+    environment.setattr(S3Response, "put_object", put_alone)
 
 
 @contextmanager
@@ -21,6 +38,7 @@ def s3_server(bucket: str) -> Iterator[None]:
     # tests.
     urlopen(Request(f"http://127.0.0.1:{port}/moto-api/reset", method="POST")).close()
     with pytest.MonkeyPatch.context() as environment:
+        _put_in_turn(environment)
         settings = {
             "ENDPOINT_URL": f"http://127.0.0.1:{port}",
             "ACCESS_KEY_ID": "test",

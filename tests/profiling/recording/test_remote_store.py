@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
+from curvescope.profiling.recording import store as store_module
 from curvescope.profiling.recording.remote_store import RemotePath, as_path
 from curvescope.profiling.recording.store import (
     RecordingWriter,
@@ -90,8 +92,18 @@ def test_each_part_is_one_object_of_its_own_name_and_nothing_is_overwritten(stor
 
 def test_of_writers_that_choose_one_place_at_once_one_gets_it(store, monkeypatch):
     """All see an empty place before any writes: only the exclusive creation of recording.json can
-    tell them apart.
+    tell them apart. The server answers slowly, so that all ask at once.
     """
+    from moto.s3.models import S3Backend
+
+    look = S3Backend.get_object
+
+    def look_slowly(*arguments, **options):
+        there = look(*arguments, **options)
+        time.sleep(0.02)
+        return there
+
+    monkeypatch.setattr(S3Backend, "get_object", look_slowly)
     monkeypatch.setattr(RemotePath, "iterdir", lambda _: iter(()))
 
     def attempt(number):
@@ -107,6 +119,24 @@ def test_of_writers_that_choose_one_place_at_once_one_gets_it(store, monkeypatch
     monkeypatch.undo()
     assert won == [open_recording(store / "r").meta["number"]]
     assert open_recording(store / "r").count_rows("steps") == 4
+
+
+def test_a_document_far_too_large_is_not_read_whole(store, monkeypatch):
+    record(store / "r")
+    size = len((store / "r" / "recording.json").read_bytes())
+    read, read_bytes = [], RemotePath.read_bytes
+
+    def count(path, most=None):
+        read.append(len(data := read_bytes(path, most)))
+        return data
+
+    monkeypatch.setattr(RemotePath, "read_bytes", count)
+    monkeypatch.setattr(store_module, "META_BYTES", size - 10)
+    with pytest.raises(CurvescopeError, match=r"bytes in recording\.json; at most"):
+        open_recording(store / "r")
+    assert read == [size - 9]
+    monkeypatch.setattr(store_module, "META_BYTES", size)
+    assert open_recording(store / "r").complete
 
 
 def test_writers_of_one_store_do_not_meet(store, document_of):

@@ -129,7 +129,7 @@ def test_a_finished_recording_gets_parts_and_keeps_its_own(tmp_path, status):
     )
 
 
-def test_a_sweep_whose_writer_was_killed_keeps_its_whole_visits_and_gets_more(tmp_path):
+def test_a_sweep_whose_writer_was_killed_keeps_all_its_parts_and_gets_more(tmp_path):
     path = tmp_path / "r"
     writer = RecordingWriter(path, {"recording_type": "sweep"})
     writer.write("steps", steps(), part="whole")
@@ -150,8 +150,22 @@ def test_a_sweep_whose_writer_was_killed_keeps_its_whole_visits_and_gets_more(tm
         writer.write("experiments", EXPERIMENT_RUNS)
     recording = open_recording(path)
     assert recording.meta["status"] == Status.INTERRUPTED
-    assert [part.stem for part in recording.parts("ranges")] == ["whole"]
+    assert [part.stem for part in recording.parts("ranges")] == ["begun", "whole"]
     assert (recording.count_rows("steps"), recording.count_rows("experiments")) == (2, 1)
+
+
+def test_what_cannot_be_written_is_neither_completed_nor_extended(tmp_path, monkeypatch):
+    path = record(tmp_path / "r")
+    before = snapshot(path)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    for change in (
+        RecordingWriter.extend,
+        RecordingWriter.again,
+        lambda path: RecordingWriter.resume(path, "steps"),
+    ):
+        with pytest.raises(CurvescopeError, match="is not yours to write in: copy it"):
+            change(path)
+    assert snapshot(path) == before
 
 
 def test_what_another_process_adds_to_or_is_still_recorded_gets_nothing(tmp_path):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -26,6 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...base.errors import CurvescopeError
+from ...base.programs import find_program
 from ..hardware.host_usage import wait_until_quiet
 from ..recording.axis import BATCH
 from ..recording.store import TOGETHER, RecordingWriter
@@ -112,7 +112,7 @@ def _command(text: str) -> tuple[str, ...] | None:
         words = shlex.split(text)
     except ValueError:
         return None
-    return tuple(words) if len(words) > 1 and shutil.which(words[0]) is not None else None
+    return tuple(words) if len(words) > 1 and find_program(words[0]) is not None else None
 
 
 @contextmanager
@@ -162,10 +162,9 @@ def _folder(version: Version) -> Iterator[Path]:
 
 def _git(*words: str) -> str | None:
     """What a git command printed; None if it failed."""
-    try:
-        ran = subprocess.run(["git", *words], capture_output=True, text=True, check=False)  # noqa: S603, S607
-    except OSError:  # no git
+    if (git := find_program("git")) is None:
         return None
+    ran = subprocess.run([git, *words], capture_output=True, text=True, check=False)  # noqa: S603
     return ran.stdout.strip() if ran.returncode == 0 else None
 
 

@@ -26,7 +26,7 @@ from .command import endings_held, require_program, run_command
 from .cupti_turns import loaded_collector, profiles_now, take_turns
 from .kept_chunks import FOLDER_VARIABLE, NotMergedError, begin
 from .merge import PROBE
-from .shared_memory import drained_meanwhile, shared_memory
+from .shared_memory import drained_meanwhile, shared_memory, wait_for_late_ends
 
 FLUSH_VARIABLE = "CURVESCOPE_FLUSH_DENORMAL"  # for `startup`: torch flushes denormal numbers
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
@@ -73,6 +73,8 @@ def record_command(
         try:
             with drained_meanwhile(folder, memory) as deleted:
                 ending = run_command(with_startup(command), environment)
+                if memory is not None:
+                    wait_for_late_ends(memory)
         except CurvescopeError:  # nothing ran
             writer.finish(Status.INTERRUPTED)
             chunks.discard()

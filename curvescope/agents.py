@@ -166,10 +166,10 @@ def verdict_of(document: Mapping[str, Any]) -> dict[str, Any]:
         notes = [note[:_NOTE] for note in document["notes"]]
         return {**kept, "curve_ms": times_ms, "server": _facts(document["server"]), "notes": notes}
     if "suggested" in document:  # a profile of one batch size
-        times_ms = [[family, time_ms] for family, time_ms, _ in document["families"]]
+        families_ms = [[family, time_ms] for family, time_ms, _ in document["families"]]
         kept = {name: document[name] for name in _OF_A_PROFILE}
         gaps = _first("gaps", document["gaps"], _REASONS)
-        return {**kept, **gaps, "families_ms": times_ms}
+        return {**kept, **gaps, "families_ms": families_ms}
     if "answers" not in document:  # a scaling run or a table of times
         return {name: document[name] for name in ("run", "recording", "series") if name in document}
     answers = [

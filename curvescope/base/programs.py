@@ -34,6 +34,5 @@ def _find_in(folder: str, name: str) -> str | None:
 
 def _endings() -> list[str]:
     """What may follow the name of a program's file."""
-    if sys.platform != "win32":
-        return [""]
-    return ["", *os.environ.get("PATHEXT", _ENDINGS).split(";")]
+    on_windows = sys.platform == "win32"
+    return ["", *os.environ.get("PATHEXT", _ENDINGS).split(";")] if on_windows else [""]

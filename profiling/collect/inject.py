@@ -48,18 +48,15 @@ def record_command(
     command: Sequence[str],
     path: AnyPath,
     options: Options | None = None,
-    argv: Sequence[str] | None = None,
 ) -> Recorded:
     """Run and record the command with the collector; whatever ends it, what was recorded is kept.
 
-    `argv` is the command as the recording names it, by default without values, see
-    `without_secrets`. CurvescopeError: the recording cannot be created, or the command cannot be
+    CurvescopeError: the recording cannot be created, or the command cannot be
     run.
     """
     require_program(command[0])
     library = str(library_path())
-    named = without_secrets(command) if argv is None else list(argv)
-    chunks = begin(path, {**_meta(), "argv": named}, options)
+    chunks = begin(path, {**_meta(), "argv": without_secrets(command)}, options)
     folder, writer = chunks.folder, chunks.writer
     environment = {
         **os.environ,

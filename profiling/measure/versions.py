@@ -25,6 +25,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...base.errors import CurvescopeError
+from ...base.harmless import shown_path
+from ...base.masking import without_secrets
 from ...base.programs import find_program
 from ..hardware.host_usage import wait_until_quiet
 from ..recording.axis import BATCH
@@ -77,6 +79,13 @@ class Version:
     configuration: Configuration | None = None  # of a network in one framework
     step_range: str | None = None  # of a program: this and the next as of `Program`
     step_line: str | None = None
+
+    @property
+    def shown_place(self) -> str:
+        """Its place, or its command, as it is recorded."""
+        if self.program is not None:
+            return shlex.join(without_secrets(self.program))
+        return shown_path(self.place)
 
     @classmethod
     def parse(cls, text: str) -> Version:
@@ -269,7 +278,7 @@ def measure_versions(
                 **together,
                 "rounds_of_process": run.rounds_of_process,
                 "name": version.name,
-                "place": version.place,
+                "place": version.shown_place,
             }
             writer = opened.enter_context(RecordingWriter(folder / version.name, meta))
             run.writers[version.name] = VisitWriter(writer, own.mode)
@@ -305,7 +314,6 @@ def configuration_of_version(
     """What a version runs: its program, or the step of all."""
     if version.program is not None:
         program = Program(version.program, version.step_range, version.step_line)
-        program.refuse_secrets()
         return Configuration.of_program(program, BATCH, {})
     if version.configuration is not None:
         return version.configuration

@@ -26,6 +26,7 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...base.user_folders import data_folder
+from .hidden_commands import VALUES, restore_commands
 
 SIGNATURE = "code_signature"  # entry of recording.json and of plans
 # Entries of recording.json that say what runs again.
@@ -54,6 +55,11 @@ def described_code(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {name: meta[name] for name in _ENTRIES if meta.get(name) is not None}
 
 
+def whole_code(where: object, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with whole commands, see `restore_commands`."""
+    return restore_commands(where, described_code(meta), meta.get(VALUES))
+
+
 def signature_entry(description: Mapping[str, Any]) -> dict[str, str]:
     """The entry with the signature of what this process measures; empty if it names no code, or
     there is no key.
@@ -69,7 +75,7 @@ def signature_entry(description: Mapping[str, Any]) -> dict[str, str]:
 
 def check_recorded_code(where: object, meta: Mapping[str, Any], run_its_code: bool) -> None:
     """Refuse to run the code that a recording names, see `check_code`."""
-    check_code(where, described_code(meta), meta.get(SIGNATURE), run_its_code)
+    check_code(where, whole_code(where, meta), meta.get(SIGNATURE), run_its_code)
 
 
 def check_code(

@@ -92,7 +92,8 @@ def _keep(pairs: list[Any]) -> str:
     _kept_here[name] = pairs
     path = data_folder() / "commands" / f"{name}.json"
     with suppress(OSError):  # without a file, this process alone can run it again
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        data_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(file, "w") as opened:
             json.dump(pairs, opened)

@@ -75,13 +75,20 @@ def signature_entry(description: Mapping[str, Any]) -> dict[str, str]:
 
 def check_recorded_code(where: object, meta: Mapping[str, Any], run_its_code: bool) -> None:
     """Refuse to run the code that a recording names, see `check_code`."""
-    check_code(where, whole_code(where, meta), meta.get(SIGNATURE), run_its_code)
+    recorded = described_code(meta)
+    check_code(where, whole_code(where, meta), meta.get(SIGNATURE), run_its_code, recorded)
 
 
 def check_code(
-    where: object, description: Mapping[str, Any], signature: object, run_its_code: bool
+    where: object,
+    description: Mapping[str, Any],
+    signature: object,
+    run_its_code: bool,
+    recorded: Mapping[str, Any],
 ) -> None:
     """Refuse to run code that a recording or plan names, unless this user named it or asks for it.
+
+    The message names code as it is `recorded`: an agent may read it.
 
     Raises:
         CurvescopeError: it names code, and has no signature of this user, or another one than it
@@ -111,7 +118,8 @@ def check_code(
             "its signature does not fit: it was measured by another user, elsewhere or by an older "
             "Curvescope, or changed since then"
         )
-    files = ", ".join(f"{spec} ({_shown_files(spec)})" for spec in dict.fromkeys(named))
+    shown = dict(zip(_named(recorded), named, strict=True))
+    files = ", ".join(f"{spec} ({_shown_files(whole)})" for spec, whole in shown.items())
     raise CurvescopeError(
         f"{where} names code that would run here as you: {files}. You did not name it: {why}. Read "
         "that code first; --run-its-code then runs it."

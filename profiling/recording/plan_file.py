@@ -58,7 +58,8 @@ class PlanFile(Generic[T]):
         `check_code`.
         """
         plan, signature = self._read(folder, to_run=True)
-        check_code(folder / self.name, asdict(plan), signature, run_its_code)
+        recorded = asdict(self.read(folder))
+        check_code(folder / self.name, asdict(plan), signature, run_its_code, recorded)
         return plan
 
     def _read(self, folder: AnyPath, to_run: bool = False) -> tuple[T, object]:

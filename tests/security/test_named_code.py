@@ -150,6 +150,24 @@ def test_a_users_own_plan_runs_in_its_place_whatever_changed_in_the_files(signed
     assert SWEEP.read_to_run(Path("plan"), run_its_code=False)
 
 
+def test_a_refusal_has_no_value_that_the_recording_hides(tmp_path, monkeypatch, refusal_of):
+    """An agent may read it."""
+    monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path / "data"))
+    (tmp_path / "sent").mkdir()
+    monkeypatch.chdir(tmp_path)
+    program = Program(
+        ("python3", "train.py", "{batch}", "--hub", "hf_abcdef"), step_line="step {n}"
+    )
+    configuration = Configuration.of_program(program, "batch", {})
+    SWEEP.write(Path("plan"), SweepPlan((configuration,), (1,), False, QUICK))
+    named_code._signed_here.clear()
+    shutil.copytree("plan", "sent/plan")
+    monkeypatch.chdir(tmp_path / "sent")
+    message = refusal_of("sweep", "--resume", "plan", "--device", "cpu")
+    assert "--hub '***'" in message
+    assert "hf_abcdef" not in message
+
+
 def test_a_message_names_the_script_and_not_the_interpreter_alone(signed, monkeypatch, refusal_of):
     shutil.copytree(signed / "plan", signed.parent / "sent" / "plan")
     monkeypatch.chdir(signed.parent / "sent")

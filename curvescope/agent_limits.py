@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .base.errors import CurvescopeError
+from .base.escaping import escape_controls
 from .profiling.recording.store import META_FILE
 
 MOST_ROWS = 100
@@ -49,9 +50,11 @@ class Roots:
             return
         try:
             resolved = Path(path).resolve()
+            inside = self._holds(resolved) and all(map(self._holds, _links(resolved)))
         except (OSError, RuntimeError, ValueError) as error:  # e.g. links in a circle
-            raise CurvescopeError(f"{shortened(path, _NAME)} is no path ({error}).") from error
-        if not self._holds(resolved) or any(not self._holds(link) for link in _links(resolved)):
+            why = getattr(error, "strerror", None) or shortened(str(error), _NAME)
+            raise CurvescopeError(f"{shortened(path, _NAME)} is no path ({why}).") from error
+        if not inside:
             raise CurvescopeError(f"{shortened(path, _NAME)} {self._refusal}")
 
     def _holds(self, path: Path) -> bool:
@@ -95,7 +98,7 @@ def _bounded(value: Any, entries: int, name: str = "") -> Any:
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, str):
-        return shortened(value, _SENTENCE if name in _SENTENCES else _NAME)
+        return shown(value, _SENTENCE if name in _SENTENCES else _NAME)
     if isinstance(value, (list, tuple)):
         return [_bounded(item, entries, name) for item in value[:entries]]
     if not isinstance(value, Mapping):
@@ -104,11 +107,16 @@ def _bounded(value: Any, entries: int, name: str = "") -> Any:
     for key, item in [*value.items()][:MOST_ROWS]:
         if key == "schema" or key in short:  # the latter was counted with its list
             continue
-        short[shortened(str(key), _NAME)] = _bounded(item, entries, key)
+        short[shown(str(key), _NAME)] = _bounded(item, entries, key)
         if isinstance(item, (list, tuple)) and len(item) > entries:
             counted = f"{key}_left_out"
             short[counted] = len(item) - entries + int(value.get(counted) or 0)
     return short
+
+
+def shown(text: str, most: int = _SENTENCE) -> str:
+    """A text as an agent gets it: of at most so many characters, and without any that hides."""
+    return escape_controls(shortened(text, most))
 
 
 def shortened(text: str, most: int = _SENTENCE) -> str:

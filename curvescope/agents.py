@@ -1,20 +1,18 @@
 """The MCP server: tools for agents over the documents of `--json`, each answer short enough to
 read.
 
-Every tool runs a command in a process of its own and keeps the main parts of its document.
-`agent_limits` says what may be read, and bounds the answers.
+Every tool runs a command in a process of its own, see `agent_calls`, and keeps the main parts of
+its document. `agent_limits` says what may be read, and bounds the answers.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from .agent_limits import MOST_ROWS, Roots, bounded, shortened
+from .agent_calls import LONGEST_S, Turns, ask_command
+from .agent_limits import MOST_ROWS, Roots, bounded, shown
 from .base.errors import BackendMissingError, CurvescopeError
-from .base.own_process import python_command
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -24,10 +22,8 @@ Ask: TypeAlias = Callable[..., Awaitable[dict[str, Any]]]
 
 _REASONS = 5  # of idle time
 _NOTE = 300  # characters of a note
+_OF_A_PROFILE = ("recording", "headline", "unit", "batch", "time_ms", "steps", "suggested")
 _LISTED = 30  # recordings of a folder
-_LONGEST_S = 600  # of experiments in one call
-_START_S = 300  # of a command around them, on a busy machine
-_FAILED_CHECK = 1  # exit code of a command whose answer is a failed check
 GET_MCP = "The MCP server needs the package mcp: pip install 'curvescope[mcp]'."
 _INSTRUCTIONS = (
     "Curvescope explains why steps of a GPU or CPU program cost what they cost. Start with "
@@ -47,7 +43,7 @@ def make_server(
         BackendMissingError: the package mcp is not installed.
         CurvescopeError: a root does not exist.
     """
-    allowed = Roots(roots)
+    allowed, turns = Roots(roots), Turns()
     try:
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
@@ -61,17 +57,18 @@ def make_server(
         try:
             for path in paths:
                 allowed.check(path)
-            return await (ask or ask_command)(*command, paths=paths)
+            async with turns.take():
+                return await (ask or ask_command)(*command, paths=paths)
         except CurvescopeError as error:
             raise ToolError(
-                shortened(str(error))
+                shown(str(error))
             ) from error  # only messages of this type reach the client
 
     def answer(document: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return bounded(document)
         except CurvescopeError as error:
-            raise ToolError(str(error)) from error
+            raise ToolError(shown(str(error))) from error
 
     @server.tool()
     async def list_recordings(folder: str = "runs") -> dict[str, Any]:
@@ -144,9 +141,9 @@ def make_server(
             """Test the causes of a recording by experiment on this machine, which must be the
             recording's.
             """
-            if not 1 <= seconds <= _LONGEST_S:
+            if not 1 <= seconds <= LONGEST_S:
                 raise ToolError(
-                    f"seconds={seconds}: ask for 1 to {_LONGEST_S}; each call continues the last "
+                    f"seconds={seconds}: ask for 1 to {LONGEST_S}; each call continues the last "
                     "one."
                 )
             return answer(
@@ -156,25 +153,6 @@ def make_server(
             )
 
     return server
-
-
-async def ask_command(command: str, *options: str, paths: Sequence[str]) -> dict[str, Any]:
-    """Run a command in a process of its own; a refusal has its own message."""
-    import anyio
-
-    line = python_command("curvescope.cli", "exit_with", command, *options, "--json", "--", *paths)
-    try:
-        with anyio.fail_after(_LONGEST_S + _START_S):
-            done = await anyio.run_process(line, check=False, stdin=subprocess.DEVNULL)
-    except TimeoutError:
-        raise CurvescopeError(
-            f"`curvescope {command}` did not end within {_LONGEST_S + _START_S} s."
-        ) from None
-    if done.returncode not in (0, _FAILED_CHECK):
-        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
-        raise CurvescopeError(said[-1].removeprefix("curvescope: "))
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
 
 
 def verdict_of(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,6 +165,11 @@ def verdict_of(document: Mapping[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in document.items() if name not in left_out}
         notes = [note[:_NOTE] for note in document["notes"]]
         return {**kept, "curve_ms": times_ms, "server": _facts(document["server"]), "notes": notes}
+    if "suggested" in document:  # a profile of one batch size
+        families_ms = [[family, time_ms] for family, time_ms, _ in document["families"]]
+        kept = {name: document[name] for name in _OF_A_PROFILE}
+        gaps = _first("gaps", document["gaps"], _REASONS)
+        return {**kept, **gaps, "families_ms": families_ms}
     if "answers" not in document:  # a scaling run or a table of times
         return {name: document[name] for name in ("run", "recording", "series") if name in document}
     answers = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .base.arguments import PROBE_SHARE, parse_duration, parse_share
 from .base.errors import CurvescopeError
-from .base.masking import home_as_tilde
+from .base.harmless import home_as_tilde
 from .parsers import CommandParser, group
 from .profiling.hardware.precisions import STEP_PRECISIONS
 from .profiling.measure.axes import Axes, parse_axes

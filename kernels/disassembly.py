@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from ..base.errors import BackendMissingError
+from ..base.programs import find_program
 from .compile import toolkit_folders
 
 # Class of an instruction by its name without suffixes. The names are those of "CUDA Binary
@@ -114,14 +114,14 @@ def find_disassemblers() -> tuple[str, ...]:
     """Every installed nvdisasm, once: on PATH, in NVIDIA's and Triton's wheels, and in CUDA
     toolkits.
     """
-    packages = [Path(entry or ".") for entry in sys.path]
+    packages = [Path(entry) for entry in sys.path if os.path.isabs(entry)]
     candidates = [
         *(tool for package in packages for tool in sorted(package.glob("nvidia/*/bin/nvdisasm"))),
         *(package / "triton/backends/nvidia/bin/nvdisasm" for package in packages),
         *(toolkit / "bin/nvdisasm" for toolkit in toolkit_folders()),
     ]
     tools = [
-        shutil.which("nvdisasm"),
+        find_program("nvdisasm"),
         *(str(tool) for tool in candidates if tool.is_file() and os.access(tool, os.X_OK)),
     ]
     return tuple({os.path.realpath(tool): tool for tool in reversed(tools) if tool}.values())[::-1]

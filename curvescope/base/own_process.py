@@ -7,7 +7,9 @@ A Python that is started with `-c` or `-m` searches that folder first. What a us
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +25,13 @@ def python_command(module: str, function: str, *arguments: object) -> list[str]:
         f"{function}(*sys.argv[1:])"
     )
     return [sys.executable, "-c", code, *map(str, arguments)]
+
+
+def end_with_parent() -> None:
+    """Make the system kill this process when its parent ends: a killed run leaves no process."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 @contextmanager

@@ -22,7 +22,6 @@ significantly (its interval excludes zero change, after Holm correction over all
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -35,6 +34,7 @@ from .. import options
 from ..analysis.render import terminal
 from ..base.arguments import parse_share
 from ..base.errors import CurvescopeError
+from ..base.programs import find_program
 from ..base.torch_runtime import pick_device
 from ..parsers import group
 from ..profiling.measure.protocol import parse_batches
@@ -288,11 +288,14 @@ def _in_frameworks(args: argparse.Namespace, compiled: Path) -> list[Version]:
         made = options.in_framework(network, name, elsewhere=bool(python))
         if not python:
             made.check()
-        elif shutil.which(python) is None:
+            python = sys.executable
+        elif (path := find_program(python)) is not None:
+            python = path
+        else:
             raise CurvescopeError(
                 f"--framework {name}@{python}: that is no program that can be run. Name the Python "
                 "of an environment with the framework, e.g. jax@/opt/jax/bin/python."
             )
         kept = tuple(kept_compilations(name, compiled).items())
-        versions.append(Version(name, ".", python or sys.executable, kept, configuration=made))
+        versions.append(Version(name, ".", python, kept, configuration=made))
     return versions

@@ -20,6 +20,7 @@ from ..analysis.render.tables import Indented
 from ..base.counted import counted
 from ..base.errors import BackendMissingError
 from ..base.numbers import quantity
+from ..base.programs import find_program
 from ..base.torch_runtime import describe_cuda, import_torch, pick_device
 from ..gpu_checks import Check, check_gpus
 
@@ -146,7 +147,7 @@ def _in_packages(path: str) -> str:
 
 
 def _tool(name: str, use: str) -> Check:
-    path = shutil.which(name)
+    path = find_program(name)
     detail = use if path is None else f"{_version(path)}, {path}"
     return Check(name, path is not None, detail, "in NVIDIA's CUDA toolkit, or a separate download")
 

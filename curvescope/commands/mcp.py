@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from ..agent_calls import serve
     from ..agents import make_server
 
     server = make_server(args.allow_experiments, roots=args.roots)
@@ -33,5 +34,5 @@ def run(args: argparse.Namespace) -> int:
             "curvescope: an agent starts this command and talks with it here; Ctrl-C ends it.",
             file=sys.stderr,
         )
-    server.run("stdio")
+    serve(server)
     return 0

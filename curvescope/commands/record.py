@@ -28,7 +28,6 @@ from ..analysis.render.terminal import print_prose
 from ..base.counted import counted
 from ..base.errors import CurvescopeError
 from ..base.escaping import escape_controls
-from ..base.masking import with_secrets_masked
 
 if TYPE_CHECKING:
     from ..profiling.readers import Options
@@ -57,12 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pattern for range names with groups layer, phase, step, op, batch (default: known "
         "naming schemes)",
     )
-    parser.add_argument(
-        "--keep-argv",
-        action="store_true",
-        help="record the values of the command's options too, but for those named like a secret "
-        "(default: numbers)",
-    )
     options.add(parser, "program")
 
 
@@ -82,8 +75,6 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError(
             "--metrics is for `--with nvprof`; `--with ncu` always measures them."
         )
-    if args.keep_argv and args.tool != "cupti":
-        raise CurvescopeError("--keep-argv is for the default recorder.")
     if args.batch is not None and args.batch < 1:
         raise CurvescopeError(f"--batch {args.batch}: a step needs at least one sample.")
     reading = Options(batch=args.batch, range_pattern=args.range_pattern)
@@ -92,8 +83,7 @@ def run(args: argparse.Namespace) -> int:
         return _record_by_plugin(args, command, path)
     if args.tool != "cupti":
         return _record_with(args, command, path, reading)
-    argv = with_secrets_masked(command) if args.keep_argv else None
-    code, not_merged = record_command(command, path, reading, argv)
+    code, not_merged = record_command(command, path, reading)
     if not_merged is not None:
         said = f"curvescope: {not_merged} The command ended with exit code {code}."
         print(escape_controls(said), file=sys.stderr)  # whole lines: paths in them are copied

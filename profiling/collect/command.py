@@ -8,7 +8,6 @@ on.
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from ...base.errors import CurvescopeError
+from ...base.programs import find_program
 
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")  # ask a program to end
 _OTHERS = ("SIGUSR1", "SIGUSR2")  # e.g. Slurm's `--signal`: they would end Curvescope
@@ -36,10 +36,11 @@ class Ending(NamedTuple):
 
 
 def require_program(name: str) -> None:
-    """Check that a program is on PATH and executable; else CurvescopeError."""
-    if shutil.which(name) is None:
+    """Check that there is a program of this name or path; else CurvescopeError."""
+    if find_program(name) is None:
         raise CurvescopeError(
-            f"{name} is not a program that can be run; check its spelling and PATH."
+            f"{name} is not a program that can be run; check its spelling and PATH, of which only "
+            "absolute folders are searched."
         )
 
 
@@ -97,7 +98,9 @@ class _Program:
         """Start the program and wait for its end; returns the exit code."""
         self._witness = _Witness()
         try:
-            process = subprocess.Popen(list(self._command), env=environment)  # noqa: S603 - the user's own command
+            process = subprocess.Popen(  # noqa: S603 - the user's own command
+                list(self._command), executable=find_program(self._command[0]), env=environment
+            )
             self._process = process
             while self._early:  # they came when it may not have been there yet
                 self._pass_on(self._early.pop())
@@ -142,8 +145,10 @@ class _Witness:
 
     def _started(self) -> subprocess.Popen[bytes] | None:
         quiet = subprocess.DEVNULL
+        if (cat := find_program("cat")) is None:
+            return None
         try:  # it ends with its standard input, and so with this process
-            return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=quiet, stderr=quiet)  # noqa: S607
+            return subprocess.Popen([cat], stdin=subprocess.PIPE, stdout=quiet, stderr=quiet)  # noqa: S603
         except OSError:
             return None
 

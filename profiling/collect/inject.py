@@ -26,7 +26,7 @@ from .command import endings_held, require_program, run_command
 from .cupti_turns import loaded_collector, profiles_now, take_turns
 from .kept_chunks import FOLDER_VARIABLE, NotMergedError, begin
 from .merge import PROBE
-from .shared_memory import drained_meanwhile, shared_memory
+from .shared_memory import drained_meanwhile, shared_memory, wait_for_late_ends
 
 FLUSH_VARIABLE = "CURVESCOPE_FLUSH_DENORMAL"  # for `startup`: torch flushes denormal numbers
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
@@ -48,18 +48,15 @@ def record_command(
     command: Sequence[str],
     path: AnyPath,
     options: Options | None = None,
-    argv: Sequence[str] | None = None,
 ) -> Recorded:
     """Run and record the command with the collector; whatever ends it, what was recorded is kept.
 
-    `argv` is the command as the recording names it, by default without values, see
-    `without_secrets`. CurvescopeError: the recording cannot be created, or the command cannot be
+    CurvescopeError: the recording cannot be created, or the command cannot be
     run.
     """
     require_program(command[0])
     library = str(library_path())
-    named = without_secrets(command) if argv is None else list(argv)
-    chunks = begin(path, {**_meta(), "argv": named}, options)
+    chunks = begin(path, {**_meta(), "argv": without_secrets(command)}, options)
     folder, writer = chunks.folder, chunks.writer
     environment = {
         **os.environ,
@@ -73,6 +70,8 @@ def record_command(
         try:
             with drained_meanwhile(folder, memory) as deleted:
                 ending = run_command(with_startup(command), environment)
+                if memory is not None:
+                    wait_for_late_ends(memory)
         except CurvescopeError:  # nothing ran
             writer.finish(Status.INTERRUPTED)
             chunks.discard()

@@ -79,6 +79,9 @@ def merge_chunks(
     )
     # Before the tables, so that they are known if there is no room for those.
     _count_lost(processes, ends, writer)
+    if probed_process is None:  # of a block only what happens before its end is wanted
+        outlived = sum(end.ended == STILL_RUNS for end in ends)
+        writer.count_lost("processes_outlived", outlived)
     writer.count_lost("nvtx_unclosed", counts.unclosed)
     writer.count_lost("nvtx_unopened", counts.unopened)
     writer.count_lost("chunk_files_unreadable", unreadable)
@@ -255,7 +258,6 @@ def _count_lost(
         for what, count in chunks.rows("lost"):
             name = chunks.names[what]
             writer.count_lost(name, max(count, 0), None if name in LOSSES else _OF_ANOTHER)
-    writer.count_lost("processes_outlived", sum(end.ended == STILL_RUNS for end in ends))
     # Sums by process id: a process that calls exec has files of several programs.
     for process in {chunks.process for chunks in processes} | {end.process for end in ends}:
         programs = [chunks for chunks in processes if chunks.process == process]

@@ -4,7 +4,6 @@ the profile.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from ...base.errors import BackendMissingError, CurvescopeError
 from ...base.masking import without_secrets
+from ...base.programs import find_program
 from ..hardware.host import describe_environment
 from ..readers import ImportDocument, Options, import_profile, metrics
 from ..readers.nsight_reports import printed_by
@@ -125,7 +125,7 @@ TOOLS = {
 
 def find_tool(name: str) -> str:
     """The path of a tool's program. BackendMissingError: it is not on PATH."""
-    program = shutil.which(name)
+    program = find_program(name)
     if program is None:
         raise BackendMissingError(
             f"{name} is not on PATH: {TOOLS[name].where}, or add its folder to PATH."

@@ -44,6 +44,8 @@ NAME = "memory"  # the link in the folder of the chunk files
 _FILE_BYTES = 1 << 40  # mostly holes: no process has to extend the file
 _STEP = 1 << 16  # blocks begin at multiples of it
 _WATCH_S = 1.0  # the memory of a process that was killed is held at least as long
+_LATE_S = 0.5  # within which a child may end after its command; a daemon costs as much
+_POLL_S = 0.01
 _MEMORY_MAGIC, _BLOCK_MAGIC = 0x314D454D56435643, 0x314B4C4256435643
 _PROCESS, _RING, _NAMES, _NUMBERS = 1, 2, 3, 4
 _RING_CAPACITY = 16384
@@ -196,6 +198,25 @@ def drained_meanwhile(folder: Path, file: int | None = None) -> Iterator[list[fl
         watching.join()
         if restore_folder(folder, file):
             deleted.append(time.monotonic())
+
+
+def wait_for_late_ends(file: int) -> None:
+    """Wait a moment for processes that end a little later than the command: their last ranges are
+    recorded then.
+    """
+    ends_s = time.monotonic() + _LATE_S
+    while _any_runs(file) and time.monotonic() < ends_s:
+        time.sleep(_POLL_S)
+
+
+def _any_runs(file: int) -> bool:
+    for (process, _), block in _blocks(file):
+        if block.kind == _PROCESS:
+            counts = _counts(file, block)
+            ended = counts["exited"] in _EXITS
+            if not ended and _is_running(process, int(counts["pid_namespace"])):
+                return True
+    return False
 
 
 def drain_processes(

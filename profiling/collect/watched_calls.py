@@ -26,7 +26,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ...base.masking import masked_text, without_homes
+from ...base.harmless import without_homes
+from ...base.masking import masked_text
 from ..attribution.source_lines import MOST_TEXT, SourceLine, Watched, WatchedCall
 from ..hardware.host_usage import read_page_faults
 from ..recording.operand_numbers import LEAST_DENORMAL, Numbers

@@ -13,6 +13,7 @@ import msgspec
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ..recording.axis import BATCH, TOKENS, Axis, axis_of
+from ..recording.named_code import whole_code
 from ..workload.any_workload import AnyWorkload
 from ..workload.framework_step import FrameworkStep, check_framework
 from ..workload.network_step import Workload
@@ -216,6 +217,7 @@ def configuration_of(meta: Mapping[str, Any]) -> Configuration:
             "This recording does not say how to run its step again: only `diagnose` and `sweep` of "
             "this version record that. Measure it again."
         )
+    meta = {**meta, **whole_code("This recording", meta)}
     names = {field.name for field in fields(Configuration)} - {"device", "axis", "fixed"}
     entries = {name: value for name, value in meta.items() if name in names}
     fixed = tuple((meta.get("fixed") or {}).items())

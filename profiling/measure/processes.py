@@ -8,7 +8,6 @@ of their own.
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -27,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from ...base.own_process import in_pythons_folder, python_command
+from ...base.own_process import end_with_parent, in_pythons_folder, python_command
 from ...base.torch_runtime import prepare_libraries
 from ..frameworks import memory_ran_out
 from . import preloading
@@ -319,12 +318,3 @@ def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
         return Empty(
             FAILED, f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
         )
-
-
-def end_with_parent(by: signal.Signals | None = None) -> None:
-    """Make the system send this process a signal (SIGKILL) when its parent ends: a killed run
-    leaves no process.
-    """
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, by or signal.SIGKILL)

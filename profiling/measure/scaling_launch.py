@@ -18,13 +18,12 @@ from pathlib import Path
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
-from ...base.own_process import python_command
+from ...base.own_process import end_with_parent, python_command
 from ..hardware.register import registered
 from ..recording.inside import opened
 from ..recording.rank_info import RENDEZVOUS_FILE
 from ..recording.store import RecordingWriter
 from .loop import Progress
-from .processes import end_with_parent
 from .scaling_plan import ScalingPlan, rank_folder, rank_folder_to_write
 
 _POLL_S = 0.2

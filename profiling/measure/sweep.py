@@ -19,6 +19,7 @@ from ..hardware.clocks import ClockSampler
 from ..hardware.reference import Reference
 from ..recording.axis import axis_of
 from ..recording.disturbed import is_disturbed
+from ..recording.hidden_commands import hide_commands
 from ..recording.named_code import described_code, signature_entry
 from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
@@ -214,7 +215,7 @@ def describe_sweep(
     return {
         "recording_type": "sweep",
         "argv": without_secrets(sys.argv[1:]),
-        **spec,
+        **hide_commands(spec),
         **signature_entry(described_code(spec)),
         "batches": list(batches),
         "protocol": asdict(protocol),

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -26,6 +25,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...base.errors import CurvescopeError
+from ...base.harmless import shown_path
+from ...base.masking import without_secrets
+from ...base.programs import find_program
 from ..hardware.host_usage import wait_until_quiet
 from ..recording.axis import BATCH
 from ..recording.store import TOGETHER, RecordingWriter
@@ -78,6 +80,13 @@ class Version:
     step_range: str | None = None  # of a program: this and the next as of `Program`
     step_line: str | None = None
 
+    @property
+    def shown_place(self) -> str:
+        """Its place, or its command, as it is recorded."""
+        if self.program is not None:
+            return shlex.join(without_secrets(self.program))
+        return shown_path(self.place)
+
     @classmethod
     def parse(cls, text: str) -> Version:
         """The version that a value of `--measure` names."""
@@ -112,7 +121,7 @@ def _command(text: str) -> tuple[str, ...] | None:
         words = shlex.split(text)
     except ValueError:
         return None
-    return tuple(words) if len(words) > 1 and shutil.which(words[0]) is not None else None
+    return tuple(words) if len(words) > 1 and find_program(words[0]) is not None else None
 
 
 @contextmanager
@@ -162,10 +171,9 @@ def _folder(version: Version) -> Iterator[Path]:
 
 def _git(*words: str) -> str | None:
     """What a git command printed; None if it failed."""
-    try:
-        ran = subprocess.run(["git", *words], capture_output=True, text=True, check=False)  # noqa: S603, S607
-    except OSError:  # no git
+    if (git := find_program("git")) is None:
         return None
+    ran = subprocess.run([git, *words], capture_output=True, text=True, check=False)  # noqa: S603
     return ran.stdout.strip() if ran.returncode == 0 else None
 
 
@@ -270,7 +278,7 @@ def measure_versions(
                 **together,
                 "rounds_of_process": run.rounds_of_process,
                 "name": version.name,
-                "place": version.place,
+                "place": version.shown_place,
             }
             writer = opened.enter_context(RecordingWriter(folder / version.name, meta))
             run.writers[version.name] = VisitWriter(writer, own.mode)
@@ -306,7 +314,6 @@ def configuration_of_version(
     """What a version runs: its program, or the step of all."""
     if version.program is not None:
         program = Program(version.program, version.step_range, version.step_line)
-        program.refuse_secrets()
         return Configuration.of_program(program, BATCH, {})
     if version.configuration is not None:
         return version.configuration

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import csv
 import importlib
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...base.own_process import python_command
+from ...base.programs import find_program
 from . import metrics
 from .ncu_csv import DEVICE_ATTRIBUTES
 
@@ -40,7 +40,7 @@ def convert_report(report: Path, folder: Path) -> Path | None:
     can.
     """
     exported, table = folder / "profile.sqlite", folder / "profile.csv"
-    if (nsys := shutil.which("nsys")) is not None:
+    if (nsys := find_program("nsys")) is not None:
         command = [
             nsys,
             "export",
@@ -56,7 +56,7 @@ def convert_report(report: Path, folder: Path) -> Path | None:
         and table.exists()
     ):
         return table
-    ncu = shutil.which("ncu")
+    ncu = find_program("ncu")
     if ncu and (printed := printed_by([ncu, "--import", str(report), "--csv", "--page=raw"])):
         table.write_bytes(printed)
         return table

@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from ...base.errors import CurvescopeError
-from ...base.masking import is_choice
+from ...base.harmless import is_choice
 from ..recording.store import RecordingWriter, columns_of
 from . import Options
 from .csv_lines import lines_of, parse_number

@@ -254,7 +254,8 @@ class RecordingJson:
     network: str | None = None  # name of the network or step
     step: str | None = None  # where a user's step is, `FILE:FUNCTION` or `MODULE:FUNCTION`
     step_module: str | None = None  # name of its module, for layers
-    # a user's program: its command, with {batch} or the name of another axis
+    # a user's program: its command, with {batch} or the name of another axis, and *** for values
+    # that may be secrets
     program: tuple[str, ...] | None = None
     step_range: str | None = None  # name of the range that is a step of it
     step_line: str | None = None  # pattern of the line that it prints at the end of a step
@@ -268,6 +269,7 @@ class RecordingJson:
     ended_after_steps: Count | None = None
     # seconds to make a step and run it first, compilation in them, the longest, by batch size
     setup_s: Mapping[str, Number] | None = None
+    command_values: str | None = None  # name of the file in which its user has these values
     code_signature: str | None = None  # of who measured it, for the code that it names
     processes: Count | None = None  # of a sweep, in which timed steps ran
     step_not_importable: str | None = None  # why another process cannot run it again

@@ -69,6 +69,7 @@ _SENTENCES = {
         **{table: f"rows of the collector's table {table} that {_UNWRITTEN}" for table in (*_TABLES, *_SMALL_TABLES)},
         "chunk_folder_deleted": "times that the program deleted the folder of the recording's chunk files; what was in "
             "it is lost",
+        "processes_outlived": "processes that still ran when the command ended; what they did after it is not recorded",
         "chunk_files_unreadable": "chunk files of processes that could not be read",
         "torch_windows_unreadable": "files of torch's operators that could not be read, e.g. cut off",
         "step_notes_unreadable": "files of the moments when steps ended that could not be read, e.g. cut off",
@@ -84,7 +85,6 @@ _SENTENCES = {
         "nvtx_unnamed": "events without their name, after a million names or 64 MiB of names",
         "memory_not_shared": "parts of processes' memory that could not be shared: ranges in them are lost if their "
             "process is killed",
-        "processes_outlived": "processes that still ran when the command ended; what they did after it is not recorded",
         "nvtx_unclosed": "ranges without a recorded end, e.g. because the process was killed; they are left out",
         "nvtx_unopened": "ends of ranges without a recorded begin, e.g. of ranges that were open during a fork",
         "records_of_unknown_kind": "GPU records of a kind that Curvescope does not know",

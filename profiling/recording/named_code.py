@@ -3,8 +3,8 @@
 Curvescope can measure a recording's step again, and the step may be a function of the user's: the
 recording names it. Whoever sends a recording can name any function. So what measures signs what it
 names, with a key that only this user can read; what has no such signature runs only where the user
-asks for it. A signature holds for the same names, in the same files, on this user's machines;
-built-in networks need none.
+asks for it. A signature holds for the same names, in the same files, on this user's machines; that
+of a command also for the folder in which it ran. Built-in networks need none.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.machinery import PathFinder
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...base.user_folders import data_folder
+from .hidden_commands import VALUES, restore_commands
 
 SIGNATURE = "code_signature"  # entry of recording.json and of plans
 # Entries of recording.json that say what runs again.
@@ -53,6 +55,11 @@ def described_code(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {name: meta[name] for name in _ENTRIES if meta.get(name) is not None}
 
 
+def whole_code(where: object, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with whole commands, see `restore_commands`."""
+    return restore_commands(where, described_code(meta), meta.get(VALUES))
+
+
 def signature_entry(description: Mapping[str, Any]) -> dict[str, str]:
     """The entry with the signature of what this process measures; empty if it names no code, or
     there is no key.
@@ -68,13 +75,20 @@ def signature_entry(description: Mapping[str, Any]) -> dict[str, str]:
 
 def check_recorded_code(where: object, meta: Mapping[str, Any], run_its_code: bool) -> None:
     """Refuse to run the code that a recording names, see `check_code`."""
-    check_code(where, described_code(meta), meta.get(SIGNATURE), run_its_code)
+    recorded = described_code(meta)
+    check_code(where, whole_code(where, meta), meta.get(SIGNATURE), run_its_code, recorded)
 
 
 def check_code(
-    where: object, description: Mapping[str, Any], signature: object, run_its_code: bool
+    where: object,
+    description: Mapping[str, Any],
+    signature: object,
+    run_its_code: bool,
+    recorded: Mapping[str, Any],
 ) -> None:
     """Refuse to run code that a recording or plan names, unless this user named it or asks for it.
+
+    The message names code as it is `recorded`: an agent may read it.
 
     Raises:
         CurvescopeError: it names code, and has no signature of this user, or another one than it
@@ -101,12 +115,11 @@ def check_code(
         if right:
             return
         why = (
-            "its signature does not fit: it was measured by another user or elsewhere, or changed "
-            "since then"
+            "its signature does not fit: it was measured by another user, elsewhere or by an older "
+            "Curvescope, or changed since then"
         )
-    files = ", ".join(
-        f"{spec} ({_file_of(spec) or 'no such file here'})" for spec in dict.fromkeys(named)
-    )
+    shown = dict(zip(_named(recorded), named, strict=True))
+    files = ", ".join(f"{spec} ({_shown_files(whole)})" for spec, whole in shown.items())
     raise CurvescopeError(
         f"{where} names code that would run here as you: {files}. You did not name it: {why}. Read "
         "that code first; --run-its-code then runs it."
@@ -133,32 +146,64 @@ def _signed_text(description: Mapping[str, Any]) -> str:
     """What is signed: all of the description, and the files in which its code is found
     from here.
     """
-    files = {spec: _file_of(spec) for spec in _named(description)}
+    files = {spec: _places_of(spec) for spec in _named(description)}
     return json.dumps([description, files], sort_keys=True)
 
 
-def _file_of(spec: str) -> str | None:
-    """The file of `FILE.py:FUNCTION`, of the package of `package.module:function`, or of a
-    program's script.
+def _shown_files(spec: str) -> str:
+    """The files of code, as a message names them: a word of a command may be none."""
+    files = [place for place in _places_of(spec) if place.endswith(".py") or os.path.isfile(place)]
+    return ", ".join(files) or "no such file here"
 
-    Nothing is imported.
+
+def _places_of(spec: str) -> list[str]:
+    """Where the code of a specification is looked for from here; nothing is imported.
+
+    A command has its working folder, and a path for each word: a file that the command writes later
+    changes none of them.
     """
     if spec.startswith(f"{_PROGRAM} "):
-        files = (Path(word) for word in shlex.split(spec)[1:])
-        return next((str(file.resolve()) for file in files if file.is_file()), None)
+        return [os.path.realpath("."), *_places_of_command(shlex.split(spec)[1:])]
     module = spec.rpartition(":")[0]
     if module.endswith(".py"):
-        return str(Path(module).expanduser().resolve())
-    with suppress(ImportError, ValueError):
-        location = PathFinder.find_spec(module.partition(".")[0], [os.getcwd(), *sys.path])
-        if location is not None:
-            places = (
-                [location.origin]
-                if location.origin
-                else [*(location.submodule_search_locations or ())]
-            )
-            return str(Path(places[0]).resolve()) if places and places[0] else None
-    return None
+        return [str(Path(module).expanduser().resolve())]
+    return _places_of_module(module, [os.getcwd(), *sys.path])
+
+
+def _places_of_command(words: list[str]) -> Iterator[str]:
+    """The path of each word that may be a file, and those of modules behind `-m` that the working
+    folder or PYTHONPATH has.
+    """
+    folders = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    for word, following in pairwise([*words, ""]):
+        if not word.startswith("-"):
+            yield _place_of_word(word)
+        elif word.startswith("-m"):
+            yield from _places_of_module(word[2:] or following, folders)
+
+
+def _place_of_word(word: str) -> str:
+    """The path of a word; its folder alone is followed through links, as a program may
+    point its own links elsewhere.
+    """
+    folder, name = os.path.split(word)
+    with suppress(ValueError):  # no path has a NUL
+        folder = os.path.realpath(folder)
+    return os.path.join(folder, name)
+
+
+def _places_of_module(module: str, folders: list[str]) -> list[str]:
+    """The file of a module, or of the innermost package around it that is there."""
+    places: list[str] = []
+    for part in module.split("."):
+        location = None
+        with suppress(ImportError, ValueError):
+            location = PathFinder.find_spec(part, folders)
+        if location is None:
+            break
+        folders = [*(location.submodule_search_locations or ())]
+        places = [location.origin] if location.origin else folders[:1]
+    return [str(Path(place).resolve()) for place in places]
 
 
 def _sign(text: str, key: bytes) -> str:

@@ -16,6 +16,7 @@ from ...base.errors import CurvescopeError
 from ...base.limits import META_BYTES
 from ...base.masking import without_secrets
 from .atomic_files import claim
+from .hidden_commands import VALUES, hide_commands, restore_commands
 from .named_code import SIGNATURE, check_code, signature_entry
 from .remote_store import AnyPath, read_entries
 
@@ -46,7 +47,7 @@ class PlanFile(Generic[T]):
         }
         head |= signature_entry(asdict(plan))
         resume = f"Or resume the {self.run} in it: `curvescope {self.command} --resume {folder}`."
-        document = json.dumps({**head, **asdict(plan)}, indent=1).encode()
+        document = json.dumps({**head, **hide_commands(asdict(plan))}, indent=1).encode()
         claim(folder, self.name, document, resume)
 
     def read(self, folder: AnyPath) -> T:
@@ -57,12 +58,13 @@ class PlanFile(Generic[T]):
         """Read the plan of a run to resume it; also an error: it names code of somebody else, see
         `check_code`.
         """
-        plan, signature = self._read(folder)
-        check_code(folder / self.name, asdict(plan), signature, run_its_code)
+        plan, signature = self._read(folder, to_run=True)
+        recorded = asdict(self.read(folder))
+        check_code(folder / self.name, asdict(plan), signature, run_its_code, recorded)
         return plan
 
-    def _read(self, folder: AnyPath) -> tuple[T, object]:
-        """The plan and the signature of the code that it names."""
+    def _read(self, folder: AnyPath, to_run: bool = False) -> tuple[T, object]:
+        """The plan, to run with whole commands, and the signature of the code that it names."""
         path = folder / self.name
         try:
             document = json.loads(read_entries(path, META_BYTES, f"bytes in {self.name}"))
@@ -73,6 +75,9 @@ class PlanFile(Generic[T]):
                 )
             del document["argv"]
             signature = document.pop(SIGNATURE, None)
+            values = document.pop(VALUES, None)
+            if to_run:
+                document = restore_commands(path, document, values)
             return self._plan_of(document), signature
         except FileNotFoundError:
             raise CurvescopeError(

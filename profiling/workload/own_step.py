@@ -20,7 +20,7 @@ from typing import Any
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
-from ...base.masking import home_as_tilde
+from ...base.harmless import home_as_tilde
 from ..collect import inductor
 from ..collect.compilations import compiled_functions, read_compilations
 from ..frameworks import (

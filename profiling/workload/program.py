@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from ...base.masking import with_secrets_masked
+from ...base.masking import masked_text
 from ..recording.axis import BATCH
 
 MODE = "program"
@@ -42,17 +42,17 @@ class Program:
 
     @property
     def name(self) -> str:
-        """The script, or else the first word that is no launcher, option or value."""
+        """The script, or else the first word that is no launcher, option or value; none that may be
+        a secret.
+        """
         words = [word for word in self.command if not word.startswith("-") and "=" not in word]
         scripts = [word for word in words if word.endswith((".py", ".sh"))]
         others = [word for word in words if not _LAUNCHERS.search(word) and "{" not in word]
-        return Path((scripts or others or list(self.command))[0]).name
+        names = [Path(word).name for word in (*scripts, *others, self.command[0])]
+        return next((name for name in names if masked_text(name) == name), MODE)
 
     def check(self, axis: str, fixed: Mapping[str, int]) -> None:
-        """Refuse a command without a place for the axes, or with a secret, and a pattern with other
-        fields.
-        """
-        self.refuse_secrets()
+        """Refuse a command without a place for the axes, and a pattern with other fields."""
         for constant in self.assign:
             if not _ASSIGNED.fullmatch(constant):
                 raise CurvescopeError(
@@ -76,17 +76,6 @@ class Program:
                 )
         if self.step_line is not None:
             line_pattern(self.step_line)
-
-    def refuse_secrets(self) -> None:
-        """Refuse a command with a value that looks like a secret: a recording has the whole
-        command.
-        """
-        if with_secrets_masked(self.command) != list(self.command):
-            raise CurvescopeError(
-                "The command has a value that looks like a secret, and a recording names the "
-                "command: give it to the program by a variable of the environment, which no "
-                "recording has."
-            )
 
     def words(self, values: Mapping[str, int]) -> list[str]:
         """The command for values of the axes."""

@@ -11,11 +11,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from curvescope import agents
+from curvescope import agent_calls, agents
 from curvescope.agent_limits import MOST_CHARACTERS, Roots, bounded
 from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.cli import COMMANDS, main
 
+from ..profiling.readers.made_profiles import PROFILES
 from ..server_logs import vllm_start, vllm_steps, walk, with_cliff
 
 VIEWS = {"list_recordings", "verdict", "breakdown", "compare", "roofline"}
@@ -174,7 +175,7 @@ def test_the_command_serves_over_standard_input_and_output(run):
 def test_no_file_of_the_folder_that_is_read_runs(module, tmp_path, run, monkeypatch):
     (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     monkeypatch.chdir(tmp_path)
-    found = anyio.run(lambda: agents.ask_command("runs", paths=[str(run.parent)]))
+    found = anyio.run(lambda: agent_calls.ask_command("runs", paths=[str(run.parent)]))
     assert [row["path"] for row in found["recordings"]] == [str(run)]
     assert not (tmp_path / "ran").exists()
 
@@ -304,6 +305,47 @@ def test_the_log_of_a_server_is_answered_as_explain_answers(tmp_path, ask):
     for tool in ("breakdown", "roofline"):
         _, refused = ask(tool, recording=str(log))
         assert "it has times of steps and no kernels" in refused.content[0].text
+
+
+def test_a_profile_of_one_size_is_answered_with_what_is_suggested(tmp_path, ask):
+    profile = tmp_path / "trace.json.gz"
+    profile.write_bytes((PROFILES / "hta_alexnet_trace.json.gz").read_bytes())
+    answer = answer_of(ask("verdict", recording=str(profile))[1])
+    assert "99% is idle" in answer["headline"]
+    assert answer["suggested"][0]["cause"] == "memory pressure"
+    assert answer["gaps"][0]["reason"] == "host in cudaFree"
+    assert answer["families_ms"][0] == ["copy and layout", 55.79]
+
+
+@pytest.mark.parametrize("path", ["x" * 10_000, "x/" * 5_000, "y" * 300])
+def test_a_path_that_is_too_long_is_refused_with_a_sentence(path, run, ask):
+    _, refused = ask("verdict", recording=path)
+    assert refused.is_error
+    assert len(refused.content[0].text) < 400
+    assert re.search(
+        "is no path|contains no|no such|no recording|cannot be", refused.content[0].text
+    )
+
+
+HIDING = (
+    "\U000e0049\U000e0067",
+    "\u200b",
+    "\u200d",
+    "\ufe0f",
+    "\U000e0100",
+    "\u2062",
+    "\u3164",
+    "\ufeff",
+)
+
+
+@pytest.mark.parametrize("hidden", HIDING)
+def test_nothing_that_nobody_sees_reaches_an_agent(hidden, run, ask):
+    answer = bounded({"headline": f"a{hidden}b", f"c{hidden}": [{"name": f"d{hidden}"}]})
+    assert hidden[0] not in json.dumps(answer, ensure_ascii=False)
+    _, refused = ask("verdict", recording=str(run / f"x{hidden}"))
+    assert refused.is_error
+    assert hidden[0] not in refused.content[0].text
 
 
 def test_a_log_with_many_sizes_has_an_answer_of_bounded_size(tmp_path, ask):

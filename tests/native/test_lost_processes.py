@@ -253,6 +253,47 @@ def test_a_process_that_still_runs_gives_what_it_has_and_writes_no_more(tmp_path
     assert list(recording.frame("ranges")["name"]) == ["r"] * 500
     assert recording.meta["lost"]["nvtx_unclosed"]["count"] == 1
     assert recording.meta["lost"]["processes_outlived"]["count"] == 1
+    assert recording.meta["status"] == "incomplete"
+
+
+def test_a_child_that_ends_a_little_later_than_the_command_loses_nothing(tmp_path):
+    recording, lost = record(
+        tmp_path,
+        """
+        import os, time, nvtx
+        if os.fork() == 0:
+            for _ in range(500):
+                with nvtx.annotate("early"):
+                    pass
+            time.sleep(0.1)
+            for _ in range(5):
+                with nvtx.annotate("late"):
+                    pass
+            os._exit(0)
+        time.sleep(0.05)
+        """,
+    )
+    assert Counter(recording.frame("ranges")["name"]) == {"early": 500, "late": 5}
+    assert (lost, recording.meta["status"]) == ({}, "complete")
+
+
+def test_of_a_daemon_the_recording_says_that_it_is_incomplete(tmp_path):
+    recording, lost = record(
+        tmp_path,
+        """
+        import os, time, nvtx
+        if os.fork() == 0:
+            os.setsid()
+            for _ in range(20):
+                with nvtx.annotate("daemon"):
+                    time.sleep(0.2)
+            os._exit(0)
+        with nvtx.annotate("main"):
+            time.sleep(0.05)
+        """,
+    )
+    assert lost["processes_outlived"] == 1
+    assert recording.meta["status"] == "incomplete"
 
 
 def test_without_shared_memory_ranges_are_recorded_from_private_memory_and_that_is_said(tmp_path):

@@ -4,6 +4,7 @@ to.
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from curvescope.profiling.measure.scaling_plan import ScalingPlan
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE as SWEEP
 from curvescope.profiling.measure.sweep_plan import SweepPlan
 from curvescope.profiling.recording import named_code
+from curvescope.profiling.workload.program import Program
 
 from ..shared import ROOT
 
@@ -99,6 +101,82 @@ def test_with_leave_it_runs(shared):
     plan = SWEEP.read_to_run(Path("shared/plan"), run_its_code=True)
     plan.configurations[0].check()
     assert (shared.parent / "ran").exists()
+
+
+COMMANDS = {
+    "script": (sys.executable, "train.py", "{batch}"),
+    "path of the script": (sys.executable, "./code/../train.py", "{batch}"),
+    "module": (sys.executable, "-m", "train", "{batch}"),
+    "module without a space": (sys.executable, "-u", "-mtrain", "{batch}"),
+    "module in a package": (sys.executable, "-m", "code_of.train", "{batch}"),
+    "found on PATH": ("python3", "train.py", "{batch}"),
+    "in a shell": ("sh", "-c", "exec python3 train.py {batch}"),
+}
+
+
+@pytest.fixture(params=COMMANDS.values(), ids=COMMANDS)
+def signed(request, tmp_path, monkeypatch):
+    """The folder `mine`, with a signed plan of a command; this process has not signed it."""
+    monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path / "data"))
+    for folder in ("mine/code_of", "mine/code", "sent/code_of", "sent/code"):
+        (tmp_path / folder).mkdir(parents=True)
+    for script in ("mine/train.py", "mine/code_of/train.py"):
+        (tmp_path / script).write_text("print('step 1')")
+    monkeypatch.chdir(tmp_path / "mine")
+    program = Program(request.param, step_line="step {n}")
+    plan = SweepPlan((Configuration.of_program(program, "batch", {}),), (1,), False, QUICK)
+    SWEEP.write(Path("plan"), plan)
+    named_code._signed_here.clear()
+    return tmp_path / "mine"
+
+
+def test_a_signed_plan_in_another_folder_asks_again(signed, monkeypatch, refusal_of):
+    sent = signed.parent / "sent"
+    shutil.copytree(signed / "plan", sent / "plan")
+    for script in ("train.py", "code_of/train.py"):
+        (sent / script).write_text("open('ran', 'w')")
+    monkeypatch.chdir(sent)
+    message = refusal_of("sweep", "--resume", "plan", "--device", "cpu")
+    assert "its signature does not fit" in message
+    assert "--run-its-code" in message
+    assert not (sent / "ran").exists()
+    assert SWEEP.read_to_run(Path("plan"), run_its_code=True)
+
+
+def test_a_users_own_plan_runs_in_its_place_whatever_changed_in_the_files(signed):
+    for script in ("train.py", "code_of/train.py"):
+        (signed / script).write_text("print('step 2')")
+    (signed / "{batch}").touch()  # as if the command had written it
+    assert SWEEP.read_to_run(Path("plan"), run_its_code=False)
+
+
+def test_a_refusal_has_no_value_that_the_recording_hides(tmp_path, monkeypatch, refusal_of):
+    """An agent may read it."""
+    monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path / "data"))
+    (tmp_path / "sent").mkdir()
+    monkeypatch.chdir(tmp_path)
+    program = Program(
+        ("python3", "train.py", "{batch}", "--hub", "hf_abcdef"), step_line="step {n}"
+    )
+    configuration = Configuration.of_program(program, "batch", {})
+    SWEEP.write(Path("plan"), SweepPlan((configuration,), (1,), False, QUICK))
+    named_code._signed_here.clear()
+    shutil.copytree("plan", "sent/plan")
+    monkeypatch.chdir(tmp_path / "sent")
+    message = refusal_of("sweep", "--resume", "plan", "--device", "cpu")
+    assert "--hub '***'" in message
+    assert "hf_abcdef" not in message
+
+
+def test_a_message_names_the_script_and_not_the_interpreter_alone(signed, monkeypatch, refusal_of):
+    shutil.copytree(signed / "plan", signed.parent / "sent" / "plan")
+    monkeypatch.chdir(signed.parent / "sent")
+    (signed.parent / "sent" / "train.py").touch()
+    (signed.parent / "sent" / "code_of" / "train.py").touch()
+    message = refusal_of("sweep", "--resume", "plan", "--device", "cpu")
+    configuration = SWEEP.read(Path("plan")).configurations[0]
+    if "sh" not in configuration.program:  # its script is in a text that a shell reads
+        assert f"{signed.parent}/sent/" in message
 
 
 @pytest.mark.slow

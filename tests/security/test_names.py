@@ -20,12 +20,14 @@ from ..shared import ROOT
 
 ESCAPE, TITLE, CSI = "\x1b[2Jcleared", "\x1b]0;owned\x07", "\x9b31mred"
 TURNED = "\u202egnp.exe\u2066x\u200f"
+UNSEEN = "\U000e0049\u200b\ufe0f"
 MARKUP = "[/nothing][bold red]x[/] :boom:"
 HTML = "<img src=x onerror=alert(1)>"
-HOSTILE = "".join((ESCAPE, TITLE, CSI, TURNED, MARKUP, HTML))
-# Everything that a terminal may obey, line ends and tabs left out, and what turns text around.
+HOSTILE = "".join((ESCAPE, TITLE, CSI, TURNED, UNSEEN, MARKUP, HTML))
+# Everything that a terminal may obey, line ends and tabs left out, what turns text around, and what
+# nobody sees.
 OBEYED = {chr(c) for c in (*range(0x20), *range(0x7F, 0xA0))} - set("\n\t") | set(
-    "\u202a\u202b\u202d\u202e\u2066\u2067\u200f"
+    "\u202a\u202b\u202d\u202e\u2066\u2067\u200f\U000e0049\u200b\ufe0f"
 )
 
 

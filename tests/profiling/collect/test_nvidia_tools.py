@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.base.masking import HIDDEN, without_homes
+from curvescope.base.harmless import HIDDEN, shown_path
 from curvescope.cli import main
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.readers.metrics import metrics, wanted
@@ -100,7 +100,7 @@ def test_nsys_traces_cuda_and_nvtx_and_is_imported(fake, export, tmp_path, capfd
     assert arguments[-3:] == COMMAND
     recording = open_recording(target)
     assert recording.frame("kernels")["layer"].tolist() == ["fc1"]
-    masked = [without_homes(sys.executable), "-c", HIDDEN]
+    masked = [shown_path(sys.executable), "-c", HIDDEN]
     assert (recording.meta["recorder"], recording.meta["argv"]) == ("nsys", masked)
     assert recording.meta["batches"] == [8]
     captured = capfd.readouterr()

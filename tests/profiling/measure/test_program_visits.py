@@ -5,6 +5,7 @@ them says.
 import gzip
 import os
 import re
+import stat
 import sys
 import time
 from dataclasses import replace
@@ -22,6 +23,7 @@ from curvescope.profiling.measure.program_run import Found, run_program
 from curvescope.profiling.measure.program_visits import ProgramSteps, wanted_of
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.recording import hidden_commands, named_code
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.named_code import check_recorded_code
 from curvescope.profiling.recording.store import open_recording
@@ -229,11 +231,29 @@ def test_a_command_that_does_not_take_the_batch_size_is_refused(command):
         Configuration.of_program(Program(command), "batch", {}).check()
 
 
-def test_a_command_with_a_secret_is_refused_as_a_recording_would_have_it():
-    command = ("python", "train.py", "--batch-size", "{batch}", "--api-key", "sk-0123456789abcdef")
-    with pytest.raises(CurvescopeError, match="looks like a secret") as refused:
-        Configuration.of_program(Program(command), "batch", {}).check()
-    assert "sk-" not in str(refused.value)
+def test_a_command_with_a_secret_is_recorded_without_it_and_runs_again_for_its_user_alone(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path / "mine"))
+    printing = program_of(tmp_path, PRINTING, str(tmp_path / "end"), step_line="step {n}: {ms} ms")
+    program = replace(printing, command=(*printing.command, "--api-key", "sk-0123456789abcdef"))
+    configuration = Configuration.of_program(program, "batch", {})
+    run_sweep(configuration.build(), (2,), SHORT, tmp_path / "r")
+    for path in (tmp_path / "r").rglob("*"):
+        assert path.is_dir() or b"sk-0123456789abcdef" not in path.read_bytes()
+    hidden_commands._kept_here.clear()  # as in another process
+    named_code._signed_here.clear()
+    recording = open_recording(tmp_path / "r")
+    assert recording.meta["program"][-2:] == ["--api-key", "***"]
+    check_recorded_code(recording.path, recording.meta, run_its_code=False)
+    assert configuration_of(recording.meta) == configuration
+    (kept,) = (tmp_path / "mine" / "commands").iterdir()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    hidden_commands._kept_here.clear()
+    monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path / "of another"))
+    for run_its_code in (False, True):
+        with pytest.raises(CurvescopeError, match="Give the command again"):
+            check_recorded_code(recording.path, recording.meta, run_its_code)
 
 
 @pytest.mark.parametrize(

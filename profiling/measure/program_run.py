@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -13,11 +14,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import CurvescopeError
 from ..collect.inject import startup_path, with_startup
+from ..collect.startup.program_steps import are_enough
 from ..workload.program import Program, line_pattern
 
 VARIABLE = "CURVESCOPE_PROGRAM"  # for `collect/startup/program_steps.py`: JSON of what is wanted
@@ -26,6 +29,9 @@ _PATIENCE_S = 5.0  # after an interrupt, and after SIGTERM; then it is killed
 NO_STEP_S = 180.0  # without a step, after which a run is ended
 _KEPT_LINES = 200_000  # of the output, in memory
 _SHOWN_LINES = 12  # of an error
+_CHUNK_BYTES = 1 << 16
+# A progress bar ends its lines with \r alone, and only the next byte tells it from \r\n.
+_LINE_END = re.compile(rb"\r?\n|\r(?=[^\n])")
 _VERSION = 1  # of `program_steps`
 
 
@@ -171,22 +177,35 @@ class _Output:
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as output, open(self._log or os.devnull, "ab") as log:
-            for raw in output:
-                log.write(raw)
+            unended, came_ns = b"", 0
+            while chunk := output.read1(_CHUNK_BYTES):  # type: ignore[attr-defined]
+                log.write(chunk)
                 log.flush()
-                line = raw.decode("utf-8", "replace").rstrip("\r\n")
-                self.lines.append((time.monotonic_ns(), line))
-                del self.lines[:-_KEPT_LINES]
-                if self._pattern is not None and self._pattern.search(line):
-                    self._moments.append(self.lines[-1][0])
-                    self.complete = self._are_enough()
+                now_ns = time.monotonic_ns()
+                came_ns = came_ns if unended else now_ns
+                *ended, rest = _LINE_END.split(unended + chunk)
+                if len(rest) > _CHUNK_BYTES:  # of an output without lines
+                    ended, rest = [*ended, rest], b""
+                for at, raw in enumerate(ended):
+                    was_there = at == 0 and len(raw) <= len(unended)
+                    self._note(came_ns if was_there else now_ns, raw)
+                unended, came_ns = rest, now_ns
+            if unended:
+                self._note(came_ns, unended)
+
+    def _note(self, came_ns: int, raw: bytes) -> None:
+        """Note a line, which came when its last letter did."""
+        line = raw.decode("utf-8", "replace").rstrip("\r")
+        self.lines.append((came_ns, line))
+        del self.lines[:-_KEPT_LINES]
+        if self._pattern is not None and self._pattern.search(line):
+            self._moments.append(came_ns)
+            self.complete = self._are_enough()
 
     def _are_enough(self) -> bool:
-        discarded, (least, most) = self._wanted["discarded"], self._wanted["steps"]
-        timed = self._moments[discarded:]
-        took_s = (timed[-1] - timed[0]) / 1e9 if timed else 0.0
-        visit_s: float = self._wanted["visit_s"]
-        return len(timed) > most or (len(timed) > least and took_s >= visit_s)
+        moments = self._moments[self._wanted["discarded"] :]
+        durations_ns = [after - before for before, after in pairwise(moments)]
+        return are_enough(durations_ns, self._wanted["steps"], self._wanted["visit_s"])
 
 
 def _last_sign_ns(folder: Path) -> int:

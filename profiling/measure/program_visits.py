@@ -18,6 +18,7 @@ from ..attribution.events import StepRows
 from ..collect.framework_profile import steps_after
 from ..collect.kept_chunks import NotMergedError, begin
 from ..collect.recorded_steps import steps_of
+from ..collect.startup.program_steps import are_enough
 from ..frameworks import device_entry, memory_ran_out
 from ..recording.axis import Axis
 from ..recording.remote_store import AnyPath
@@ -223,7 +224,8 @@ class ProgramSteps(AnyWorkload):
         steps = run.steps
         rows = steps["rows"] if steps else []
         if self.program.step_line is not None:
-            rows = steps_of_lines(run.lines, self.program.step_line)[1:]
+            # The first step ends with the first line, so it has no row, or no time of ours.
+            rows = steps_of_lines(run.lines, self.program.step_line)[wanted["discarded"] - 1 :]
             self.source = f"lines of its output: {self.program.step_line}"
         elif steps is not None:
             mark = steps["mark"]
@@ -232,7 +234,10 @@ class ProgramSteps(AnyWorkload):
             return Empty(FAILED, str(steps["refused"]))
         if len(rows) < wanted["steps"][0]:
             return self._why_not(run, rows)
-        if run.code is not None and not _are_enough(rows, wanted):
+        durations_ns = [row["duration_ns"] for row in rows]
+        if run.code is not None and not are_enough(
+            durations_ns, wanted["steps"], wanted["visit_s"]
+        ):
             self._short.append(len(rows))
         if steps is not None:
             self.facts, self.device = steps, steps["device"]
@@ -304,12 +309,6 @@ def wanted_of(protocol: Protocol, batch: int, *, profile: bool) -> dict[str, Any
         "patience_s": max(NO_STEP_S, protocol.time_limit_s or 0.0),
         "profiled": protocol.profiled_steps if profile else 0,
     }
-
-
-def _are_enough(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> bool:
-    """Whether timed steps are as many, or take as long, as a run was asked for."""
-    together_s = sum(row["duration_ns"] for row in rows) / 1e9
-    return bool(len(rows) >= wanted["steps"][1] or together_s >= wanted["visit_s"])
 
 
 def _first_step_s(steps: Mapping[str, Any] | None, run: Found) -> float | None:

@@ -45,6 +45,22 @@ _NAMED = re.compile(r"(train(ing)?[ _])?(step|iter(ation)?|batch)([ _:#=]*\d+)?"
 _JIT_CALLS = 3  # of one function, before it is the mark of steps
 
 
+def are_enough(durations_ns: Any, steps: Any, visit_s: Any, under_way: Any = 0) -> bool:
+    """Whether the timed steps of a visit are as many, or take as long, as was asked for.
+
+    `steps` is the least and the most. The longest step counts for nothing: one that evaluates or
+    saves does not take the time of the others. Of steps that are under way no duration is known:
+    each counts as the mean of the others.
+    """
+    least, most = steps
+    number = len(durations_ns) + under_way
+    if number < least or number >= most:
+        return number >= most
+    others_ns = sum(durations_ns) - max(durations_ns, default=0)
+    mean_ns = others_ns / max(len(durations_ns) - 1, 1)
+    return bool(mean_ns * (number - 1) >= visit_s * 1e9)
+
+
 class Marks:
     """Which of the events that a program shows end its steps."""
 
@@ -188,7 +204,7 @@ class Steps(Marks):
         self._recorder: Any = None  # of the profiled steps
         self._refused: str | None = None  # why a change could not be made
         self._profiles_itself = False  # torch's only profiler is the program's
-        self._began_ns, self._signed_ns = time.monotonic_ns(), -_SIGN_NS
+        self._signed_ns = -_SIGN_NS
         self._restart()
         atexit.register(self.write)
 
@@ -220,10 +236,9 @@ class Steps(Marks):
     def _restart(self) -> None:
         self._last: Any = None  # time and resources at the end of the last step
         self._seen = 0  # steps that ended
-        self._last_ns = 0  # duration of the last discarded step
         self._rows: list[dict[str, Any]] = []
         self._events: list[Any] = []  # of CUDA, at the ends of the timed steps
-        self._ended_on_gpu = 0  # of the timed steps
+        self._gpu_ns: list[float] = []  # durations of the timed steps that it has ended
         self._first_ns: int | None = None
 
     def _count(self, started: Any) -> None:
@@ -238,7 +253,6 @@ class Steps(Marks):
         before = started or self._last
         self._last = now
         if self._seen <= self._wanted["discarded"] or before is None:
-            self._last_ns = now[0] - (before[0] if before else self._began_ns)
             self._note_event()
             if self._seen == self._wanted["discarded"]:
                 self._reset_peak()
@@ -255,7 +269,7 @@ class Steps(Marks):
             }
         )
         self._note_event()
-        if len(self._rows) >= self._most():
+        if self._are_enough():
             self._begin_profile()
 
     def _sign(self) -> None:
@@ -264,31 +278,24 @@ class Steps(Marks):
         with suppress(OSError), open(path, "w"):
             os.utime(path)
 
-    def _most(self) -> int:
-        """Number of steps to time: on a GPU from the duration of those that it has ended, as the
-        host runs ahead of it, else from that of the last discarded one.
+    def _are_enough(self) -> bool:
+        """Whether enough steps are timed: on a GPU by those that it has ended, as the host runs
+        ahead of it.
         """
-        least, most = map(int, self._wanted["steps"])
-        step_ns: float | None = self._last_ns
+        durations_ns: list[float] = [row["duration_ns"] for row in self._rows]
+        under_way = 0
         if len(self._events) > len(self._rows):
-            step_ns = self._step_ns_on_gpu()
-        if step_ns is None:
-            return most
-        wanted_s: float = self._wanted["visit_s"]
-        return max(least, min(most, round(wanted_s / max(step_ns / 1e9, 1e-6))))
+            self._ask_gpu()
+            under_way = len(durations_ns) - len(self._gpu_ns)
+            durations_ns = self._gpu_ns
+        return are_enough(durations_ns, self._wanted["steps"], self._wanted["visit_s"], under_way)
 
-    def _step_ns_on_gpu(self) -> float | None:
-        """Mean duration of the timed steps that a GPU has ended, which is not waited for; None if
-        it has ended none.
-        """
+    def _ask_gpu(self) -> None:
+        """Note how long the timed steps took that a GPU has ended, which is not waited for."""
         # The last event before the rows is that of the last discarded step.
-        before, *ends = self._events[-len(self._rows) - 1 :]
-        while self._ended_on_gpu < len(ends) and ends[self._ended_on_gpu].query():
-            self._ended_on_gpu += 1
-        if not self._ended_on_gpu:
-            return None
-        last = ends[self._ended_on_gpu - 1]
-        return float(before.elapsed_time(last)) * 1e6 / self._ended_on_gpu
+        events = self._events[-len(self._rows) - 1 :]
+        while (ended := len(self._gpu_ns)) < len(self._rows) and events[ended + 1].query():
+            self._gpu_ns.append(float(events[ended].elapsed_time(events[ended + 1])) * 1e6)
 
     def snapshot(self) -> Any:
         """The time, once all work is done, and the resources used so far; CUDA's work is timed by

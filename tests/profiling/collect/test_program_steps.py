@@ -60,6 +60,43 @@ def test_a_visit_is_complete_after_the_steps_that_were_wanted(tmp_path):
     assert found["frameworks"] == {"jax": "0.99"}
 
 
+SLOW_AT = [("a first discarded", 0), ("the last discarded", 1), ("the first timed", 2)]
+
+
+@pytest.mark.parametrize("at", [at for _, at in SLOW_AT], ids=[name for name, _ in SLOW_AT])
+def test_a_step_that_evaluates_takes_no_time_from_those_that_are_timed(tmp_path, at):
+    """A step of 3 s left n = 1 of 84 steps, each 18 ms, that fill 1.5 s."""
+    steps = Played(tmp_path, steps=[1, 1000], visit_s=1.5)
+    for number in range(1000):
+        steps.now_ns += (3_000 if number == at else 17) * 1_000_000
+        steps.ended(OPTIMIZER)
+        if steps.is_written:
+            break
+    rows = steps.found(tmp_path)["rows"]
+    assert 84 <= len(rows) <= 86
+    ends = [row["start_ns"] + row["duration_ns"] for row in rows]
+    assert [row["start_ns"] for row in rows[1:]] == ends[:-1]  # nothing lies between steps
+
+
+@pytest.mark.parametrize(
+    ("durations_s", "under_way", "is_enough"),
+    [
+        ([0.5, 0.5, 0.5], 0, False),  # the longest counts for nothing
+        ([0.5, 0.5, 0.5, 0.5], 0, True),
+        ([9.0], 0, False),
+        ([9.0, 9.0], 0, True),
+        ([9.0, 0.5, 0.5], 2, True),
+        ([9.0], 5, False),  # how long the others take is unknown
+        ([0.01] * 9, 1, True),  # as many as are wanted at most
+    ],
+)
+def test_a_visit_has_enough_steps_by_their_time_without_the_longest(
+    durations_s, under_way, is_enough
+):
+    durations_ns = [seconds * 1e9 for seconds in durations_s]
+    assert program_steps.are_enough(durations_ns, (1, 10), 1.5, under_way) is is_enough
+
+
 def test_a_better_mark_replaces_one_and_begins_anew(tmp_path):
     """A model that is called before an optimizer steps, e.g. to try it, marks no step of a
     training.
@@ -151,7 +188,7 @@ def test_on_a_gpu_the_steps_are_as_many_as_it_ends_in_the_time_and_not_as_the_ho
     while not steps.is_written:
         steps.ended(OPTIMIZER)
     found = steps.found(tmp_path)
-    assert [row["duration_ns"] for row in found["rows"]] == [250_000_000] * 6
+    assert [row["duration_ns"] for row in found["rows"]] == [250_000_000] * 7
     assert found["device"] == "cuda:0"
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -121,6 +122,57 @@ while True:
     ):
         assert time.monotonic() < until_s
         time.sleep(0.01)
+
+
+class Chunks:
+    """The output of a process in pieces, each a second after the one before it."""
+
+    def __init__(self, pieces):
+        self.pieces, self.now_s = pieces, 0
+
+    def read1(self, _):
+        self.now_s += 1
+        return self.pieces.pop(0) if self.pieces else b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        # A bar comes with its own text, and only the next one ends it.
+        ([b"\rbar 1", b"\rbar 2", b"\nend\n"], [(1, ""), (1, "bar 1"), (2, "bar 2"), (3, "end")]),
+        ([b"bar 1\r", b"bar 2\r"], [(1, "bar 1"), (2, "bar 2")]),
+        ([b"one\r", b"\ntwo\r\n"], [(1, "one"), (2, "two")]),
+        ([b"on", b"e\n", b"rest"], [(2, "one"), (3, "rest")]),
+    ],
+)
+def test_lines_end_at_either_character_and_came_with_their_last_letter(monkeypatch, pieces, lines):
+    output = Chunks(list(pieces))
+    clock = SimpleNamespace(monotonic_ns=lambda: output.now_s)
+    monkeypatch.setattr(program_run, "time", clock)
+    reading = program_run._Output(SimpleNamespace(stdout=output), "bar {n}", wanted(), None)
+    reading.join()
+    assert reading.lines == lines
+
+
+def test_an_output_without_lines_is_not_kept_whole(monkeypatch):
+    monkeypatch.setattr(program_run, "_CHUNK_BYTES", 4)
+    output = Chunks([b"abcd", b"efgh", b"ij"])
+    reading = program_run._Output(SimpleNamespace(stdout=output), None, wanted(), None)
+    reading.join()
+    assert [line for _, line in reading.lines] == ["abcdefgh", "ij"]
+
+
+def test_as_many_steps_as_the_protocol_says_are_discarded_where_lines_mark_them(tmp_path):
+    source = "for n in range(1, 100): print(f'step {n}: {n} ms', flush=True)"
+    program = program_of(tmp_path, source, step_line="step {n}: {ms} ms")
+    visit = ProgramSteps(program, Axis()).visit(None, 8, replace(SHORT, discarded_steps=20))
+    assert visit.unprofiled[0]["duration_ns"] == 21_000_000
 
 
 def why_not(tmp_path, source, **how):

@@ -63,6 +63,10 @@ class Found:
         )
         return order[0] if order else None
 
+    def count_changes(self, name: str) -> int:
+        """How often its processes made a change of `program_changes`."""
+        return sum(report["changes"].get(name, 0) for report in self.processes)
+
     @property
     def last_lines(self) -> str:
         """The last lines of its output."""
@@ -96,7 +100,8 @@ def run_program(
     Raises:
         CurvescopeError: it cannot be run.
     """
-    request = {**wanted, "range": program.step_range, "folder": str(folder)}
+    request = {**wanted, "folder": str(folder)}
+    request |= {"range": program.step_range, "function": program.step_function}
     own = {"PYTHONPATH": startup_path(), VARIABLE: json.dumps(request)}
     environment = {**os.environ, **(variables or {}), **own}
     environment["PYTHONUNBUFFERED"] = "1"  # its lines arrive when they are written

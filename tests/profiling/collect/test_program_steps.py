@@ -1,10 +1,12 @@
 """What marks the steps of a program, played in this process: no program is started."""
 
+import functools
 import json
 import os
 import sys
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 from torch import nn
 
@@ -234,7 +236,7 @@ def test_a_range_of_the_given_name_is_the_step_itself_and_nothing_else_is(tmp_pa
         SimpleNamespace(push=lambda _: None, pop=lambda: None),
         Played(tmp_path, range="mine"),
     )
-    steps._follow_push_pop(module, "push", "pop")
+    steps.follow_push_pop(module, "push", "pop")
     for _ in range(5):
         steps.ended(OPTIMIZER)
         module.push("mine")
@@ -248,8 +250,8 @@ def test_a_range_of_the_given_name_is_the_step_itself_and_nothing_else_is(tmp_pa
 
 def played_jax(steps, **others):
     jax = ModuleType("jax")
-    vars(jax).update(others)
     jax.jit = lambda function=None, **_: function if function is not None else (lambda inner: inner)
+    vars(jax).update(others)
     jax.profiler = SimpleNamespace(TraceAnnotation=Range, StepTraceAnnotation=Range)
     framework_marks.follow_jax(steps, program_steps, jax)
     return jax
@@ -276,10 +278,126 @@ def test_the_compiled_function_that_a_program_calls_again_and_again_marks_its_st
     assert train.__doc__ == "Add one."
 
 
+@pytest.fixture
+def tracing(monkeypatch):
+    """What JAX has that traces its functions, as they run."""
+    traced = []
+    monkeypatch.setattr(framework_marks, "is_eager", lambda: not traced)
+
+    def jit(function):
+        def run(*arguments):
+            traced.append(function)
+            result = function(*arguments)
+            traced.pop()
+            return result
+
+        return functools.wraps(function)(run)
+
+    return {"jit": jit, "grad": lambda function: function}
+
+
+def played_agent(jax):
+    """A network that is called ten times for each training step."""
+
+    @jax.jit
+    def act(x):
+        return -x
+
+    @jax.jit
+    def update(x):
+        return jax.grad(lambda weight: weight + x)(1)
+
+    return act, update
+
+
+def play(act, update, steps=5):
+    for _ in range(steps):
+        for _ in range(10):
+            act(1)
+        update(2)
+
+
+def test_a_function_with_a_gradient_is_the_step_though_another_is_called_more_often(
+    tmp_path, tracing
+):
+    steps = Played(tmp_path, steps=[9, 100], visit_s=1.0)
+    play(*played_agent(played_jax(steps, **tracing)))
+    steps.write()
+    found = steps.found(tmp_path)
+    assert found["mark"].endswith("update")
+    assert found["seen"] == 3  # from its third call on
+
+
+def test_the_named_function_is_the_step_from_its_first_call_on_and_nothing_else_is(
+    tmp_path, tracing
+):
+    steps = Played(tmp_path, steps=[9, 100], visit_s=1.0, function="update")
+    act, update = played_agent(played_jax(steps, **tracing))
+    steps.ended(OPTIMIZER)
+    play(act, update)
+    steps.write()
+    found = steps.found(tmp_path)
+    assert (found["source"], found["seen"]) == (program_steps.JITTED, 5)
+    assert found["mark"].endswith("update")
+
+
+def test_a_function_that_calls_one_with_a_gradient_computes_it_too(tmp_path, tracing):
+    """JAX traces the inner one once."""
+    steps = Played(tmp_path, steps=[9, 100], visit_s=1.0)
+    jax = played_jax(steps, **tracing)
+    traced = []
+
+    def inner(x):
+        if not traced:
+            traced.append(True)
+            jax.grad(lambda weight: weight)(x)
+
+    inner = jax.jit(inner)
+    outer = jax.jit(lambda x: inner(x))
+    inner(1)
+    outer(1)
+    assert len(steps.calls.with_gradient) == 3  # and the loss
+
+
+def test_it_tells_of_each_function_its_calls_shapes_and_gradient_and_of_one_never_called(
+    tmp_path, tracing
+):
+    steps = Played(tmp_path)
+    leaves = SimpleNamespace(tree_leaves=lambda given: list(given[0]))
+    jax = played_jax(steps, tree_util=leaves, **tracing)
+    act, _kept = played_agent(jax)
+    for _ in range(3):
+        act(np.ones((8, 4)))
+    steps.write()
+    told = {of["name"].rpartition(".")[2]: of for of in steps.found(tmp_path)["functions"]}
+    assert {name: (of["calls"], of["shapes"], of["has_gradient"]) for name, of in told.items()} == {
+        "act": (3, "(8, 4)", False),
+        "update": (0, None, True),
+    }
+
+
+@pytest.mark.parametrize(("gradient_s", "mark"), [(0.0, "act"), (0.02, "act"), (0.2, "update")])
+def test_a_run_waits_a_while_for_a_function_with_a_gradient_that_comes_late(
+    tmp_path, tracing, gradient_s, mark
+):
+    """An agent acts before it learns, with enough calls for a visit."""
+    steps = Played(tmp_path, gradient_s=gradient_s)
+    act, update = played_agent(played_jax(steps, **tracing))
+    for _ in range(50):
+        act(1)
+    play(act, update, steps=6)
+    found = steps.found(tmp_path)
+    assert found["mark"].endswith(mark)
+    assert len(found["rows"]) == 2
+
+
 def test_a_gradient_that_is_not_compiled_and_a_function_compiled_ahead_are_marks(tmp_path):
     class Compiled:
         def __call__(self, x):
             return x
+
+        def as_text(self):
+            return 'op_name="jit(train)/transpose(jvp(layer))/dot_general"'
 
     for name in ("grad", "ahead"):
         steps = Played(tmp_path / name)
@@ -299,6 +417,7 @@ def test_a_gradient_that_is_not_compiled_and_a_function_compiled_ahead_are_marks
         assert [run(number) for number in range(1, 7)][-1] == (12 if name == "grad" else 6)
         mark = steps.found(tmp_path / name)["mark"]
         assert mark.rpartition(".")[2] == ("loss" if name == "grad" else "Compiled")
+        assert len(steps.calls.with_gradient) == 1
 
 
 def test_a_function_of_tensorflow_is_a_mark_and_what_it_traces_is_none(monkeypatch, tmp_path):
@@ -378,10 +497,49 @@ def test_the_first_model_of_keras_that_is_called_marks_steps(tmp_path):
     assert (found["source"], found["mark"], found["seen"]) == (CALL, "Model", 4)
 
 
+def test_the_first_session_of_onnx_runtime_that_runs_marks_steps(tmp_path):
+    class Session:
+        def run(self, outputs, inputs):
+            return [outputs, inputs]
+
+        def run_with_iobinding(self, binding): ...
+
+    class InferenceSession(Session):
+        pass
+
+    steps, module = Played(tmp_path), SimpleNamespace(Session=Session)
+    framework_marks.follow_onnxruntime(steps, program_steps, module)
+    first, second = InferenceSession(), InferenceSession()
+    for _ in range(2):
+        assert first.run(None, {"x": 1}) == [None, {"x": 1}]
+        second.run(None, {})
+        second.run(None, {})
+        first.run_with_iobinding(None)
+    found = steps.found(tmp_path)
+    assert (found["source"], found["mark"], found["seen"]) == (CALL, "InferenceSession", 4)
+
+
+def test_the_line_that_calls_eval_of_mlx_most_often_marks_steps(tmp_path):
+    evaluated = []
+    steps, core = Played(tmp_path), SimpleNamespace(eval=lambda *arrays: evaluated.append(arrays))
+    framework_marks.follow_mlx(steps, program_steps, core)
+
+    def validate():
+        core.eval("accuracy")
+
+    for _ in range(6):
+        core.eval("loss", "weights")
+        validate()
+    found = steps.found(tmp_path)
+    assert evaluated[:2] == [("loss", "weights"), ("accuracy",)]
+    assert (found["source"], found["seen"]) == (program_steps.EVALUATED, 4)
+    assert found["mark"].startswith("test_the_line_that_calls_eval")
+
+
 def test_a_program_that_profiles_itself_keeps_its_profiler(tmp_path):
     steps = Played(tmp_path, profiled=2)
-    steps._torch = SimpleNamespace()  # nothing of it is touched
-    steps._profiles_itself = True
+    steps.torch = SimpleNamespace()  # nothing of it is touched
+    steps.profiles_itself = True
     for _ in range(4):
         steps.ended(OPTIMIZER)
     found = steps.found(tmp_path)
@@ -435,7 +593,7 @@ def test_the_startup_file_follows_packages_only_for_a_program(monkeypatch, tmp_p
     before = list(sys.meta_path)
     load_script("profiling/collect/startup/sitecustomize.py")
     (finder,) = [one for one in sys.meta_path if one not in before]
-    assert set(finder._loaded) >= {"torch", "jax", "nvtx"}
+    assert set(finder._loaded) >= {"torch", "jax", "nvtx", "mlx.core"}
 
 
 def test_jax_profiles_each_step_in_a_range_of_its_own(tmp_path):

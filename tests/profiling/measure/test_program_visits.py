@@ -14,18 +14,20 @@ from types import SimpleNamespace
 import pytest
 
 from curvescope.analysis.diagnosis.explain import explain
+from curvescope.analysis.render.show import show_diagnosis
+from curvescope.analysis.step_table import cells_of
 from curvescope.base.errors import CurvescopeError
 from curvescope.diagnosing import _device_of
 from curvescope.profiling.collect.framework_profile import steps_after
 from curvescope.profiling.measure import program_run
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.program_run import Found, run_program
-from curvescope.profiling.measure.program_visits import ProgramSteps, wanted_of
+from curvescope.profiling.measure.program_visits import ProgramSteps, mark_entry, wanted_of
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.named_code import check_recorded_code
-from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from curvescope.profiling.workload.program import Program, line_pattern, steps_of_lines
 
 SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 0, None)
@@ -68,6 +70,24 @@ def test_a_program_is_measured_and_recorded_and_made_again_from_its_recording(pr
     assert configuration_of(recording.meta) == configuration
     # this process measured it
     check_recorded_code(recording.path, recording.meta, run_its_code=False)
+
+
+def test_steps_that_the_sizes_do_not_reach_have_no_samples_per_second(printing, tmp_path, capsys):
+    run_sweep(
+        Configuration.of_program(printing, "batch", {}).build(), (2, 4), SHORT, tmp_path / "r"
+    )
+    for marks in ({}, {"same_shapes": True, "may_be_steps": ["update"]}):
+        with RecordingWriter.extend(tmp_path / "r") as writer:
+            writer.update(**marks)
+        recording = open_recording(tmp_path / "r")
+        show_diagnosis(recording)
+        text = " ".join(capsys.readouterr().out.split())
+        has_rates = not marks
+        assert ("samples/s" in text) is has_rates
+        assert ("Batch size:" in text) is has_rates
+        assert all((cell.samples_per_s is None) is not has_rates for cell in cells_of(recording))
+    assert "have the same shapes at every batch" in text
+    assert "--step-function update times the calls of another function." in text
 
 
 def test_a_program_that_ends_before_it_has_enough_steps_says_so(tmp_path):
@@ -332,6 +352,57 @@ def test_a_run_times_more_steps_than_a_visit_of_other_steps_unless_their_number_
         "patience_s": 180.0,
         "profiled": 0,
     }
+
+
+def called(shapes, name="act", calls=100, has_gradient=False):
+    return {"name": name, "calls": calls, "shapes": shapes, "has_gradient": has_gradient}
+
+
+@pytest.mark.parametrize(
+    ("by_size", "entry"),
+    [
+        ([("act", [called("(8, 4)")]), ("act", [called("(16, 4)")])], {}),
+        ([("act", [called("(1, 4)")])], {}),  # of a single size
+        ([("act", [called(None)]), ("act", [called(None)])], {}),
+        ([("act", [called("(1, 4)")]), ("step", [called("(1, 4)", "step")])], {}),
+        ([("SGD", []), ("SGD", [])], {}),
+        (
+            [
+                ("act", [called("(1, 4)"), called("(8, 4)", "store"), called("()", "log")]),
+                ("act", [called("(1, 4)"), called("(16, 4)", "store"), called("()", "log")]),
+            ],
+            {"same_shapes": True, "may_be_steps": ["store"]},
+        ),
+        (
+            [("act", [called("(1, 4)"), called(None, "update", 0, has_gradient=True)])] * 2,
+            {"same_shapes": True, "may_be_steps": ["update"]},
+        ),
+    ],
+)
+def test_a_mark_whose_arguments_do_not_change_with_the_size_is_told(by_size, entry):
+    assert mark_entry(by_size) == entry
+
+
+def test_a_change_that_was_never_made_is_no_change(printing):
+    steps = ProgramSteps(printing, Axis())
+    steps.change({}, ["fused_optimizer"])
+    found = steps.visit(None, 2, SHORT)
+    assert found.detail == "not made: the program steps no optimizer of torch"
+
+
+def test_where_the_named_function_was_not_called_those_that_were_are_named(tmp_path):
+    program = program_of(tmp_path, PRINTING, step_function="update")
+    functions = [called(None), called(None, "unused", 0)]
+    run = Found(0, 0, 1.0, was_followed=True, processes=[{"functions": functions}])
+    detail = ProgramSteps(program, Axis())._why_not(run, ()).detail
+    assert "no function named update" in detail
+    assert detail.endswith("called were act.")
+
+
+def test_a_program_whose_steps_are_said_in_two_ways_is_refused(tmp_path):
+    program = program_of(tmp_path, PRINTING, step_line="step {n}", step_function="update")
+    with pytest.raises(CurvescopeError, match="--step-line and --step-function"):
+        program.check("batch", {})
 
 
 TORCH = """

@@ -237,7 +237,7 @@ class Steps(Marks):
         self._seen = 0  # steps that ended
         self._rows: list[dict[str, Any]] = []
         self._timed_at_ns: int | None = None  # when enough steps were timed
-        self._events: list[Any] = []  # of CUDA, at the ends of the timed steps
+        self._events: list[Any] = []  # of CUDA, at both borders of each timed step
         self._gpu_ns: list[float] = []  # durations of the timed steps that it has ended
         self._first_ns: int | None = None
 
@@ -253,7 +253,6 @@ class Steps(Marks):
         before = started or self._last
         self._last = now
         if self._seen <= self.wanted["discarded"] or before is None:
-            self._note_event()
             if self._seen == self.wanted["discarded"]:
                 self._reset_peak()
                 self._last = self.snapshot()  # the reset is not of the next step
@@ -275,7 +274,7 @@ class Steps(Marks):
                 **self._used(before[1], now[1]),
             }
         )
-        self._note_event()
+        self._events.append((before[2], now[2]))
         if self._are_enough():
             self._timed_at_ns = now[0]
 
@@ -299,7 +298,7 @@ class Steps(Marks):
         """
         durations_ns: list[float] = [row["duration_ns"] for row in self._rows]
         under_way = 0
-        if len(self._events) > len(self._rows):
+        if self._are_timed_on_gpu():
             self._ask_gpu()
             under_way = len(durations_ns) - len(self._gpu_ns)
             durations_ns = self._gpu_ns
@@ -307,10 +306,10 @@ class Steps(Marks):
 
     def _ask_gpu(self) -> None:
         """Note how long the timed steps took that a GPU has ended, which is not waited for."""
-        # The last event before the rows is that of the last discarded step.
-        events = self._events[-len(self._rows) - 1 :]
-        while (ended := len(self._gpu_ns)) < len(self._rows) and events[ended + 1].query():
-            self._gpu_ns.append(float(events[ended].elapsed_time(events[ended + 1])) * 1e6)
+        for before, after in self._events[len(self._gpu_ns) :]:
+            if not after.query():
+                return
+            self._gpu_ns.append(float(before.elapsed_time(after)) * 1e6)
 
     def snapshot(self) -> Any:
         """The time, once all work is done, and the resources used so far; CUDA's work is timed by
@@ -318,7 +317,7 @@ class Steps(Marks):
         """
         for framework in self._frameworks.used_frameworks():
             framework.wait(None, "cpu")
-        return time.monotonic_ns(), self._usage.read_host_use()
+        return time.monotonic_ns(), self._usage.read_host_use(), self._record_event()
 
     def _used(self, before: Any, after: Any) -> dict[str, Any]:
         used: dict[str, Any] = self._usage.host_use_between(before, after)
@@ -334,11 +333,17 @@ class Steps(Marks):
         cuda = self._cuda()
         return cuda is not None and cuda.max_memory_allocated() > 0
 
-    def _note_event(self) -> None:
-        if (cuda := self._cuda()) is not None:
-            event = cuda.Event(enable_timing=True)
-            event.record()
-            self._events.append(event)
+    def _record_event(self) -> Any:
+        """An event of CUDA, now; None where torch does not use it, or captures a graph."""
+        cuda = self._cuda()
+        if cuda is None or cuda.is_current_stream_capturing():
+            return None
+        event = cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _are_timed_on_gpu(self) -> bool:
+        return bool(self._events) and all(None not in borders for borders in self._events)
 
     def _reset_peak(self) -> None:
         with suppress(OSError), open("/proc/self/clear_refs", "w") as file:
@@ -429,14 +434,13 @@ class Steps(Marks):
         peak = self._peak()
         for row in self._rows:
             row.update(peak)
-        # The last event before the rows is that of the last discarded step.
-        events = self._events[-len(self._rows) - 1 :]
-        if len(events) == len(self._rows) + 1:
-            self._cuda().synchronize()
-            start_ns = self._rows[0]["start_ns"]
-            for row, before, after in zip(self._rows, events, events[1:]):  # noqa: B905 - as long as the rows
-                row.update(start_ns=start_ns, duration_ns=round(before.elapsed_time(after) * 1e6))
-                start_ns += row["duration_ns"]
+        if not self._are_timed_on_gpu():
+            return
+        self._cuda().synchronize()
+        first, began_ns = self._events[0][0], self._rows[0]["start_ns"]
+        for row, (before, after) in zip(self._rows, self._events):  # noqa: B905 - as long as the rows
+            row["start_ns"] = began_ns + round(first.elapsed_time(before) * 1e6)
+            row["duration_ns"] = round(before.elapsed_time(after) * 1e6)
 
     def write(self) -> None:
         """Write what was found, complete or not; nothing is timed after it."""

@@ -43,7 +43,7 @@ class Played(Steps):
 
     def snapshot(self):
         self.now_ns += 1_000_000
-        return self.now_ns, None
+        return self.now_ns, None, self._record_event()
 
     def found(self, folder):
         (path,) = folder.glob("*.steps")
@@ -192,6 +192,20 @@ def test_on_a_gpu_the_steps_are_as_many_as_it_ends_in_the_time_and_not_as_the_ho
     found = steps.found(tmp_path)
     assert [row["duration_ns"] for row in found["rows"]] == [250_000_000] * 7
     assert found["device"] == "cuda:0"
+
+
+def test_a_range_that_is_the_step_is_timed_from_its_own_border_on_a_gpu_too(tmp_path):
+    """What runs between two ranges was part of the second."""
+    module = SimpleNamespace(push=lambda _: None, pop=lambda: None)
+    steps, device = Played(tmp_path, range="mine", steps=[2, 2]), Device()
+    steps._cuda = lambda: device
+    steps.follow_push_pop(module, "push", "pop")
+    for _ in range(5):
+        module.push("mine")
+        module.pop()
+    rows = steps.found(tmp_path)["rows"]
+    assert [row["duration_ns"] for row in rows] == [250_000_000] * 2
+    assert rows[1]["start_ns"] - rows[0]["start_ns"] == 500_000_000
 
 
 def test_a_step_that_a_graph_captures_does_not_run_and_is_none(tmp_path):

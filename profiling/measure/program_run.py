@@ -186,15 +186,15 @@ class _Output:
             while chunk := output.read1(_CHUNK_BYTES):  # type: ignore[attr-defined]
                 log.write(chunk)
                 log.flush()
-                now_ns = time.monotonic_ns()
-                came_ns = came_ns if unended else now_ns
+                came_ns = came_ns if unended else time.monotonic_ns()
                 *ended, rest = _LINE_END.split(unended + chunk)
                 if len(rest) > _CHUNK_BYTES:  # of an output without lines
                     ended, rest = [*ended, rest], b""
                 for at, raw in enumerate(ended):
                     was_there = at == 0 and len(raw) <= len(unended)
-                    self._note(came_ns if was_there else now_ns, raw)
-                unended, came_ns = rest, now_ns
+                    # Lines that are read together come one after the other.
+                    self._note(came_ns if was_there else time.monotonic_ns(), raw)
+                unended, came_ns = rest, time.monotonic_ns()
             if unended:
                 self._note(came_ns, unended)
 

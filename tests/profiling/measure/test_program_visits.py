@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -178,6 +179,18 @@ def test_lines_end_at_either_character_and_came_with_their_last_letter(monkeypat
     reading = program_run._Output(SimpleNamespace(stdout=output), "bar {n}", wanted(), None)
     reading.join()
     assert reading.lines == lines
+
+
+def test_no_two_lines_come_at_once(monkeypatch):
+    """A step of 0 ns is none, and a recording refuses it."""
+    output, clock = Chunks([b"bar 1\nbar 2\nbar 3", b"\nbar 4\n"]), count()
+    moments = SimpleNamespace(monotonic_ns=lambda: next(clock))
+    monkeypatch.setattr(program_run, "time", moments)
+    reading = program_run._Output(SimpleNamespace(stdout=output), "bar {n}", wanted(), None)
+    reading.join()
+    at_ns = [moment for moment, _ in reading.lines]
+    assert at_ns == sorted(set(at_ns))
+    assert [line for _, line in reading.lines] == ["bar 1", "bar 2", "bar 3", "bar 4"]
 
 
 def test_an_output_without_lines_is_not_kept_whole(monkeypatch):
@@ -420,6 +433,34 @@ while True:
         nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
 """
+
+
+SLEEPING = """
+import sys, time
+import nvtx
+
+for n in range(100_000):
+    with nvtx.annotate("step"):
+        time.sleep(0.001 * int(sys.argv[1]))
+    print(f"\\rstep {n} done", end="", flush=True)
+    if n == int(sys.argv[2]):
+        time.sleep(2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step_line", [None, "step {n} done"], ids=["range", "bar"])
+@pytest.mark.parametrize("evaluates_after", ["0", "1"])
+def test_a_program_that_evaluates_early_is_timed_as_long_as_one_that_does_not(
+    tmp_path, step_line, evaluates_after
+):
+    program = program_of(tmp_path, SLEEPING, evaluates_after, step_line=step_line)
+    rows = ProgramSteps(program, Axis()).visit(None, 20, PROTOCOLS["default"]).unprofiled
+    durations_s = sorted(row["duration_ns"] / 1e9 for row in rows)
+    assert sum(durations_s[:-1]) >= 1.5
+    assert sum(durations_s) / len(rows) >= 0.02
+    ends = [row["start_ns"] + row["duration_ns"] for row in rows]
+    assert [row["start_ns"] for row in rows[1:]] == ends[:-1]
 
 
 @pytest.mark.slow

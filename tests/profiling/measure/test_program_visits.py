@@ -458,7 +458,7 @@ def test_a_program_that_evaluates_early_is_timed_as_long_as_one_that_does_not(
     rows = ProgramSteps(program, Axis()).visit(None, 20, PROTOCOLS["default"]).unprofiled
     durations_s = sorted(row["duration_ns"] / 1e9 for row in rows)
     assert sum(durations_s[:-1]) >= 1.5
-    assert sum(durations_s) / len(rows) >= 0.02
+    assert sum(durations_s) / len(rows) >= 0.015  # a line may be read late
     ends = [row["start_ns"] + row["duration_ns"] for row in rows]
     assert [row["start_ns"] for row in rows[1:]] == ends[:-1]
 

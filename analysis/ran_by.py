@@ -31,21 +31,20 @@ def framework_of(recording: Recording) -> str:
         return " and ".join(
             [*others, *([f"torch {torch}"] if torch and _ran_operators(recording) else [])]
         )
-    if (not torch and ("imported_from" in meta or meta.get("program"))) or _shows_nothing(
-        recording
-    ):
+    is_silent = _shows_nothing(recording) or _is_without_torch(recording)
+    if is_silent or (not torch and "imported_from" in meta):
         return UNKNOWN
     return f"torch {torch or '?'}"
 
 
 def framework_beside_torch(recording: Recording) -> str | None:
-    """The framework that ran the steps if PyTorch ran nothing in them, or `unknown`; None if
-    PyTorch ran.
+    """The framework that ran the steps if PyTorch ran nothing in them, or `unknown`, also of a
+    program that loaded no PyTorch; None if PyTorch ran.
     """
     others = " and ".join(recording.meta.get("frameworks") or ())
     if others and not _ran_operators(recording):
         return others
-    return UNKNOWN if _shows_nothing(recording) else None
+    return UNKNOWN if _shows_nothing(recording) or _is_without_torch(recording) else None
 
 
 def step_threads(recording: Recording) -> int | None:
@@ -67,6 +66,12 @@ def _ran_operators(recording: Recording) -> bool:
     if recorded_by_framework(recording):
         return False
     return bool(recording.count_rows("kernels") or recording.count_rows("operators"))
+
+
+def _is_without_torch(recording: Recording) -> bool:
+    """Whether the recording is of a program in whose process no PyTorch was loaded."""
+    versions = recording.meta.get("versions") or {}
+    return recording.meta.get("program") is not None and not versions.get("torch")
 
 
 def _shows_nothing(recording: Recording) -> bool:

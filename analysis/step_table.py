@@ -115,7 +115,9 @@ def cells_of(recording: Recording) -> list[Cell]:
                 high_ms=time.high if has_interval else None,
                 spread=point.spread,
                 n=point.n,
-                samples_per_s=point.condition / time.value * 1e3,
+                samples_per_s=None
+                if meta.get("same_shapes")
+                else point.condition / time.value * 1e3,
                 peak_memory_bytes=None if pd.isna(peak) else int(peak),
                 mfu=None if mfu is None else mfu.share,
                 mfu_peak=None

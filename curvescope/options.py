@@ -176,7 +176,7 @@ def add_program(parser: argparse.ArgumentParser) -> None:
     """
     assert isinstance(parser, CommandParser)
     parser.takes_program = True
-    for name in ("--step-range", "--step-line", "--workdir"):
+    for name in ("--step-range", "--step-line", "--step-function", "--workdir"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--assign", action="append", default=[], help=argparse.SUPPRESS)
 
@@ -335,7 +335,7 @@ def programs_of(
             f"A program brings its own model, data and device: omit {', '.join(wrong)}."
         )
     how = args.step_range, args.step_line, args.workdir, tuple(args.assign)
-    program = Program(tuple(command), *how)
+    program = Program(tuple(command), *how, args.step_function)
     return [Configuration.of_program(program, axes.curve, dict(fixed)) for fixed in axes.curves]
 
 

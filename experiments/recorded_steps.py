@@ -51,6 +51,9 @@ def target_of(
     phases, ops = (
         frozenset(filter(None, rows[name].unique().to_pylist())) for name in ("phase", "op")
     )
+    if not phases:  # of a program, whose operators are its kernels
+        kernels = recording.arrow("kernels", ["phase"])["phase"]
+        phases = frozenset(filter(None, kernels.unique().to_pylist()))
     clocks = recording.arrow("steps", ["batch", "sm_clock_hz"]).to_pylist()
     clocks_hz = [
         row["sm_clock_hz"] for row in clocks if row["sm_clock_hz"] and row["batch"] in batches

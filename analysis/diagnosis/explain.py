@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -242,10 +244,25 @@ def _of_program(recording: Recording, times: pd.DataFrame) -> list[str]:
     ]
     if (count := meta.get("ended_after_steps")) is not None:
         said.append(ENDED_EARLY.format(steps=counted(int(count), "timed step")))
+    if meta.get("same_shapes"):
+        said.append(_same_shapes(meta))
     frameworks = " and ".join(meta.get("frameworks") or ())
     if times.empty:
         said.append(_nothing_recorded(frameworks))
     return said
+
+
+def _same_shapes(meta: Mapping[str, Any]) -> str:
+    """That the sizes do not reach the function that marks steps, and which may mark them."""
+    axis = axis_of(meta).name
+    others = meta.get("may_be_steps") or ()
+    name = others[0] if others else "NAME"
+    steps = f": its steps may be those of {' or '.join(others)}" if others else ""
+    return (
+        f"The arguments of that function have the same shapes at every {axis}, so it may not be "
+        f"the step of the program, and no samples per second are given{steps}. --step-function "
+        f"{name} times the calls of another function."
+    )
 
 
 def _with_slow_downs(evidence: Recorded, recording: Recording, times: pd.DataFrame) -> Recorded:

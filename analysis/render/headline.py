@@ -30,11 +30,8 @@ from .remedies import saving_sentence
 from .words import UNITS
 
 _MUCH = 0.2  # of a step; less idle time is normal
-_WITHOUT_KERNELS = {
-    WAITING_FOR_INPUT: WAITING_FOR_INPUT,
-    IDLE: "idle: nothing runs",
-    NOT_RECORDED: NOT_RECORDED,
-}
+_NOTHING_RUNS, _HOST_WORK = "idle: nothing runs", "host work that is not recorded"
+_HOST_SHARE = 0.5  # of the time without kernels, in which a core works, to be its work
 _NAME = 48  # letters of a kernel in a sentence
 
 
@@ -224,11 +221,17 @@ def largest_clauses(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
     whole = sum(times.values())
     spent = {
         what: sum(time for key, time in times.items() if _names_idle_time(key) == what)
-        for what in _WITHOUT_KERNELS
+        for what in (WAITING_FOR_INPUT, IDLE, NOT_RECORDED)
     }
     busy_ms = whole - sum(spent.values())
+    works = _works_beside_kernels(diagnosis, busy_ms / whole)
+    words = {
+        WAITING_FOR_INPUT: WAITING_FOR_INPUT,
+        IDLE: _HOST_WORK if works else _NOTHING_RUNS,
+        NOT_RECORDED: NOT_RECORDED,
+    }
     parts = [
-        f"{time / whole:.0%} of the profiled step is {_WITHOUT_KERNELS[kind]}"
+        f"{time / whole:.0%} of the profiled step is {words[kind]}"
         for kind, time in spent.items()
         if time > _MUCH * whole
     ]
@@ -249,3 +252,18 @@ def largest_clauses(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
             f"{fit(short_name(str(kernels.idxmax())), _NAME)} is the longest kernel ({part:.0%})"
         )
     return "; ".join(parts)
+
+
+def _works_beside_kernels(diagnosis: Diagnosis, kernels: float) -> bool:
+    """Whether a CPU works while no kernel runs, by the CPU time of the steps of the largest size;
+    `kernels` is the share of a step in which one runs, on all threads.
+    """
+    recorded = diagnosis.recorded
+    if recorded is None or recorded.hardware.kind != "cpu" or "cpu_time_ns" not in recorded.steps:
+        return False
+    steps = recorded.steps
+    steps = steps[(steps["batch"] == diagnosis.curve.conditions[-1]) & steps["cpu_time_ns"].notna()]
+    # In the median step no other program took the core.
+    cores = float((steps["cpu_time_ns"] / steps["duration_ns"]).median())
+    beside = cores - kernels * (recorded.hardware.threads or 1)
+    return bool(beside >= _HOST_SHARE * (1 - kernels))

@@ -198,8 +198,11 @@ def padding_sentence(curve: Curve, axis: Axis) -> str | None:
 
 
 def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:
-    """The batch size as advice; None for other axes, and for curves of one batch size."""
-    throughput = throughput_of(curve) if axis.name == BATCH else None
+    """The batch size as advice; None for other axes, for curves of one batch size, and for steps
+    that the batch size does not reach.
+    """
+    has_samples = axis.name == BATCH and not meta.get("same_shapes")
+    throughput = throughput_of(curve) if has_samples else None
     if throughput is None:
         return None
     full = [

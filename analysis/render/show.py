@@ -92,7 +92,9 @@ def show_diagnosis(
         console.print(Text(line, "dim"))
     asked = explanations is not diagnosis.explanations
     full = everything or asked or axis != "log2"
-    console.print(text.render_curve(diagnosis.curve, diagnosis.axis, brief=not full))
+    has_rates = not recording.meta.get("same_shapes")
+    curve = text.render_curve(diagnosis.curve, diagnosis.axis, brief=not full, has_rates=has_rates)
+    console.print(curve)
     if (warning := text.spread_note(diagnosis.curve, diagnosis.findings)) and not modelled:
         console.print(Text(warning, "yellow"))
     if (full or not explanations) and diagnosis.curve.unit == STEP:

@@ -58,15 +58,20 @@ _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
 
 
 def render_curve(
-    curve: Curve, axis: Axis = SAMPLES, quantity: Quantity = TIME, *, brief: bool = False
+    curve: Curve,
+    axis: Axis = SAMPLES,
+    quantity: Quantity = TIME,
+    *,
+    brief: bool = False,
+    has_rates: bool = True,
 ) -> RenderableType:
     """The curve, a line per batch size; a brief one does not say what is usual: of which steps its
-    numbers are.
+    numbers are. Without `has_rates` it says nothing of one sample.
     """
     # Of a whole recording nobody knows how many samples it processed.
     rates = (
         (f"{quantity.unit}/{axis.one}", f"{axis.unit}/{quantity.rate_unit}")
-        if curve.unit == STEP
+        if curve.unit == STEP and has_rates
         else ()
     )
     rows = table(

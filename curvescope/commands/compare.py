@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder to create (default: runs/DATE_versions)",
     )
-    for name in ("--step-range", "--step-line"):  # of programs, as of `diagnose`
+    for name in ("--step-range", "--step-line", "--step-function"):  # of programs, as of `diagnose`
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument(
         "--by",
@@ -252,7 +252,8 @@ def _versions(args: argparse.Namespace) -> list[Version]:
     """The versions of `--measure`."""
     from ..profiling.measure.versions import Version
 
-    how = {"step_range": args.step_range, "step_line": args.step_line}
+    marks = ("step_range", "step_line", "step_function")
+    how = {mark: getattr(args, mark) for mark in marks}
     versions = [replace(Version.parse(text), **how) for text in args.measure]
     names = [version.name for version in versions]
     programs = [version for version in versions if version.program is not None]

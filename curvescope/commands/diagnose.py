@@ -3,9 +3,9 @@ curve.
 
 What is measured is a network by name, a step of your own (--step), or a program as it is:
 `-- python train.py --batch-size {batch}` runs that command for each visit and ends it once it has
-enough steps. If no step is found in it, --step-range NAME names the range that is a step, or
---step-line 'step {n}: {ms} ms' the line that it prints after one; --workdir DIR runs it in folders
-of its own.
+enough steps. If no step is found in it, or the wrong one, --step-range NAME names the range that is
+a step, --step-function NAME the function of JAX or TensorFlow, or --step-line 'step {n}: {ms} ms'
+the line that it prints after one; --workdir DIR runs it in folders of its own.
 
 Runs on CUDA if there is a device, else on the CPU. Measures until every verdict is decided, or
 cannot be in the time (--time-limit), then tests the causes by experiment (--experiments). After

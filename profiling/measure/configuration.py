@@ -56,6 +56,7 @@ class Configuration:
     workdir: str | None = None
     assign: tuple[str, ...] = ()
     runs_in: str | None = None  # framework other than PyTorch that runs a named network
+    step_function: str | None = None  # of a user's program, see `Program`
 
     @classmethod
     def of_step(
@@ -86,6 +87,7 @@ class Configuration:
             False,
             *how,
             assign,
+            step_function=program.step_function,
         )
 
     @property
@@ -199,7 +201,7 @@ class Configuration:
 
     def _program(self) -> Program:
         assert self.program is not None
-        how = self.step_range, self.step_line, self.workdir, self.assign
+        how = self.step_range, self.step_line, self.workdir, self.assign, self.step_function
         return Program(self.program, *how)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -13,11 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...base.errors import CurvescopeError
 from ..collect.inject import startup_path, with_startup
+from ..collect.startup.program_steps import are_enough
 from ..recording.inside import opened
 from ..workload.program import Program, line_pattern
 
@@ -27,6 +30,9 @@ _PATIENCE_S = 5.0  # after an interrupt, and after SIGTERM; then it is killed
 NO_STEP_S = 180.0  # without a step, after which a run is ended
 _KEPT_LINES = 200_000  # of the output, in memory
 _SHOWN_LINES = 12  # of an error
+_CHUNK_BYTES = 1 << 16
+# A progress bar ends its lines with \r alone, and only the next byte tells it from \r\n.
+_LINE_END = re.compile(rb"\r?\n|\r(?=[^\n])")
 _VERSION = 1  # of `program_steps`
 
 
@@ -57,6 +63,10 @@ class Found:
             ),
         )
         return order[0] if order else None
+
+    def count_changes(self, name: str) -> int:
+        """How often its processes made a change of `program_changes`."""
+        return sum(report["changes"].get(name, 0) for report in self.processes)
 
     @property
     def last_lines(self) -> str:
@@ -91,7 +101,8 @@ def run_program(
     Raises:
         CurvescopeError: it cannot be run.
     """
-    request = {**wanted, "range": program.step_range, "folder": str(folder)}
+    request = {**wanted, "folder": str(folder)}
+    request |= {"range": program.step_range, "function": program.step_function}
     own = {"PYTHONPATH": startup_path(), VARIABLE: json.dumps(request)}
     environment = {**os.environ, **(variables or {}), **own}
     environment["PYTHONUNBUFFERED"] = "1"  # its lines arrive when they are written
@@ -172,22 +183,35 @@ class _Output:
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as output, _opened_log(self._log) as log:
-            for raw in output:
-                log.write(raw)
+            unended, came_ns = b"", 0
+            while chunk := output.read1(_CHUNK_BYTES):  # type: ignore[attr-defined]
+                log.write(chunk)
                 log.flush()
-                line = raw.decode("utf-8", "replace").rstrip("\r\n")
-                self.lines.append((time.monotonic_ns(), line))
-                del self.lines[:-_KEPT_LINES]
-                if self._pattern is not None and self._pattern.search(line):
-                    self._moments.append(self.lines[-1][0])
-                    self.complete = self._are_enough()
+                came_ns = came_ns if unended else time.monotonic_ns()
+                *ended, rest = _LINE_END.split(unended + chunk)
+                if len(rest) > _CHUNK_BYTES:  # of an output without lines
+                    ended, rest = [*ended, rest], b""
+                for at, raw in enumerate(ended):
+                    was_there = at == 0 and len(raw) <= len(unended)
+                    # Lines that are read together come one after the other.
+                    self._note(came_ns if was_there else time.monotonic_ns(), raw)
+                unended, came_ns = rest, time.monotonic_ns()
+            if unended:
+                self._note(came_ns, unended)
+
+    def _note(self, came_ns: int, raw: bytes) -> None:
+        """Note a line, which came when its last letter did."""
+        line = raw.decode("utf-8", "replace").rstrip("\r")
+        self.lines.append((came_ns, line))
+        del self.lines[:-_KEPT_LINES]
+        if self._pattern is not None and self._pattern.search(line):
+            self._moments.append(came_ns)
+            self.complete = self._are_enough()
 
     def _are_enough(self) -> bool:
-        discarded, (least, most) = self._wanted["discarded"], self._wanted["steps"]
-        timed = self._moments[discarded:]
-        took_s = (timed[-1] - timed[0]) / 1e9 if timed else 0.0
-        visit_s: float = self._wanted["visit_s"]
-        return len(timed) > most or (len(timed) > least and took_s >= visit_s)
+        moments = self._moments[self._wanted["discarded"] :]
+        durations_ns = [after - before for before, after in pairwise(moments)]
+        return are_enough(durations_ns, self._wanted["steps"], self._wanted["visit_s"])
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from ..attribution.events import StepRows
 from ..collect.framework_profile import steps_after
 from ..collect.kept_chunks import NotMergedError, begin
 from ..collect.recorded_steps import steps_of
+from ..collect.startup.program_changes import why_not_made
+from ..collect.startup.program_steps import are_enough
 from ..frameworks import device_entry, memory_ran_out
 from ..recording.axis import Axis
 from ..recording.remote_store import AnyPath
@@ -46,8 +48,13 @@ _NOT_FOLLOWED = (
     "no Python of it could be followed: it runs none, runs it with -I, -E or -S, or a script sets "
     "PYTHONPATH anew (write PYTHONPATH=src:$PYTHONPATH there). Steps of any program are marked by"
 )
+# Of a run whose steps are timed: until a function is called that the program has for training.
+_GRADIENT_S = 20.0
+_MOST_NAMED = 5  # functions, in a sentence
 _OWN = "curvescope: "  # what a message of the hook in a program begins with
 _STEPS, _VISIT_S = (1, 100), 1.5  # timed steps of a run, least and most, and seconds for them
+
+_Functions = tuple[str | None, Sequence[Mapping[str, Any]]]  # the mark, and all of them
 
 
 class ProgramSteps(AnyWorkload):
@@ -80,10 +87,12 @@ class ProgramSteps(AnyWorkload):
         self._short: list[int] = []  # timed steps of runs that ended before they had enough
         self._beside_s: list[float] = []
         self.source: str | None = None  # what marks the steps
+        self._functions: dict[int, _Functions] = {}  # that were called, by value of the axis
         self.facts: dict[str, Any] = {}  # of the program's process, see `program_steps.write`
         self._variables = dict(variables or {})
         self._changes: tuple[str, ...] = ()
         self._recording: AnyPath | None = None
+        self._may_train = True  # whether runs wait for a function that computes a gradient
         self._tried: tuple[int, Visit | Empty] | None = None
 
     @property
@@ -146,7 +155,8 @@ class ProgramSteps(AnyWorkload):
             str(batch): round(median(seconds), 2) for batch, seconds in self.startup_s.items()
         }
         ended = {"ended_after_steps": min(self._short)} if self._short else {}
-        return {"steps_by": self.source, "startup_s": startup_s, **ended}
+        marks = mark_entry(list(self._functions.values()))
+        return {"steps_by": self.source, "startup_s": startup_s, **ended, **marks}
 
     def try_step(self, batch: int) -> None:
         """Make the first visit, which shows the device and whether steps are found; it counts as a
@@ -179,7 +189,11 @@ class ProgramSteps(AnyWorkload):
         began_s = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
             chunks = begin(Path(folder, "profile"), {"recording_type": "profile"})
-            wanted = {**wanted_of(protocol, batch, profile=profile), "changes": self._changes}
+            wanted = {
+                **wanted_of(protocol, batch, profile=profile),
+                "changes": self._changes,
+                "gradient_s": _GRADIENT_S if self._may_train else 0.0,
+            }
             values = {**self.fixed, self.axis.name: batch}
             run = run_program(
                 self.program,
@@ -223,7 +237,8 @@ class ProgramSteps(AnyWorkload):
         steps = run.steps
         rows = steps["rows"] if steps else []
         if self.program.step_line is not None:
-            rows = steps_of_lines(run.lines, self.program.step_line)[1:]
+            # The first step ends with the first line, so it has no row, or no time of ours.
+            rows = steps_of_lines(run.lines, self.program.step_line)[wanted["discarded"] - 1 :]
             self.source = f"lines of its output: {self.program.step_line}"
         elif steps is not None:
             mark = steps["mark"]
@@ -232,10 +247,22 @@ class ProgramSteps(AnyWorkload):
             return Empty(FAILED, str(steps["refused"]))
         if len(rows) < wanted["steps"][0]:
             return self._why_not(run, rows)
-        if run.code is not None and not _are_enough(rows, wanted):
+        if never := [name for name in self._changes if not run.count_changes(name)]:
+            unfollowed = "no Python of the program could be followed"
+            why = why_not_made(never[0]) if run.processes else unfollowed
+            return Empty(FAILED, f"not made: {why}")
+        durations_ns = [row["duration_ns"] for row in rows]
+        if run.code is not None and not are_enough(
+            durations_ns, wanted["steps"], wanted["visit_s"]
+        ):
             self._short.append(len(rows))
         if steps is not None:
             self.facts, self.device = steps, steps["device"]
+            if self.program.step_line is None:
+                functions = steps["functions"]
+                self._functions[batch] = steps["mark"], functions
+                trains = [of["name"] for of in functions if of["has_gradient"]]
+                self._may_train = steps["mark"] in trains
         first_s = _first_step_s(steps, run)
         self.startup_s.setdefault(batch, []).append(first_s if first_s is not None else run.seconds)
         ended_ns = rows[-1]["start_ns"] + rows[-1]["duration_ns"]
@@ -276,6 +303,15 @@ class ProgramSteps(AnyWorkload):
             return Empty(
                 FAILED, f"{ended}, and no range named {self.program.step_range} was seen in it."
             )
+        if self.program.step_function is not None and run.was_followed:
+            functions = [of for report in run.processes for of in report["functions"]]
+            called = sorted({str(of["name"]) for of in functions if of["calls"]})
+            others = f"; called were {', '.join(called[:_MOST_NAMED])}" if called else ""
+            return Empty(
+                FAILED,
+                f"{ended}, and no function named {self.program.step_function} that JAX or "
+                f"TensorFlow made was called in it{others}.",
+            )
         if not run.was_followed:
             return Empty(FAILED, f"{ended}, and {_NOT_FOLLOWED} {_TO_MARK_BY_LINES}.")
         return Empty(
@@ -283,6 +319,23 @@ class ProgramSteps(AnyWorkload):
             f"{ended}, and no steps were found in it. What was looked for: {_MARKS}. {_TO_MARK}. "
             f"Its last line: {said}",
         )
+
+
+def mark_entry(by_size: Sequence[_Functions]) -> dict[str, Any]:
+    """Whether the function that marks steps gets arguments of the same shapes at all sizes, and
+    then which functions may be the step in its place; empty where nothing tells.
+    """
+    marks = {mark for mark, _ in by_size}
+    shapes: dict[str, list[str | None]] = {}
+    for _, functions in by_size:
+        for function in functions:
+            shapes.setdefault(function["name"], []).append(function["shapes"])
+    told = shapes.get(str(*marks), []) if len(marks) == 1 else []
+    if len(by_size) < 2 or len(told) < len(by_size) or None in told or len(set(told)) > 1:
+        return {}
+    trains = {of["name"] for _, functions in by_size for of in functions if of["has_gradient"]}
+    varies = {name for name, seen in shapes.items() if len(set(seen)) == len(by_size)}
+    return {"same_shapes": True, "may_be_steps": sorted((varies | trains) - marks)[:_MOST_NAMED]}
 
 
 def wanted_of(protocol: Protocol, batch: int, *, profile: bool) -> dict[str, Any]:
@@ -304,12 +357,6 @@ def wanted_of(protocol: Protocol, batch: int, *, profile: bool) -> dict[str, Any
         "patience_s": max(NO_STEP_S, protocol.time_limit_s or 0.0),
         "profiled": protocol.profiled_steps if profile else 0,
     }
-
-
-def _are_enough(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> bool:
-    """Whether timed steps are as many, or take as long, as a run was asked for."""
-    together_s = sum(row["duration_ns"] for row in rows) / 1e9
-    return bool(len(rows) >= wanted["steps"][1] or together_s >= wanted["visit_s"])
 
 
 def _first_step_s(steps: Mapping[str, Any] | None, run: Found) -> float | None:

@@ -77,8 +77,9 @@ class Version:
     # a command that is measured as it is, in place of a step
     program: tuple[str, ...] | None = None
     configuration: Configuration | None = None  # of a network in one framework
-    step_range: str | None = None  # of a program: this and the next as of `Program`
+    step_range: str | None = None  # of a program: this and the next two as of `Program`
     step_line: str | None = None
+    step_function: str | None = None
 
     @property
     def shown_place(self) -> str:
@@ -313,7 +314,8 @@ def configuration_of_version(
 ) -> Configuration:
     """What a version runs: its program, or the step of all."""
     if version.program is not None:
-        program = Program(version.program, version.step_range, version.step_line)
+        how = version.step_range, version.step_line
+        program = Program(version.program, *how, step_function=version.step_function)
         return Configuration.of_program(program, BATCH, {})
     if version.configuration is not None:
         return version.configuration

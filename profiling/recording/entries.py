@@ -261,7 +261,12 @@ class RecordingJson:
     step_line: str | None = None  # pattern of the line that it prints at the end of a step
     workdir: str | None = None  # folder of the folders in which it ran
     assign: tuple[str, ...] | None = None  # constants of its script that had other numbers
+    # name of the function of JAX or TensorFlow whose calls are steps of it
+    step_function: str | None = None
     steps_by: str | None = None  # what marked its steps
+    # whether the function that marked its steps got arguments of the same shapes at all sizes
+    same_shapes: bool | None = None
+    may_be_steps: tuple[str, ...] | None = None  # functions that may be its step in that case
     # seconds until its first step had ended, the median, by batch size
     startup_s: Mapping[str, Number] | None = None
     # fewest timed steps of its runs that ended by themselves before they had as many as they were

@@ -41,6 +41,7 @@ _ENTRIES = (
     "memory_limit_bytes",
     *("step", "step_module", "axis", "fixed", "torch_device"),
     *("program", "step_range", "step_line", "workdir", "assign", "runs_in"),
+    "step_function",
 )
 _NAMING = ("step", "network", "source")  # whose values may name code, at any depth of a plan
 _PROGRAM = "program"  # whose value is a command

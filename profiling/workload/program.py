@@ -39,6 +39,8 @@ class Program:
     workdir: str | None = None
     # constants of its script that get other numbers, each NAME=VALUE, e.g. batch_size={batch}
     assign: tuple[str, ...] = ()
+    # name of a function of JAX or TensorFlow whose calls are the steps; None as of `step_range`
+    step_function: str | None = None
 
     @property
     def name(self) -> str:
@@ -53,6 +55,14 @@ class Program:
 
     def check(self, axis: str, fixed: Mapping[str, int]) -> None:
         """Refuse a command without a place for the axes, and a pattern with other fields."""
+        marks = {
+            "--step-range": self.step_range,
+            "--step-line": self.step_line,
+            "--step-function": self.step_function,
+        }
+        given = [option for option, value in marks.items() if value is not None]
+        if len(given) > 1:
+            raise CurvescopeError(f"{' and '.join(given)} each say what a step is: give one.")
         for constant in self.assign:
             if not _ASSIGNED.fullmatch(constant):
                 raise CurvescopeError(
@@ -111,6 +121,7 @@ class Program:
             "step_line": self.step_line,
             "workdir": self.workdir,
             "assign": list(self.assign),
+            "step_function": self.step_function,
         }
 
 

@@ -63,6 +63,21 @@ def test_the_framework_is_unknown_where_pytorch_ran_nothing(recorded):
     assert {cell.framework for cell in cells_of(recorded)} == {"unknown"}
 
 
+@pytest.mark.parametrize(("torch", "framework"), [(None, "unknown"), ("2.13", None)])
+def test_a_program_that_loads_no_pytorch_is_not_pytorchs(recorded, tmp_path, torch, framework):
+    """Its changes were said to be tried on it, and none was made."""
+    shutil.copytree(recorded.path, tmp_path / "r")
+    with RecordingWriter.extend(tmp_path / "r") as writer:
+        versions = {**recorded.meta["versions"], "torch": torch}
+        writer.update(mode="program", program=["train"], versions=versions)
+    program = open_recording(tmp_path / "r")
+    assert framework_beside_torch(program) == framework
+    assert framework_of(program) == (framework or "torch 2.13")
+    budget = Budget(None, "cpu", 60.0, run_s=1.0, framework=framework_beside_torch(program))
+    tried = {name for name in COMMON if budget.fits(Scope.STEP, name)}
+    assert (tried == {"kept_memory"}) is (torch is None)
+
+
 def test_a_recording_names_the_framework_that_ran_its_steps(recorded, tmp_path, capsys):
     named = of_jax(recorded, tmp_path / "r")
     assert framework_of(named) == "jax 0.10.2"

@@ -5,12 +5,14 @@ import os
 import sys
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from curvescope.base.errors import CurvescopeError
+from curvescope.experiments import recorded_steps
 from curvescope.experiments.budget import Budget
 from curvescope.experiments.factor import Target
 from curvescope.experiments.factors import COMMON, FACTORS
@@ -98,6 +100,42 @@ def test_only_what_the_environment_or_a_hook_can_change_is_tried_on_a_program():
     }
 
 
+class Profiled:
+    """A recorded program of two sizes, whose kernels are of the given phases."""
+
+    def __init__(self, *phases):
+        self.meta, self.phases = {}, phases
+
+    def arrow(self, name, columns):
+        rows = {"kernels": [{"phase": phase} for phase in self.phases]}.get(name, [])
+        return pa.Table.from_pylist(rows, pa.schema([(column, pa.string()) for column in columns]))
+
+
+@pytest.mark.parametrize(
+    ("phases", "fits"),
+    [((None, "forward"), False), (("forward", "optimizer"), True), ((), True)],
+)
+def test_a_program_that_is_seen_to_infer_is_offered_no_form_of_an_optimizer(tmp_path, phases, fits):
+    configuration = target_of(tmp_path, KEPT).configuration
+    target = recorded_steps.target_of(Profiled(*phases), configuration, (2, 4))
+    assert (COMMON["fused_optimizer"].reason_against(target) is None) is fits
+
+
+def test_every_change_says_why_a_program_may_never_have_it():
+    whys = {name: program_changes.why_not_made(name) for name in program_changes.NAMES}
+    assert all(why.startswith("the program ") for why in whys.values())
+    assert whys["fused_optimizer"] == "the program steps no optimizer of torch"
+
+
+def test_a_change_that_a_program_never_had_did_not_run(tmp_path):
+    """A program that infers was said to be measured with a fused optimizer."""
+    found = ProgramWorker(target_of(tmp_path, KEPT), "kept_memory+loader_workers").visit(
+        2, EXPERIMENT
+    )
+    assert isinstance(found, Empty)
+    assert found.detail == "not made: the program iterates no DataLoader without workers"
+
+
 def test_factors_that_are_changed_together_set_what_each_sets():
     name = "kept_memory+fused_optimizer+one_thread"
     assert variables_of(name) == {**variables_of("kept_memory"), "OMP_NUM_THREADS": "1"}
@@ -132,11 +170,14 @@ def hooks(monkeypatch):
 def test_an_optimizer_is_fused_from_its_first_step_on(hooks):
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], 0.1)
     refused = []
-    program_changes.apply(torch, ["fused_optimizer"], refused.append)
+    made = []
+    program_changes.apply(torch, ["fused_optimizer"], refused.append, made.append)
     (before_step,) = hooks
     before_step(optimizer)
     assert optimizer.param_groups[0]["fused"] is True
     assert optimizer.param_groups[0]["foreach"] is False
+    before_step(optimizer)
+    assert made == ["fused_optimizer"]
     before_step(torch.optim.SGD([nn.Parameter(torch.ones(2))], 0.1, fused=True))
     assert refused == ["SGD has fused=True already"]
 
@@ -149,40 +190,38 @@ def loaded(monkeypatch):
     return found
 
 
-def test_a_loader_without_workers_gets_some_from_its_first_batch_on(hooks, loaded):
-    refused = []
-    program_changes.apply(torch, ["loader_workers"], refused.append)
-    (before_step,) = hooks
+def test_a_loader_without_workers_gets_some_from_its_first_batch_on(loaded):
+    made = []
+    program_changes.apply(torch, ["loader_workers"], pytest.fail, made.append)
     iter_of = DataLoader.__iter__
     iter_of(DataLoader([1, 2, 3]))
     iter_of(DataLoader([1, 2, 3], num_workers=1))
     assert loaded == [len(os.sched_getaffinity(0)), 1]
-    before_step(None)
-    assert refused == []
+    assert made == ["loader_workers"]
 
 
-def test_a_loader_that_has_workers_or_reads_a_stream_is_left_as_it_is(hooks, loaded):
+def test_a_loader_that_has_workers_or_reads_a_stream_is_left_as_it_is(loaded):
     class Stream(IterableDataset):
         """Each worker would read all of it again."""
 
         def __iter__(self):
             return iter(())
 
-    refused = []
-    program_changes.apply(torch, ["loader_workers"], refused.append)
-    (before_step,) = hooks
+    made = []
+    program_changes.apply(torch, ["loader_workers"], pytest.fail, made.append)
     DataLoader.__iter__(DataLoader(Stream()))
     DataLoader.__iter__(DataLoader([1, 2, 3], num_workers=1))
-    before_step(None)
     assert loaded == [0, 1]
-    assert refused == ["the program iterates no DataLoader without workers before its first step"]
+    assert made == []
 
 
 def test_a_model_gets_its_images_channels_last(hooks):
     model, images = nn.Conv2d(3, 4, 3), torch.ones(2, 3, 8, 8)
-    program_changes.apply(torch, ["channels_last"], pytest.fail)
+    made = []
+    program_changes.apply(torch, ["channels_last"], pytest.fail, made.append)
     (before_call,) = hooks
     (changed,) = before_call(model, (images,))
+    assert made == ["channels_last"]
     assert changed.is_contiguous(memory_format=torch.channels_last)
     assert model.weight.is_contiguous(memory_format=torch.channels_last)
     assert model(images).is_contiguous(memory_format=torch.channels_last)
@@ -190,7 +229,7 @@ def test_a_model_gets_its_images_channels_last(hooks):
 
 def test_a_program_without_images_refuses_channels_last(hooks):
     refused = []
-    program_changes.apply(torch, ["channels_last"], refused.append)
+    program_changes.apply(torch, ["channels_last"], refused.append, pytest.fail)
     hooks[0](nn.Linear(2, 2), ())
     assert refused == ["the program has no two-dimensional convolution"]
 

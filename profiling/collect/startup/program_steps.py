@@ -3,9 +3,10 @@ there are enough.
 
 A step ends where the program marks one: an optimizer of torch steps, torch's profiler is told of a
 step, Keras ends a batch, a range that is named like a step ends, an optimizer of Keras steps, a
-function that JAX or TensorFlow made is called again, or, in a program without an optimizer, a
-model of torch or Keras is called again. The last of these in the list `_RANKS` that the program has
-is the mark. A range of `--step-range` is the step itself.
+function that JAX or TensorFlow made is called again, in a program without an optimizer a model of
+torch, Keras or ONNX Runtime is called again, or MLX evaluates. The last of these in the list
+`_RANKS` that the program has is the mark. A range of `--step-range` is the step itself, and of
+`--step-function` each call of that function ends one.
 
 The program's own Python loads this file by path, so it needs only the standard library;
 `host_usage.py` and the package `frameworks` are loaded by path too. What it finds, it writes into
@@ -37,22 +38,41 @@ RANGE, OPTIMIZER, PROFILER, KERAS, STEP_NAME, JITTED, CALL = (
     "calls of a model",
 )
 KERAS_OPTIMIZER, PREDICTED = "steps of an optimizer of Keras", "batches of Keras without training"
+EVALUATED = "calls of mlx.core.eval"
 # Those that the profiler of JAX or TensorFlow can record.
 _OF_FRAMEWORKS = (CALL, JITTED, PREDICTED, KERAS_OPTIMIZER, STEP_NAME, KERAS)
-_RANKS = (*_OF_FRAMEWORKS, PROFILER, OPTIMIZER, RANGE)
+_RANKS = (EVALUATED, *_OF_FRAMEWORKS, PROFILER, OPTIMIZER, RANGE)
 _SIGN_NS = 5_000_000_000  # between the signs of a program that it goes on
 _NAMED = re.compile(r"(train(ing)?[ _])?(step|iter(ation)?|batch)([ _:#=]*\d+)?", re.IGNORECASE)
-_JIT_CALLS = 3  # of one function, before it is the mark of steps
+
+
+def are_enough(durations_ns: Any, steps: Any, visit_s: Any, under_way: Any = 0) -> bool:
+    """Whether the timed steps of a visit are as many, or take as long, as was asked for.
+
+    `steps` is the least and the most. The longest step counts for nothing: one that evaluates or
+    saves does not take the time of the others. Of steps that are under way no duration is known:
+    each counts as the mean of the others.
+    """
+    least, most = steps
+    number = len(durations_ns) + under_way
+    if number < least or number >= most:
+        return bool(number >= most)
+    others_ns = sum(durations_ns) - max(durations_ns, default=0)
+    mean_ns = others_ns / max(len(durations_ns) - 1, 1)
+    return bool(mean_ns * (number - 1) >= visit_s * 1e9)
 
 
 class Marks:
     """Which of the events that a program shows end its steps."""
 
     profiler_of_jax: Any = None  # its profiler, and its class of ranges of steps
+    calls: Any = None  # functions of JAX or TensorFlow that were called, see `framework_marks`
 
-    def __init__(self, named: Any = None) -> None:
-        """Prepare; `named` is the name of the ranges that are the steps, None for any mark."""
-        self._range = named
+    def __init__(self, named: Any = None, function: Any = None) -> None:
+        """Prepare; `named` is the name of the ranges that are the steps, `function` that of the
+        function whose calls are; without either any mark counts.
+        """
+        self._range, self.function = named, function
         self._lock = threading.RLock()
         self._source: str | None = None
         self._mark: Any = None  # what marks the steps, e.g. the optimizer
@@ -76,7 +96,8 @@ class Marks:
         """Note that a step ended; `mark` is what marks it, `started` what `snapshot` gave at its
         start.
         """
-        if self.is_written or (self._range and source != RANGE):
+        wanted = RANGE if self._range else JITTED if self.function else source
+        if self.is_written or source != wanted:
             return
         with self._lock:
             if self._source is not source:
@@ -89,29 +110,21 @@ class Marks:
             self._count(started)
 
     def first(self, optimizer: Any, source: Any = OPTIMIZER) -> Any:
-        """The first optimizer that steps, while it exists: it marks the steps."""
+        """The first optimizer that steps, or model that runs, while it exists: it marks the
+        steps.
+        """
         kept = self._mark if isinstance(self._mark, weakref.ref) else None
         if kept is not None and kept() is not None and self._source == source:
             return kept if kept() is optimizer else None
         return weakref.ref(optimizer)
 
-    def called_again(self, function: Any, seen: Any) -> None:
-        """Note a call of a function that JAX or TensorFlow made; the one with most calls is the
-        mark.
-        """
-        seen[function] = seen.get(function, 0) + 1
-        most = max(seen.values())
-        chosen = self._mark if self._source == JITTED else None
-        if chosen is None and seen[function] < _JIT_CALLS:
-            return
-        if (
-            chosen is None
-            or chosen is function
-            or (seen[function] == most and most > 2 * seen[chosen])
-        ):
-            if chosen is not None and chosen is not function:
-                self._source = None  # another function is called far more often: it is the step
-            self.ended(JITTED, function)
+    def marked_by(self, source: Any) -> Any:
+        """What marks the steps, if that is of a source; None otherwise."""
+        return self._mark if self._source == source else None
+
+    def forget_mark(self) -> None:
+        """Let the next step that ends, of any source, begin anew."""
+        self._source = None
 
     def _range_source(self, name: Any, names_steps: bool = False) -> Any:
         if self._range:
@@ -152,7 +165,8 @@ class Marks:
         with suppress(TypeError):  # a class that cannot have others below it
             setattr(module, attribute, type(kind.__name__, (kind,), own))
 
-    def _follow_push_pop(self, module: Any, push_name: str, pop_name: str) -> None:
+    def follow_push_pop(self, module: Any, push_name: str, pop_name: str) -> None:
+        """Follow the ranges that two functions begin and end."""
         push, pop, opened = getattr(module, push_name), getattr(module, pop_name), threading.local()
 
         def pushed(message: Any = "", *arguments: Any, **named: Any) -> Any:
@@ -179,16 +193,17 @@ class Steps(Marks):
 
     def __init__(self, wanted: Any, load: Any) -> None:
         """Prepare; `load` loads a file or a package of Curvescope's by its name and path."""
-        super().__init__(wanted["range"])
-        self._wanted, self._load = wanted, load
+        super().__init__(wanted["range"], wanted.get("function"))
+        self.wanted, self.load = wanted, load
         self._usage = load("_curvescope_host_usage", "hardware/host_usage.py")
         self._frameworks = load("_curvescope_frameworks", "frameworks/__init__.py")
         self._written = self._profiling = False
-        self._torch: Any = None
+        self.torch: Any = None
         self._recorder: Any = None  # of the profiled steps
         self._refused: str | None = None  # why a change could not be made
-        self._profiles_itself = False  # torch's only profiler is the program's
-        self._began_ns, self._signed_ns = time.monotonic_ns(), -_SIGN_NS
+        self._changes: dict[str, int] = {}  # how often each was made
+        self.profiles_itself = False  # torch's only profiler is the program's
+        self._signed_ns = -_SIGN_NS
         self._restart()
         atexit.register(self.write)
 
@@ -220,10 +235,10 @@ class Steps(Marks):
     def _restart(self) -> None:
         self._last: Any = None  # time and resources at the end of the last step
         self._seen = 0  # steps that ended
-        self._last_ns = 0  # duration of the last discarded step
         self._rows: list[dict[str, Any]] = []
-        self._events: list[Any] = []  # of CUDA, at the ends of the timed steps
-        self._ended_on_gpu = 0  # of the timed steps
+        self._timed_at_ns: int | None = None  # when enough steps were timed
+        self._events: list[Any] = []  # of CUDA, at both borders of each timed step
+        self._gpu_ns: list[float] = []  # durations of the timed steps that it has ended
         self._first_ns: int | None = None
 
     def _count(self, started: Any) -> None:
@@ -237,16 +252,21 @@ class Steps(Marks):
         self._first_ns = self._first_ns or now[0]
         before = started or self._last
         self._last = now
-        if self._seen <= self._wanted["discarded"] or before is None:
-            self._last_ns = now[0] - (before[0] if before else self._began_ns)
-            self._note_event()
-            if self._seen == self._wanted["discarded"]:
+        if self._seen <= self.wanted["discarded"] or before is None:
+            if self._seen == self.wanted["discarded"]:
                 self._reset_peak()
                 self._last = self.snapshot()  # the reset is not of the next step
             return
         if self._profiling:
             self._count_profiled(now[0])
             return
+        if self._timed_at_ns is None:
+            self._time_step(before, now)
+        if self._timed_at_ns is not None and not self._waits(now[0] - self._timed_at_ns):
+            self._begin_profile()
+
+    def _time_step(self, before: Any, now: Any) -> None:
+        """Note a timed step, from its border with the step before it to that with the next."""
         self._rows.append(
             {
                 "start_ns": before[0],
@@ -254,41 +274,42 @@ class Steps(Marks):
                 **self._used(before[1], now[1]),
             }
         )
-        self._note_event()
-        if len(self._rows) >= self._most():
-            self._begin_profile()
+        self._events.append((before[2], now[2]))
+        if self._are_enough():
+            self._timed_at_ns = now[0]
+
+    def _waits(self, waited_ns: Any) -> bool:
+        """Whether a function that computes a gradient may still be called, which then is the
+        step.
+        """
+        if self._source != JITTED or waited_ns >= 1e9 * self.wanted.get("gradient_s", 0.0):
+            return False
+        return bool(self.calls.awaits_gradient(self._mark))
 
     def _sign(self) -> None:
         """Show that steps are seen: a program without them is ended after a while."""
-        path = os.path.join(self._wanted["folder"], f"{os.getpid()}.seen")
+        path = os.path.join(self.wanted["folder"], f"{os.getpid()}.seen")
         with suppress(OSError), open(path, "w"):
             os.utime(path)
 
-    def _most(self) -> int:
-        """Number of steps to time: on a GPU from the duration of those that it has ended, as the
-        host runs ahead of it, else from that of the last discarded one.
+    def _are_enough(self) -> bool:
+        """Whether enough steps are timed: on a GPU by those that it has ended, as the host runs
+        ahead of it.
         """
-        least, most = map(int, self._wanted["steps"])
-        step_ns: float | None = self._last_ns
-        if len(self._events) > len(self._rows):
-            step_ns = self._step_ns_on_gpu()
-        if step_ns is None:
-            return most
-        wanted_s: float = self._wanted["visit_s"]
-        return max(least, min(most, round(wanted_s / max(step_ns / 1e9, 1e-6))))
+        durations_ns: list[float] = [row["duration_ns"] for row in self._rows]
+        under_way = 0
+        if self._are_timed_on_gpu():
+            self._ask_gpu()
+            under_way = len(durations_ns) - len(self._gpu_ns)
+            durations_ns = self._gpu_ns
+        return are_enough(durations_ns, self.wanted["steps"], self.wanted["visit_s"], under_way)
 
-    def _step_ns_on_gpu(self) -> float | None:
-        """Mean duration of the timed steps that a GPU has ended, which is not waited for; None if
-        it has ended none.
-        """
-        # The last event before the rows is that of the last discarded step.
-        before, *ends = self._events[-len(self._rows) - 1 :]
-        while self._ended_on_gpu < len(ends) and ends[self._ended_on_gpu].query():
-            self._ended_on_gpu += 1
-        if not self._ended_on_gpu:
-            return None
-        last = ends[self._ended_on_gpu - 1]
-        return float(before.elapsed_time(last)) * 1e6 / self._ended_on_gpu
+    def _ask_gpu(self) -> None:
+        """Note how long the timed steps took that a GPU has ended, which is not waited for."""
+        for before, after in self._events[len(self._gpu_ns) :]:
+            if not after.query():
+                return
+            self._gpu_ns.append(float(before.elapsed_time(after)) * 1e6)
 
     def snapshot(self) -> Any:
         """The time, once all work is done, and the resources used so far; CUDA's work is timed by
@@ -296,7 +317,7 @@ class Steps(Marks):
         """
         for framework in self._frameworks.used_frameworks():
             framework.wait(None, "cpu")
-        return time.monotonic_ns(), self._usage.read_host_use()
+        return time.monotonic_ns(), self._usage.read_host_use(), self._record_event()
 
     def _used(self, before: Any, after: Any) -> dict[str, Any]:
         used: dict[str, Any] = self._usage.host_use_between(before, after)
@@ -312,11 +333,17 @@ class Steps(Marks):
         cuda = self._cuda()
         return cuda is not None and cuda.max_memory_allocated() > 0
 
-    def _note_event(self) -> None:
-        if (cuda := self._cuda()) is not None:
-            event = cuda.Event(enable_timing=True)
-            event.record()
-            self._events.append(event)
+    def _record_event(self) -> Any:
+        """An event of CUDA, now; None where torch does not use it, or captures a graph."""
+        cuda = self._cuda()
+        if cuda is None or cuda.is_current_stream_capturing():
+            return None
+        event = cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _are_timed_on_gpu(self) -> bool:
+        return bool(self._events) and all(None not in borders for borders in self._events)
 
     def _reset_peak(self) -> None:
         with suppress(OSError), open("/proc/self/clear_refs", "w") as file:
@@ -341,7 +368,7 @@ class Steps(Marks):
     def _begin_profile(self) -> None:
         """Have the next steps profiled; the visit is complete where nothing profiles them."""
         self._finish_rows()
-        wanted = self._wanted["profiled"] and self._source != RANGE
+        wanted = self.wanted["profiled"] and self._source != RANGE
         self._recorder = self._recorder_of_framework() if wanted else None
         if self._recorder is None:
             self.write()
@@ -362,26 +389,26 @@ class Steps(Marks):
         """What records the steps: torch's own profiler, or that of a framework on a CPU; None where
         nothing does.
         """
-        folder = self._wanted["folder"]
+        folder = self.wanted["folder"]
         used = self._frameworks.own_profiler()
         if used is not None and self._source in _OF_FRAMEWORKS:
-            windows = self._load(
+            windows = self.load(
                 "_curvescope_framework_windows", "collect/startup/framework_windows.py"
             )
             if used.name == "jax":
                 known = self.profiler_of_jax
                 return windows.of_jax(*known, folder) if known else None
             return windows.of_tensorflow(used.module.profiler.experimental, folder)
-        if self._torch is None or self._profiles_itself:
+        if self.torch is None or self.profiles_itself:
             return None
-        windows = self._load("_curvescope_torch_windows", "collect/startup/torch_windows.py")
+        windows = self.load("_curvescope_torch_windows", "collect/startup/torch_windows.py")
         kind = windows.Recorder
         if self._computes_on_gpu():
-            self._load("_curvescope_kineto", "collect/startup/kineto.py")
-            kind = self._load(
+            self.load("_curvescope_kineto", "collect/startup/kineto.py")
+            kind = self.load(
                 "_curvescope_torch_kernels", "collect/startup/torch_kernels.py"
             ).KernelRecorder
-        recorder = kind(self._torch, folder)
+        recorder = kind(self.torch, folder)
         try:
             recorder.attach()
         except Exception as error:
@@ -397,7 +424,7 @@ class Steps(Marks):
             self._recorder.end_step()
             # Profiling at most doubles the run, or adds one step.
             is_long = now_ns - self._profile_began_ns >= self._timed_ns
-            enough = min(self._wanted["profiled"], self._recorder.most)
+            enough = min(self.wanted["profiled"], self._recorder.most)
             self._is_profiled = self._profiled > 0 and (is_long or self._profiled >= enough)
         if self._is_profiled:
             self._sign()
@@ -407,14 +434,13 @@ class Steps(Marks):
         peak = self._peak()
         for row in self._rows:
             row.update(peak)
-        # The last event before the rows is that of the last discarded step.
-        events = self._events[-len(self._rows) - 1 :]
-        if len(events) == len(self._rows) + 1:
-            self._cuda().synchronize()
-            start_ns = self._rows[0]["start_ns"]
-            for row, before, after in zip(self._rows, events, events[1:]):  # noqa: B905 - as long as the rows
-                row.update(start_ns=start_ns, duration_ns=round(before.elapsed_time(after) * 1e6))
-                start_ns += row["duration_ns"]
+        if not self._are_timed_on_gpu():
+            return
+        self._cuda().synchronize()
+        first, began_ns = self._events[0][0], self._rows[0]["start_ns"]
+        for row, (before, after) in zip(self._rows, self._events):  # noqa: B905 - as long as the rows
+            row["start_ns"] = began_ns + round(first.elapsed_time(before) * 1e6)
+            row["duration_ns"] = round(before.elapsed_time(after) * 1e6)
 
     def write(self) -> None:
         """Write what was found, complete or not; nothing is timed after it."""
@@ -428,10 +454,12 @@ class Steps(Marks):
                 "rank": os.environ.get("RANK"),
                 "source": self._source,
                 "mark": name_of(self._mark),
+                "functions": self.calls.described if self.calls is not None else [],
                 "seen": self._seen,
                 "complete": self._refused is not None
-                or (len(self._rows) >= self._wanted["steps"][0] and self._seen > 0),
+                or (len(self._rows) >= self.wanted["steps"][0] and self._seen > 0),
                 "refused": self._refused,
+                "changes": self._changes,
                 "rows": self._rows,
                 "first_step_ns": self._first_ns,
                 "device": f"cuda:{cuda.current_device()}"
@@ -442,79 +470,20 @@ class Steps(Marks):
                 "frameworks": self._frameworks.framework_versions(),
                 "accelerator": self._frameworks.accelerator_in_use(),
             }
-            path = os.path.join(self._wanted["folder"], f"{os.getpid()}.steps")
+            path = os.path.join(self.wanted["folder"], f"{os.getpid()}.steps")
             with suppress(OSError):
                 with open(path + ".part", "w") as file:
                     json.dump(by_name, file, default=str)
                 os.replace(path + ".part", path)
 
-    # What marks steps, one method for each package that a program may load.
-
-    def follow_torch(self, torch: Any) -> None:
-        """Hook optimizers, torch's profiler, its ranges, and the calls of a model that no optimizer
-        trains.
-        """
-        from torch.optim import optimizer as optimizers
-
-        kind: Any = optimizers.Optimizer
-        self._torch, trains = torch, []
-
-        def optimized(optimizer: Any, *_: Any) -> None:
-            self.ended(OPTIMIZER, self.first(optimizer))
-
-        optimizers.register_optimizer_step_post_hook(optimized)
-        build = kind.__init__
-
-        def built(self_: Any, *arguments: Any, **named: Any) -> None:
-            trains.append(True)
-            build(self_, *arguments, **named)
-
-        kind.__init__ = built
-        if self._wanted.get("changes"):
-            changes = self._load(
-                "_curvescope_program_changes", "collect/startup/program_changes.py"
-            )
-            changes.apply(torch, self._wanted["changes"], self._refuse)
-        self._follow_calls(torch, trains)
-        profiled = sys.modules.get("torch.profiler.profiler")
-        if profiled is not None:
-            step = profiled.profile.step
-
-            def stepped(self_: Any) -> None:
-                step(self_)
-                self._profiles_itself = True
-                self.ended(PROFILER)
-
-            profiled.profile.step = stepped
-        self.follow_contexts(
-            torch.autograd.profiler, "record_function", lambda context: context.name
-        )
-        self._follow_push_pop(torch.cuda.nvtx, "range_push", "range_pop")
-
-    def _refuse(self, why: Any) -> None:
+    def refuse(self, why: Any) -> None:
         """Note why a change cannot be made, and end the visit."""
         self._refused = self._refused or str(why)
         self.write()
 
-    def _follow_calls(self, torch: Any, trains: Any) -> None:
-        from torch.nn.modules import module as modules
-
-        def called(module: Any, _: Any) -> None:
-            if not trains and not torch.compiler.is_compiling():
-                # the first module is the model: no other call costs anything from now on
-                handle.remove()
-                module.register_forward_pre_hook(
-                    lambda module, _: None if trains else self.ended(CALL, type(module))
-                )
-            elif trains:
-                handle.remove()
-
-        handle = modules.register_module_forward_pre_hook(called)
-
-    def follow_nvtx(self, nvtx: Any) -> None:
-        """Hook ranges of NVIDIA's package nvtx."""
-        self.follow_contexts(nvtx, "annotate", given_name)
-        self._follow_push_pop(nvtx, "push_range", "pop_range")
+    def note_change(self, name: Any) -> None:
+        """Note that a change was made."""
+        self._changes[name] = self._changes.get(name, 0) + 1
 
 
 def given_name(context: Any) -> str:
@@ -526,6 +495,8 @@ def name_of(mark: Any) -> Any:
     """The name of what marks the steps, that of a function or of its class; None without it."""
     if isinstance(mark, weakref.ref):
         mark = mark()
+    if isinstance(mark, tuple):  # a line, with its code first
+        mark = mark[0]
     if mark is None:
         return None
     names = ("__qualname__", "co_qualname", "co_name")  # of a function, or of its code

@@ -24,8 +24,7 @@ _PROFILING = os.path.dirname(os.path.dirname(_HERE))
 _FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
 _FLUSH_VARIABLE = "CURVESCOPE_FLUSH_DENORMAL"
 _PROGRAM_VARIABLE = "CURVESCOPE_PROGRAM"
-# Modules that are followed, and for each the method of `program_steps.Steps`, or the function of
-# `framework_marks.py`.
+# Modules that are followed, and for each the function of `framework_marks.py`.
 _FOLLOWED = {
     "torch": "follow_torch",
     "jax": "follow_jax",
@@ -33,6 +32,8 @@ _FOLLOWED = {
     "keras.src.optimizers.base_optimizer": "follow_keras_optimizers",
     "keras.src.models.model": "follow_keras_models",
     "tensorflow.python.eager.polymorphic_function.polymorphic_function": "follow_tensorflow",
+    "onnxruntime.capi.onnxruntime_inference_collection": "follow_onnxruntime",
+    "mlx.core": "follow_mlx",
     "nvtx": "follow_nvtx",
 }
 # Those whose steps are noted in a recording, which has torch's and the ranges of NVTX itself.
@@ -133,12 +134,8 @@ def _following(steps: Any, method: Any) -> Any:
         if method == "follow_torch":
             _torch_loaded(module)
         with suppress(Exception):  # what cannot be followed marks no steps
-            marks = steps()
-            if hasattr(marks, method):
-                getattr(marks, method)(module)
-                return
             follow = _load_ours("_curvescope_framework_marks", "collect/startup/framework_marks.py")
-            getattr(follow, method)(marks, _program_steps(), module)
+            getattr(follow, method)(steps(), _program_steps(), module)
 
     return loaded
 

@@ -1,10 +1,12 @@
 """What marks the steps of a program, played in this process: no program is started."""
 
+import functools
 import json
 import os
 import sys
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 from torch import nn
 
@@ -41,7 +43,7 @@ class Played(Steps):
 
     def snapshot(self):
         self.now_ns += 1_000_000
-        return self.now_ns, None
+        return self.now_ns, None, self._record_event()
 
     def found(self, folder):
         (path,) = folder.glob("*.steps")
@@ -58,6 +60,43 @@ def test_a_visit_is_complete_after_the_steps_that_were_wanted(tmp_path):
     assert (found["complete"], found["source"], found["seen"]) == (True, OPTIMIZER, 4)
     assert [row["duration_ns"] for row in found["rows"]] == [1_000_000, 1_000_000]
     assert found["frameworks"] == {"jax": "0.99"}
+
+
+SLOW_AT = [("a first discarded", 0), ("the last discarded", 1), ("the first timed", 2)]
+
+
+@pytest.mark.parametrize("at", [at for _, at in SLOW_AT], ids=[name for name, _ in SLOW_AT])
+def test_a_step_that_evaluates_takes_no_time_from_those_that_are_timed(tmp_path, at):
+    """A step of 3 s left n = 1 of 84 steps, each 18 ms, that fill 1.5 s."""
+    steps = Played(tmp_path, steps=[1, 1000], visit_s=1.5)
+    for number in range(1000):
+        steps.now_ns += (3_000 if number == at else 17) * 1_000_000
+        steps.ended(OPTIMIZER)
+        if steps.is_written:
+            break
+    rows = steps.found(tmp_path)["rows"]
+    assert 84 <= len(rows) <= 86
+    ends = [row["start_ns"] + row["duration_ns"] for row in rows]
+    assert [row["start_ns"] for row in rows[1:]] == ends[:-1]  # nothing lies between steps
+
+
+@pytest.mark.parametrize(
+    ("durations_s", "under_way", "is_enough"),
+    [
+        ([0.5, 0.5, 0.5], 0, False),  # the longest counts for nothing
+        ([0.5, 0.5, 0.5, 0.5], 0, True),
+        ([9.0], 0, False),
+        ([9.0, 9.0], 0, True),
+        ([9.0, 0.5, 0.5], 2, True),
+        ([9.0], 5, False),  # how long the others take is unknown
+        ([0.01] * 9, 1, True),  # as many as are wanted at most
+    ],
+)
+def test_a_visit_has_enough_steps_by_their_time_without_the_longest(
+    durations_s, under_way, is_enough
+):
+    durations_ns = [seconds * 1e9 for seconds in durations_s]
+    assert program_steps.are_enough(durations_ns, (1, 10), 1.5, under_way) is is_enough
 
 
 def test_a_better_mark_replaces_one_and_begins_anew(tmp_path):
@@ -151,8 +190,22 @@ def test_on_a_gpu_the_steps_are_as_many_as_it_ends_in_the_time_and_not_as_the_ho
     while not steps.is_written:
         steps.ended(OPTIMIZER)
     found = steps.found(tmp_path)
-    assert [row["duration_ns"] for row in found["rows"]] == [250_000_000] * 6
+    assert [row["duration_ns"] for row in found["rows"]] == [250_000_000] * 7
     assert found["device"] == "cuda:0"
+
+
+def test_a_range_that_is_the_step_is_timed_from_its_own_border_on_a_gpu_too(tmp_path):
+    """What runs between two ranges was part of the second."""
+    module = SimpleNamespace(push=lambda _: None, pop=lambda: None)
+    steps, device = Played(tmp_path, range="mine", steps=[2, 2]), Device()
+    steps._cuda = lambda: device
+    steps.follow_push_pop(module, "push", "pop")
+    for _ in range(5):
+        module.push("mine")
+        module.pop()
+    rows = steps.found(tmp_path)["rows"]
+    assert [row["duration_ns"] for row in rows] == [250_000_000] * 2
+    assert rows[1]["start_ns"] - rows[0]["start_ns"] == 500_000_000
 
 
 def test_a_step_that_a_graph_captures_does_not_run_and_is_none(tmp_path):
@@ -197,7 +250,7 @@ def test_a_range_of_the_given_name_is_the_step_itself_and_nothing_else_is(tmp_pa
         SimpleNamespace(push=lambda _: None, pop=lambda: None),
         Played(tmp_path, range="mine"),
     )
-    steps._follow_push_pop(module, "push", "pop")
+    steps.follow_push_pop(module, "push", "pop")
     for _ in range(5):
         steps.ended(OPTIMIZER)
         module.push("mine")
@@ -211,8 +264,8 @@ def test_a_range_of_the_given_name_is_the_step_itself_and_nothing_else_is(tmp_pa
 
 def played_jax(steps, **others):
     jax = ModuleType("jax")
-    vars(jax).update(others)
     jax.jit = lambda function=None, **_: function if function is not None else (lambda inner: inner)
+    vars(jax).update(others)
     jax.profiler = SimpleNamespace(TraceAnnotation=Range, StepTraceAnnotation=Range)
     framework_marks.follow_jax(steps, program_steps, jax)
     return jax
@@ -239,10 +292,126 @@ def test_the_compiled_function_that_a_program_calls_again_and_again_marks_its_st
     assert train.__doc__ == "Add one."
 
 
+@pytest.fixture
+def tracing(monkeypatch):
+    """What JAX has that traces its functions, as they run."""
+    traced = []
+    monkeypatch.setattr(framework_marks, "is_eager", lambda: not traced)
+
+    def jit(function):
+        def run(*arguments):
+            traced.append(function)
+            result = function(*arguments)
+            traced.pop()
+            return result
+
+        return functools.wraps(function)(run)
+
+    return {"jit": jit, "grad": lambda function: function}
+
+
+def played_agent(jax):
+    """A network that is called ten times for each training step."""
+
+    @jax.jit
+    def act(x):
+        return -x
+
+    @jax.jit
+    def update(x):
+        return jax.grad(lambda weight: weight + x)(1)
+
+    return act, update
+
+
+def play(act, update, steps=5):
+    for _ in range(steps):
+        for _ in range(10):
+            act(1)
+        update(2)
+
+
+def test_a_function_with_a_gradient_is_the_step_though_another_is_called_more_often(
+    tmp_path, tracing
+):
+    steps = Played(tmp_path, steps=[9, 100], visit_s=1.0)
+    play(*played_agent(played_jax(steps, **tracing)))
+    steps.write()
+    found = steps.found(tmp_path)
+    assert found["mark"].endswith("update")
+    assert found["seen"] == 3  # from its third call on
+
+
+def test_the_named_function_is_the_step_from_its_first_call_on_and_nothing_else_is(
+    tmp_path, tracing
+):
+    steps = Played(tmp_path, steps=[9, 100], visit_s=1.0, function="update")
+    act, update = played_agent(played_jax(steps, **tracing))
+    steps.ended(OPTIMIZER)
+    play(act, update)
+    steps.write()
+    found = steps.found(tmp_path)
+    assert (found["source"], found["seen"]) == (program_steps.JITTED, 5)
+    assert found["mark"].endswith("update")
+
+
+def test_a_function_that_calls_one_with_a_gradient_computes_it_too(tmp_path, tracing):
+    """JAX traces the inner one once."""
+    steps = Played(tmp_path, steps=[9, 100], visit_s=1.0)
+    jax = played_jax(steps, **tracing)
+    traced = []
+
+    def inner(x):
+        if not traced:
+            traced.append(True)
+            jax.grad(lambda weight: weight)(x)
+
+    inner = jax.jit(inner)
+    outer = jax.jit(lambda x: inner(x))
+    inner(1)
+    outer(1)
+    assert len(steps.calls.with_gradient) == 3  # and the loss
+
+
+def test_it_tells_of_each_function_its_calls_shapes_and_gradient_and_of_one_never_called(
+    tmp_path, tracing
+):
+    steps = Played(tmp_path)
+    leaves = SimpleNamespace(tree_leaves=lambda given: list(given[0]))
+    jax = played_jax(steps, tree_util=leaves, **tracing)
+    act, _kept = played_agent(jax)
+    for _ in range(3):
+        act(np.ones((8, 4)))
+    steps.write()
+    told = {of["name"].rpartition(".")[2]: of for of in steps.found(tmp_path)["functions"]}
+    assert {name: (of["calls"], of["shapes"], of["has_gradient"]) for name, of in told.items()} == {
+        "act": (3, "(8, 4)", False),
+        "update": (0, None, True),
+    }
+
+
+@pytest.mark.parametrize(("gradient_s", "mark"), [(0.0, "act"), (0.02, "act"), (0.2, "update")])
+def test_a_run_waits_a_while_for_a_function_with_a_gradient_that_comes_late(
+    tmp_path, tracing, gradient_s, mark
+):
+    """An agent acts before it learns, with enough calls for a visit."""
+    steps = Played(tmp_path, gradient_s=gradient_s)
+    act, update = played_agent(played_jax(steps, **tracing))
+    for _ in range(50):
+        act(1)
+    play(act, update, steps=6)
+    found = steps.found(tmp_path)
+    assert found["mark"].endswith(mark)
+    assert len(found["rows"]) == 2
+
+
 def test_a_gradient_that_is_not_compiled_and_a_function_compiled_ahead_are_marks(tmp_path):
     class Compiled:
         def __call__(self, x):
             return x
+
+        def as_text(self):
+            return 'op_name="jit(train)/transpose(jvp(layer))/dot_general"'
 
     for name in ("grad", "ahead"):
         steps = Played(tmp_path / name)
@@ -262,6 +431,7 @@ def test_a_gradient_that_is_not_compiled_and_a_function_compiled_ahead_are_marks
         assert [run(number) for number in range(1, 7)][-1] == (12 if name == "grad" else 6)
         mark = steps.found(tmp_path / name)["mark"]
         assert mark.rpartition(".")[2] == ("loss" if name == "grad" else "Compiled")
+        assert len(steps.calls.with_gradient) == 1
 
 
 def test_a_function_of_tensorflow_is_a_mark_and_what_it_traces_is_none(monkeypatch, tmp_path):
@@ -341,10 +511,49 @@ def test_the_first_model_of_keras_that_is_called_marks_steps(tmp_path):
     assert (found["source"], found["mark"], found["seen"]) == (CALL, "Model", 4)
 
 
+def test_the_first_session_of_onnx_runtime_that_runs_marks_steps(tmp_path):
+    class Session:
+        def run(self, outputs, inputs):
+            return [outputs, inputs]
+
+        def run_with_iobinding(self, binding): ...
+
+    class InferenceSession(Session):
+        pass
+
+    steps, module = Played(tmp_path), SimpleNamespace(Session=Session)
+    framework_marks.follow_onnxruntime(steps, program_steps, module)
+    first, second = InferenceSession(), InferenceSession()
+    for _ in range(2):
+        assert first.run(None, {"x": 1}) == [None, {"x": 1}]
+        second.run(None, {})
+        second.run(None, {})
+        first.run_with_iobinding(None)
+    found = steps.found(tmp_path)
+    assert (found["source"], found["mark"], found["seen"]) == (CALL, "InferenceSession", 4)
+
+
+def test_the_line_that_calls_eval_of_mlx_most_often_marks_steps(tmp_path):
+    evaluated = []
+    steps, core = Played(tmp_path), SimpleNamespace(eval=lambda *arrays: evaluated.append(arrays))
+    framework_marks.follow_mlx(steps, program_steps, core)
+
+    def validate():
+        core.eval("accuracy")
+
+    for _ in range(6):
+        core.eval("loss", "weights")
+        validate()
+    found = steps.found(tmp_path)
+    assert evaluated[:2] == [("loss", "weights"), ("accuracy",)]
+    assert (found["source"], found["seen"]) == (program_steps.EVALUATED, 4)
+    assert found["mark"].startswith("test_the_line_that_calls_eval")
+
+
 def test_a_program_that_profiles_itself_keeps_its_profiler(tmp_path):
     steps = Played(tmp_path, profiled=2)
-    steps._torch = SimpleNamespace()  # nothing of it is touched
-    steps._profiles_itself = True
+    steps.torch = SimpleNamespace()  # nothing of it is touched
+    steps.profiles_itself = True
     for _ in range(4):
         steps.ended(OPTIMIZER)
     found = steps.found(tmp_path)
@@ -398,7 +607,7 @@ def test_the_startup_file_follows_packages_only_for_a_program(monkeypatch, tmp_p
     before = list(sys.meta_path)
     load_script("profiling/collect/startup/sitecustomize.py")
     (finder,) = [one for one in sys.meta_path if one not in before]
-    assert set(finder._loaded) >= {"torch", "jax", "nvtx"}
+    assert set(finder._loaded) >= {"torch", "jax", "nvtx", "mlx.core"}
 
 
 def test_jax_profiles_each_step_in_a_range_of_its_own(tmp_path):

@@ -129,9 +129,8 @@ def test_a_tensorflow_step_is_recorded_as_tensorflows(tmp_path):
     assert recording.meta["framework_threads"]["tensorflow"] >= 1
 
 
-def onnx_step(batch):
-    """A product with constant weights, inferred by ONNX Runtime."""
-    import onnxruntime
+def onnx_product():
+    """A file of ONNX with a product of constant weights."""
     from onnx import TensorProto, helper, numpy_helper
 
     weights = numpy_helper.from_array(np.ones((64, 64), np.float32), "weights")
@@ -143,9 +142,15 @@ def onnx_step(batch):
         [weights],
     )
     opset = [helper.make_opsetid("", 17)]
-    model = helper.make_model(graph, ir_version=8, opset_imports=opset)
+    return helper.make_model(graph, ir_version=8, opset_imports=opset).SerializeToString()
+
+
+def onnx_step(batch):
+    """That product, inferred by ONNX Runtime."""
+    import onnxruntime
+
     providers = ["CPUExecutionProvider"]
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=providers)
+    session = onnxruntime.InferenceSession(onnx_product(), providers=providers)
     inputs = np.ones((batch, 64), np.float32)
     return lambda: session.run(None, {"x": inputs})
 
@@ -176,6 +181,78 @@ weights, inputs = jnp.ones((64, 64)), jnp.ones((int(sys.argv[1]), 64))
 while True:
     weights = update(weights, inputs)
 """
+
+
+JAX_AGENT = """
+import sys
+import jax, jax.numpy as jnp
+
+def values(weights, inputs):
+    return jnp.tanh(inputs @ weights) @ weights.T
+
+act = jax.jit(values)
+
+@jax.jit
+def update(weights, inputs):
+    loss = lambda weights: jnp.mean(values(weights, inputs) ** 2)
+    return weights - 1e-3 * jax.value_and_grad(loss)(weights)[1]
+
+weights, seen, batch = jnp.ones((4, 64)), jnp.ones((1, 4)), jnp.ones((int(sys.argv[1]), 4))
+for step in range(10**6):
+    act(weights, seen)
+    if step >= int(sys.argv[2]) and step % 10 == 0:
+        weights = update(weights, batch)
+"""
+
+
+def agent_of(tmp_path, acts, **how):
+    (tmp_path / "train.py").write_text(JAX_AGENT)
+    command = sys.executable, str(tmp_path / "train.py"), "{batch}", acts
+    return ProgramSteps(Program(command, **how), Axis())
+
+
+@pytest.mark.parametrize("how", [{}, {"step_function": "update"}])
+def test_a_jax_program_that_acts_before_it_learns_has_its_update_as_step(tmp_path, how):
+    pytest.importorskip("jax")
+    steps = agent_of(tmp_path, "300", **how)
+    for batch in (8, 16):
+        steps.visit(None, batch, SHORT, profile=False)
+    assert steps.source == "calls of a function of JAX or TensorFlow (update)"
+    assert "same_shapes" not in steps.closing_entry()
+
+
+def test_a_jax_program_that_only_acts_says_that_its_sizes_do_not_matter(monkeypatch, tmp_path):
+    pytest.importorskip("jax")
+    monkeypatch.setattr("curvescope.profiling.measure.program_visits._GRADIENT_S", 0.5)
+    steps = agent_of(tmp_path, str(10**6))
+    for batch in (8, 16):
+        steps.visit(None, batch, SHORT, profile=False)
+    assert steps.source == "calls of a function of JAX or TensorFlow (values)"
+    entry = steps.closing_entry()
+    assert (entry["same_shapes"], entry["may_be_steps"]) == (True, ["update"])
+
+
+ONNX_PROGRAM = """
+import sys
+import numpy as np
+import onnxruntime
+
+session = onnxruntime.InferenceSession(sys.argv[2], providers=["CPUExecutionProvider"])
+while True:
+    session.run(None, {"x": np.ones((int(sys.argv[1]), 64), np.float32)})
+"""
+
+
+def test_a_program_of_onnx_runtime_has_the_runs_of_its_session_as_steps(tmp_path):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "model.onnx").write_bytes(onnx_product())
+    (tmp_path / "infer.py").write_text(ONNX_PROGRAM)
+    command = sys.executable, str(tmp_path / "infer.py"), "{batch}", str(tmp_path / "model.onnx")
+    steps = ProgramSteps(Program(command), Axis())
+    found = steps.visit(None, 8, SHORT)
+    assert steps.source == "calls of a model (InferenceSession)"
+    assert list(found.frameworks) == ["onnxruntime"]
 
 
 def test_a_jax_program_is_measured_as_it_is_with_its_layers(tmp_path):

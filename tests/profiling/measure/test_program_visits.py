@@ -9,24 +9,28 @@ import stat
 import sys
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from curvescope.analysis.diagnosis.explain import explain
+from curvescope.analysis.render.show import show_diagnosis
+from curvescope.analysis.step_table import cells_of
 from curvescope.base.errors import CurvescopeError
 from curvescope.diagnosing import _device_of
 from curvescope.profiling.collect.framework_profile import steps_after
 from curvescope.profiling.measure import program_run
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.program_run import Found, run_program
-from curvescope.profiling.measure.program_visits import ProgramSteps, wanted_of
+from curvescope.profiling.measure.program_visits import ProgramSteps, mark_entry, wanted_of
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.recording import hidden_commands, named_code
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.named_code import check_recorded_code
-from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from curvescope.profiling.workload.program import Program, line_pattern, steps_of_lines
 
 SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 0, None)
@@ -69,6 +73,24 @@ def test_a_program_is_measured_and_recorded_and_made_again_from_its_recording(pr
     assert configuration_of(recording.meta) == configuration
     # this process measured it
     check_recorded_code(recording.path, recording.meta, run_its_code=False)
+
+
+def test_steps_that_the_sizes_do_not_reach_have_no_samples_per_second(printing, tmp_path, capsys):
+    run_sweep(
+        Configuration.of_program(printing, "batch", {}).build(), (2, 4), SHORT, tmp_path / "r"
+    )
+    for marks in ({}, {"same_shapes": True, "may_be_steps": ["update"]}):
+        with RecordingWriter.extend(tmp_path / "r") as writer:
+            writer.update(**marks)
+        recording = open_recording(tmp_path / "r")
+        show_diagnosis(recording)
+        text = " ".join(capsys.readouterr().out.split())
+        has_rates = not marks
+        assert ("samples/s" in text) is has_rates
+        assert ("Batch size:" in text) is has_rates
+        assert all((cell.samples_per_s is None) is not has_rates for cell in cells_of(recording))
+    assert "have the same shapes at every batch" in text
+    assert "--step-function update times the calls of another function." in text
 
 
 def test_a_program_that_ends_before_it_has_enough_steps_says_so(tmp_path):
@@ -123,6 +145,69 @@ while True:
     ):
         assert time.monotonic() < until_s
         time.sleep(0.01)
+
+
+class Chunks:
+    """The output of a process in pieces, each a second after the one before it."""
+
+    def __init__(self, pieces):
+        self.pieces, self.now_s = pieces, 0
+
+    def read1(self, _):
+        self.now_s += 1
+        return self.pieces.pop(0) if self.pieces else b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        # A bar comes with its own text, and only the next one ends it.
+        ([b"\rbar 1", b"\rbar 2", b"\nend\n"], [(1, ""), (1, "bar 1"), (2, "bar 2"), (3, "end")]),
+        ([b"bar 1\r", b"bar 2\r"], [(1, "bar 1"), (2, "bar 2")]),
+        ([b"one\r", b"\ntwo\r\n"], [(1, "one"), (2, "two")]),
+        ([b"on", b"e\n", b"rest"], [(2, "one"), (3, "rest")]),
+    ],
+)
+def test_lines_end_at_either_character_and_came_with_their_last_letter(monkeypatch, pieces, lines):
+    output = Chunks(list(pieces))
+    clock = SimpleNamespace(monotonic_ns=lambda: output.now_s)
+    monkeypatch.setattr(program_run, "time", clock)
+    reading = program_run._Output(SimpleNamespace(stdout=output), "bar {n}", wanted(), None)
+    reading.join()
+    assert reading.lines == lines
+
+
+def test_no_two_lines_come_at_once(monkeypatch):
+    """A step of 0 ns is none, and a recording refuses it."""
+    output, clock = Chunks([b"bar 1\nbar 2\nbar 3", b"\nbar 4\n"]), count()
+    moments = SimpleNamespace(monotonic_ns=lambda: next(clock))
+    monkeypatch.setattr(program_run, "time", moments)
+    reading = program_run._Output(SimpleNamespace(stdout=output), "bar {n}", wanted(), None)
+    reading.join()
+    at_ns = [moment for moment, _ in reading.lines]
+    assert at_ns == sorted(set(at_ns))
+    assert [line for _, line in reading.lines] == ["bar 1", "bar 2", "bar 3", "bar 4"]
+
+
+def test_an_output_without_lines_is_not_kept_whole(monkeypatch):
+    monkeypatch.setattr(program_run, "_CHUNK_BYTES", 4)
+    output = Chunks([b"abcd", b"efgh", b"ij"])
+    reading = program_run._Output(SimpleNamespace(stdout=output), None, wanted(), None)
+    reading.join()
+    assert [line for _, line in reading.lines] == ["abcdefgh", "ij"]
+
+
+def test_as_many_steps_as_the_protocol_says_are_discarded_where_lines_mark_them(tmp_path):
+    source = "for n in range(1, 100): print(f'step {n}: {n} ms', flush=True)"
+    program = program_of(tmp_path, source, step_line="step {n}: {ms} ms")
+    visit = ProgramSteps(program, Axis()).visit(None, 8, replace(SHORT, discarded_steps=20))
+    assert visit.unprofiled[0]["duration_ns"] == 21_000_000
 
 
 def why_not(tmp_path, source, **how):
@@ -302,6 +387,57 @@ def test_a_run_times_more_steps_than_a_visit_of_other_steps_unless_their_number_
     }
 
 
+def called(shapes, name="act", calls=100, has_gradient=False):
+    return {"name": name, "calls": calls, "shapes": shapes, "has_gradient": has_gradient}
+
+
+@pytest.mark.parametrize(
+    ("by_size", "entry"),
+    [
+        ([("act", [called("(8, 4)")]), ("act", [called("(16, 4)")])], {}),
+        ([("act", [called("(1, 4)")])], {}),  # of a single size
+        ([("act", [called(None)]), ("act", [called(None)])], {}),
+        ([("act", [called("(1, 4)")]), ("step", [called("(1, 4)", "step")])], {}),
+        ([("SGD", []), ("SGD", [])], {}),
+        (
+            [
+                ("act", [called("(1, 4)"), called("(8, 4)", "store"), called("()", "log")]),
+                ("act", [called("(1, 4)"), called("(16, 4)", "store"), called("()", "log")]),
+            ],
+            {"same_shapes": True, "may_be_steps": ["store"]},
+        ),
+        (
+            [("act", [called("(1, 4)"), called(None, "update", 0, has_gradient=True)])] * 2,
+            {"same_shapes": True, "may_be_steps": ["update"]},
+        ),
+    ],
+)
+def test_a_mark_whose_arguments_do_not_change_with_the_size_is_told(by_size, entry):
+    assert mark_entry(by_size) == entry
+
+
+def test_a_change_that_was_never_made_is_no_change(printing):
+    steps = ProgramSteps(printing, Axis())
+    steps.change({}, ["fused_optimizer"])
+    found = steps.visit(None, 2, SHORT)
+    assert found.detail == "not made: the program steps no optimizer of torch"
+
+
+def test_where_the_named_function_was_not_called_those_that_were_are_named(tmp_path):
+    program = program_of(tmp_path, PRINTING, step_function="update")
+    functions = [called(None), called(None, "unused", 0)]
+    run = Found(0, 0, 1.0, was_followed=True, processes=[{"functions": functions}])
+    detail = ProgramSteps(program, Axis())._why_not(run, ()).detail
+    assert "no function named update" in detail
+    assert detail.endswith("called were act.")
+
+
+def test_a_program_whose_steps_are_said_in_two_ways_is_refused(tmp_path):
+    program = program_of(tmp_path, PRINTING, step_line="step {n}", step_function="update")
+    with pytest.raises(CurvescopeError, match="--step-line and --step-function"):
+        program.check("batch", {})
+
+
 TORCH = """
 import sys
 import torch
@@ -317,6 +453,34 @@ while True:
         nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
 """
+
+
+SLEEPING = """
+import sys, time
+import nvtx
+
+for n in range(100_000):
+    with nvtx.annotate("step"):
+        time.sleep(0.001 * int(sys.argv[1]))
+    print(f"\\rstep {n} done", end="", flush=True)
+    if n == int(sys.argv[2]):
+        time.sleep(2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step_line", [None, "step {n} done"], ids=["range", "bar"])
+@pytest.mark.parametrize("evaluates_after", ["0", "1"])
+def test_a_program_that_evaluates_early_is_timed_as_long_as_one_that_does_not(
+    tmp_path, step_line, evaluates_after
+):
+    program = program_of(tmp_path, SLEEPING, evaluates_after, step_line=step_line)
+    rows = ProgramSteps(program, Axis()).visit(None, 20, PROTOCOLS["default"]).unprofiled
+    durations_s = sorted(row["duration_ns"] / 1e9 for row in rows)
+    assert sum(durations_s[:-1]) >= 1.5
+    assert sum(durations_s) / len(rows) >= 0.015  # a line may be read late
+    ends = [row["start_ns"] + row["duration_ns"] for row in rows]
+    assert [row["start_ns"] for row in rows[1:]] == ends[:-1]
 
 
 @pytest.mark.slow

@@ -327,7 +327,8 @@ def break_down(
 
 def _idle_row(label: str, times: pd.DataFrame, steps: int, used: Ints) -> Row:
     """Idle time over the steps used, of all profiled steps."""
-    idle_ms = np.bincount(times["step"], times["exclusive_ms"], steps)[used]
+    of_steps_ms = np.bincount(times["step"], times["exclusive_ms"], steps)
+    idle_ms = np.asarray(of_steps_ms[used], np.float64)
     (spread,) = _spreads(idle_ms[None])
     return Row(label, float(idle_ms.mean()), spread, None, None, None, None)
 

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
+from ...profiling.attribution.step_pattern import SLOW_SHARE, slow_share
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import FORWARD
 from ...profiling.recording.store import KERNEL, Recording
@@ -272,16 +273,20 @@ def _without_small_places(kernel_times: pd.DataFrame) -> pd.DataFrame:
 def averaging(steps: pd.DataFrame, statistic: str, is_marked: bool) -> str | None:
     """The statistic by which profiled steps are averaged; None for the mean of all.
 
-    They all count where every step was profiled, and where slow steps are part of T: then no marks
-    of timed steps say what the slow ones do, and the profiled ones do.
+    They all count where every step was profiled, and where slow steps are part of T, and some
+    profiled ones are slow too: then these say what slow steps do, as no marks do.
     """
     timed = steps[~steps["profiled"].astype(bool)]
     if timed.empty:
         return None
     if is_marked or statistic != FASTER_HALF or timed["batch"].isna().any():
         return statistic
-    slow = any(point.has_slow_steps for point in cost_curve(steps, statistic).points)
-    return None if slow else statistic
+    slow = {p.condition for p in cost_curve(steps, statistic).points if p.has_slow_steps}
+    profiled = steps[steps["profiled"].astype(bool) & steps["batch"].isin(slow)]
+    for _, durations_ns in profiled.groupby("batch")["duration_ns"]:
+        if slow_share(durations_ns.to_numpy(np.float64)) >= SLOW_SHARE:
+            return None
+    return statistic
 
 
 def unprofiled(

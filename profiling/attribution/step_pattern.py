@@ -127,12 +127,14 @@ def have_slow_steps(times: Floats, visits: Floats) -> bool:
     """Whether slow steps were seen, more than once, and are 3 % of the time of all steps or more;
     arguments as of `find_pattern`, in any unit.
     """
-    if len(times) < _LEAST_STEPS:
-        return False
-    share = 1 - _pace(times) / float(times.mean())
-    if share < SLOW_SHARE:
+    if len(times) < _LEAST_STEPS or slow_share(times) < SLOW_SHARE:
         return False
     return bool(np.count_nonzero(_find_slow(times, visits.astype(np.int64))) > 1)
+
+
+def slow_share(times: Floats) -> float:
+    """What the time of all steps has beyond their pace, as a share of it."""
+    return 1 - _pace(times) / float(times.mean())
 
 
 def in_whole_periods(visits: Ints, period: int | None) -> Bools:

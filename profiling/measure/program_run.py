@@ -200,7 +200,11 @@ class _Output:
                 self._note(came_ns, unended)
 
     def _note(self, came_ns: int, raw: bytes) -> None:
-        """Note a line, which came when its last letter did."""
+        """Note a line, which came when its last letter did; none of a program that is ended, as its
+        traceback may hold the words of a step.
+        """
+        if self.complete:
+            return
         line = raw.decode("utf-8", "replace").rstrip("\r")
         self.lines.append((came_ns, line))
         del self.lines[:-_KEPT_LINES]

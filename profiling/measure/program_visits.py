@@ -13,8 +13,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
 from ...base.errors import CurvescopeError
 from ..attribution.events import StepRows
+from ..attribution.step_pattern import find_pattern
 from ..collect.framework_profile import steps_after
 from ..collect.kept_chunks import NotMergedError, begin
 from ..collect.recorded_steps import steps_of
@@ -54,6 +57,8 @@ _MOST_NAMED = 5  # functions, in a sentence
 _OWN = "curvescope: "  # what a message of the hook in a program begins with
 _STEPS, _VISIT_S = (1, 100), 1.5  # timed steps of a run, least and most, and seconds for them
 
+_PERIODS = 4  # in a run, where slow steps were seen
+_MOST_LONGER = 4  # times the steps of a run without slow ones
 _Functions = tuple[str | None, Sequence[Mapping[str, Any]]]  # the mark, and all of them
 
 
@@ -84,6 +89,7 @@ class ProgramSteps(AnyWorkload):
         self.program, self.axis, self.fixed = program, axis, dict(fixed or {})
         self.device, self.clock_ns, self.first_profiled = "cpu", time.monotonic_ns, {}
         self.startup_s: dict[int, list[float]] = {}
+        self._longer = 1  # factor on the steps of a run
         self._short: list[int] = []  # timed steps of runs that ended before they had enough
         self._beside_s: list[float] = []
         self.source: str | None = None  # what marks the steps
@@ -190,7 +196,7 @@ class ProgramSteps(AnyWorkload):
         with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
             chunks = begin(Path(folder, "profile"), {"recording_type": "profile"})
             wanted = {
-                **wanted_of(protocol, batch, profile=profile),
+                **wanted_of(protocol, batch, profile=profile, longer=self._longer),
                 "changes": self._changes,
                 "gradient_s": _GRADIENT_S if self._may_train else 0.0,
             }
@@ -263,6 +269,7 @@ class ProgramSteps(AnyWorkload):
                 self._functions[batch] = steps["mark"], functions
                 trains = [of["name"] for of in functions if of["has_gradient"]]
                 self._may_train = steps["mark"] in trains
+        self._longer = self._longer_after(durations_ns)
         first_s = _first_step_s(steps, run)
         self.startup_s.setdefault(batch, []).append(first_s if first_s is not None else run.seconds)
         ended_ns = rows[-1]["start_ns"] + rows[-1]["duration_ns"]
@@ -275,6 +282,17 @@ class ProgramSteps(AnyWorkload):
             frameworks=dict(steps["frameworks"]) if steps else {},
             discarded_steps=wanted["discarded"],
         )
+
+    def _longer_after(self, durations_ns: Sequence[int]) -> int:
+        """The factor on the steps of the next run: twice as many where slow steps were seen, until
+        they show their period four times.
+        """
+        times_ns = np.array(durations_ns, np.float64)
+        pattern = find_pattern(times_ns, np.zeros(len(times_ns), np.int64))
+        shows_period = pattern.period is not None and len(times_ns) >= _PERIODS * pattern.period
+        if not pattern.slow.any() or shows_period:
+            return self._longer
+        return min(2 * self._longer, _MOST_LONGER)
 
     def _why_not(self, run: Found, rows: Sequence[Any]) -> Empty:
         """Why a run has too few steps."""
@@ -338,18 +356,19 @@ def mark_entry(by_size: Sequence[_Functions]) -> dict[str, Any]:
     return {"same_shapes": True, "may_be_steps": sorted((varies | trains) - marks)[:_MOST_NAMED]}
 
 
-def wanted_of(protocol: Protocol, batch: int, *, profile: bool) -> dict[str, Any]:
+def wanted_of(protocol: Protocol, batch: int, *, profile: bool, longer: int = 1) -> dict[str, Any]:
     """The steps that a run is asked for.
 
     Unless the protocol fixes their number, they are more than those of a visit of other steps: a
-    start takes seconds.
+    start takes seconds. `longer` is a factor on them where slow steps were seen.
     """
     least, most = protocol.steps_per_visit
     visit_s = protocol.visit_s
     if protocol.images is not None:
         least = most = protocol.steps_of_visit(batch, 0)
     elif least < most:
-        least, most, visit_s = max(least, _STEPS[0]), max(most, _STEPS[1]), max(visit_s, _VISIT_S)
+        least, most = max(least, _STEPS[0]), longer * max(most, _STEPS[1])
+        visit_s = longer * max(visit_s, _VISIT_S)
     return {
         "discarded": protocol.discarded_steps + 1,  # the first step also builds and compiles
         "steps": [least, most],

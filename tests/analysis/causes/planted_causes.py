@@ -18,6 +18,7 @@ from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.causes.expert_tokens import ExpertTokens
 from curvescope.analysis.decompose.communication import slow_downs
 from curvescope.analysis.decompose.functionals import excess
+from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.decompose.terms import KERNELS, Key
 from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.profiling.hardware.limits import Hardware, hardware_of
@@ -55,6 +56,8 @@ class Plan:
     hardware: Hardware = GTX_1080
     # whether every other step of the last batch size takes 1.3 times as long
     two_paces: bool = False
+    # factor on every other timed step of the last batch size, of which T then is the mean
+    slow_steps: float = 1.0
     optimizer_ms: float = 5.0
     # equal calls into which the kernel's time is divided
     calls: object = field(default=lambda b: 1)
@@ -235,6 +238,7 @@ PLANS = {
     "not significant": Plan(jitter=0.4, two_paces=True),
     "fixed cost amortised": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", 80.0, {})),
     "profiling overhead": Plan(unseen_ms=_at_last(40.0, 0.0)),
+    "slow steps": Plan(slow_steps=2.5),
     "unexplained": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", (3.0 if b < _LAST else 6.0) * b, {})),
 }  # fmt: skip
 
@@ -287,6 +291,7 @@ def planted(cause, seed, jitter=None, rounds=8):
                     launches += _allocations(step, row, plan.allocation_ms(batch))
                 else:
                     pace = 1.3 if plan.two_paces and batch == _LAST and index % 2 else 1.0
+                    pace *= plan.slow_steps if batch == _LAST and index % 2 else 1.0
                     row["duration_ns"] = round(
                         row["duration_ns"] * pace + plan.unseen_ms(batch) * 1e6
                     )
@@ -345,7 +350,9 @@ def diagnosed(cause):
     kernels.
     """
     steps, kernels, beside = planted(cause, 1)
-    return diagnose(steps, times_of(steps, kernels), recorded=beside), beside
+    plan = cause if isinstance(cause, Plan) else PLANS[cause]
+    statistic = "median" if plan.slow_steps == 1.0 else FASTER_HALF
+    return diagnose(steps, times_of(steps, kernels), statistic=statistic, recorded=beside), beside
 
 
 def explained(cause, functional=None, **beside):

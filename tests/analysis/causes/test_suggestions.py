@@ -79,7 +79,7 @@ SHOWN = [
     ("work of a first use", CAPTURE, 30.60, (DECODE, NO_CALLS)),
     ("exposed communication", GPUS, 17.17, (MPI, EXPERTS, RESIZED)),
     ("exposed communication", REDUCED, 59.57, (STEPS, COPIED)),
-    ("host waits for the device", MPI, 37.57, (COPIED, NORMALISED)),
+    ("host waits for the device", MPI, 30.05, (COPIED, NORMALISED)),
     ("precision", EXPERTS, 51.71, (STEPS, GPUS)),
     ("waiting for input", RESIZED, 621.2, (EXPERTS, NORMALISED, COPIED)),
     ("work of a first use", NORMALISED, 988.8, (RESIZED, STEPS)),

@@ -27,7 +27,7 @@ from curvescope.analysis.decompose.averaged_steps import Samples
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find
 from curvescope.analysis.decompose.functionals import bend, excess
-from curvescope.analysis.decompose.statistics import FASTER_HALF
+from curvescope.analysis.decompose.statistics import FASTER_HALF, faster_half
 from curvescope.analysis.decompose.terms import Key, terms_of
 from curvescope.profiling.recording.disturbed import LEAST_ROUNDS
 
@@ -169,8 +169,9 @@ def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, swee
     cost_ms = cost_with(effect)
     drawn = SHAPES[shape](np.random.default_rng(0), 4000, steps)
     drawn = drawn[drawn.min(axis=1) < SLOWED] if shape == WAITS else drawn
-    middle = float(drawn.mean()) if shape in CENTRED else 1.0
-    truth = middle * sum(weight * cost_ms[batch] for batch, weight in TESTED.coefficients)
+    mean = float(drawn.mean()) if shape in CENTRED else 1.0
+    pace = float(faster_half(drawn.ravel())) if shape in CENTRED else 1.0
+    anomaly_ms = sum(weight * cost_ms[batch] for batch, weight in TESTED.coefficients)
     alarms = covered = points = 0
     for _ in range(sweeps):
         sweep = sweep_of(random, shape, effect, rounds, steps)
@@ -182,10 +183,11 @@ def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, swee
         findings = find(curve)
         wanted = [f for f in findings if f.verdict == FindingVerdict.ANOMALY]
         alarms += any(not effect or f.tested.at in PLACE for f in wanted)
-        held = curve.evaluate(TESTED)
-        covered += bool(held.low <= truth <= held.high)
+        judging = curve.judging(TESTED)
+        held, truth_ms = judging.evaluate(TESTED), (mean if judging is curve else pace) * anomaly_ms
+        covered += bool(held.low <= truth_ms <= held.high)
         points += sum(
-            bool(p.time_ms.low <= middle * cost_ms[p.condition] <= p.time_ms.high)
+            bool(p.time_ms.low <= mean * cost_ms[p.condition] <= p.time_ms.high)
             for p in curve.points
         )
     return Tally(sweeps, alarms, covered, points)
@@ -307,8 +309,9 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int) -> TermTally
             of_steps = {"duration_ns": times_ns, "run_queue_wait_ns": times_ns * waited[beside]}
             rows.append(pd.DataFrame({"batch": batch, "round": beside, **of_steps}))
         curve = cost_curve(pd.concat(rows).assign(profiled=False), FASTER_HALF)
-        shares = terms_of(_KEYS, samples, range(rounds), FASTER_HALF).decompose(TERM_PAIR, curve)
-        estimates.append([*(share.value for share in shares), curve.evaluate(TERM_PAIR)])
+        terms, pace = terms_of(_KEYS, samples, range(rounds), FASTER_HALF), curve.paces
+        shares = terms.decompose(TERM_PAIR, pace)
+        estimates.append([*(share.value for share in shares), pace.evaluate(TERM_PAIR)])
     values = np.array([[value.value for value in row] for row in estimates])
     # What the statistic is on average: the faster half of noisy steps lies below the times without
     # noise.

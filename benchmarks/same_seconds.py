@@ -144,7 +144,8 @@ def simulate(design: Design, *, bursts: bool, sweeps: int) -> dict[str, Any]:
             places = [one.tested.at for one in find(curve) if one.verdict == FindingVerdict.ANOMALY]
             found[effect] += any(not effect or at in (LONGER // 2, LONGER) for at in places)
             if not effect:
-                value, step_ms = curve.evaluate(TESTED), curve.at(LONGER).time_ms.value
+                judging = curve.judging(TESTED)
+                value, step_ms = judging.evaluate(TESTED), judging.at(LONGER).time_ms.value
                 paced_ms = 1e3 * truth_s * step_ms / 1e3 / COST_S[LONGER]
                 found["half"].append((value.high - value.low) / 2 / step_ms)
                 found["held"] += value.low <= paced_ms <= value.high

@@ -24,7 +24,7 @@ from ...base.errors import CurvescopeError
 from ...profiling.attribution.step_pattern import (
     SLOW_SHARE,
     Pattern,
-    find_pattern,
+    find_patterns,
     in_whole_periods,
 )
 from ...profiling.recording.disturbed import LEAST_DISTURBED, SET_ASIDE, with_set_aside
@@ -344,7 +344,12 @@ def cost_curve(
         return _with_shown_points(replace(pace, focused=focused))
     quiet = timed[timed[LEAST_DISTURBED]]
     grouped = _by_condition(quiet, _rows_of_visits(quiet, by))
-    patterns = {condition: _pattern_of(rounds) for condition, rounds in grouped.items()}
+    patterns = find_patterns(
+        {
+            condition: (np.concatenate(list(rounds.values())), _visit_of(rounds))
+            for condition, rounds in grouped.items()
+        }
+    )
     paid = {
         condition: _in_whole_periods(rounds, patterns[condition].period)
         for condition, rounds in grouped.items()
@@ -430,10 +435,6 @@ def _with_shown_points(curve: Curve) -> Curve:
         return curve
     shown = tuple(curve.source(condition).at(condition) for condition in curve.conditions)
     return replace(curve, points=shown, of_shared_rounds=curve.points)
-
-
-def _pattern_of(rounds: Rounds) -> Pattern:
-    return find_pattern(np.concatenate(list(rounds.values())), _visit_of(rounds))
 
 
 def _visit_of(rounds: Rounds) -> Ints:

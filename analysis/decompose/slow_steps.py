@@ -19,10 +19,15 @@ import pandas as pd
 from ...base.counted import counted
 from ...base.numbers import number, percent
 from ...profiling.attribution.range_names import INPUT_PHASE, PHASE_RANGE
-from ...profiling.attribution.step_pattern import SLOW_SHARE, find_pattern, in_whole_periods
+from ...profiling.attribution.step_pattern import (
+    SLOW_SHARE,
+    Pattern,
+    find_patterns,
+    in_whole_periods,
+)
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.store import Recording
-from .statistics import Floats, faster_half
+from .statistics import Floats, Ints, faster_half
 
 Bools = npt.NDArray[np.bool_]
 
@@ -123,8 +128,23 @@ def slow_steps(recording: Recording, steps: pd.DataFrame) -> tuple[SlowSteps, ..
     inputs = input_times(recording)
     steps = used_steps(steps)
     steps = steps.assign(input_ns=steps["step"].map(inputs) if len(inputs) else np.nan)
-    by_batch = (_of_batch(rows) for _, rows in steps.groupby("batch", dropna=False))
-    return tuple(slow for slow in by_batch if slow is not None)
+    tables = [rows for _, rows in steps.groupby("batch", dropna=False)]
+    timed = [_timed(rows) for rows in tables]
+    patterns = find_patterns({place: _times_of(rows) for place, rows in enumerate(timed)})
+    found = (_of_batch(rows, timed[place], patterns[place]) for place, rows in enumerate(tables))
+    return tuple(slow for slow in found if slow is not None)
+
+
+def _timed(steps: pd.DataFrame) -> pd.DataFrame:
+    """The steps of one batch size that ran unprofiled, else the profiled ones, in their order."""
+    profiled = steps["profiled"].astype(bool)
+    return (steps if profiled.all() else steps[~profiled]).sort_values("step")
+
+
+def _times_of(steps: pd.DataFrame) -> tuple[Floats, Ints]:
+    """Times of steps, ms, and their rounds."""
+    times_ms = steps["duration_ns"].to_numpy(np.float64) / 1e6
+    return times_ms, steps["round"].to_numpy(np.int64)
 
 
 def input_times(recording: Recording) -> pd.Series:
@@ -134,12 +154,8 @@ def input_times(recording: Recording) -> pd.Series:
     return waits.groupby("step")["duration_ns"].sum()
 
 
-def _of_batch(steps: pd.DataFrame) -> SlowSteps | None:
-    profiled = steps["profiled"].astype(bool)
-    timed = (steps if profiled.all() else steps[~profiled]).sort_values("step")
-    times_ms = timed["duration_ns"].to_numpy(np.float64) / 1e6
-    visits = timed["round"].to_numpy(np.int64)
-    pattern = find_pattern(times_ms, visits)
+def _of_batch(steps: pd.DataFrame, timed: pd.DataFrame, pattern: Pattern) -> SlowSteps | None:
+    times_ms, visits = _times_of(timed)
     # The machine was slow where waits for a core are half of what the step takes more, or more.
     more_ms = times_ms - float(faster_half(times_ms))
     waited_ms = np.nan_to_num(_numbers(timed, "run_queue_wait_ns")) / 1e6
@@ -156,7 +172,10 @@ def _of_batch(steps: pd.DataFrame) -> SlowSteps | None:
         usual_ms=float(times_ms[~slow].mean()),
         share=1 - float(faster_half(times_ms)) / paid_ms,
         period=pattern.period,
-        in_common=tuple(_find_common(timed, slow) or _find_common_of_profiled(steps[profiled])),
+        in_common=tuple(
+            _find_common(timed, slow)
+            or _find_common_of_profiled(steps[steps["profiled"].astype(bool)])
+        ),
     )
 
 

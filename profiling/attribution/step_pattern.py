@@ -6,7 +6,10 @@ Slow steps lie beyond a gap in the times, or far outside the spread of the other
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +17,15 @@ import numpy.typing as npt
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Size = TypeVar("Size", bound=Hashable)
 
 SLOW_SHARE = 0.03  # of T; slow steps that take more are part of the answer
 _GAP = np.log(1.3)  # between the slowest usual step and the fastest slow one, at least
 _GAP_DEVIATIONS = 3.0  # the same, in standard deviations of the usual steps
+_LEAST_USUAL = 8  # one step in as many is a usual one, at least
 _FAR = np.log(1.5)  # without a gap a slow step takes 1.5 times the usual one, or more
 _FAR_DEVIATIONS = 8.0
+_LEAST_BETWEEN = 0.2  # of the time of all far steps, in which those before a gap are slow too
 _QUARTILES = 1.349  # standard deviations between the quartiles of normal values
 _SPREAD = 0.35  # of T beyond the pace: some steps are slow, though no gap sets them apart
 _LEAST_STEPS = 4  # of a size, of which one can be slow
@@ -47,6 +53,26 @@ def find_pattern(times_ms: Floats, visits: Ints) -> Pattern:
     """
     slow = _find_slow(times_ms, visits)
     return Pattern(slow, _find_period(times_ms, visits, slow) if slow.any() else None)
+
+
+def find_patterns(sizes: Mapping[Size, tuple[Floats, Ints]]) -> dict[Size, Pattern]:
+    """Find the slow steps of several sizes of one program, each with the arguments of
+    `find_pattern`.
+
+    A size that was measured too briefly to show a period has that of the others, if its own slow
+    steps keep it.
+    """
+    patterns = {size: find_pattern(*steps) for size, steps in sizes.items()}
+    found = Counter(pattern.period for pattern in patterns.values() if pattern.period is not None)
+    if not found:
+        return patterns
+    ((period, _),) = found.most_common(1)
+    for size, pattern in patterns.items():
+        if pattern.period is None and pattern.slow.any():
+            pairs, alike = _count_pairs(_different_visits(*sizes[size], pattern.slow), period)
+            if pairs and alike >= _LEAST_ALIKE * pairs:
+                patterns[size] = Pattern(pattern.slow, period)
+    return patterns
 
 
 def _find_slow(times_ms: Floats, visits: Ints) -> Bools:
@@ -83,6 +109,7 @@ def _threshold(logs: Floats) -> float:
     """The logarithm above which a time is slow; infinite without a slow step."""
     ordered = np.sort(logs)
     gaps = np.diff(ordered)
+    gaps[: max(len(ordered) // _LEAST_USUAL - 1, 0)] = 0.0
     at = int(np.argmax(gaps))
     low, high = np.percentile(ordered[: at + 1], [25, 75])
     threshold = np.inf
@@ -90,12 +117,34 @@ def _threshold(logs: Floats) -> float:
         threshold = float(ordered[at] + ordered[at + 1]) / 2
     low, middle, high = np.percentile(ordered, [25, 50, 75])
     far = float(middle + max(_FAR, _FAR_DEVIATIONS * (high - low) / _QUARTILES))
+    more = np.exp(ordered) - np.exp(middle)
+    between_ms = float(more[(ordered > far) & (ordered <= threshold)].sum())
+    if between_ms < _LEAST_BETWEEN * float(more[ordered > far].sum()):
+        return threshold  # what lies between the two is noise
     return min(threshold, far)
 
 
 def _find_period(times_ms: Floats, visits: Ints, slow: Bools) -> int | None:
     """The smallest number of steps after which nearly all times repeat; None if there is none, or
     if chance explains it.
+    """
+    different = _different_visits(times_ms, visits, slow)
+    longest = max(len(logs) for logs, _ in different)
+    share = float(slow.mean())
+    by_chance = share / (2 - share)  # a step and the one a period later are both slow, if one is
+    candidates = range(2, longest // 2 + 1)
+    for period in candidates:
+        pairs, alike = _count_pairs(different, period)
+        if pairs and alike >= _LEAST_ALIKE * pairs:
+            from scipy.stats import binom
+
+            if float(binom.sf(alike - 1, pairs, by_chance)) * len(candidates) < _LEAST_P:
+                return period
+    return None
+
+
+def _different_visits(times_ms: Floats, visits: Ints, slow: Bools) -> list[tuple[Floats, Bools]]:
+    """The logarithms of the times of each visit, and its slow steps.
 
     Visits with the same slow steps, e.g. those of processes that start anew, count once.
     """
@@ -104,23 +153,18 @@ def _find_period(times_ms: Floats, visits: Ints, slow: Bools) -> int | None:
     for visit in np.unique(visits):
         inside = visits == visit
         different.setdefault(slow[inside].tobytes(), (logs[inside], slow[inside]))
-    longest = max(len(of_visit) for of_visit, _ in different.values())
-    share = float(slow.mean())
-    by_chance = share / (2 - share)  # a step and the one a period later are both slow, if one is
-    candidates = range(2, longest // 2 + 1)
-    for period in candidates:
-        pairs = alike = 0
-        for of_visit, is_slow in different.values():
-            either = is_slow[:-period] | is_slow[period:]
-            near = np.abs(of_visit[:-period] - of_visit[period:]) < _ALIKE
-            pairs += int(either.sum())
-            alike += int((either & near).sum())
-        if pairs and alike >= _LEAST_ALIKE * pairs:
-            from scipy.stats import binom
+    return list(different.values())
 
-            if float(binom.sf(alike - 1, pairs, by_chance)) * len(candidates) < _LEAST_P:
-                return period
-    return None
+
+def _count_pairs(visits: Sequence[tuple[Floats, Bools]], period: int) -> tuple[int, int]:
+    """Pairs of steps a period apart of which one is slow, and those that take alike."""
+    pairs = alike = 0
+    for logs, is_slow in visits:
+        either = is_slow[:-period] | is_slow[period:]
+        near = np.abs(logs[:-period] - logs[period:]) < _ALIKE
+        pairs += int(either.sum())
+        alike += int((either & near).sum())
+    return pairs, alike
 
 
 def have_slow_steps(times: Floats, visits: Floats) -> bool:

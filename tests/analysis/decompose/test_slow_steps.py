@@ -194,6 +194,18 @@ def test_two_slow_steps_of_many_are_told_and_one_is_said_to_be_seen_once():
     assert alone.sentence.endswith("(1 of 300 steps; seen once).")
 
 
+def test_a_step_that_is_far_too_short_makes_no_other_one_slow():
+    times_ms = sleeping(2, {1: 42})
+    times_ms[10] = 0.01  # two lines of a program's output that came together
+    assert find_pattern(times_ms, np.zeros(96, np.int64)).slow.sum() == 48
+
+
+def test_a_few_disturbed_steps_hide_no_period():
+    times_ms = sleeping(16, {14: 410})
+    times_ms[[5, 33, 61, 77]] = 18
+    assert find_pattern(times_ms, np.zeros(96, np.int64)).period == 16
+
+
 def test_a_slow_visit_has_no_slow_steps():
     times_ms = quiet()
     times_ms[60:120] *= 1.4

@@ -148,7 +148,7 @@ def _readable(path: Path) -> Iterator[tuple[Source, ModuleType]]:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curvescope-")))
             report = stack.enter_context(source.on_disk())
             if (converted := convert_report(report, folder)) is not None:
-                source = stack.enter_context(Source(converted))
+                source = stack.enter_context(Source(converted, source.budget))
                 reader = _reader(source)
         if reader is None:
             raise CurvescopeError(_unknown(source))

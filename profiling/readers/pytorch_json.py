@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...base.budget import Budget
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
@@ -88,9 +89,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     rows = _Rows(events)
     ranges, launches, kernels, memory = rows.tables(on_gpu)
     if options.capture is None:
-        kernels = join_own_capture(launches, kernels)
+        kernels = join_own_capture(launches, kernels, source.budget)
     else:
-        ranges, kernels = _with_capture(ranges, launches, kernels, options, writer)
+        ranges, kernels = _with_capture(ranges, launches, kernels, source.budget, options, writer)
     profile = profile_of_tables("torch", ranges, launches, kernels, memory)
     profile = replace(profile, allocations=rows.allocations(), batch=_batch_of(document))
     rows.write_functions(writer)
@@ -151,19 +152,21 @@ def _with_capture(
     ranges: pa.Table,
     launches: pa.Table,
     kernels: pa.Table,
+    budget: Budget,
     options: Options,
     writer: RecordingWriter,
 ) -> tuple[pa.Table, pa.Table]:
     """Ranges also of the capture, and the kernels of graphs at their place in it."""
     assert options.capture is not None
-    with Source(options.capture) as source:
+    with Source(options.capture, budget) as source:
         if not recognises(source):
             raise CurvescopeError(f"--capture {options.capture}: no JSON of the PyTorch profiler.")
         captured_ranges, captured_launches, *_ = _Rows(
             _read_events(source, options, is_capture=True)[0]
         ).tables(False)
     nodes = read_graph_data(options.graph_data) if options.graph_data is not None else None
-    joined = join_capture(ranges, launches, kernels, captured_ranges, captured_launches, nodes)
+    captured = (captured_ranges, captured_launches)
+    joined = join_capture(ranges, launches, kernels, *captured, nodes, budget)
     writer.update(graph_capture={"replays": joined.replays, "joined_by": joined.joined_by})
     return joined.ranges, joined.kernels
 

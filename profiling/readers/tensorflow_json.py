@@ -40,6 +40,11 @@ _MARKS = (
     '"highres-ticks"',
     '"kernel_details"',
 )
+# The arguments of an event that are read; a profile may have thousands.
+FACTS = frozenset(
+    "correlation_id hlo_module hlo_op kernel_details long_name memcpy_details name op program_id "
+    "step_num tf_op".split()
+)
 _TF1_PROCESS = re.compile(
     r"/(?:device:)?(?P<device>[cg]pu):(?P<index>\d+)(?:/stream:(?P<stream>\S+))? Compute",
     re.IGNORECASE,

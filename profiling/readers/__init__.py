@@ -105,14 +105,20 @@ def import_profile(
             )
             with writer:
                 reader.read(opened, writer, options)
-    except (CurvescopeError, *_UNREADABLE) as error:
+        return describe_import(writer.path)
+    except (CurvescopeError, MemoryError, *_UNREADABLE) as error:
         if writer is not None:
             remove_tree(writer.path)
-        unreadable = f"it holds values that fit no column ({str(error)[:200]}); record it again."
-        raise CurvescopeError(
-            f"{source}: {error if isinstance(error, CurvescopeError) else unreadable}"
-        ) from error
-    return describe_import(writer.path)
+        raise CurvescopeError(f"{source}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Why a file cannot be read, a sentence."""
+    if isinstance(error, CurvescopeError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "reading it takes more memory than there is; import it on a larger machine."
+    return f"it holds values that fit no column ({str(error)[:200]}); record it again."
 
 
 def describe_import(path: AnyPath) -> ImportDocument:

@@ -45,6 +45,7 @@ from .merged_trace import communication_ms, keep_processes, merged_processes
 from .pytorch_events import ANNOTATED, COPY, HOST, KERNEL, Events, PerText, Table
 from .source import Source
 from .trace_events import TraceEvents
+from .values import LATEST_NS, whole
 
 NAME = "PyTorch profiler JSON"
 
@@ -84,8 +85,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     if (merged := _choose_process(events, options)) is not None:
         missing["processes"] = _OF_SEVERAL.format(count=merged["processes"], at=merged["process"])
         writer.update(merged=merged)
-        whole = {"rank": merged["process"], "world_size": merged["processes"]}
-        document["distributedInfo"] = whole
+        of_process = {"rank": merged["process"], "world_size": merged["processes"]}
+        document["distributedInfo"] = of_process
     rows = _Rows(events)
     ranges, launches, kernels, memory = rows.tables(on_gpu)
     if options.capture is None:
@@ -477,13 +478,13 @@ def _device(properties: Any, used: set[int]) -> dict[str, Any] | None:
     ]
     alike = len({str(facts.get("name")) for facts in devices}) == 1
     for facts in of_work or (devices if alike and used else []):
-        major = facts.get("computeMajor")
+        name, capability = facts.get("name"), [
+            whole(facts.get(key)) for key in ("computeMajor", "computeMinor")
+        ]
         return {
-            "name": facts.get("name"),
-            "compute_capability": f"{major}.{facts.get('computeMinor')}"
-            if major is not None
-            else None,
-            "sm_count": facts.get("numSms"),
-            "memory_bytes": facts.get("totalGlobalMem"),
+            "name": name if isinstance(name, str) else None,
+            "compute_capability": None if None in capability else "{}.{}".format(*capability),
+            "sm_count": whole(facts.get("numSms")),
+            "memory_bytes": whole(facts.get("totalGlobalMem"), LATEST_NS),
         }
     return None

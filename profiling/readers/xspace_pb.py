@@ -147,8 +147,8 @@ def _take_plane(
         check_limit(len(trace.events) + len(line.events), most_events, "events")
         budget.check_time()
         trace.processes[number], trace.threads[number, line.id] = (
-            plane.name,
-            line.display_name or line.name,
+            _text(plane.name),
+            _text(line.display_name or line.name),
         )
         for data_of_event in line.events:
             event = _unfold("XEvent", data_of_event)
@@ -195,8 +195,9 @@ def _stats(stats: Any, names: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
         yield name, _text(value) if isinstance(value, bytes) else value
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
+def _text(data: bytes | str) -> str:
+    """A text of the file; a field of texts that is no UTF-8 is read as bytes."""
+    return data if isinstance(data, str) else data.decode("utf-8", "replace")
 
 
 def _unfold(name: str, data: bytes) -> Any:

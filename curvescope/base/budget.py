@@ -8,7 +8,7 @@ than the file.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from .errors import CurvescopeError
 from .limits import (
@@ -21,6 +21,8 @@ from .limits import (
     raising,
     times,
 )
+
+_LONG_TEXT = 1000  # characters; names and layers of real profiles are shorter, but for a few
 
 
 class Budget:
@@ -64,6 +66,12 @@ class Budget:
         if self._unfolded_bytes > most:
             raise self._refusal(f"{most >> 20:,} MiB of memory")
         self.check_time()
+
+    def take_texts(self, texts: Iterable[str | None]) -> None:
+        """Charge texts of rows that are long, each as often as it comes: who reads the rows makes as
+        many copies.
+        """
+        self.take_bytes(sum(len(text) for text in texts if text and len(text) > _LONG_TEXT))
 
     def _refusal(self, what: str) -> CurvescopeError:
         return CurvescopeError(

@@ -5,9 +5,12 @@ rate or time that it prints is of.
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from array import array
+
+import numpy as np
 
 from ...base.budget import Budget
+from ..attribution.nesting import Ints
 
 _STEADY = 0.05  # relative change of the requests in a time, above which it is of no one number
 _STEADY_SHARE = 0.9  # of the time of a request in which the load was as steady
@@ -22,8 +25,8 @@ class Load:
     def __init__(self, budget: Budget) -> None:
         self.elapsed_us = 0  # by the lines that told the time
         self._budget = budget
-        self._levels = [0]  # numbers of requests
-        self._begins_us = [0]
+        self._levels = array("q", [0])  # numbers of requests
+        self._begins_us = array("q", [0])
 
     @property
     def at(self) -> int:
@@ -35,14 +38,14 @@ class Load:
         self._levels.append(requests)
         self._begins_us.append(self.elapsed_us)
 
-    def between(self, first: int, begin_us: int, last: int, end_us: int) -> list[tuple[int, int]]:
+    def between(self, first: int, begin_us: int, last: int, end_us: int) -> tuple[Ints, Ints]:
         """Each level from one index to another, and for how long it held after one time and before
         another. A request looks at all levels of its life, so a log is charged for them.
         """
         self._budget.take_steps(last + 1 - first)
-        begins_us = [begin_us, *self._begins_us[first + 1 : last + 1], end_us]
-        lasted_us = [after - before for before, after in pairwise(begins_us)]
-        return list(zip(self._levels[first : last + 1], lasted_us, strict=True))
+        levels = np.array(self._levels[first : last + 1], np.int64)
+        begins_us = np.array(self._begins_us[first + 1 : last + 1], np.int64)
+        return levels, np.diff(begins_us, prepend=begin_us, append=end_us)
 
 
 class Together:
@@ -63,15 +66,15 @@ class Together:
         for an instant between two requests weighs as much as that instant.
         """
         last, end_us = self._end or (self._load.at, self._load.elapsed_us)
-        levels = self._load.between(self._first, self._begin_us, last, end_us)
-        total_us = sum(us for _, us in levels)
+        requests, us = self._load.between(self._first, self._begin_us, last, end_us)
+        total_us = int(us.sum())
         if not total_us:
-            numbers = [requests for requests, _ in levels]
-            most = max(numbers)
-            return most if most - min(numbers) <= margin(most) else None
-        mean = round(sum(requests * us for requests, us in levels) / total_us)
-        near = (us for requests, us in levels if abs(requests - mean) <= margin(mean))
-        return mean if sum(near) >= _STEADY_SHARE * total_us else None
+            most = int(requests.max())
+            return most if most - int(requests.min()) <= margin(most) else None
+        weighted_us = requests * us.astype(np.float64)
+        mean = round(float(weighted_us.sum()) / total_us)
+        near_us = int(us[np.abs(requests - mean) <= margin(mean)].sum())
+        return mean if near_us >= _STEADY_SHARE * total_us else None
 
 
 def margin(requests: int) -> float:

@@ -108,6 +108,7 @@ class SqliteTables:
         # NOT INDEXED: rows in the order of the table for both libraries.
         sql = f'SELECT {listed} FROM "{name}" NOT INDEXED'  # noqa: S608 - names from our own lists
         done = 0
+        self._budget.check_time()
         self._charge(name, [column for column in present if wanted[column] != pa.int64()])
         try:
             for batch in self._in_ranges(name, sql, {column: wanted[column] for column in present}):

@@ -15,7 +15,6 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from ...base.budget import Budget
 from ...base.errors import CurvescopeError
 from ...base.limits import (
     XSPACE_BYTES_PER_EVENT,
@@ -27,6 +26,7 @@ from ...base.limits import (
     check_limit,
 )
 from ..attribution.kernel_names import UNKNOWN, family
+from ..attribution.range_names import LONGEST_READ
 from ..recording.store import RecordingWriter
 from . import Options, hlo_scopes
 from .source import Source
@@ -84,11 +84,11 @@ def _read(data: bytes, source: Source, writer: RecordingWriter, options: Options
     check_limit(len(space.planes), XSPACE_LINES, "planes")
     planes = [_parts_of("XPlane", plane) for plane in space.planes]
     check_limit(sum(len(plane.lines) for plane in planes), XSPACE_LINES, "lines")
-    trace = FrameworkTrace()
+    trace = FrameworkTrace(source.budget)
     instructions = hlo_scopes.instructions_of(dict(_modules(planes)))
     most_events = max(XSPACE_FREE_EVENTS, len(data) // XSPACE_BYTES_PER_EVENT)
     for number, plane in enumerate(planes):
-        _take_plane(trace, number, plane, instructions, most_events, source.budget)
+        _take_plane(trace, number, plane, instructions, most_events)
         options.report("reading planes", number + 1, len(planes))
     write_trace(trace, writer, options)
 
@@ -122,8 +122,8 @@ class _Kind:
 
 
 def _kind(metadata: Any, stat_names: Mapping[int, str]) -> _Kind:
-    long_name = _text(metadata.name)
-    name = _text(metadata.display_name) or long_name
+    long_name = _text(metadata.name)[:LONGEST_READ]
+    name = _text(metadata.display_name)[:LONGEST_READ] or long_name
     facts = dict(_stats(metadata.stats, stat_names))
     if name != long_name:  # as in the trace.json.gz beside it
         facts.setdefault("long_name", long_name)
@@ -136,7 +136,6 @@ def _take_plane(
     plane: Any,
     instructions: hlo_scopes.Instructions,
     most_events: int,
-    budget: Budget,
 ) -> None:
     stats = (_unfold("StatEntry", data) for data in plane.stat_metadata)
     stat_names = {entry.key: _text(entry.value.name) for entry in stats}
@@ -145,7 +144,7 @@ def _take_plane(
     for data in plane.lines:
         line = _parts_of("XLine", data)
         check_limit(len(trace.events) + len(line.events), most_events, "events")
-        budget.check_time()
+        trace.budget.check_time()
         trace.processes[number], trace.threads[number, line.id] = (
             _text(plane.name),
             _text(line.display_name or line.name),
@@ -191,8 +190,8 @@ def _stats(stats: Any, names: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
             continue
         value = getattr(stat, field)
         if field == "ref_value":
-            value = names.get(value)
-        yield name, _text(value) if isinstance(value, bytes) else value
+            value = (names.get(value) or "")[:LONGEST_READ]
+        yield name, _text(value)[:LONGEST_READ] if isinstance(value, bytes) else value
 
 
 def _text(data: bytes | str) -> str:

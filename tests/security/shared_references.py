@@ -237,6 +237,12 @@ DATABASES = {
         )
     ),
     "names that are bytes": lambda: export(("UPDATE StringIds SET value = x'ff00fe1b5d' || value",)),
+    "100,000 kernels of one name of 60 kB": lambda: export(
+        (
+            "UPDATE StringIds SET value = hex(zeroblob(30000))",
+            *doubled(KERNELS, 6),
+        )
+    ),
     "ids below 0": lambda: export(
         (
             f"UPDATE {KERNELS} SET demangledName = -9223372036854775808, shortName = -1, "

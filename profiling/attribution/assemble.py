@@ -465,11 +465,13 @@ def _streams(batch: pa.Table, process: Codes) -> Ints:
 
 
 def _check_text(rows: pa.Table) -> None:
-    """Refuse rows that share long texts, which are written, and read, as often as rows name them."""
+    """Refuse rows that share long texts: each is written, and read, as often as rows name it."""
     total = 0
     for column in rows.columns:
         if pa.types.is_dictionary(column.type):
-            longest = max(pc.max(pc.binary_length(c.dictionary)).as_py() or 0 for c in column.chunks)
+            longest = max(
+                pc.max(pc.binary_length(c.dictionary)).as_py() or 0 for c in column.chunks
+            )
             if longest * len(column) > PART_FREE_TEXT_BYTES:
                 total += text_bytes(column)
     most = max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * _LEAST_ROW_BYTES * rows.num_rows)

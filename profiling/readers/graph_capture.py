@@ -89,9 +89,7 @@ class _Captures:
             raise self._none_fits(len(kernels))
         nearest = (bisect_right(indices, after) for indices in fitting)
         later = [
-            indices[at]
-            for indices, at in zip(fitting, nearest, strict=True)
-            if at < len(indices)
+            indices[at] for indices, at in zip(fitting, nearest, strict=True) if at < len(indices)
         ]
         return min(later) if later else min(indices[0] for indices in fitting)
 
@@ -193,9 +191,7 @@ def join_capture(
     )
 
 
-def _by_order(
-    kernels: pa.Table, replays: Sequence[Ints], captures: _Captures
-) -> list[_Replay]:
+def _by_order(kernels: pa.Table, replays: Sequence[Ints], captures: _Captures) -> list[_Replay]:
     names, graphs = _texts(kernels, "name"), int_column(kernels, "graph_id")
     after, chosen, of_graph = -1, [], dict[int, int]()
     for rows in replays:

@@ -478,9 +478,10 @@ def _device(properties: Any, used: set[int]) -> dict[str, Any] | None:
     ]
     alike = len({str(facts.get("name")) for facts in devices}) == 1
     for facts in of_work or (devices if alike and used else []):
-        name, capability = facts.get("name"), [
-            whole(facts.get(key)) for key in ("computeMajor", "computeMinor")
-        ]
+        name, capability = (
+            facts.get("name"),
+            [whole(facts.get(key)) for key in ("computeMajor", "computeMinor")],
+        )
         return {
             "name": name if isinstance(name, str) else None,
             "compute_capability": None if None in capability else "{}.{}".format(*capability),

@@ -207,9 +207,7 @@ class _Checked(io.RawIOBase):
     profile does.
     """
 
-    def __init__(
-        self, stream: BinaryIO | gzip.GzipFile, most_bytes: float, budget: Budget
-    ) -> None:
+    def __init__(self, stream: BinaryIO | gzip.GzipFile, most_bytes: float, budget: Budget) -> None:
         self._stream, self._most, self._budget = stream, most_bytes, budget
         self._seen = 0
 

@@ -271,7 +271,7 @@ class SqliteTables:
         """Charge the bytes of all values of some columns to the budget."""
         if not columns:
             return
-        sizes = " + ".join(f'ifnull({_SIZE.format(column)}, 0)' for column in map(_quote, columns))
+        sizes = " + ".join(f"ifnull({_SIZE.format(column)}, 0)" for column in map(_quote, columns))
         limit = self._most_rows + 1 or -1
         rows = f'SELECT {sizes} AS size FROM "{name}" NOT INDEXED LIMIT {limit}'  # noqa: S608 - the same
         ((size_bytes,),) = self._query(f"SELECT total(size) FROM ({rows})")  # noqa: S608 - the same

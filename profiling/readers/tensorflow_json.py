@@ -44,8 +44,19 @@ _MARKS = (
 )
 # The arguments of an event that are read; a profile may have thousands.
 FACTS = frozenset(
-    "correlation_id hlo_module hlo_op kernel_details long_name memcpy_details name op program_id "
-    "step_num tf_op".split()
+    {
+        "correlation_id",
+        "hlo_module",
+        "hlo_op",
+        "kernel_details",
+        "long_name",
+        "memcpy_details",
+        "name",
+        "op",
+        "program_id",
+        "step_num",
+        "tf_op",
+    }
 )
 _TF1_PROCESS = re.compile(
     r"/(?:device:)?(?P<device>[cg]pu):(?P<index>\d+)(?:/stream:(?P<stream>\S+))? Compute",

@@ -14,6 +14,7 @@ import re
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import curvescope.analysis.diagnosis.suggested  # what a child need not load again
@@ -81,22 +82,16 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--large", action="store_true", help="those of hundreds of MB, too")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="page whose tables to write")
+    parser.add_argument("--jobs", type=int, default=1, help="files that are read at once")
     parser.add_argument("names", nargs="*", default=[*SMALL_FILES, *SHARED_FILES])
     args = parser.parse_args()
     names = [*args.names, *(LARGE_FILES if args.large else ())]
     rows, bad = [], 0
-    for name in names:
-        folder = Path(tempfile.mkdtemp(dir=SCRATCH))
-        found = list(read(name, folder))
-        size = (folder / f"profile{FILES[name][0]}").stat().st_size
-        shutil.rmtree(folder)
-        wrong = [f"{command}: {spent.wrong}" for command, spent in found if spent.wrong]
-        bad += bool(wrong)
-        read_s = max(spent.cpu_s for _, spent in found[1:]) if found[1:] else None
-        peak = max(spent.peak_bytes for _, spent in found) >> 20
-        result = "**too much**" if wrong else _result(found[0][1].answer)
-        rows.append((name, size, result, found[0][1].cpu_s, read_s, peak, wrong))
-        print(*rows[-1], sep=" | ", flush=True)
+    with ProcessPoolExecutor(args.jobs) as readers:
+        for row, wrong in readers.map(_read_row, names):
+            rows.append(row)
+            bad += bool(wrong)
+            print(*row, *wrong, sep=" | ", flush=True)
     print(
         f"{len(rows)} files, {bad} beyond the limits of {MOST_CPU_S} s and {MOST_BYTES >> 20} MiB"
     )
@@ -106,12 +101,27 @@ def main():
     return 1 if bad else 0
 
 
+def _read_row(name):
+    """What a file took, as the table shows it, and what went wrong."""
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH))
+    try:
+        found = list(read(name, folder))
+        size = (folder / f"profile{FILES[name][0]}").stat().st_size
+    finally:
+        shutil.rmtree(folder)
+    wrong = [f"{command}: {spent.wrong}" for command, spent in found if spent.wrong]
+    read_s = max(spent.cpu_s for _, spent in found[1:]) if found[1:] else None
+    peak = max(spent.peak_bytes for _, spent in found) >> 20
+    result = "**too much**" if wrong else _result(found[0][1].answer)
+    return (name, size, result, found[0][1].cpu_s, read_s, peak), wrong
+
+
 def _result(said):
     """The result of an import: "read", or the reason of the refusal."""
     if not said:
         return "read"
     reason = re.sub(r"^curvescope: (?:\S*profile\.\S*: )?", "", " ".join(said.split()))
-    reason = re.split(r"; |\. |\.$|: ", reason)[0]
+    reason = re.split(r"; |\. |\.$", reason)[0]
     if len(reason) > _LONGEST_RESULT:
         reason = f"{reason[: _LONGEST_RESULT - 1]}…"
     return "refused: " + reason.replace("|", "\\|").replace("<", "&lt;")
@@ -120,11 +130,11 @@ def _result(said):
 def _files(rows):
     """Lines of the table of files."""
     lines = [
-        "| format | what the file does | bytes | result | import, CPU s | slowest command after it, "
-        "CPU s | most memory, MiB |",
+        "| format | what the file does | bytes | result | import, CPU s | slowest command after "
+        "it, CPU s | most memory, MiB |",
         "|---|---|--:|---|--:|--:|--:|",
     ]
-    for name, size, result, import_s, read_s, peak, _ in rows:
+    for name, size, result, import_s, read_s, peak in rows:
         kind, what = name.split(": ", 1)
         after = "" if read_s is None else f"{read_s:.1f}"
         lines.append(

@@ -7,7 +7,6 @@ import json
 import sqlite3
 import struct
 import tempfile
-from pathlib import Path
 
 from ..profiling.readers.made_profiles import PROFILES
 from ..server_logs import vllm_start
@@ -71,7 +70,11 @@ def frame(**changes):
 def snapshot(*events, **others):
     segment = entries(device=b"K\0", address=ONE, total_size=ONE, stream=b"K\0", blocks=EMPTY)
     traces = b"](](" + b"".join(events) + b"ee"
-    return b"\x80\x04" + entries(segments=b"](" + segment + b"e", device_traces=traces, **others) + b"."
+    return (
+        b"\x80\x04"
+        + entries(segments=b"](" + segment + b"e", device_traces=traces, **others)
+        + b"."
+    )
 
 
 def shared_stacks():
@@ -110,7 +113,9 @@ def cell(key, row, page):
     least = (size - 12) * 32 // 255 - 23
     local = least + (len(row) - least) % (size - 4)
     local = local if local <= size - 35 else least
-    return varint_of_sqlite(len(row)) + varint_of_sqlite(key) + row[:local] + struct.pack(">I", page)
+    return (
+        varint_of_sqlite(len(row)) + varint_of_sqlite(key) + row[:local] + struct.pack(">I", page)
+    )
 
 
 def varint_of_sqlite(number):
@@ -236,7 +241,9 @@ DATABASES = {
             *(f"INSERT INTO StringIds SELECT id, value || '{n}' FROM s0" for n in range(300)),
         )
     ),
-    "names that are bytes": lambda: export(("UPDATE StringIds SET value = x'ff00fe1b5d' || value",)),
+    "names that are bytes": lambda: export(
+        ("UPDATE StringIds SET value = x'ff00fe1b5d' || value",)
+    ),
     "100,000 kernels of one name of 60 kB": lambda: export(
         (
             "UPDATE StringIds SET value = hex(zeroblob(30000))",
@@ -374,6 +381,8 @@ LOGS = {
     "vLLM, 60,000 processes that write": lambda: "".join(
         f"(EngineCore_DP{n % 99_999} pid={n}) {RATE}" for n in range(60_000)
     ),
+    "a line of 1 M equal signs": lambda: "=" * MIB,
+    "1 M empty lines": lambda: "x" + "\n" * MIB,
     "vLLM, a line of 200 MB": lambda: packed((RATE.encode() * 50, 1), (b"a" * MIB, 200)),
 }
 
@@ -409,17 +418,19 @@ def captures_and_replays(count, launches):
 
 def equal_ids():
     launch = [call(n, "cudaLaunchKernel", 5, **{"External id": 7}) for n in range(MANY)]
-    operators = [
-        event("cpu_op", "aten::mm", n, 1, 1, 1, **{"External id": 7}) for n in range(MANY)
-    ]
-    return trace([step_of(1e6), *launch, *operators, *(kernel_of(2 * n, 1, 5) for n in range(MANY))])
+    operators = [event("cpu_op", "aten::mm", n, 1, 1, 1, **{"External id": 7}) for n in range(MANY)]
+    return trace(
+        [step_of(1e6), *launch, *operators, *(kernel_of(2 * n, 1, 5) for n in range(MANY))]
+    )
 
 
 def long_layer():
     """Kernels that one layer with a long name launched."""
     layer = event("user_annotation", "layer:" + "m." * 30_000, 0, 1e6, 1, 1)
     launched = [call(10 * n + 1, "cudaLaunchKernel", n) for n in range(MANY)]
-    return trace([step_of(1e6), layer, *launched, *(kernel_of(10 * n + 2, 5, n) for n in range(MANY))])
+    return trace(
+        [step_of(1e6), layer, *launched, *(kernel_of(10 * n + 2, 5, n) for n in range(MANY))]
+    )
 
 
 def circle_of_functions():
@@ -439,6 +450,9 @@ def circle_of_functions():
 
 
 TRACES = {
+    "a step whose mark is a word of 60 kB": lambda: trace(
+        steps() + [event("user_annotation", f"step[DECODE {'a' * 60_000}]", 5, 600, 1, 1)] * 200
+    ),
     "6,000 captures and 6,000 replays": lambda: captures_and_replays(6_000, 1),
     "1,000 captures of 20 launches and 1,000 replays": lambda: captures_and_replays(1_000, 20),
     "calls, operators and kernels of one id": equal_ids,
@@ -456,8 +470,7 @@ TRACES = {
         ]
     ),
     "40,000 ranges across each other": lambda: trace(
-        steps()
-        + [event("user_annotation", f"r{n}", n * 0.01, 400, 1, 1) for n in range(40_000)]
+        steps() + [event("user_annotation", f"r{n}", n * 0.01, 400, 1, 1) for n in range(40_000)]
     ),
     "20,000 steps within each other": lambda: trace(
         [

@@ -469,9 +469,8 @@ def _check_text(rows: pa.Table) -> None:
     total = 0
     for column in rows.columns:
         if pa.types.is_dictionary(column.type):
-            longest = max(
-                pc.max(pc.binary_length(c.dictionary)).as_py() or 0 for c in column.chunks
-            )
+            lengths = [pc.max(pc.binary_length(chunk.dictionary)) for chunk in column.chunks]
+            longest = max((length.as_py() or 0 for length in lengths), default=0)
             if longest * len(column) > PART_FREE_TEXT_BYTES:
                 total += text_bytes(column)
     most = max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * _LEAST_ROW_BYTES * rows.num_rows)

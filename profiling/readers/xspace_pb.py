@@ -86,9 +86,8 @@ def _read(data: bytes, source: Source, writer: RecordingWriter, options: Options
     check_limit(sum(len(plane.lines) for plane in planes), XSPACE_LINES, "lines")
     trace = FrameworkTrace(source.budget)
     instructions = hlo_scopes.instructions_of(dict(_modules(planes)))
-    most_events = max(XSPACE_FREE_EVENTS, len(data) // XSPACE_BYTES_PER_EVENT)
     for number, plane in enumerate(planes):
-        _take_plane(trace, number, plane, instructions, most_events)
+        _take_plane(trace, number, plane, instructions, len(data))
         options.report("reading planes", number + 1, len(planes))
     write_trace(trace, writer, options)
 
@@ -135,15 +134,17 @@ def _take_plane(
     number: int,
     plane: Any,
     instructions: hlo_scopes.Instructions,
-    most_events: int,
+    content_bytes: int,
 ) -> None:
+    most_events = max(XSPACE_FREE_EVENTS, content_bytes // XSPACE_BYTES_PER_EVENT)
     stats = (_unfold("StatEntry", data) for data in plane.stat_metadata)
     stat_names = {entry.key: _text(entry.value.name) for entry in stats}
     entries = (_unfold("EventEntry", data) for data in plane.event_metadata)
     kinds = {entry.key: _kind(entry.value, stat_names) for entry in entries}
     for data in plane.lines:
         line = _parts_of("XLine", data)
-        check_limit(len(trace.events) + len(line.events), most_events, "events")
+        events = len(trace.events) + len(line.events)
+        check_limit(events, most_events, f"events in {content_bytes:,} bytes")
         trace.budget.check_time()
         trace.processes[number], trace.threads[number, line.id] = (
             _text(plane.name),

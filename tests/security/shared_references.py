@@ -579,7 +579,7 @@ TABLES = {
                 "total_output_tokens": 100,
                 "total_input_tokens": 50,
                 "completed": 10,
-                "max_concurrency": n % 5000 + 1,
+                "max_concurrency": n % 1000 + 1,
                 "mean_tpot_ms": 10.5 + n % 7,
                 "mean_itl_ms": 10,
                 "mean_ttft_ms": 3,

@@ -68,7 +68,7 @@ class Budget:
         self.check_time()
 
     def take_texts(self, texts: Iterable[str | None]) -> None:
-        """Charge the long texts of rows, each as often as it comes: who reads the rows copies it."""
+        """Charge the long texts of rows, each as often as it comes: a reader copies each."""
         self.take_bytes(sum(len(text) for text in texts if text and len(text) > _LONG_TEXT))
 
     def _refusal(self, what: str) -> CurvescopeError:

@@ -22,6 +22,7 @@ from ...base.errors import BackendMissingError, CurvescopeError
 from ...profiling.hardware.host import usable_cores
 from ...profiling.readers import Options, import_profile
 from ...profiling.readers.source import Source
+from ...profiling.readers.values import whole
 from ...profiling.recording.disturbed import all_used
 from ...profiling.recording.rank_info import META_KEY
 from ...profiling.recording.remote_store import AnyPath, RemotePath, as_path
@@ -36,7 +37,8 @@ _TASKS_PER_WORKER = 4  # so that the last tasks end together
 _TOGETHER = 8
 _RANKS_PER_WORKER = 8  # workers take seconds to start
 _MAGIC = re.compile(r"[*?\[]")
-_RANK_IN_TRACE = re.compile(r'"distributedInfo"\s*:\s*\{[^}]*?"rank"\s*:\s*(\d+)')
+# No brace between: a search that passed the next one would begin again at each.
+_RANK_IN_TRACE = re.compile(r'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
 _PROFILES = (".json", ".json.gz", ".sqlite", ".nvprof")
 # A damaged recording may raise these, besides the errors of the store.
 _DAMAGE = (
@@ -156,7 +158,7 @@ def _is_profile(path: AnyPath) -> bool:
 def _natural(text: str) -> list[tuple[bool, int, str]]:
     """Sort key that orders numbers in names by value."""
     return [
-        (not part.isdigit(), int(part) if part.isdigit() else 0, part)
+        (not part.isdecimal(), int(part) if part.isdecimal() else 0, part)
         for part in re.split(r"(\d+)", text)
     ]
 
@@ -170,12 +172,14 @@ def _identify(recording: Recording | None, path: AnyPath, position: int) -> Rank
                 match = _RANK_IN_TRACE.search(source.text)
         except CurvescopeError:
             match = None  # the error is reported when the file is read
-        rank = int(match[1]) if match else None
+        rank = whole(match[1]) if match else None
     if rank is None:
         numbers = re.findall(r"rank[-_ ]?(\d+)", path.name, re.IGNORECASE) or re.findall(
             r"\d+", path.name
         )
-        rank = int(numbers[-1]) if numbers else position
+        rank = whole(numbers[-1]) if numbers else None
+    if rank is None:
+        rank = position
     return RankId(int(rank), entry.get("node"), entry.get("local_rank"))
 
 

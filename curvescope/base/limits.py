@@ -38,11 +38,25 @@ CHUNK_ROWS_PER_BYTE = 1
 XSPACE_FREE_EVENTS = 1 << 19
 XSPACE_BYTES_PER_EVENT = 12
 XSPACE_FREE_EMPTY = 1 << 16  # messages without a field
+XSPACE_LINES = 1 << 16  # streams and threads
+XSPACE_FREE_INNER = 1 << 14  # facts of an event, instructions of a module, and the like
+XSPACE_BYTES_PER_INNER = 16
 # A pickle: a list of nothing takes one byte, and 60 in memory. Memory snapshots have one for each
 # 40 bytes.
 PICKLE_BYTES = 1 << 31
 PICKLE_FREE_CONTAINERS = 1 << 20
 PICKLE_BYTES_PER_CONTAINER = 8
+# Content that is read whole: what is packed more than this is unpacked by its owner first.
+WHOLE_FREE_BYTES = 1 << 25
+WHOLE_RATIO = 64  # unpacked bytes of one packed byte
+# All of one read (`budget`). The slowest of our readers takes 0.1 s for a MiB on one core of 2020,
+# and gzip packs 10 to 40 times.
+READ_CPU_S = 8
+READ_CPU_S_PER_MIB = 5  # of the file on disk
+READ_FREE_STEPS = 1 << 22
+READ_STEPS_PER_BYTE = 8
+READ_FREE_BYTES = 1 << 28
+READ_BYTES_PER_BYTE = 8
 SERVER_STEPS = 5_000_000  # steps of one log of an inference server: fourteen hours of 10 ms each
 PICKLE_OTHER_KEYS = 1000  # keys of dictionaries that are no texts
 

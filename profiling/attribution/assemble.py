@@ -15,7 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base.errors import CurvescopeError
+from ...base.limits import PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE, check_limit
 from ...base.prefetch import map_ahead
+from ..recording.part_files import text_bytes
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, columns_of
 from . import steps
@@ -46,6 +48,7 @@ _STREAM_COLUMNS = ("device", "context", "stream")  # needed if no range marks th
 
 _COMMUNICATION = ("collective", "message_bytes", "group_size", "communicator")
 
+_LEAST_ROW_BYTES = 8  # of a row in the file of a part
 _WORKERS = 3  # threads that place and write batches; Arrow and NumPy release the interpreter lock
 _AHEAD = 5  # batches in memory at once
 
@@ -132,6 +135,7 @@ class _Assembly:
 
     def _write(self, table: str, part: str, columns: dict[str, Any], count: int) -> None:
         rows = pa.table({"source": constant(self._profile.source, count), **columns})
+        _check_text(rows)
         self._writer.write(table, rows, part)
 
     def _columns_of(self, table: str, data: pa.Table) -> dict[str, Any]:
@@ -458,3 +462,16 @@ def _streams(batch: pa.Table, process: Codes) -> Ints:
     for column in _STREAM_COLUMNS:
         streams = streams * 1_000_003 + int_column(batch, column)  # wraps around
     return np.asarray((streams ^ streams >> 32).astype(np.int32))
+
+
+def _check_text(rows: pa.Table) -> None:
+    """Refuse rows that share long texts: each is written, and read, as often as rows name it."""
+    total = 0
+    for column in rows.columns:
+        if pa.types.is_dictionary(column.type):
+            lengths = [pc.max(pc.binary_length(chunk.dictionary)) for chunk in column.chunks]
+            longest = max((length.as_py() or 0 for length in lengths), default=0)
+            if longest * len(column) > PART_FREE_TEXT_BYTES:
+                total += text_bytes(column)
+    most = max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * _LEAST_ROW_BYTES * rows.num_rows)
+    check_limit(total, most, f"bytes of text in {rows.num_rows:,} rows")

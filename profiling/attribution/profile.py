@@ -117,10 +117,20 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         ("name", "start_ns", "end_ns", "kind", *(name for row in rows for name in row))
     )
     types = {name: pa.string() if name in _TEXTS else pa.int64() for name in names}
+    del types["name"]
     columns = {
         name: pa.array([row.get(name) for row in rows], dtype) for name, dtype in types.items()
     }
-    return pa.table({**columns, "name": columns["name"].dictionary_encode()})
+    return pa.table({"name": _encode([row.get("name") for row in rows]), **columns})
+
+
+def _encode(texts: Sequence[str | None]) -> pa.DictionaryArray:
+    """Texts with each distinct one once: thousands of rows may share one of 64 kB."""
+    numbers: dict[str, int] = {}
+    codes = [None if text is None else numbers.setdefault(text, len(numbers)) for text in texts]
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes, pa.int32()), pa.array(list(numbers), pa.string())
+    )
 
 
 def profile_of_tables(

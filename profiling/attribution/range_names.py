@@ -82,7 +82,7 @@ DISTRIBUTED = ("c10d::", "torch::distributed::", "torch.distributed.")
 COMMUNICATION = (*DISTRIBUTED, *COLLECTIVES)
 LONGEST_NAME = 4096  # characters of a range's name and of a path of layers that are kept
 _MOST_LAYERS = 200  # of one kind; the deepest language models have 126
-_LONGEST_READ = 1 << 16  # characters that are parsed, and of a kernel's name that are kept
+LONGEST_READ = 1 << 16  # characters that are parsed, and of a kernel's name that are kept
 
 _STEP = re.compile(
     r"(?:profilerstep#|(?:(?:train|training|test|eval|global)[ "
@@ -168,7 +168,7 @@ class RangeNames:
         """Parse the name of a range or operator, by its NVTX domain and role (None: the program
         named the range).
         """
-        name = name[:_LONGEST_READ]
+        name = name[:LONGEST_READ]
         if role == OPERATOR:
             return _operator(name)
         is_module = role == MODULE_CALL or (
@@ -218,7 +218,7 @@ def name_forward(kernels: Sequence[dict[str, Any]]) -> None:
             row["phase"] = "forward"
 
 
-def scrub(name: str, longest: int = _LONGEST_READ) -> str:
+def scrub(name: str, longest: int = LONGEST_READ) -> str:
     """The name without folders that may contain a user's or a host's name, and no longer than so
     many characters.
     """

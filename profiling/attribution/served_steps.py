@@ -33,7 +33,8 @@ _TENSORRT = re.compile(
     r"gen(?:eration)? reqs"
 )
 _DIFFUSION = re.compile(r"execute_diffusion_(?P<batch>\d+)_\d+x\d+")
-_FACT = re.compile(r"(\w+)=(\d+)(?:/(\d+))?")
+# The word boundary avoids quadratic time in long words.
+_FACT = re.compile(r"\b(\w+)=(\d+)(?:/(\d+))?")
 
 
 class ServedStep(NamedTuple):

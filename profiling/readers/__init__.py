@@ -108,11 +108,17 @@ def import_profile(
                     reader.read(opened, writer, options)
                     writer.check()
                 return describe_import(writer.path)
-    except (CurvescopeError, *_UNREADABLE) as error:
-        unreadable = f"it holds values that fit no column ({str(error)[:200]}); record it again."
-        raise CurvescopeError(
-            f"{source}: {error if isinstance(error, CurvescopeError) else unreadable}"
-        ) from error
+    except (CurvescopeError, MemoryError, *_UNREADABLE) as error:
+        raise CurvescopeError(f"{source}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Why a file cannot be read, a sentence."""
+    if isinstance(error, CurvescopeError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "reading it takes more memory than there is; import it on a larger machine."
+    return f"it holds values that fit no column ({str(error)[:200]}); record it again."
 
 
 def describe_import(path: AnyPath) -> ImportDocument:
@@ -148,7 +154,7 @@ def _readable(path: Path) -> Iterator[tuple[Source, ModuleType]]:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curvescope-")))
             report = stack.enter_context(source.on_disk())
             if (converted := convert_report(report, folder)) is not None:
-                source = stack.enter_context(Source(converted))
+                source = stack.enter_context(Source(converted, source.budget))
                 reader = _reader(source)
         if reader is None:
             raise CurvescopeError(_unknown(source))

@@ -14,6 +14,7 @@ some.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from ...base.budget import Budget
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ..attribution.columns import int_column
@@ -49,6 +51,55 @@ class _Capture(NamedTuple):
         """Whether a replay of these kernels may be one of this capture."""
         same = (own is None or own == name for own, name in zip(self.names, kernels, strict=False))
         return len(self.names) == len(kernels) and all(same)
+
+
+class _Captures:
+    """Captures, found by the kernels of a replay.
+
+    A capture fits a replay of as many kernels, whose names are its own where it knows them. Most
+    traces name all kernels of their captures or none, so one look for each set of known names finds
+    the captures that fit.
+    """
+
+    def __init__(self, captures: Sequence[_Capture], budget: Budget) -> None:
+        self.captures, self._budget = captures, budget
+        # by the number of launches and the places of known names, then by these names: indices
+        self._known: dict[int, dict[tuple[int, ...], dict[tuple[str, ...], list[int]]]] = {}
+        for index, capture in enumerate(captures):
+            named = {at: name for at, name in enumerate(capture.names) if name is not None}
+            of_size = self._known.setdefault(len(capture.names), {})
+            by_names = of_size.setdefault(tuple(named), {})
+            by_names.setdefault(tuple(named.values()), []).append(index)
+
+    def fitting(self, kernels: Sequence[str]) -> list[list[int]]:
+        """Ascending indices of the captures that fit, in one list for each set of known names."""
+        of_size = self._known.get(len(kernels), {})
+        self._budget.take_steps(len(of_size) * len(kernels))
+        fitting = []
+        for places, by_names in of_size.items():
+            names = tuple(kernels[place] for place in places)
+            if names in by_names:
+                fitting.append(by_names[names])
+        return fitting
+
+    def next_fitting(self, kernels: Sequence[str], after: int) -> int:
+        """The next capture that fits, in circular order; raises `CurvescopeError` if none does."""
+        fitting = self.fitting(kernels)
+        if not fitting:
+            raise self._none_fits(len(kernels))
+        nearest = (bisect_right(indices, after) for indices in fitting)
+        later = [
+            indices[at] for indices, at in zip(fitting, nearest, strict=True) if at < len(indices)
+        ]
+        return min(later) if later else min(indices[0] for indices in fitting)
+
+    def _none_fits(self, kernels: int) -> CurvescopeError:
+        sizes = ", ".join(map(str, sorted(self._known)))
+        return CurvescopeError(
+            f"--capture: a replay of {counted(kernels, 'kernel')} fits no captured graph "
+            f"({counted(len(self.captures), 'graph')} of {sizes} launches); give the trace of the "
+            "capture of the same program at the same batch size."
+        )
 
 
 class Joined(NamedTuple):
@@ -107,7 +158,8 @@ def join_capture(
     kernels: pa.Table,
     captured_ranges: pa.Table,
     captured_launches: pa.Table,
-    nodes: Mapping[int, Ints] | None = None,
+    nodes: Mapping[int, Ints] | None,
+    budget: Budget,
 ) -> Joined:
     """Give the kernels of graphs the place of their capture, whose API calls have a column
     `kernel`, null if unknown.
@@ -115,8 +167,8 @@ def join_capture(
     Nodes are the numbers of the kernel nodes of each graph, by its number, as `read_graph_data`
     returns them.
     """
-    captures = _captures(captured_launches)
-    if not captures:
+    captures = _Captures(_captures(captured_launches), budget)
+    if not captures.captures:
         raise CurvescopeError(
             "--capture: no stream capture with kernel launches is in it; give the trace that was "
             "recorded while the graphs were captured, e.g. at the start of the server."
@@ -139,25 +191,23 @@ def join_capture(
     )
 
 
-def _by_order(
-    kernels: pa.Table, replays: Sequence[Ints], captures: Sequence[_Capture]
-) -> list[_Replay]:
+def _by_order(kernels: pa.Table, replays: Sequence[Ints], captures: _Captures) -> list[_Replay]:
     names, graphs = _texts(kernels, "name"), int_column(kernels, "graph_id")
     after, chosen, of_graph = -1, [], dict[int, int]()
     for rows in replays:
         of_replay, graph = [names[row] or "" for row in rows], int(graphs[rows[0]])
-        capture_index = of_graph.get(graph)
-        if capture_index is None or graph == NONE or not captures[capture_index].fits(of_replay):
-            capture_index = _next_fitting(captures, of_replay, after)
-        after = of_graph[graph] = capture_index
-        chosen.append(_Replay(rows, captures[after], np.arange(len(rows))))
+        index = of_graph.get(graph)
+        if index is None or graph == NONE or not captures.captures[index].fits(of_replay):
+            index = captures.next_fitting(of_replay, after)
+        after = of_graph[graph] = index
+        chosen.append(_Replay(rows, captures.captures[index], np.arange(len(rows))))
     return chosen
 
 
 def _by_nodes(
     kernels: pa.Table,
     replays: Sequence[Ints],
-    captures: Sequence[_Capture],
+    captures: _Captures,
     nodes: Mapping[int, Ints],
 ) -> list[_Replay]:
     """The kernels whose nodes are known, at the captures of their graphs: the next of as many
@@ -165,8 +215,8 @@ def _by_nodes(
     """
     of_graph, after = {}, -1
     for graph, numbers in sorted(nodes.items()):
-        after = _next_fitting(captures, [""] * len(numbers), after)
-        of_graph[graph] = captures[after]
+        after = captures.next_fitting([""] * len(numbers), after)
+        of_graph[graph] = captures.captures[after]
     graphs, node = (
         int_column(kernels, "graph_id"),
         int_column(kernels, "graph_node_id") & _NODE_MASK,
@@ -189,21 +239,21 @@ def _by_nodes(
     return placed
 
 
-def join_own_capture(launches: pa.Table, kernels: pa.Table) -> pa.Table:
+def join_own_capture(launches: pa.Table, kernels: pa.Table, budget: Budget) -> pa.Table:
     """Give the kernels of graphs the place of their capture in the same trace, where exactly one
     fits a replay.
     """
     begins = [bool(_BEGIN.fullmatch(name or "")) for name in launches["name"].unique().to_pylist()]
-    captures = _captures(launches) if any(begins) else []
-    if not captures:
+    captures = _Captures(_captures(launches) if any(begins) else [], budget)
+    if not captures.captures:
         return kernels
     names = _texts(kernels, "name")
     joined = []
     for rows in _replays(launches, kernels):
-        of_replay = [names[row] or "" for row in rows]
-        fitting = [capture for capture in captures if capture.fits(of_replay)]
-        if len(fitting) == 1:
-            joined.append(_Replay(rows, fitting[0], np.arange(len(rows))))
+        fitting = captures.fitting([names[row] or "" for row in rows])
+        if sum(map(len, fitting)) == 1:
+            ((index,),) = fitting
+            joined.append(_Replay(rows, captures.captures[index], np.arange(len(rows))))
     return _placed(kernels, joined, 0) if joined else kernels
 
 
@@ -255,20 +305,6 @@ def _placed(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) -> pa.T
     for name, values in columns.items():
         kernels = kernels.append_column(name, pa.array(values, mask=values == NONE))
     return kernels
-
-
-def _next_fitting(captures: Sequence[_Capture], kernels: Sequence[str], after: int) -> int:
-    """The next capture that fits, in circular order; raises `CurvescopeError` if none does."""
-    for step in range(1, len(captures) + 1):
-        index = (after + step) % len(captures)
-        if captures[index].fits(kernels):
-            return index
-    sizes = ", ".join(map(str, sorted({len(capture.names) for capture in captures})))
-    raise CurvescopeError(
-        f"--capture: a replay of {counted(len(kernels), 'kernel')} fits no captured graph "
-        f"({counted(len(captures), 'graph')} of {sizes} launches); give the trace of the capture "
-        "of the same program at the same batch size."
-    )
 
 
 def _captures(launches: pa.Table) -> list[_Capture]:

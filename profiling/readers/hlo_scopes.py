@@ -37,6 +37,7 @@ MESSAGES = {
 }
 # Opcodes that a custom fusion is named after, the first that is in it.
 _WORK = ("convolution", "dot", "reduce-window", "reduce")
+_NO_WORK = len(_WORK)
 _CUSTOM_FUSION, _CUSTOM_CALL = "kCustom", "custom-call"
 _MOST_USES = 4  # from an instruction to the one that uses its result, and so on
 
@@ -82,21 +83,23 @@ def _agreed(of_programs: Mapping[tuple[str, str], str], names: Mapping[str, str]
 
 
 def _custom(module: Any) -> Iterator[tuple[str, str]]:
-    inside = {computation.id: computation for computation in module.computations}
+    ranks = {computation.id: _rank_of_work(computation) for computation in module.computations}
     for computation in module.computations:
         for instruction in computation.instructions:
             if instruction.opcode == _CUSTOM_CALL and instruction.custom_call_target:
                 yield instruction.name, instruction.custom_call_target
             if instruction.fusion_kind != _CUSTOM_FUSION:
                 continue
-            opcodes = {
-                each.opcode
-                for called in instruction.called_computation_ids
-                if called in inside
-                for each in inside[called].instructions
-            }
-            if (work := next(filter(opcodes.__contains__, _WORK), None)) is not None:
-                yield instruction.name, work
+            called = instruction.called_computation_ids
+            rank = min((ranks[each] for each in called if each in ranks), default=_NO_WORK)
+            if rank != _NO_WORK:
+                yield instruction.name, _WORK[rank]
+
+
+def _rank_of_work(computation: Any) -> int:
+    """The place in `_WORK` of the first opcode of it that a computation has; `_NO_WORK` without."""
+    opcodes = {instruction.opcode for instruction in computation.instructions}
+    return next((rank for rank, work in enumerate(_WORK) if work in opcodes), _NO_WORK)
 
 
 def _paths(module: Any) -> Iterator[tuple[str, str]]:

@@ -35,7 +35,7 @@ from ..attribution.profile import describe_steps
 from ..attribution.source_lines import SourceLine
 from ..recording.store import NO_STEP, RecordingWriter, columns_of
 from . import Options
-from .plain_pickle import load
+from .plain_pickle import load, number_of, text_of
 from .source import Source
 
 NAME = "PyTorch memory snapshot"
@@ -75,7 +75,7 @@ def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Option
         else options.device
     )
     events = (
-        [event for event in traces[device] if event["action"] in _CHANGES]
+        [event for event in traces[device] if text_of(event, "action") in _CHANGES]
         if device < len(traces)
         else []
     )
@@ -94,7 +94,7 @@ def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Option
         spans, placement, np.zeros(0, np.int64), _allocations(segments, events), window
     )
     writer.write("peaks", columns_of([{"batch": options.batch, **row} for row in rows]))
-    times_us = [event["time_us"] for event in events if "time_us" in event] or [0]
+    times_us = [number_of(event, "time_us") for event in events if "time_us" in event] or [0]
     step = {"step": 0, "batch": options.batch, "round": 0, "index": 0, "profiled": True}
     describe_steps(writer, [{**step, "duration_ns": (times_us[-1] - times_us[0]) * 1000}], NO_STEP)
 
@@ -105,26 +105,29 @@ def _allocations(
     """The allocations, with numbers of events for times: between two, the tensors are known that
     the first one made.
     """
-    sizes = [event["size"] for event in events] + [segment["total_size"] for segment in segments]
-    if min(sizes) < 0:
+    sizes = [number_of(event, "size") for event in events]
+    totals = [number_of(segment, "total_size") for segment in segments]
+    if min(sizes + totals) < 0:
         raise CurvescopeError("it has an event of less than 0 bytes; record it again.")
-    check_total(sum(sizes))
+    check_total(sum(sizes + totals))
     stacks = _Stacks()
     changes = np.array(
-        [np.multiply(_CHANGES[event["action"]], event["size"]) for event in events], np.int64
+        [
+            np.multiply(_CHANGES[event["action"]], size)
+            for event, size in zip(events, sizes, strict=True)
+        ],
+        np.int64,
     )
     blocks = list(_blocks(segments))
-    at_end = np.array(
-        [sum(size for _, size, _ in blocks), sum(segment["total_size"] for segment in segments)]
-    )
+    at_end = np.array([sum(size for _, size, _ in blocks), sum(totals)])
     levels = at_end - changes.sum(axis=0) + np.cumsum(changes, axis=0)
     freed_at: dict[int, int] = {}
     tensors = []
     for index in reversed(range(len(events))):
-        event, address = events[index], int(events[index]["addr"])
+        event, address = events[index], number_of(events[index], "addr")
         if event["action"] == "alloc":
             kind, line = stacks.about(event.get("frames", ()), stays=address not in freed_at)
-            tensors.append(KnownTensor(2 * index + 1, address, event["size"], kind, line=line))
+            tensors.append(KnownTensor(2 * index + 1, address, sizes[index], kind, line=line))
             freed_at.pop(address, None)
         elif event["action"] == "free_requested":
             freed_at[address] = index
@@ -147,11 +150,13 @@ def _blocks(segments: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, F
     for segment in {
         id(segment["blocks"]): segment for segment in segments
     }.values():  # a snapshot may name one twice
-        address = segment["address"]
+        address = number_of(segment, "address")
         for block in segment["blocks"]:
+            size = number_of(block, "size")
             if block["state"] == "active_allocated":
-                yield block.get("address", address), block["size"], block.get("frames", ())
-            address += block["size"]
+                at = number_of(block, "address") if "address" in block else address
+                yield at, size, block.get("frames", ())
+            address += size
 
 
 class _Stacks:
@@ -176,8 +181,8 @@ def _kind(frames: Frames, *, stays: bool) -> str:
     """What a block is likely to be, by the stack of its allocation, and by whether it is allocated
     to the end.
     """
-    python = [frame for frame in frames if str(frame["filename"]).endswith(".py")]
-    names = {frame["name"] for frame in python}
+    python = [frame for frame in frames if text_of(frame, "filename").endswith(".py")]
+    names = {text_of(frame, "name") for frame in python}
     if any("torch/optim/" in frame["filename"] for frame in python):
         return STATE if stays else WORKSPACE
     if not python:
@@ -192,6 +197,7 @@ def _line(frames: Frames) -> SourceLine | None:
     people.
     """
     for frame in frames:
-        if str(frame["filename"]).endswith(".py") and not _INSTALLED.search(frame["filename"]):
-            return SourceLine(re.split(r"[/\\\\]", frame["filename"])[-1], int(frame["line"]))
+        path = frame["filename"]
+        if path.endswith(".py") and not _INSTALLED.search(path):
+            return SourceLine(re.split(r"[/\\\\]", path)[-1], number_of(frame, "line"))
     return None

@@ -31,24 +31,29 @@ from .values import whole
 
 NAME = "nvprof output"
 
+# A search of a whole text: no two parts of a pattern take the same characters, or a run of them
+# takes quadratic time.
 _BANNER = re.compile(
-    r"^==+\d*=*\s*(?:NVPROF is profiling|Profiling (?:application|result)|(?:Metric|Event) result)",
-    re.M,
+    r"^={2,}(?:\d+=*)?\s*"
+    r"(?:NVPROF is profiling|Profiling (?:application|result)|(?:Metric|Event) result)",
+    re.MULTILINE,
 )
 _TRACE_CSV = re.compile(r'^"?Start"?,"?Duration"?,', re.MULTILINE)
-_TRACE_TEXT = re.compile(r"^\s*Start\s+Duration\s+.*\bName\s*$", re.MULTILINE)
+_TRACE_TEXT = re.compile(r"^[ \t]*Start\s+Duration\s+.*\bName\s*$", re.MULTILINE)
 _METRICS_CSV = re.compile(r'^"?Device"?,"?Kernel"?,"?Invocations"?,"?Metric Name"?', re.MULTILINE)
 _METRICS_TEXT = re.compile(
     r"^Invocations\s+Metric Name\s+Metric Description\s+Min\s+Max\s+Avg\s*$", re.MULTILINE
 )
 _LAUNCH_METRICS_CSV = re.compile(r'^"?Device"?,"?Context"?,"?Stream"?,"?Kernel"?,', re.MULTILINE)
 _SUMMARY = re.compile(
-    r'^(?:"?Type"?,)?"?Time\(%\)"?,|^\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls', re.MULTILINE
+    r'^(?:"?Type"?,)?"?Time\(%\)"?,|^[ \t]*(?:Type\s+)?Time\(%\)\s+Time\s+Calls', re.MULTILINE
 )
 _HEADERS = (_TRACE_CSV, _TRACE_TEXT, _METRICS_CSV, _METRICS_TEXT, _LAUNCH_METRICS_CSV)
 
-_DROPPED = re.compile(r"==+\d*=* Warning: (\d{1,15}) records have invalid timestamps")
-_SAID = re.compile(r"==+\d*=* (?:Warning|Error): (?P<text>.*profil.*|.*record.*)", re.IGNORECASE)
+_DROPPED = re.compile(r"={2,}(?:\d+=*)? Warning: (\d{1,15}) records have invalid timestamps")
+_SAID = re.compile(
+    r"={2,}(?:\d+=*)? (?:Warning|Error): (?P<text>.*profil.*|.*record.*)", re.IGNORECASE
+)
 _LONGEST_SAID = 300  # characters
 _VALUE = re.compile(r"(-?[\d.]+(?:e[+-]?\d+)?)\s*([A-Za-z%/]*)")
 _DEVICE = re.compile(r"(.*) \((\d{1,5})\)")

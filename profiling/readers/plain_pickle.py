@@ -6,11 +6,16 @@ Python's own unpickler makes objects by calling what a pickle names, lets 20 byt
 gigabytes, and puts up with keys that were chosen to collide. This one knows no opcode that names or
 calls anything, and takes memory in proportion to the pickle. It takes about 0.2 µs for each opcode,
 five times as long as Python's.
+
+A value may stand in many places, so a pickle of 400 bytes is a tree of 2^45 values to whoever walks
+all of it, as hashing, comparing and `str()` do. Keys are texts and numbers alone here; readers take
+their values by `number_of` and `text_of`, and walk lists of which every pickle names each part.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 from ...base.errors import CurvescopeError
@@ -36,6 +41,7 @@ _INTS = {
 _CONSTANTS = {0x4E: None, 0x88: True, 0x89: False}  # NONE, NEWTRUE, NEWFALSE
 _TUPLES = {0x85: 1, 0x86: 2, 0x87: 3}
 _LONGEST_NUMBER = 16  # bytes
+_KEYS = (str, int)
 
 
 def load(data: bytes) -> Any:
@@ -95,7 +101,10 @@ def _load(data: bytes) -> Any:
         elif code in (0x75, 0x73):  # SETITEMS, SETITEM
             begin = marks.pop() if code == 0x75 else len(stack) - 2
             keys = stack[begin::2]
-            other_keys += sum(type(key) is not str for key in keys)
+            others = [key for key in keys if type(key) is not str]
+            for key in others:
+                _expect(key, *_KEYS)
+            other_keys += len(others)
             if other_keys > PICKLE_OTHER_KEYS:  # texts cannot be made to collide, numbers can
                 check_limit(other_keys, PICKLE_OTHER_KEYS, "keys that are no texts")
             _expect(stack[begin - 1], dict).update(zip(keys, stack[begin + 1 :: 2], strict=True))
@@ -141,9 +150,21 @@ def _load(data: bytes) -> Any:
             )
 
 
-def _expect(value: Any, kind: type) -> Any:
-    if type(value) is not kind:
-        raise TypeError(f"{type(value).__name__} in place of {kind.__name__}")
+def number_of(values: Mapping[str, Any], name: str) -> int:
+    """A whole number by its name; TypeError for any other value, KeyError without one."""
+    return int(_expect(values[name], int))
+
+
+def text_of(values: Mapping[str, Any], name: str) -> str:
+    """A text by its name; TypeError for any other value, KeyError without one."""
+    return str(_expect(values[name], str))
+
+
+def _expect(value: Any, *kinds: type) -> Any:
+    """The value, if it is of one of these types and of no subtype, as `bool` is one."""
+    if type(value) not in kinds:
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"{type(value).__name__} in place of {wanted}")
     return value
 
 
@@ -158,6 +179,6 @@ def _named(code: int, data: bytes, at: int, stack: list[Any]) -> str:
     if code == 0x63:  # GLOBAL
         names = data[at : at + 200].split(b"\n")[:2]
         return f" ({'.'.join(name.decode(errors='replace') for name in names)})"
-    if code == 0x93 and len(stack) > 1:  # STACK_GLOBAL
-        return f" ({str(stack[-2])[:100]}.{str(stack[-1])[:100]})"
+    if code == 0x93 and [type(name) for name in stack[-2:]] == [str, str]:  # STACK_GLOBAL
+        return f" ({stack[-2][:100]}.{stack[-1][:100]})"
     return ""

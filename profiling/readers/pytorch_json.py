@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...base.budget import Budget
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
@@ -44,6 +45,7 @@ from .merged_trace import communication_ms, keep_processes, merged_processes
 from .pytorch_events import ANNOTATED, COPY, HOST, KERNEL, Events, PerText, Table
 from .source import Source
 from .trace_events import TraceEvents
+from .values import LATEST_NS, whole
 
 NAME = "PyTorch profiler JSON"
 
@@ -83,14 +85,14 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     if (merged := _choose_process(events, options)) is not None:
         missing["processes"] = _OF_SEVERAL.format(count=merged["processes"], at=merged["process"])
         writer.update(merged=merged)
-        whole = {"rank": merged["process"], "world_size": merged["processes"]}
-        document["distributedInfo"] = whole
+        of_process = {"rank": merged["process"], "world_size": merged["processes"]}
+        document["distributedInfo"] = of_process
     rows = _Rows(events)
     ranges, launches, kernels, memory = rows.tables(on_gpu)
     if options.capture is None:
-        kernels = join_own_capture(launches, kernels)
+        kernels = join_own_capture(launches, kernels, source.budget)
     else:
-        ranges, kernels = _with_capture(ranges, launches, kernels, options, writer)
+        ranges, kernels = _with_capture(ranges, launches, kernels, source.budget, options, writer)
     profile = profile_of_tables("torch", ranges, launches, kernels, memory)
     profile = replace(profile, allocations=rows.allocations(), batch=_batch_of(document))
     rows.write_functions(writer)
@@ -151,19 +153,21 @@ def _with_capture(
     ranges: pa.Table,
     launches: pa.Table,
     kernels: pa.Table,
+    budget: Budget,
     options: Options,
     writer: RecordingWriter,
 ) -> tuple[pa.Table, pa.Table]:
     """Ranges also of the capture, and the kernels of graphs at their place in it."""
     assert options.capture is not None
-    with Source(options.capture) as source:
+    with Source(options.capture, budget) as source:
         if not recognises(source):
             raise CurvescopeError(f"--capture {options.capture}: no JSON of the PyTorch profiler.")
         captured_ranges, captured_launches, *_ = _Rows(
             _read_events(source, options, is_capture=True)[0]
         ).tables(False)
     nodes = read_graph_data(options.graph_data) if options.graph_data is not None else None
-    joined = join_capture(ranges, launches, kernels, captured_ranges, captured_launches, nodes)
+    captured = (captured_ranges, captured_launches)
+    joined = join_capture(ranges, launches, kernels, *captured, nodes, budget)
     writer.update(graph_capture={"replays": joined.replays, "joined_by": joined.joined_by})
     return joined.ranges, joined.kernels
 
@@ -474,13 +478,14 @@ def _device(properties: Any, used: set[int]) -> dict[str, Any] | None:
     ]
     alike = len({str(facts.get("name")) for facts in devices}) == 1
     for facts in of_work or (devices if alike and used else []):
-        major = facts.get("computeMajor")
+        name, capability = (
+            facts.get("name"),
+            [whole(facts.get(key)) for key in ("computeMajor", "computeMinor")],
+        )
         return {
-            "name": facts.get("name"),
-            "compute_capability": f"{major}.{facts.get('computeMinor')}"
-            if major is not None
-            else None,
-            "sm_count": facts.get("numSms"),
-            "memory_bytes": facts.get("totalGlobalMem"),
+            "name": name if isinstance(name, str) else None,
+            "compute_capability": None if None in capability else "{}.{}".format(*capability),
+            "sm_count": whole(facts.get("numSms")),
+            "memory_bytes": whole(facts.get("totalGlobalMem"), LATEST_NS),
         }
     return None

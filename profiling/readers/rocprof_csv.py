@@ -35,7 +35,7 @@ _OTHERS = {
         r'^"?Kind"?,(?:"?Stream_Id"?,)?"?Direction"?,', re.MULTILINE | re.IGNORECASE
     ),
 }
-_LAST_NUMBER = re.compile(r"(\d+)\D*$")  # of an agent
+_LAST_NUMBER = re.compile(r"(?<!\d)(\d+)\D*$")  # of an agent
 
 
 def recognises(source: Source) -> bool:

@@ -27,6 +27,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from ...base.budget import Budget
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.limits import SERVER_STEPS, check_limit
@@ -163,7 +164,7 @@ def _begins(line: _Line, text: str) -> bool:
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """Write the steps of the log, and what it says of its server as the entry `server`."""
     del options  # no option of a profile has a meaning for a log
-    log = _Log(writer)
+    log = _Log(writer, source.budget)
     with source.open() as stream:
         for line in lines_of(stream):
             # Quotes of a line that stands in a JSON document, as docker keeps it.
@@ -218,6 +219,7 @@ class _Cache:
 @dataclass
 class _Log:
     writer: RecordingWriter
+    budget: Budget
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"step": [], "rate": []})
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # by server, then by name
     # by what wrote the line and the number that it gives an engine
@@ -251,7 +253,7 @@ class _Log:
                 self.stepping.add(key)
                 self._step(values)
             elif kind.kind in _OF_SLOTS:
-                self._slot(kind, values, line, self.slots.setdefault(writer, Slots()))
+                self._slot(kind, values, line, self.slots.setdefault(writer, Slots(self.budget)))
             elif kind.kind == "accepted":
                 self._accept(values)
             elif not self.timed:

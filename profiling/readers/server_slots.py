@@ -5,8 +5,12 @@ rate or time that it prints is of.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from dataclasses import dataclass, field
+from array import array
+
+import numpy as np
+
+from ...base.budget import Budget
+from ..attribution.nesting import Ints
 
 _STEADY = 0.05  # relative change of the requests in a time, above which it is of no one number
 _STEADY_SHARE = 0.9  # of the time of a request in which the load was as steady
@@ -15,33 +19,62 @@ _CLOCK = re.compile(r"\b(\d{1,6})\.(\d\d)\.(\d{3})\.(\d{3})(?= [A-Z] )")
 _SECONDS = re.compile(r"\btimestamp(?:=|\":)(\d{10})\b")
 
 
-@dataclass
+class Load:
+    """How many requests ran when; a level holds from the change that made it to the next one."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.elapsed_us = 0  # by the lines that told the time
+        self._budget = budget
+        self._levels = array("q", [0])  # numbers of requests
+        self._begins_us = array("q", [0])
+
+    @property
+    def at(self) -> int:
+        """The index of the level of now."""
+        return len(self._levels) - 1
+
+    def change(self, requests: int) -> None:
+        """Note that so many run from now on."""
+        self._levels.append(requests)
+        self._begins_us.append(self.elapsed_us)
+
+    def between(self, first: int, begin_us: int, last: int, end_us: int) -> tuple[Ints, Ints]:
+        """Each level from one index to another, and for how long it held after one time and before
+        another. A request looks at all levels of its life, so a log is charged for them.
+        """
+        self._budget.take_steps(last + 1 - first)
+        levels = np.array(self._levels[first : last + 1], np.int64)
+        begins_us = np.array(self._begins_us[first + 1 : last + 1], np.int64)
+        return levels, np.diff(begins_us, prepend=begin_us, append=end_us)
+
+
 class Together:
     """How many requests ran while one request did, itself included."""
 
-    least: int
-    most: int
-    us: Counter[int] = field(default_factory=Counter)  # by their number, if lines tell the time
-    is_told: bool = False  # whether lines told its rate while it ran
+    def __init__(self, load: Load) -> None:
+        """Begin at the level of now."""
+        self.is_told = False  # whether lines told its rate while it ran
+        self._load, self._first, self._begin_us = load, load.at, load.elapsed_us
+        self._end: tuple[int, int] | None = None  # last level and time; None while it runs
 
-    def take(self, requests: int, us: int) -> None:
-        """Note that so many ran for a time that has passed."""
-        self.us[requests] += us
-
-    def count(self, requests: int) -> None:
-        """Note that so many run from now on."""
-        self.least, self.most = min(self.least, requests), max(self.most, requests)
+    def end(self) -> None:
+        """End at the level of now."""
+        self._end = self._load.at, self._load.elapsed_us
 
     def steady(self) -> int | None:
         """The number that the request ran with; None if it changed too much. A place that is free
         for an instant between two requests weighs as much as that instant.
         """
-        total_us = sum(self.us.values())
+        last, end_us = self._end or (self._load.at, self._load.elapsed_us)
+        requests, us = self._load.between(self._first, self._begin_us, last, end_us)
+        total_us = int(us.sum())
         if not total_us:
-            return self.most if self.most - self.least <= margin(self.most) else None
-        mean = round(sum(requests * us for requests, us in self.us.items()) / total_us)
-        near = (us for requests, us in self.us.items() if abs(requests - mean) <= margin(mean))
-        return mean if sum(near) >= _STEADY_SHARE * total_us else None
+            most = int(requests.max())
+            return most if most - int(requests.min()) <= margin(most) else None
+        weighted_us = requests * us.astype(np.float64)
+        mean = round(float(weighted_us.sum()) / total_us)
+        near_us = int(us[np.abs(requests - mean) <= margin(mean)].sum())
+        return mean if near_us >= _STEADY_SHARE * total_us else None
 
 
 def margin(requests: int) -> float:
@@ -49,16 +82,17 @@ def margin(requests: int) -> float:
     return max(1, _STEADY * requests)
 
 
-@dataclass
 class Slots:
     """The running requests of a server that prints when each begins and ends."""
 
-    running: dict[str, Together] = field(default_factory=dict)  # by slot
-    # what ran beside each request since its rate was printed last
-    since: dict[str, Together] = field(default_factory=dict)
-    last: dict[str, Together] = field(default_factory=dict)  # of requests that have ended
-    ended: str = ""  # slot of the request whose times are printed
-    now_us: int | None = None  # of the last line that told the time
+    def __init__(self, budget: Budget) -> None:
+        self.running: dict[str, Together] = {}  # by slot
+        # what ran beside each request since its rate was printed last
+        self.since: dict[str, Together] = {}
+        self.last: dict[str, Together] = {}  # of requests that have ended
+        self.ended = ""  # slot of the request whose times are printed
+        self._load = Load(budget)
+        self._now_us: int | None = None  # of the last line that told the time
 
     def tell_time(self, line: str) -> None:
         """Let the requests that run have run until the time of a line, if it tells one."""
@@ -69,18 +103,16 @@ class Slots:
             now_us = int(match[1]) * 1_000_000
         else:
             return
-        if self.now_us is not None:
-            for together in (*self.running.values(), *self.since.values()):
-                together.take(len(self.running), max(0, now_us - self.now_us))
-        self.now_us = now_us
+        if self._now_us is not None:
+            self._load.elapsed_us += max(0, now_us - self._now_us)
+        self._now_us = now_us
 
     def launch(self, slot: str) -> None:
         """A request begins."""
         self.running.pop(slot, None)  # one whose end was not printed
-        requests = len(self.running) + 1
-        self.running[slot] = Together(requests, requests)
-        self.since[slot] = Together(requests, requests)
-        self._count()
+        self._load.change(len(self.running) + 1)
+        self.running[slot] = Together(self._load)
+        self.since[slot] = Together(self._load)
 
     def progress(self, slot: str) -> Together | None:
         """A rate is printed: what ran beside the request meanwhile; None if its begin was not
@@ -89,22 +121,20 @@ class Slots:
         if slot not in self.running:
             self.launch(slot)
             return None
-        requests, before = len(self.running), self.since[slot]
-        self.since[slot] = Together(requests, requests)
+        before = self.since[slot]
+        before.end()
+        self.since[slot] = Together(self._load)
         self.running[slot].is_told = True
         return before
 
     def release(self, slot: str) -> None:
         """A request ends; its times may follow."""
         if (together := self.running.pop(slot, None)) is not None:
+            together.end()
             self.last[slot] = together
             del self.since[slot]
-        self._count()
+            self._load.change(len(self.running))
 
     def while_running(self) -> Together | None:
         """What ran beside the request whose times are printed; None if its begin was not."""
         return self.running.get(self.ended) or self.last.get(self.ended)
-
-    def _count(self) -> None:
-        for together in (*self.running.values(), *self.since.values()):
-            together.count(len(self.running))

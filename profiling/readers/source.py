@@ -20,12 +20,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
+from ...base.budget import Budget
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.limits import (
     UNPACKED_BYTES,
     UNPACKED_FREE_BYTES,
     UNPACKED_RATIO,
+    WHOLE_FREE_BYTES,
+    WHOLE_RATIO,
     check_regular,
     raising,
     times,
@@ -67,17 +70,20 @@ _FOREIGN = (
 class Source:
     """One file, read only; a context manager that closes everything it opened.
 
-    All of it gives unpacked content.
+    All of it gives unpacked content, and every byte is read under the budget of the import.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, budget: Budget | None = None) -> None:
+        """Open a file; a file that belongs to another one is read under the other's budget."""
         self.path = path
+        self.budget = budget or Budget()
         self.packed = False  # whether it is gzip
         self._opened = ExitStack()
         with self._open_raw() as file:
             self.size_bytes = os.fstat(file.fileno()).st_size
             if not self.size_bytes:  # also files of the kernel, of which some wait for more
                 raise CurvescopeError("it is empty; record it again.")
+            self.budget.begin_file(self.size_bytes)
             self.packed = file.read(2) == _GZIP
         with self.open() as stream:
             self.head = stream.read(HEAD_BYTES)
@@ -101,7 +107,8 @@ class Source:
         if not self.head.startswith(_SQLITE):
             return None
         path = self._opened.enter_context(self.on_disk())
-        return SqliteTables(self._opened.enter_context(open_sqlite(path)), path)
+        self.budget.note_content(path.stat().st_size)
+        return SqliteTables(self._opened.enter_context(open_sqlite(path)), path, self.budget)
 
     @cached_property
     def text(self) -> str:
@@ -118,15 +125,17 @@ class Source:
         damaged file.
         """
         with self._open_raw() as file:
-            checked = _Checked(file, math.inf)
+            checked = _Checked(file, math.inf, self.budget)
             if self.packed:
                 in_proportion = max(UNPACKED_FREE_BYTES, UNPACKED_RATIO * self.size_bytes)
                 most_bytes = times(min(UNPACKED_BYTES, in_proportion))
-                checked = _Checked(gzip.GzipFile(fileobj=file), most_bytes)
+                checked = _Checked(gzip.GzipFile(fileobj=file), most_bytes, self.budget)
             yield io.BufferedReader(checked, 1 << 20)
 
     def read_all(self, most_bytes: int) -> bytes:
         """The complete content; raises `CurvescopeError` if it is larger, or damaged."""
+        if self.packed:
+            most_bytes = min(most_bytes, max(WHOLE_FREE_BYTES, WHOLE_RATIO * self.size_bytes))
         blocks, size = [], 0
         with self.open() as stream:
             while block := stream.read(
@@ -198,8 +207,8 @@ class _Checked(io.RawIOBase):
     profile does.
     """
 
-    def __init__(self, stream: BinaryIO | gzip.GzipFile, most_bytes: float) -> None:
-        self._stream, self._most = stream, most_bytes
+    def __init__(self, stream: BinaryIO | gzip.GzipFile, most_bytes: float, budget: Budget) -> None:
+        self._stream, self._most, self._budget = stream, most_bytes, budget
         self._seen = 0
 
     def readable(self) -> bool:
@@ -217,6 +226,7 @@ class _Checked(io.RawIOBase):
                 f"it cannot be read ({error.strerror}); check the disk."
             ) from error
         self._seen += size
+        self._budget.note_content(self._seen)
         if self._seen > self._most:
             raise CurvescopeError(
                 f"it holds more than {int(self._most) >> 20} MiB unpacked: no profile packs like "

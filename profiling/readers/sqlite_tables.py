@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...base.budget import Budget
 from ...base.errors import CurvescopeError
 from ...base.prefetch import map_ahead, read_ahead
 
@@ -26,6 +27,9 @@ PRAGMAS = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON")
 _LONGEST_DEFAULT = 1000  # characters
 _LEAST_ROW_BYTES = 2  # of a row in the file: a cell has a pointer
 _READERS = 2  # threads that read a large table
+_TICK = 1 << 18  # instructions of SQLite's machine between two looks at the clock
+# Bytes of a value. Before SQLite 3.43 a text must be loaded for them; later its head tells them.
+_SIZE = "octet_length({})" if sqlite3.sqlite_version_info >= (3, 43) else "length(CAST({} AS BLOB))"
 _TYPED_ROW = {pa.int64(): "0", pa.string(): "''"}
 
 
@@ -39,11 +43,17 @@ class SqliteTables:
     Views and virtual tables are no tables here: they can run any code.
 
     Every method raises `CurvescopeError` if the database is damaged, or where a view or a computed
-    column stands in place of data. ADBC's driver needs the path of the file.
+    column stands in place of data. ADBC's driver needs the path of the file. Values are charged to
+    the budget before any is loaded, since rows may share the pages of one long text.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path | None = None, budget: Budget | None = None
+    ) -> None:
         self._connection, self._path = connection, path
+        self._budget = budget or Budget()
+        self._most_rows = -1 if path is None else path.stat().st_size // _LEAST_ROW_BYTES
+        connection.set_progress_handler(self._is_late, _TICK)
         rows = self._query("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view')")
         real = [
             row
@@ -97,29 +107,29 @@ class SqliteTables:
         listed = ", ".join(f'"{column}"' for column in present)
         # NOT INDEXED: rows in the order of the table for both libraries.
         sql = f'SELECT {listed} FROM "{name}" NOT INDEXED'  # noqa: S608 - names from our own lists
-        done, most = (
-            0,
-            None if self._path is None else self._path.stat().st_size // _LEAST_ROW_BYTES,
-        )
+        done = 0
+        self._budget.check_time()
+        self._charge(name, [column for column in present if wanted[column] != pa.int64()])
         try:
             for batch in self._in_ranges(name, sql, {column: wanted[column] for column in present}):
                 done += batch.num_rows
-                _check_count(name, done, most)
+                self._check_count(name, done)
                 if batch.num_rows:
                     yield _complete(batch, wanted)
         except _UnreadError:
             pass  # Python's sqlite3 reads the rest
         else:
             return
-        with _readable():
+        self._charge(name, present)  # a text in a column of numbers ends ADBC's reading
+        with self._readable():
             cursor = self._connection.execute(f"{sql} LIMIT -1 OFFSET {done}")
         while True:
-            with _readable():
+            with self._readable():
                 rows = cursor.fetchmany(BATCH_ROWS)
             if not rows:
                 return
             done += len(rows)
-            _check_count(name, done, most)
+            self._check_count(name, done)
             columns = zip(present, zip(*rows, strict=True), strict=True)
             try:
                 yield _complete(
@@ -152,7 +162,7 @@ class SqliteTables:
             f"{sql} WHERE rowid BETWEEN {first} AND {first + step - 1}"
             for first in range(low, high + 1, step)
         )
-        done, rows, whole = 0, 0, f'SELECT count(*) FROM "{name}" NOT INDEXED'  # noqa: S608 - likewise
+        done, rows = 0, 0
         with ThreadPoolExecutor(_READERS) as readers:
             ranges = ((query, types) for query in queries)
             try:
@@ -162,13 +172,13 @@ class SqliteTables:
                     yield from tables
                     done, rows = done + 1, rows + sum(table.num_rows for table in tables)
             except _UnreadError:
-                self._check_rows(name, rows, f"{whole} WHERE rowid < {low + done * step}")
+                self._check_rows(name, rows, f"WHERE rowid < {low + done * step}")
                 raise
-        self._check_rows(name, rows, whole)
+        self._check_rows(name, rows)
 
-    def _check_rows(self, name: str, rows: int, sql: str) -> None:
-        """Refuse a table of which other rows than those that a query counts were read."""
-        if self._query(sql) != [(rows,)]:
+    def _check_rows(self, name: str, rows: int, where: str = "") -> None:
+        """Refuse a table of which other rows were read than it has."""
+        if self._count_to(rows + 1, name, where) != rows:
             raise CurvescopeError(
                 f"it is a damaged SQLite database (row ids of table {name} are out of order); copy "
                 "or export it again."
@@ -225,6 +235,7 @@ class SqliteTables:
         wanted = (*columns, needed)
         if not self.columns(name).issuperset(wanted):
             return []
+        self._charge(name, wanted)
         listed = ", ".join(f'"{column}"' for column in wanted)
         return self._query(f'SELECT {listed} FROM "{name}" WHERE "{needed}" IS NOT NULL')  # noqa: S608 - likewise
 
@@ -245,20 +256,60 @@ class SqliteTables:
     def _count(self, name: str) -> int:
         if name not in self:
             return 0
-        return int(self._query(f'SELECT count(*) FROM "{name}"')[0][0])  # noqa: S608 - the same
+        rows = self._count_to(self._most_rows + 1 or -1, name)
+        self._check_count(name, rows)
+        return rows
+
+    def _count_to(self, most: int, name: str, where: str = "") -> int:
+        """The rows of a table, but no more than so many; -1 for no limit. A plain count would walk
+        pages that name the same page again and again, and nothing could end it.
+        """
+        rows = f'SELECT 1 FROM "{name}" NOT INDEXED {where} LIMIT {most}'  # noqa: S608 - the same
+        return int(self._query(f"SELECT count(*) FROM ({rows})")[0][0])  # noqa: S608 - the same
+
+    def _charge(self, name: str, columns: Sequence[str]) -> None:
+        """Charge the bytes of all values of some columns to the budget."""
+        if not columns:
+            return
+        sizes = " + ".join(f"ifnull({_SIZE.format(column)}, 0)" for column in map(_quote, columns))
+        limit = self._most_rows + 1 or -1
+        rows = f'SELECT {sizes} AS size FROM "{name}" NOT INDEXED LIMIT {limit}'  # noqa: S608 - the same
+        ((size_bytes,),) = self._query(f"SELECT total(size) FROM ({rows})")  # noqa: S608 - the same
+        self._budget.take_bytes(int(size_bytes))
+
+    def _check_count(self, name: str, rows: int) -> None:
+        """Refuse more rows than the file has room for: its pages refer to each other in circles."""
+        if 0 <= self._most_rows < rows:
+            raise CurvescopeError(
+                f"it is a damaged SQLite database (table {name} has more rows than the file has "
+                "room for); copy or export it again."
+            )
 
     def _query(self, sql: str) -> list[tuple[Any, ...]]:
-        with _readable():
+        with self._readable():
             return self._connection.execute(sql).fetchall()
 
+    def _is_late(self) -> bool:
+        """Whether a query must end, because the budget is spent."""
+        try:
+            self._budget.check_time()
+        except CurvescopeError:
+            return True
+        return False
 
-def _check_count(name: str, rows: int, most: int | None) -> None:
-    """Refuse more rows than the file has room for: its pages refer to each other in circles."""
-    if most is not None and rows > most:
-        raise CurvescopeError(
-            f"it is a damaged SQLite database (table {name} has more rows than the file has room "
-            "for); copy or export it again."
-        )
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            self._budget.check_time()  # says why, where the time ended the query
+            raise CurvescopeError(
+                f"it is a damaged SQLite database ({str(error)[:100]}); copy or export it again."
+            ) from error
+
+
+def _quote(column: str) -> str:
+    return f'"{column}"'
 
 
 def _next(reader: pa.RecordBatchReader, names: list[str]) -> pa.Table | None:
@@ -292,13 +343,3 @@ def _complete(batch: pa.Table, wanted: Mapping[str, pa.DataType]) -> pa.Table:
         if name not in batch.column_names
     }
     return pa.table({name: nulls[name] if name in nulls else batch[name] for name in wanted})
-
-
-@contextmanager
-def _readable() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        raise CurvescopeError(
-            f"it is a damaged SQLite database ({str(error)[:100]}); copy or export it again."
-        ) from error

@@ -16,9 +16,11 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from ...base.budget import Budget
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.framework_scopes import KERAS_OPTIMIZERS, read_scopes
@@ -39,6 +41,22 @@ _MARKS = (
     '"Allocators"',
     '"highres-ticks"',
     '"kernel_details"',
+)
+# The arguments of an event that are read; a profile may have thousands.
+FACTS = frozenset(
+    {
+        "correlation_id",
+        "hlo_module",
+        "hlo_op",
+        "kernel_details",
+        "long_name",
+        "memcpy_details",
+        "name",
+        "op",
+        "program_id",
+        "step_num",
+        "tf_op",
+    }
 )
 _TF1_PROCESS = re.compile(
     r"/(?:device:)?(?P<device>[cg]pu):(?P<index>\d+)(?:/stream:(?P<stream>\S+))? Compute",
@@ -69,7 +87,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    trace = FrameworkTrace()
+    trace = FrameworkTrace(source.budget)
     events = TraceEvents(source, Event, options.report)
     for batch in events:
         for event in batch:
@@ -93,7 +111,8 @@ _Rows = list[dict[str, Any]]
 class FrameworkTrace:
     """The events of TensorFlow's or JAX's profiler, from JSON or an XSpace."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
         self.lost: Counter[str] = Counter()
         self.is_jax = False
         self.processes: dict[Any, str] = {}
@@ -131,6 +150,8 @@ class FrameworkTrace:
         kernels, launches, ranges = self._timeline() if first else self._trace()
         memory = [row for row in kernels if "kind" in row]
         kernels = [row for row in kernels if "kind" not in row]
+        # A name or scope may have any length, and many kernels share it.
+        self.budget.take_texts(row[name] for row in kernels for name in ("name", "layer", "op"))
         if not kernels and not memory:
             raise CurvescopeError(
                 "it has no operator or kernel; record with the device profiler on."
@@ -211,11 +232,7 @@ class FrameworkTrace:
             correlation = _id(args.get("correlation_id"))
             times = {"start_ns": start, "end_ns": end, "correlation_id": correlation}
             if key in streams:
-                details = dict(
-                    _DETAILS.findall(
-                        str(args.get("kernel_details", args.get("memcpy_details", "")))
-                    )
-                )
+                details = _details(str(args.get("kernel_details", args.get("memcpy_details", ""))))
                 named = _named(event.name, _path(args), args.get("hlo_op"))
                 row = {**named, **times, "device": devices[event.pid], "stream": streams[key]}
                 kernels.append(row | _shape(details) | _copy(event.name, details))
@@ -240,7 +257,7 @@ class FrameworkTrace:
                     named = _named(event.name, _path(args), args.get("hlo_op"))
                     on_host.append({**named, **times, "stream": _id(event.tid)})
                 elif self.threads.get(key, "").startswith(_EXECUTORS) and (
-                    node := _NODE.fullmatch(str(args.get("long_name", "")))
+                    node := _node(str(args.get("long_name", "")))
                 ):
                     named = _named(event.name, _node_path(**node.groupdict()), node["op"])
                     without_xla.append({**named, **times, "stream": _id(event.tid)})
@@ -279,6 +296,18 @@ def _scope_at(start_ns: int, scopes: Sequence[tuple[int, int, str]]) -> str:
     return scopes[at][2] if at >= 0 and start_ns < scopes[at][1] else ""
 
 
+# Events of one kind share their texts, of which each is read once.
+@lru_cache(maxsize=1 << 14)
+def _details(text: str) -> Mapping[str, str]:
+    """The facts of a launch or a copy, by name."""
+    return dict(_DETAILS.findall(text))
+
+
+@lru_cache(maxsize=1 << 14)
+def _node(text: str) -> re.Match[str] | None:
+    return _NODE.fullmatch(text)
+
+
 def _path(args: Mapping[str, Any]) -> str:
     """The scope path of a kernel: JAX gives it as `name`, TensorFlow as `tf_op`."""
     for key in ("name", "tf_op"):
@@ -301,8 +330,13 @@ def _node_path(path: str, op: str) -> str:
     return "/".join(pieces)
 
 
-def _named(kernel: str, path: str, op: Any) -> dict[str, Any]:
+def _named(kernel: str, path: str, op: Any) -> Mapping[str, Any]:
     """Columns name, layer, phase and op."""
+    return _named_by_texts(kernel, path, op if isinstance(op, str) else None)
+
+
+@lru_cache(maxsize=1 << 14)
+def _named_by_texts(kernel: str, path: str, op: str | None) -> Mapping[str, Any]:
     layer, phase, kind = read_scopes(path, op)
     return {
         "name": scrub(kernel) or "?",

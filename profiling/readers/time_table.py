@@ -10,7 +10,6 @@ repeats. Others are refused, so that no ignored column looks as if read.
 from __future__ import annotations
 
 import csv
-import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from ..recording.remote_store import AnyPath
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, new_recording_path
 from . import ImportDocument
+from .values import LATEST_NS, MOST_I32
 
 NAME = "table of times"
 _NS_PER = {"time_ns": 1.0, "time_us": 1e3, "time_ms": 1e6, "time_s": 1e9}
@@ -104,7 +104,7 @@ def _step(source: Path, line: int, row: dict[str, Any], unit: str) -> dict[str, 
         "problem": row["problem"],
         "device_name": row.get("device") or None,
         "batch": round(_positive(source, line, row, "batch", whole=True)),
-        "duration_ns": max(1, round(_positive(source, line, row, unit) * _NS_PER[unit])),
+        "duration_ns": max(1, _nanoseconds(source, line, row, unit)),
         "averaged_steps": round(_positive(source, line, row, "n", whole=True))
         if row.get("n")
         else None,
@@ -112,16 +112,27 @@ def _step(source: Path, line: int, row: dict[str, Any], unit: str) -> dict[str, 
     }
 
 
+def _nanoseconds(source: Path, line: int, row: dict[str, Any], unit: str) -> int:
+    most = LATEST_NS / _NS_PER[unit]
+    return round(_positive(source, line, row, unit, most=most) * _NS_PER[unit])
+
+
 def _positive(
-    source: Path, line: int, row: dict[str, Any], column: str, *, whole: bool = False
+    source: Path,
+    line: int,
+    row: dict[str, Any],
+    column: str,
+    *,
+    whole: bool = False,
+    most: float = MOST_I32,
 ) -> float:
     try:
         value = float(row[column])
     except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0) or (whole and value != round(value)):
+        value = float("nan")
+    if not 0 < value <= most or (whole and value != round(value)):
         raise CurvescopeError(
             f"{source}, line {line}: {column} is {row[column]!r}; it must be a "
-            f"{'whole ' * whole}number above 0."
+            f"{'whole ' * whole}number above 0, and at most {most:.3g}."
         )
     return value

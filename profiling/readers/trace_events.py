@@ -189,6 +189,9 @@ class TraceEvents(Generic[E]):
     def _decode_document(self, data: bytes | bytearray) -> dict[str, Any]:
         try:
             document = json.loads(data)
+            if b"\\ud" in data.lower():  # half a character is no text that can be written
+                text = json.dumps(document, ensure_ascii=False)
+                document = json.loads(text.encode(errors="replace"))
         except (ValueError, RecursionError) as error:
             raise _broken(str(error)) from error
         if not isinstance(document, dict):

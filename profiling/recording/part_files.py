@@ -146,9 +146,7 @@ def _decoded(rows: pa.Table, size: int) -> pa.Table:
     for place, name in enumerate(rows.column_names):
         column = rows[name]
         if pa.types.is_dictionary(column.type):
-            for chunk in column.chunks:
-                lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
-                total += pc.sum(lengths.cast(pa.int64())).as_py() or 0
+            total += text_bytes(column)
             check_limit(
                 total,
                 max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * size),
@@ -156,6 +154,15 @@ def _decoded(rows: pa.Table, size: int) -> pa.Table:
             )
             rows = rows.set_column(place, name, column.cast(column.type.value_type))
     return rows
+
+
+def text_bytes(column: pa.ChunkedArray) -> int:
+    """Bytes of the texts of a column of encoded text, as often as rows name them."""
+    total = 0
+    for chunk in column.chunks:
+        lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
+        total += pc.sum(lengths.cast(pa.int64())).as_py() or 0
+    return total
 
 
 def count_rows(part: AnyPath) -> int:

@@ -20,6 +20,7 @@ class Spent:
     cpu_s: float
     peak_bytes: int
     wrong: str | None
+    answer: str  # what it returned
 
 
 def mapped_and_resident_bytes():
@@ -28,7 +29,9 @@ def mapped_and_resident_bytes():
 
 
 def run_apart(work):
-    """Do the work in a forked process; whatever it raises, and a limit that it breaks, is wrong."""
+    """Do the work, which returns a text or None, in a forked process; whatever it raises, and a
+    limit that it breaks, is wrong.
+    """
     reader, writer = os.pipe()
     mapped, resident = mapped_and_resident_bytes()
     child = os.fork()
@@ -39,7 +42,7 @@ def run_apart(work):
             signal.alarm(300)  # what waits takes no CPU time; a busy machine takes its time
             resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S + 5, MOST_CPU_S + 10))
             resource.setrlimit(resource.RLIMIT_AS, (mapped + MOST_BYTES, -1))
-            work()
+            os.write(writer, (work() or "")[-3000:].encode(errors="replace"))
             failed = 0
         except BaseException:
             os.write(writer, traceback.format_exc(limit=-12)[-3000:].encode())
@@ -51,9 +54,9 @@ def run_apart(work):
     cpu_s = used.ru_utime + used.ru_stime
     # Tests that ran before in this process may have left it gigabytes, and a fork begins with them.
     peak_bytes = max(0, used.ru_maxrss * 1024 - resident)
-    wrong = said or (f"ended with status {status}" if status else None)
+    wrong = (said or f"ended with status {status}") if status else None
     if wrong is None and cpu_s > MOST_CPU_S:
         wrong = f"took {cpu_s:.0f} s of CPU time"
     if wrong is None and peak_bytes > MOST_BYTES:
         wrong = f"took {peak_bytes >> 20} MiB"
-    return Spent(cpu_s, peak_bytes, wrong)
+    return Spent(cpu_s, peak_bytes, wrong, "" if wrong else said)

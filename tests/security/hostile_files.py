@@ -494,20 +494,21 @@ LARGE = {
 }
 
 
-def _named(kind, suffix, made):
+def named_files(kind, suffix, made):
+    """Files by kind and name, each with the end of its name and the function that makes it."""
     return {f"{kind}: {name}": (suffix, make) for name, make in made.items()}
 
 
 SMALL_FILES = {
-    **_named("PyTorch", ".json", TRACES),
-    **_named("memory snapshot", ".pickle", SNAPSHOTS),
+    **named_files("PyTorch", ".json", TRACES),
+    **named_files("memory snapshot", ".pickle", SNAPSHOTS),
     **{
         f"Nsight Systems: {name}": (".sqlite", lambda done=done: export(done))
         for name, done in STATEMENTS.items()
     },
-    **_named("Nsight Systems", ".sqlite", DATABASES),
-    **_named("text", ".txt", TEXTS),
-    **_named("XSpace", ".xplane.pb", SPACES),
-    **_named("gzip", ".gz", PACKED),
+    **named_files("Nsight Systems", ".sqlite", DATABASES),
+    **named_files("text", ".txt", TEXTS),
+    **named_files("XSpace", ".xplane.pb", SPACES),
+    **named_files("gzip", ".gz", PACKED),
 }
-LARGE_FILES = _named("large", ".json", LARGE)
+LARGE_FILES = named_files("large", ".json", LARGE)

@@ -3,32 +3,44 @@ limits.
 
     python -m tests.security.read_hostile_files [--large] [--write docs/hostile-files.md] [NAME …]
 
-prints, or writes, what each took.
+prints, or writes, what each took. `other_attacks.toml` has the rows of the page's second table.
 """
 
 import argparse
 import contextlib
 import io
 import os
+import re
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import curvescope.analysis.diagnosis.suggested  # what a child need not load again
+import curvescope.analysis.ranks.jobs
 import curvescope.experiments.factors  # noqa: F401
 from curvescope.cli import _main
 
 from .apart import MOST_BYTES, MOST_CPU_S, run_apart
 from .hostile_files import LARGE_FILES, SCRATCH, SMALL_FILES
+from .shared_references import SHARED_FILES
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 READ_BY = ("breakdown R", "explain R", "report R -o R.html", "export R --csv -o R.csv")
+FILES = {**SMALL_FILES, **SHARED_FILES, **LARGE_FILES}
+OTHERS = Path(__file__).with_name("other_attacks.toml")
+_LONGEST_RESULT = 110  # characters of a refusal in the table
 
 
 def run(words, folder):
     """Run a command there; anything but an answer or a refusal in words is an AssertionError.
 
-    Returns the exit code.
+    Returns the refusal; an empty text for an answer.
     """
     os.chdir(folder)
     with (
@@ -42,21 +54,24 @@ def run(words, folder):
     assert code in (0, 1, 2), f"exit code {code}"
     assert code == 0 or 20 < len(said.getvalue()) < 4000, said.getvalue()[:500]
     assert not Path("PWNED").exists(), "it ran code"
-    return code
+    return said.getvalue() if code == 2 else ""
 
 
 def read(name, folder, commands=READ_BY):
     """Import a hostile file and read the recording, each in a process of its own; yields the
     command and `Spent`.
     """
-    suffix, make = {**SMALL_FILES, **LARGE_FILES}[name]
+    suffix, make = FILES[name]
     data = make()
     path = folder / f"profile{suffix}"
     path.write_bytes(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
     del data
+    first = ["import", str(path), "-o", "R"]
+    if name.startswith("ranks: "):
+        first = ["ranks", str(path)]
     yield (
-        f"import of {path.stat().st_size} bytes",
-        run_apart(lambda: run(["import", str(path), "-o", "R"], folder)),
+        f"{first[0]} of {path.stat().st_size} bytes",
+        run_apart(lambda: run(first, folder)),
     )
     if (folder / "R").exists():
         for command in commands:
@@ -66,43 +81,84 @@ def read(name, folder, commands=READ_BY):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--large", action="store_true", help="those of hundreds of MB, too")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="page whose table to write")
-    parser.add_argument("names", nargs="*", default=[*SMALL_FILES])
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="page whose tables to write")
+    parser.add_argument("--jobs", type=int, default=1, help="files that are read at once")
+    parser.add_argument("names", nargs="*", default=[*SMALL_FILES, *SHARED_FILES])
     args = parser.parse_args()
     names = [*args.names, *(LARGE_FILES if args.large else ())]
     rows, bad = [], 0
-    for name in names:
-        folder = Path(tempfile.mkdtemp(dir=SCRATCH))
-        found = list(read(name, folder))
-        size = (folder / f"profile{ {**SMALL_FILES, **LARGE_FILES}[name][0] }").stat().st_size
-        shutil.rmtree(folder)
-        wrong = [f"{command}: {spent.wrong}" for command, spent in found if spent.wrong]
-        bad += bool(wrong)
-        read_s = max(spent.cpu_s for _, spent in found[1:]) if found[1:] else None
-        peak = max(spent.peak_bytes for _, spent in found) >> 20
-        rows.append((name, size, found[0][1].cpu_s, read_s, peak, wrong))
-        print(*rows[-1], sep=" | ", flush=True)
+    with ProcessPoolExecutor(args.jobs) as readers:
+        for row, wrong in readers.map(_read_row, names):
+            rows.append(row)
+            bad += bool(wrong)
+            print(*row, *wrong, sep=" | ", flush=True)
     print(
         f"{len(rows)} files, {bad} beyond the limits of {MOST_CPU_S} s and {MOST_BYTES >> 20} MiB"
     )
     if args.write:
-        _write(args.write, rows)
+        _write(args.write, "table", _files(rows))
+        _write(args.write, "others", _others())
     return 1 if bad else 0
 
 
-def _write(page, rows):
-    """Put the table between the marks of a page."""
+def _read_row(name):
+    """What a file took, as the table shows it, and what went wrong."""
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH))
+    try:
+        found = list(read(name, folder))
+        size = (folder / f"profile{FILES[name][0]}").stat().st_size
+    finally:
+        shutil.rmtree(folder)
+    wrong = [f"{command}: {spent.wrong}" for command, spent in found if spent.wrong]
+    read_s = max(spent.cpu_s for _, spent in found[1:]) if found[1:] else None
+    peak = max(spent.peak_bytes for _, spent in found) >> 20
+    result = "**too much**" if wrong else _result(found[0][1].answer)
+    return (name, size, result, found[0][1].cpu_s, read_s, peak), wrong
+
+
+def _result(said):
+    """The result of an import: "read", or the reason of the refusal."""
+    if not said:
+        return "read"
+    reason = re.sub(r"^curvescope: (?:\S*profile\.\S*: )?", "", " ".join(said.split()))
+    reason = re.split(r"; |\. |\.$", reason)[0]
+    if len(reason) > _LONGEST_RESULT:
+        reason = f"{reason[: _LONGEST_RESULT - 1]}…"
+    return "refused: " + reason.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _files(rows):
+    """Lines of the table of files."""
     lines = [
-        "| file | size | import, CPU s | slowest command after it, CPU s | most memory, MiB |",
-        "|---|--:|--:|--:|--:|",
+        "| format | what the file does | bytes | result | import, CPU s | slowest command after "
+        "it, CPU s | most memory, MiB |",
+        "|---|---|--:|---|--:|--:|--:|",
     ]
-    for name, size, import_s, read_s, peak, wrong in rows:
-        after = "refused" if read_s is None else f"{read_s:.1f}"
-        mark = " **too much**" if wrong else ""
-        lines.append(f"| {name}{mark} | {size:,} | {import_s:.1f} | {after} | {peak} |")
+    for name, size, result, import_s, read_s, peak in rows:
+        kind, what = name.split(": ", 1)
+        after = "" if read_s is None else f"{read_s:.1f}"
+        lines.append(
+            f"| {kind} | {what} | {size:,} | {result} | {import_s:.1f} | {after} | {peak} |"
+        )
+    return lines
+
+
+def _others():
+    """Lines of the table of other attacks, by their groups."""
+    lines = ["| on | attack | what happens | test |", "|---|---|---|---|"]
+    for group, attacks in tomllib.loads(OTHERS.read_text()).items():
+        for attack in attacks:
+            cells = (group, attack["attack"], attack["happens"], f"`{attack['test']}`")
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _write(page, mark, lines):
+    """Put a table between its marks on a page."""
     text = page.read_text()
-    begin, end = text.index("<!-- table -->"), text.index("<!-- end -->")
-    page.write_text("\n".join([text[:begin] + "<!-- table -->", "", *lines, "", text[end:]]))
+    begin = text.index(f"<!-- {mark} -->") + len(f"<!-- {mark} -->")
+    end = text.index("<!-- end -->", begin)
+    page.write_text("\n".join([text[:begin], "", *lines, "", text[end:]]))
 
 
 if __name__ == "__main__":

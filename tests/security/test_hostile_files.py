@@ -1,14 +1,19 @@
 """Every hostile profile is read or refused, within limits of memory and time; see
-`hostile_files`.
+`hostile_files` and `shared_references`.
 """
+
+from pathlib import Path
 
 import pytest
 
 from .hostile_files import LARGE_FILES, SMALL_FILES
-from .read_hostile_files import READ_BY, read
+from .read_hostile_files import FILES, OTHERS, READ_BY, _others, read
+from .shared_references import SHARED_FILES
 
 # Those that take seconds each; the quick test only imports the others.
 LONG = ("XSpace: 5,000,000 empty events", "gzip: ncu, 1,000,000 equal rows", *LARGE_FILES)
+QUICK = [name for name in FILES if name not in LONG]
+PAGE = Path(__file__).parents[2] / "docs/hostile-files.md"
 
 
 def judged(name, folder, commands):
@@ -18,17 +23,28 @@ def judged(name, folder, commands):
 
 
 @pytest.mark.in_slow
-@pytest.mark.parametrize("name", [name for name in SMALL_FILES if name not in LONG])
+@pytest.mark.parametrize("name", QUICK)
 def test_a_hostile_file_is_read_or_refused_within_limits(name, tmp_path):
     judged(name, tmp_path, ())
 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", [*SMALL_FILES, *LARGE_FILES])
+@pytest.mark.parametrize("name", FILES)
 def test_all_commands_read_what_a_hostile_file_left(name, tmp_path):
     judged(name, tmp_path, READ_BY)
 
 
-def test_there_are_ninety():
-    assert len(SMALL_FILES) + len(LARGE_FILES) >= 90
+def test_no_file_takes_the_name_of_another():
+    assert len(FILES) == len(SMALL_FILES) + len(SHARED_FILES) + len(LARGE_FILES)
+
+
+def test_the_page_has_a_row_for_every_file():
+    rows = [line.split(" | ")[:2] for line in PAGE.read_text().splitlines()]
+    shown = {f"{row[0][2:]}: {row[1]}" for row in rows if len(row) == 2}
+    assert not set(FILES) - shown
+
+
+def test_the_page_has_the_attacks_of_the_data_file():
+    page = PAGE.read_text()
+    assert "\n".join(_others()) in page, f"write the page again: {OTHERS.name} has changed"

@@ -390,8 +390,13 @@ def _damage_messages(data, random):
 
 
 def feed(reader, number, path):
-    """Import one damaged input; returns whether it was read. Anything but a refusal escapes."""
-    path.write_bytes(damage(reader, number))
+    """Import one damaged input; returns whether it was read."""
+    return feed_bytes(damage(reader, number), path)
+
+
+def feed_bytes(data, path):
+    """Import an input; returns whether it was read. Anything but a refusal escapes."""
+    path.write_bytes(data)
     try:
         with (
             patch.object(readers, "RecordingWriter", Sink),

@@ -5,6 +5,7 @@ import pytest
 from curvescope.profiling.readers import READERS
 
 from .fuzzing import feed
+from .sharing import FORMATS, feed_apart
 
 
 @pytest.mark.parametrize(
@@ -19,3 +20,19 @@ def test_damaged_profiles_are_read_or_refused(reader, numbers, tmp_path):
     """A sample: whoever changes a reader feeds it a hundred thousand by `fuzzing`."""
     read = sum(feed(reader, number, tmp_path / "profile") for number in numbers)
     assert 0 < read < len(numbers)  # the damage leaves some readable, and breaks some
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        range(20),
+        pytest.param(range(20, 100), marks=[pytest.mark.slow, pytest.mark.exhaustive]),
+    ],
+)
+@pytest.mark.parametrize("name", FORMATS)
+def test_profiles_whose_values_share_each_other_are_read_or_refused(name, numbers):
+    """Twenty in one process take no more than one profile may."""
+    for first in numbers[::20]:
+        spent = feed_apart(name, range(first, first + 20))
+        assert spent.wrong is None
+        assert int(spent.answer)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ..shared import ROOT
 from .hostile_files import LARGE_FILES, SMALL_FILES
 from .read_hostile_files import FILES, OTHERS, READ_BY, _others, read
 from .shared_references import SHARED_FILES
@@ -48,3 +49,9 @@ def test_the_page_has_a_row_for_every_file():
 def test_the_page_has_the_attacks_of_the_data_file():
     page = PAGE.read_text()
     assert "\n".join(_others()) in page, f"write the page again: {OTHERS.name} has changed"
+
+
+def test_the_test_of_each_attack_is_there():
+    tests = [line.rstrip("| `").rpartition("`")[2] for line in _others()[2:]]
+    for path, _, name in (test.partition("::") for test in tests):
+        assert f"def {name}(" in (ROOT / path).read_text(), name

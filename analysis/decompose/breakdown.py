@@ -304,7 +304,8 @@ def break_down(
     point = curve.at(batch)
     of_all_steps = taken is None or curve.pace is None
     pace_ms = (curve if of_all_steps else curve.paces).at(batch).time_ms.value
-    scale = pace_ms / whole_ms if whole_ms > _SCALED * pace_ms else 1.0
+    is_longer = marked is None and whole_ms > _SCALED * pace_ms
+    scale = pace_ms / whole_ms if is_longer else 1.0
     rows = [_scaled(row, scale) for row in rows]
     (spread,) = _spreads(walls_ms[None, used])
     overhead_ms = pace_ms - scale * whole_ms

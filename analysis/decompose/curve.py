@@ -79,9 +79,8 @@ class Point:
     spread: float | None  # interquartile range over T; None for a single step
     n: int  # number of timed steps that T uses
     rounds: int  # number of their rounds
-    has_slow_steps: bool = (
-        False  # whether slow steps were seen, more than once, of 3 % of T or more
-    )
+    # whether slow steps were seen, more than once, that are 3 % of T or more
+    has_slow_steps: bool = False
 
     @property
     def stable(self) -> bool | None:

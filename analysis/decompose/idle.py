@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from ...profiling.attribution.range_names import RangeNames
 from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import Recording
 from .breakdown import Breakdown
+from .input_time import WAITING_FOR_INPUT
 from .kernel_times import KEYS, Work, of_steps, profiled_steps
 from .marked import step_times
 from .repeated_layers import classes_with
@@ -221,12 +222,12 @@ def _host_in(key: Key, classes: Mapping[str, str]) -> str:
 
 
 def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tuple[IdleTime, ...]:
-    """The idle time of a breakdown by reason, see `idle_times`; empty if it is below `LEAST_SHARE`
-    of the step.
+    """The idle time of a breakdown by reason, see `idle_times`, with the wait for input; empty if
+    both are below `LEAST_SHARE` of the step.
 
     Marked steps tell the layer and phase whose code the host ran.
     """
-    idle_ms = sum(row.time_ms for row in breakdown.rows if row.label == IDLE)
+    idle_ms = sum(row.time_ms for row in breakdown.rows if row.label in (IDLE, WAITING_FOR_INPUT))
     if not breakdown.n_profiled or idle_ms < LEAST_SHARE * breakdown.time_ms:
         return ()
     profiled = profiled_steps(recording.frame("steps"), breakdown.batch)
@@ -245,7 +246,9 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
         rows.sort(key=lambda row: -row[1])
         return tuple(IdleTime(_host_in(key, classes), time_ms, None, None) for key, time_ms in rows)
     used = profiled["step"].isin(breakdown.used)
-    return idle_times(work, profiled[used], *host_spans(recording))
+    times = idle_times(work, profiled[used], *host_spans(recording))
+    scale = breakdown.scale  # of rows of profiled steps that took longer than the others
+    return tuple(replace(time, time_ms=scale * time.time_ms) for time in times)
 
 
 def host_spans(recording: Recording) -> tuple[StepHostSpans, Callable[[], StepHostSpans]]:

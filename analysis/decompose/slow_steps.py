@@ -31,6 +31,7 @@ from .statistics import Floats, Ints, faster_half
 
 Bools = npt.NDArray[np.bool_]
 
+_LEAST_PROFILED = 8  # steps, where every one was profiled
 _MOST_OF = 0.8  # of the slow steps that share what they have in common
 _USUAL = 0.95  # of the other steps that lie below
 _LISTED = 5
@@ -160,7 +161,8 @@ def _of_batch(steps: pd.DataFrame, timed: pd.DataFrame, pattern: Pattern) -> Slo
     more_ms = times_ms - float(faster_half(times_ms))
     waited_ms = np.nan_to_num(_numbers(timed, "run_queue_wait_ns")) / 1e6
     slow = pattern.slow & ~((waited_ms > 0) & (waited_ms >= more_ms / 2))
-    if not slow.any() or slow.all():
+    alone = bool(timed["profiled"].all())
+    if not slow.any() or slow.all() or (alone and not _are_telling(slow)):
         return None
     paid_ms = float(times_ms[in_whole_periods(visits, pattern.period)].mean())
     batch = timed["batch"].iloc[0]
@@ -177,6 +179,11 @@ def _of_batch(steps: pd.DataFrame, timed: pd.DataFrame, pattern: Pattern) -> Slo
             or _find_common_of_profiled(steps[steps["profiled"].astype(bool)])
         ),
     )
+
+
+def _are_telling(slow: Bools) -> bool:
+    """Whether profiled steps alone tell of slow ones: few of them may be a warm-up."""
+    return len(slow) >= _LEAST_PROFILED and bool(slow.mean() <= 1 / 2)
 
 
 def _find_common_of_profiled(steps: pd.DataFrame) -> list[InCommon]:

@@ -135,7 +135,8 @@ def breakdown_verdict(
     slow = breakdown.slow
     if slow is not None and slow.matters:
         slow_ms = math.fsum(row.time_ms for row in breakdown.rows if row.label == SLOW_STEPS)
-        parts.insert(0, f"{share(slow_ms, whole)} of it is in slow steps, {slow.often}")
+        if slow_ms > 0:
+            parts.insert(0, f"{share(slow_ms, whole)} of it is in slow steps, {slow.often}")
     return "; ".join([f"{what} {takes} {number(whole)} ms", *parts, *largest]) + "."
 
 

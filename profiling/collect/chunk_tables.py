@@ -7,12 +7,15 @@ hold anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from ..attribution.cupti_names import LAUNCH_SHAPE
 
-if TYPE_CHECKING:
-    from .chunks import Piece
+Integers = npt.NDArray[np.int64]
+
 
 _TIMES = ("start_ns", "duration_ns", "timed")
 _WORK = (*_TIMES, "device", "context", "stream", "correlation_id", "graph_node_id")
@@ -43,6 +46,25 @@ _TEXTS = {
     "lost": ("what",),
     "facts": ("key", "value"),
 }
+
+
+class Piece(NamedTuple):
+    """A column in one chunk in its stored width: values are base + stored, or all equal base if
+    `stored` is None.
+    """
+
+    rows: int
+    base: np.int64
+    stored: npt.NDArray[np.unsignedinteger] | None
+
+    def widen(self, out: Integers) -> None:
+        """Write the values to `out`."""
+        if self.stored is None:
+            out[:] = self.base
+        else:
+            # first: NumPy adds unsigned 64-bit integers in floating point
+            out[:] = self.stored.astype(np.int64)
+            out += self.base  # modulo 2**64, like the subtraction of the base
 
 
 def check_table(name: str, columns: Mapping[str, Piece], texts: int) -> None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...base.limits import CHUNK_FREE_ROWS, CHUNK_ROWS_PER_BYTE, check_limit, check_regular
-from .chunk_tables import check_table
+from .chunk_tables import Integers, Piece, check_table
 
 MAGIC = 0x4B435643
 VERSION = 4
@@ -53,26 +53,6 @@ _MOST_IDS = 1 << 31  # a process and a thread make one number of 64 bits
 ProcessId = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_IDS)]
 ThreadId = Annotated[int, msgspec.Meta(ge=-_MOST_IDS, lt=2 * _MOST_IDS)]
 _Array = npt.NDArray[np.void]
-Integers = npt.NDArray[np.int64]
-
-
-class Piece(NamedTuple):
-    """A column in one chunk in its stored width: values are base + stored, or all equal base if
-    `stored` is None.
-    """
-
-    rows: int
-    base: np.int64
-    stored: npt.NDArray[np.unsignedinteger] | None
-
-    def widen(self, out: Integers) -> None:
-        """Write the values to `out`."""
-        if self.stored is None:
-            out[:] = self.base
-        else:
-            # first: NumPy adds unsigned 64-bit integers in floating point
-            out[:] = self.stored.astype(np.int64)
-            out += self.base  # modulo 2**64, like the subtraction of the base
 
 
 class RawBuffer(NamedTuple):

@@ -17,7 +17,7 @@ from curvescope.analysis.render.remedies import RemedyTable
 from curvescope.base import numbers
 from curvescope.cli import main
 
-from ..analysis.test_energy import write as write_energy
+from ..analysis.planted_energy import write_energy
 from ..browser import Page, find_chromium, needs_browser
 from ..shared import PROFILES
 from .recordings import write_planted

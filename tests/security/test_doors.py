@@ -38,6 +38,7 @@ ALLOWED = {
     "profiling/recording/part_files.py remove_parts": "an object of a store: no links",
     "profiling/recording/export.py _export_files": NEW,
     "profiling/recording/named_code.py _make_key": "the key in the user's own folder",
+    "profiling/recording/hidden_commands.py _keep": "a new file in the user's own folder",
     "profiling/readers/source.py Source.on_disk": OWN_FOLDER,
     "profiling/readers/nsight_reports.py convert_report": OWN_FOLDER,
     "profiling/readers/nsight_reports.py write_table": OWN_FOLDER,

@@ -259,6 +259,9 @@ class Sink:
     def update(self, **meta):
         json.dumps(meta, allow_nan=False)
 
+    def check(self):
+        pass
+
     def count_lost(self, name, count, sentence=None):
         assert isinstance(count, int)
         assert count >= 0

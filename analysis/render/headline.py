@@ -264,6 +264,8 @@ def _works_beside_kernels(diagnosis: Diagnosis, kernels: float) -> bool:
     steps = recorded.steps
     steps = steps[(steps["batch"] == diagnosis.curve.conditions[-1]) & steps["cpu_time_ns"].notna()]
     # In the median step no other program took the core.
+    if steps.empty:
+        return False
     cores = float((steps["cpu_time_ns"] / steps["duration_ns"]).median())
     beside = cores - kernels * (recorded.hardware.threads or 1)
     return bool(beside >= _HOST_SHARE * (1 - kernels))

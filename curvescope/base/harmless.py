@@ -52,7 +52,7 @@ _CHOICES = frozenset(
         "flash reduce-overhead max-autotune max-autotune-no-cudagraphs sgd adam adamw adafactor "
         "lamb lars lion rmsprop adagrad cosine linear constant polynomial step plateau "
         "channels_last contiguous_format nchw nhwc O0 O1 O2 O3 awq gptq bitsandbytes gguf train "
-        "eval test val spawn fork forkserver full none null"
+        "eval test val spawn fork forkserver full none null SUPPORTED_CLOCKS"
     ).split()
 )
 _DEVICE = re.compile(r"(cuda|gpu|mps|xpu|npu|hpu|tpu|cpu):\d{1,4}")

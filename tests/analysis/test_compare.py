@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.change import Change
-from curvescope.analysis.compare import _changes, compare, refuse_different
+from curvescope.analysis.compare import _changes, compare, decided, refuse_different
+from curvescope.analysis.decompose.statistics import FASTER_HALF
+from curvescope.analysis.render.compare import verdicts
 from curvescope.analysis.side import side
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.recording.store import TOGETHER
@@ -228,3 +230,49 @@ def test_profiles_of_other_devices_or_programs_are_refused():
     ):
         refuse_different([base, imported("b", [("copy", 80.0)])])
     refuse_different([profiled("a", [("gemm", 1.0)]), profiled("b", [("copy", 1.0)])])
+
+
+def slept(name, times_ms, rounds=6, steps=40):
+    """Steps of a version that sleeps for these times, over and over."""
+    random = np.random.default_rng(len(name))
+    rows = [
+        {
+            "factor": name,
+            "batch": 1,
+            "round": round_,
+            "index": place,
+            "step": round_ * steps + place,
+            "start_ns": (round_ * steps + place) * 10**9,
+            "duration_ns": int(time_ms * 1e6),
+            "profiled": False,
+        }
+        for round_ in range(rounds)
+        for place, time_ms in enumerate(
+            np.resize(times_ms, steps) * np.exp(0.01 * random.standard_normal(steps))
+        )
+    ]
+    meta = {TOGETHER: {"run": "run", "rounds_of_process": 1}}
+    table = pd.DataFrame(rows).drop(columns="factor")
+    return rows, side(name, meta, table, statistic=FASTER_HALF)
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "ratio", "pace"),
+    [((40.0, 10.0), 1.25, 0.5), ((24.0,), 1.2, 1.2), ((20.0,), None, None)],
+    ids=["in bursts", "in all steps", "not"],
+)
+def test_a_version_is_slower_where_its_cost_or_its_pace_is(times_ms, ratio, pace):
+    base_rows, base = slept("even", (20.0,))
+    rows, head = slept("versus", times_ms)
+    assert decided([*base_rows, *rows], ["even", "versus"], 0.05, 1)
+    compared = compare([base, head])
+    grown = compared.regressions(0.05)
+    assert compared.undecided(0.05) == []
+    if ratio is None:
+        assert grown == []
+        return
+    ((name, _, change),) = grown
+    assert name == "versus"
+    assert 1 + change.growth == pytest.approx(ratio, rel=0.02)
+    assert 1 / compared.steps[0].pace_changes[0].speedup == pytest.approx(pace, rel=0.03)
+    assert ("Its pace" in verdicts(compared)[0]) == (ratio != pace)

@@ -63,7 +63,7 @@ VALUES = {
 UNTRIED = {
     "compare": {
         *("--measure", "--framework", "--mode", "--step", "--step-range", "--step-line"),
-        *("--device", "--time-limit", "--output"),
+        *("--step-function", "--device", "--time-limit", "--output"),
     },
     "confirm": {
         *("--experiments", "--lock-clocks", "--run-its-code"),

@@ -158,7 +158,7 @@ class Tally:
     sweeps: int
     alarms: int  # with an anomaly; where an effect was planted, with one at its place
     covered: int  # whose interval of `TESTED` holds its true value
-    points: int  # intervals of T(b) that hold the true value, of `sweeps` times the batch sizes
+    points: int  # intervals of the pace that hold the true value, of `sweeps` times the batch sizes
 
 
 def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, sweeps: int) -> Tally:
@@ -187,8 +187,8 @@ def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, swee
         held, truth_ms = judging.evaluate(TESTED), (mean if judging is curve else pace) * anomaly_ms
         covered += bool(held.low <= truth_ms <= held.high)
         points += sum(
-            bool(p.time_ms.low <= mean * cost_ms[p.condition] <= p.time_ms.high)
-            for p in curve.points
+            bool(p.time_ms.low <= pace * cost_ms[p.condition] <= p.time_ms.high)
+            for p in curve.paces.points
         )
     return Tally(sweeps, alarms, covered, points)
 

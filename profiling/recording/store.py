@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -530,9 +531,17 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
 def _read_meta(path: AnyPath) -> Any:
     """The contents of a `recording.json`; FileNotFoundError, other OSErrors, and ValueError for
     what is no JSON.
+
+    Half a character, which no document can be written with, is read as `?`.
     """
     data = read_entries(path, META_BYTES, f"bytes in {META_FILE}")
-    return json.loads(data, parse_constant=_refuse_constant)
+    meta = json.loads(data, parse_constant=_refuse_constant)
+    if _HALF_CHARACTER.search(data) is None:
+        return meta
+    return json.loads(json.dumps(meta, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")  # or half of a pair
 
 
 def _refuse_constant(name: str) -> None:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from curvescope.analysis.decompose.statistics import ALL_STEPS, STATISTICS
+from curvescope.analysis.render.documents import json_text
 from curvescope.base.errors import CurvescopeError
 from curvescope.base.limits import META_BYTES, PART_FREE_ROWS, VARIABLE
 from curvescope.profiling.readers import import_profile, pytorch_json
@@ -94,6 +95,12 @@ BROKEN = {
     "large": lambda file: file.write_text(" " * (META_BYTES + 1)),
     "binary": lambda file: file.write_bytes(b"\xff\xfe\x00"),
 }
+
+
+def test_half_a_character_is_read_as_one_that_documents_can_have(store):
+    meta = open_recording(tamper(store, network="al\ud800ex", device=None)).meta
+    assert meta["network"] == "al?ex"
+    assert "al?ex" in json_text(meta)
 
 
 @pytest.mark.parametrize("gone", ["device", "library"])

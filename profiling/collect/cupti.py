@@ -21,7 +21,8 @@ from ..attribution.graph_nodes import GraphNodes
 from ..attribution.range_names import scrub
 from ..attribution.waits import NO_NUMBER, Waits
 from ..hardware.clocks import throttle_names
-from .chunks import Integers, ProcessChunks, TablePart
+from .chunk_tables import Integers
+from .chunks import ProcessChunks, TablePart
 
 _PART_ROWS = 1 << 20  # rows of one batch, which becomes one Parquet part
 _OVERHEADS = {

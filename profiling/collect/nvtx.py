@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .chunks import END, EVENT, MARK, POP, POP_UNMATCHED, PUSH, START, Integers, ProcessChunks
+from .chunk_tables import Integers
+from .chunks import END, EVENT, MARK, POP, POP_UNMATCHED, PUSH, START, ProcessChunks
 
 # NVTX's payload types by number, and the types with the same bits.
 _PAYLOADS = {1: np.uint64, 2: np.int64, 3: np.float64, 4: np.uint32, 5: np.int32, 6: np.float32}

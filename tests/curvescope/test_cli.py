@@ -107,7 +107,8 @@ def test_explain_splits_any_pair_and_adds_up(recorded, workplace, command):
         assert any(
             re.match(rf"\S+\.{layer} \(Conv2d(, 2 times)?\) {phase}", label) for label in labels
         ), labels
-    idle, overhead = labels[-2:]
+    # Slow steps are a term where some were seen: on a busy machine there may be.
+    idle, overhead = [label for label in labels if label != "slow steps"][-2:]
     assert idle.startswith("idle")
     assert overhead == "profiling overhead"
 

@@ -458,9 +458,9 @@ TRACES = {
     "calls, operators and kernels of one id": equal_ids,
     "20,000 kernels of a layer with a name of 60 kB": long_layer,
     "functions whose callers are a circle": circle_of_functions,
-    "60,000 operators at the same time": lambda: trace(
+    "20,000 operators at the same time": lambda: trace(
         steps()
-        + [event("cpu_op", "aten::mm", 10, 100, 1, 1, **{"External id": n}) for n in range(60_000)]
+        + [event("cpu_op", "aten::mm", 10, 100, 1, 1, **{"External id": n}) for n in range(20_000)]
     ),
     "60,000 kernels within each other": lambda: trace(
         [step_of(1e7)]

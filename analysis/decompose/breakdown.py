@@ -306,7 +306,7 @@ def break_down(
     pace_ms = (curve if of_all_steps else curve.paces).at(batch).time_ms.value
     is_longer = marked is None and whole_ms > _SCALED * pace_ms
     scale = pace_ms / whole_ms if is_longer else 1.0
-    rows = [_scaled(row, scale) for row in rows]
+    rows = [_scale_row(row, scale) for row in rows]
     (spread,) = _spreads(walls_ms[None, used])
     overhead_ms = pace_ms - scale * whole_ms
     rows.append(Row(OVERHEAD, overhead_ms, spread, None, None, None, None))
@@ -334,7 +334,7 @@ def _idle_row(label: str, times: pd.DataFrame, steps: int, used: Ints) -> Row:
     return Row(label, float(idle_ms.mean()), spread, None, None, None, None)
 
 
-def _scaled(row: Row, scale: float) -> Row:
+def _scale_row(row: Row, scale: float) -> Row:
     """A row of profiled steps in the time that unprofiled ones take; rates stay as measured."""
     spread_ms = None if row.spread_ms is None else scale * row.spread_ms
     return replace(row, time_ms=scale * row.time_ms, spread_ms=spread_ms)

@@ -22,10 +22,10 @@ import pandas as pd
 
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.step_pattern import (
-    SLOW_SHARE,
     Pattern,
     find_patterns,
     in_whole_periods,
+    is_material,
 )
 from ...profiling.recording.disturbed import LEAST_DISTURBED, SET_ASIDE, with_set_aside
 from ...profiling.recording.schema import OPERATOR_MODE
@@ -429,7 +429,7 @@ def _curve_of(
 
 
 def _with_shown_points(curve: Curve) -> Curve:
-    """The curve whose points are those of the most rounds; functionals stay of the shared ones."""
+    """The curve with each point from the most rounds; functionals keep the shared rounds."""
     if not curve.focused:
         return curve
     shown = tuple(curve.source(condition).at(condition) for condition in curve.conditions)
@@ -455,7 +455,7 @@ def _in_whole_periods(rounds: Rounds, period: int | None) -> Rounds:
 
 def _are_material(pattern: Pattern, point: Point, pace: Point) -> bool:
     share = 1 - pace.time_ms.value / point.time_ms.value if point.time_ms.value > 0 else 0.0
-    return int(pattern.slow.sum()) > 1 and share >= SLOW_SHARE
+    return is_material(int(pattern.slow.sum()), share)
 
 
 def _round_correlation(

@@ -281,12 +281,17 @@ def averaging(steps: pd.DataFrame, statistic: str, is_marked: bool) -> str | Non
         return None
     if is_marked or statistic != FASTER_HALF or timed["batch"].isna().any():
         return statistic
-    slow = {p.condition for p in cost_curve(steps, statistic).points if p.has_slow_steps}
-    profiled = steps[steps["profiled"].astype(bool) & steps["batch"].isin(slow)]
-    for _, durations_ns in profiled.groupby("batch")["duration_ns"]:
-        if slow_share(durations_ns.to_numpy(np.float64)) >= SLOW_SHARE:
-            return None
-    return statistic
+    profiled = steps[steps["profiled"].astype(bool)]
+    telling = {
+        batch
+        for batch, durations_ns in profiled.groupby("batch")["duration_ns"]
+        if slow_share(durations_ns.to_numpy(np.float64)) >= SLOW_SHARE
+    }
+    if not telling:  # the curve is not needed
+        return statistic
+    points = cost_curve(steps, statistic).points
+    has_slow = any(point.has_slow_steps for point in points if point.condition in telling)
+    return None if has_slow else statistic
 
 
 def unprofiled(

@@ -20,10 +20,10 @@ from ...base.counted import counted
 from ...base.numbers import number, percent
 from ...profiling.attribution.range_names import INPUT_PHASE, PHASE_RANGE
 from ...profiling.attribution.step_pattern import (
-    SLOW_SHARE,
     Pattern,
     find_patterns,
     in_whole_periods,
+    is_material,
 )
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.store import Recording
@@ -75,7 +75,7 @@ class SlowSteps:
     @property
     def matters(self) -> bool:
         """Whether they are part of the answer: seen more than once, and over 3 % of T."""
-        return len(self.slow) > 1 and self.share >= SLOW_SHARE
+        return is_material(len(self.slow), self.share)
 
     @property
     def waits_for_input(self) -> bool:

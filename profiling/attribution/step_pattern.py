@@ -177,7 +177,13 @@ def have_slow_steps(times: Floats, visits: Floats) -> bool:
         return False
     if np.unique(visits, return_counts=True)[1].min() < 2:
         return False
-    return bool(np.count_nonzero(_find_slow(times, visits.astype(np.int64))) > 1)
+    slow = _find_slow(times, visits.astype(np.int64))
+    return is_material(int(np.count_nonzero(slow)), slow_share(times))
+
+
+def is_material(slow: int, share: float) -> bool:
+    """Whether slow steps are part of the answer: seen more than once, and 3 % of T or more."""
+    return slow > 1 and share >= SLOW_SHARE
 
 
 def slow_share(times: Floats) -> float:

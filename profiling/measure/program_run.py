@@ -182,7 +182,7 @@ class _Output:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with self._process.stdout as output, _opened_log(self._log) as log:
+        with self._process.stdout as output, _open_log(self._log) as log:
             unended, came_ns = b"", 0
             while chunk := output.read1(_CHUNK_BYTES):  # type: ignore[attr-defined]
                 log.write(chunk)
@@ -219,7 +219,7 @@ class _Output:
 
 
 @contextmanager
-def _opened_log(path: Path | None) -> Iterator[BinaryIO]:
+def _open_log(path: Path | None) -> Iterator[BinaryIO]:
     if path is None:
         with open(os.devnull, "wb") as log:
             yield log

@@ -51,7 +51,7 @@ ALLOWED = {
     "profiling/collect/trace_handler.py": NEW,
     "profiling/measure/counted_step.py": OWN_FOLDER,
     "profiling/measure/program_run.py _own_folder": NEW,
-    "profiling/measure/program_run.py _opened_log": "/dev/null",
+    "profiling/measure/program_run.py _open_log": "/dev/null",
     "profiling/measure/preloading.py": OWN_FOLDER,
     "profiling/hardware/register.py": OWN_CACHE,
     "profiling/hardware/ceilings.py": OWN_CACHE,

@@ -141,7 +141,7 @@ def run_command(*arguments, cwd, code=None):
     an own process.
     """
     out, err = io.StringIO(), io.StringIO()
-    before, path = Path.cwd(), list(sys.path)
+    before, path, modules = Path.cwd(), list(sys.path), set(sys.modules)
     os.chdir(cwd)
     forget_answers()
     try:
@@ -152,15 +152,18 @@ def run_command(*arguments, cwd, code=None):
     finally:
         os.chdir(before)
         sys.path[:] = path
-        _forget_modules_of(cwd)
+        _forget_modules_of(cwd, modules)
     assert code is None or ended == code, err.getvalue()
     return subprocess.CompletedProcess(arguments, ended, out.getvalue(), err.getvalue())
 
 
-def _forget_modules_of(folder):
-    """Another test's script may have the same name, and an own process would import that one."""
-    for name, module in [*sys.modules.items()]:
-        file = getattr(module, "__file__", None)
+def _forget_modules_of(folder, kept):
+    """Another test's script may have the same name, and an own process would import that one.
+
+    Modules that were there before, `kept`, stay: in the root of the project these are the tests.
+    """
+    for name in sys.modules.keys() - kept:
+        file = getattr(sys.modules[name], "__file__", None)
         if file and Path(file).is_relative_to(folder):
             del sys.modules[name]
 

@@ -530,7 +530,7 @@ def many_kernels(rows):
         locked_sm_clock_hz=None, lost=None, empty=[], warnings=[], notes=[], disturbances=None, curve=[point],
         statistic="median", rounds=3, profiled=False, answers=[], findings=[], anomalies=[], fixed_cost=None,
         experiments=[],
-        remedies=remedies, batch_size=None, unit="step", rare_steps=[],
+        remedies=remedies, batch_size=None, unit="step", slow_steps=[],
     )  # fmt: skip
     run = {
         "name": "many", "step": None, "device": None, "facts": [], "lost": [], "caveats": [],

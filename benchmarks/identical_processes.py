@@ -5,6 +5,9 @@ Five variants of a step that differ in nothing run as an experiment on complete 
 five starts of all, each with two rounds. Every ordered pair of variants is then judged as the
 unmodified step and a change. Any cause confirmed, or saving of 2 % proven, is false.
 
+The same steps are judged once more with slow ones among them: every 20th takes five times as long,
+from another first one in every process and batch size.
+
     python -m benchmarks.identical_processes --record    # some minutes, on a machine with nothing else to do
     python -m benchmarks.identical_processes             # judges what is kept, in the present rules
 """  # noqa: E501
@@ -43,6 +46,8 @@ VARIANTS, STARTS, ROUNDS = 5, 5, 2
 CLAIM = 0.1  # of the step at the largest size: the anomaly that a cause is claimed for
 MATERIAL = 0.02  # of a step: a smaller saving is not counted
 CHANGE = "change"
+SLOW_EVERY, SLOWER = 20, 5
+DRAWS = 2  # of the first slow step
 
 
 def _training(model: nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], object]:
@@ -91,9 +96,8 @@ KINDS = ("convolutions", "words", "layers")
 
 
 class Judged(NamedTuple):
-    """What the ordered pairs of one set of processes are taken for."""
+    """How many ordered pairs of one set of processes get a false claim."""
 
-    kind: str
     pairs: int
     confirmed: int  # of a cause
     saved: int  # of a saving
@@ -125,7 +129,16 @@ def rows_of(kind: str) -> Iterator[dict[str, Any]]:
                 worker.end()
 
 
-def judge(rows: pd.DataFrame, kind: str) -> Judged:
+def add_slow_steps(rows: pd.DataFrame, random_: random.Random) -> pd.DataFrame:
+    """The same steps, every 20th of a process and batch size five times as long."""
+    durations = rows["duration_ns"].copy()
+    for _, steps in durations.groupby([rows["variant"], rows["batch"], rows["process"]]):
+        slow = steps.index[random_.randrange(SLOW_EVERY) :: SLOW_EVERY]
+        durations[slow] *= SLOWER
+    return rows.assign(duration_ns=durations)
+
+
+def judge(rows: pd.DataFrame) -> Judged:
     """Every ordered pair of the variants of one set, as the rules judge an experiment."""
     tested, facts = (
         excess(*BATCHES[-2:]),
@@ -156,7 +169,7 @@ def judge(rows: pd.DataFrame, kind: str) -> Judged:
         confirmed += any(outcome.verdict == Verdict.CONFIRMED for outcome in outcomes)
         gains = [one.largest[1].value for one in savings(outcomes) if one.largest is not None]
         saved += any(gain >= MATERIAL for gain in gains)
-    return Judged(kind, len(pairs), confirmed, saved)
+    return Judged(len(pairs), confirmed, saved)
 
 
 def main() -> None:
@@ -175,12 +188,15 @@ def main() -> None:
             for kind in KINDS:
                 file.writelines(json.dumps({"set": number, **row}) + "\n" for row in rows_of(kind))
                 print(f"recorded {kind}", flush=True)
-    print("| set | step | ordered pairs | causes confirmed | savings of 2 % |")
-    print("|--:|---|--:|--:|--:|")
+    columns = ("set", "step", *2 * ("ordered pairs", "causes confirmed", "savings of 2 %"))
+    print(f"| {' | '.join(columns)} |  (the last three with slow steps)")
+    print("|--:|---|--:|--:|--:|--:|--:|--:|")
     for (number, kind), rows in read(args.file).groupby(["set", "kind"], sort=False):
-        found = judge(rows, str(kind))
-        cells = number, found.kind, found.pairs, found.confirmed, found.saved
-        print(f"| {' | '.join(map(str, cells))} |", flush=True)
+        slow = Judged(0, 0, 0)
+        for draw in range(DRAWS):
+            drawn = judge(add_slow_steps(rows, random.Random(f"{draw}-{number}-{kind}")))
+            slow = Judged(*map(sum, zip(slow, drawn, strict=True)))
+        print(f"| {' | '.join(map(str, (number, kind, *judge(rows), *slow)))} |", flush=True)
 
 
 def read(file: Path) -> pd.DataFrame:

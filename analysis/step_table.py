@@ -69,6 +69,13 @@ class Cell:
         return self.device if said else f"{self.device} ({self.origin})"
 
 
+@dataclass(frozen=True)
+class TableDocument:
+    """Step times of several recordings: `table`, `sweep`, and `diagnose` over two axes."""
+
+    times: Sequence[Cell]  # one per recording and batch size
+
+
 def cells_of(recording: Recording) -> list[Cell]:
     """Step times for every batch size of a sweep in increasing order, including missing ones."""
     meta, steps = recording.meta, recording.frame("steps")

@@ -19,7 +19,7 @@ from . import __version__
 from .base.endings import end_like_ctrl_c
 from .base.errors import CurvescopeError
 from .base.escaping import escape_controls
-from .parsers import Command, Parser, refuse_former
+from .parsers import Command, Parser
 
 # Commands by what they are for, in the order of the help.
 JOBS = {
@@ -239,7 +239,6 @@ def _main(argv: Sequence[str] | None) -> int:
         _read_sooner()
     try:
         _check_address_space()
-        refuse_former(chosen.command, arguments[1:])
         parser, run = COMMANDS[chosen.command].build()
         options = parser.parse_args(arguments[1:])
         _refuse_elsewhere(chosen.command)

@@ -14,39 +14,6 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from .base.errors import CurvescopeError
-
-# Commands, the pattern of what they took before, and what to write instead.
-_MODEL = "`curvescope model NETWORK --device GPU`"
-_COMPARE = (
-    "`curvescope diagnose NETWORK -o NEW --experiments 0`, then `curvescope compare RUN NEW`, "
-    "with --fail-over or not"
-)
-FORMER = (
-    ("diagnose", r"--device model:\S*|--library|--what-if", _MODEL),
-    (
-        "diagnose",
-        "--of",
-        "`curvescope energy NETWORK` or `curvescope memory NETWORK`; `diagnose` is of time",
-    ),
-    ("diagnose", "--against|--fail-over", _COMPARE),
-    ("diagnose", "--counters", "`curvescope counters RUN` after `diagnose`"),
-    (
-        "diagnose step",
-        "--model",
-        "the function as the network, e.g. `my_model:build --input-shape 3,224,224`",
-    ),
-    (
-        "diagnose sweep scale",
-        "--images|--epochs",
-        "`--protocol dell:SAMPLES`; epochs multiply the samples",
-    ),
-    ("diagnose sweep scale step", "--phase", "--mode"),
-    ("diagnose energy model sweep scale step", "--sequence-length", "--input-shape TOKENS"),
-    ("diagnose sweep explain", "--axis (log2|linear|throughput)", "--curvature"),
-)
-
-
 _FEW = 12  # choices that are listed beside a guess
 _NEGATIVE = re.compile(r"-\d")  # begins a value, as no option has such a name
 
@@ -149,18 +116,6 @@ def split_at_program(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments before --, and the command of a program after it."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     return list(arguments[:end]), list(arguments[end + 1 :])
-
-
-def refuse_former(command: str, arguments: Sequence[str]) -> None:
-    """Refuse an option that was replaced, with its new form.
-
-    Raises:
-        CurvescopeError: there is one.
-    """
-    line = " ".join(["", *split_at_program(arguments)[0], ""]).replace("=", " ")
-    for commands, pattern, now in FORMER:
-        if command in commands.split() and (match := re.search(f" ({pattern}) ", line)):
-            raise CurvescopeError(f"{command} no longer takes {match[1]}: write {now}.")
 
 
 def _filled(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import msgspec.inspect
 
-from curvescope import documents as here
+from curvescope.analysis import step_table
 from curvescope.analysis.render import (
     advice,
     breakdown,
@@ -25,6 +25,9 @@ from curvescope.analysis.render import (
     show_scaling,
 )
 from curvescope.analysis.render.documents import kind_of
+from curvescope.commands import devices, doctor, export, networks, runs
+from curvescope.commands.bench import documents as bench
+from curvescope.profiling import readers
 
 _MODULES = (
     advice,
@@ -38,7 +41,14 @@ _MODULES = (
     memory,
     series,
     server_log,
-    here,
+    devices,
+    doctor,
+    export,
+    networks,
+    readers,
+    runs,
+    step_table,
+    bench,
 )
 _TYPES = {name: one for module in _MODULES for name, one in vars(module).items()}
 DOCUMENTS = tuple(one for name, one in _TYPES.items() if name.endswith("Document"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.text import Text
 
@@ -10,6 +12,22 @@ from .. import options
 from ..analysis.render import terminal
 from ..analysis.render.tables import Indented, table
 from ..base.numbers import number
+from ..profiling.hardware.devices import CLOCKS, Device, devices, get_device
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedDevice(Device):
+    """A GPU of the table of devices."""
+
+    peak_flops_per_s_base: float | None  # fp32 peak at the base clock
+    peak_flops_per_s_boost: float | None  # fp32 peak at the boost clock
+
+
+@dataclass(frozen=True)
+class DevicesDocument:
+    """The table of devices: `devices`."""
+
+    devices: Sequence[ListedDevice]  # one per GPU
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,9 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-
-    from ..profiling.hardware.devices import CLOCKS, Device, devices, get_device
-
     chosen = (get_device(args.device),) if args.device else devices()
 
     def peaks(device: Device) -> list[float | None]:
@@ -28,7 +43,6 @@ def run(args: argparse.Namespace) -> int:
 
     if args.json:
         from ..analysis.render.documents import print_document
-        from ..documents import DevicesDocument, ListedDevice
 
         rated = [
             {

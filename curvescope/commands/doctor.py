@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 
@@ -25,6 +26,13 @@ from ..base.torch_runtime import describe_cuda, import_torch, pick_device
 from ..gpu_checks import Check, check_gpus
 
 
+@dataclass(frozen=True)
+class DoctorDocument:
+    """What this machine has: `doctor`."""
+
+    checks: Sequence[Check]  # one per item
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "--json")
 
@@ -34,7 +42,6 @@ def run(args: argparse.Namespace) -> int:
     findings += check_gpus()
     if args.json:
         from ..analysis.render.documents import print_document
-        from ..documents import DoctorDocument
 
         print_document(DoctorDocument(findings))
         return 0

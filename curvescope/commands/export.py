@@ -8,12 +8,22 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from .. import options
 from ..base.counted import counted
 from ..base.errors import CurvescopeError
 from ..profiling.recording.remote_store import as_path
+
+
+@dataclass(frozen=True)
+class ExportDocument:
+    """A finished export: `export`."""
+
+    path: str  # file or folder
+    format: str  # perfetto, csv or parquet
+    rows_without_time: int  # rows without a start time, which viewers do not show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +84,6 @@ def run(args: argparse.Namespace) -> int:
             export.export_parquet(recording, target)
     if args.json:
         from ..analysis.render.documents import print_document
-        from ..documents import ExportDocument
 
         print_document(ExportDocument(str(target), kind, unplaced))
         return 0

@@ -8,6 +8,8 @@ computed from the structure.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .. import options
 from ..analysis.render import terminal
@@ -15,6 +17,23 @@ from ..analysis.render.tables import table
 from ..base.numbers import number
 from ..base.torch_runtime import import_torch
 from ..profiling.workload import networks as known
+from ..profiling.workload.networks.facts import Facts, facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedNetwork(Facts):
+    """A network known by name; work is per sample."""
+
+    name: str  # its name
+    paper: str  # where it was published
+    input_shape: Sequence[int]  # shape of a sample
+
+
+@dataclass(frozen=True)
+class NetworksDocument:
+    """The networks known by name: `networks`."""
+
+    networks: Sequence[ListedNetwork]  # one per network
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,14 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..profiling.workload.networks.facts import facts
-
     import_torch()
     networks = [known.get_network(name) for name in known.names()]
     costs = [facts(network) for network in networks]
     if args.json:
         from ..analysis.render.documents import print_document
-        from ..documents import ListedNetwork, NetworksDocument
 
         listed_networks = [
             ListedNetwork(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,27 @@ if TYPE_CHECKING:
 
 UNREADABLE = "unreadable"  # status
 _UNLOCKED_S = 5.0  # in which the writer of a new recording may not have locked it yet
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedRecording:
+    """One recording of a folder."""
+
+    path: str  # folder or URL
+    status: str  # complete, or why not; unreadable if its `recording.json` cannot be read
+    created_utc: str | None  # when it was made
+    network: str | None  # name of the network or step
+    device: str | None  # name of the device
+    batches: Sequence[int] | None  # its batch sizes
+    experiments: int  # number of experiments on its causes
+    unreadable: str | None  # why it cannot be read, with the remedy; null if it can be
+
+
+@dataclass(frozen=True)
+class RunsDocument:
+    """The recordings of a folder or store: `runs`."""
+
+    recordings: Sequence[ListedRecording]  # oldest first
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +60,6 @@ def run(args: argparse.Namespace) -> int:
     rows = [_row(run) for run in list_recordings(root)]
     if args.json:
         from ..analysis.render.documents import print_document
-        from ..documents import ListedRecording, RunsDocument
 
         print_document(RunsDocument([ListedRecording(**row) for row in rows]))
         return 0

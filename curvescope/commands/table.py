@@ -73,9 +73,8 @@ def show_table(
     compared = step_table.common_batch(cells) if batch is None else batch
     if form == "json":
         from ..analysis.render.documents import print_document
-        from ..documents import TableDocument
 
-        print_document(TableDocument(cells))
+        print_document(step_table.TableDocument(cells))
     elif form == "csv":
         print(escape_controls(step_table.to_csv(cells)), end="")
     elif form == "markdown":

@@ -251,25 +251,6 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("diagnose", "alexnet", "--time-limit", "0"), "more than 0"),
         (("diagnose", "alexnet", "--experiments", "long"), "a duration, e.g. 60s or 2m"),
         (
-            ("diagnose", "alexnet", "--device", "model:gtx1080"),
-            "write `curvescope model NETWORK --device GPU`",
-        ),
-        (
-            ("diagnose", "alexnet", "--device=model:gtx1080"),
-            "no longer takes --device model:gtx1080",
-        ),
-        (
-            ("diagnose", "alexnet", "--what-if", "sm_count=4"),
-            "write `curvescope model NETWORK --device GPU`",
-        ),
-        (("diagnose", "alexnet", "--of", "energy"), "write `curvescope energy NETWORK`"),
-        (("diagnose", "alexnet", "--against=mine"), "then `curvescope compare RUN NEW`"),
-        (("diagnose", "alexnet", "--counters"), "write `curvescope counters RUN`"),
-        (("step", "--model", "my_model:small"), "the function as the network"),
-        (("sweep", "alexnet", "--images", "5"), "write `--protocol dell:SAMPLES`"),
-        (("scale", "alexnet", "--phase", "training"), "write --mode"),
-        (("explain", "mine", "--axis", "linear"), "write --curvature"),
-        (
             ("energy", "alexnet", "--batch", "1,2", "--axis", "batch=1"),
             "give the values of batch once",
         ),

@@ -6,7 +6,6 @@ import pytest
 
 from curvescope.cli import COMMANDS, JOBS, SELDOM
 from curvescope.commands.bench import BENCHES
-from curvescope.parsers import FORMER, refuse_former
 
 LONGEST_LIST = 9  # options that are read well without groups, with --help
 MOST = 20
@@ -60,8 +59,3 @@ def test_groups_say_what_how_long_and_where_output_goes(command, tmp_path):
 def test_a_wrong_option_gets_one_line_of_usage(command, tmp_path):
     done = command("diagnose", "--nonsense", cwd=tmp_path, code=2)
     assert len(done.stderr.splitlines()) == 2
-
-
-def test_no_option_of_today_is_refused_as_a_former_one(command, tmp_path):
-    for name in {name for commands, _, _ in FORMER for name in commands.split()}:
-        refuse_former(name, re.findall(r"--[\w-]+", command(name, "--help", cwd=tmp_path).stdout))

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, sweeps: Sequence[Sweep]) -> int:
         compared.append(_measured(args, sweep, at))
     if args.json:
         from ...analysis.render.documents import print_document
-        from ...documents import CandidatesDocument
+        from .documents import CandidatesDocument
 
         print_document(CandidatesDocument(compared))
     else:

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     path = save(ceilings)
     if args.json:
         from ...analysis.render.documents import print_document
-        from ...documents import CeilingsDocument
+        from .documents import CeilingsDocument
 
         print_document(CeilingsDocument(kept=str(path), **ceilings.entry()))
     else:

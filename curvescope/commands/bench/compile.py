@@ -28,9 +28,9 @@ from ...base.errors import BackendMissingError, CurvescopeError
 from ...options import add
 
 if TYPE_CHECKING:
-    from ...documents import CompiledKernel
     from ...kernels.compile import Compiled, CudaSource
     from ...kernels.generations import KernelBuild
+    from .documents import CompiledKernel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     builds = [build for each in compiled for build in describe_builds(each, args.block, args.mix)]
     if args.json:
         from ...analysis.render.documents import print_document
-        from ...documents import CompileDocument
+        from .documents import CompileDocument
 
         print_document(
             CompileDocument(
@@ -139,8 +139,8 @@ def _compile(sources: Sequence[CudaSource], architectures: Sequence[int]) -> lis
 
 
 def _compiled(build: KernelBuild) -> CompiledKernel:
-    from ...documents import CompiledKernel
     from ...kernels.disassembly import instruction_mix
+    from .documents import CompiledKernel
 
     resources, occupancy = asdict(build.resources), build.occupancy
     stores, loads = build.spilled_bytes or (None, None)

@@ -210,7 +210,7 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
     )
     if args.json:
         from ...analysis.render.documents import print_document
-        from ...documents import BenchDocument, BenchSweep
+        from .documents import BenchDocument, BenchSweep
 
         sweeps = [
             BenchSweep(

@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     if args.json:
         from ...analysis.render.documents import print_document
-        from ...documents import ReplayDocument, ReplayedCall, UnreplayedCall
+        from .documents import ReplayDocument, ReplayedCall, UnreplayedCall
 
         document = ReplayDocument(
             method=measuring.method_of(args),

@@ -1,6 +1,4 @@
-"""The documents of `--json` that commands make themselves; those of analyses are in
-`analysis.render`.
-"""
+"""The documents of `bench --json`."""
 
 from __future__ import annotations
 
@@ -9,92 +7,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from .analysis.candidates import CandidatesSweep
-from .analysis.step_table import Cell
-from .commands.bench.against import LayerCost
-from .gpu_checks import Check
-from .kernels.conditions import Note
-from .kernels.method import Method
-from .kernels.runner import Result
-from .profiling.hardware.ceilings import Ceiling
-from .profiling.hardware.devices import Device
-from .profiling.readers import ImportDocument as ImportDocument  # printed by `import`
-from .profiling.workload.networks.facts import Facts
-
-
-@dataclass(frozen=True)
-class TableDocument:
-    """Step times of several recordings: `table`, `sweep`, and `diagnose` over two axes."""
-
-    times: Sequence[Cell]  # one per recording and batch size
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListedRecording:
-    """One recording of a folder."""
-
-    path: str  # folder or URL
-    status: str  # complete, or why not; unreadable if its `recording.json` cannot be read
-    created_utc: str | None  # when it was made
-    network: str | None  # name of the network or step
-    device: str | None  # name of the device
-    batches: Sequence[int] | None  # its batch sizes
-    experiments: int  # number of experiments on its causes
-    unreadable: str | None  # why it cannot be read, with the remedy; null if it can be
-
-
-@dataclass(frozen=True)
-class RunsDocument:
-    """The recordings of a folder or store: `runs`."""
-
-    recordings: Sequence[ListedRecording]  # oldest first
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListedNetwork(Facts):
-    """A network known by name; work is per sample."""
-
-    name: str  # its name
-    paper: str  # where it was published
-    input_shape: Sequence[int]  # shape of a sample
-
-
-@dataclass(frozen=True)
-class NetworksDocument:
-    """The networks known by name: `networks`."""
-
-    networks: Sequence[ListedNetwork]  # one per network
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListedDevice(Device):
-    """A GPU of the table of devices."""
-
-    peak_flops_per_s_base: float | None  # fp32 peak at the base clock
-    peak_flops_per_s_boost: float | None  # fp32 peak at the boost clock
-
-
-@dataclass(frozen=True)
-class DevicesDocument:
-    """The table of devices: `devices`."""
-
-    devices: Sequence[ListedDevice]  # one per GPU
-
-
-@dataclass(frozen=True)
-class DoctorDocument:
-    """What this machine has: `doctor`."""
-
-    checks: Sequence[Check]  # one per item
-
-
-@dataclass(frozen=True)
-class ExportDocument:
-    """A finished export: `export`."""
-
-    path: str  # file or folder
-    format: str  # perfetto, csv or parquet
-    rows_without_time: int  # rows without a start time, which viewers do not show
+from ...analysis.candidates import CandidatesSweep
+from ...kernels.conditions import Note
+from ...kernels.method import Method
+from ...kernels.runner import Result
+from ...profiling.hardware.ceilings import Ceiling
+from .against import LayerCost
 
 
 @dataclass(frozen=True, kw_only=True)

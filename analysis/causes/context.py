@@ -27,7 +27,7 @@ from ...profiling.recording.operators import (
 )
 from ...profiling.recording.store import STEP
 from ..decompose.averaged_steps import Samples, undisturbed, undisturbed_steps
-from ..decompose.functionals import Functional
+from ..decompose.functionals import BEND, OUTLIER, Functional
 from ..decompose.slow_steps import SlowSteps
 from ..decompose.source_lines import Lines
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Share
@@ -142,7 +142,7 @@ def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -
         case = Case(
             functional=functional,
             share=share,
-            before=functional.at,
+            before=min(functional.conditions) if functional.kind == OUTLIER else functional.at,
             after=functional.last,
             uses=uses,
             facts=facts,
@@ -158,7 +158,7 @@ def _where_it_changes(case: Case) -> Case:
     kernels run at the smallest and the time of a sample changes by far the most there.
     """
     functional = case.functional
-    if functional.to is not None or len(functional.conditions) != 3:
+    if functional.kind != BEND:
         return case
     first, middle, last = functional.conditions
     rates = {batch: case.time_ms(batch) / batch for batch in functional.conditions}

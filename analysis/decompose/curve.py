@@ -9,6 +9,9 @@ T(b) is of the complete rounds, which visited every condition. A sweep may also 
 which visit only the conditions of one functional. A functional is evaluated over all rounds that
 visited all its conditions, and over no others: in each of them its conditions met the same state of
 the machine.
+
+Where fewer than three rounds visited all of them, each condition's own rounds count instead. What
+these do not share widens the interval.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ from .statistics import (
     replicate,
     resample_rounds,
     spread_of,
+    sum_estimate,
     time_estimate,
     widened,
 )
@@ -57,6 +61,7 @@ _NONE: Floats = np.empty(0)
 MODELLED = "modelled"  # the statistic of modelled curves
 UNSTABLE_SPREAD = 0.02  # published benchmarks call a result with more variation unstable
 
+_LEAST_TOGETHER = 3  # rounds; with fewer each condition is known better from its own rounds
 UNKNOWN = "unknown"  # condition of steps whose batch size no one knows
 NO_CURVE = (
     "This recording has no timed step, nor profiled steps of two batch sizes: there is no curve to "
@@ -189,10 +194,11 @@ class Curve:
             return curve.evaluate(functional)
         # Only the points with a coefficient: a table has thousands of points and as many
         # functionals.
-        points, weights = self._parts(functional)
-        values = np.array([self.joint[point].time_ms.value for point in points])
-        errors = None if self.errors_ms is None else self.errors_ms[points]
-        replicates = self.replicates_ms[:, points]
+        places, weights = self._parts(functional)
+        points = [self.points_of(functional)[place] for place in places]
+        values = np.array([point.time_ms.value for point in points])
+        errors = None if self.errors_ms is None else self.errors_ms[places]
+        replicates = self.replicates_ms[:, places]
         if functional.of_rate:
             # Steps per second; the error of 1/T is that of T over T².
             errors = None if errors is None else _MS_PER_S * errors / values**2
@@ -201,6 +207,9 @@ class Curve:
             return normal_estimate(
                 float(weights @ values), float(np.hypot.reduce(weights * errors))
             )
+        if self._is_better_apart(functional):
+            rounds = [point.rounds for point in points]
+            return sum_estimate([point.time_ms for point in points], weights, rounds)
         scale = float(np.abs(weights * values).max())
         return estimate(
             float(weights @ values),
@@ -209,6 +218,16 @@ class Curve:
             scale,
             of_mean=self.pace is not None,
         )
+
+    def points_of(self, functional: Functional) -> tuple[Point, ...]:
+        """The points whose times a functional adds up."""
+        return self.points if self._is_better_apart(functional) else self.joint
+
+    def _is_better_apart(self, functional: Functional) -> bool:
+        """Whether the rounds of each condition say more than the rounds that visited all."""
+        if functional.of_rate or self.statistic == MODELLED or self.rounds >= _LEAST_TOGETHER:
+            return False
+        return min(self.at(size).rounds for size in functional.conditions) >= _LEAST_TOGETHER
 
     def rounds_behind(self, functional: Functional) -> float:
         """Effective number of rounds behind a functional of this curve; a modelled one has no

@@ -5,6 +5,9 @@ away from fixed plus proportional cost of every inner one, as one family (Holm).
 positive excess and a bend in either direction of 2 % of the step time or more; a negative excess is
 the amortised fixed cost of a step.
 
+A size that a larger one overtakes is out of line by itself. It is tested against the line between
+its neighbours, and no other size is judged by it.
+
 A functional is tested on the pace, which few slow steps do not move. Where slow steps are part of T
 it is tested on T as well, in the same family, and the surer of both answers.
 """
@@ -17,7 +20,19 @@ from dataclasses import dataclass, field, replace
 
 from ...base.words import Word
 from .curve import Curve
-from .functionals import Condition, Functional, bend, curvature, excess, fixed_cost, neighbours
+from .functionals import (
+    BEND,
+    EXCESS,
+    OUTLIER,
+    Condition,
+    Functional,
+    bend,
+    curvature,
+    excess,
+    fixed_cost,
+    neighbours,
+)
+from .overtaken import outliers
 from .statistics import LEVEL, MATERIAL, Estimate, holm
 
 
@@ -48,25 +63,27 @@ UNDECIDED = (
 )
 
 
+# by kind of the displayed functional: the shape of a negative value, and of a positive one
+_SHAPES = {EXCESS: ("sub-linear", "super-linear"), OUTLIER: ("overtaken", "overtaken")}
+
+
 @dataclass(frozen=True)
 class Finding:
     """One functional of the curve, tested."""
 
-    shown: Functional  # the displayed functional: excess, or curvature on the chosen axis
+    # the displayed functional: outlier, excess, or curvature on the chosen axis
+    shown: Functional
     value: Estimate  # its value and interval
-    # the functional behind the verdict: the excess itself, or the bend for a curvature
+    # the functional behind the verdict: for a curvature the bend, else the displayed one
     tested: Functional
     tested_value: Estimate  # its value and interval, in ms
     p_adjusted: float  # p of `tested`, adjusted over the family
     verdict: FindingVerdict  # verdict on it
-    shape: str = field(init=False)  # super-linear or sub-linear; concave-up or concave-down
+    # super-linear or sub-linear; concave-up or concave-down; for an outlier overtaken
+    shape: str = field(init=False)
 
     def __post_init__(self) -> None:
-        shapes = (
-            ("sub-linear", "super-linear")
-            if self.shown.kind == "excess"
-            else ("concave-down", "concave-up")
-        )
+        shapes = _SHAPES.get(self.shown.kind, ("concave-down", "concave-up"))
         object.__setattr__(self, "shape", shapes[self.value.value > 0])
 
 
@@ -87,9 +104,13 @@ def find(curve: Curve, axis: str = "log2", *, late: bool = False) -> tuple[Findi
     With `late` this includes sizes that a sweep found and visited in fewer than three rounds: a
     sweep that goes on visits them again.
     """
-    pairs, inner = neighbours(curve.conditions if late else _known(curve), curve.jumps)
-    shown = [excess(*pair) for pair in pairs] + [curvature(*points, axis) for points in inner]
-    tested = [excess(*pair) for pair in pairs] + [bend(*points) for points in inner]
+    sizes = curve.conditions if late else _known(curve)
+    alone = outliers(curve.paces, sizes)
+    usual = set(sizes) - {functional.at for functional in alone}
+    pairs, inner = neighbours([size for size in sizes if size in usual], curve.jumps)
+    proportions = [excess(*pair) for pair in pairs]
+    shown = [*alone, *proportions, *(curvature(*points, axis) for points in inner)]
+    tested = [*alone, *proportions, *(bend(*points) for points in inner)]
     curves = [_tested_curves(curve, functional) for functional in tested]
     tests = [
         tested_on.evaluate(functional)
@@ -124,7 +145,7 @@ def undecided(curve: Curve, findings: Sequence[Finding], more: float) -> list[Fi
     for finding in findings:
         value = finding.tested_value
         large = LARGE * curve.at(finding.tested.last).time_ms.value
-        reach = value.high if finding.tested.kind == "excess" else max(value.high, -value.low)
+        reach = max(value.high, -value.low) if finding.tested.kind == BEND else value.high
         if finding.p_adjusted < LEVEL_OF_A_LOOK or reach < large:
             continue
         if more > 1 and (decidable(value, more) or reach / math.sqrt(more) < large):
@@ -156,9 +177,18 @@ def found_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Conditi
     return [
         (before, after)
         for before, after in curve.jumps
-        if any(test.at == before and after in test.conditions for test in tested)
+        if any(_is_of_jump(test, before, after) for test in tested)
         and curve.at(after).time_ms.value > curve.at(before).time_ms.value
     ]
+
+
+def _is_of_jump(test: Functional, before: Condition, after: Condition) -> bool:
+    """Whether a functional tests the jump between two sizes: it begins there, or is of the outlier
+    behind it.
+    """
+    if test.kind == OUTLIER:
+        return bool(test.at == after)
+    return bool(test.at == before and after in test.conditions)
 
 
 def found_falls(curve: Curve) -> list[tuple[Condition, Condition]]:
@@ -180,11 +210,7 @@ def open_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Conditio
     decided = {*found_jumps(curve, findings), *found_falls(curve)}
     left = []
     for before, after in curve.jumps:
-        tests = [
-            finding
-            for finding in findings
-            if finding.tested.at == before and after in finding.tested.conditions
-        ]
+        tests = [finding for finding in findings if _is_of_jump(finding.tested, before, after)]
         may_be = (one.verdict in _OPEN and _may_be_material(curve, one) for one in tests)
         if (before, after) not in decided and (not tests or any(may_be)):
             left.append((before, after))
@@ -204,14 +230,14 @@ def _verdict(
     if not math.isfinite(value.low):
         return FindingVerdict.UNKNOWN
     if p_adjusted < LEVEL:
-        if tested.kind == "excess" and value.value < 0:
+        if tested.kind == EXCESS and value.value < 0:
             return FindingVerdict.FIXED_COST
         return (
             FindingVerdict.ANOMALY
             if abs(value.value) >= MATERIAL * size_ms
             else FindingVerdict.SMALL
         )
-    if tested.kind == "bend":
+    if tested.kind == BEND:
         visible = curve.evaluate(shown)
         if value.p >= LEVEL and (visible.low > 0 or visible.high < 0):
             return FindingVerdict.FIXED_COST

@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 AXES = ("log2", "linear", "throughput")
 EXCESS = "excess"
 FIXED_COST = "fixed cost"
+BEND = "bend"
+OUTLIER = "outlier"
 THROUGHPUT = "samples/s"
 # an anomaly with a part of more than twice its size is a small difference of large parts
 CANCELS = 2.0
@@ -25,7 +27,7 @@ Condition: TypeAlias = Any
 class Functional:
     """A linear functional of T."""
 
-    kind: str  # excess, fixed cost, curvature, bend, or the name of another comparison
+    kind: str  # excess, fixed cost, curvature, bend, outlier, or the name of another comparison
     # condition of the functional; for an excess or a fixed cost the smaller of the two batch sizes
     at: Condition
     to: Condition | None  # the larger batch size of an excess or a fixed cost; None for other kinds
@@ -60,8 +62,8 @@ class Functional:
 
     @property
     def last(self) -> Condition:
-        """The largest batch size in it."""
-        return self.to or max(self.conditions)
+        """The batch size whose step it is a share of: the largest, or the outlier."""
+        return self.at if self.kind == OUTLIER else self.to or max(self.conditions)
 
 
 def excess(small: int, large: int) -> Functional:
@@ -126,7 +128,16 @@ def bend(before: int, at: int, after: int) -> Functional:
     plus proportional, so the fixed cost of a step, which larger batches share, is no anomaly.
     """
     ratio = (after - at) / (at - before)
-    return Functional("bend", at, None, ((before, ratio), (at, -1.0 - ratio), (after, 1.0)), "ms")
+    return Functional(BEND, at, None, ((before, ratio), (at, -1.0 - ratio), (after, 1.0)), "ms")
+
+
+def outlier(before: int, at: int, after: int) -> Functional:
+    """How much longer T(at) is than the straight line through T(before) and T(after) says, in ms.
+
+    It is told of a size that a larger one overtakes: the size is slow, and its neighbours are not.
+    """
+    weight = (after - at) / (after - before)
+    return Functional(OUTLIER, at, None, ((before, -weight), (at, 1.0), (after, weight - 1.0)))
 
 
 def neighbours(

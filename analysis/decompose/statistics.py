@@ -233,6 +233,23 @@ def time_estimate(
     return Estimate(value, value * float(np.exp(-half)), value * float(np.exp(half)), 0.0)
 
 
+def sum_estimate(times: Sequence[Estimate], weights: Floats, rounds: Sequence[int]) -> Estimate:
+    """A weighted sum of times that are known from rounds of their own, two or more each.
+
+    The degrees of freedom are those of Welch and Satterthwaite, see `effective_rounds`.
+    """
+    from scipy.special import stdtrit
+
+    freedom = np.array(rounds, np.float64) - 1
+    values = np.array([time.value for time in times])
+    halves = np.log([time.high / time.value for time in times])
+    errors = np.abs(weights) * values * halves / stdtrit(freedom, (1 + CONFIDENCE) / 2)
+    variances = errors**2
+    together = float(variances.sum() ** 2 / (variances**2 / freedom).sum())
+    scale = float(np.abs(weights * values).max())
+    return block_estimate(float(weights @ values), float(np.sqrt(variances.sum())), together, scale)
+
+
 def effective_rounds(rounds: npt.ArrayLike, sizes: npt.ArrayLike) -> float:
     """Effective number of rounds behind a sum whose parts have different sizes and numbers of
     rounds.

@@ -103,9 +103,9 @@ class Key:
 _OVERHEAD_KEY, _SLOW_KEY = Key(None, None, OVERHEAD), Key(None, None, SLOW_STEPS)
 
 
-def _sum_of(curve: Curve, weights: Floats) -> tuple[float, Floats]:
+def _sum_of(curve: Curve, functional: Functional, weights: Floats) -> tuple[float, Floats]:
     """A weighted sum of the times of a curve, and of its replicates, ms."""
-    times = np.array([point.time_ms.value for point in curve.joint])
+    times = np.array([point.time_ms.value for point in curve.points_of(functional)])
     return math.fsum(weights * times), curve.replicates_ms @ weights
 
 
@@ -218,14 +218,14 @@ class Terms:
             return tested(shares)
         rounds = min(rounds, curve.rounds_behind(functional))
         timed = coefficients(functional, curve.conditions)
-        pace_ms, paces = _sum_of(curve if self.of_all_steps else curve.paces, timed)
+        pace_ms, paces = _sum_of(curve if self.of_all_steps else curve.paces, functional, timed)
         value = math.fsum([pace_ms, *-(weights @ self.values_ms)])
         if (
             abs(value) > RELATIVE_ROUNDING * scale
         ):  # else the pace is of the very steps of the terms
             drawn = paces - np.einsum("b,rbt->r", weights, self.replicates_ms)
             shares.append(Share(_OVERHEAD_KEY, estimate(value, drawn, rounds, scale)))
-        time_ms, times = _sum_of(curve, timed)
+        time_ms, times = _sum_of(curve, functional, timed)
         if curve.pace is not None and abs(time_ms - pace_ms) > RELATIVE_ROUNDING * scale:
             slow = estimate(time_ms - pace_ms, times - paces, rounds, scale, of_mean=True)
             shares.append(Share(_SLOW_KEY, slow))

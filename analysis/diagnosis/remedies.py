@@ -11,8 +11,7 @@ from functools import cached_property
 from ...profiling.recording.experiments import Scope
 from ...profiling.recording.store import STEP
 from ..causes import factors
-from ..decompose.curve import UNKNOWN, Curve, Point
-from ..decompose.statistics import MATERIAL
+from ..decompose.curve import UNKNOWN, Curve
 from ..verdicts.outcome import Outcome
 from ..verdicts.savings import Saving, savings
 from ..verdicts.words import Verdict
@@ -143,21 +142,3 @@ def throughput_of(curve: Curve) -> Throughput | None:
     best = max(per_s, key=lambda batch: per_s[batch])
     enough = next(batch for batch in sorted(per_s) if per_s[batch] >= _NEAR * per_s[best])
     return Throughput(enough, per_s[enough], best, per_s[best], enough == max(per_s))
-
-
-def overtaken(curve: Curve) -> list[tuple[Point, Point]]:
-    """Sizes that take 2 % longer than a larger one, by intervals that lie apart, each with the next
-    such larger size.
-    """
-    sizes = [point for point in curve.points if point.condition != UNKNOWN]
-    found = []
-    for place, small in enumerate(sizes):
-        faster = (
-            large
-            for large in sizes[place + 1 :]
-            if large.time_ms.high < small.time_ms.low
-            and large.time_ms.value <= (1 - MATERIAL) * small.time_ms.value
-        )
-        if (large := next(faster, None)) is not None:
-            found.append((small, large))
-    return found

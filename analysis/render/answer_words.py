@@ -10,7 +10,7 @@ from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Scope
 from ..causes import UNEXPLAINED, CauseTotal, interventions
 from ..causes.memory import COUNTED_FAULTS, PAGE_FAULTS
-from ..decompose.functionals import FIXED_COST, Functional
+from ..decompose.functionals import FIXED_COST, OUTLIER, Functional
 from ..decompose.terms import OPTIMIZER, OVERHEAD
 from ..diagnosis.explanation import Explanation, Remedy
 from ..diagnosis.library_choice import library_choice
@@ -120,6 +120,8 @@ def anomaly_name(functional: Functional) -> str:
     """E.g. "the bend at 4"."""
     if functional.kind == FIXED_COST:
         return "the fixed cost of a step"
+    if functional.kind == OUTLIER:
+        return f"slow size {functional.at}"
     if functional.kind == "excess":
         return f"the excess from {functional.at} to {functional.to}"
     return f"the {functional.kind} at {functional.at}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from ...base.numbers import number, signed
+from ...base.numbers import number, percent, signed
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.schema import INPUT
@@ -16,7 +16,7 @@ from ..causes.host import LOAD_FASTER, LOAD_HOW
 from ..causes.memory import PAGE_FAULTS
 from ..decompose.curve import UNKNOWN
 from ..decompose.findings import UNDECIDED
-from ..decompose.functionals import FIXED_COST
+from ..decompose.functionals import FIXED_COST, OUTLIER, Functional
 from ..decompose.input_time import WAITING_FOR_INPUT
 from ..decompose.slow_steps import leading
 from ..decompose.terms import IDLE, NOT_RECORDED, Key
@@ -143,6 +143,16 @@ def _span(diagnosis: Diagnosis) -> str:
     return f"from {diagnosis.axis.name} {batches[0]} to {batches[-1]}"
 
 
+def _outlier_sentence(diagnosis: Diagnosis, functional: Functional) -> str:
+    smaller, slow, larger = functional.conditions
+    time_ms = diagnosis.curve.at(slow).time_ms.value
+    more_ms = diagnosis.curve.judging(functional).evaluate(functional).value
+    return (
+        f"{diagnosis.axis.name} {slow} takes {number(time_ms)} ms, {number(more_ms, 3)} ms "
+        f"({percent(more_ms / time_ms)}) more than the line between {smaller} and {larger}."
+    )
+
+
 def _anomaly_sentence(diagnosis: Diagnosis) -> str:
     axis = diagnosis.axis
     batches = diagnosis.curve.conditions
@@ -159,6 +169,8 @@ def _anomaly_sentence(diagnosis: Diagnosis) -> str:
         size = diagnosis.curve.at(first.functional.last).time_ms.value
         amount = f"{signed(first.value.value)} ms ({first.value.value / size:+.0%} of the step)"
         at, to = first.functional.at, first.functional.to
+        if first.functional.kind == OUTLIER:
+            return _outlier_sentence(diagnosis, first.functional)
         if to is not None:
             return (
                 f"{axis.name} {to} costs {amount.replace('+', '')} more than {to / at:g} times "

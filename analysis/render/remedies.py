@@ -16,8 +16,9 @@ from ...base.counted import counted
 from ...base.numbers import number
 from ...profiling.recording.axis import BATCH, Axis
 from ..decompose.curve import Curve
+from ..decompose.overtaken import find_overtaken
 from ..decompose.statistics import MATERIAL, Estimate
-from ..diagnosis.remedies import Remedies, cause_of, overtaken, throughput_of
+from ..diagnosis.remedies import Remedies, cause_of, throughput_of
 from ..verdicts.savings import Saving
 from ..verdicts.words import Verdict
 from .tables import Indented, table
@@ -186,7 +187,7 @@ def size_advice(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None
 
 def padding_sentence(curve: Curve, axis: Axis) -> str | None:
     """The size that takes longest beside a larger one that takes less time; None without one."""
-    if not (pairs := overtaken(curve)):
+    if not (pairs := find_overtaken(curve)):
         return None
     small, large = max(pairs, key=lambda pair: pair[0].time_ms.value / pair[1].time_ms.value)
     others = f", and {counted(len(pairs) - 1, 'other size')} likewise" if len(pairs) > 1 else ""

@@ -14,6 +14,7 @@ from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import STEP
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.findings import UNDECIDED, Finding, FindingVerdict
+from ..decompose.functionals import OUTLIER
 from ..decompose.statistics import ALL_STEPS
 from ..decompose.terms import KERNELS, OVERHEAD, SLOW_STEPS, Share, total_ms
 from ..diagnosis.explanation import Explanation
@@ -22,6 +23,8 @@ from .tables import Indented, TextTable, table
 from .words import SAMPLES, interval, share
 
 _MEANINGS = {
+    OUTLIER: "Outlier at b: how far T(b) lies above the straight line between its neighbours; a "
+    "larger size takes less time.",
     "bend": "Bend at b: how far the next larger T lies above the straight line through T(b) and "
     "the T before it.",
     "fixed cost": "Fixed cost of b → kb: (k·T(b) − T(kb)) / (k − 1), the time of a step that does "
@@ -166,6 +169,9 @@ def render_findings(
 
     if any(f.shown.kind == "excess" for f in findings):
         blocks.append(of_kind("excess", "pair", quantity.unit))
+    if any(f.shown.kind == OUTLIER for f in findings):
+        rows = of_kind(OUTLIER, "at", quantity.unit)
+        blocks += [Text(), rows, Text(f"{_MEANINGS[OUTLIER]}", "dim")]
     if curvatures:
         name, t = quantity.name, quantity.symbol
         is_log2 = unit == f"{quantity.unit}/{axis.one}"

@@ -22,7 +22,7 @@ from ...base.words import Word
 from ...profiling.attribution.step_pattern import have_slow_steps
 from ...profiling.recording.disturbed import MOST_WAITING, SET_ASIDE, with_set_aside
 from ...profiling.recording.experiments import Experiment, FactorFacts, Scope
-from ..decompose.functionals import FIXED_COST
+from ..decompose.functionals import FIXED_COST, OUTLIER
 from ..decompose.statistics import (
     ALL_STEPS,
     FASTER_HALF,
@@ -215,10 +215,14 @@ class Measurement:
 
     @property
     def gain_index(self) -> int:
-        """Index of the batch size at which a gain counts: the smallest for a fixed cost, else the
-        largest.
+        """Index of the batch size at which a gain counts: the smallest for a fixed cost, the
+        outlier of one, else the largest.
         """
-        return 0 if self.experiment.functional_kind == FIXED_COST else -1
+        kind = self.experiment.functional_kind
+        if kind == OUTLIER:
+            slow = max(self.experiment.functional, key=lambda weighted: weighted[1])[0]
+            return self.batches.index(slow)
+        return 0 if kind == FIXED_COST else -1
 
     @property
     def gain(self) -> Estimate | None:

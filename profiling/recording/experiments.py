@@ -80,7 +80,7 @@ class Experiment:
     scope: Scope  # what it runs
     # coefficients of the tested functional of T, as (batch size, coefficient)
     functional: tuple[tuple[int, float], ...]
-    functional_kind: str  # kind of the functional: excess, bend, or fixed cost; `TIME` without one
+    functional_kind: str  # excess, bend, outlier, or fixed cost; `TIME` without one
     batches: tuple[int, ...]  # batch sizes to run, increasing
     # names of the factors to change, one at a time. Every round also runs without a change. A name
     # of a complete step may stand for several, see `members`

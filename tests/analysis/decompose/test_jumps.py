@@ -14,7 +14,7 @@ from curvescope.analysis.decompose.findings import (
     found_jumps,
     open_jumps,
 )
-from curvescope.analysis.decompose.functionals import bend, excess
+from curvescope.analysis.decompose.functionals import outlier
 
 from ..synthetic import timed_steps
 
@@ -87,11 +87,10 @@ def test_a_size_that_was_found_in_the_last_round_takes_no_test_from_its_neighbou
     steps = steps[(steps["batch"] != 17) | (steps["round"] == steps["round"].max())]
     curve = replace(cost_curve(steps), jumps=((16, 17),))
     findings = {finding.tested: finding for finding in find(curve)}
-    assert findings[excess(16, 64)].verdict == FindingVerdict.ANOMALY
-    assert findings[bend(16, 64, 128)].verdict == FindingVerdict.ANOMALY
+    assert findings[outlier(16, 64, 128)].verdict == FindingVerdict.ANOMALY
     assert open_jumps(curve, list(findings.values())) == [(16, 17)]
     going_on = {finding.tested for finding in find(curve, late=True)}
-    assert bend(17, 64, 128) in going_on
+    assert outlier(17, 64, 128) in going_on
 
 
 def test_a_size_that_is_faster_than_the_one_before_is_a_fall():

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from curvescope.analysis.decompose.overtaken import find_overtaken
 from curvescope.analysis.decompose.statistics import Estimate
-from curvescope.analysis.diagnosis.remedies import overtaken, throughput_of
+from curvescope.analysis.diagnosis.remedies import throughput_of
 from curvescope.analysis.render.answers import how_to_test
 from curvescope.analysis.render.headline import clock_line
 from curvescope.analysis.render.remedies import batch_sentence, padding_sentence
@@ -68,7 +69,7 @@ def test_a_size_that_a_larger_one_overtakes_is_padded_to_it():
     assert padding_sentence(near, Axis()) is None
     wide = curve_of({16: 22.2, 17: 49.5, 32: 31.2})
     wide.points[1].time_ms = Estimate(49.5, 30.0, 80.0, 0.0)
-    assert overtaken(wide) == []
+    assert find_overtaken(wide) == []
 
 
 def finding(verdict, low, high, kind="bend", at=8):

@@ -262,8 +262,9 @@ def moderated(
     """Estimates of many rows, whose relative spreads tell each other what is usual.
 
     Few rounds may be alike by chance, so the variance of a row, over its size, is averaged with
-    the usual one, by degrees of freedom, and is not less than the usual one. Source of the usual one: Smyth, Linear Models and
-    Empirical Bayes Methods, Statist. Appl. Genet. Mol. Biol. 3 (2004), section 6.2.
+    the usual one, by degrees of freedom, and is not less than the usual one. Source of the usual
+    one: Smyth, Linear Models and Empirical Bayes Methods, Statist. Appl. Genet. Mol. Biol. 3
+    (2004), section 6.2.
     """
     listed = list(estimates)
     bounded = [

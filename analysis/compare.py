@@ -5,8 +5,11 @@ A change is a ratio of times to those of the first recording, with an interval. 
 compared twice: the time of all steps, which is paid, and the pace, the mean of the faster half. A
 recording is slower where either is, and not slower where both are bounded. Recordings are
 independent of each other, so their replicates are paired at random; of versions that were measured
-together, replicates draw the same processes. All changes of one kind form one family (Holm). A row
-*follows the hardware* if its speed-up lies between the ratios of the devices' compute and DRAM
+together, replicates draw the same processes. All changes of step times form one family (Holm). Of
+rows few are tested first: layers, each in all blocks of its kind, families of kernels, or operators
+of any shape; then the rows inside one that changed (Holm, at 5 % each). Few profiled steps may be
+alike by chance: a row has at least the usual relative spread of all rows. A row *follows the
+hardware* if its speed-up lies between the ratios of the devices' compute and DRAM
 roofs. On two GPUs of one model, a significant change whose interval in cycles contains 1 is said to
 be the clock's (nvbench judges in cycles, too).
 """
@@ -14,7 +17,7 @@ be the clock's (nvbench judges in cycles, too).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +33,8 @@ from .change import Change
 from .decompose.averaged_steps import undisturbed_steps
 from .decompose.curve import UNKNOWN, Curve
 from .decompose.marked import averaging
-from .decompose.statistics import FASTER_HALF, LEVEL, Floats, estimate, holm
+from .decompose.repeated_layers import in_any_block
+from .decompose.statistics import FASTER_HALF, LEVEL, Estimate, Floats, estimate, holm, moderated
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, main_kernels
 from .side import Side, side
 
@@ -73,6 +77,17 @@ class ComparedLine:
 
 
 @dataclass(frozen=True)
+class GrownLayer:
+    """A layer that grew by more than a share of the step."""
+
+    name: str  # name of the recording
+    batch: str  # batch size
+    label: str  # the layer, in all blocks of its kind
+    growth: float  # its growth, as a share of the base's step
+    at_least: float  # lower end of its 95 % interval
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Everything `compare` shows."""
 
@@ -81,6 +96,8 @@ class Comparison:
     batch: int | None  # batch size of the rows; None if the profiles name none
     by: str  # layer, operator, family or kernel
     rows: tuple[ComparedLine, ...]  # rows, largest change first
+    # layers, each in all blocks of its kind, largest change first; empty if none is common
+    layers: tuple[ComparedLine, ...]
     # one per recording after the base, by level: its roof over the base's, and the kind of both
     roof_ratios: tuple[dict[str, tuple[float, str]], ...]
 
@@ -142,11 +159,38 @@ class Comparison:
                 grown.append((name, batch, max(larger, key=lambda change: change.growth)))
         return grown
 
+    def grown_layers(self, over: float) -> list[GrownLayer]:
+        """Layers that grew certainly by more than a share of the step, where the time of the step
+        does not rule it out.
+        """
+        level = _FAILS if self.together else LEVEL
+        step = next((line for line in self.steps if line.label == str(self.batch)), None)
+        if step is None or not step.times_ms[0]:
+            return []
+        grown = []
+        for index, other in enumerate(self.sides[1:]):
+            if all(change.bounds_of_growth[1] < over for change in step.tests(index)):
+                continue
+            for line in self.layers:
+                change, before_ms = line.changes[index], line.times_ms[0]
+                if change is None or before_ms is None or change.p_adjusted >= level:
+                    continue
+                share = before_ms / step.times_ms[0]
+                growth, least = share * change.growth, share * change.bounds_of_growth[0]
+                if change.real and least > over:
+                    grown.append(GrownLayer(other.name, step.label, line.label, growth, least))
+        return grown
+
+    def fails(self, over: float) -> bool:
+        """Whether a step time, or a layer of the step, grew certainly by more than a share."""
+        return bool(self.regressions(over) or self.grown_layers(over))
+
     def undecided(self, over: float) -> list[tuple[str, str, Change]]:
         """Where the measurement rules out neither a growth above a share nor its absence; as
         `regressions`.
         """
         failed = {(name, batch) for name, batch, _ in self.regressions(over)}
+        failed |= {(layer.name, layer.batch) for layer in self.grown_layers(over)}
         left = []
         for name, batch, tests in self._tests():
             open_ = [change for change in tests if not change.decides(over)]
@@ -188,9 +232,20 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     chosen = batch if batch is not None else (profiled[-1] if profiled else None)
     by = by or _common_rows(sides)
     ratios = tuple(_roof_ratios(sides[0].hardware, other.hardware) for other in sides[1:])
-    rows = _rows(sides, by, chosen, ratios) if chosen in profiled and chosen is not None else ()
+    rows: tuple[ComparedLine, ...] = ()
+    layers: tuple[ComparedLine, ...] = ()
+    if chosen in profiled and chosen is not None:
+        rows, groups = _rows(sides, by, chosen, ratios)
+        if _common_rows(sides) == LAYER:
+            layers = groups if by == LAYER else _rows(sides, LAYER, chosen, ratios)[1]
     return Comparison(
-        tuple(sides), _steps(sides, common), None if chosen == UNKNOWN else chosen, by, rows, ratios
+        sides=tuple(sides),
+        steps=_steps(sides, common),
+        batch=None if chosen == UNKNOWN else chosen,
+        by=by,
+        rows=rows,
+        layers=layers,
+        roof_ratios=ratios,
     )
 
 
@@ -376,35 +431,45 @@ def _changes(
     *,
     of_means: bool = False,
 ) -> tuple[Change | None, ...]:
-    """Compare every later time with the first; p is not adjusted yet.
+    """Compare every later time with the first; p is not adjusted yet."""
+    logs = _log_ratios(times, replicates, rounds, together, of_means=of_means)
+    return tuple(None if log is None else _change(log) for log in logs)
+
+
+def _log_ratios(
+    times: Sequence[float | None],
+    replicates: Sequence[Floats | None],
+    rounds: Sequence[int],
+    together: bool = False,
+    *,
+    of_means: bool = False,
+) -> tuple[Estimate | None, ...]:
+    """The logarithm of the first time over every later one.
 
     `of_means`: whether the times are means of all steps, see `statistics.estimate`. Of runs
     `together`, replicates are paired.
     """
-    changes: list[Change | None] = []
+    logs: list[Estimate | None] = []
     base, drawn = times[0], replicates[0]
     for position, (other, others) in enumerate(
         zip(times[1:], replicates[1:], strict=True), start=1
     ):
         if not base or not other or drawn is None or others is None:
-            changes.append(None)
+            logs.append(None)
             continue
         paired = others if together else np.random.default_rng(position).permutation(others)
         smallest = np.finfo(float).tiny
-        logs = np.log(np.maximum(drawn, smallest)) - np.log(np.maximum(paired, smallest))
-        value = estimate(
-            float(np.log(base / other)),
-            logs,
-            min(rounds[0], rounds[position]),
-            1.0,
-            of_mean=of_means,
-        )
-        with np.errstate(over="ignore"):  # where resamples have a time of 0, the ratio has no bound
-            low, high = (
-                np.exp([value.low, value.high]) if np.isfinite(value.low) else (-np.inf, np.inf)
-            )
-        changes.append(Change(base / other, float(low), float(high), value.p))
-    return tuple(changes)
+        varied = np.log(np.maximum(drawn, smallest)) - np.log(np.maximum(paired, smallest))
+        least = min(rounds[0], rounds[position])
+        value = float(np.log(base / other))
+        logs.append(estimate(value, varied, least, 1.0, of_mean=of_means))
+    return tuple(logs)
+
+
+def _change(log: Estimate) -> Change:
+    with np.errstate(over="ignore"):  # where resamples have a time of 0, the ratio has no bound
+        low, high = np.exp([log.low, log.high]) if np.isfinite(log.low) else (-np.inf, np.inf)
+    return Change(float(np.exp(log.value)), float(low), float(high), log.p)
 
 
 def _adjusted(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
@@ -424,7 +489,8 @@ def _adjusted(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
 
 def _rows(
     sides: Sequence[Side], by: str, batch: int, ratios: Sequence[dict[str, tuple[float, str]]]
-) -> tuple[ComparedLine, ...]:
+) -> tuple[tuple[ComparedLine, ...], tuple[ComparedLine, ...]]:
+    """The rows at a batch size, and the groups that are tested first; largest change first."""
     terms, families = [], []
     tables = [side.kernel_times[side.kernel_times["batch"] == batch] for side in sides]
     if by == KERNEL and len(tables) == 2:
@@ -439,20 +505,97 @@ def _rows(
         terms.append(estimate_terms(keyed, compared.steps, statistic=statistic))
         used = main_kernels(keyed[keyed["step"].isin(undisturbed_steps(keyed))], (batch,))
         families.append({place: family(str(name)) for place, (name,) in used.items()})
-    lines, together = [], measured_together(sides)
+
+    def label(key: Key) -> str:
+        return key.labelled(_class_of(sides, key.layer) if by == LAYER else None)
+
+    group = _group_of(sides, by)
+    lines = _lines_of(sides, terms, batch, label, families)
+    groups = _lines_of(sides, [of_side.grouped(group) for of_side in terms], batch, label)
+    of_group = dict(zip(groups, _adjusted(list(groups.values())), strict=True))
+    inside: dict[Key, list[Key]] = {}
+    for key in lines:
+        inside.setdefault(group(key), []).append(key)
+    for place, keys in inside.items():
+        for key, line in zip(keys, _adjusted([lines[key] for key in keys]), strict=True):
+            lines[key] = _as_sure_as(of_group[place], line)
+    found = sorted(lines.values(), key=lambda line: -line.largest_change_ms)
+    remarked = (replace(line, remarks=_remarks(line, ratios, sides, batch)) for line in found)
+    working = [line for key, line in of_group.items() if key.kind != IDLE]
+    return tuple(remarked), tuple(sorted(working, key=lambda line: -line.largest_change_ms))
+
+
+def _group_of(sides: Sequence[Side], by: str) -> Callable[[Key], Key]:
+    """The group of a row, which is tested before it."""
+    layers = {layer for side in sides for layer in side.kernel_times["layer"].dropna().unique()}
+
+    def group(key: Key) -> Key:
+        name = key.layer
+        if name is None or key.kind == IDLE:
+            return key
+        if by == LAYER and name not in layers:  # an operator outside layers
+            return replace(key, layer=None)
+        if by == LAYER:
+            name = in_any_block(name)
+        elif by == KERNEL:
+            name = family(name.split(" → ")[0])
+        else:
+            name = name.split(" [")[0]
+        return replace(key, layer=name, phase=None)
+
+    return group
+
+
+def _lines_of(
+    sides: Sequence[Side],
+    terms: Sequence[Terms],
+    batch: int,
+    label: Callable[[Key], str],
+    families: Sequence[Mapping[tuple[str | None, str | None], str]] = (),
+) -> dict[Key, ComparedLine]:
+    """A line for each term of any recording; p is not adjusted yet."""
+    together = measured_together(sides)
+    rounds = [of_side.rounds[batch] for of_side in terms]
+    times, logs = {}, []
     for key in dict.fromkeys(key for of_side in terms for key in of_side.keys):
         columns = [_column(of_side, key) for of_side in terms]
-        times, replicates = tuple(time for time, _ in columns), [drawn for _, drawn in columns]
-        rounds = [of_side.rounds[batch] for of_side in terms]
-        of_sides = tuple(of_side.get((key.layer, key.phase)) for of_side in families)
-        label = key.labelled(_class_of(sides, key.layer) if by == LAYER else None)
-        lines.append(
-            ComparedLine(label, times, _changes(times, replicates, rounds, together), of_sides)
+        times[key] = tuple(time for time, _ in columns)
+        logs.append(_log_ratios(times[key], [drawn for _, drawn in columns], rounds, together))
+    changes = _with_usual_spread(logs, [min(rounds[0], other) for other in rounds[1:]])
+    return {
+        key: ComparedLine(
+            label(key),
+            of_key,
+            changed,
+            tuple(of_side.get((key.layer, key.phase)) for of_side in families),
         )
-    lines.sort(key=lambda line: -line.largest_change_ms)
-    return tuple(
-        replace(line, remarks=_remarks(line, ratios, sides, batch)) for line in _adjusted(lines)
+        for (key, of_key), changed in zip(times.items(), changes, strict=True)
+    }
+
+
+def _with_usual_spread(
+    logs: Sequence[tuple[Estimate | None, ...]], rounds: Sequence[int]
+) -> list[tuple[Change | None, ...]]:
+    """The changes of all rows, each with at least the usual relative spread."""
+    columns = []
+    for of_rows, count in zip(zip(*logs, strict=True), rounds, strict=True):
+        known = [log for log in of_rows if log is not None]
+        spread = iter(moderated(known, [count] * len(known), [1.0] * len(known)))
+        columns.append([None if log is None else _change(next(spread)) for log in of_rows])
+    return list(zip(*columns, strict=True))
+
+
+def _as_sure_as(group: ComparedLine, line: ComparedLine) -> ComparedLine:
+    """A row of a group: it changed no surer than the group did."""
+    changes = tuple(
+        None
+        if change is None
+        else replace(
+            change, p_adjusted=max(change.p_adjusted, 1.0 if whole is None else whole.p_adjusted)
+        )
+        for change, whole in zip(line.changes, group.changes, strict=True)
     )
+    return replace(line, changes=changes)
 
 
 def _class_of(sides: Sequence[Side], layer: str | None) -> str | None:

@@ -31,6 +31,7 @@ MORE_WORK = "more work than in proportion"
 _REFUTATION_OF_MORE_WORK = (
     "The operators have other shapes, or run at other batch sizes, than recorded."
 )
+_LEAST_MORE = 0.01  # of the work at the largest size: what counts ask for beyond the smaller ones
 _PRODUCT = re.compile(
     r"(?!.*upsample)[\w:]*(?:mm|linear|matmul|conv|attention|einsum|lstm|gru|rnn|cdist|mv|dot)\w*",
     re.IGNORECASE,
@@ -93,6 +94,26 @@ def weigh_more_work(case: Case) -> Claim | None:
             "kernels.flops, bytes_compulsory",
         )
     return Claim(MORE_WORK, value.value, 1.0, (evidence,), _REFUTATION_OF_MORE_WORK, detail)
+
+
+def asks_for_more(case: Case) -> bool:
+    """Whether counts alone say that a term does more work than the smaller sizes ask for.
+
+    What a larger size does instead of something else is no more work by its count.
+    """
+    parts, last = list(_parts(case)), case.functional.last
+    if any(last not in part.work for part in parts):
+        return False
+    asking = [part for part in parts if _counted_more(case, part) > _LEAST_MORE * part.work[last]]
+    more_ms, of_all_ms = (
+        math.fsum(ms for part in listed for ms in part.more_ms.values())
+        for listed in (asking, parts)
+    )
+    return more_ms > of_all_ms / 2
+
+
+def _counted_more(case: Case, part: _Part) -> float:
+    return case.evaluate(lambda batch: part.work.get(batch, 0.0))
 
 
 def _calls_of_operator(case: Case, op: str) -> list[float]:

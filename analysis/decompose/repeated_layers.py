@@ -46,6 +46,7 @@ _EXPERT = re.compile(r"((?:.*\.)?experts\.)(\d+|\*)((?:\.|$).*)")
 _STACK = re.compile(r"(?:.*\.)?(?:experts|moe|mixture)", re.IGNORECASE)
 _INSTRUCTION = re.compile(r"(?<=[a-z])\.\d+$")  # of `dot ynn_fusion.12`
 _PART = re.compile(r"(?<![^.])\d+(?![^.])")
+_BLOCK = re.compile(r"(?<![^.])\d+(?=\.)")  # with parts behind it
 
 
 def repeated_layers(
@@ -104,6 +105,11 @@ def repeated_layers(
 def _unnumbered(value: Any) -> Any:
     """An entry of a kernel, without the number that XLA gives each instruction of a program."""
     return _INSTRUCTION.sub("", value) if isinstance(value, str) else value
+
+
+def in_any_block(layer: str) -> str:
+    """The path of a layer in all blocks of its kind, e.g. `h.*.mlp.0` of `h.3.mlp.0`."""
+    return _BLOCK.sub("*", layer, count=1)
 
 
 def is_stack_of_experts(layer: str) -> bool:

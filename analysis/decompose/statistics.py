@@ -266,6 +266,61 @@ def effective_rounds(rounds: npt.ArrayLike, sizes: npt.ArrayLike) -> float:
     return 1 + float(min(1 / (variances**2 / free).sum(), free.max()))
 
 
+_LEAST_ROWS = 3  # whose spreads tell what is usual
+_MOST_PRIOR = (
+    12.0  # degrees of freedom that the usual spread has at most: rows of a round vary alike
+)
+_LEAST_OF_USUAL = 1e-4  # of the usual variance; rows below it are alike by chance
+
+
+def moderated(
+    estimates: Sequence[Estimate], rounds: Sequence[float], sizes: Sequence[float]
+) -> list[Estimate]:
+    """Estimates of many rows, whose relative spreads tell each other what is usual.
+
+    Few rounds may be alike by chance, so the variance of a row, over its size, is averaged with
+    the usual one, by degrees of freedom, and is not less than the usual one. Source of the usual
+    one: Smyth, Linear Models and Empirical Bayes Methods, Statist. Appl. Genet. Mol. Biol. 3
+    (2004), section 6.2.
+    """
+    listed = list(estimates)
+    bounded = [
+        place
+        for place, value in enumerate(listed)
+        if np.isfinite(value.high) and rounds[place] > 1 and sizes[place] > 0
+    ]
+    if len(bounded) < _LEAST_ROWS:
+        return listed
+    from scipy.special import stdtrit
+
+    free = np.array([rounds[place] - 1 for place in bounded])
+    scale = np.array([sizes[place] for place in bounded])
+    half = np.array([(listed[place].high - listed[place].low) / 2 for place in bounded])
+    variances = (half / stdtrit(free, (1 + CONFIDENCE) / 2) / scale) ** 2
+    variances = np.maximum(variances, _LEAST_OF_USUAL * np.median(variances))
+    usual, prior = _usual_variance(variances, free)
+    averaged = (prior * usual + free * variances) / (prior + free)
+    errors = np.sqrt(np.maximum(averaged, usual)) * scale
+    for place, error, freedom in zip(bounded, errors, prior + free, strict=True):
+        value = listed[place].value
+        listed[place] = block_estimate(value, float(error), float(freedom), sizes[place])
+    return listed
+
+
+def _usual_variance(variances: Floats, free: Floats) -> tuple[float, float]:
+    """The variance that rows vary around, and its degrees of freedom, by moments of logarithms."""
+    from scipy.special import digamma, polygamma
+
+    if not variances.any():
+        return 0.0, _MOST_PRIOR
+    logs = np.log(variances) - digamma(free / 2) + np.log(free / 2)
+    beyond = float(np.var(logs, ddof=1) - np.mean(polygamma(1, free / 2)))
+    priors = np.geomspace(0.1, _MOST_PRIOR, 200)
+    prior = float(priors[np.argmin(np.abs(polygamma(1, priors / 2) - beyond))])
+    usual = float(np.exp(np.mean(logs) + digamma(prior / 2) - np.log(prior / 2)))
+    return usual, prior
+
+
 def fieller(
     values: tuple[float, float],
     varied: tuple[Floats, Floats],

@@ -46,6 +46,7 @@ from .statistics import (
     effective_rounds,
     estimate,
     holm,
+    moderated,
     round_counts,
     spread_of,
     time_estimate,
@@ -252,6 +253,20 @@ class Terms:
         listed = np.array([weights.get(condition, 0.0) for condition in self.conditions])
         scale = self._scale(coefficients(functional, self.conditions))
         return self._estimate(functional, listed, self.keys.index(key), scale)
+
+    def moderated(self, functional: Functional) -> list[Estimate]:
+        """The contribution of each term, with an interval that allows for the usual spread of all
+        terms, see `statistics.moderated`.
+        """
+        if (terms := self.behind(functional)) is not self:
+            return terms.moderated(functional)
+        weights = coefficients(functional, self.conditions)
+        scale, columns = self._scale(weights), range(len(self.keys))
+        return moderated(
+            [self._estimate(functional, weights, column, scale) for column in columns],
+            [self._rounds(functional, self.values_ms[:, column]) for column in columns],
+            [float(np.linalg.norm(weights * self.values_ms[:, column])) for column in columns],
+        )
 
     def grouped(self, group: Callable[[Key], Key]) -> Terms:
         """Add up the terms by another key, a function of the present one."""

@@ -13,6 +13,7 @@ from ..decompose.curve import Curve
 from ..decompose.findings import Finding, FindingVerdict
 from ..decompose.slow_steps import SlowSteps
 from ..decompose.terms import Terms
+from .certain import CertainPart
 from .difference import Difference
 from .explanation import Drawn, Explanation
 from .remedies import Remedies
@@ -34,6 +35,8 @@ class Diagnosis(Drawn):
     kernel_times: pd.DataFrame  # exclusive times that the terms come from
     # see `find_fixed_cost`; None also if no step was profiled
     fixed_cost: Explanation | None = None
+    # what costs too much for certain, the largest share of a step first, whatever the sum does
+    certain: tuple[CertainPart, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     remedies: Remedies = field(default_factory=Remedies)  # what changes of complete steps save
     axis: Axis = field(default_factory=Axis)

@@ -31,6 +31,7 @@ from ..decompose.terms import (
 )
 from ..verdicts.measurement import Measurement
 from ..verdicts.outcome import Outcome
+from .certain import find_certain
 from .explanation import Explanation
 from .result import Diagnosis
 
@@ -74,6 +75,23 @@ def _split(
     """The same before experiments: with what causes claim of each term, and nothing attributed to
     them.
     """
+    of_terms = _cases(functional, curve, terms, kernel_times, recorded, examined)
+    return Explanation(
+        functional=functional,
+        value=curve.judging(functional).evaluate(functional),
+        cases=tuple(weigh_causes(case) for case in of_terms),
+    )
+
+
+def _cases(
+    functional: Functional,
+    curve: Curve,
+    terms: Terms,
+    kernel_times: pd.DataFrame,
+    recorded: Recorded,
+    examined: Examined | None = None,
+) -> list[Case]:
+    """The terms of a functional, the largest first, with what is recorded of them."""
     behind = terms.behind(functional)
     missing = set(functional.conditions) - set(behind.conditions)
     if missing:
@@ -109,12 +127,8 @@ def _split(
     shares.sort(
         key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value), share.label)
     )
-    value = judging.evaluate(functional)
     named = (_with_names(case, kernels) for case in cases(functional, shares, examined))
-    of_terms = [with_work(case, terms) for case in named]
-    return Explanation(
-        functional=functional, value=value, cases=tuple(weigh_causes(case) for case in of_terms)
-    )
+    return [with_work(case, terms) for case in named]
 
 
 def with_work(case: Case, terms: Terms) -> Case:
@@ -239,19 +253,24 @@ def diagnose_curve(
         if set(functional.conditions) <= set(terms.behind(functional).conditions)
     ]
     fixed = find_fixed_cost(curve, terms.conditions)
-    batches = sorted(
-        {
-            batch
-            for functional in (*split, *filter(None, [fixed]))
-            for batch in functional.conditions
-        }
-    )
+    batches = sorted({b for f in findings for b in f.tested.conditions} & set(terms.conditions))
     examined = examine(batches, kernel_times, recorded) if batches else None
     explanations = [
         _split(functional, curve, terms, kernel_times, recorded, examined) for functional in split
     ]
     fixed_cost = _split(fixed, curve, terms, kernel_times, recorded, examined) if fixed else None
-    diagnosis = replace(diagnosis, explanations=tuple(_fold(explanations)), fixed_cost=fixed_cost)
+    certain = find_certain(
+        curve,
+        terms,
+        findings,
+        lambda functional: _cases(functional, curve, terms, kernel_times, recorded, examined),
+    )
+    diagnosis = replace(
+        diagnosis,
+        explanations=tuple(_fold(explanations)),
+        fixed_cost=fixed_cost,
+        certain=certain,
+    )
     return with_measurements(diagnosis, recorded.measured, waits_for_time=recorded.waits_for_time)
 
 

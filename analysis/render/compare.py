@@ -13,7 +13,7 @@ from ...base.counted import counted
 from ...base.numbers import number, quantity
 from ...profiling.recording.store import STEP
 from ..change import Change
-from ..compare import ComparedLine, Comparison
+from ..compare import ComparedLine, Comparison, GrownLayer
 from ..decompose.curve import UNKNOWN
 from ..decompose.terms import RECORD_DEVICE
 from .tables import table
@@ -68,13 +68,24 @@ def render_check(comparison: Comparison, over: float) -> list[Text]:
         lines.append(
             Text(f"Failed: {name} at batch {batch} takes {growth}, over {over:.1%}.", "bold red")
         )
+    for layer in comparison.grown_layers(over):
+        lines.append(
+            Text(
+                f"Failed: {layer.label} of {layer.name} at batch {layer.batch} grew by "
+                f"{layer.growth:.1%} of the step (at least {layer.at_least:.1%}), over {over:.1%}.",
+                "bold red",
+            )
+        )
     if not lines:
         lines.append(Text(f"No step time grew significantly and by more than {over:.1%}."))
     for name, batch, change in comparison.undecided(over):
         most = change.bounds_of_growth[1]
         bound = f"it may be up to {most:.1%}" if math.isfinite(most) else "no interval is known"
         lines.append(
-            Text(f"A growth of {name} at batch {batch} is not ruled out: {bound}.", "yellow")
+            Text(
+                f"Could not tell: a growth of {name} at batch {batch} is not ruled out: {bound}.",
+                "yellow",
+            )
         )
     return lines
 
@@ -139,7 +150,7 @@ def _pace_sentence(line: ComparedLine, index: int) -> str:
 
 def _changed_rows(comparison: Comparison, index: int) -> str:
     """The row with the largest significant change, where the steps show none."""
-    for row in comparison.rows:
+    for row in (*comparison.layers, *comparison.rows):
         change = row.changes[index - 1]
         if change is not None and change.real:
             before, after = (
@@ -223,8 +234,8 @@ def _not_recorded(comparison: Comparison) -> str:
 def notes(comparison: Comparison) -> list[str]:
     """Notes that explain the numbers."""
     notes = [
-        "B/A above 1: B takes longer than A. * significant (95 %, Holm correction over all changes "
-        "of the table). Rows that changed most come first."
+        "B/A above 1: B takes longer than A. * significant (95 %, Holm correction over all step "
+        "times; of rows inside a layer or family that changed). Rows that changed most come first."
     ]
     if comparison.differences:
         differing = "; ".join(
@@ -292,7 +303,9 @@ class CompareDocument:
     # one per recording after the first, by memory level or precision
     roof_ratios: Sequence[Mapping[str, RoofRatio]]
     fail_over: float | None  # growth that fails the check; null if none was asked for
-    failed: bool  # whether a step time grew by more and significantly
+    # layers that grew certainly by more than this share of the step
+    grown_layers: Sequence[GrownLayer]
+    failed: bool  # whether a step time, or a layer, grew by more and significantly
     undecided: bool  # whether the measurement does not rule it out at another batch size, or at all
 
     @classmethod
@@ -313,6 +326,7 @@ class CompareDocument:
                 for ratios in comparison.roof_ratios
             ],
             fail_over=fail_over,
-            failed=fail_over is not None and bool(comparison.regressions(fail_over)),
+            grown_layers=[] if fail_over is None else comparison.grown_layers(fail_over),
+            failed=fail_over is not None and comparison.fails(fail_over),
             undecided=fail_over is not None and bool(comparison.undecided(fail_over)),
         )

@@ -15,6 +15,7 @@ from ..decompose.functionals import Functional
 from ..decompose.slow_steps import SlowSteps
 from ..decompose.statistics import Estimate
 from ..decompose.terms import Share
+from ..diagnosis.certain import CertainPart
 from ..diagnosis.explanation import Explanation, Remedy, TermEvidence
 from ..diagnosis.result import Diagnosis
 from ..verdicts.outcome import Outcome
@@ -150,6 +151,9 @@ class ExplainDocument:
     headline: str  # what the curve shows, in a sentence
     # what changes of complete steps save, by batch size: what to do, how, and what it costs
     remedies: RemedyTable
+    # layers that cost too much at a batch size for certain, whatever the whole step does; the
+    # largest share of a step first
+    certain: Sequence[CertainPart]
     # the size as advice, in sentences; null without one, e.g. for most curves of other axes
     batch_size: str | None
     # the answer on every anomaly, and last on the fixed cost: what, where, why, what to do, how
@@ -198,6 +202,7 @@ class ExplainDocument:
             recording=str(recording.path),
             headline=headline(meta, diagnosis),
             remedies=remedy_table(diagnosis.remedies, diagnosis.axis),
+            certain=diagnosis.certain,
             batch_size=size_advice(diagnosis.curve, diagnosis.axis, meta),
             answers=[ShownAnswer.of(answer) for answer in diagnosis.answers],
             notes=diagnosis.notes,

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
+from ...base.counted import counted
 from ...base.numbers import number, percent, signed
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
@@ -20,6 +21,7 @@ from ..decompose.functionals import FIXED_COST, OUTLIER, Functional
 from ..decompose.input_time import WAITING_FOR_INPUT
 from ..decompose.slow_steps import leading
 from ..decompose.terms import IDLE, NOT_RECORDED, Key
+from ..diagnosis.certain import CertainPart
 from ..diagnosis.difference import Difference
 from ..diagnosis.explanation import Explanation
 from ..diagnosis.result import Diagnosis
@@ -32,6 +34,7 @@ from .words import UNITS
 _MUCH = 0.2  # of a step; less idle time is normal
 _NOTHING_RUNS, _HOST_WORK = "idle: nothing runs", "host work that is not recorded"
 _HOST_SHARE = 0.5  # of the time without kernels, in which a core works, to be its work
+_SHOWN_PARTS = 1  # of what is certain
 _NAME = 48  # letters of a kernel in a sentence
 
 
@@ -45,7 +48,30 @@ def headline(meta: Mapping[str, Any], diagnosis: Diagnosis) -> str:
     name = f"{meta['network']}{modelled}" if meta.get("network") else None
     if diagnosis.disturbances is not None and diagnosis.disturbances.prevail:
         sentence = f"{diagnosis.disturbances.sentence} {sentence[0].upper()}{sentence[1:]}"
+    if certain := certain_sentences(diagnosis):
+        sentence = " ".join([*certain, f"{sentence[0].upper()}{sentence[1:]}"])
     return f"{name}: {sentence}" if name else sentence[0].upper() + sentence[1:]
+
+
+def certain_sentences(diagnosis: Diagnosis) -> list[str]:
+    """What costs too much for certain, but for what experiments confirm, which is said anyway."""
+    confirmed = {answer.where for answer in diagnosis.answers if answer.verdict == Tested.CONFIRMED}
+    parts = [part for part in diagnosis.certain if part.label not in confirmed]
+    sentences = [_certain_sentence(part, diagnosis.axis) for part in parts[:_SHOWN_PARTS]]
+    if more := len(parts) - len(sentences):
+        sentences.append(f"{counted(more, 'more layer')} {'is' if more == 1 else 'are'} as sure.")
+    return sentences
+
+
+def _certain_sentence(part: CertainPart, axis: Axis) -> str:
+    value = part.value
+    line = f" at {part.line}" if part.line else ""
+    why = f" ({part.from_shapes.strip('()')}, from shapes)" if part.from_shapes else ""
+    return (
+        f"{part.label}{line} costs {number(value.value, 3)} ms ({number(value.low, 3)} to "
+        f"{number(value.high, 3)}) more at {axis.name} {part.batch} than smaller ones ask for, "
+        f"{part.step_share:.0%} of the step{why}."
+    )
 
 
 def clock_line(meta: Mapping[str, Any]) -> str | None:
@@ -95,7 +121,7 @@ def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
             share,
             _anomaly_sentence(diagnosis)
             if confirmed is None or diagnosis.anomalies
-            else f"no anomaly {_span(diagnosis)}.",
+            else f"{_no_anomaly(diagnosis)}.",
         )
 
 
@@ -138,9 +164,10 @@ def _confirmed_sentence(answer: Explanation, said: Container[str] = ()) -> str:
     return f"{sentence} {advice(answer)}".rstrip() if alone else sentence
 
 
-def _span(diagnosis: Diagnosis) -> str:
+def _no_anomaly(diagnosis: Diagnosis) -> str:
     batches = diagnosis.curve.conditions
-    return f"from {diagnosis.axis.name} {batches[0]} to {batches[-1]}"
+    none = "the whole step shows no anomaly" if diagnosis.certain else "no anomaly"
+    return f"{none} from {diagnosis.axis.name} {batches[0]} to {batches[-1]}"
 
 
 def _outlier_sentence(diagnosis: Diagnosis, functional: Functional) -> str:
@@ -180,10 +207,10 @@ def _anomaly_sentence(diagnosis: Diagnosis) -> str:
     if diagnosis.anomalies:
         labels = ", ".join(f.shown.label for f in diagnosis.anomalies)
         return f"{labels} is significant; no step was profiled there, so its terms are unknown."
-    span = _span(diagnosis)
+    none = _no_anomaly(diagnosis)
     if all(f.verdict in UNDECIDED for f in diagnosis.findings):
-        return f"no anomaly {span}; no deviation is significant."
-    return f"no anomaly {span}; fixed plus proportional cost explains the significant deviations."
+        return f"{none}; no deviation is significant."
+    return f"{none}; fixed plus proportional cost explains the significant deviations."
 
 
 def difference_sentence(difference: Difference, axis: Axis) -> str:

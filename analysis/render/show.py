@@ -97,7 +97,7 @@ def show_diagnosis(
     console.print(curve)
     if (warning := text.spread_note(diagnosis.curve, diagnosis.findings)) and not modelled:
         console.print(Text(warning, "yellow"))
-    if (full or not explanations) and diagnosis.curve.unit == STEP:
+    if (full or not (explanations or diagnosis.certain)) and diagnosis.curve.unit == STEP:
         terminal.print_below(console, text.render_findings(diagnosis.findings, diagnosis.axis))
     fixed = [diagnosis.fixed_cost] if diagnosis.fixed_cost and not asked else []
     few = 1 if shown.rows else text.SHOWN_EXPLANATIONS
@@ -111,7 +111,8 @@ def show_diagnosis(
     console.print()
     show_gaps(console, recording, None)  # sizes without data stand above
     console.print(Text(f"Recorded in {recording.path}. Next:"))
-    example = explanations[0].functional.at if explanations else diagnosis.curve.conditions[-1]
+    sizes = [*(part.batch for part in diagnosis.certain), *(e.functional.at for e in explanations)]
+    example = sizes[0] if sizes else diagnosis.curve.conditions[-1]
     if by := _grouping(recording, diagnosis):
         terminal.print_commands(
             console, f"curvescope breakdown {recording.path} --by {by} --batch {example}"

@@ -16,7 +16,8 @@ have the same names in all of them. A framework of another environment is NAME@P
 jax@/opt/jax/bin/python.
 
 `--fail-over 5%` makes it a check: exit code 1 if a step time grew by more than that and
-significantly (its interval excludes zero change, after Holm correction over all step times).
+significantly (its interval excludes zero change, after Holm correction over all step times), or if
+a layer grew certainly by more than that share of the step. Exit code 3: nobody can tell.
 """
 
 from __future__ import annotations
@@ -43,10 +44,12 @@ from ..profiling.recording.remote_store import AnyPath, as_path
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..analysis.compare import Comparison
     from ..profiling.measure.versions import Version
     from ..profiling.recording.store import Recording
 
 _MEASURED = "to measure versions"
+_COULD_NOT_TELL = 3  # exit code of a check
 _DEFAULT_OVER = 0.02  # growth that decides how long to measure, where none fails
 
 
@@ -118,8 +121,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-over",
         metavar="SHARE",
-        help="largest growth that passes, e.g. 5%%: the exit code is 1 if a step time grew "
-        "significantly and by more",
+        help="largest growth that passes, e.g. 5%%: the exit code is 1 if a step time, or a layer "
+        "by that share of the step, grew certainly by more, and 3 if that cannot be told",
     )
     parser.add_argument(
         "--different",
@@ -155,13 +158,13 @@ def run(args: argparse.Namespace) -> int:
         comparison = compare(
             sides, args.by, None if args.measure or args.framework else _batch(args)
         )
-    grown = [] if over is None else comparison.regressions(over)
+    code = 0 if over is None else _exit_code(comparison, over)
     if args.json:
         from ..analysis.render.compare import CompareDocument
         from ..analysis.render.documents import print_document
 
         print_document(CompareDocument.of(comparison, over))
-        return int(bool(grown))
+        return code
 
     from ..analysis.render.compare import render_check, render_comparison
 
@@ -172,7 +175,14 @@ def run(args: argparse.Namespace) -> int:
     console.print(render_comparison(comparison, None if args.all else 25))
     for condition in conditions_of([recording for _, recording in recordings]):
         console.print(condition, style="dim")
-    return int(bool(grown))
+    return code
+
+
+def _exit_code(comparison: Comparison, over: float) -> int:
+    """That of a check: worse, could not tell, or not worse."""
+    if comparison.fails(over):
+        return 1
+    return _COULD_NOT_TELL if comparison.undecided(over) else 0
 
 
 def _steps(recordings: list[Recording]) -> list[pd.DataFrame]:

@@ -9,13 +9,13 @@ import pytest
 from curvescope.analysis.change import Change
 from curvescope.analysis.compare import _changes, compare, decided, refuse_different
 from curvescope.analysis.decompose.statistics import FASTER_HALF
-from curvescope.analysis.render.compare import verdicts
+from curvescope.analysis.render.compare import render_check, verdicts
 from curvescope.analysis.side import side
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.recording.store import TOGETHER
 
 from .causes.planted_causes import planted
-from .synthetic import timed_steps, times_of
+from .synthetic import profiled_step, timed_steps, times_of
 
 BATCHES = (1, 2, 4)
 
@@ -276,3 +276,79 @@ def test_a_version_is_slower_where_its_cost_or_its_pace_is(times_ms, ratio, pace
     assert 1 + change.growth == pytest.approx(ratio, rel=0.02)
     assert 1 / compared.steps[0].pace_changes[0].speedup == pytest.approx(pace, rel=0.03)
     assert ("Its pace" in verdicts(compared)[0]) == (ratio != pace)
+
+
+LAYERS = {"attention": 14.0, "mlp.0": 18.0, "mlp.2": 19.0, "norm": 2.0}
+
+
+def of_blocks(name, mixer_ms, seed, idle=1.0, noise=0.15):
+    """A version in three processes, with a profiled step each: three blocks whose mixers take this
+    time, and whose idle time is the same in every process.
+    """
+    random = np.random.default_rng(seed)
+    places = [(block, layer, phase) for block in range(3) for layer in LAYERS for phase in "fb"]
+    steps = timed_steps(
+        lambda _: 350 + 3 * mixer_ms, random, batches=(32,), rounds=3, noise=0.3, spikes=0
+    )
+    rows, kernels = [], []
+    for round_ in range(3):
+        work = [
+            (f"blocks.{block}.{layer}", phase, "gemm", LAYERS[layer])
+            for block, layer, phase in places
+        ]
+        work += [(f"blocks.{block}.mixer", "f", "mul", mixer_ms) for block in range(3)]
+        work += [(None, "optimizer", f"adam{i}", 0.4) for i in range(60)]
+        work = [
+            (*place, time_ms * np.exp(noise * random.standard_normal())) for *place, time_ms in work
+        ]
+        row, launched = profiled_step(100 + round_, 32, round_, work, 58.0 * idle)
+        rows.append(row)
+        kernels += launched
+    steps = pd.concat([steps, pd.DataFrame(rows)], ignore_index=True)
+    meta = {TOGETHER: {"run": "run", "rounds_of_process": 1}}
+    times = times_of(steps, pd.DataFrame(kernels).assign(op=lambda rows: rows["name"]))
+    return side(name, meta, steps, times, FASTER_HALF)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_rows_are_tested_first_and_three_steps_alike_by_chance_are_no_change(seed):
+    """Mixers that took 65 to 97 times as long had no star among 166 rows, and idle time that rose
+    by 14 % in each of three steps was "significant", from 1.14 to 1.14.
+    """
+    compared = compare(
+        [of_blocks("base", 0.15, seed), of_blocks("head", 12.0, seed + 10, idle=1.14)]
+    )
+    rows = {row.label: row.changes[0] for row in compared.rows}
+    idle = rows["idle"]
+    assert 1 / idle.speedup == pytest.approx(1.14)
+    assert idle.high - idle.low > 0.05
+    assert not idle.real
+    grown = [label for label, change in rows.items() if change is not None and change.real]
+    assert sorted(grown) == [f"blocks.{block}.mixer f" for block in range(3)]
+    assert compared.steps[0].changes[0].real is False
+    (layer,) = compared.grown_layers(0.03)
+    assert (layer.name, layer.label) == ("head", "blocks.*.mixer")
+    assert 0.03 < layer.at_least < 3 * 11.85 / 350 < 1.5 * layer.growth
+    assert compared.fails(0.03)
+    assert not compared.fails(0.2)
+    assert "Changed most, significantly: blocks.*.mixer" in verdicts(compared)[0]
+    assert str(render_check(compared, 0.03)[0]).startswith("Failed: blocks.*.mixer of head")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_same_version_twice_has_no_row_that_changed(seed):
+    compared = compare([of_blocks("base", 0.15, seed), of_blocks("head", 0.15, seed + 100)])
+    assert [row.label for row in compared.rows if row.changes[0] and row.changes[0].real] == []
+    assert compared.grown_layers(0.0) == []
+
+
+def test_a_layer_that_another_one_makes_up_for_does_not_fail():
+    """The step is known well, and takes no longer."""
+    base, head = of_blocks("base", 0.15, 1, noise=0.01), of_blocks("head", 12.0, 2, noise=0.01)
+    known = slept("even", (350.0,))[1]
+    settled = [replace(version, curve=known.curve, run=None) for version in (base, head)]
+    steps = compare([known, known]).steps
+    compared = compare([base, head])
+    assert compared.grown_layers(0.03)
+    same = replace(compared, steps=(replace(steps[0], label="32"),), sides=tuple(settled))
+    assert same.grown_layers(0.03) == []

@@ -52,6 +52,20 @@ def test_the_same_twice_is_no_change_and_passes(runs, text_of):
     assert "A change of the machine's speed" not in out
 
 
+def test_a_growth_that_the_measurement_does_not_rule_out_is_told_by_its_own_exit_code(
+    runs, document_of, text_of
+):
+    command = ("compare", runs / "base", runs / "again", "--fail-over", "0.1%")
+    out = text_of(*command, code=3)
+    assert out.splitlines()[1].startswith("Could not tell: a growth of ")
+    document = document_of(*command, code=3)
+    assert (document["failed"], document["undecided"], document["grown_layers"]) == (
+        False,
+        True,
+        [],
+    )
+
+
 def test_a_real_growth_fails_only_over_its_size(runs, document_of, text_of):
     command = ("compare", runs / "base", runs / "slow")
     document = document_of(*command, "--fail-over", "5%", code=1)

@@ -6,11 +6,13 @@ from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.statistics import (
     FASTER_HALF,
     STATISTICS,
+    block_estimate,
     estimate,
     faster_half,
     fieller,
     holm,
     mean_correlation,
+    moderated,
     replicate,
     resample_rounds,
     time_estimate,
@@ -191,3 +193,53 @@ def test_the_ratio_of_two_statistics_by_hand():
         pytest.approx(0.699, abs=0.003),
     )
     assert fieller((6.0, 1.5), drawn, spread).low == -np.inf
+
+
+def of_rows(random, rows, rounds=3):
+    """The mean of normal values of each row, whose standard deviations differ by a factor of two
+    either way, with Student's interval.
+    """
+    sizes = 10.0 ** random.uniform(-1, 2, rows)
+    spreads = 0.1 * sizes * 2.0 ** random.uniform(-1, 1, rows)
+    values = spreads[:, None] * random.standard_normal((rows, rounds))
+    errors = values.std(axis=1, ddof=1) / np.sqrt(rounds)
+    means = values.mean(axis=1)
+    estimates = [
+        block_estimate(float(mean), float(error), rounds - 1, float(size))
+        for mean, error, size in zip(means, errors, sizes, strict=True)
+    ]
+    return estimates, [rounds] * rows, sizes.tolist()
+
+
+def test_rows_that_are_alike_by_chance_have_the_usual_spread():
+    estimates, rounds, sizes = of_rows(np.random.default_rng(1), 12)
+    estimates[0] = block_estimate(0.14 * sizes[0], 0.0, 2, sizes[0])
+    assert estimates[0].p < 1e-9
+    alike, *others = moderated(estimates, rounds, sizes)
+    assert alike.value == estimates[0].value
+    assert alike.high - alike.low > 0.08 * sizes[0]
+    assert alike.p > 0.001
+    assert [other.value for other in others] == [before.value for before in estimates[1:]]
+
+
+def test_spreads_of_other_rows_add_power_and_no_false_alarm():
+    random = np.random.default_rng(2)
+    p_alone, p_of_all, powers = [], [], []
+    for _ in range(60):
+        estimates, rounds, sizes = of_rows(random, 20)
+        p_alone += [value.p for value in estimates]
+        p_of_all += [value.p for value in moderated(estimates, rounds, sizes)]
+        estimates[0] = block_estimate(0.6 * sizes[0], 0.05 * sizes[0], 2, sizes[0])
+        powers.append((estimates[0].p, moderated(estimates, rounds, sizes)[0].p))
+    for level in (0.05, 0.01):
+        assert np.mean(np.array(p_of_all) < level) < 1.5 * level
+    assert all(of_all < alone for alone, of_all in powers)
+    assert np.mean(np.array(p_alone) < 0.05) == pytest.approx(0.05, abs=0.02)
+
+
+def test_two_rows_tell_nothing_usual_and_one_round_stays_unknown():
+    estimates, rounds, sizes = of_rows(np.random.default_rng(3), 2)
+    assert moderated(estimates, rounds, sizes) == estimates
+    unknown = estimate(5.0, np.array([5.0]), rounds=1, scale=5.0)
+    four, counts, all_sizes = of_rows(np.random.default_rng(4), 4)
+    assert moderated([*four, unknown], [*counts, 1], [*all_sizes, 5.0])[-1] == unknown

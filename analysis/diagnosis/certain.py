@@ -1,0 +1,143 @@
+"""Parts of a step that cost too much for certain, whatever the sum of all parts does.
+
+The noise of a step is the noise of all its parts: a copy of 50 ms is sure while the step is known
+to 100 ms. Counts of work, from the shapes of operators, need no test. Times are tested: few rows
+first, the layers, at all batch sizes one family (Holm) at the level of 1 %, then what is inside a
+layer that is sure. A part is worth a word from 2 % of the step on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..causes.case import Case
+from ..causes.work import asks_for_more, weigh_more_work
+from ..decompose.curve import MODELLED, Curve
+from ..decompose.findings import Finding
+from ..decompose.functionals import Functional
+from ..decompose.statistics import LEVEL, MATERIAL, Estimate, holm
+from ..decompose.terms import KERNELS, Key, Share, Terms
+
+# of the tests of layers: a word that is wrong costs more trust than a finding earns
+_SURE = 0.01
+
+
+@dataclass(frozen=True)
+class CertainPart:
+    """A layer that costs more at a batch size than the smaller ones say, for certain."""
+
+    functional: Functional  # what its time is compared by, e.g. the excess from 16 to 24
+    label: str  # name of the layer, with its phase where one phase makes most of it
+    line: (
+        str | None
+    )  # line of the program with most of its time, e.g. `model.py:41`; None if unknown
+    value: Estimate  # what it costs more at the larger batch size, ms
+    step_share: float  # the same as a share of the step
+    # why it is more work, from the shapes of operators; None if its time is tested
+    from_shapes: str | None
+    # p of a time that is in proportion, adjusted over all layers and sizes; None from shapes
+    p_adjusted: float | None
+
+    @property
+    def batch(self) -> int:
+        """The batch size at which it costs more."""
+        return int(self.functional.last)
+
+
+def find_certain(
+    curve: Curve,
+    terms: Terms,
+    findings: Sequence[Finding],
+    cases_of: Callable[[Functional], Sequence[Case]],
+) -> tuple[CertainPart, ...]:
+    """The certain parts of a recording, the largest first, each at the size where it is worst.
+
+    `cases_of` gives the terms of a functional with what is recorded of them.
+    """
+    if curve.statistic == MODELLED:
+        return ()
+    split = [
+        finding.tested
+        for finding in findings
+        if set(finding.tested.conditions) <= set(terms.behind(finding.tested).conditions)
+    ]
+    cases = {functional: cases_of(functional) for functional in split}
+    parts = [
+        *(part for functional in split for part in _from_shapes(curve, functional, cases)),
+        *_tested(curve, terms, cases),
+    ]
+    worst: dict[str | None, CertainPart] = {}
+    for part in sorted(parts, key=lambda part: (part.from_shapes is None, -part.step_share)):
+        worst.setdefault(part.label, part)
+    return tuple(sorted(worst.values(), key=lambda part: -part.step_share))
+
+
+def _from_shapes(
+    curve: Curve, functional: Functional, cases: dict[Functional, Sequence[Case]]
+) -> Iterator[CertainPart]:
+    """The terms whose operators do more work than in proportion, by their shapes."""
+    for case in cases[functional]:
+        work, claim = case.share.work, weigh_more_work(case)
+        if work is not None and work.value is not None and claim and asks_for_more(case):
+            yield from _material(curve, functional, case.share, work.value, claim.detail)
+
+
+def _tested(
+    curve: Curve, terms: Terms, cases: dict[Functional, Sequence[Case]]
+) -> Iterator[CertainPart]:
+    """The layers whose time is more than in proportion, by a test."""
+    layers = terms.grouped(_layer)
+    rows = [
+        (functional, key, value)
+        for functional in cases
+        for key, value in _kernels(layers, functional)
+    ]
+    adjusted = holm([value.p for _, _, value in rows])
+    for (functional, layer, value), p in zip(rows, adjusted, strict=True):
+        if p < _SURE and value.value > 0:
+            share = _inside(terms, functional, layer, value, cases[functional])
+            yield from _material(curve, functional, share, share.value, p_adjusted=p)
+
+
+def _layer(key: Key) -> Key:
+    """The layer of a term, all its phases together; work outside layers stays apart by phase."""
+    return replace(key, phase=None) if key.layer is not None else key
+
+
+def _kernels(terms: Terms, functional: Functional) -> list[tuple[Key, Estimate]]:
+    keys = terms.behind(functional).keys
+    values = zip(keys, terms.moderated(functional), strict=True)
+    return [(key, value) for key, value in values if key.kind == KERNELS]
+
+
+def _inside(
+    terms: Terms, functional: Functional, layer: Key, value: Estimate, cases: Sequence[Case]
+) -> Share:
+    """The phase that makes most of a layer's part, if it is significant there; else the layer."""
+    inside = [
+        (key, of_phase) for key, of_phase in _kernels(terms, functional) if _layer(key) == layer
+    ]
+    shares = {case.share.key: case.share for case in cases}
+    adjusted = holm([of_phase.p for _, of_phase in inside])
+    for (key, of_phase), p in zip(inside, adjusted, strict=True):
+        if key in shares and p < LEVEL and of_phase.value > value.value / 2:
+            return replace(shares[key], value=of_phase)
+    classes = (share.layer_class for share in shares.values() if share.key.layer == layer.layer)
+    return Share(layer, value, layer_class=next(classes, None))
+
+
+def _material(
+    curve: Curve,
+    functional: Functional,
+    share: Share,
+    value: Estimate,
+    from_shapes: str | None = None,
+    p_adjusted: float | None = None,
+) -> Iterator[CertainPart]:
+    """The part, if it is worth a word."""
+    step_share = value.value / curve.at(functional.last).time_ms.value
+    if step_share >= MATERIAL:
+        yield CertainPart(
+            functional, share.label, share.line, value, step_share, from_shapes, p_adjusted
+        )

@@ -1,0 +1,76 @@
+"""A layer that costs too much for certain is told, though the noise of the whole step hides it."""
+
+import numpy as np
+import pytest
+
+from curvescope.analysis.causes.context import Recorded
+from curvescope.analysis.diagnosis.split import diagnose
+from curvescope.analysis.render.headline import headline
+
+from ..synthetic import sweep, times_of
+
+BATCHES = (4, 8, 16, 24, 32)
+LAYERS = {"embedding": 0.1, "attention": 0.8, "mlp.0": 1.0, "mlp.2": 1.1, "norm": 0.1, "head": 0.7}
+PLANTED_MS = 20.0
+COPY = {"op": "aten::copy_", "bytes_compulsory": 4_000_000}
+
+
+def planted(kind, seed):
+    """The diagnosis of a sweep whose unprofiled steps vary by 40 %, and its layers by 3 %, with
+    copies or slow products of 20 ms in the mixer from batch 24 on.
+    """
+    random = np.random.default_rng(seed)
+
+    def extra_ms(batch):
+        return PLANTED_MS if kind != "nothing" and batch >= 24 else 0.0
+
+    def noisy(ms):
+        return ms * np.exp(0.03 * random.standard_normal())
+
+    def layers(batch):
+        work = {"flops": batch * 10**6}
+        kernels = [
+            (layer, phase, "gemm", noisy(0.2 + ms * batch), work)
+            for layer, ms in LAYERS.items()
+            for phase in ("forward", "backward")
+        ]
+        slow_ms = extra_ms(batch) if kind == "slow products" else 0.0
+        kernels.append(("mixer", "forward", "gemm", noisy(0.1 * batch + slow_ms), work))
+        if kind == "copies" and batch >= 24:
+            kernels.append(("mixer", "forward", "copy", noisy(PLANTED_MS), COPY))
+        return kernels
+
+    steps, kernels = sweep(
+        lambda batch: 3.5 + 7.7 * batch + extra_ms(batch),
+        layers,
+        random,
+        batches=BATCHES,
+        noise=0.4,
+        drift=0.1,
+    )
+    return diagnose(steps, times_of(steps, kernels), recorded=Recorded(steps))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["copies", "slow products"])
+def test_a_certain_layer_leads_though_no_deviation_of_the_step_is_significant(kind, seed):
+    found = planted(kind, seed)
+    assert found.anomalies == ()
+    (part,) = found.certain
+    assert (part.label, part.batch) == ("mixer forward", 24)
+    assert part.value.low < PLANTED_MS < part.value.high
+    assert part.step_share == pytest.approx(PLANTED_MS / found.curve.at(24).time_ms.value, rel=0.2)
+    assert (part.from_shapes is not None) == (kind == "copies")
+    assert (part.p_adjusted is not None) == (kind == "slow products")
+    said = headline({"network": "lm"}, found)
+    assert said.startswith("lm: mixer forward costs ")
+    assert " more at batch 24 than smaller ones ask for, " in said
+    assert ("aten::copy_ runs at 24 only, from shapes" in said) == (kind == "copies")
+    assert "No anomaly" not in said
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_planted_is_nothing_certain(seed):
+    found = planted("nothing", seed)
+    assert found.certain == ()
+    assert "no anomaly" in headline({"network": "lm"}, found)

@@ -4,9 +4,11 @@ throughput.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
+from statistics import fmean
 
 from ...profiling.recording.experiments import Scope
 from ...profiling.recording.store import STEP
@@ -24,6 +26,7 @@ _UNKNOWN = (
 )
 _PRECISE = 1.2  # upper end of a time's interval over the time, beyond which nothing is said
 _NEAR = 0.95  # of the largest throughput that was measured
+_LEAST_STEPS = 2  # of a probed size, to be told of
 _ADDS = 0.01  # least part of the step that several changes save beyond the best one of them
 
 
@@ -145,19 +148,36 @@ def throughput_of(curve: Curve) -> Throughput | None:
     return Throughput(enough, per_s[enough], best, per_s[best], enough == max(per_s))
 
 
-def overtaken(curve: Curve) -> list[tuple[Point, Point]]:
+@dataclass(frozen=True)
+class Overtaken:
+    """A size that takes longer than a larger one."""
+
+    small: Point
+    size: int  # the larger one
+    time_ms: float  # of a step there
+
+
+def overtaken(curve: Curve, probes: Mapping[int, Sequence[float]]) -> list[Overtaken]:
     """Sizes that take 2 % longer than a larger one, by intervals that lie apart, each with the next
     such larger size.
+
+    `probes` has the times of steps of further sizes, ms: of two or more, each must be so fast.
     """
     sizes = [point for point in curve.points if point.condition != UNKNOWN]
+    larger = {int(point.condition): point.time_ms for point in sizes}
+    highest = {size: (time.value, time.high) for size, time in larger.items()} | {
+        size: (fmean(times_ms), max(times_ms))
+        for size, times_ms in probes.items()
+        if size not in larger and len(times_ms) >= _LEAST_STEPS
+    }
     found = []
-    for place, small in enumerate(sizes):
+    for small in sizes:
         faster = (
-            large
-            for large in sizes[place + 1 :]
-            if large.time_ms.high < small.time_ms.low
-            and large.time_ms.value <= (1 - MATERIAL) * small.time_ms.value
+            Overtaken(small, size, time_ms)
+            for size, (time_ms, high_ms) in sorted(highest.items())
+            if size > small.condition
+            and high_ms < small.time_ms.low
+            and time_ms <= (1 - MATERIAL) * small.time_ms.value
         )
-        if (large := next(faster, None)) is not None:
-            found.append((small, large))
+        found += islice(faster, 1)
     return found

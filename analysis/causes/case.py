@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ...profiling.collect.compilations import NONE
 from ...profiling.hardware.limits import Hardware
 from ..decompose.functionals import Functional
+from ..decompose.launches import Paced
 from ..decompose.statistics import Floats
 from ..decompose.terms import Key, Share
 from .blocks import Block
@@ -116,6 +117,8 @@ class BatchFacts:
     compiled_code: str | None = None
     term_faults: Mapping[Key, float] | None = None  # page faults in one step by term with kernels
     operands: Mapping[Key, TermOperands] = field(default_factory=dict)
+    # kernels that wait for their launches, of terms that mostly have such ones
+    paced: Mapping[Key, Paced] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from ...profiling.recording.operators import (
 from ...profiling.recording.store import STEP
 from ..decompose.averaged_steps import Samples, undisturbed, undisturbed_steps
 from ..decompose.functionals import BEND, OUTLIER, Functional
+from ..decompose.launches import Paced, mean_paced
 from ..decompose.slow_steps import SlowSteps
 from ..decompose.source_lines import Lines
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Share
@@ -91,6 +92,8 @@ class Recorded:
     unit: str = STEP  # what the steps are, see `Recording.unit`
     jumps: tuple[tuple[int, int], ...] = ()  # see `Curve.jumps`
     slow: tuple[SlowSteps, ...] = ()
+    # result of `launches.paced_kernels`
+    paced: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["step"]))
 
 
 @dataclass(frozen=True)
@@ -351,7 +354,20 @@ def _facts(
         compiled_code=_text(of_batch, "compiled_code"),
         term_faults=recorded.term_faults.get(batch),
         operands=recorded.operands.get(batch, {}),
+        paced=_paced(recorded.paced, used),
     )
+
+
+def _paced(rows: pd.DataFrame, used: Sequence[int]) -> dict[Key, Paced]:
+    """The kernels of each term that wait for their launches, per step."""
+    inside = rows[rows["step"].isin(used)]
+    if inside.empty:
+        return {}
+    by_term = inside.groupby(["layer", "phase"], dropna=False)
+    return {
+        Key.of(layer, phase, KERNELS): mean_paced(of_term, len(used))
+        for (layer, phase), of_term in by_term
+    }
 
 
 def _host_use(timed: pd.DataFrame) -> MeanHostUse | None:

@@ -10,6 +10,8 @@ import pandas as pd
 
 from ..decompose.host_functions import HostCode
 from ..decompose.idle import FOLLOWS, WAITS
+from ..decompose.launches import PACED_LATE_US, Paced
+from ..decompose.terms import IDLE, KERNELS
 from .case import Case, Cause, Intervention
 from .evidence import Claim, Evidence, seen
 from .single_profile import (
@@ -23,16 +25,20 @@ from .single_profile import (
     stack_of,
 )
 
-# Launch- or host-bound: the device waits for the host, between kernels or in synchronous copies.
+# Launch- or host-bound: the device waits for the host, between kernels or in synchronous copies, or
+# streams run small kernels one by one as the host launches them, and no instant is idle.
 
 HOST_BOUND = "launch- or host-bound"
 # A smaller idle share of the step is no cause.
 _LEAST_IDLE = 0.02
+_SCORE_OF_PACED = 0.96  # times tell that the device waits, names of kernels only that they differ
 
 
 def weigh_host_bound(case: Case) -> Claim | None:
-    """Claim idle time."""
-    if case.share.key.kind != "idle":
+    """Claim idle time, and of kernels what their streams would take less if they were full."""
+    if case.share.key.kind == KERNELS:
+        return _weigh_paced(case)
+    if case.share.key.kind != IDLE:
         return None
     before, after = case.facts[case.before], case.facts[case.after]
     shares = [
@@ -74,6 +80,44 @@ def weigh_host_bound(case: Case) -> Claim | None:
     return Claim(HOST_BOUND, amount, 0.6, tuple(evidence), refutation)
 
 
+def _weigh_paced(case: Case) -> Claim | None:
+    """Claim the part of the time of kernels that is the host's, as they wait for their launches."""
+    paced = {batch: case.facts[batch].paced.get(case.share.key) for batch in case.sides}
+    if not any(paced.values()):
+        return None
+
+    def waits_ms(batch: int) -> float:
+        found = case.facts[batch].paced.get(case.share.key)
+        return found.waits_ms if found else 0.0
+
+    def of_sides(name: str) -> list[float | None]:
+        return [getattr(found, name) if found else None for found in paced.values()]
+
+    times, launches = "kernels.start_ns", "kernels.start_ns, api_calls.duration_ns"
+    within = f"kernels that begin within {PACED_LATE_US:g} µs of the end of their launch, per step"
+    evidence = (
+        seen(within, of_sides("calls"), "", launches),
+        seen("median time from the end of the launch", of_sides("late_us"), "µs", launches),
+        seen(
+            f"blocks of the largest, beside {case.hardware.sm_count} multiprocessors",
+            of_sides("blocks"),
+            "",
+            "kernels.grid_x",
+        ),
+        seen("their time", of_sides("time_ms"), "ms", times),
+        seen("their time if their streams were full", of_sides("full_ms"), "ms", times),
+    )
+    most, batch = max((found.calls, batch) for batch, found in paced.items() if found)
+    return Claim(
+        HOST_BOUND,
+        case.evaluate(waits_ms),
+        _SCORE_OF_PACED,
+        evidence,
+        "With the step replayed as one CUDA graph, the term takes as long.",
+        f"({most:,.0f} small kernels at {batch} begin as the host launches them)",
+    )
+
+
 _LEAST_CALLS = 10  # per step; what launches less is not bound by launching
 _LEAST_GAPS = 0.1  # gaps per kernel; in fewer the host does something else, e.g. between two steps
 _MOST_KERNEL_MS = 0.1  # mean time of a kernel up to which launching it may be what takes long
@@ -81,19 +125,24 @@ _MOST_KERNEL_MS = 0.1  # mean time of a kernel up to which launching it may be w
 
 def suggest_host_bound(step: ProfiledStep) -> Suggestion | None:
     """Suggest one launch for many kernels, where the device is idle between short kernels."""
-    if step.on_host or step.is_capture or step.migrates or not step.knows_reasons:
+    if step.on_host or step.is_capture or step.migrates:
+        return None
+    if not step.knows_reasons and step.paced is None:
         return None
     if len(step.calls) and step.calls["name"].str.contains("GraphLaunch").any():
         return None
-    short_ms = short_gaps_ms(step)
     calls = float(step.groups["calls"].sum())
     kernel_ms = float(step.groups["own_ms"].sum()) / calls if calls else 0.0
-    if not step.enough(short_ms) or not 0 < kernel_ms <= _MOST_KERNEL_MS:
+    if calls < _LEAST_CALLS or not 0 < kernel_ms <= _MOST_KERNEL_MS:
         return None
-    if calls < _LEAST_CALLS or _short_gaps(step) < _LEAST_GAPS * calls:
+    gaps = _short_gaps(step) >= _LEAST_GAPS * calls
+    short_ms = short_gaps_ms(step) if gaps else 0.0
+    paced_ms = step.paced.waits_ms if step.paced else 0.0
+    if not step.enough(short_ms + paced_ms):
         return None
     evidence = [
         fact("idle time in gaps of at most 1 ms, per step", short_ms, "ms", "kernels.start_ns"),
+        *_of_paced(step.paced),
         fact("kernels and copies per step", calls, "", "kernels"),
         fact("their mean time", 1e3 * kernel_ms, "µs", "kernels.duration_ns"),
     ]
@@ -103,11 +152,23 @@ def suggest_host_bound(step: ProfiledStep) -> Suggestion | None:
     return Suggestion(
         cause=HOST_BOUND,
         what="launches short kernels more slowly than the device runs them",
-        at_most_ms=short_ms,
+        at_most_ms=short_ms + paced_ms,
         evidence=tuple(evidence),
         where=None,
         factors=("cuda_graph", "compiled"),
     )
+
+
+def _of_paced(paced: Paced | None) -> list[Evidence]:
+    """What tells of kernels that wait for their launches."""
+    if paced is None:
+        return []
+    begin = f"small kernels that begin within {PACED_LATE_US:g} µs of the end of their launch"
+    waits = "their time beyond that of full streams, per step"
+    return [
+        fact(f"{begin}, per step", paced.calls, "", "kernels.start_ns, api_calls.duration_ns"),
+        fact(waits, paced.waits_ms, "ms", "kernels.start_ns"),
+    ]
 
 
 def _short_gaps(step: ProfiledStep) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -19,8 +20,8 @@ from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
 from .case import Case, Cause, Intervention, Use, counted_total, total
 from .evidence import Claim, Evidence, seen
 
-# Algorithm switch: a layer runs different kernels in a phase at the larger batch size; needs no
-# model.
+# Algorithm switch: an operator of a layer runs different kernels at the larger batch size; needs
+# no model. The kernels of an operator that runs at one size only are more work, and no switch.
 
 ALGORITHM_SWITCH = "algorithm switch"
 # A library's helper kernels vary; a switch takes at least this share of the term's time on one
@@ -31,24 +32,26 @@ _REFUTATION = "With the smaller size's algorithm forced at both, the term keeps 
 
 
 def weigh_algorithm_switch(case: Case) -> Claim | None:
-    """Claim the contribution of kernels that do not run at both sizes."""
-    common = set(case.common_names())
-    share = {batch: _switched_share(case, batch, common) for batch in case.sides}
-    if (
-        case.share.key.kind != KERNELS
-        or max(share.values()) < _LEAST_SHARE
-        or not all(map(case.at, case.sides))
+    """Claim the contribution of kernels that do not run at both sizes, of operators that do."""
+    alike = replace(case, uses=tuple(use for use in case.uses if _runs_at_both(case, use.op)))
+    if case.share.key.kind != KERNELS or not all(map(alike.at, case.sides)):
+        return None
+    common = set(alike.common_names())
+    switched = [use for use in alike.uses if use.name not in common]
+    times = [math.fsum(u.time_ms for u in switched if u.batch == batch) for batch in case.sides]
+    whole = map(case.time_ms, case.sides)
+    if not any(
+        part >= _LEAST_SHARE * of_all > 0 for part, of_all in zip(times, whole, strict=True)
     ):
         return None
-    main = [case.main_kernel(batch) for batch in case.sides]
+    main = [alike.main_kernel(batch) for batch in case.sides]
     families = [read_name(name or "").family for name in main]
-    if not case.switched:
+    if not alike.switched:
         score = 0.5
     elif families[0] != families[1] and set(families) <= ALGORITHMS:
         score = 0.95
     else:
         score = 0.85
-    times = [share[batch] * case.time_ms(batch) for batch in case.sides]
     evidence = [
         seen("kernel with the most time", main, "", "kernels.name"),
         seen("its family", families, "", "kernels.name"),
@@ -57,10 +60,15 @@ def weigh_algorithm_switch(case: Case) -> Claim | None:
     written_for = [architecture(name or "") for name in main]
     if len(set(written_for)) > 1 and all(written_for):
         evidence.append(seen("architecture in its name", written_for, "", "kernels.name"))
-    amount = sum(use.share for use in case.uses if use.name not in common)
-    names = [_with_launches(case, batch) for batch in case.sides]
+    amount = math.fsum(use.share for use in switched)
+    names = [_with_launches(alike, batch) for batch in case.sides]
     detail = f"from {names[0]} to {names[1]}" if names[0] != names[1] else None
     return Claim(ALGORITHM_SWITCH, amount, score, tuple(evidence), _REFUTATION, detail)
+
+
+def _runs_at_both(case: Case, op: str | None) -> bool:
+    """Whether an operator runs at both sizes; one that is not known may."""
+    return op is None or all(any(use.op == op for use in case.at(batch)) for batch in case.sides)
 
 
 def _with_launches(case: Case, batch: int) -> str:
@@ -71,13 +79,6 @@ def _with_launches(case: Case, batch: int) -> str:
     launches = math.fsum(use.calls for use in case.at(batch, name))
     often = f" ({launches:,.0f} times)" if launches >= _MANY_LAUNCHES else ""
     return short_name(name) + often
-
-
-def _switched_share(case: Case, batch: int, common: set[str]) -> float:
-    whole = case.time_ms(batch)
-    return (
-        sum(u.time_ms for u in case.at(batch) if u.name not in common) / whole if whole > 0 else 0.0
-    )
 
 
 def changed_for_good(kernel_times: pd.DataFrame, steps: pd.DataFrame, axis: Axis) -> list[str]:

@@ -164,6 +164,5 @@ precision = Cause(
     intervention=Intervention(
         expected="In one precision at all sizes, the term's share goes away.",
         step=("bf16_autocast",),
-        shared=("before_switch",),
     ),
 )

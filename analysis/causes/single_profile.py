@@ -17,6 +17,7 @@ from ...profiling.hardware.limits import Hardware
 from ..decompose.communication import Communication
 from ..decompose.host_functions import HostCode
 from ..decompose.idle import FOLLOWS, WAITS, IdleTime
+from ..decompose.launches import Paced
 from .evidence import Evidence
 
 LEAST_SHARE = 0.02  # of the step; what saves less is not suggested
@@ -64,6 +65,7 @@ class ProfiledStep:
     # runs of pointwise kernels, see `pointwise_runs`
     in_a_row: pd.DataFrame = field(default_factory=pd.DataFrame)
     communication: Communication | None = None
+    paced: Paced | None = None  # kernels that wait for their launches; None without any
     # time in communication of each process of a trace that merges several, in all of it; else empty
     ranks_ms: Mapping[str, float] = field(default_factory=dict)
     # of the host, between two moments

@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from statistics import fmean
 
 from .curve import UNKNOWN, Curve, Point
 from .functionals import Condition, Functional, outlier
 from .statistics import MATERIAL
 
+_LEAST_STEPS = 2  # of a probed size, to be told of
 
-def find_overtaken(curve: Curve) -> list[tuple[Point, Point]]:
+
+@dataclass(frozen=True)
+class Overtaken:
+    """A size that takes longer than a larger one."""
+
+    small: Point
+    size: int  # the larger one
+    time_ms: float  # of a step there
+
+
+def find_overtaken(
+    curve: Curve, probes: Mapping[int, Sequence[float]] | None = None
+) -> list[Overtaken]:
     """Sizes that take 2 % longer than a larger one, by intervals that lie apart, each with the next
     such larger size.
+
+    `probes` has the times of steps of further sizes, ms: of two or more, each must be so fast.
     """
     sizes = [point for point in curve.points if point.condition != UNKNOWN]
-    found = []
-    for place, small in enumerate(sizes):
+    larger = {int(point.condition): point.time_ms for point in sizes}
+    highest = {size: (time.value, time.high) for size, time in larger.items()} | {
+        size: (fmean(times_ms), max(times_ms))
+        for size, times_ms in (probes or {}).items()
+        if size not in larger and len(times_ms) >= _LEAST_STEPS
+    }
+    found: list[Overtaken] = []
+    for small in sizes:
         faster = (
-            large
-            for large in sizes[place + 1 :]
-            if large.time_ms.high < small.time_ms.low
-            and large.time_ms.value <= (1 - MATERIAL) * small.time_ms.value
+            Overtaken(small, size, time_ms)
+            for size, (time_ms, high_ms) in sorted(highest.items())
+            if size > small.condition
+            and high_ms < small.time_ms.low
+            and time_ms <= (1 - MATERIAL) * small.time_ms.value
         )
-        if (large := next(faster, None)) is not None:
-            found.append((small, large))
+        found += islice(faster, 1)
     return found
 
 
@@ -33,7 +57,7 @@ def outliers(curve: Curve, sizes: Sequence[Condition]) -> list[Functional]:
 
     The smallest size has no such line.
     """
-    slow = {small.condition for small, _ in find_overtaken(curve)}
+    slow = {found.small.condition for found in find_overtaken(curve)}
     usual = [size for size in sizes if size not in slow]
     found = []
     for size in sorted(slow.intersection(sizes)):

@@ -105,6 +105,9 @@ def _remedy(
         if not on_fresh_rounds or factor is None or facts is None or facts.remedy is None:
             continue
         step = of_step.get(factor)
+        tests = explanation.intervention
+        if step is None and tests and factor not in (*tests.term, *tests.step):
+            continue
         gain, batch, whole_ms = outcome.gains[at], outcome.batches[at], outcome.times_ms[at]
         judged, least = gain, _LEAST_TERM_GAIN
         if (step_gain := dict(step.gains).get(batch) if step else None) is not None:

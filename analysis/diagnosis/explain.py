@@ -22,10 +22,11 @@ from ..decompose.averaged_steps import set_aside_sentence, undisturbed_steps
 from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE
 from ..decompose.findings import FindingVerdict, found_falls, found_jumps, open_jumps
-from ..decompose.kernel_times import KEYS, device_work, gpus_of
+from ..decompose.kernel_times import KEYS, device_work, gpus_of, profiled_steps
+from ..decompose.launches import paced_kernels
 from ..decompose.marked import step_times
 from ..decompose.pace import pace_of
-from ..decompose.repeated_layers import classes_with, group_of
+from ..decompose.repeated_layers import classes_with, group_of, with_groups
 from ..decompose.slow_steps import leading, slow_steps
 from ..decompose.source_lines import lines_of, main_lines
 from ..decompose.terms import COMMUNICATION, NOT_RECORDED
@@ -191,6 +192,7 @@ def with_times(
     )
     names = group_of(groups)
     operators = recording.arrow("operators", [*OPERAND_COLUMNS, "page_faults"])
+    paced = paced_kernels(recording, profiled_steps(evidence.steps), evidence.hardware.sm_count)
     evidence = replace(
         evidence,
         sampled=sampled,
@@ -199,6 +201,7 @@ def with_times(
         lines=main_lines(lines_of(recording, names)),
         term_faults=count_faults(operators, names),
         operands=read_operands(operators, names),
+        paced=paced.assign(layer=with_groups(paced["layer"], names)),
     )
     return times, _with_slow_downs(_with_notes(evidence, recording, times), recording, times)
 

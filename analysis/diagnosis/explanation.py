@@ -207,9 +207,9 @@ class Explanation(Drawn):
         """The outcome that decides on the cause: in the term where it is largest, else on complete
         steps; None if nothing was tested.
         """
-        if self._intervention is None:
+        if self.intervention is None:
             return None
-        of_place = ((self.where, self._intervention.term), (THE_STEP, self._intervention.step))
+        of_place = ((self.where, self.intervention.term), (THE_STEP, self.intervention.step))
         tested = (
             outcome
             for label, names in of_place
@@ -225,7 +225,7 @@ class Explanation(Drawn):
         return None if self.deciding is None else self.deciding.taken
 
     @cached_property
-    def _intervention(self) -> Intervention | None:
+    def intervention(self) -> Intervention | None:
         """The experiment of the cause that leads, with the factors that causes share where the
         recording has evidence of them.
         """
@@ -238,7 +238,7 @@ class Explanation(Drawn):
     @cached_property
     def _confirmed_alone(self) -> str | None:
         """Label of the largest term that confirms the leading cause alone; None without one."""
-        names = self._intervention.term if self._intervention else ()
+        names = self.intervention.term if self.intervention else ()
         confirmed = {
             of_term.label
             for of_term in self.evidence or ()

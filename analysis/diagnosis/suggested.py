@@ -43,6 +43,7 @@ from ..decompose.kernel_times import (
     of_steps,
     profiled_steps,
 )
+from ..decompose.launches import mean_paced, paced_kernels
 from ..decompose.pointwise import pointwise_runs
 from ..decompose.terms import IDLE, is_outside
 
@@ -226,6 +227,8 @@ def profiled_step(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
             "calls": _calls(recording, used),
         }
         facts["capture_ms"] = _capture_ms(recording, used)
+        paced = paced_kernels(recording, used, hardware_of(recording.meta).sm_count)
+        facts["paced"] = None if paced.empty else mean_paced(paced, count)
     return ProfiledStep(
         time_ms=breakdown.time_ms,
         batch=breakdown.batch,

@@ -15,6 +15,7 @@ from rich.text import Text
 from ...base.counted import counted
 from ...base.numbers import number
 from ...profiling.recording.axis import BATCH, Axis
+from ...profiling.recording.probes import times_of_probes
 from ..decompose.curve import Curve
 from ..decompose.overtaken import find_overtaken
 from ..decompose.statistics import MATERIAL, Estimate
@@ -181,20 +182,20 @@ def size_advice(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None
     """The batch size as advice, and sizes of any axis that a larger one overtakes; None without
     either.
     """
-    sentences = [batch_sentence(curve, axis, meta), padding_sentence(curve, axis)]
+    sentences = [batch_sentence(curve, axis, meta), padding_sentence(curve, axis, meta)]
     return " ".join(filter(None, sentences)) or None
 
 
-def padding_sentence(curve: Curve, axis: Axis) -> str | None:
+def padding_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:
     """The size that takes longest beside a larger one that takes less time; None without one."""
-    if not (pairs := find_overtaken(curve)):
+    if not (found := find_overtaken(curve, times_of_probes(meta))):
         return None
-    small, large = max(pairs, key=lambda pair: pair[0].time_ms.value / pair[1].time_ms.value)
-    others = f", and {counted(len(pairs) - 1, 'other size')} likewise" if len(pairs) > 1 else ""
+    most = max(found, key=lambda one: one.small.time_ms.value / one.time_ms)
+    others = f", and {counted(len(found) - 1, 'other size')} likewise" if len(found) > 1 else ""
     return (
-        f"{axis.name.capitalize()} {small.condition} takes longer than {large.condition} "
-        f"({number(small.time_ms.value)} ms and {number(large.time_ms.value)}){others}: where you "
-        f"can, run {large.condition} instead, or pad to it."
+        f"{axis.name.capitalize()} {most.small.condition} takes longer than {most.size} "
+        f"({number(most.small.time_ms.value)} ms and {number(most.time_ms)}){others}: where you "
+        f"can, run {most.size} instead, or pad to it."
     )
 
 

@@ -109,10 +109,10 @@ def _time_of_start(rounds_ms: Floats, statistic: str) -> Floats:
 def _gains(unmodified: Times, changed: Times) -> tuple[Estimate, ...]:
     """Shares of the time that the changed times save, by batch size."""
     # Of two or three rounds, widened replicates may be no times; then they say nothing.
-    logs = np.log(np.maximum(changed.varied / unmodified.varied, np.finfo(float).tiny))
+    logs = _log_ratios(changed.varied, unmodified.varied)
     if not unmodified.replicates:
         return tuple(share_estimate(of_batch, pooled_variance([of_batch])) for of_batch in logs.T)
-    values = np.log(changed.value / unmodified.value)
+    values = _log_ratios(changed.value, unmodified.value)
     blocks = np.array([unmodified.blocks, changed.blocks])
     both = zip(values, logs.T, blocks.T, strict=True)
     ratios = (
@@ -123,6 +123,14 @@ def _gains(unmodified: Times, changed: Times) -> tuple[Estimate, ...]:
         Estimate(saved_share(log.value), saved_share(log.high), saved_share(log.low), log.p)
         for log in ratios
     )
+
+
+def _log_ratios(changed: Floats, unmodified: Floats) -> Floats:
+    """Logarithms of changed times over unmodified ones; a time of 0, below the resolution of the
+    clock, is as small as a number can be.
+    """
+    least = np.finfo(float).tiny
+    return np.log(np.maximum(changed, least)) - np.log(np.maximum(unmodified, least))
 
 
 def round_times(rows: pd.DataFrame, statistic: str = FASTER_HALF) -> pd.DataFrame:

@@ -21,7 +21,8 @@ from ..replay.runnable import Runnable
 
 
 def size_before_switch(families: Sequence[CallFamily], batches: Sequence[int]) -> int | None:
-    """The largest batch size before another kernel takes the most time; None without one.
+    """The largest batch size before another kernel takes the most time; None without one, or if
+    the larger sizes run other operators: pieces would leave their work out.
 
     It is another one if it, or the one before, runs at one of the two batch sizes only: where both
     run at both, one of them just takes longer. Batch sizes that were not recorded are passed over.
@@ -34,9 +35,15 @@ def size_before_switch(families: Sequence[CallFamily], batches: Sequence[int]) -
         longest = max(calls, key=lambda call: (call.duration_ns or 0, call.calls))
         main, ran = _kernels(longest)[0], {name for call in calls for name in _kernels(call)}
         if before is not None and (main not in before[2] or before[1] not in ran):
-            return before[0]
+            return before[0] if all(map(_differs_in_batch_only, families)) else None
         before = batch, main, ran
     return None
+
+
+def _differs_in_batch_only(family: CallFamily) -> bool:
+    """Whether a call runs as often, in shapes that follow the batch size, at every size."""
+    follow = all(rule is not None for path, rule in family.rules.items() if "shape" in path)
+    return follow and not family.missing and len({c.calls for c in family.calls.values()}) == 1
 
 
 def _kernels(call: RecordedCall) -> tuple[str, ...]:

@@ -340,7 +340,7 @@ class TermRunner(Runner):
             change.piece is not None
             and change.piece(term.families, self.experiment.batches) is None
         ):
-            return "the kernel with the most time runs at all sizes"
+            return "no operator runs at all sizes alike, but for the kernel with the most time"
         by_time = sorted(term.families, key=lambda family: family.duration_ns, reverse=True)
         reasons = [change.reason_against(family) for family in by_time]
         if None not in reasons:

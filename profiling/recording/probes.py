@@ -28,6 +28,15 @@ def probed(meta: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(int(visit["batch"]) for visit in visits)
 
 
+def times_of_probes(meta: Mapping[str, Any]) -> dict[int, list[float]]:
+    """The times of all steps of the probes, by size, ms."""
+    times_ms: dict[int, list[float]] = {}
+    for visit in (meta.get("probes") or {}).get("visits", ()):
+        of_size = times_ms.setdefault(int(visit["batch"]), [])
+        of_size += [duration_ns / 1e6 for duration_ns in visit["duration_ns"]]
+    return times_ms
+
+
 def gap_of(sizes: Sequence[int], size: int) -> tuple[int, int]:
     """The two of increasing sizes around one; behind the last, from that to the size."""
     return (
@@ -77,12 +86,10 @@ def undecided(meta: Mapping[str, Any], times_ms: Mapping[int, float]) -> dict[in
         times_ms: T of the sizes of the curve, ms.
     """
     entry, sizes = meta.get("probes") or {}, sorted(times_ms)
-    visits = entry.get("visits", ())
     off: dict[int, float] = {}
-    for size in {visit["batch"] for visit in visits} - set(times_ms):
-        if not sizes or size < sizes[0]:
+    for size, taken_ms in times_of_probes(meta).items():
+        if size in times_ms or not sizes or size < sizes[0]:
             continue
-        taken_ms = [min(v["duration_ns"]) / 1e6 for v in visits if v["batch"] == size]
         leaves = deviation({**times_ms, size: min(taken_ms)}, sizes, size)
         if abs(leaves) >= entry["least"]:
             off[size] = math.expm1(leaves)

@@ -9,9 +9,11 @@ from curvescope.analysis.causes import NOT_SIGNIFICANT, CauseTotal, TermCause
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.decompose.terms import KERNELS, Key
+from curvescope.analysis.diagnosis.answer import _remedy
 from curvescope.analysis.diagnosis.explanation import Explanation, TermEvidence
 from curvescope.analysis.render.answer_words import finding, why
 from curvescope.analysis.verdicts.words import Reproduction, Verdict
+from curvescope.profiling.recording.experiments import Stage
 
 TEN_MS = Estimate(10.0, 9.0, 11.0, 0.0)
 
@@ -95,3 +97,22 @@ def test_of_a_term_that_is_a_smaller_part_only_its_share_is_said_to_be_gone(port
     total = page_faults(4.0, Verdict.CONFIRMED)
     answer = explained({"fc6": 10 * portion}, total, evidence=(tested,))
     assert why(answer) == f"page faults; when memory is kept, {gone}"
+
+
+@pytest.mark.parametrize(("factor", "advised"), [("reused_memory", True), ("before_switch", False)])
+def test_what_made_a_term_faster_alone_is_advised_if_it_tests_the_cause(factor, advised):
+    """The cause is page faults, and no complete step ran with the factor."""
+    outcome = SimpleNamespace(
+        factor=factor,
+        facts=SimpleNamespace(remedy="change {where}", how="so", how_training=None),
+        gain_index=0,
+        gains=(Estimate(0.9, 0.8, 1.0, 0.0),),
+        batches=(8,),
+        times_ms=(TEN_MS,),
+        experiment=SimpleNamespace(stage=Stage.CONFIRM),
+        changed_results=None,
+    )
+    tested = (TermEvidence("fc6", TEN_MS, None, Reproduction.REPRODUCES, None, (outcome,)),)
+    answer = replace(explained({"fc6": 8.0}, page_faults(8.0, Verdict.UNDECIDED)), cases=())
+    diagnosis = SimpleNamespace(recorded=None, terms=None, remedies=SimpleNamespace(savings=()))
+    assert (_remedy(answer, tested, diagnosis) is not None) == advised

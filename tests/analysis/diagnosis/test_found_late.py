@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.analysis.causes.host import suggest_host_bound
+from curvescope.analysis.decompose.breakdown import recorded_breakdown
 from curvescope.analysis.decompose.functionals import bend, excess, outlier
 from curvescope.analysis.diagnosis.explain import explain
+from curvescope.analysis.diagnosis.suggested import profiled_step
 from curvescope.analysis.render.answer_words import finding
 from curvescope.profiling.recording.store import open_recording
 
@@ -24,13 +27,40 @@ def test_the_anomaly_beside_the_found_size_is_split_into_its_layers(diagnosis):
     case = first.cases[0]
     assert case.share.label == "conv3_2 (Conv2d) forward"
     assert case.share.value.value > 0.9 * first.value.value
-    assert first.causes[0].cause == "algorithm switch"
     assert case.sides == (16, 17)
     assert "pointwise_mult_and_sum_complex" in case.share.kernel_before
     assert "cf32cf32" in case.share.kernel_after
     claim = case.claims["algorithm switch"]
     assert claim.detail.startswith("from pointwise_mult_and_sum_complex")
     assert "(2,112 times)" in claim.detail
+
+
+def test_small_kernels_that_begin_as_the_host_launches_them_wait_for_it(diagnosis):
+    """At 17 eight streams are never all idle, and one of 2,112 products begins each 15 µs."""
+    first = diagnosis.explanations[0]
+    assert first.functional == outlier(16, 17, 32)
+    assert first.causes[0].cause == "launch- or host-bound"
+    case = first.cases[0]
+    (paced,) = case.facts[17].paced.values()
+    assert 1800 < paced.calls < 2112
+    assert 2.0 < paced.late_us < 2.3
+    assert paced.blocks == 8
+    assert paced.full_ms == pytest.approx(34.1 / 8, rel=0.15)
+    assert 24 < paced.waits_ms < 26
+    assert not case.facts[32].paced
+    assert not case.facts[16].paced
+    claim = case.claims["launch- or host-bound"]
+    assert claim.amount == pytest.approx(case.coefficient(17) * paced.waits_ms)
+
+
+def test_what_one_profile_suggests_for_such_kernels_is_a_graph():
+    recording = open_recording(FOUND_LATE)
+    step = profiled_step(recording, recorded_breakdown(recording, batch=17))
+    found = suggest_host_bound(step)
+    assert 24 < found.at_most_ms < 30
+    assert found.factors[0] == "cuda_graph"
+    neighbour = profiled_step(recording, recorded_breakdown(recording, batch=32))
+    assert neighbour.paced is None
 
 
 def test_a_switch_at_the_larger_sizes_is_found_there(diagnosis):

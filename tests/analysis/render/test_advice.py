@@ -8,13 +8,17 @@ import pytest
 
 from curvescope.analysis.decompose.overtaken import find_overtaken
 from curvescope.analysis.decompose.statistics import Estimate
+from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.diagnosis.remedies import throughput_of
 from curvescope.analysis.render.answers import how_to_test
 from curvescope.analysis.render.headline import clock_line
 from curvescope.analysis.render.remedies import batch_sentence, padding_sentence
 from curvescope.analysis.render.text import spread_note
 from curvescope.profiling.recording.axis import Axis
-from curvescope.profiling.recording.store import STEP
+from curvescope.profiling.recording.probes import times_of_probes
+from curvescope.profiling.recording.store import STEP, open_recording
+
+from ..diagnosis.test_found_late import FOUND_LATE
 
 
 def curve_of(times_ms):
@@ -61,15 +65,28 @@ def test_one_batch_size_or_times_that_are_hardly_known_give_no_advice():
 def test_a_size_that_a_larger_one_overtakes_is_padded_to_it():
     """An H100 takes 49.5 ms at 17, where cuDNN convolves directly, and 31.2 at 32, by FFT."""
     curve = curve_of({16: 22.2, 17: 49.5, 18: 49.0, 32: 31.2, 64: 61.3})
-    assert padding_sentence(curve, Axis()) == (
+    assert padding_sentence(curve, Axis(), {}) == (
         "Batch 17 takes longer than 32 (49.50 ms and 31.20), and 1 other size likewise: where you "
         "can, run 32 instead, or pad to it."
     )
     near = curve_of({16: 22.2, 17: 31.3, 32: 31.2})
-    assert padding_sentence(near, Axis()) is None
+    assert padding_sentence(near, Axis(), {}) is None
     wide = curve_of({16: 22.2, 17: 49.5, 32: 31.2})
     wide.points[1].time_ms = Estimate(49.5, 30.0, 80.0, 0.0)
     assert find_overtaken(wide) == []
+
+
+def test_a_probed_size_is_padded_to_where_each_of_its_steps_is_faster():
+    """The H100 took 29.0 ms at 24 in three of three steps, a size that nobody had asked for."""
+    recording = open_recording(FOUND_LATE)
+    curve = explain(recording).curve
+    said = padding_sentence(curve, Axis(), recording.meta)
+    assert "17 takes longer than 24 (50.20 ms and 29.0" in said
+    assert "run 24 instead, or pad to it" in said
+    once = {24: times_of_probes(recording.meta)[24][:1]}
+    assert [one.size for one in find_overtaken(curve, once)] == [32]
+    slow = {24: [29.0, 51.0, 29.0]}
+    assert [one.size for one in find_overtaken(curve, slow)] == [32]
 
 
 def finding(verdict, low, high, kind="bend", at=8):

@@ -269,3 +269,14 @@ def test_the_shape_on_a_finer_grid(cost_ms, kind, at, period):
     found = shape(alone, rows, Axis("tokens"))
     assert (found.kind, found.at, found.period) == (kind, at, period)
     assert period is None or found.sentence.endswith(f"every {period} tokens.")
+
+
+@pytest.mark.parametrize("factors", [["onednn"], [None], ["onednn", None]])
+def test_times_below_the_clocks_resolution_make_no_warning(factors):
+    one = experiment()
+    rows = rows_of(one, {None: {2: 2.0, 4: 4.0, 8: 8.0}, "onednn": {2: 1.0, 4: 2.0, 8: 4.0}})
+    of_sides = rows["factor"].isin(factors) | (rows["factor"].isna() & (None in factors))
+    rows.loc[of_sides & (rows["batch"] == 2), "duration_ns"] = 0
+    with np.errstate(divide="raise", invalid="raise", over="raise"):
+        changed = outcomes_of(one, rows, FACTS)[-1]
+    assert changed.gains[1].value == pytest.approx(0.5, abs=0.02)

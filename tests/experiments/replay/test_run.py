@@ -158,11 +158,11 @@ def test_a_run_is_the_calls_of_a_step_in_its_order_and_as_often(writer):
 
 
 def test_before_a_switch_larger_batch_sizes_run_in_pieces_with_the_smaller_ones_operators(writer):
-    """Linear at 2, a product at 4: then 4 is twice the linear layer of 2, with inputs of their own
-    and one weight.
+    """Another kernel at 4: then 4 is twice the linear layer of 2, with inputs of their own and one
+    weight.
     """
-    product = row(4, "aten::mm", [tensor(4, 8), tensor(8, 16)])
-    recording = record(writer, [*(row(b, LINEAR, linear(b)) for b in (1, 2)), product])
+    kernels = {1: "small", 2: "small", 4: "large"}
+    recording = record(writer, [row(b, LINEAR, linear(b), kernels=kernels[b]) for b in kernels])
     of_fc = term.read_term(recording, "fc", "forward", "cpu", math.inf)
     ran = {batch: of_fc.runnables("before_switch", batch, (2, 4)) for batch in (2, 4)}
     assert [one.call.label for one in ran[2]] == ["aten::linear 2x8, 16x8, 16"]
@@ -174,7 +174,25 @@ def test_before_a_switch_larger_batch_sizes_run_in_pieces_with_the_smaller_ones_
     assert (done.untested, done.changed_results) == ({}, {})
 
 
-NO_SWITCH = {"before_switch": "the kernel with the most time runs at all sizes"}
+NO_SWITCH = {
+    "before_switch": "no operator runs at all sizes alike, but for the kernel with the most time"
+}
+
+
+@pytest.mark.parametrize(
+    "at_4",
+    [
+        [row(4, "aten::mm", [tensor(4, 8), tensor(8, 16)])],  # another operator
+        [row(4, LINEAR, linear(4)), row(4, "aten::mm", [tensor(4, 8), tensor(8, 16)])],  # one more
+        [row(4, LINEAR, linear(4), calls=2)],  # more often
+        [row(4, LINEAR, linear(7))],  # padded
+    ],
+)
+def test_pieces_that_would_leave_work_out_are_no_experiment(writer, at_4):
+    at_2 = row(2, LINEAR, linear(2), kernels="a")
+    rows = [at_2, *({**one, "kernels": "b"} for one in at_4)]
+    done = run_term(record(writer, rows), experiment("before_switch"), writer, backend=Backend())
+    assert done.untested == NO_SWITCH
 
 
 @pytest.mark.parametrize(

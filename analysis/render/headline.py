@@ -48,20 +48,6 @@ def headline(meta: Mapping[str, Any], diagnosis: Diagnosis) -> str:
     return f"{name}: {sentence}" if name else sentence[0].upper() + sentence[1:]
 
 
-def clock_line(meta: Mapping[str, Any]) -> str | None:
-    """Whether Curvescope locked the clock of a GPU; None for a CPU and where the recording does not
-    say.
-    """
-    if (meta.get("device") or {}).get("kind") != "cuda" or "locked_sm_clock_hz" not in meta:
-        return None
-    locked_hz = meta["locked_sm_clock_hz"]
-    return (
-        "clocks not locked"
-        if locked_hz is None
-        else f"SM clock locked at {locked_hz // 1_000_000} MHz"
-    )
-
-
 def finding_sentence(diagnosis: Diagnosis) -> str:
     """The same without a name, in lower case."""
     said = [sentence for _, sentence in sorted(_sentences(diagnosis), key=lambda item: -item[0])]

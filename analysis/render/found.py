@@ -20,13 +20,12 @@ from ..verdicts.savings import Saving
 from ..verdicts.words import Verdict
 from .deviations import (
     deviation,
-    is_known,
     neighbours_of,
     off_neighbours,
     outlier_of,
     shown_at,
 )
-from .remedies import instruction, promise
+from .remedies import UNKNOWN_SAVING, instruction, is_stable, promise
 
 SURE = {
     Verdict.CONFIRMED: "confirmed",
@@ -304,15 +303,8 @@ def _saves(saving: Saving, diagnosis: Diagnosis) -> Found:
     return Found(what=do, worth=worth, sure=sure, saving=saving)
 
 
-def is_stable(gain: Estimate) -> bool:
-    """Whether an interval of a share saved says how much that is: the times that it leaves possible
-    are within a factor of 3.
-    """
-    return is_known(1 - gain.high, 1 - gain.low)
-
-
 def saved(gain: Estimate) -> str:
     """A share saved; unknown where its interval spans everything."""
     if math.isfinite(gain.low) and not is_stable(gain):
-        return "unknown"
+        return UNKNOWN_SAVING
     return percent(gain.value)

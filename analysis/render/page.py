@@ -130,7 +130,7 @@ class Page:
         if disturbed is not None:
             of = f"{disturbed.disturbed} of {counted(disturbed.visits, 'measurement')}"
             if disturbed.prevail:
-                return Text(", ".join([*took, f"DISTURBED: {of}"]), "bold yellow")
+                return Text(", ".join([*took, f"DISTURBED: {of}"]), "yellow")
             return Text(", ".join([*took, f"{of} disturbed"]))
         visits = count_visits(recorded.steps) if recorded is not None else None
         quiet = [f"{counted(visits, 'measurement')} quiet"] if visits else []
@@ -160,7 +160,7 @@ class Page:
         diagnosis, axis = self.diagnosis, self.diagnosis.axis
         slow = {found.at for found in self.found if found.is_slow_size and found.at is not None}
         if diagnosis.difference is not None or UNKNOWN in diagnosis.curve.conditions:
-            return "One step of each size: nothing is tested."
+            return "Nothing is tested: each size was measured once."
         if not diagnosis.findings:
             return f"One {axis.value}: there is no curve to compare it with."
         if not slow and not diagnosis.anomalies:
@@ -236,7 +236,7 @@ class Page:
             rate = number(rates[point.condition], 3) if rates else ""
             drawn = bar(values[point.condition] / largest, room)
             line = Text(f"{size:>{first}}  {at_right(time, second)}  {rate:>{third}}  ")
-            line.append(at_left(drawn, room), "cyan").append("  ").append(off)
+            line.append(at_left(drawn, room)).append("  ").append(off)
             line.rstrip()
             lines.append(line)
         return [*lines, *self._line(width)]
@@ -336,7 +336,7 @@ class Page:
         head.rstrip()
         lines = [head]
         for index, (found, *cells) in enumerate(zip(listed, here, there, sure, strict=True), 1):
-            line = Text(f"{index}", "bold").append("  ", "none")
+            line = Text().append(f"{index}", "bold").append("  ")
             line.append(at_left(fitting(found.what, room), room))
             line.append(columns(cells[:2], widths[:2]))
             lines.append(line.append(f"  {found.sure}", _STYLES.get(found.sure, "")))
@@ -377,8 +377,7 @@ class Page:
         longest = max(cell_len(command) for command, _ in commands)
         lines = []
         for index, (command, what) in enumerate(commands):
-            line = Text("NEXT  " if not index else " " * 6, "bold")
-            line.append(command, "none")
+            line = Text().append("NEXT  " if not index else " " * 6, "bold").append(command)
             if 6 + longest + 2 + cell_len(what) <= width:
                 line.append(" " * (longest + 2 - cell_len(command)) + what, "dim")
             lines.append(line)

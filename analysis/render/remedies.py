@@ -20,9 +20,11 @@ from ..decompose.statistics import MATERIAL, Estimate
 from ..diagnosis.remedies import Remedies, cause_of, overtaken, throughput_of
 from ..verdicts.savings import Saving
 from ..verdicts.words import Verdict
+from .deviations import is_known
 from .tables import Indented, table
 
 TITLE = "What to do"
+UNKNOWN_SAVING = "unknown"  # of a change saves, where its interval spans everything
 _NOTED_SETUP_S = 5.0
 _NOTED_MEMORY_BYTES = 50 * 10**6
 _MORE = 0.02  # of a step, by which a saving elsewhere is worth a word
@@ -42,14 +44,24 @@ class SavedAt:
         """The saving, or what the change costs, in percent with its interval; the interval alone
         where both may be.
 
-        A change that ran in a single start of the processes has no interval.
+        A change that ran in a single start of the processes has no interval; one that spans
+        everything says nothing.
         """
         if not (math.isfinite(self.share.low) and math.isfinite(self.share.high)):
             return f"{100 * self.share.value:.0f} % (no interval)"
+        if not is_stable(self.share):
+            return UNKNOWN_SAVING
         if self.share.high < 0:
             return _cost(self.share)
         interval = f"{100 * self.share.low:.0f} to {100 * self.share.high:.0f}"
         return f"{100 * self.share.value:.0f} % ({interval})" if self.proven else f"{interval} %"
+
+
+def is_stable(saved: Estimate) -> bool:
+    """Whether an interval of a share saved says how much that is: the times that it leaves possible
+    are within a factor of 3.
+    """
+    return is_known(1 - saved.high, 1 - saved.low)
 
 
 def _cost(share: Estimate) -> str:
@@ -107,8 +119,8 @@ def _beside_work_sentence(remedies: Remedies, axis: Axis) -> str | None:
     named = []
     for saving in remedies.beside_work:
         batch, _ = saving.leading
-        gain = dict(saving.gains)[batch]
-        saves = f"saves {100 * gain.low:.0f} to {100 * gain.high:.0f} % at {axis.name} {batch}"
+        gain = SavedAt(batch, dict(saving.gains)[batch], proven=False)
+        saves = f"saves {gain.text} at {axis.name} {batch}"
         named.append(f"{instruction(saving)} ({saves})")
     return (
         f"While other work runs on this machine: {'; '.join(named)}. What that saves on a quiet "

@@ -27,7 +27,7 @@ from .documents import print_document
 from .explained import ExplainDocument
 from .facts import recording_line
 from .found import find_all
-from .headline import headline, largest_clauses
+from .headline import headline, largest_sentence
 from .page import Page
 from .tables import Indented
 
@@ -174,9 +174,8 @@ def _show_sizes(console: Console, recording: Recording, diagnosis: Diagnosis) ->
     if advice := remedies.size_advice(diagnosis.curve, diagnosis.axis, recording.meta):
         console.print(Text(advice))
     classes = diagnosis.recorded.layer_classes if diagnosis.recorded else {}
-    if goes := largest_clauses(diagnosis, classes):
-        largest = f"{diagnosis.axis.name.capitalize()} {diagnosis.curve.conditions[-1]}"
-        console.print(Text(f"{largest}: {goes}."))
+    if goes := largest_sentence(diagnosis, classes):
+        console.print(Text(goes))
 
 
 def _grouping(recording: Recording, diagnosis: Diagnosis) -> str | None:

@@ -148,7 +148,7 @@ def _dearer(
     assert large is not None
     if large % small == 0:
         return (
-            f"{axis.name} {large} costs {number(value)} ms ({value / time_ms[large]:.0%} of the "
+            f"{axis.name} {large} costs {number(value, 3)} ms ({value / time_ms[large]:.0%} of the "
             f"step) more than {large // small} times {axis.name} {small}"
         )
     share = value / (time_ms[large] - value)

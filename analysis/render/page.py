@@ -83,9 +83,11 @@ class Page:
             else:
                 sizes -= 1
         found_lines -= min(max(over(), 0), max(found_lines - _LEAST_FOUND - 1, 0))
-        blocks = [head, self._curve(width, sizes), time]
-        blocks += [self._found(width, found_lines - 1), following]
+        found = self._found(width, found_lines - 1)
+        blocks = [head, self._curve(width, sizes), time, found, following]
         blocks = [block for block in blocks if block]
+        gaps = max(height - sum(map(len, blocks)), 0)
+        found += self._notes(width, gaps - len(blocks) + 1)
         gaps = max(height - sum(map(len, blocks)), 0)
         made: list[Text] = []
         for index, block in enumerate(blocks):
@@ -122,7 +124,7 @@ class Page:
         """How long it was measured, and how much of that was disturbed."""
         assert self.recording is not None
         meta, recorded = self.recording.meta, self.diagnosis.recorded
-        if is_modelled(meta):
+        if self._is_modelled():
             return Text("MODELLED, not measured", "yellow")
         seconds = meta.get("elapsed_s")
         took = [f"{seconds:.0f} s"] if seconds else []
@@ -186,6 +188,9 @@ class Page:
     def _has_rates(self) -> bool:
         same = self.recording is not None and self.recording.meta.get("same_shapes")
         return self.diagnosis.curve.unit == STEP and not same
+
+    def _is_modelled(self) -> bool:
+        return self.recording is not None and is_modelled(self.recording.meta)
 
     def _memory_is_full(self) -> bool:
         cells = self.recording.meta.get("unmeasured", ()) if self.recording else ()
@@ -342,6 +347,15 @@ class Page:
             lines.append(line.append(f"  {found.sure}", _STYLES.get(found.sure, "")))
         return lines
 
+    def _notes(self, width: int, room: int) -> list[Text]:
+        """What a model says beside its curve, as far as the page has room for it."""
+        lines: list[Text] = []
+        for note in self.diagnosis.notes if self._is_modelled() else ():
+            shown = wrapped(note, min(width, PROSE_WIDTH))
+            if len(lines) + len(shown) <= room:
+                lines += [Text(line, "dim") for line in shown]
+        return lines
+
     def _nothing(self, width: int) -> str:
         noisy = [
             (finding, max(finding.tested_value.high, -finding.tested_value.low))
@@ -357,6 +371,8 @@ class Page:
         if most < 0.1:
             return "nothing that is off a straight line"
         amount = f"{100 * most:.0f} % of the step" if most < 1 else "the step's time and more"
+        if self._is_modelled():
+            return cut(f"nothing beyond the model's error, {amount} at {size}", width)
         return cut(f"nothing; too noisy to tell at {size}, up to {amount}: --time-limit", width)
 
     def _next(self, width: int) -> list[Text]:

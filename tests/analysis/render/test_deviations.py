@@ -57,7 +57,7 @@ def test_what_is_no_multiple_is_told_a_sample():
     said = [deviation(pair, curve.evaluate(pair).value, curve, Axis()) for pair in pairs]
     assert said == [
         "batch 20 costs 10 % more a sample than 19",
-        "batch 40 costs 2.000 ms (4% of the step) more than 2 times batch 20",
+        "batch 40 costs 2.00 ms (4% of the step) more than 2 times batch 20",
     ]
 
 

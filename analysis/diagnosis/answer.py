@@ -44,6 +44,7 @@ def answered(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
 
     return replace(
         diagnosis,
+        recording=recording,
         explanations=tuple(map(answer, diagnosis.explanations)),
         fixed_cost=answer(diagnosis.fixed_cost) if diagnosis.fixed_cost else None,
     )

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import Disturbances
+from ...profiling.recording.store import Recording
 from ..decompose.curve import Curve
 from ..decompose.findings import Finding, FindingVerdict
 from ..decompose.slow_steps import SlowSteps
@@ -44,6 +45,9 @@ class Diagnosis(Drawn):
     recorded: Recorded | None = None  # None if the diagnosis is of no recording
     # the largest of times that have no interval; None if some have
     difference: Difference | None = None
+
+    # what it is of; None if of no recording
+    recording: Recording | None = field(default=None, repr=False, compare=False)
 
     @property
     def explained(self) -> tuple[Explanation, ...]:

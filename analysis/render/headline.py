@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from ...base.counted import counted
-from ...base.numbers import number, percent, signed
+from ...base.numbers import number, signed
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.schema import INPUT
@@ -17,7 +17,7 @@ from ..causes.host import LOAD_FASTER, LOAD_HOW
 from ..causes.memory import PAGE_FAULTS
 from ..decompose.curve import UNKNOWN
 from ..decompose.findings import UNDECIDED
-from ..decompose.functionals import FIXED_COST, OUTLIER, Functional
+from ..decompose.functionals import FIXED_COST, Condition
 from ..decompose.input_time import WAITING_FOR_INPUT
 from ..decompose.slow_steps import leading
 from ..decompose.terms import IDLE, NOT_RECORDED, Key
@@ -27,6 +27,7 @@ from ..diagnosis.explanation import Explanation
 from ..diagnosis.result import Diagnosis
 from ..verdicts.words import Verdict as Tested
 from .answer_words import advice, anomaly_name
+from .deviations import deviation
 from .names import fit
 from .remedies import saving_sentence
 from .words import UNITS
@@ -57,13 +58,14 @@ def certain_sentences(diagnosis: Diagnosis) -> list[str]:
     """What costs too much for certain, but for what experiments confirm, which is said anyway."""
     confirmed = {answer.where for answer in diagnosis.answers if answer.verdict == Tested.CONFIRMED}
     parts = [part for part in diagnosis.certain if part.label not in confirmed]
-    sentences = [_certain_sentence(part, diagnosis.axis) for part in parts[:_SHOWN_PARTS]]
+    sentences = [certain_sentence(part, diagnosis.axis) for part in parts[:_SHOWN_PARTS]]
     if more := len(parts) - len(sentences):
         sentences.append(f"{counted(more, 'more layer')} {'is' if more == 1 else 'are'} as sure.")
     return sentences
 
 
-def _certain_sentence(part: CertainPart, axis: Axis) -> str:
+def certain_sentence(part: CertainPart, axis: Axis) -> str:
+    """A layer that costs too much for certain: how much, where, and by which count of work."""
     value = part.value
     line = f" at {part.line}" if part.line else ""
     why = f" ({part.from_shapes.strip('()')}, from shapes)" if part.from_shapes else ""
@@ -71,20 +73,6 @@ def _certain_sentence(part: CertainPart, axis: Axis) -> str:
         f"{part.label}{line} costs {number(value.value, 3)} ms ({number(value.low, 3)} to "
         f"{number(value.high, 3)}) more at {axis.name} {part.batch} than smaller ones ask for, "
         f"{part.step_share:.0%} of the step{why}."
-    )
-
-
-def clock_line(meta: Mapping[str, Any]) -> str | None:
-    """Whether Curvescope locked the clock of a GPU; None for a CPU and where the recording does not
-    say.
-    """
-    if (meta.get("device") or {}).get("kind") != "cuda" or "locked_sm_clock_hz" not in meta:
-        return None
-    locked_hz = meta["locked_sm_clock_hz"]
-    return (
-        "clocks not locked"
-        if locked_hz is None
-        else f"SM clock locked at {locked_hz // 1_000_000} MHz"
     )
 
 
@@ -108,7 +96,7 @@ def _sentences(diagnosis: Diagnosis) -> Iterator[tuple[float, str]]:
         trained = max(diagnosis.curve.conditions, default=batch) == batch
         yield 1.0 if trained else share, saving_sentence(diagnosis.remedies, diagnosis.axis) or ""
     if confirmed is not None:
-        yield _share_of_step(diagnosis, confirmed), _confirmed_sentence(confirmed, said)
+        yield _share_of_step(diagnosis, confirmed), _confirmed_sentence(diagnosis, confirmed, said)
     of_anomaly = diagnosis.explanations[0] if diagnosis.explanations else None
     if confirmed is None or confirmed is not of_anomaly:
         share = 0.0
@@ -149,15 +137,20 @@ def _confirmed(answer: Explanation) -> tuple[str, float]:
     return f" in {answer.where}{f' and {others} more' if others else ''}", total.amount
 
 
-def _confirmed_sentence(answer: Explanation, said: Container[str] = ()) -> str:
-    """What is confirmed, and what to do: where a sentence does not say yet what that saves of the
-    step.
+def _confirmed_sentence(
+    diagnosis: Diagnosis, answer: Explanation, said: Container[str] = ()
+) -> str:
+    """What is confirmed of an anomaly, which it says first, and what to do: where a sentence does
+    not say yet what that saves of the step.
     """
+    functional, value = answer.functional, answer.value.value
     where, amount = _confirmed(answer)
-    share = 100 * amount / answer.value.value
+    lead, whole = "", anomaly_name(functional)
+    if functional.kind != FIXED_COST:
+        lead, whole = f"{deviation(functional, value, diagnosis.curve, diagnosis.axis)}: ", "it"
     make = "make" if answer.cause == PAGE_FAULTS else "makes"
     sentence = (
-        f"{answer.cause}{where} {make} {share:.0f} % of {anomaly_name(answer.functional)}, "
+        f"{lead}{answer.cause}{where} {make} {100 * amount / value:.0f} % of {whole}, "
         "confirmed by experiment."
     )
     alone = answer.remedy is None or answer.remedy.factor not in said
@@ -168,16 +161,6 @@ def _no_anomaly(diagnosis: Diagnosis) -> str:
     batches = diagnosis.curve.conditions
     none = "the whole step shows no anomaly" if diagnosis.certain else "no anomaly"
     return f"{none} from {diagnosis.axis.name} {batches[0]} to {batches[-1]}"
-
-
-def _outlier_sentence(diagnosis: Diagnosis, functional: Functional) -> str:
-    smaller, slow, larger = functional.conditions
-    time_ms = diagnosis.curve.at(slow).time_ms.value
-    more_ms = diagnosis.curve.judging(functional).evaluate(functional).value
-    return (
-        f"{diagnosis.axis.name} {slow} takes {number(time_ms)} ms, {number(more_ms, 3)} ms "
-        f"({percent(more_ms / time_ms)}) more than the line between {smaller} and {larger}."
-    )
 
 
 def _anomaly_sentence(diagnosis: Diagnosis) -> str:
@@ -193,17 +176,7 @@ def _anomaly_sentence(diagnosis: Diagnosis) -> str:
         return f"{UNITS[diagnosis.curve.unit]} of {batch} takes {time} (n = {n})."
     if diagnosis.explanations:
         first = diagnosis.explanations[0]
-        size = diagnosis.curve.at(first.functional.last).time_ms.value
-        amount = f"{signed(first.value.value)} ms ({first.value.value / size:+.0%} of the step)"
-        at, to = first.functional.at, first.functional.to
-        if first.functional.kind == OUTLIER:
-            return _outlier_sentence(diagnosis, first.functional)
-        if to is not None:
-            return (
-                f"{axis.name} {to} costs {amount.replace('+', '')} more than {to / at:g} times "
-                f"{axis.name} {at}."
-            )
-        return f"after {axis.name} {at} the step time deviates from its straight line by {amount}."
+        return f"{deviation(first.functional, first.value.value, diagnosis.curve, axis)}."
     if diagnosis.anomalies:
         labels = ", ".join(f.shown.label for f in diagnosis.anomalies)
         return f"{labels} is significant; no step was profiled there, so its terms are unknown."
@@ -239,9 +212,11 @@ def difference_sentence(difference: Difference, axis: Axis) -> str:
 
 
 def largest_sentence(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
-    """The same as a sentence."""
+    """The same as a sentence, after the size that its numbers are of: the largest profiled one."""
     clauses = largest_clauses(diagnosis, classes)
-    return f"{clauses[0].upper()}{clauses[1:]}." if clauses else ""
+    if not clauses or diagnosis.terms is None:
+        return ""
+    return f"{diagnosis.axis.name.capitalize()} {diagnosis.terms.conditions[-1]}: {clauses}."
 
 
 def _names_idle_time(key: Key) -> str:
@@ -250,7 +225,7 @@ def _names_idle_time(key: Key) -> str:
 
 
 def largest_clauses(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
-    """Where a step's time goes at its largest batch size: idle, layer and kernel; empty without
+    """Where a step's time goes at the largest profiled size: idle, layer and kernel; empty without
     terms.
     """
     terms = diagnosis.terms
@@ -263,7 +238,7 @@ def largest_clauses(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
         for what in (WAITING_FOR_INPUT, IDLE, NOT_RECORDED)
     }
     busy_ms = whole - sum(spent.values())
-    works = _works_beside_kernels(diagnosis, busy_ms / whole)
+    works = _works_beside_kernels(diagnosis, terms.conditions[-1], busy_ms / whole)
     words = {
         WAITING_FOR_INPUT: WAITING_FOR_INPUT,
         IDLE: _HOST_WORK if works else _NOTHING_RUNS,
@@ -293,15 +268,15 @@ def largest_clauses(diagnosis: Diagnosis, classes: Mapping[str, str]) -> str:
     return "; ".join(parts)
 
 
-def _works_beside_kernels(diagnosis: Diagnosis, kernels: float) -> bool:
-    """Whether a CPU works while no kernel runs, by the CPU time of the steps of the largest size;
-    `kernels` is the share of a step in which one runs, on all threads.
+def _works_beside_kernels(diagnosis: Diagnosis, size: Condition, kernels: float) -> bool:
+    """Whether a CPU works while no kernel runs, by the CPU time of the steps of a size; `kernels`
+    is the share of a step in which one runs, on all threads.
     """
     recorded = diagnosis.recorded
     if recorded is None or recorded.hardware.kind != "cpu" or "cpu_time_ns" not in recorded.steps:
         return False
     steps = recorded.steps
-    steps = steps[(steps["batch"] == diagnosis.curve.conditions[-1]) & steps["cpu_time_ns"].notna()]
+    steps = steps[(steps["batch"] == size) & steps["cpu_time_ns"].notna()]
     # In the median step no other program took the core.
     if steps.empty:
         return False

@@ -15,7 +15,8 @@ from ..decompose.statistics import Estimate
 from ..memory import LargestBatch, MemoryDiagnosis, MemoryTerm, Peak, SplitFinding, explain_memory
 from . import terminal, text, words
 from .documents import print_document
-from .show import recording_line, show_gaps
+from .facts import recording_line
+from .show import show_gaps
 from .tables import table
 
 MEMORY = text.Quantity("memory", "M", "MB", "GB", 1e3)
@@ -73,9 +74,7 @@ def show_memory(
     console.print()
     for line in sentences(diagnosis):
         console.print(Text(line, "bold"))
-    terminal.print_below(
-        console, text.render_curve(diagnosis.curve, diagnosis.axis, MEMORY, brief=True)
-    )
+    terminal.print_below(console, text.render_curve(diagnosis.curve, diagnosis.axis, MEMORY))
     _print_kinds(console, diagnosis)
     last, limit = diagnosis.peaks[-1], None if everything else _MOST_TERMS
     _print_split(

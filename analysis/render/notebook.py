@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...base.escaping import escape_controls
 from ...base.numbers import number, signed, smaller_terms
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import STEP
@@ -23,16 +22,17 @@ from .answers import (
     time_heading,
 )
 from .causes import verdict_of, verdict_sentence
-from .headline import headline
+from .page import Page
 from .remedies import RemedyTable, remedy_cells, remedy_table
 from .words import html_text, interval, share, shortened
 
 _MOST_ROWS = 12
+_WIDTH = 80  # of the page
 _CELL = "padding:.15em .7em;text-align:"
 
 
 def diagnosis_html(diagnosis: Diagnosis) -> str:
-    """The answers, the curve, and every anomaly with its experiments."""
+    """The page of a terminal, the answers, the curve, and every anomaly with its experiments."""
     answers = "".join(_answer(answer) for answer in diagnosis.answers)
     axis, curve = diagnosis.axis, diagnosis.curve
     per_one = [f"ms/{axis.one}"] if curve.unit == STEP else []
@@ -41,7 +41,8 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
         size, time = point.condition, point.time_ms.value
         each = [number(time / size)] if per_one else []
         rows.append([str(size), number(time), interval(point.time_ms, 4), *each, str(point.n)])
-    blocks = [f"<ol>{answers}</ol>" if answers else _paragraph(headline({}, diagnosis))]
+    blocks = [f"<pre>{html_text(Page(diagnosis).text(_WIDTH))}</pre>"]
+    blocks += [f"<ol>{answers}</ol>"] if answers else []
     if diagnosis.remedies.tried:
         blocks.append(_remedies(remedy_table(diagnosis.remedies, axis), axis))
     blocks.append(_table([axis.name, f"{curve.unit} ms", "95 % interval", *per_one, "n"], rows))
@@ -53,18 +54,8 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
 
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
-    """What the curve shows, each answer on a line with how to do what it says, and notes on the
-    data.
-    """
-    lines = [headline({}, diagnosis)]
-    shown = remedy_table(diagnosis.remedies, diagnosis.axis)
-    lines += [shown.sentence] if shown.sentence else []
-    for index, answer in enumerate(diagnosis.answers, 1):
-        lines.append(f"{index}. {answer_words.sentence(answer)}")
-        if how := remedy_text(answer.remedy):
-            lines.append(f"   {how}")
-    lines += diagnosis.notes
-    return escape_controls("\n".join(lines))
+    """The page of a terminal."""
+    return Page(diagnosis).text(_WIDTH)
 
 
 def _remedies(shown: RemedyTable, axis: Axis) -> str:

@@ -22,9 +22,11 @@ from ..decompose.statistics import MATERIAL, Estimate
 from ..diagnosis.remedies import Remedies, cause_of, throughput_of
 from ..verdicts.savings import Saving
 from ..verdicts.words import Verdict
+from .deviations import is_known
 from .tables import Indented, table
 
 TITLE = "What to do"
+UNKNOWN_SAVING = "unknown"  # of a change saves, where its interval spans everything
 _NOTED_SETUP_S = 5.0
 _NOTED_MEMORY_BYTES = 50 * 10**6
 _MORE = 0.02  # of a step, by which a saving elsewhere is worth a word
@@ -44,14 +46,24 @@ class SavedAt:
         """The saving, or what the change costs, in percent with its interval; the interval alone
         where both may be.
 
-        A change that ran in a single start of the processes has no interval.
+        A change that ran in a single start of the processes has no interval; one that spans
+        everything says nothing.
         """
         if not (math.isfinite(self.share.low) and math.isfinite(self.share.high)):
             return f"{100 * self.share.value:.0f} % (no interval)"
+        if not is_stable(self.share):
+            return UNKNOWN_SAVING
         if self.share.high < 0:
             return _cost(self.share)
         interval = f"{100 * self.share.low:.0f} to {100 * self.share.high:.0f}"
         return f"{100 * self.share.value:.0f} % ({interval})" if self.proven else f"{interval} %"
+
+
+def is_stable(saved: Estimate) -> bool:
+    """Whether an interval of a share saved says how much that is: the times that it leaves possible
+    are within a factor of 3.
+    """
+    return is_known(1 - saved.high, 1 - saved.low)
 
 
 def _cost(share: Estimate) -> str:
@@ -90,12 +102,12 @@ class RemedyTable:
 def remedy_table(remedies: Remedies, axis: Axis) -> RemedyTable:
     """The plan of remedies as rows."""
     helping = remedies.helping
-    rows = [_row(saving) for saving in helping]
+    rows = [remedy_row(saving) for saving in helping]
     if remedies.together is not None:
         members = set(remedies.together.members)
         numbers = [str(index) for index, row in enumerate(rows, 1) if set(row.factors) <= members]
-        rows.append(_row(remedies.together, f"{' and '.join(numbers)} together"))
-    others = [_row(saving) for saving in remedies.savings if saving not in helping]
+        rows.append(remedy_row(remedies.together, f"{' and '.join(numbers)} together"))
+    others = [remedy_row(saving) for saving in remedies.savings if saving not in helping]
     sentences = filter(
         None, (_beside_work_sentence(remedies, axis), _tried_sentence(remedies, axis))
     )
@@ -109,9 +121,9 @@ def _beside_work_sentence(remedies: Remedies, axis: Axis) -> str | None:
     named = []
     for saving in remedies.beside_work:
         batch, _ = saving.leading
-        gain = dict(saving.gains)[batch]
-        saves = f"saves {100 * gain.low:.0f} to {100 * gain.high:.0f} % at {axis.name} {batch}"
-        named.append(f"{_instruction(saving)} ({saves})")
+        gain = SavedAt(batch, dict(saving.gains)[batch], proven=False)
+        saves = f"saves {gain.text} at {axis.name} {batch}"
+        named.append(f"{instruction(saving)} ({saves})")
     return (
         f"While other work runs on this machine: {'; '.join(named)}. What that saves on a quiet "
         "machine is not known: stop the other work, and measure again."
@@ -137,6 +149,15 @@ def render_remedies(shown: RemedyTable, axis: Axis, everything: bool = False) ->
     if everything:
         blocks += [Text(_other_line(row, axis), "dim") for row in shown.others]
     return Group(*blocks)
+
+
+def render_row(row: RemedyRow, axis: Axis) -> list[RenderableType]:
+    """One change in full: what it saves at every batch size, what it costs, and how it is done."""
+    saves = [f"{at.text} at {axis.name} {at.batch}" for at in row.saves]
+    lines: list[RenderableType] = [Text(f"Saves: {', '.join(saves)}.")] if saves else []
+    lines += [Text(f"Costs: {row.costs}.")] if row.costs else []
+    lines += [Text(f"Not tried: {row.reason}.")] if row.reason else []
+    return [*lines, *([Indented(Text(row.how), label="How: ")] if row.how else [])]
 
 
 def remedy_cells(shown: RemedyTable, axis: Axis) -> tuple[list[str], list[list[str]]]:
@@ -167,7 +188,7 @@ def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
     batch, _ = best.leading
     gain = dict(best.gains)[batch]
     what = " and ".join(
-        _instruction(saving) for saving in remedies.savings if saving.factor in best.members
+        instruction(saving) for saving in remedies.savings if saving.factor in best.members
     )
     together = "together " if len(best.members) > 1 else ""
     interval = f"{100 * gain.low:.0f} to {100 * gain.high:.0f}"
@@ -230,9 +251,10 @@ def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | N
     )
 
 
-def _row(saving: Saving, do: str | None = None) -> RemedyRow:
+def remedy_row(saving: Saving, do: str | None = None) -> RemedyRow:
+    """The line of a change; `do` in place of its instruction."""
     return RemedyRow(
-        do=do or _instruction(saving),
+        do=do or instruction(saving),
         factors=saving.members,
         cause=cause_of(saving),
         saves=tuple(SavedAt(batch, gain, batch in saving.proven) for batch, gain in saving.gains),
@@ -243,7 +265,8 @@ def _row(saving: Saving, do: str | None = None) -> RemedyRow:
     )
 
 
-def _instruction(saving: Saving) -> str:
+def instruction(saving: Saving) -> str:
+    """What to do, as an instruction."""
     if saving.facts is None or saving.facts.remedy is None:
         return " and ".join(saving.members)
     return saving.facts.remedy.format(where="the step")
@@ -280,7 +303,7 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
         else f"None of {'the ' if other else ''}{len(rest)} {other}changes"
     )
     open_ = sorted(
-        (remedy for remedy in rest if _at_most(remedy) >= MATERIAL), key=_promise, reverse=True
+        (remedy for remedy in rest if _at_most(remedy) >= MATERIAL), key=promise, reverse=True
     )
     if not open_:
         most = 100 * max(map(_at_most, rest))
@@ -296,7 +319,7 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
             f"intervals {none} {'at most' if single else 'more than'} {100 * most:.1f} %."
         )
     named = "; ".join(
-        f"{_instruction(remedy)} ({_possible(remedy, axis)})" for remedy in open_[:_MOST_NAMED]
+        f"{instruction(remedy)} ({_possible(remedy, axis)})" for remedy in open_[:_MOST_NAMED]
     )
     more = f"; and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
     return (
@@ -320,7 +343,7 @@ def _largest(saving: Saving) -> tuple[int, Estimate]:
     return max(saving.gains, key=lambda item: item[1].value)
 
 
-def _promise(saving: Saving) -> float:
+def promise(saving: Saving) -> float:
     """What a change may save; what it saved so far where it ran in too few starts for
     an interval.
     """

@@ -52,7 +52,8 @@ from .causes import verdict_sentence
 from .compare import verdicts
 from .energy import EnergyDocument, energy_document
 from .explained import ExplainDocument
-from .headline import clock_line, largest_sentence
+from .facts import clock_line
+from .headline import largest_sentence
 from .heat_map import family_document
 from .names import distinct_parts
 from .report_experiments import finite, rows_document, tested_terms

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from rich.console import Console
 from rich.text import Text
 
-from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import KERNEL, STEP, Recording, is_modelled
 from .. import time_tables
+from ..causes.host import LOAD_FASTER, LOAD_HOW
 from ..decompose import functionals
 from ..decompose.findings import FindingVerdict
 from ..decompose.terms import NOT_RECORDED
@@ -19,14 +22,14 @@ from ..diagnosis.explain import explain
 from ..diagnosis.explanation import Explanation
 from ..diagnosis.library_choice import candidates_command
 from ..diagnosis.result import Diagnosis
-from ..ran_by import framework_of, step_threads
-from . import answers, causes, remedies, series, terminal, text, words
+from . import answers, causes, remedies, series, terminal, text
 from .documents import print_document
 from .explained import ExplainDocument
-from .headline import clock_line, headline, largest_clauses
+from .facts import recording_line
+from .found import find_all
+from .headline import certain_sentence, headline, largest_sentence
+from .page import Page
 from .tables import Indented
-
-_MOST_ANSWERS = 4  # beside remedies; the page of a terminal is short
 
 
 def show_diagnosis(
@@ -37,11 +40,11 @@ def show_diagnosis(
     at: int | None = None,
     mode: str | None = None,
     by_instance: bool = False,
+    finding: int | None = None,
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Print the answers, the curve and the largest terms of the two largest anomalies; or
-    everything; or JSON.
+    """Print the answer on one page; or one finding of it in full; or everything; or JSON.
 
     Split is the excess of a `pair`, e.g. `4,8`, or the curvature `at` a batch size, in place of the
     anomalies. `mode` is that of the steps of an inference server; default: the one with most sizes.
@@ -62,6 +65,26 @@ def show_diagnosis(
         print_document(ExplainDocument.of(recording, diagnosis, explanations))
         return
     console = terminal.console()
+    asked = explanations is not diagnosis.explanations
+    if finding is not None:
+        show_finding(console, recording, diagnosis, finding)
+    elif everything or asked or axis != "log2":
+        _show_everything(console, recording, diagnosis, explanations, everything)
+    else:
+        for line in Page(diagnosis).lines(console.width):
+            console.print(line, soft_wrap=True)
+
+
+def _show_everything(
+    console: Console,
+    recording: Recording,
+    diagnosis: Diagnosis,
+    explanations: Sequence[Explanation],
+    everything: bool,
+) -> None:
+    """Print the answers, the curve, its tests, and each anomaly with terms, causes and experiments;
+    those asked for alone are said with their terms.
+    """
     console.print(recording_line(recording), style="bold")
     if modelled := is_modelled(recording.meta):
         caution = (
@@ -78,10 +101,8 @@ def show_diagnosis(
     if diagnosis.remedies.tried:
         terminal.print_below(console, remedies.render_remedies(shown, diagnosis.axis, everything))
     if diagnosis.answers:
-        most = _MOST_ANSWERS if shown.rows and not everything else len(diagnosis.answers)
-        hidden = words.hidden_note(len(diagnosis.answers[most:]), "further answer")
-        listed = answers.render_answers(diagnosis.answers[:most], [row.how for row in shown.rows])
-        terminal.print_below(console, listed, *hidden)
+        listed = answers.render_answers(diagnosis.answers, [row.how for row in shown.rows])
+        terminal.print_below(console, listed)
     if how := answers.how_to_test(recording, diagnosis):
         terminal.print_below(console, Text(how[0]))
         terminal.print_commands(console, *filter(None, how[1:]))
@@ -90,23 +111,17 @@ def show_diagnosis(
         console.print(Text(line, "yellow"))
     for line in diagnosis.notes:
         console.print(Text(line, "dim"))
-    asked = explanations is not diagnosis.explanations
-    full = everything or asked or axis != "log2"
     has_rates = not recording.meta.get("same_shapes")
-    curve = text.render_curve(diagnosis.curve, diagnosis.axis, brief=not full, has_rates=has_rates)
-    console.print(curve)
+    console.print(text.render_curve(diagnosis.curve, diagnosis.axis, has_rates=has_rates))
     if (warning := text.spread_note(diagnosis.curve, diagnosis.findings)) and not modelled:
         console.print(Text(warning, "yellow"))
-    if (full or not (explanations or diagnosis.certain)) and diagnosis.curve.unit == STEP:
+    if diagnosis.curve.unit == STEP:
         terminal.print_below(console, text.render_findings(diagnosis.findings, diagnosis.axis))
+    asked = explanations is not diagnosis.explanations
     fixed = [diagnosis.fixed_cost] if diagnosis.fixed_cost and not asked else []
-    few = 1 if shown.rows else text.SHOWN_EXPLANATIONS
-    for explanation in [*explanations, *fixed][: None if full else few]:
-        if full:
-            _show_explanation(console, explanation, diagnosis.axis, everything)
-        else:
-            terminal.print_below(console, text.render_largest(explanation))
-    if full and (explanations or fixed):
+    for explanation in [*explanations, *fixed]:
+        _show_explanation(console, explanation, diagnosis.axis, everything)
+    if explanations or fixed:
         terminal.print_below(console, text.render_legend([*explanations, *fixed]))
     console.print()
     show_gaps(console, recording, None)  # sizes without data stand above
@@ -123,6 +138,41 @@ def show_diagnosis(
         terminal.print_commands(console, f"curvescope explain {recording.path} --all")
 
 
+def show_finding(console: Console, recording: Recording, diagnosis: Diagnosis, place: int) -> None:
+    """Print one finding of the page in full: what, why, how sure that is, and how to change it."""
+    found = find_all(diagnosis)
+    if not 1 <= place <= len(found):
+        has = f"findings 1 to {len(found)}" if found else "no finding"
+        raise CurvescopeError(f"Finding {place}: {recording.path} has {has}.")
+    chosen, axis = found[place - 1], diagnosis.axis
+    worth = ", ".join(f"{share} at {axis.name} {size}" for size, share in chosen.worth)
+    console.print(Text(f"{place}  {chosen.what}", "bold"))
+    console.print(Text(f"Of a step: {worth or 'unknown'}. How sure: {chosen.sure}."))
+    if chosen.certain is not None:
+        said = certain_sentence(chosen.certain, axis)
+        terminal.print_below(console, Text(said[0].upper() + said[1:]))
+        pair = ",".join(map(str, chosen.certain.functional.conditions[-2:]))
+        terminal.print_commands(console, f"curvescope explain {recording.path} --pair {pair}")
+    if chosen.slow is not None:
+        terminal.print_below(console, Text(chosen.slow.sentence))
+        if chosen.slow.waits_for_input:
+            console.print(Indented(Text(f"{LOAD_FASTER}: {LOAD_HOW}."), label="Do:  "))
+    if chosen.saving is not None:
+        row = remedies.remedy_row(chosen.saving)
+        terminal.print_below(console, *remedies.render_row(row, axis))
+    if chosen.answers:
+        terminal.print_below(console, answers.render_answers(chosen.answers))
+    for explanation in chosen.answers:
+        _show_explanation(console, explanation, axis, everything=False)
+    if chosen.answers:
+        terminal.print_below(console, text.render_legend(chosen.answers))
+        if command := candidates_command(
+            recording, replace(diagnosis, explanations=chosen.answers)
+        ):
+            terminal.print_below(console, Text("What the library could do better:"))
+            terminal.print_commands(console, command)
+
+
 def _show_sizes(console: Console, recording: Recording, diagnosis: Diagnosis) -> None:
     """Print which batch size has the most throughput, and where the time of the largest
     one goes.
@@ -130,9 +180,8 @@ def _show_sizes(console: Console, recording: Recording, diagnosis: Diagnosis) ->
     if advice := remedies.size_advice(diagnosis.curve, diagnosis.axis, recording.meta):
         console.print(Text(advice))
     classes = diagnosis.recorded.layer_classes if diagnosis.recorded else {}
-    if goes := largest_clauses(diagnosis, classes):
-        largest = f"{diagnosis.axis.name.capitalize()} {diagnosis.curve.conditions[-1]}"
-        console.print(Text(f"{largest}: {goes}."))
+    if goes := largest_sentence(diagnosis, classes):
+        console.print(Text(goes))
 
 
 def _grouping(recording: Recording, diagnosis: Diagnosis) -> str | None:
@@ -270,25 +319,3 @@ def _asked_for(
         f"--at {at}: a curvature needs a measured batch size with a neighbour on each side; "
         f"{measured}."
     )
-
-
-def recording_line(recording: Recording) -> str:
-    """What was recorded, where and how; unknown facts are omitted."""
-    meta = recording.meta
-    device, protocol = meta.get("device") or {}, meta.get("protocol") or {}
-    precision = meta.get("precision") or "fp32"
-    threads = step_threads(recording)
-    facts = (
-        meta.get("network") or recording.path.name,
-        f"{meta['mode']} step" if meta.get("mode") else None,
-        framework_of(recording) if meta.get("frameworks") else None,
-        precision if precision != "fp32" else None,
-        "compiled" if meta.get("compiled") else None,
-        "replayed as a CUDA graph" if meta.get("graphed") else None,
-        device.get("name"),
-        f"protocol {protocol['name']}" if protocol.get("name") else None,
-        counted(threads, "thread") if threads else None,
-        *(f"{name} {value}" for name, value in (meta.get("fixed") or {}).items()),
-        clock_line(meta),
-    )
-    return ", ".join(filter(None, facts))

@@ -32,7 +32,6 @@ _MEANINGS = {
 }
 _OVERHEAD = "Profiling overhead: the pace of unprofiled steps less what the terms add up to."
 _SLOW = "Slow steps: time of all steps less their pace, the mean of the faster half."
-_LAST = (OVERHEAD, SLOW_STEPS)
 _WORK = (
     "More work: the part that FLOPs and bytes ask for beyond proportion; the rest is the same work "
     "done more slowly."
@@ -54,8 +53,6 @@ TIME = Quantity("time", "T", "ms", "s", 1e3)
 ENERGY = Quantity("energy", "E", "J", "J", 1.0)
 _SHOWN_TERMS = 8
 _LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
-_LARGEST_TERMS = 3
-SHOWN_EXPLANATIONS = 2
 _HIDDEN = 0.1  # of a step: what a spread may hide is worth a warning from here on
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
 
@@ -65,12 +62,9 @@ def render_curve(
     axis: Axis = SAMPLES,
     quantity: Quantity = TIME,
     *,
-    brief: bool = False,
     has_rates: bool = True,
 ) -> RenderableType:
-    """The curve, a line per batch size; a brief one does not say what is usual: of which steps its
-    numbers are. Without `has_rates` it says nothing of one sample.
-    """
+    """The curve, a line per batch size. Without `has_rates` it says nothing of one sample."""
     # Of a whole recording nobody knows how many samples it processed.
     rates = (
         (f"{quantity.unit}/{axis.one}", f"{axis.unit}/{quantity.rate_unit}")
@@ -105,7 +99,7 @@ def render_curve(
     over = "mean" if is_mean else curve.statistic
     rounds = counted(curve.rounds, "round")
     spread_is = f"spread is their interquartile range over the {over}"
-    notes = [] if brief else [f"{what} in {rounds}; {spread_is}."]
+    notes = [f"{what} in {rounds}; {spread_is}."]
     if curve.profiled:
         notes = [
             f"Mean of n undisturbed {curve.unit}s. All are profiled, so the profiling overhead is "
@@ -215,20 +209,6 @@ def _verdict(finding: Finding, quantity: Quantity) -> Text:
         FindingVerdict.UNKNOWN: "unknown: no interval",
     }.get(finding.verdict, finding.verdict)
     return Text(text, "dim")
-
-
-def render_largest(explanation: Explanation) -> RenderableType:
-    """The largest terms of one functional, and all others in one line so that they add up."""
-    value = explanation.value
-    rows = _terms_table(explanation)
-    largest = sorted(
-        explanation.shares, key=lambda term: (term.key.kind in _LAST, -abs(term.value.value))
-    )
-    for term in largest[:_LARGEST_TERMS]:
-        rows.add_row(*_share(term, value.value))
-    if rest := largest[_LARGEST_TERMS:]:
-        rows.add_row(*_sum(f"{len(rest)} others", rest, value.value))
-    return Group(_terms_title(explanation), Indented(rows))
 
 
 def _terms_title(explanation: Explanation) -> Text:

@@ -1,9 +1,10 @@
 """Explain a recording: its cost curve, its anomalies, and the terms of each anomaly.
 
-`--pair 4,8` splits the excess from batch 4 to 8, and `--at 8` the curvature at 8, whether
-significant or not. For a scaling run it prints the efficiency on more devices, and where the lost
-time goes. For a single profile, or one batch size, it says what the step waits for, what to do, and
-what that saves at most: suggested, as nothing was tried.
+The answer is one page; a number after the recording shows that finding in full, with how to change
+it, and `--all` shows everything. `--pair 4,8` splits the excess from batch 4 to 8, and `--at 8` the
+curvature at 8, whether significant or not. For a scaling run it prints the efficiency on more
+devices, and where the lost time goes. For a single profile, or one batch size, it says what the
+step waits for, what to do, and what that saves at most: suggested, as nothing was tried.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "recording", help=options.RECORDING_OR_PROFILE)
+    parser.add_argument(
+        "finding",
+        nargs="?",
+        type=int,
+        help="number of a finding of the answer, to show it in full and how to change it",
+    )
     what, tables = group(parser, "what to explain"), group(parser, "tables of times")
     what.add_argument(
         "--of",
@@ -114,7 +121,9 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         facts = all_facts(Scope.STEP, device_kind(recording))
         show_advice(recording, args.recording, facts, everything=args.all, as_json=args.json)
     else:
-        which = {name: getattr(args, name) for name in ("by_instance", "pair", "at", "mode")}
+        which = {
+            name: getattr(args, name) for name in ("by_instance", "pair", "at", "mode", "finding")
+        }
         show_diagnosis(recording, **which, **options.shown(args))
     return 0
 

@@ -176,6 +176,12 @@ def disturbances(steps: pd.DataFrame) -> Disturbances | None:
     )
 
 
+def count_visits(steps: pd.DataFrame) -> int | None:
+    """Number of the visits of a whole `steps` table; None where no counter tells of them."""
+    visits = _Visits.of(steps)
+    return None if visits is None else len(visits.round_)
+
+
 def most_disturbed(rows: Sequence[dict[str, Any]]) -> int:
     """The largest number of disturbed visits of any condition, from rows of the table `steps` or
     `experiments`.

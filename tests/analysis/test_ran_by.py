@@ -82,7 +82,7 @@ def test_a_recording_names_the_framework_that_ran_its_steps(recorded, tmp_path, 
     named = of_jax(recorded, tmp_path / "r")
     assert framework_of(named) == "jax 0.10.2"
     assert framework_beside_torch(named) == "jax"
-    show_diagnosis(named)
+    show_diagnosis(named, everything=True)
     text = capsys.readouterr().out
     assert "as jax runs it" in text
     # Not the threads of PyTorch, which ran nothing, and JAX's are not recorded.

@@ -18,7 +18,7 @@ from curvescope.analysis.diagnosis.remedies import Remedies, find_remedies
 from curvescope.analysis.render.remedies import (
     SavedAt,
     _possible,
-    _promise,
+    promise,
     remedy_table,
     saving_sentence,
 )
@@ -600,7 +600,7 @@ def test_what_a_few_starts_showed_to_cost_time_is_called_a_cost_and_comes_last()
     few = Estimate(-1.01, -math.inf, math.inf, 1.0)
     slower = SimpleNamespace(at_most=None, gains=((32, few),))
     some = SimpleNamespace(at_most=0.05, gains=((32, Estimate(0.01, -0.03, 0.05, 0.5)),))
-    assert sorted((slower, some), key=_promise, reverse=True) == [some, slower]
+    assert sorted((slower, some), key=promise, reverse=True) == [some, slower]
     said = _possible(slower, Axis())
     assert said == "costs 101 % at batch 32 in too few starts for an interval"
 

@@ -11,7 +11,7 @@ from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.diagnosis.remedies import throughput_of
 from curvescope.analysis.render.answers import how_to_test
-from curvescope.analysis.render.headline import clock_line
+from curvescope.analysis.render.facts import clock_line
 from curvescope.analysis.render.remedies import batch_sentence, padding_sentence
 from curvescope.analysis.render.text import spread_note
 from curvescope.profiling.recording.axis import Axis

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.diagnosis.split import diagnose
 from curvescope.analysis.render import notebook  # noqa: F401 - as `curvescope.explain` does
-from curvescope.analysis.render.answer_words import sentence
+from curvescope.analysis.render.words import html_text
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ...shared import EXAMPLE
@@ -42,24 +42,21 @@ def test_a_diagnosis_and_its_anomaly_render_themselves():
     kernels.loc[kernels["layer"] == "conv3", ["name", "layer"]] = [HOSTILE, HOSTILE]
     found = diagnose(steps, times_of(steps, kernels), recorded=recorded)
     html = found._repr_html_()
-    assert tags(html) == {"p", "b", "br", "small", "table", "tr", "th", "td", "div"}
+    assert tags(html) == {"pre", "p", "b", "br", "small", "table", "tr", "th", "td", "div"}
     assert "&lt;img src=x" in html
     assert found.explanations[0]._repr_html_() in html
 
 
-def test_a_diagnosis_prints_its_verdict_and_its_answers():
+def test_a_diagnosis_prints_what_the_terminal_shows(text_of, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     found = explain(open_recording(EXAMPLE))
-    headline, tried, *answers = str(found).splitlines()
-    assert tried.startswith("The one change tried is not shown to save anything")
-    assert headline.startswith(
-        "After batch 16 the step time deviates from its straight line by +28.4 ms"
-    )
-    assert answers[0] == f"1. {sentence(found.answers[0])}"
-    assert answers[1].startswith("   How: for inference: torch.utils.mkldnn.to_mkldnn(layer)")
+    assert str(found) == text_of("explain", EXAMPLE).rstrip("\n")
+    assert html_text(str(found)) in found._repr_html_()
     steps, kernels, recorded = planted("algorithm switch", 1)
-    # without a recording: no answers
-    unexplained = diagnose(steps, times_of(steps, kernels), recorded=recorded)
-    assert len(str(unexplained).splitlines()) == 1
+    # without a recording: neither who and where, nor commands
+    alone = str(diagnose(steps, times_of(steps, kernels), recorded=recorded))
+    assert "NEXT" not in alone
+    assert "off neighbours" in alone
 
 
 def test_a_recording_renders_itself(tmp_path):

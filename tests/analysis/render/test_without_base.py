@@ -48,7 +48,7 @@ def test_a_recording_without_known_steps_is_not_called_a_step(said, document_of,
 def test_times_without_an_interval_get_no_verdict_but_their_difference_and_its_place(
     said, document_of, sweep
 ):
-    text = said("explain", sweep)
+    text = said("explain", sweep, "--all")
     assert (
         "From batch 32 to 128 the whole recording goes from 342.7 to 977.5 ms (+635 ms), most of "
         "it idle" in text
@@ -74,7 +74,7 @@ def test_one_step_of_each_size_may_not_repeat(said, document_of, tmp_path):
         "-o",
         tmp_path / "sweep",
     )
-    text = said("explain", tmp_path / "sweep")
+    text = said("explain", tmp_path / "sweep", "--all")
     assert "From batch 32 to 128 a step goes from 342.7 to 977.5 ms" in text
     assert "whether it repeats is unknown" in text
     document = document_of("explain", tmp_path / "sweep")

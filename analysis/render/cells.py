@@ -1,0 +1,76 @@
+"""Lines of a terminal, in cells: cut, filled and set side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from .names import fit
+
+_BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+def columns(cells: Iterable[str], widths: Iterable[int]) -> Text:
+    """Cells side by side, each after two spaces."""
+    padded = (f"  {at_left(cell, width)}" for cell, width in zip(cells, widths, strict=True))
+    return Text("".join(padded))
+
+
+def titled(title: str, text: str) -> Text:
+    """A line after its title."""
+    return Text.assemble((title, "bold"), text)
+
+
+def at_left(text: str, width: int) -> str:
+    """A text, filled or cut to a width."""
+    return set_cell_size(text, width) if width > 0 else ""
+
+
+def at_right(text: str, width: int) -> str:
+    """A text at the right of a width."""
+    return " " * (width - cell_len(text)) + text
+
+
+def cut(text: str, width: int) -> str:
+    """A text in at most a width, with `…` for its end."""
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
+
+
+def fitting(text: str, width: int) -> str:
+    """A finding in at most a width: its place in full before its cause."""
+    """What was found, with shorter names where it is too long: its beginning is where it is."""
+    if cell_len(text) <= width:
+        return text
+    where, colon, cause = text.partition(": ")
+    if len(cause) > width // 2:
+        cause = cause.partition(", ")[0]
+    short = f"{fit(where, max(width - cell_len(cause) - 2, width // 2))}{colon}{cause}"
+    return cut(short, width)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The lines of a sentence."""
+    lines = [""]
+    for word in text.split():
+        joined = f"{lines[-1]} {word}".strip()
+        if cell_len(joined) <= width:
+            lines[-1] = joined
+        else:
+            lines.append(word)
+    return lines
+
+
+def both_sides(left: Text, right: Text, width: int) -> Text:
+    """A text at each side of a line; the left one gives way."""
+    room = width - cell_len(right.plain) - 1 if right.plain else width
+    shown = Text(cut(left.plain, room), left.style)
+    gap = " " * (width - cell_len(shown.plain) - cell_len(right.plain)) if right.plain else ""
+    return Text.assemble(shown, gap, right)
+
+
+def bar(share: float, width: int) -> str:
+    """A bar that fills a share of a width."""
+    eighths = round(8 * share * width)
+    return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip()

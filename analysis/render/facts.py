@@ -1,0 +1,90 @@
+"""What was recorded, where and how, in a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.cells import cell_len
+
+from ...base.counted import counted
+from ...profiling.recording.store import Recording
+from ..ran_by import framework_of, step_threads
+
+# Of a device, what its name can do without.
+_MAKER = re.compile(r"NVIDIA |AMD |\((?:R|TM)\)| Processor\b| CPU\b| HBM\w+\b| @ .*")
+
+
+def clock_line(meta: Mapping[str, Any]) -> str | None:
+    """Whether Curvescope locked the clock of a GPU; None for a CPU and where the recording does not
+    say.
+    """
+    if (meta.get("device") or {}).get("kind") != "cuda" or "locked_sm_clock_hz" not in meta:
+        return None
+    locked_hz = meta["locked_sm_clock_hz"]
+    return (
+        "clocks not locked"
+        if locked_hz is None
+        else f"SM clock locked at {locked_hz // 1_000_000} MHz"
+    )
+
+
+def recording_line(recording: Recording) -> str:
+    """What was recorded, where and how; unknown facts are omitted."""
+    meta = recording.meta
+    device, protocol = meta.get("device") or {}, meta.get("protocol") or {}
+    precision = meta.get("precision") or "fp32"
+    facts = (
+        *_work(recording),
+        precision if precision != "fp32" else None,
+        *_made(meta),
+        device.get("name"),
+        f"protocol {protocol['name']}" if protocol.get("name") else None,
+        *_threads(recording),
+        *_fixed(meta),
+        clock_line(meta),
+    )
+    return ", ".join(filter(None, facts))
+
+
+def facts_of(recording: Recording, width: int) -> str:
+    """The same in fewer words, the step and its precision first, as many as there is room for."""
+    meta = recording.meta
+    device = (meta.get("device") or {}).get("name")
+    name, *work = filter(None, _work(recording))
+    facts = (
+        " ".join([name, *work[:1]]),
+        *work[1:],
+        meta.get("precision"),
+        *_made(meta),
+        *_fixed(meta),
+        *_threads(recording),
+        " ".join(_MAKER.sub("", device).split()) if device else None,
+        clock_line(meta),
+    )
+    known = list(filter(None, facts))
+    while len(known) > 1 and cell_len(", ".join(known)) > width:
+        known.pop()
+    return ", ".join(known)
+
+
+def _work(recording: Recording) -> Iterator[str | None]:
+    meta = recording.meta
+    yield meta.get("network") or recording.path.name
+    yield f"{meta['mode']} step" if meta.get("mode") else None
+    yield framework_of(recording) if meta.get("frameworks") else None
+
+
+def _made(meta: Mapping[str, Any]) -> Iterator[str | None]:
+    yield "compiled" if meta.get("compiled") else None
+    yield "replayed as a CUDA graph" if meta.get("graphed") else None
+
+
+def _threads(recording: Recording) -> Iterator[str]:
+    if threads := step_threads(recording):
+        yield counted(threads, "thread")
+
+
+def _fixed(meta: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"{name} {value}" for name, value in (meta.get("fixed") or {}).items())

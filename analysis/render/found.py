@@ -1,0 +1,338 @@
+"""What a diagnosis found, as a numbered list: each with its worth in a step, and how sure it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...base.numbers import number
+from ...profiling.recording.probes import times_of_probes
+from ..decompose.curve import UNKNOWN
+from ..decompose.functionals import Condition, outlier
+from ..decompose.overtaken import find_overtaken
+from ..decompose.slow_steps import SlowSteps, leading
+from ..decompose.statistics import MATERIAL, Estimate
+from ..decompose.terms import OVERHEAD, Key, Terms
+from ..diagnosis.certain import CertainPart
+from ..diagnosis.explanation import Explanation
+from ..diagnosis.library_choice import library_choice
+from ..diagnosis.result import Diagnosis
+from ..verdicts.savings import Saving
+from ..verdicts.words import Verdict
+from .deviations import (
+    deviation,
+    neighbours_of,
+    outlier_of,
+    shown_at,
+)
+from .remedies import UNKNOWN_SAVING, instruction, is_stable, promise
+
+SURE = {
+    Verdict.CONFIRMED: "confirmed",
+    Verdict.FROM_SHAPES: "exact",  # by the shapes of its operands
+    Verdict.UNDECIDED: "undecided",
+    Verdict.REFUTED: "refuted",
+    Verdict.UNTESTED: "untested",
+}
+_MEASURED, _NOT_REPEATED, _NO_CAUSE, _NOISY = "measured", "one step", "no cause", "too noisy"
+_CERTAIN = "certain"
+_ONE_START, _UNSTABLE, _TRIED, _NOT_PROFILED = "one start", "unstable", "not proven", "no profile"
+_LIBRARY_RATIO = 1.05  # of the default's time over the best one's, from which a word is worth it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """One finding, in a line."""
+
+    what: str
+    worth: tuple[tuple[Condition, str], ...]  # share of the step by batch size, in words
+    sure: str  # how sure it is, in a word or two
+    at: Condition | None = None  # the batch size where it shows
+    answers: tuple[Explanation, ...] = ()  # the anomalies behind it, the first leads
+    saving: Saving | None = None  # the change behind it
+    slow: SlowSteps | None = None  # the slow steps behind it
+    certain: CertainPart | None = None  # the layer behind it
+    is_slow_size: bool = False  # whether it is about the time of one size beside that of others
+
+
+def find_all(diagnosis: Diagnosis) -> tuple[Found, ...]:
+    """What was found, in the order of the answer: slow steps, what is proven to save, slow sizes,
+    the fixed cost, and changes that may save.
+    """
+    remedies = diagnosis.remedies
+    said = {member for saving in remedies.helping for member in saving.members}
+    slow_sizes = [
+        *_slow_sizes(diagnosis),
+        *_without_answer(diagnosis),
+        *_padding(diagnosis),
+    ]
+    listed = [
+        *_slow_steps(diagnosis),
+        *_certain(diagnosis),
+        *(_saves(saving, diagnosis) for saving in remedies.helping),
+        *(found for _, found in sorted(slow_sizes, key=_weight, reverse=True)),
+        *_fixed_cost(diagnosis),
+    ]
+    rest = [saving for saving in remedies.tried if not said.issuperset(saving.members)]
+    listed += [_saves(saving, diagnosis) for saving in rest if promise(saving) >= MATERIAL]
+    return tuple(listed)
+
+
+def percent(share: float) -> str:
+    """A share of a step: of small ones with a digit behind the point."""
+    return f"{100 * share:.0f} %" if abs(share) >= 0.0995 else f"{100 * share:.1f} %"
+
+
+def _weight(item: tuple[float, Found]) -> tuple[bool, float]:
+    """What is confirmed comes before what is larger."""
+    share, found = item
+    return found.sure == SURE[Verdict.CONFIRMED], share
+
+
+def _slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:
+    if (slow := leading(diagnosis.slow_steps)) is None:
+        return
+    ratio = number(slow.slow_ms / slow.usual_ms, 2)
+    common = "; ".join(common.what for common in slow.in_common[:1])
+    waits = ": waits for input" if slow.waits_for_input else f": more {common}" if common else ""
+    yield Found(
+        what=f"{slow.often}, {ratio} times as long{waits}",
+        worth=((slow.batch or UNKNOWN, percent(slow.share)),),
+        sure=_MEASURED,
+        at=slow.batch,
+        slow=slow,
+    )
+
+
+def _certain(diagnosis: Diagnosis) -> Iterator[Found]:
+    """Layers that cost too much for certain, but for those that an anomaly names with its cause."""
+    named = {answer.where for answer in diagnosis.answers if answer.cause is not None}
+    for part in diagnosis.certain:
+        if part.label in named:
+            continue
+        why = (
+            "slower than smaller sizes"
+            if part.from_shapes is None
+            else "more work than in proportion"
+        )
+        line = f", {part.line}" if part.line else ""
+        yield Found(
+            what=f"{part.label} at {part.batch}: {why}{line}",
+            worth=((part.batch, percent(part.step_share)),),
+            sure=_CERTAIN if part.from_shapes is None else SURE[Verdict.FROM_SHAPES],
+            at=part.batch,
+            certain=part,
+            is_slow_size=True,
+        )
+
+
+def _slow_sizes(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
+    """The anomalies, those of one cause in one place together, with their share of a step."""
+    places: dict[tuple[str | None, str | None], list[Explanation]] = {}
+    for explanation in diagnosis.explanations:
+        places.setdefault((explanation.where, explanation.cause), []).append(explanation)
+    for (where, _), together in places.items():
+        if where is None:
+            for explanation in together:
+                yield _slow_size((explanation,), diagnosis)
+        else:
+            yield _slow_size(together, diagnosis)
+
+
+def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[float, Found]:
+    """Anomalies of one cause as one finding: at the size that is slow beside its neighbours."""
+    curve = diagnosis.curve
+    lead, *others = sorted(together, key=lambda one: one.value.value >= 0)
+    size, amount_ms = _where_slow(lead, diagnosis)
+    share = abs(amount_ms) / curve.at(size).time_ms.value
+    worth = [(size, percent(share))]
+    if (at_largest := _gain_at_largest(lead, diagnosis)) is not None:
+        worth.append((curve.conditions[-1], percent(at_largest)))
+    found = Found(
+        what=_what(lead, size, diagnosis),
+        worth=tuple(worth),
+        sure=_sure(lead),
+        at=size,
+        answers=(lead, *others),
+        is_slow_size=True,
+    )
+    return share, found
+
+
+def _where_slow(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, float]:
+    """The size at which an anomaly is, and the ms that its cause makes there: by the line between
+    the neighbours, as far as the terms behind it are slow at one of the sizes that it compares.
+    """
+    functional, value, total = answer.functional, answer.value.value, answer.leading
+    if (slow := outlier_of(functional, value, diagnosis.curve)) is not None:
+        return slow.size, slow.off_ms
+    labels = {term.label for term in total.terms} if total is not None else set()
+    keys = {share.key for share in answer.shares if share.label in labels}
+    if (slow := _slowest(keys, functional.conditions, diagnosis.terms)) is not None:
+        return slow
+    place = shown_at(functional, value)
+    return place.size, place.scale * (value if total is None else total.amount)
+
+
+def _slowest(
+    keys: Container[Key], among: Container[Condition], terms: Terms | None
+) -> tuple[Condition, float] | None:
+    """The size at which some terms lie farthest above the line between its neighbours, and by how
+    many ms; None where they do so at none.
+    """
+    if terms is None:
+        return None
+    chosen = [key in keys for key in terms.keys]
+    times = dict(zip(terms.conditions, terms.values_ms[:, chosen].sum(axis=1), strict=True))
+    off = {
+        size: sum(weight * times[other] for other, weight in outlier(*sizes).coefficients)
+        for size in terms.conditions
+        if size in among and (sizes := neighbours_of(size, terms.conditions)) is not None
+    }
+    size = max(off, key=off.__getitem__, default=None)
+    return (size, float(off[size])) if size is not None and off[size] > 0 else None
+
+
+def _what(answer: Explanation, size: Condition, diagnosis: Diagnosis) -> str:
+    if answer.cause == OVERHEAD:
+        return f"outside the profiled steps at {size}: place unknown"
+    if answer.where is None and answer.cause is None:
+        said = deviation(answer.functional, answer.value.value, diagnosis.curve, diagnosis.axis)
+        return said.removeprefix(f"{diagnosis.axis.name} ")
+    where = f"{answer.where or 'the step'} at {size}"
+    line = f", {answer.line}" if answer.line else ""
+    return f"{where}: {_cause(answer) or 'cause unknown'}{line}"
+
+
+def _cause(answer: Explanation) -> str | None:
+    """The cause in a few words, and how much better the best library does."""
+    of_term = [line for line in answer.evidence or () if line.label == answer.where]
+    choice = library_choice(factor for evidence in of_term for factor in evidence.factors)
+    if choice is None or answer.cause is None or choice.ratio.value < _LIBRARY_RATIO:
+        return answer.cause
+    return f"{answer.cause}, {number(choice.ratio.value, 3)}x the best"
+
+
+def _sure(answer: Explanation) -> str:
+    if answer.noise or answer.leading is None:
+        return _NOISY
+    if answer.cause is None:
+        return _NO_CAUSE
+    return SURE[answer.verdict]
+
+
+def _gain_at_largest(answer: Explanation, diagnosis: Diagnosis) -> float | None:
+    """The share of the largest step that the remedy of an answer saves there; None if unknown."""
+    remedy, largest = answer.remedy, diagnosis.curve.conditions[-1]
+    if remedy is None or remedy.batch != largest:
+        return None
+    if remedy.step_gain is not None:
+        return remedy.step_gain.value
+    time_ms = _time_of(remedy.where, largest, answer, diagnosis.terms)
+    if remedy.term_gain is None or time_ms is None:
+        return None
+    return remedy.term_gain.value * time_ms / diagnosis.curve.at(largest).time_ms.value
+
+
+def _time_of(label: str, size: Condition, answer: Explanation, terms: Terms | None) -> float | None:
+    """Time of a term at a batch size, ms; None if no step of that size was profiled."""
+    if terms is None or size not in terms.conditions:
+        return None
+    key = next((share.key for share in answer.shares if share.label == label), None)
+    if key not in terms.keys:
+        return None
+    return float(terms.values_ms[terms.conditions.index(size), terms.keys.index(key)])
+
+
+def _without_answer(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
+    """Anomalies that no profiled step explains, and a difference that nothing tests."""
+    curve, axis = diagnosis.curve, diagnosis.axis
+    if (difference := diagnosis.difference) is not None:
+        before, after = difference.times_ms
+        label = f", most in {difference.label}" if difference.label else ""
+        share = (after - before) / after
+        yield (
+            share,
+            Found(
+                what=f"{difference.at} to {difference.to}: {number(after - before, 3)} ms{label}",
+                worth=((difference.to, percent(share)),),
+                sure=_NOT_REPEATED,
+            ),
+        )
+    for finding in () if diagnosis.explanations else diagnosis.anomalies:
+        tested, value = finding.tested, finding.tested_value.value
+        place = shown_at(tested, value)
+        share = abs(value * place.scale) / curve.at(place.size).time_ms.value
+        yield (
+            share,
+            Found(
+                what=deviation(tested, value, curve, axis).removeprefix(f"{axis.name} "),
+                worth=((place.size, percent(share)),),
+                sure=_NOT_PROFILED,
+                at=place.size,
+                is_slow_size=True,
+            ),
+        )
+
+
+def _padding(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
+    """The size that takes longest beside a larger one that takes less time."""
+    probes = {} if diagnosis.recording is None else times_of_probes(diagnosis.recording.meta)
+    if not (found := find_overtaken(diagnosis.curve, probes)):
+        return
+    most = max(found, key=lambda one: one.small.time_ms.value / one.time_ms)
+    size = most.small.condition
+    others = f" ({len(found) - 1} more likewise)" if len(found) > 1 else ""
+    share = 1 - most.time_ms / most.small.time_ms.value
+    yield (
+        share,
+        Found(
+            what=f"{size} takes longer than {most.size}: pad to it{others}",
+            worth=((size, percent(share)),),
+            sure=_MEASURED,
+            at=size,
+            is_slow_size=True,
+        ),
+    )
+
+
+def _fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
+    answer = diagnosis.fixed_cost
+    if answer is None or answer.evidence is None:
+        return
+    total, curve = answer.leading, diagnosis.curve
+    amount_ms = answer.value.value if total is None else total.amount
+    where = answer.where or answer.cause or "cause unknown"
+    cause = f": {answer.cause}" if answer.cause and answer.cause != where else ""
+    if answer.cause == f"{answer.where} work":
+        cause = ""
+    sizes = dict.fromkeys([answer.functional.at, curve.conditions[-1]])
+    yield Found(
+        what=f"{where}{cause}, {number(amount_ms, 3)} ms of every step",
+        worth=tuple((at, percent(amount_ms / curve.at(at).time_ms.value)) for at in sizes),
+        sure=_sure(answer),
+        answers=(answer,),
+    )
+
+
+def _saves(saving: Saving, diagnosis: Diagnosis) -> Found:
+    """A change of complete steps, and what it saves: where it saves most, and at the largest."""
+    do = instruction(saving)
+    proven = saving.verdict == Verdict.CONFIRMED
+    gains = dict(saving.gains)
+    at = saving.largest[0] if saving.largest else max(gains, key=lambda at: gains[at].value)
+    sizes = dict.fromkeys([at, diagnosis.curve.conditions[-1]])
+    worth = tuple((size, saved(gains[size])) for size in sizes if size in gains)
+    has_interval = math.isfinite(gains[at].low) and math.isfinite(gains[at].high)
+    sure = SURE[saving.verdict] if proven else _TRIED if has_interval else _ONE_START
+    if has_interval and not is_stable(gains[at]):
+        sure = _UNSTABLE
+    return Found(what=do, worth=worth, sure=sure, saving=saving)
+
+
+def saved(gain: Estimate) -> str:
+    """A share saved; unknown where its interval spans everything."""
+    if math.isfinite(gain.low) and not is_stable(gain):
+        return UNKNOWN_SAVING
+    return percent(gain.value)

@@ -1,0 +1,447 @@
+"""The answer on one page of a terminal: who and where, the verdict, the curve as bars, where the
+time goes, what was found, and what to do next.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from ...base.counted import counted
+from ...base.escaping import escape_controls
+from ...base.numbers import number
+from ...profiling.recording.disturbed import count_visits
+from ...profiling.recording.lost import describe_lost
+from ...profiling.recording.schema import INPUT
+from ...profiling.recording.store import KERNEL, STEP, Recording, is_modelled
+from ..decompose.curve import UNKNOWN, Curve, Point
+from ..decompose.findings import UNDECIDED
+from ..decompose.input_time import WAITING_FOR_INPUT
+from ..decompose.slow_steps import leading
+from ..decompose.terms import IDLE, KERNELS, Key, work_label
+from ..diagnosis.remedies import Throughput, throughput_of
+from ..diagnosis.result import Diagnosis
+from . import answers
+from .cells import at_left, at_right, bar, both_sides, columns, cut, fitting, titled, wrapped
+from .deviations import cost_line, is_known, off_by
+from .facts import facts_of
+from .found import Found, find_all, percent
+from .terminal import PROSE_WIDTH
+from .words import UNITS
+
+LINES = 23  # of a terminal of 24, whose last one is the prompt
+_LEAST_WIDTH, _MOST_WIDTH = 60, 120
+_MOST_FOUND, _LEAST_FOUND = 5, 3
+_LEAST_SIZES = 6  # lines of the curve, where there are more
+_GROUPS = 4
+_MOST_BAR = 40
+_OFF_HEAD = "off neighbours, ms"
+_OFF = 14  # cells of a deviation with its error
+_MISSED = 0.3  # share of a time, from which a line that misses it says nothing of the curve
+_NAMED = 3  # slow sizes in the verdict
+_WHY = {"time": "no time left", "memory": "no memory"}
+_NUMBERS = re.compile(r"[\W_]*\d+")
+
+
+@dataclass(frozen=True)
+class Page:
+    """The answer as lines; what does not fit is left to `--all`."""
+
+    diagnosis: Diagnosis
+    found: tuple[Found, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "found", find_all(self.diagnosis))
+
+    @property
+    def recording(self) -> Recording | None:
+        """None where the diagnosis is of no recording: what only that tells is left out."""
+        return self.diagnosis.recording
+
+    def lines(self, width: int, height: int = LINES) -> list[Text]:
+        """The lines, no wider than the width but for commands, which are copied whole."""
+        width = min(max(width, _LEAST_WIDTH), _MOST_WIDTH)
+        head = [*self._head(width), *self._care(width)]
+        time, following = self._time(width), self._next(width)
+        most_found = min(len(self.found), _MOST_FOUND)
+        sizes = len(self.diagnosis.curve.points)
+        rest = len(head) + len(time) + len(following)
+        extra = bool(cost_line(self.diagnosis.curve)) + 1  # below and above the curve
+        found_lines = most_found + 1 if self.found else 1
+
+        def over() -> int:
+            return rest + extra + sizes + found_lines - height
+
+        while over() > 0 and sizes > _LEAST_SIZES:
+            if found_lines > _LEAST_FOUND + 1 and sizes <= 9:
+                found_lines -= 1
+            else:
+                sizes -= 1
+        found_lines -= min(max(over(), 0), max(found_lines - _LEAST_FOUND - 1, 0))
+        found = self._found(width, found_lines - 1)
+        blocks = [head, self._curve(width, sizes), time, found, following]
+        blocks = [block for block in blocks if block]
+        gaps = max(height - sum(map(len, blocks)), 0)
+        found += self._notes(width, gaps - len(blocks) + 1)
+        gaps = max(height - sum(map(len, blocks)), 0)
+        made: list[Text] = []
+        for index, block in enumerate(blocks):
+            # the first blank lines go after the head and before what to do next
+            rank = {1: 0, len(blocks) - 1: 1, 2: 2, 3: 3}.get(index, 4)
+            made += [Text()] if index and rank < gaps else []
+            made += block
+        return made
+
+    def text(self, width: int) -> str:
+        """The lines as one text, without styles."""
+        return escape_controls("\n".join(line.plain.rstrip() for line in self.lines(width)))
+
+    def _head(self, width: int) -> list[Text]:
+        lines = []
+        if self.recording is not None:
+            right = self._how_quiet()
+            left = facts_of(self.recording, width - cell_len(right.plain) - 1)
+            lines.append(both_sides(Text(left, "bold"), right, width))
+        take = Text(self._size_to_take(), "bold")
+        room = width - cell_len(take.plain) - bool(take.plain)
+        said = self._verdict()
+        for verdict in (
+            " ".join([*said, self._slow_sizes()]),
+            " ".join([*said, self._slow_sizes(0)]),
+        ):
+            if cell_len(verdict) <= room:
+                return [*lines, both_sides(Text(verdict, "bold"), take, width)]
+        first, *more = wrapped(verdict, min(width, PROSE_WIDTH))
+        last = Text(cut(" ".join(more), room), "bold")
+        return [*lines, Text(first, "bold"), both_sides(last, take, width)]
+
+    def _how_quiet(self) -> Text:
+        """How long it was measured, and how much of that was disturbed."""
+        assert self.recording is not None
+        meta, recorded = self.recording.meta, self.diagnosis.recorded
+        if self._is_modelled():
+            return Text("MODELLED, not measured", "yellow")
+        seconds = meta.get("elapsed_s")
+        took = [f"{seconds:.0f} s"] if seconds else []
+        disturbed = self.diagnosis.disturbances
+        if disturbed is not None:
+            of = f"{disturbed.disturbed} of {counted(disturbed.visits, 'measurement')}"
+            if disturbed.prevail:
+                return Text(", ".join([*took, f"DISTURBED: {of}"]), "yellow")
+            return Text(", ".join([*took, f"{of} disturbed"]))
+        visits = count_visits(recorded.steps) if recorded is not None else None
+        quiet = [f"{counted(visits, 'measurement')} quiet"] if visits else []
+        return Text(", ".join([*took, *quiet]))
+
+    def _verdict(self) -> list[str]:
+        """The verdict in plain words, without the slow sizes: slow steps, and what saves."""
+        diagnosis = self.diagnosis
+        said = []
+        if (slow := leading(diagnosis.slow_steps)) is not None:
+            ratio = number(slow.slow_ms / slow.usual_ms, 2)
+            at = "" if slow.batch is None else f" at {slow.batch}"
+            said.append(
+                f"{slow.often[0].upper()}{slow.often[1:]}{at} takes {ratio} times as long: "
+                f"{percent(slow.share)} of the time."
+            )
+        best = [found for found in self.found if found.saving and found.sure == "confirmed"]
+        if best:
+            at, share = best[0].worth[0]
+            said.append(f"{_capital(best[0].what)}: {share} saved at {at}.")
+        elif diagnosis.remedies.tried:
+            said.append("Nothing is proven to save time.")
+        return said
+
+    def _slow_sizes(self, most: int = _NAMED) -> str:
+        """How many sizes are slow beside others, and which, if they are few."""
+        diagnosis, axis = self.diagnosis, self.diagnosis.axis
+        slow = {found.at for found in self.found if found.is_slow_size and found.at is not None}
+        if diagnosis.difference is not None or UNKNOWN in diagnosis.curve.conditions:
+            return "Nothing is tested: each size was measured once."
+        if not diagnosis.findings:
+            return f"One {axis.value}: there is no curve to compare it with."
+        if not slow and not diagnosis.anomalies:
+            undecided = all(finding.verdict in UNDECIDED for finding in diagnosis.findings)
+            return f"No {axis.value} is {'shown to be ' if undecided else ''}slow."
+        sizes = sorted(slow) or sorted({finding.tested.at for finding in diagnosis.anomalies})
+        if len(sizes) == 1:
+            return f"One slow {'size' if axis.name == 'batch' else 'value'}, {sizes[0]}."
+        named = f": {', '.join(map(str, sizes))}" if len(sizes) <= most else ""
+        return f"{len(sizes)} slow {'sizes' if axis.name == 'batch' else 'values'}{named}."
+
+    def _size_to_take(self) -> str:
+        throughput = self._throughput()
+        if throughput is None:
+            return ""
+        more = " or more" if throughput.grows and not self._memory_is_full() else ""
+        return f"Take {self.diagnosis.axis.name} {throughput.batch}{more}"
+
+    def _throughput(self) -> Throughput | None:
+        has_samples = self.diagnosis.axis.name == "batch" and self._has_rates()
+        return throughput_of(self.diagnosis.curve) if has_samples else None
+
+    def _has_rates(self) -> bool:
+        same = self.recording is not None and self.recording.meta.get("same_shapes")
+        return self.diagnosis.curve.unit == STEP and not same
+
+    def _is_modelled(self) -> bool:
+        return self.recording is not None and is_modelled(self.recording.meta)
+
+    def _memory_is_full(self) -> bool:
+        cells = self.recording.meta.get("unmeasured", ()) if self.recording else ()
+        return any("memory" in str(cell.get("why")) for cell in cells)
+
+    def _care(self, width: int) -> list[Text]:
+        """What to know before the numbers, in one line: sizes without data, warnings, lost data."""
+        if self.recording is None:
+            return []
+        meta = self.recording.meta
+        by_why: dict[str, list[str]] = {}
+        for cell in meta.get("unmeasured", ()):
+            by_why.setdefault(str(cell["why"]), []).append(str(cell["batch"]))
+        said = [f"No data of {', '.join(sizes)}: {why}" for why, sizes in by_why.items()]
+        if not self.recording.complete:
+            said.append(f"Not complete (status: {meta['status']})")
+        on_host = self.recording.work != KERNEL
+        said += describe_lost(meta.get("lost", {}), on_host=on_host)
+        said += meta.get("warnings", [])
+        if not said:
+            return []
+        more = f" (and {len(said) - 1} more: --all)" if len(said) > 1 else ""
+        return [Text(cut(f"! {said[0].rstrip('.')}", width - len(more)) + more, "yellow")]
+
+    def _curve(self, width: int, most: int) -> list[Text]:
+        curve, axis, rated = self.diagnosis.curve, self.diagnosis.axis, self._has_rates()
+        marks = self._marks()
+        points = _chosen(curve, most, marks)
+        rates = {point.condition: _rate(point) for point in points} if rated else {}
+        values = rates or {point.condition: point.time_ms.value for point in points}
+        largest = max(values.values())
+        sizes = [str(point.condition) for point in points]
+        first = max(map(len, [axis.name, *sizes]))
+        times = [_time(point) for point in points]
+        unit = f"ms {UNITS[curve.unit]}" if curve.unit == STEP else "ms"
+        second = max(map(cell_len, [f"{unit} ± 95 %", *times]))
+        rate_name = f"{axis.unit}/s" if rated else ""
+        third = max(map(cell_len, [rate_name, *(number(rate, 3) for rate in rates.values())]))
+        offs = [self._off(point, marks) for point in points]
+        fourth = max(cell_len(off.plain) for off in (Text(_OFF_HEAD), *offs))
+        room = min(width - first - second - third - fourth - 8, _MOST_BAR)
+        hidden = len(curve.points) - len(points)
+        head = f"{axis.name:>{first}}  {at_right(f'{unit} ± 95 %', second)}  {rate_name:>{third}}"
+        note = f"  {hidden} more sizes: --all" if hidden else ""
+        head += f"  {at_left(note.strip(), room)}  {at_right(_OFF_HEAD, fourth)}"
+        lines = [Text(head.rstrip(), "dim")]
+        for point, size, time, off in zip(points, sizes, times, offs, strict=True):
+            rate = number(rates[point.condition], 3) if rates else ""
+            drawn = bar(values[point.condition] / largest, room)
+            line = Text(f"{size:>{first}}  {at_right(time, second)}  {rate:>{third}}  ")
+            line.append(at_left(drawn, room)).append("  ").append(off)
+            line.rstrip()
+            lines.append(line)
+        return [*lines, *self._line(width)]
+
+    def _off(self, point: Point, marks: dict[object, list[int]]) -> Text:
+        """How far a size is off its neighbours, with the numbers of what was found there."""
+        curve, mark = self.diagnosis.curve, marks.get(point.condition, ())
+        numbers = f" [{','.join(map(str, mark))}]" if mark else ""
+        off = off_by(curve, point.condition)
+        if off is None:
+            return Text(self._beyond(point) or " " * _OFF).append(numbers, "bold")
+        half = (off.high - off.low) / 2
+        has_interval = math.isfinite(half)
+        digits = _decimals(half if has_interval else abs(off.value))
+        error = f" ± {half:.{digits}f}" if has_interval else ""
+        is_sure = has_interval and not off.low <= 0 <= off.high
+        text = f"{off.value:+.{digits}f}{error}"
+        return Text(at_right(text, _OFF), "" if is_sure else "dim").append(numbers, "bold")
+
+    def _beyond(self, point: Point) -> str:
+        """What lies beyond the largest size."""
+        throughput = self._throughput()
+        if throughput is None or point.condition != self.diagnosis.curve.conditions[-1]:
+            return ""
+        if self._memory_is_full():
+            return "the largest that fits"
+        return f"rising: try {2 * point.condition}" if throughput.grows else ""
+
+    def _marks(self) -> dict[object, list[int]]:
+        marks: dict[object, list[int]] = {}
+        for index, found in enumerate(self.found, 1):
+            if found.at is not None and index <= _MOST_FOUND:
+                marks.setdefault(found.at, []).append(index)
+        return marks
+
+    def _line(self, width: int) -> list[Text]:
+        """The straight line that comes nearest to the curve."""
+        line, curve = cost_line(self.diagnosis.curve), self.diagnosis.curve
+        if line is None:
+            return []
+        axis = self.diagnosis.axis.name
+        small, large = curve.conditions[0], curve.conditions[-1]
+        if line.off > _MISSED:
+            return [Text(f"No straight line fits these times: one is {percent(line.off)} off.")]
+        off = f" ± {100 * line.off:.0f} %" if line.off > 0.05 else ""
+        fixed = [f"{100 * line.fixed_share(size):.0f} %" for size in (small, large)]
+        cost = f"{number(line.fixed_ms, 3)} + {number(line.each_ms, 3)} ms x {axis}{off}: "
+        said = f"A step costs about {cost}at {axis} {small} {fixed[0]} is fixed, "
+        said += f"at {large} {fixed[1]}."
+        if cell_len(said) > width:
+            said = f"A step costs {cost}{fixed[0]} fixed at {small}, {fixed[1]} at {large}."
+        return [Text(cut(said, width))]
+
+    def _time(self, width: int) -> list[Text]:
+        """The four largest groups of the time of a step, of the largest size that was profiled."""
+        terms, recorded = self.diagnosis.terms, self.diagnosis.recorded
+        if terms is None or not len(terms.values_ms):
+            return []
+        classes = recorded.layer_classes if recorded is not None else {}
+        groups: dict[str, float] = {}
+        for key, time_ms in zip(terms.keys, terms.values_ms[-1].tolist(), strict=True):
+            name = _group(key, classes.get)
+            groups[name] = groups.get(name, 0.0) + time_ms
+        whole = sum(groups.values())
+        if whole <= 0:
+            return []
+        largest = sorted(groups, key=groups.__getitem__, reverse=True)[:_GROUPS]
+        shares = [f"{name} {100 * groups[name] / whole:.0f} %" for name in largest]
+        title = f"TIME at {terms.conditions[-1]}  "
+        while len(shares) > 1 and cell_len(title + ", ".join(shares)) > width:
+            shares.pop()
+        return [titled(title, cut(", ".join(shares), width - len(title)))]
+
+    def _found(self, width: int, most: int) -> list[Text]:
+        """A line for each finding: what, its worth in the step at its size and at the largest, and
+        how sure it is.
+        """
+        if not self.found:
+            return [titled("FOUND  ", self._nothing(width - 7))]
+        listed = self.found[:most]
+        largest = self.diagnosis.curve.conditions[-1]
+        here, there, sure = [], [], [found.sure for found in listed]
+        for found in listed:
+            worth = dict(found.worth)
+            own = [f"{share} at {size}" for size, share in worth.items() if size != largest]
+            here.append(own[0] if own else "")
+            there.append(worth.get(largest, ""))
+        heads = ("of a step", f"at {largest}" if any(there) else "", "how sure")
+        widths = [
+            max(map(cell_len, [head, *cells]))
+            for head, cells in zip(heads, (here, there, sure), strict=True)
+        ]
+        room = width - 3 - sum(widths) - 6
+        rest = len(self.found) - len(listed)
+        title = "FOUND" + (f", and {rest} more: --all" if rest else "")
+        head = Text.assemble((at_left(title, room + 3), "bold"), columns(heads, widths))
+        head.rstrip()
+        lines = [head]
+        for index, (found, *cells) in enumerate(zip(listed, here, there, sure, strict=True), 1):
+            line = Text().append(f"{index}", "bold").append("  ")
+            line.append(at_left(fitting(found.what, room), room))
+            line.append(columns(cells[:2], widths[:2]))
+            lines.append(line.append(f"  {found.sure}", _STYLES.get(found.sure, "")))
+        return lines
+
+    def _notes(self, width: int, room: int) -> list[Text]:
+        """What a model says beside its curve, as far as the page has room for it."""
+        lines: list[Text] = []
+        for note in self.diagnosis.notes if self._is_modelled() else ():
+            shown = wrapped(note, min(width, PROSE_WIDTH))
+            if len(lines) + len(shown) <= room:
+                lines += [Text(line, "dim") for line in shown]
+        return lines
+
+    def _nothing(self, width: int) -> str:
+        noisy = [
+            (finding, max(finding.tested_value.high, -finding.tested_value.low))
+            for finding in self.diagnosis.findings
+            if finding.verdict in UNDECIDED
+        ]
+        curve = self.diagnosis.curve
+        shares = [
+            (most / curve.at(finding.tested.last).time_ms.value, finding.tested.last)
+            for finding, most in noisy
+        ]
+        most, size = max(shares, default=(0.0, None))
+        if most < 0.1:
+            return "nothing that is off a straight line"
+        amount = f"{100 * most:.0f} % of the step" if most < 1 else "the step's time and more"
+        if self._is_modelled():
+            return cut(f"nothing beyond the model's error, {amount} at {size}", width)
+        return cut(f"nothing; too noisy to tell at {size}, up to {amount}: --time-limit", width)
+
+    def _next(self, width: int) -> list[Text]:
+        """Three commands that exist."""
+        if self.recording is None:
+            return []
+        path = self.recording.path
+        commands = []
+        if self.found:
+            what = "what to change, and how" if self.found[0].saving else "finding 1 in full"
+            commands.append((f"curvescope explain {path} 1", what))
+        how = answers.how_to_test(self.recording, self.diagnosis)
+        if how is not None and how[1] is not None:
+            commands.append((how[1], "tests what is open"))
+        commands.append((f"curvescope explain {path} --all", "everything that was found"))
+        commands.append((f"curvescope report {path}", "curve, layers and experiments as a page"))
+        commands = commands[:3]
+        longest = max(cell_len(command) for command, _ in commands)
+        lines = []
+        for index, (command, what) in enumerate(commands):
+            line = Text().append("NEXT  " if not index else " " * 6, "bold").append(command)
+            if 6 + longest + 2 + cell_len(what) <= width:
+                line.append(" " * (longest + 2 - cell_len(command)) + what, "dim")
+            lines.append(line)
+        return lines
+
+
+_STYLES = {"confirmed": "bold green", "undecided": "yellow", "unstable": "yellow"}
+
+
+def _capital(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def _rate(point: Point) -> float:
+    return 1e3 * float(point.condition) / point.time_ms.value
+
+
+def _time(point: Point) -> str:
+    time = point.time_ms
+    if not math.isfinite(time.high):
+        return number(time.value)
+    if not is_known(time.low, time.high):
+        return f"{number(time.value)} unstable"
+    return f"{number(time.value)} ± {number((time.high - time.low) / 2, 2):<4}"
+
+
+def _decimals(value: float) -> int:
+    return 0 if value >= 10 else 1 if value >= 1 else 2
+
+
+def _group(key: Key, class_of: Callable[[str], str | None]) -> str:
+    """The group of a term: the kind of its layer with its phase, or what else it is."""
+    if key.kind != KERNELS:
+        waits = (key.kind, key.phase) == (IDLE, INPUT)
+        return WAITING_FOR_INPUT if waits else "nothing runs" if key.kind == IDLE else key.kind
+    if key.layer is None:
+        return work_label(None, key.phase)
+    kind = class_of(key.layer) or key.layer
+    return work_label(_NUMBERS.sub("", kind.removesuffix("d")).lower() or kind, key.phase)
+
+
+def _chosen(curve: Curve, most: int, marks: dict[object, list[int]]) -> Sequence[Point]:
+    """The sizes that are shown: both ends, those with findings, then those that stand alone."""
+    points = list(curve.points)
+    keep = {points[0].condition, points[-1].condition, *marks}
+    while len(points) > most:
+        inner = range(1, len(points) - 1)
+        free = [index for index in inner if points[index].condition not in keep] or inner
+        gaps = {index: points[index + 1].condition / points[index - 1].condition for index in free}
+        del points[min(gaps, key=gaps.__getitem__)]
+    return points

@@ -1,0 +1,114 @@
+"""The answer on one page: it fits a terminal, and says what the recording holds."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from curvescope.analysis.decompose.slow_steps import SlowSteps
+from curvescope.analysis.diagnosis.explain import explain
+from curvescope.analysis.render.found import find_all
+from curvescope.analysis.render.page import LINES, Page
+from curvescope.profiling.recording.store import open_recording
+
+from ...shared import EXAMPLE, ROOT
+
+SWEEPS = (
+    EXAMPLE,
+    EXAMPLE.parent / "vgg_a-h100",
+    ROOT / "tests/data/h100/found-late",
+    *(ROOT / "tests/data/causes" / name for name in ("BusyNeighbour", "WaitsForItsInput")),
+)
+OWN_WORDS = re.compile(r"\b(excess|curvature|bends?|terms?|visits?|claims?|factors?|screen\w*)\b")
+
+
+@pytest.fixture(scope="module")
+def diagnosis_of():
+    """The diagnosis of a stored recording, which many tests show."""
+    known = {}
+
+    def diagnosis(path):
+        if path not in known:
+            known[path] = explain(open_recording(path))
+        return known[path]
+
+    return diagnosis
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.name)
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_answer_fits_a_terminal_and_has_all_its_parts(path, width, diagnosis_of):
+    page = Page(diagnosis_of(path))
+    lines = page.text(width).splitlines()
+    assert len(lines) <= LINES
+    commands = [line for line in lines if "curvescope " in line]
+    assert len(commands) == 3
+    assert all(cell_len(line) <= width for line in lines if line not in commands)
+    heads = [line.split()[0].strip(",") for line in lines if re.match(r"[A-Z]{4,}\b", line)]
+    assert heads == ["TIME", "FOUND", "NEXT"]
+    said = "\n".join(line for line in lines if line not in commands)
+    assert not OWN_WORDS.search(said), OWN_WORDS.search(said)
+
+
+def test_the_page_of_the_example(diagnosis_of):
+    lines = Page(diagnosis_of(EXAMPLE)).text(80).splitlines()
+    assert lines[0].startswith("alexnet training step, fp32, 2 threads, Intel Xeon")
+    assert lines[0].endswith("108 s, 90 measurements quiet")
+    assert lines[1].startswith("Nothing is proven to save time. 2 slow sizes: 2, 8.")
+    assert lines[1].endswith("Take batch 32 or more")
+    (eight,) = (line for line in lines if line.startswith("    8 "))
+    assert re.search(r"257\.9 ± 1\.\d +31\.0 +█+.? +\+5\.6 ± 1\.9 \[1\]$", eight)
+    (found,) = (line for line in lines if line.startswith("1  "))
+    assert found.startswith("1  fc6 (Linear) forward at 8: slow library call ")
+    assert found.split()[-5:] == ["2.3", "%", "at", "8", "confirmed"]
+    assert "at batch 1 89 % is fixed, at 32 20 %." in "\n".join(lines)
+
+
+def test_names_have_the_room_of_a_wide_terminal(diagnosis_of):
+    page = Page(diagnosis_of(EXAMPLE))
+    assert "slow library call, 1.69x the best" in page.text(120)
+    assert "maxpool forward 7 %" in page.text(120)
+
+
+def test_findings_beyond_the_page_are_counted(diagnosis_of):
+    page = Page(diagnosis_of(EXAMPLE.parent / "vgg_a-h100"))
+    shown = re.findall(r"^\d  ", page.text(80), re.MULTILINE)
+    assert f"FOUND, and {len(page.found) - len(shown)} more: --all" in page.text(80)
+
+
+def test_slow_steps_stand_within_the_first_three_lines(diagnosis_of):
+    """More than 3 % of a step's time: they come before what is slow at one size."""
+    slow = SlowSteps(
+        batch=8, steps=64, slow=(15, 31, 47, 63), slow_ms=1000.0, usual_ms=250.0, share=0.16,
+        period=16, in_common=(),
+    )  # fmt: skip
+    diagnosis = diagnosis_of(EXAMPLE)
+    recorded = replace(diagnosis.recorded, slow=(slow,))
+    page = Page(replace(diagnosis, recorded=recorded))
+    lines = page.text(80).splitlines()
+    assert "1 step in 16 at 8 takes 4.0 times as long: 16 % of the time." in " ".join(lines[:3])
+    assert (page.found[0].slow, page.found[0].worth) == (slow, ((8, "16 %"),))
+    assert len(lines) <= LINES
+
+
+def test_a_finding_is_shown_in_full_by_its_number(text_of, refusal_of):
+    shown = " ".join(text_of("explain", EXAMPLE, "1").split())
+    assert shown.startswith("1 fc6 (Linear) forward at 8: slow library call")
+    assert "How: for inference: torch.utils.mkldnn.to_mkldnn(layer)" in shown
+    assert "curvescope bench gemm --candidates" in shown
+    last = " ".join(text_of("explain", EXAMPLE, "4").split())
+    assert "How: MALLOC_MMAP_THRESHOLD_" in last
+    assert "has findings 1 to 4" in refusal_of("explain", EXAMPLE, "5")
+
+
+def test_a_saving_that_may_be_anything_is_unknown(diagnosis_of):
+    """It was printed as `saves -507 to 93 %`."""
+    diagnosis = diagnosis_of(EXAMPLE)
+    (saving,) = diagnosis.remedies.tried
+    wide = tuple((at, replace(gain, low=-5.07, high=0.93)) for at, gain in saving.gains)
+    remedies = replace(diagnosis.remedies, savings=(replace(saving, gains=wide),))
+    *_, found = find_all(replace(diagnosis, remedies=remedies))
+    assert found.saving is not None
+    assert {share for _, share in found.worth} == {"unknown"}
+    assert found.sure == "unstable"

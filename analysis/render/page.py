@@ -101,13 +101,21 @@ class Page:
         """The lines as one text, without styles."""
         return escape_controls("\n".join(line.plain.rstrip() for line in self.lines(width)))
 
+    def facts(self, width: int) -> str:
+        """What was recorded and where, in as many words as there is room for."""
+        return "" if self.recording is None else facts_of(self.recording, width)
+
+    def verdict(self) -> str:
+        """The verdict in plain words."""
+        return " ".join([*self._verdict(), self._slow_sizes()])
+
     def _head(self, width: int) -> list[Text]:
         lines = []
         if self.recording is not None:
-            right = self._how_quiet()
-            left = facts_of(self.recording, width - cell_len(right.plain) - 1)
+            right = self.how_quiet()
+            left = self.facts(width - cell_len(right.plain) - 1)
             lines.append(both_sides(Text(left, "bold"), right, width))
-        take = Text(self._size_to_take(), "bold")
+        take = Text(self.size_to_take(), "bold")
         room = width - cell_len(take.plain) - bool(take.plain)
         said = self._verdict()
         for verdict in (
@@ -120,9 +128,10 @@ class Page:
         last = Text(cut(" ".join(more), room), "bold")
         return [*lines, Text(first, "bold"), both_sides(last, take, width)]
 
-    def _how_quiet(self) -> Text:
+    def how_quiet(self) -> Text:
         """How long it was measured, and how much of that was disturbed."""
-        assert self.recording is not None
+        if self.recording is None:
+            return Text()
         meta, recorded = self.recording.meta, self.diagnosis.recorded
         if self._is_modelled():
             return Text("MODELLED, not measured", "yellow")
@@ -174,7 +183,8 @@ class Page:
         named = f": {', '.join(map(str, sizes))}" if len(sizes) <= most else ""
         return f"{len(sizes)} slow {'sizes' if axis.name == 'batch' else 'values'}{named}."
 
-    def _size_to_take(self) -> str:
+    def size_to_take(self) -> str:
+        """The batch size to take, e.g. `Take batch 32 or more`; empty where rates are unknown."""
         throughput = self._throughput()
         if throughput is None:
             return ""

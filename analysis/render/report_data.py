@@ -53,9 +53,11 @@ from .compare import verdicts
 from .energy import EnergyDocument, energy_document
 from .explained import ExplainDocument
 from .facts import clock_line
+from .first_screen import first_screen
 from .headline import largest_sentence
 from .heat_map import family_document
 from .names import distinct_parts
+from .page import Page
 from .report_experiments import finite, rows_document, tested_terms
 from .report_timeline import timeline
 from .roofline import NO_ROOF
@@ -181,6 +183,7 @@ def _run(item: ReportInput, shared: int | None) -> dict[str, Any]:
     if is_server_log(item.recording):
         headline, lead = log_lead(item.recording)
         explained = replace(explained, headline=headline, answers=())
+    has_curve = bool(diagnosis.findings) and not is_server_log(item.recording)
     has_energy = bool(steps["energy_uj"].notna().any()) and batches != [UNKNOWN_BATCH]
     return {
         **_facts(item, diagnosis.curve.profiled),
@@ -189,6 +192,8 @@ def _run(item: ReportInput, shared: int | None) -> dict[str, Any]:
             for name in ("name", "one", "unit", "value", "values", "title")
         },
         "explain": explained,
+        # Without a curve the headline says where the time goes.
+        "first": first_screen(Page(diagnosis)) if has_curve else None,
         "lead": lead,
         "source": _source(diagnosis.explanations, item.recording),
         "tested": {

@@ -11,6 +11,7 @@ from ...base.numbers import number, with_minus_signs
 from ...profiling.recording.axis import Axis
 from .answers import remedy_text
 from .explained import ShownAnswer
+from .first_screen import first_screen_html
 from .remedies import TITLE, remedy_cells
 from .words import html_text, interval
 
@@ -19,15 +20,22 @@ def verdict_html(run: Mapping[str, Any], index: int) -> str:
     """The verdict on a recording, an entry of the document's `runs`; the script hides all but one
     index.
     """
+    head = _head(run) if run["first"] is None else first_screen_html(run["first"], index)
+    return (
+        f'<article class="verdict" data-run="{index}">{head}{_remedies(run)}{_answers(run, index)}'
+        f"<noscript>{_curve(run)}</noscript></article>"
+    )
+
+
+def _head(run: Mapping[str, Any]) -> str:
+    """The headline of a recording that has no first screen."""
     step = f"{run['step']} step" if run["step"] else None
     over = " · ".join(filter(None, (run["explain"].network or run["name"], step, run["device"])))
     said = "" if run["explain"].answers else run["lead"]
     lead = f'<p class="lead">{html_text(with_minus_signs(said))}</p>' if said else ""
     return (
-        f'<article class="verdict" data-run="{index}"><p class="over">{html_text(over)}</p>'
-        f"<h1>{html_text(with_minus_signs(run['explain'].headline))}</h1>{_remedies(run)}"
-        f"{lead}{_answers(run, index)}"
-        f"<noscript>{_curve(run)}</noscript></article>"
+        f'<p class="over">{html_text(over)}</p>'
+        f"<h1>{html_text(with_minus_signs(run['explain'].headline))}</h1>{lead}"
     )
 
 

@@ -123,9 +123,39 @@ def test_names_of_a_trace_are_never_markup(page):
     text = page.read_text()
     assert HOSTILE not in text
     assert "<svg onload" not in text
-    assert "<h1>&lt;i&gt;net&lt;/i&gt;" in text
+    assert '<p class="over">&lt;i&gt;net&lt;/i&gt;' in text
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in text
+
+
+def test_the_first_screen_says_what_the_terminal_does(page, text_of):
+    """The verdict, the size to take, what was found with its worth, and how far each size is off
+    the cost line.
+    """
+    first = embedded(page)["runs"][0]
+    screen, printed = first["first"], text_of("explain", page.parent / "first")
+    assert f"<h1>{html.escape(screen['verdict'])}</h1>" in page.read_text()
+    assert screen["verdict"].split(".")[0] in " ".join(printed.split())
+    assert [tile["name"] for tile in screen["tiles"]] == ["Batch size", "Cost of a step"]
+    assert f"Take {screen['tiles'][0]['answer']}" in printed
+    for found in screen["found"]:
+        assert found["sure"] in printed
+    fixed_ms, each_ms = screen["line_ms"]
+    times_ms = {point["batch"]: point["time_ms"]["value"] for point in first["explain"]["curve"]}
+    assert fixed_ms + each_ms * max(times_ms) == pytest.approx(times_ms[max(times_ms)], rel=0.5)
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [400, 1200])
+def test_the_first_screen_draws_the_curve_off_its_line(page, width):
+    with Page(page, width=width) as opened:
+        circles = opened.evaluate("document.querySelectorAll('#charts-0 svg circle').length")
+        assert circles == len(embedded(page)["runs"][0]["explain"]["curve"])
+        assert opened.evaluate("document.querySelector('#charts-0 h2').textContent").startswith(
+            "Step time"
+        )
+        assert opened.evaluate("document.documentElement.scrollWidth") <= width
+        assert opened.problems == []
 
 
 @pytest.mark.parametrize("text", ["</script>", "<!--", "\u2028", "&amp;", "é"])
@@ -226,7 +256,7 @@ def test_it_sorts_filters_hovers_and_goes_by_keyboard(page):
         assert opened.evaluate("document.querySelector('#timeline canvas').toDataURL()") != before
         opened.evaluate("document.querySelectorAll('#runs button')[1].click()")
         assert "planted" in opened.evaluate(
-            "document.querySelector('.verdict:not([hidden]) h1').textContent"
+            "document.querySelector('.verdict:not([hidden]) .over').textContent"
         )
         assert opened.evaluate("!!document.getElementById('roofline')")
         assert opened.problems == []
@@ -534,7 +564,7 @@ def many_kernels(rows):
     )  # fmt: skip
     run = {
         "name": "many", "step": None, "device": None, "facts": [], "lost": [], "caveats": [],
-        "explain": explained, "lead": "", "tested": {}, "roofline": None, "how_to_test": None, "energy": None,
+        "explain": explained, "lead": "", "tested": {}, "roofline": None, "how_to_test": None, "energy": None, "first": None,
         "steps": None, "runs_of_experiments": None,
         "axis": {"name": "batch", "one": "sample", "unit": "samples", "value": "batch size", "values": "batch sizes"},
         "heat": {"batches": [], "rows": [], "more": 0},

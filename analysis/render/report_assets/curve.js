@@ -21,6 +21,65 @@ function curveSection(run, others) {
     run.energy ? energyPart(run) : null, run.explain.findings.length ? findings(run) : null);
 }
 
+// The two charts of the first screen: how far each size is off the cost line, and the experiment behind the first answer.
+function firstCharts(run) {
+  const made = [];
+  const title = (text, small) => html("h2", {}, text, " ", html("small", {}, small));
+  if (run.first.line_ms) {
+    const [fixed, each] = run.first.line_ms.map((ms) => number(ms, 3));
+    made.push(html("div", {}, title(`${run.explain.unit[0].toUpperCase()}${run.explain.unit.slice(1)} time`, `ms, as a difference from ${fixed} + ${each} × ${run.axis.name}`),
+      chart("Time off the cost line", (width) => offLineChart(run, width))));
+  }
+  const tested = run.explain.answers.find((answer) => answer.evidence.some((term) => term.alone?.times_ms.length));
+  const term = tested?.evidence.find((one) => one.alone?.times_ms.length);
+  if (term) {
+    const whole = { ...term, ...run.tested[tested.functional.label][term.label] };
+    const factor = whole.factors.find((one) => one.verdict === "confirmed" && one.changed_ms.length) ?? whole.factors.find((one) => one.changed_ms.length);
+    const lines = [["curve", timePoints(whole.alone)], ["with", factor ? withChange(factor) : []]];
+    made.push(html("div", {}, title(term.label, "alone, ms"), chart(`Time of ${term.label} alone`, (width) => aloneChart(run, lines, factor, width)),
+      factor ? html("p", { class: "note" }, html("span", { class: `badge is-${factor.verdict}` }, factor.verdict), ` dashed: ${whatOf(factor)}`) : null));
+  }
+  return made;
+}
+
+function aloneChart(run, lines, factor, width) {
+  const points = lines.flatMap(([, list]) => list);
+  const highest = 1.08 * Math.max(...points.map((p) => Math.max(p.ms, Math.min(p.high ?? p.ms, 2 * p.ms))));
+  const batches = points.map((p) => p.batch);
+  return svg("svg", { viewBox: `0 0 ${width} 230`, height: 230, role: "group", "aria-label": "Time alone" },
+    termPanel(run, "", lines, factor, [Math.min(...batches), Math.max(...batches)], highest, width, 230));
+}
+
+function offLineChart(run, width) {
+  const [fixed, each] = run.first.line_ms;
+  const [height, left, right, top, bottom] = [230, 52, 18, 14, 40];
+  const off = (p, ms) => ms - fixed - each * p.batch;
+  const points = run.explain.curve.map((p) => timePoint(p.time_ms, p.batch));
+  const offs = points.map((p) => off(p, p.ms));
+  // An interval far wider than what is seen is cut at the border.
+  const seen = Math.max(...offs.map(Math.abs));
+  const most = Math.max(seen, ...points.map((p) => (p.low === null || p.high === null ? 0 : Math.min(Math.max(Math.abs(off(p, p.low)), Math.abs(off(p, p.high))), 2 * seen)))) * 1.15 || 1;
+  const batches = points.map((p) => p.batch);
+  const x = logarithmic([batches[0], batches.at(-1)], [left + 14, width - right - 14]);
+  const y = linear([-most, most], [height - bottom, top]);
+  const within = (ms) => Math.max(-most, Math.min(most, ms));
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": "Time off the cost line" },
+    ...valueAxis(ticks(-most, most, 4), y, left, width - right), ...batchAxis(batches, x, height - bottom + 18),
+    svg("line", { class: "axis", x1: left, x2: width - right, y1: y(0), y2: y(0) }),
+    svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.title),
+    svg("path", { class: "curve", d: points.map((p, i) => `${i ? "L" : "M"}${x(p.batch)},${y(offs[i])}`).join("") }));
+  points.forEach((p, i) => {
+    if (p.low !== null && p.high !== null) {
+      root.append(svg("path", { class: "whisker", d: `M${x(p.batch)},${y(within(off(p, p.low)))}V${y(within(off(p, p.high)))}` }));
+    }
+    const slow = run.first.slow.includes(p.batch);
+    root.append(svgRowsLink("steps", { batch: p.batch, profiled: run.explain.profiled }, described(
+      svg("circle", { class: slow ? "dot alarm" : "dot", cx: x(p.batch), cy: y(offs[i]), r: 5 }),
+      `${run.axis.name} ${p.batch}\n${number(p.ms)} ms (${between(p.low, p.high)})\n${signed(offs[i])} ms off the line`)));
+  });
+  return root;
+}
+
 // The energy of a step beside its time, where it was measured.
 function energyPart(run) {
   const { source, unmeasured_steps: unmeasured } = run.energy;

@@ -98,6 +98,7 @@ function show(index) {
     answer.append(html("p", { class: "more" }, ["terms", "causes", "experiments"].filter((id) => sections.some((section) => section.id === id && section.show?.has(answer.dataset.of)))
       .map((id) => rowsLink(SHORT[id], id, { of: answer.dataset.of }))));
   }
+  document.getElementById(`charts-${index}`)?.replaceChildren(...(run.first ? firstCharts(run) : []));
   document.getElementById("body").replaceChildren(...sections);
   document.getElementById("sections").replaceChildren(html("a", { href: "#report" }, "Verdict"),
     ...sections.map((section) => html("a", { href: `#${section.id}` }, SHORT[section.id])));

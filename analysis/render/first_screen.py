@@ -1,0 +1,115 @@
+"""The first screen of the report: the verdict in a sentence, three tiles, and what was found.
+
+The script draws two charts between them: the curve as its difference from the cost line, and the
+experiment behind the first answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...base.numbers import number, with_minus_signs
+from ..decompose.functionals import Condition
+from ..diagnosis.remedies import throughput_of
+from .deviations import cost_line
+from .found import Found
+from .page import Page
+from .words import html_text
+
+MOST_FOUND = 5
+_WIDE = 200  # cells, in which all facts have room
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One answer: its name, the answer large, and what it rests on."""
+
+    name: str
+    answer: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class FoundLine:
+    """One finding: what, its worth in a step by batch size, and how sure it is."""
+
+    what: str
+    worth: str  # e.g. `of a step 2.3 % at 8`; empty where it is unknown
+    sure: str
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """What the page's first screen shows of one recording."""
+
+    facts: str  # who, where and how disturbed
+    verdict: str
+    tiles: Sequence[Tile]
+    # cost of a step at size 0 and of one sample more, ms; None without a line that fits
+    line_ms: tuple[float, float] | None
+    found: Sequence[FoundLine]
+    slow: Sequence[Condition]  # sizes that are slow beside their neighbours
+
+
+def first_screen(page: Page) -> FirstScreen:
+    """The first screen of a diagnosis."""
+    line = cost_line(page.diagnosis.curve)
+    return FirstScreen(
+        facts=" · ".join(filter(None, (page.facts(_WIDE), page.how_quiet().plain))),
+        verdict=page.verdict(),
+        tiles=tuple(_tiles(page)),
+        line_ms=None if line is None else (line.fixed_ms, line.each_ms),
+        found=tuple(map(_line, page.found[:MOST_FOUND])),
+        slow=tuple(found.at for found in page.found if found.is_slow_size),
+    )
+
+
+def _line(found: Found) -> FoundLine:
+    shares = [f"{share} at {size}" for size, share in found.worth]
+    worth = f"of a step {', '.join(shares)}" if shares else ""
+    return FoundLine(found.what, worth, found.sure)
+
+
+def _tiles(page: Page) -> Iterator[Tile]:
+    diagnosis, axis = page.diagnosis, page.diagnosis.axis.name
+    if (throughput := throughput_of(diagnosis.curve)) is not None and (take := page.size_to_take()):
+        more = "still rising" if throughput.grows else f"at most {number(throughput.best_per_s, 3)}"
+        rate = f"{number(throughput.per_s, 3)} {diagnosis.axis.unit}/s there, {more}"
+        yield Tile("Batch size", take.removeprefix("Take "), rate)
+    if (line := cost_line(diagnosis.curve)) is not None:
+        small, large = diagnosis.curve.conditions[0], diagnosis.curve.conditions[-1]
+        shares = [f"{line.fixed_share(size):.0%} at {size}" for size in (small, large)]
+        off = f"; times are up to {line.off:.0%} off" if line.off > 0.05 else ""
+        cost = f"{number(line.fixed_ms, 3)} ms + {number(line.each_ms, 3)} ms × {axis}"
+        yield Tile("Cost of a step", cost, f"fixed: {' and '.join(shares)}{off}")
+    saving = next((found for found in page.found if found.saving is not None), None)
+    if saving is not None:
+        at, share = saving.worth[0]
+        proven = saving.sure == "confirmed"
+        answer = f"{share} at {at}" if proven else "open"
+        said = f"{saving.what}: {share} at {at}, {saving.sure}"
+        yield Tile("Saves", answer, said[0].upper() + said[1:])
+
+
+def first_screen_html(screen: FirstScreen, index: int) -> str:
+    """The same as HTML; the script adds the charts to `.charts`."""
+    tiles = "".join(
+        f'<div class="tile"><span>{_text(tile.name)}</span><b>{_text(tile.answer)}</b>'
+        f"<p>{_text(tile.reason)}</p></div>"
+        for tile in screen.tiles
+    )
+    rows = "".join(
+        f'<li><span class="badge is-{html_text(found.sure.split()[0])}">{_text(found.sure)}</span> '
+        f"<b>{_text(found.what)}</b>{_text(found.worth and f': {found.worth}')}</li>"
+        for found in screen.found
+    )
+    listed = f'<ol class="found card">{rows}</ol>' if rows else ""
+    return (
+        f'<p class="over">{_text(screen.facts)}</p><h1>{_text(screen.verdict)}</h1>'
+        f'<div class="tiles">{tiles}</div><div class="charts" id="charts-{index}"></div>{listed}'
+    )
+
+
+def _text(words: str) -> str:
+    return html_text(with_minus_signs(words))

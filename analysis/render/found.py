@@ -111,16 +111,13 @@ def _certain(diagnosis: Diagnosis) -> Iterator[Found]:
     for part in diagnosis.certain:
         if part.label in named:
             continue
-        why = (
-            "slower than smaller sizes"
-            if part.from_shapes is None
-            else "more work than in proportion"
-        )
+        is_more_work = part.from_shapes is not None
+        why = "more work than in proportion" if is_more_work else "slower than smaller sizes"
         line = f", {part.line}" if part.line else ""
         yield Found(
             what=f"{part.label} at {part.batch}: {why}{line}",
             worth=((part.batch, percent(part.step_share)),),
-            sure=_CERTAIN if part.from_shapes is None else SURE[Verdict.FROM_SHAPES],
+            sure=SURE[Verdict.FROM_SHAPES] if is_more_work else _CERTAIN,
             at=part.batch,
             certain=part,
             is_slow_size=True,
@@ -165,8 +162,8 @@ def _where_slow(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, f
     the neighbours, as far as the terms behind it are slow at one of the sizes that it compares.
     """
     functional, value, total = answer.functional, answer.value.value, answer.leading
-    if (slow := outlier_of(functional, value, diagnosis.curve)) is not None:
-        return slow.size, slow.off_ms
+    if (alone := outlier_of(functional, value, diagnosis.curve)) is not None:
+        return alone.size, alone.off_ms
     labels = {term.label for term in total.terms} if total is not None else set()
     keys = {share.key for share in answer.shares if share.label in labels}
     if (slow := _slowest(keys, functional.conditions, diagnosis.terms)) is not None:

@@ -215,8 +215,10 @@ class Page:
         for cell in meta.get("unmeasured", ()):
             by_why.setdefault(str(cell["why"]), []).append(str(cell["batch"]))
         said = [f"No data of {', '.join(sizes)}: {why}" for why, sizes in by_why.items()]
+        if meta.get("same_shapes"):
+            said.append(f"The {self.diagnosis.axis.values} do not reach the step")
         if not self.recording.complete:
-            said.append(f"Not complete (status: {meta['status']})")
+            said.append(f"This recording is not complete (status: {meta['status']})")
         on_host = self.recording.work != KERNEL
         said += describe_lost(meta.get("lost", {}), on_host=on_host)
         said += meta.get("warnings", [])

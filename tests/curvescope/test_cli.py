@@ -80,9 +80,9 @@ def recorded(workplace, command):
 
 def test_diagnose_prints_the_curve_and_what_to_do_next(recorded):
     out = recorded.stdout
-    assert "ms/sample" in out
+    assert "ms a step" in out
     assert "curvescope explain mine --all" in out
-    assert "curvescope breakdown mine" in out
+    assert len(out.splitlines()) <= 23
     assert "what fits 10.0 minutes, the largest first, then up to 2 s of experiments" in " ".join(
         recorded.stderr.split()
     )
@@ -311,7 +311,7 @@ def test_a_signal_keeps_what_is_whole_and_answers_from_it(
         what = (*MODEL, "--batch", "1,2,4", *ENOUGH_TIME, "-o", path)
         cut = command("diagnose", *what, cwd=workplace)
     assert cut.returncode == code
-    assert "step ms" in cut.stdout
+    assert "ms a step" in cut.stdout
     assert "not complete (status: interrupted)" in cut.stdout
     assert f"curvescope explain {path}" in cut.stderr
     assert "Traceback" not in cut.stderr

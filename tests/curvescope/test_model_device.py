@@ -18,8 +18,8 @@ def test_a_modelled_diagnosis_says_so_everywhere(modelled, tmp_path, text_of):
     recording = open_recording(tmp_path / "run")
     assert recording.meta["recording_type"] == "model"
     assert set(recording.frame("kernels")["source"]) == {"model"}
-    text = text_of("explain", tmp_path / "run")
-    assert "Modelled, not measured" in text
+    assert "MODELLED, not measured" in text_of("explain", tmp_path / "run").splitlines()[0]
+    assert "Modelled, not measured" in text_of("explain", tmp_path / "run", "--all")
     assert "Modelled, not measured" in text_of("breakdown", tmp_path / "run", "--by", "phase")
     for command in ("runs", "table", "roofline"):
         path = tmp_path if command == "runs" else tmp_path / "run"

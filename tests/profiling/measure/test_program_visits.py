@@ -84,6 +84,10 @@ def test_steps_that_the_sizes_do_not_reach_have_no_samples_per_second(printing, 
             writer.update(**marks)
         recording = open_recording(tmp_path / "r")
         show_diagnosis(recording)
+        page = capsys.readouterr().out
+        assert ("samples/s" in page) is (not marks)
+        assert ("do not reach the step" in page) is bool(marks)
+        show_diagnosis(recording, everything=True)
         text = " ".join(capsys.readouterr().out.split())
         has_rates = not marks
         assert ("samples/s" in text) is has_rates

@@ -226,7 +226,9 @@ def test_a_sweep_of_profiles_is_explained(tmp_path, document_of, text_of):
     assert "profiling overhead" not in parts
     assert parts["conv backward"] == pytest.approx(3.2, rel=1e-3)  # 4.8 ms where 1.6 were its share
     assert sum(parts.values()) == pytest.approx(first["value"]["value"], rel=1e-9)
-    assert "the profiling overhead is unknown" in " ".join(text_of("explain", done.path).split())
+    assert "the profiling overhead is unknown" in " ".join(
+        text_of("explain", done.path, "--all").split()
+    )
 
 
 def test_sweep_command_wants_a_batch_size_for_each_file(tmp_path, refusal_of):

@@ -15,7 +15,7 @@ it is tested on T as well, in the same family, and the surer of both answers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...base.words import Word
@@ -54,6 +54,7 @@ class FindingVerdict(Word):
 
 _OPEN = (FindingVerdict.UNKNOWN, FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT)
 _LEAST_ROUNDS = 3  # of a size that a sweep found, to be tested
+_HIDDEN = 0.1  # of a step: what a spread may hide is worth a warning from here on
 LARGE = 0.05  # of a step: worth more rounds while it is not distinguished from 0
 LEVEL_OF_A_LOOK = 0.01  # of the tests of a sweep that goes on
 # more rounds may make it an anomaly
@@ -151,6 +152,20 @@ def undecided(curve: Curve, findings: Sequence[Finding], more: float) -> list[Fi
         if more > 1 and (decidable(value, more) or reach / math.sqrt(more) < large):
             left.append(finding)
     return left
+
+
+def hidden(curve: Curve, findings: Iterable[Finding]) -> list[tuple[float, Finding]]:
+    """The deviations that the spread of the times may hide, with their size as a share of the
+    step: those inside whose interval one of 10 % or more lies.
+    """
+    listed = []
+    for finding in findings:
+        value, size_ms = finding.tested_value, curve.at(finding.tested.last).time_ms.value
+        reach = max(value.high, -value.low) if finding.tested.kind == BEND else value.high
+        most = reach / size_ms
+        if finding.verdict in UNDECIDED and most >= _HIDDEN:
+            listed.append((most, finding))
+    return listed
 
 
 def decidable(value: Estimate, more: float) -> bool:

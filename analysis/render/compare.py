@@ -15,6 +15,7 @@ from ...profiling.recording.store import STEP
 from ..change import Change
 from ..compare import ComparedLine, Comparison, GrownLayer
 from ..decompose.curve import UNKNOWN
+from ..decompose.statistics import MATERIAL
 from ..decompose.terms import RECORD_DEVICE
 from .tables import table
 from .words import UNITS, hidden_note, shortened
@@ -152,12 +153,19 @@ def _changed_rows(comparison: Comparison, index: int) -> str:
     """The row with the largest significant change, where the steps show none."""
     for row in (*comparison.layers, *comparison.rows):
         change = row.changes[index - 1]
-        if change is not None and change.real:
+        is_worth_a_word = row.largest_change_ms >= MATERIAL * _step_ms(comparison)
+        if change is not None and change.real and is_worth_a_word:
             before, after = (
                 number(time) for time in (row.times_ms[0] or 0.0, row.times_ms[index] or 0.0)
             )
             return f" Changed most, significantly: {shortened(row.label)}, {before} → {after} ms."
     return ""
+
+
+def _step_ms(comparison: Comparison) -> float:
+    """The base's time of a step at the batch size of the rows; 0 if it is unknown."""
+    steps = (line for line in comparison.steps if line.label == str(comparison.batch))
+    return next((line.times_ms[0] or 0.0 for line in steps), 0.0)
 
 
 def _telling(steps: Sequence[tuple[ComparedLine, Change]]) -> tuple[ComparedLine, Change]:

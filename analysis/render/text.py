@@ -13,7 +13,7 @@ from ...base.numbers import number, signed, smaller_terms
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import STEP
 from ..decompose.curve import MODELLED, Curve
-from ..decompose.findings import UNDECIDED, Finding, FindingVerdict
+from ..decompose.findings import UNDECIDED, Finding, FindingVerdict, hidden
 from ..decompose.functionals import OUTLIER
 from ..decompose.statistics import ALL_STEPS
 from ..decompose.terms import KERNELS, OVERHEAD, SLOW_STEPS, Share, total_ms
@@ -53,7 +53,6 @@ TIME = Quantity("time", "T", "ms", "s", 1e3)
 ENERGY = Quantity("energy", "E", "J", "J", 1.0)
 _SHOWN_TERMS = 8
 _LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
-_HIDDEN = 0.1  # of a step: what a spread may hide is worth a warning from here on
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
 
 
@@ -123,16 +122,11 @@ def spread_note(curve: Curve, findings: Sequence[Finding]) -> str | None:
     """Which anomalies the spread of the times may hide: deviations that would matter, inside their
     intervals.
     """
-    hidden = []
-    for finding in findings:
-        if finding.verdict in UNDECIDED:
-            value, size_ms = finding.tested_value, curve.at(finding.tested.last).time_ms.value
-            most = max(-value.low if finding.tested.kind != "excess" else 0.0, value.high) / size_ms
-            hidden += [(most, finding.tested.label)] if most >= _HIDDEN else []
-    if not hidden:
+    listed = [(most, finding.tested.label) for most, finding in hidden(curve, findings)]
+    if not listed:
         return None
-    most, label = max(hidden)
-    rest = f", and {len(hidden) - 1} more" if len(hidden) > 1 else ""
+    most, label = max(listed)
+    rest = f", and {len(listed) - 1} more" if len(listed) > 1 else ""
     share_of_step = f"{most:.0%} of the step" if most < 1 else "the step's time and more"
     return (
         f"! The spread may hide {label}, up to {share_of_step}{rest}; more rounds (--time-limit) "

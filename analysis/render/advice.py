@@ -130,6 +130,15 @@ def first_lines(advice: Advice, axis: Axis = SAMPLES) -> list[str]:
     return lines[:_FIRST_LINES] + ([] if apart is None else [apart])
 
 
+def suggested_lines(advice: Advice, axis: Axis) -> list[str]:
+    """The largest suggestions beside an answer, each on a line; nothing was tried."""
+    where = f"at {axis.name} {advice.breakdown.batch}, not tested"
+    return [
+        f"Suggested by the profiled steps {where}: {_do(advised)}: {_saves(advised, advice)}."
+        for advised in advice.advised[:_FIRST_LINES]
+    ]
+
+
 def render_advice(
     advice: Advice, axis: Axis = SAMPLES, *, everything: bool = False
 ) -> RenderableType:

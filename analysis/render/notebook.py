@@ -25,7 +25,7 @@ from .answers import (
 from .causes import verdict_of, verdict_sentence
 from .headline import headline
 from .remedies import RemedyTable, remedy_cells, remedy_table
-from .words import html_text, interval, share, shortened
+from .words import html_text, interval, share, shortened, unmeasured_lines
 
 _MOST_ROWS = 12
 _CELL = "padding:.15em .7em;text-align:"
@@ -42,6 +42,7 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
         each = [number(time / size)] if per_one else []
         rows.append([str(size), number(time), interval(point.time_ms, 4), *each, str(point.n)])
     blocks = [f"<ol>{answers}</ol>" if answers else _paragraph(headline({}, diagnosis))]
+    blocks += map(_paragraph, unmeasured_lines(diagnosis.meta, axis))
     if diagnosis.remedies.tried:
         blocks.append(_remedies(remedy_table(diagnosis.remedies, axis), axis))
     blocks.append(_table([axis.name, f"{curve.unit} ms", "95 % interval", *per_one, "n"], rows))
@@ -56,7 +57,7 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     """What the curve shows, each answer on a line with how to do what it says, and notes on the
     data.
     """
-    lines = [headline({}, diagnosis)]
+    lines = [headline({}, diagnosis), *unmeasured_lines(diagnosis.meta, diagnosis.axis)]
     shown = remedy_table(diagnosis.remedies, diagnosis.axis)
     lines += [shown.sentence] if shown.sentence else []
     for index, answer in enumerate(diagnosis.answers, 1):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Console
 from rich.text import Text
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...profiling.recording.axis import Axis
+from ...profiling.recording.experiments import FactorFacts
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import KERNEL, STEP, Recording, is_modelled
 from .. import time_tables
@@ -19,8 +22,10 @@ from ..diagnosis.explain import explain
 from ..diagnosis.explanation import Explanation
 from ..diagnosis.library_choice import candidates_command
 from ..diagnosis.result import Diagnosis
+from ..diagnosis.suggested import suggested_beside
 from ..ran_by import framework_of, step_threads
 from . import answers, causes, remedies, series, terminal, text, words
+from .advice import suggested_lines
 from .documents import print_document
 from .explained import ExplainDocument
 from .headline import clock_line, headline, largest_clauses
@@ -39,12 +44,14 @@ def show_diagnosis(
     by_instance: bool = False,
     everything: bool = False,
     as_json: bool = False,
+    facts: Mapping[str, FactorFacts] | None = None,
 ) -> None:
     """Print the answers, the curve and the largest terms of the two largest anomalies; or
     everything; or JSON.
 
     Split is the excess of a `pair`, e.g. `4,8`, or the curvature `at` a batch size, in place of the
     anomalies. `mode` is that of the steps of an inference server; default: the one with most sizes.
+    With the `facts` of the factors of complete steps, it prints what profiled steps suggest, too.
     """
     diagnosis = explain(recording, axis, mode, by_instance=by_instance)
     explanations = diagnosis.explanations
@@ -70,7 +77,7 @@ def show_diagnosis(
         )
         console.print(Text(caution, "yellow"))
     terminal.print_below(console, Text(headline(recording.meta, diagnosis), "bold"))
-    for line in _unmeasured(recording, diagnosis.axis):
+    for line in words.unmeasured_lines(recording.meta, diagnosis.axis):
         console.print(Text(line, "yellow"))
     if not modelled and diagnosis.curve.unit == STEP:
         _show_sizes(console, recording, diagnosis)
@@ -85,6 +92,9 @@ def show_diagnosis(
     if how := answers.how_to_test(recording, diagnosis):
         terminal.print_below(console, Text(how[0]))
         terminal.print_commands(console, *filter(None, how[1:]))
+    if facts is not None and (advice := suggested_beside(recording, diagnosis, facts)):
+        for line in suggested_lines(advice, diagnosis.axis):
+            console.print(Text(line))
     console.print()
     for line in recording.meta.get("warnings", []):
         console.print(Text(line, "yellow"))
@@ -155,21 +165,12 @@ def show_gaps(console: Console, recording: Recording, axis: Axis | None) -> None
     on_host = recording.work != KERNEL
     for line in describe_lost(recording.meta.get("lost", {}), on_host=on_host):
         console.print(Text(line, "yellow"))
-    for line in _unmeasured(recording, axis) if axis is not None else ():
+    for line in words.unmeasured_lines(recording.meta, axis) if axis is not None else ():
         console.print(Text(line, "yellow"))
     if not recording.complete:
         console.print(
             Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow")
         )
-
-
-def _unmeasured(recording: Recording, axis: Axis) -> list[str]:
-    """The sizes that could not be measured, and why."""
-    name = axis.name.capitalize()
-    cells = recording.meta.get("unmeasured", ())
-    return [
-        f"{name} {cell['batch']} has no data: {cell['why']} ({cell['detail']})." for cell in cells
-    ]
 
 
 def _show_explanation(

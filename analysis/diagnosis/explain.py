@@ -122,7 +122,7 @@ def diagnosed(
     untested = all(finding.verdict == FindingVerdict.UNKNOWN for finding in diagnosis.findings)
     if untested and len(times_ms) > 1:
         difference = largest_difference(recording, times_ms, diagnosis.terms)
-    diagnosis = replace(diagnosis, recorded=evidence, difference=difference)
+    diagnosis = replace(diagnosis, recorded=evidence, difference=difference, meta=recording.meta)
     return answered(diagnosis, recording)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -46,6 +46,7 @@ from ..decompose.kernel_times import (
 from ..decompose.launches import mean_paced, paced_kernels
 from ..decompose.pointwise import pointwise_runs
 from ..decompose.terms import IDLE, is_outside
+from .result import Diagnosis
 
 _KEYS = ("layer", "phase", "op", "name")
 _NO_OP = "no op"  # label of the row of kernels without an operator
@@ -124,6 +125,26 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
         families=families,
         command=tuple(map(str, command or ())),
     )
+
+
+def suggested_beside(
+    recording: Recording, diagnosis: Diagnosis, facts: Mapping[str, FactorFacts]
+) -> Advice | None:
+    """What the profiled steps of a sweep suggest at its largest batch size, beside the causes that
+    are claimed, and the changes that were tried; None if that is nothing.
+    """
+    try:
+        advice = advise(recording, facts)
+    except CurvescopeError:
+        return None
+    claimed = {total.cause for found in diagnosis.explained for total in found.causes}
+    tried = {saving.factor for saving in diagnosis.remedies.tried}
+    left = tuple(
+        advised
+        for advised in advice.advised
+        if advised.suggestion.cause not in claimed and not tried & set(advised.suggestion.factors)
+    )
+    return replace(advice, advised=left) if left else None
 
 
 def suggested_shares(recording: Recording) -> dict[str, float]:

@@ -130,6 +130,15 @@ def first_lines(advice: Advice, axis: Axis = SAMPLES) -> list[str]:
     return lines[:_FIRST_LINES] + ([] if apart is None else [apart])
 
 
+def suggested_lines(advice: Advice, axis: Axis) -> list[str]:
+    """The largest suggestions beside an answer, each on a line; nothing was tried."""
+    where = f"at {axis.name} {advice.breakdown.batch}, not tested"
+    return [
+        f"Suggested by the profiled steps {where}: {_do(advised)}: {_saves(advised, advice)}."
+        for advised in advice.advised[:_FIRST_LINES]
+    ]
+
+
 def render_advice(
     advice: Advice, axis: Axis = SAMPLES, *, everything: bool = False
 ) -> RenderableType:
@@ -154,7 +163,9 @@ def render_advice(
                 share(most_ms, advice.step.time_ms),
             )
         blocks += [rows, Text()]
-        blocks += [_detail(at, advised, advice) for at, advised in enumerate(advice.advised, 1)]
+        blocks += [
+            render_suggestion(at, advised, advice) for at, advised in enumerate(advice.advised, 1)
+        ]
         if len(advice.advised) > 1:
             blocks.append(Text(_SUM, "dim"))
     if gaps := [gap for gap in advice.gaps if gap.time_ms >= _LEAST_GAP * advice.step.time_ms]:
@@ -191,7 +202,8 @@ def _saves(advised: Advised, advice: Advice) -> str:
     return f"saves at most {number(most_ms)} ms ({share(most_ms, advice.step.time_ms)})"
 
 
-def _detail(at: int, advised: Advised, advice: Advice) -> RenderableType:
+def render_suggestion(at: int, advised: Advised, advice: Advice) -> RenderableType:
+    """A suggestion in full: what was seen, where, what to do, and the most that it saves."""
     suggestion = advised.suggestion
     what = UNITS[STEP if advice.breakdown.unit == STEP else RECORDING].capitalize()
     lines: list[RenderableType] = [

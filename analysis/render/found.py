@@ -18,6 +18,7 @@ from ..diagnosis.certain import CertainPart
 from ..diagnosis.explanation import Explanation
 from ..diagnosis.library_choice import library_choice
 from ..diagnosis.result import Diagnosis
+from ..diagnosis.suggested import Advice, Advised
 from ..verdicts.savings import Saving
 from ..verdicts.words import Verdict
 from .deviations import (
@@ -36,7 +37,7 @@ SURE = {
     Verdict.UNTESTED: "untested",
 }
 _MEASURED, _NOT_REPEATED, _NO_CAUSE, _NOISY = "measured", "one step", "no cause", "too noisy"
-_CERTAIN = "certain"
+_CERTAIN, _SUGGESTED = "certain", "suggested"
 _ONE_START, _UNSTABLE, _TRIED, _NOT_PROFILED = "one start", "unstable", "not proven", "no profile"
 _LIBRARY_RATIO = 1.05  # of the default's time over the best one's, from which a word is worth it
 
@@ -53,12 +54,13 @@ class Found:
     saving: Saving | None = None  # the change behind it
     slow: SlowSteps | None = None  # the slow steps behind it
     certain: CertainPart | None = None  # the layer behind it
+    advised: Advised | None = None  # the suggestion behind it
     is_slow_size: bool = False  # whether it is about the time of one size beside that of others
 
 
-def find_all(diagnosis: Diagnosis) -> tuple[Found, ...]:
+def find_all(diagnosis: Diagnosis, advice: Advice | None = None) -> tuple[Found, ...]:
     """What was found, in the order of the answer: slow steps, what is proven to save, slow sizes,
-    the fixed cost, and changes that may save.
+    the fixed cost, changes that may save, and what the profiled steps suggest.
     """
     remedies = diagnosis.remedies
     said = {member for saving in remedies.helping for member in saving.members}
@@ -76,6 +78,7 @@ def find_all(diagnosis: Diagnosis) -> tuple[Found, ...]:
     ]
     rest = [saving for saving in remedies.tried if not said.issuperset(saving.members)]
     listed += [_saves(saving, diagnosis) for saving in rest if promise(saving) >= MATERIAL]
+    listed += _suggested(advice) if advice is not None else ()
     return tuple(listed)
 
 
@@ -88,6 +91,16 @@ def _weight(item: tuple[float, Found]) -> tuple[bool, float]:
     """What is confirmed comes before what is larger."""
     share, found = item
     return found.sure == SURE[Verdict.CONFIRMED], share
+
+
+def _suggested(advice: Advice) -> Iterator[Found]:
+    """What the profiled steps suggest and nothing tested, each with the most that it saves."""
+    for advised in advice.advised:
+        most = advised.suggestion.at_most_ms / advice.step.time_ms
+        if most >= MATERIAL:
+            size = UNKNOWN if advice.breakdown.batch is None else advice.breakdown.batch
+            worth = ((size, f"at most {percent(most)}"),)
+            yield Found(what=advised.do, worth=worth, sure=_SUGGESTED, advised=advised)
 
 
 def _slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:

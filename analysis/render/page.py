@@ -26,6 +26,7 @@ from ..decompose.slow_steps import leading
 from ..decompose.terms import IDLE, KERNELS, Key, work_label
 from ..diagnosis.remedies import Throughput, throughput_of
 from ..diagnosis.result import Diagnosis
+from ..diagnosis.suggested import Advice
 from . import answers
 from .cells import at_left, at_right, bar, both_sides, columns, cut, fitting, titled, wrapped
 from .deviations import cost_line, is_known, off_by
@@ -53,10 +54,11 @@ class Page:
     """The answer as lines; what does not fit is left to `--all`."""
 
     diagnosis: Diagnosis
+    advice: Advice | None = None  # what the profiled steps suggest
     found: tuple[Found, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "found", find_all(self.diagnosis))
+        object.__setattr__(self, "found", find_all(self.diagnosis, self.advice))
 
     @property
     def recording(self) -> Recording | None:

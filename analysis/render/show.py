@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rich.console import Console
@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ...base.errors import CurvescopeError
 from ...profiling.recording.axis import Axis
+from ...profiling.recording.experiments import FactorFacts
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import KERNEL, STEP, Recording, is_modelled
 from .. import time_tables
@@ -22,7 +23,9 @@ from ..diagnosis.explain import explain
 from ..diagnosis.explanation import Explanation
 from ..diagnosis.library_choice import candidates_command
 from ..diagnosis.result import Diagnosis
-from . import answers, causes, remedies, series, terminal, text
+from ..diagnosis.suggested import Advice, suggested_beside
+from . import answers, causes, remedies, series, terminal, text, words
+from .advice import render_suggestion, suggested_lines
 from .documents import print_document
 from .explained import ExplainDocument
 from .facts import recording_line
@@ -43,11 +46,13 @@ def show_diagnosis(
     finding: int | None = None,
     everything: bool = False,
     as_json: bool = False,
+    facts: Mapping[str, FactorFacts] | None = None,
 ) -> None:
     """Print the answer on one page; or one finding of it in full; or everything; or JSON.
 
     Split is the excess of a `pair`, e.g. `4,8`, or the curvature `at` a batch size, in place of the
     anomalies. `mode` is that of the steps of an inference server; default: the one with most sizes.
+    With the `facts` of the factors of complete steps, it prints what profiled steps suggest, too.
     """
     diagnosis = explain(recording, axis, mode, by_instance=by_instance)
     explanations = diagnosis.explanations
@@ -66,12 +71,13 @@ def show_diagnosis(
         return
     console = terminal.console()
     asked = explanations is not diagnosis.explanations
+    advice = None if facts is None else suggested_beside(recording, diagnosis, facts)
     if finding is not None:
-        show_finding(console, recording, diagnosis, finding)
+        show_finding(console, recording, diagnosis, finding, advice)
     elif everything or asked or axis != "log2":
-        _show_everything(console, recording, diagnosis, explanations, everything)
+        _show_everything(console, recording, diagnosis, explanations, everything, advice)
     else:
-        for line in Page(diagnosis).lines(console.width):
+        for line in Page(diagnosis, advice).lines(console.width):
             console.print(line, soft_wrap=True)
 
 
@@ -81,6 +87,7 @@ def _show_everything(
     diagnosis: Diagnosis,
     explanations: Sequence[Explanation],
     everything: bool,
+    advice: Advice | None,
 ) -> None:
     """Print the answers, the curve, its tests, and each anomaly with terms, causes and experiments;
     those asked for alone are said with their terms.
@@ -93,7 +100,7 @@ def _show_everything(
         )
         console.print(Text(caution, "yellow"))
     terminal.print_below(console, Text(headline(recording.meta, diagnosis), "bold"))
-    for line in _unmeasured(recording, diagnosis.axis):
+    for line in words.unmeasured_lines(recording.meta, diagnosis.axis):
         console.print(Text(line, "yellow"))
     if not modelled and diagnosis.curve.unit == STEP:
         _show_sizes(console, recording, diagnosis)
@@ -106,6 +113,9 @@ def _show_everything(
     if how := answers.how_to_test(recording, diagnosis):
         terminal.print_below(console, Text(how[0]))
         terminal.print_commands(console, *filter(None, how[1:]))
+    if advice is not None:
+        for line in suggested_lines(advice, diagnosis.axis):
+            console.print(Text(line))
     console.print()
     for line in recording.meta.get("warnings", []):
         console.print(Text(line, "yellow"))
@@ -138,9 +148,15 @@ def _show_everything(
         terminal.print_commands(console, f"curvescope explain {recording.path} --all")
 
 
-def show_finding(console: Console, recording: Recording, diagnosis: Diagnosis, place: int) -> None:
+def show_finding(
+    console: Console,
+    recording: Recording,
+    diagnosis: Diagnosis,
+    place: int,
+    advice: Advice | None = None,
+) -> None:
     """Print one finding of the page in full: what, why, how sure that is, and how to change it."""
-    found = find_all(diagnosis)
+    found = find_all(diagnosis, advice)
     if not 1 <= place <= len(found):
         has = f"findings 1 to {len(found)}" if found else "no finding"
         raise CurvescopeError(f"Finding {place}: {recording.path} has {has}.")
@@ -157,6 +173,8 @@ def show_finding(console: Console, recording: Recording, diagnosis: Diagnosis, p
         terminal.print_below(console, Text(chosen.slow.sentence))
         if chosen.slow.waits_for_input:
             console.print(Indented(Text(f"{LOAD_FASTER}: {LOAD_HOW}."), label="Do:  "))
+    if chosen.advised is not None and advice is not None:
+        terminal.print_below(console, render_suggestion(place, chosen.advised, advice))
     if chosen.saving is not None:
         row = remedies.remedy_row(chosen.saving)
         terminal.print_below(console, *remedies.render_row(row, axis))
@@ -205,21 +223,12 @@ def show_gaps(console: Console, recording: Recording, axis: Axis | None) -> None
     on_host = recording.work != KERNEL
     for line in describe_lost(recording.meta.get("lost", {}), on_host=on_host):
         console.print(Text(line, "yellow"))
-    for line in _unmeasured(recording, axis) if axis is not None else ():
+    for line in words.unmeasured_lines(recording.meta, axis) if axis is not None else ():
         console.print(Text(line, "yellow"))
     if not recording.complete:
         console.print(
             Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow")
         )
-
-
-def _unmeasured(recording: Recording, axis: Axis) -> list[str]:
-    """The sizes that could not be measured, and why."""
-    name = axis.name.capitalize()
-    cells = recording.meta.get("unmeasured", ())
-    return [
-        f"{name} {cell['batch']} has no data: {cell['why']} ({cell['detail']})." for cell in cells
-    ]
 
 
 def _show_explanation(

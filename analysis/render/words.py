@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from html import escape
+from typing import Any
 
 from rich.text import Text
 
@@ -34,6 +36,14 @@ def interval(estimate: Estimate, digits: int = 3) -> str:
     if not math.isfinite(estimate.low):
         return "unknown"
     return f"{number(estimate.low, digits)} … {number(estimate.high, digits)}"
+
+
+def unmeasured_lines(meta: Mapping[str, Any], axis: Axis) -> list[str]:
+    """The sizes of a recording that could not be measured, and why."""
+    return [
+        f"{axis.name.capitalize()} {cell['batch']} has no data: {cell['why']} ({cell['detail']})."
+        for cell in meta.get("unmeasured", ())
+    ]
 
 
 def hidden_note(count: int, singular: str, many: str | None = None) -> list[Text]:

@@ -60,8 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from ..analysis.diagnosis.suggested import device_kind
     from ..analysis.render.show import show_diagnosis
+    from ..experiments.factors import all_facts
     from ..profiling.measure.program_visits import ProgramSteps
+    from ..profiling.recording.experiments import Scope
     from ..profiling.recording.store import new_recording_path, open_recording
 
     axes, protocol = options.axes_of(args), options.protocol_of(args)
@@ -75,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
     path = args.output or new_recording_path(configurations[0].network)
 
     def answer(path: AnyPath) -> None:
-        show_diagnosis(open_recording(path), **options.shown(args))
+        recording = open_recording(path)
+        facts = all_facts(Scope.STEP, device_kind(recording))
+        show_diagnosis(recording, **options.shown(args), facts=facts)
 
     def experiments_s(device: str) -> float | None:
         if args.experiments is None and protocol.name != "quick" and len(axes.curves) == 1:

@@ -115,16 +115,18 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         from ..analysis.render.energy import show_energy
 
         show_energy(recording, **options.shown(args))
-    elif args.of == "memory":
+        return 0
+    if args.of == "memory":
         show(recording, args)
-    elif {args.pair, args.at, args.mode} == {None} and has_no_curve(recording):
-        facts = all_facts(Scope.STEP, device_kind(recording))
+        return 0
+    facts = all_facts(Scope.STEP, device_kind(recording))
+    if {args.pair, args.at, args.mode} == {None} and has_no_curve(recording):
         show_advice(recording, args.recording, facts, everything=args.all, as_json=args.json)
     else:
         which = {
             name: getattr(args, name) for name in ("by_instance", "pair", "at", "mode", "finding")
         }
-        show_diagnosis(recording, **which, **options.shown(args))
+        show_diagnosis(recording, **which, **options.shown(args), facts=facts)
     return 0
 
 

@@ -1,15 +1,25 @@
 """A sweep of an H100 that found sizes after its third round."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from curvescope.analysis.causes import CauseTotal
 from curvescope.analysis.causes.host import suggest_host_bound
 from curvescope.analysis.decompose.breakdown import recorded_breakdown
 from curvescope.analysis.decompose.functionals import bend, excess, outlier
 from curvescope.analysis.diagnosis.explain import explain
-from curvescope.analysis.diagnosis.suggested import profiled_step
+from curvescope.analysis.diagnosis.suggested import (
+    device_kind,
+    profiled_step,
+    suggested_beside,
+)
+from curvescope.analysis.render.advice import suggested_lines
 from curvescope.analysis.render.answer_words import finding
+from curvescope.experiments.factors import all_facts
+from curvescope.profiling.recording.axis import Axis
+from curvescope.profiling.recording.experiments import Scope
 from curvescope.profiling.recording.store import open_recording
 
 FOUND_LATE = Path(__file__).parents[2] / "data" / "h100" / "found-late"
@@ -61,6 +71,21 @@ def test_what_one_profile_suggests_for_such_kernels_is_a_graph():
     assert found.factors[0] == "cuda_graph"
     neighbour = profiled_step(recording, recorded_breakdown(recording, batch=32))
     assert neighbour.paced is None
+
+
+def test_the_profiled_steps_suggest_what_no_bend_shows(diagnosis):
+    """Products in fp32 take as long per sample at all sizes, so no anomaly is theirs."""
+    recording = open_recording(FOUND_LATE)
+    facts = all_facts(Scope.STEP, device_kind(recording))
+    first, *others = suggested_lines(suggested_beside(recording, diagnosis, facts), Axis())
+    assert first == (
+        "Suggested by the profiled steps at batch 256, not tested: Run the products of the step in "
+        "TF32: saves at most 155.4 ms (69%)."
+    )
+    assert others
+    claiming = replace(diagnosis.explanations[0], causes=(CauseTotal("precision", 1.0, ()),))
+    beside = suggested_beside(recording, replace(diagnosis, explanations=(claiming,)), facts)
+    assert "TF32" not in " ".join(suggested_lines(beside, Axis()))
 
 
 def test_a_switch_at_the_larger_sizes_is_found_there(diagnosis):

@@ -59,6 +59,16 @@ def test_a_diagnosis_prints_what_the_terminal_shows(text_of, monkeypatch):
     assert "off neighbours" in alone
 
 
+def test_a_diagnosis_says_which_sizes_have_no_data():
+    recording = open_recording(EXAMPLE)
+    why = {"batch": 64, "why": "does not fit the time limit", "detail": "4 rounds take longer"}
+    recording.meta["unmeasured"] = [why]
+    found = explain(recording)
+    said = "Batch 64 has no data: does not fit the time limit (4 rounds take longer)."
+    assert str(found).splitlines()[1] == said
+    assert f"<p>{said}</p>" in found._repr_html_()
+
+
 def test_a_recording_renders_itself(tmp_path):
     with RecordingWriter(tmp_path / "run", {"network": HOSTILE, "batches": [1, 2]}) as writer:
         writer.count_lost("kernels_without_operator", 3, "sentence")

@@ -146,7 +146,8 @@ class NoNewAnomaly:
 
 
 def _explained(path: Path) -> Diagnosis:
-    from . import explain, open_recording
+    from .analysis.diagnosis.explain import explain
+    from .profiling.recording.store import open_recording
 
     return explain(open_recording(path))
 

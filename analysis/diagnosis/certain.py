@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from ..causes.case import Case
 from ..causes.work import asks_for_more, weigh_more_work
@@ -94,9 +95,10 @@ def _tested(
         for key, value in _kernels(layers, functional)
     ]
     adjusted = holm([value.p for _, _, value in rows])
+    phases = cache(lambda functional: _kernels(terms, functional))
     for (functional, layer, value), p in zip(rows, adjusted, strict=True):
         if p < _SURE and value.value > 0:
-            share = _inside(terms, functional, layer, value, cases[functional])
+            share = _inside(phases(functional), layer, value, cases[functional])
             yield from _material(curve, functional, share, share.value, p_adjusted=p)
 
 
@@ -112,12 +114,10 @@ def _kernels(terms: Terms, functional: Functional) -> list[tuple[Key, Estimate]]
 
 
 def _inside(
-    terms: Terms, functional: Functional, layer: Key, value: Estimate, cases: Sequence[Case]
+    phases: Sequence[tuple[Key, Estimate]], layer: Key, value: Estimate, cases: Sequence[Case]
 ) -> Share:
     """The phase that makes most of a layer's part, if it is significant there; else the layer."""
-    inside = [
-        (key, of_phase) for key, of_phase in _kernels(terms, functional) if _layer(key) == layer
-    ]
+    inside = [(key, of_phase) for key, of_phase in phases if _layer(key) == layer]
     shares = {case.share.key: case.share for case in cases}
     adjusted = holm([of_phase.p for _, of_phase in inside])
     for (key, of_phase), p in zip(inside, adjusted, strict=True):

@@ -259,11 +259,15 @@ def diagnose_curve(
         _split(functional, curve, terms, kernel_times, recorded, examined) for functional in split
     ]
     fixed_cost = _split(fixed, curve, terms, kernel_times, recorded, examined) if fixed else None
+    made = {explanation.functional: explanation.cases for explanation in explanations}
     certain = find_certain(
         curve,
         terms,
         findings,
-        lambda functional: _cases(functional, curve, terms, kernel_times, recorded, examined),
+        lambda functional: (
+            made.get(functional)
+            or _cases(functional, curve, terms, kernel_times, recorded, examined)
+        ),
     )
     diagnosis = replace(
         diagnosis,

@@ -7,7 +7,7 @@ import json
 import pytest
 
 # A process loads numpy once, and each run inside it forgets what it loaded itself.
-import curvescope.analysis.diagnosis.explain  # noqa: F401
+import curvescope.analysis.diagnosis.explain
 import curvescope.profiling.measure.sweep  # noqa: F401
 
 pytest_plugins = "pytester"

@@ -93,14 +93,18 @@ class SlowSteps:
             return f"{percent(share)} of the steps"
         return f"about 1 step in {round(1 / share)}"
 
+    @property
+    def verb(self) -> str:
+        """What a sentence on `often` says that they do."""
+        return "takes" if self.often.startswith(("1 step", "about 1 step")) else "take"
+
 
 def _sentence(steps: SlowSteps) -> str:
     where = "" if steps.batch is None else f" at batch {steps.batch}"
     ratio = number(steps.slow_ms / steps.usual_ms, 2)
     subject = steps.often[0].upper() + steps.often[1:]
-    verb = "takes" if steps.often.startswith(("1 step", "about 1 step")) else "take"
     said = (
-        f"{subject}{where} {verb} {ratio} times as long: {number(steps.slow_ms)} instead of "
+        f"{subject}{where} {steps.verb} {ratio} times as long: {number(steps.slow_ms)} instead of "
         f"{number(steps.usual_ms)} ms, {percent(max(steps.share, 0.0))} of a step's time"
     )
     if len(steps.slow) == 1:

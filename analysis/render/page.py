@@ -157,7 +157,7 @@ class Page:
             ratio = number(slow.slow_ms / slow.usual_ms, 2)
             at = "" if slow.batch is None else f" at {slow.batch}"
             said.append(
-                f"{slow.often[0].upper()}{slow.often[1:]}{at} takes {ratio} times as long: "
+                f"{slow.often[0].upper()}{slow.often[1:]}{at} {slow.verb} {ratio} times as long: "
                 f"{percent(slow.share)} of the time."
             )
         best = [found for found in self.found if found.saving and found.sure == "confirmed"]

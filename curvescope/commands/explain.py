@@ -89,6 +89,14 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
     from ..experiments.factors import all_facts
     from ..profiling.recording.experiments import Scope
 
+    listed = recording.meta.get("recording_type") in ("table", "server log")
+    of_curve = not listed and {args.pair, args.at, args.mode} != {None}
+    curveless = not (listed or of_curve) and has_no_curve(recording)
+    if args.finding is not None and (args.of != "time" or listed or curveless):
+        raise CurvescopeError(
+            f"Finding {args.finding}: only the answer on the times of a curve numbers what it "
+            f"found; omit the {args.finding}."
+        )
     if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)
         show_table(
@@ -120,7 +128,7 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         show(recording, args)
         return 0
     facts = all_facts(Scope.STEP, device_kind(recording))
-    if {args.pair, args.at, args.mode} == {None} and has_no_curve(recording):
+    if curveless:
         show_advice(recording, args.recording, facts, everything=args.all, as_json=args.json)
     else:
         which = {

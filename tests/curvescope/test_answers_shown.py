@@ -78,7 +78,7 @@ def test_the_headline_leads_with_the_confirmed_cause_that_makes_most_of_a_step(t
     proven.
     """
     found = curvescope.explain(open_recording(tested))
-    slow = "atch 4 takes 78.65 ms, 1.13 more than the line between 2 and 8"
+    slow = "atch 4 takes 65.64 ms, 1.13 more than the line between 2 and 8"
     anomaly = f"{slow}."
     leading = "age faults make 68 % of the fixed cost of a step, confirmed by experiment."
     remedy = (
@@ -314,7 +314,7 @@ def test_words_follow_the_axis(tmp_path, text_of):
     assert "time at tokens 8" in evidence
     run = reported(tmp_path / "tokens")
     assert run["axis"]["value"] == "value of tokens"
-    assert "tokens 4" in run["explain"]["headline"]
+    assert "Tokens 4 takes" in run["explain"]["headline"]
 
 
 def test_runs_counts_experiments(tested, document_of):

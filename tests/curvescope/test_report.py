@@ -351,7 +351,7 @@ def test_a_profile_of_one_batch_size_says_where_its_step_goes(tmp_path):
     kernels = run["kernels"]
     longest = max(kernels["rows"], key=lambda row: row["ms"][0])
     assert re.fullmatch(
-        r"(.* idle: .*; )?[Tt]he longest layer is .+ with [0-9.]+ ms \(\d+%\); .+ is the longest "
+        r"Batch 16: (.* idle: .*; )?the longest layer is .+ with [0-9.]+ ms \(\d+%\); .+ is the longest "
         r"kernel .*",
         run["lead"],
     )

@@ -51,13 +51,18 @@ def find_overtaken(
     return found
 
 
+def find_slow(curve: Curve) -> set[Condition]:
+    """The overtaken sizes."""
+    return {found.small.condition for found in find_overtaken(curve)}
+
+
 def outliers(curve: Curve, sizes: Sequence[Condition]) -> list[Functional]:
     """The overtaken ones of these sizes, each against the line between the next smaller and larger
     size that none overtakes.
 
     The smallest size has no such line.
     """
-    slow = {found.small.condition for found in find_overtaken(curve)}
+    slow = find_slow(curve)
     usual = [size for size in sizes if size not in slow]
     found = []
     for size in sorted(slow.intersection(sizes)):

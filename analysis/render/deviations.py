@@ -11,6 +11,7 @@ from ...base.numbers import number
 from ...profiling.recording.axis import Axis
 from ..decompose.curve import UNKNOWN, Curve
 from ..decompose.functionals import EXCESS, FIXED_COST, OUTLIER, Condition, Functional, outlier
+from ..decompose.overtaken import find_slow
 from ..decompose.statistics import Estimate
 
 _LEAST_SIZES = 3  # of a line that two sizes do not make by themselves
@@ -25,8 +26,14 @@ def neighbours_of(at: Condition, conditions: Sequence[Condition]) -> tuple[int, 
 
 
 def off_by(curve: Curve, at: Condition) -> Estimate | None:
-    """How far a size is off its neighbours, in ms; None for the first and the last size."""
-    if UNKNOWN in curve.conditions or (sizes := neighbours_of(at, curve.conditions)) is None:
+    """How far a size is off its neighbours that none overtakes, in ms; None for the first and the
+    last size.
+    """
+    if UNKNOWN in curve.conditions:
+        return None
+    apart = find_slow(curve) - {at}
+    sizes = neighbours_of(at, [size for size in curve.conditions if size not in apart])
+    if sizes is None:
         return None
     functional = outlier(*sizes)
     return curve.judging(functional).evaluate(functional)
@@ -45,11 +52,15 @@ class CostLine(NamedTuple):
 
 
 def cost_line(curve: Curve) -> CostLine | None:
-    """The line of a curve; None of fewer than three sizes, or of unknown ones."""
-    if UNKNOWN in curve.conditions or len(curve.points) < _LEAST_SIZES:
+    """The line of a curve without overtaken sizes; None of fewer than three, or of unknown ones."""
+    if UNKNOWN in curve.conditions:
         return None
-    sizes = np.array(curve.conditions, float)
-    times = np.array([point.time_ms.value for point in curve.points])
+    slow = find_slow(curve)
+    points = [point for point in curve.points if point.condition not in slow]
+    if len(points) < _LEAST_SIZES:
+        return None
+    sizes = np.array([point.condition for point in points], float)
+    times = np.array([point.time_ms.value for point in points])
     from scipy.optimize import nnls
 
     parts, _ = nnls(np.column_stack([1 / times, sizes / times]), np.ones(len(times)))

@@ -39,6 +39,7 @@ SURE = {
 _MEASURED, _NOT_REPEATED, _NO_CAUSE, _NOISY = "measured", "one step", "no cause", "too noisy"
 _CERTAIN, _SUGGESTED = "certain", "suggested"
 _ONE_START, _UNSTABLE, _TRIED, _NOT_PROFILED = "one start", "unstable", "not proven", "no profile"
+_PROVEN = (SURE[Verdict.CONFIRMED], SURE[Verdict.FROM_SHAPES], _CERTAIN)
 _LIBRARY_RATIO = 1.05  # of the default's time over the best one's, from which a word is worth it
 
 
@@ -47,6 +48,7 @@ class Found:
     """One finding, in a line."""
 
     what: str
+    where: str | None = None  # layer and line, or None
     worth: tuple[tuple[Condition, str], ...]  # share of the step by batch size, in words
     sure: str  # how sure it is, in a word or two
     at: Condition | None = None  # the batch size where it shows
@@ -65,13 +67,13 @@ def find_all(diagnosis: Diagnosis, advice: Advice | None = None) -> tuple[Found,
     remedies = diagnosis.remedies
     said = {member for saving in remedies.helping for member in saving.members}
     slow_sizes = [
+        *_certain(diagnosis),
         *_slow_sizes(diagnosis),
         *_without_answer(diagnosis),
         *_padding(diagnosis),
     ]
     listed = [
         *_slow_steps(diagnosis),
-        *_certain(diagnosis),
         *(_saves(saving, diagnosis) for saving in remedies.helping),
         *(found for _, found in sorted(slow_sizes, key=_weight, reverse=True)),
         *_fixed_cost(diagnosis),
@@ -88,9 +90,9 @@ def percent(share: float) -> str:
 
 
 def _weight(item: tuple[float, Found]) -> tuple[bool, float]:
-    """What is confirmed comes before what is larger."""
+    """What is proven comes before what is larger."""
     share, found = item
-    return found.sure == SURE[Verdict.CONFIRMED], share
+    return found.sure in _PROVEN, share
 
 
 def _suggested(advice: Advice) -> Iterator[Found]:
@@ -118,7 +120,7 @@ def _slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:
     )
 
 
-def _certain(diagnosis: Diagnosis) -> Iterator[Found]:
+def _certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     """Layers that cost too much for certain, but for those that an anomaly names with its cause."""
     named = {answer.where for answer in diagnosis.answers if answer.cause is not None}
     for part in diagnosis.certain:
@@ -127,14 +129,16 @@ def _certain(diagnosis: Diagnosis) -> Iterator[Found]:
         is_more_work = part.from_shapes is not None
         why = "more work than in proportion" if is_more_work else "slower than smaller sizes"
         line = f", {part.line}" if part.line else ""
-        yield Found(
+        found = Found(
             what=f"{part.label} at {part.batch}: {why}{line}",
+            where=f"{part.label}{line}",
             worth=((part.batch, percent(part.step_share)),),
             sure=SURE[Verdict.FROM_SHAPES] if is_more_work else _CERTAIN,
             at=part.batch,
             certain=part,
             is_slow_size=True,
         )
+        yield part.step_share, found
 
 
 def _slow_sizes(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
@@ -161,6 +165,7 @@ def _slow_size(together: Sequence[Explanation], diagnosis: Diagnosis) -> tuple[f
         worth.append((curve.conditions[-1], percent(at_largest)))
     found = Found(
         what=_what(lead, size, diagnosis),
+        where=lead.where,
         worth=tuple(worth),
         sure=_sure(lead),
         at=size,
@@ -177,6 +182,9 @@ def _where_slow(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, f
     functional, value, total = answer.functional, answer.value.value, answer.leading
     if (alone := outlier_of(functional, value, diagnosis.curve)) is not None:
         return alone.size, alone.off_ms
+    for part in diagnosis.certain:
+        if part.label == answer.where:
+            return part.batch, part.value.value
     labels = {term.label for term in total.terms} if total is not None else set()
     keys = {share.key for share in answer.shares if share.label in labels}
     if (slow := _slowest(keys, functional.conditions, diagnosis.terms)) is not None:

@@ -180,10 +180,13 @@ class Page:
             undecided = all(finding.verdict in UNDECIDED for finding in diagnosis.findings)
             return f"No {axis.value} is {'shown to be ' if undecided else ''}slow."
         sizes = sorted(slow) or sorted({finding.tested.at for finding in diagnosis.anomalies})
+        first = next((found for found in self.found if found.is_slow_size and found.where), None)
         if len(sizes) == 1:
-            return f"One slow {'size' if axis.name == 'batch' else 'value'}, {sizes[0]}."
+            where = f": {first.where}" if first is not None else ""
+            return f"{_capital(axis.name)} {sizes[0]} is slow{where}."
         named = f": {', '.join(map(str, sizes))}" if len(sizes) <= most else ""
-        return f"{len(sizes)} slow {'sizes' if axis.name == 'batch' else 'values'}{named}."
+        where = f" At {first.at}: {first.where}." if first is not None else ""
+        return f"{len(sizes)} slow {'sizes' if axis.name == 'batch' else 'values'}{named}.{where}"
 
     def size_to_take(self) -> str:
         """The batch size to take, e.g. `Take batch 32 or more`; empty where rates are unknown."""

@@ -170,7 +170,7 @@ def overtaken(curve: Curve, probes: Mapping[int, Sequence[float]]) -> list[Overt
         for size, times_ms in probes.items()
         if size not in larger and len(times_ms) >= _LEAST_STEPS
     }
-    found = []
+    found: list[Overtaken] = []
     for small in sizes:
         faster = (
             Overtaken(small, size, time_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -117,8 +117,8 @@ class GraphedSteps(AnyWorkload):
         self._drop()
         self._workload.release()
 
-    def free_others(self) -> bool:
-        return self._workload.free_others()
+    def free_others(self, but: Sequence[int] = ()) -> bool:
+        return self._workload.free_others(but)
 
     def describe_error(self, error: BaseException) -> str:
         return self._workload.describe_error(error)

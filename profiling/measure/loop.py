@@ -55,6 +55,8 @@ class Visit:
     # of making the step and running it first, where this visit did that; compilation is in it
     setup_ns: int | None = None
     discarded_steps: int = 1  # that were not recorded
+    # growth of the memory that is held, a timed step; None if unknown
+    grown_bytes: float | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)  # rows of `lines`
     peak: Sequence[dict[str, Any]] = ()  # rows of `peaks`
     warning: str | None = None  # what disturbed it, as a sentence

@@ -196,7 +196,7 @@ class Probing(StoppingRule[int]):
         self._rule, self._grid, self._visit = rule, tuple(sizes), visit
         self._limit_s = self._left_s = limit_s
         self._open = probe_sizes(sizes) if len(sizes) > 1 and limit_s > 0 else []
-        self._ended = not self._open
+        self.ended = not self._open  # whether no size is probed any more
         self._gaps: dict[Gap, float] = {}  # share by which a gap deviated when its search began
         self.visited: list[dict[str, Any]] = []  # of `recording.json`
         self._tried: dict[int, int] = {}
@@ -217,10 +217,10 @@ class Probing(StoppingRule[int]):
         """The sizes that the other rule names, and those to probe."""
         # The other rule does not end the rounds before, and counts few of them: what is found needs
         # fresh ones.
-        first = self._counted_from if self._ended else max(look.round_ - self.least + 1, 0)
+        first = self._counted_from if self.ended else max(look.round_ - self.least + 1, 0)
         chosen = self._rule.next_round(replace(look, round_=look.round_ - first))
         self.time_limit_s = self._rule.time_limit_s
-        if self._ended or not chosen or not look.round_:
+        if self.ended or not chosen or not look.round_:
             return chosen
         line = _Line.of(look.rows(), self._times(), self._grid)
         self._least = max(
@@ -229,7 +229,7 @@ class Probing(StoppingRule[int]):
         late = self.time_limit_s is not None and look.elapsed_s > _LATEST * self.time_limit_s
         probes = [] if late else list(self._affordable(line, self._wanted(line), look))
         if not probes:
-            self._ended, new = True, self._join(line)
+            self.ended, new = True, self._join(line)
             if new:
                 self._counted_from = max(look.round_ - _COUNTED, 0)
             return [*chosen, *new] if new else chosen

@@ -44,6 +44,8 @@ class StepChecks:
     _steps: int = 0
     # by batch: steps so far, bytes
     _memory: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    # by batch: growth of each visit's memory with a timed step
+    _grown: dict[int, list[float]] = field(default_factory=dict)
     _operators: dict[int, list[list[Ran]]] = field(default_factory=dict)  # by batch and visit
     # by batch: median of each visit
     _times_ms: dict[int, list[float]] = field(default_factory=dict)
@@ -64,6 +66,8 @@ class StepChecks:
         held = read_current(self.device)
         if held is not None:
             self._memory.setdefault(batch, []).append((self._steps, held))
+        if visit.grown_bytes is not None:
+            self._grown.setdefault(batch, []).append(visit.grown_bytes)
         if visit.unprofiled:
             self._times_ms.setdefault(batch, []).append(
                 median(row["duration_ns"] for row in visit.unprofiled) / 1e6
@@ -134,7 +138,9 @@ class StepChecks:
         )
 
     def _leak(self) -> str | None:
-        """Memory that grows in every round, after the first, at every batch size."""
+        """Memory that grows in every round, after the first, at every batch size, and with the
+        steps of a visit: what grows only between visits is not the step's.
+        """
         slopes = []
         for visits in self._memory.values():
             settled = visits[1:]  # the first visit makes the step
@@ -151,6 +157,9 @@ class StepChecks:
             or (per_step := fmean(slopes))
             < _LEAST_LEAK_BYTES["cpu" if self.device == "cpu" else "cuda"]
         ):
+            return None
+        inside = [grown for visits in self._grown.values() for grown in visits[1:]]
+        if inside and median(inside) < _STEADY * per_step:
             return None
         return (
             f"The step leaks memory: about {per_step / 1e6:.3g} MB more with each step, in every "

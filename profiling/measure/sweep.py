@@ -78,6 +78,8 @@ def run_sweep(
     in_rounds = RoundProcesses(None if protocol.is_fixed else start, protocol, clock_s)
 
     def measure(batch: int) -> Visit | Empty:
+        if probing.ended:
+            workload.free_others(probing.sizes)
         elsewhere = None
         if batch in marked:
             elsewhere = in_rounds.visit(batch, visits.steps, light=batch in light)

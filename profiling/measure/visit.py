@@ -24,7 +24,7 @@ from ..frameworks.adapter import Adapter
 from ..hardware.energy import EnergyMeter, meter_of
 from ..hardware.heap import FEW_FAULTS
 from ..hardware.host_usage import host_use_between, read_host_use
-from ..hardware.memory_usage import read_peak, reset_peak
+from ..hardware.memory_usage import read_current, read_peak, reset_peak
 from ..hardware.neighbours import find_neighbours
 from ..hardware.reference import Reference
 from ..hardware.stream_clock import StreamClock, stream_clock
@@ -109,10 +109,15 @@ def _visit(
             (protocol.discarded_steps + count) * warm_ups[0].last_ns
         ):
             reference = None
+        held_before = read_current(workload.device) if workload.is_users else None
         unprofiled, marked = _time(workload, count, between, reference, light=light)
         if protocol.chooses_steps and _is_unlike(warm_ups[0].last_ns, unprofiled):
             further, marks_of_further = _time(workload, 1, between, light=light)
             unprofiled, marked = unprofiled + further, marked + marks_of_further
+        held = None if held_before is None else read_current(workload.device)
+        grown = None
+        if held is not None and held_before is not None:
+            grown = (held - held_before) / len(unprofiled)
         by_framework = own_profiler() if workload.is_users else None
         records = by_framework is not None or has_torch()
         most = min(count, protocol.profiled_steps) if records else 0
@@ -147,6 +152,7 @@ def _visit(
             framework_threads=framework_threads() if workload.is_users else {},
             setup_ns=warm_ups[0].setup_ns if is_new else None,
             discarded_steps=discarded,
+            grown_bytes=grown,
             lines=first.lines if first else [],
             peak=first.peak if first else (),
             warning=neighbours.sentence if neighbours else None,

@@ -166,9 +166,9 @@ class AnyWorkload(Steps):
         """Release the memory of the loaded batch size."""
         raise NotImplementedError
 
-    def free_others(self) -> bool:
-        """Release what it keeps for other batch sizes than the loaded one; returns whether that was
-        anything.
+    def free_others(self, but: Sequence[int] = ()) -> bool:  # noqa: ARG002 - it keeps none
+        """Release what it keeps for other batch sizes than the loaded one and these; returns
+        whether that was anything.
         """
         return False
 

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -294,11 +294,12 @@ class OwnStep(AnyWorkload):
         self._loaded = self.model = None
         self._empty_cache()
 
-    def free_others(self) -> bool:
-        others = [batch for batch in self._kept if batch != self._loaded]
+    def free_others(self, but: Sequence[int] = ()) -> bool:
+        others = [batch for batch in self._kept if batch not in (self._loaded, *but)]
         for batch in others:
             self._drop(batch)
-        self._empty_cache()
+        if others:
+            self._empty_cache()
         return bool(others)
 
     def describe_error(self, error: BaseException) -> str:

@@ -19,7 +19,9 @@ function experimentsSection(run) {
     ? [choice("of", byFunctional(answers), answers[0], change)] : [];
   const made = block("experiments", answers.length > 1 ? "Experiments" : `Experiments on ${answers[0].functional.label}`, tools, host,
     note("Each change is made alone, in rounds interleaved with runs unmodified. The share removed is (F − F′)/F: F is the anomaly unmodified, " +
-      "F′ with the change; lines are 95 % intervals. A cause is confirmed where the whole interval lies above 1/2, refuted where it lies below 1/5. " +
+      "F′ with the change; lines are 95 % intervals. " +
+      "A cause is confirmed where this share lies above one half, and above one fifth with a one-sided p below 2 %, after Holm's correction over all changes that the recording tried; " +
+      "it is refuted where its 95 % interval lies below one fifth, and else undecided. " +
       "Taking an anomaly away is a remedy only if the time gets shorter, too."));
   made.classList.add("long");
   return choosable(made, answers, tools[0], change);

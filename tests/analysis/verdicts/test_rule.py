@@ -8,6 +8,7 @@ import pytest
 
 from curvescope.analysis.decompose.functionals import FIXED_COST
 from curvescope.analysis.decompose.statistics import Estimate
+from curvescope.analysis.verdicts import rule
 from curvescope.analysis.verdicts.measurement import Measurement
 from curvescope.analysis.verdicts.outcome import Outcome, judged
 from curvescope.analysis.verdicts.proof import decisive, prove_term
@@ -34,6 +35,7 @@ from curvescope.analysis.verdicts.words import Reproduction, Verdict
 from curvescope.profiling.recording.experiments import Scope, Stage
 
 from ...experiments.planted_experiments import FACTS, experiment
+from ...shared import ROOT
 
 CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
 IN_PART = "it removes a part of the cause only"
@@ -351,3 +353,23 @@ def test_of_complete_steps_the_outcome_that_counts_is_the_one_that_decides_on_th
     claims = {(tests[0].experiment.functional, "one_thread"): 1.9}
     counting = decisive(judged(tests, claims))["one_thread"]
     assert (counting.verdict, counting.taken) == (CONFIRMED, tests[1].taken)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "docs/evidence.md",
+        "docs/report.md",
+        "docs/statistics.md",
+        "analysis/render/report_assets/experiments.js",
+    ],
+)
+def test_what_confirmed_means_is_said_in_the_words_of_the_rule(page):
+    def words_of(text):
+        return " ".join(text.replace('" +', "").replace('"', "").replace("*", "").split())
+
+    begin, end = "A cause is confirmed where", "and else undecided."
+    said = words_of(rule.__doc__)
+    meaning = said[said.index(begin) : said.index(end) + len(end)]
+    assert meaning in words_of((ROOT / page).read_text(encoding="utf-8"))

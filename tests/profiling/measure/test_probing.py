@@ -14,6 +14,7 @@ from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.probes import Jumps, probes_sentence
 from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.workload import own_step
 
 from .fake_clock import FakeWorkload, clock
 
@@ -207,3 +208,24 @@ def test_a_compiled_step_has_no_probes(tmp_path, clock):
     workload.compiled = True
     run_sweep(workload, (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0)
     assert "probes" not in open_recording(tmp_path / "r").meta
+
+
+def test_steps_of_probed_sizes_are_let_go_when_the_probes_end(tmp_path, clock, monkeypatch):
+    kept = []
+    monkeypatch.setattr(FakeWorkload, "free_others", lambda _, but=(): kept.append([*but]))
+    workload = FakeWorkload(clock, lambda batch: 1_000_000 * batch)
+    run_sweep(workload, (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0)
+    assert open_recording(tmp_path / "r").meta["probes"]["visits"]
+    assert kept[-1] == [1, 2, 4, 8]
+
+
+def test_a_users_steps_of_some_sizes_stay_while_others_are_let_go(monkeypatch):
+    monkeypatch.setattr(own_step, "memory_is_short", lambda _: False)
+    made = []
+    workload = own_step.OwnStep(lambda batch: made.append(batch) or (lambda: None))
+    for batch in (1, 2, 3):
+        workload.load(batch)
+    assert workload.free_others((1,))
+    for batch in (1, 3, 2):
+        workload.load(batch)
+    assert made == [1, 2, 3, 2]

@@ -38,6 +38,7 @@ def warnings(
     ops=lambda visit: [["mm", "relu"]],
     ms=lambda visit: 5.0,
     discarded=1,
+    grown=None,
 ):
     """Visits of two batch sizes in turn, each with discarded, one unprofiled and one profiled step
     per `ops`.
@@ -50,7 +51,10 @@ def warnings(
             for step in ops(number)
         ]
         timed = [{"start_ns": 0, "duration_ns": ms(number // 2) * 1e6}]
-        checks.note(BATCHES[number % 2], Visit(timed, profiled, discarded_steps=discarded))
+        checks.note(
+            BATCHES[number % 2],
+            Visit(timed, profiled, discarded_steps=discarded, grown_bytes=grown),
+        )
     return checks.warnings()
 
 
@@ -349,6 +353,9 @@ def test_the_counters_of_this_torch_are_read(run_compiling, tmp_path):
             {"held": lambda visit: 900 * MB + 102 * visit * 7 * MB, "discarded": 100},
             LEAK,
         ),  # the warm-up, too
+        ({"held": lambda visit: 900 * MB + 3 * visit * 7 * MB, "grown": 7 * MB}, LEAK),
+        # between visits something else keeps memory, e.g. the steps of further sizes
+        ({"held": lambda visit: 900 * MB + 3 * visit * 7 * MB, "grown": 0}, None),
         ({"held": lambda visit: 900 * MB + min(visit, 6) * 30 * MB}, None),  # the allocator settles
         ({"held": lambda visit: 900 * MB + visit % 3 * 50 * MB}, None),  # memory comes and goes
         ({"held": lambda visit: 900 * MB + visit * MB}, None),  # 0.3 MB a step

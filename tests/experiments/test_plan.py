@@ -443,7 +443,7 @@ def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the
     assert first[1:] == (Stage.CONFIRM, ("onednn",))
     assert ("conv1 forward", Stage.SCREEN) not in {one[:2] for one in stages}
     diagnosis = explain(open_recording(path))
-    assert "low library call in conv3 backward and 1 more makes 109 % of the excess" in headline(
+    assert "slow library call in conv3 backward and 1 more makes 109 % of it" in headline(
         {}, diagnosis
     )
     totals = {total.cause: total for total in diagnosis.explanations[0].causes}

@@ -153,7 +153,7 @@ class ExplainDocument:
     remedies: RemedyTable
     # layers that cost too much at a batch size for certain, whatever the whole step does; the
     # largest share of a step first
-    certain: Sequence[CertainPart]
+    certain: Sequence[CertainPart] = ()
     # the size as advice, in sentences; null without one, e.g. for most curves of other axes
     batch_size: str | None
     # the answer on every anomaly, and last on the fixed cost: what, where, why, what to do, how

@@ -1,9 +1,11 @@
 """What a time limit allows of a sweep: which sizes get rounds, and which parts of a visit are made.
 
 What an answer needs first is measured first: the largest size, then the smallest, the middle one,
-and those in between. A further size is taken in if a few rounds of all fit the time. A visit always
-times a step; it marks and profiles steps in the time that the least rounds leave. What visits take
-beside their steps, e.g. to convert a profile of many operators, is learned from those made.
+and those in between. A further size is taken in if a few rounds of all fit the time, in the second
+round also if they fit without marks and profiles. Probes of sizes that nobody asked for take what
+is left after these. A visit always times a step; it marks and profiles steps in the time that the
+least rounds leave. What visits take beside their steps, e.g. to convert a profile of many
+operators, is learned from those made.
 """
 
 from __future__ import annotations
@@ -140,6 +142,8 @@ class Affordable(StoppingRule[int]):
     def next_round(self, look: Look[int]) -> Sequence[int] | None:
         """The sizes that the other rule names and that fit the time, in the first round by need."""
         self._rows, self.round_ = look.rows, look.round_
+        if look.round_ == 1:
+            self._take_in()
         kept = [size for size in look.conditions if size not in self.left_out]
         chosen = self._rule.next_round(look.of(kept)) if kept else None
         self.time_limit_s = self._rule.time_limit_s
@@ -171,6 +175,27 @@ class Affordable(StoppingRule[int]):
             fits = fits and (condition in needed or rounds_s <= self.left_s)
             self.left_out |= set() if fits else {condition}
         return fits
+
+    def leaves_probes(self) -> bool:
+        """Whether time is left for further sizes, after the least rounds of those that were asked
+        for.
+        """
+        rounds = max(_LEAST_ROUNDS - self.round_, 0)
+        return not self.left_out and rounds * self._round_s(self._sizes) <= self.left_s
+
+    def _take_in(self) -> None:
+        """Take in sizes that the first round left out, as far as the least rounds of all fit, and
+        the profiles of those that an answer needs first.
+        """
+        pending = set(by_need(self._sizes)[:_NEEDED]) - self._profiled
+        profiles_s = sum(_PROFILE_STEPS * self._step_s(size) + self._warm_up_s for size in pending)
+        profiles_s += len(pending) * (fmean(self._conversions_s) if self._conversions_s else 0.0)
+        left_s = self.left_s - (profiles_s if self._protocol.profiled_steps else 0.0)
+        for size in [size for size in by_need(self._sizes) if size in self.left_out]:
+            round_s = self._round_s([*self._taken(), size])
+            if (1 + _LEAST_ROUNDS) * round_s <= left_s:
+                self.left_out.remove(size)
+                left_s -= (1 + _LEAST_ROUNDS) * self._least_visit_s(size)
 
     def spare_s(self, size: int) -> float:
         """Seconds that this visit may take to mark and profile steps."""

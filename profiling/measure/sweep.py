@@ -130,6 +130,8 @@ def run_sweep(
     def probe(batch: int) -> Visit | Empty:
         if workload.runs_compiled_graphs:
             return Empty(FAILED, "it would be compiled")
+        if not affordable.leaves_probes():
+            return Empty(LEFT_OUT, "sizes that were asked for take it")
         probed: Visit | Empty = workload.visit(visit, batch, few_steps)
         return probed
 

@@ -54,6 +54,7 @@ def sweep(tmp_path, clock, monkeypatch):
         slower=lambda: 1.0,
         conversion=0.0,
         slower_at=lambda _: 1.0,
+        probe_s=0.0,
     ):
         conversion_s[0] = conversion
         workload = FakeWorkload(
@@ -65,7 +66,7 @@ def sweep(tmp_path, clock, monkeypatch):
         began_s = clock.seconds()
         how = replace(PROTOCOLS[protocol], time_limit_s=limit_s)
         path = tmp_path / f"{limit_s}"
-        run_sweep(workload, batches, how, path, report, clock_s=clock.seconds)
+        run_sweep(workload, batches, how, path, report, clock_s=clock.seconds, probe_s=probe_s)
         return open_recording(path), clock.seconds() - began_s
 
     return run
@@ -207,7 +208,7 @@ def test_the_largest_size_comes_first_then_the_smallest_and_the_middle(sweep):
 
 def test_sizes_of_which_no_rounds_fit_are_left_out_and_named(sweep):
     """Four rounds of 32, 1 and 8 take the time; those of 16 would not fit any more."""
-    recording, _ = sweep(3.0)
+    recording, _ = sweep(6.0)
     assert [one["batch"] for one in recording.meta["unmeasured"]] == [
         2,
         4,
@@ -215,6 +216,20 @@ def test_sizes_of_which_no_rounds_fit_are_left_out_and_named(sweep):
     ] or 16 not in rounds_of(recording)
     for one in recording.meta["unmeasured"]:
         assert (one["why"], one["detail"]) == (LEFT_OUT, "4 rounds of it take longer")
+
+
+@pytest.mark.parametrize(("limit_s", "largest_s"), [(10.0, 0.1), (10.0, 0.15), (12.0, 0.18)])
+def test_probes_take_what_all_sizes_that_were_asked_for_leave(sweep, limit_s, largest_s):
+    """Probes were made, and one to two of these sizes had no data."""
+    recording, _ = sweep(largest_s, limit_s=limit_s, probe_s=limit_s / 8)
+    assert recording.meta["unmeasured"] == []
+    assert min(rounds_of(recording).values()) >= 3
+
+
+def test_nothing_is_probed_where_a_size_that_was_asked_for_is_left_out(sweep):
+    recording, _ = sweep(0.7, limit_s=8.0, probe_s=1.4)
+    assert recording.meta["unmeasured"]
+    assert "probes" not in recording.meta
 
 
 @pytest.mark.parametrize("largest_s", [0.7, 2.0, 5.0])

@@ -30,9 +30,8 @@ class CertainPart:
 
     functional: Functional  # what its time is compared by, e.g. the excess from 16 to 24
     label: str  # name of the layer, with its phase where one phase makes most of it
-    line: (
-        str | None
-    )  # line of the program with most of its time, e.g. `model.py:41`; None if unknown
+    # line of the program with most of its time, e.g. `model.py:41`; None if unknown
+    line: str | None
     value: Estimate  # what it costs more at the larger batch size, ms
     step_share: float  # the same as a share of the step
     # why it is more work, from the shapes of operators; None if its time is tested

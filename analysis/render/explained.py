@@ -151,14 +151,14 @@ class ExplainDocument:
     headline: str  # what the curve shows, in a sentence
     # what changes of complete steps save, by batch size: what to do, how, and what it costs
     remedies: RemedyTable
-    # layers that cost too much at a batch size for certain, whatever the whole step does; the
-    # largest share of a step first
-    certain: Sequence[CertainPart] = ()
     # the size as advice, in sentences; null without one, e.g. for most curves of other axes
     batch_size: str | None
     # the answer on every anomaly, and last on the fixed cost: what, where, why, what to do, how
     # sure
     answers: Sequence[ShownAnswer]
+    # layers that cost too much at a batch size for certain, whatever the whole step does; the
+    # largest share of a step first
+    certain: Sequence[CertainPart] = ()
     modelled: bool  # whether the cost model predicted the times
     complete: bool  # whether everything that was asked for is recorded
     network: str | None  # name of the network or step

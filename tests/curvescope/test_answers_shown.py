@@ -235,7 +235,7 @@ def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_
         "time, in rounds 2 and 3."
     )
     assert (
-        in_order(text_of("explain", path), "planted: batch 16 costs", line, "batch step ms") is True
+        in_order(text_of("explain", path), "planted: conv3 backward costs", line, "batch step ms") is True
     )
     document = json.loads(text_of("explain", path, "--json"))
     assert line in document["notes"]

@@ -73,7 +73,7 @@ def test_the_page_holds_the_document_of_explain(page, document_of):
         name: value for name, value in explained.items() if name != "schema"
     }
     assert explained["anomalies"][0]["attribution"]["causes"][0]["cause"] == "algorithm switch"
-    assert explained["headline"].startswith("<i>net</i>: batch 16 costs")
+    assert explained["headline"].startswith("<i>net</i>: conv3 backward costs")
     assert first["lead"] == explained["answers"][0]["sentence"]
     assert "algorithm switch from" in first["lead"]
     assert "(untested)" in first["lead"]

@@ -228,15 +228,9 @@ def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_
         f"2 of {visits} visits set aside: threads waited for a core for more than 5 % of the "
         "time, in rounds 2 and 3."
     )
-<<<<<<< HEAD
     shown = text_of("explain", path, "--all")
-    assert in_order(shown, "planted: batch 16 costs", line, "batch step ms") is True
+    assert in_order(shown, "planted: conv3 backward costs", line, "batch step ms") is True
     assert f"2 of {visits} measurements disturbed" in text_of("explain", path).splitlines()[0]
-=======
-    assert (
-        in_order(text_of("explain", path), "planted: conv3 backward costs", line, "batch step ms") is True
-    )
->>>>>>> heads/certain
     document = json.loads(text_of("explain", path, "--json"))
     assert line in document["notes"]
     assert document["disturbances"] == {
@@ -410,7 +404,7 @@ def test_an_answer_leads_to_its_terms_causes_and_experiments(page):
         answers = embedded(page)["runs"][0]["explain"]["answers"]
         for number, answer in enumerate(answers):
             links = (
-                "document.querySelectorAll('.verdict:not([hidden]) "
+                "document.querySelectorAll('.verdict:not([hidden]) .answers "
                 f"li')[{number}].querySelectorAll('.more a')"
             )
             names = opened.evaluate(f"[...{links}].map(a => a.textContent)")

@@ -93,7 +93,7 @@ function show(index) {
     rooflineSection(run), kernelsSection(run), familySection(), compareSection(), rowsSection("steps", run.steps),
     rowsSection("experiment-rows", run.runs_of_experiments), recordingSection(run)].filter(Boolean);
   document.querySelectorAll(".verdict").forEach((verdict) => { verdict.hidden = verdict.dataset.run !== String(index); });
-  for (const answer of document.querySelectorAll(`.verdict[data-run="${index}"] li`)) {
+  for (const answer of document.querySelectorAll(`.verdict[data-run="${index}"] .answers li`)) {
     answer.querySelector(".more")?.remove();
     answer.append(html("p", { class: "more" }, ["terms", "causes", "experiments"].filter((id) => sections.some((section) => section.id === id && section.show?.has(answer.dataset.of)))
       .map((id) => rowsLink(SHORT[id], id, { of: answer.dataset.of }))));

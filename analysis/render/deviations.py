@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,15 @@ import numpy as np
 from ...base.numbers import number
 from ...profiling.recording.axis import Axis
 from ..decompose.curve import UNKNOWN, Curve
-from ..decompose.functionals import EXCESS, FIXED_COST, OUTLIER, Condition, Functional, outlier
+from ..decompose.functionals import (
+    EXCESS,
+    FIXED_COST,
+    OUTLIER,
+    Condition,
+    Functional,
+    bend,
+    outlier,
+)
 from ..decompose.overtaken import find_slow
 from ..decompose.statistics import Estimate
 
@@ -25,17 +33,24 @@ def neighbours_of(at: Condition, conditions: Sequence[Condition]) -> tuple[int, 
     return (conditions[place - 1], at, conditions[place + 1]) if inner else None
 
 
-def off_by(curve: Curve, at: Condition) -> Estimate | None:
-    """How far a size is off its neighbours that none overtakes, in ms; None for the first and the
-    last size.
+def off_by(curve: Curve, at: Condition, apart: Container[Condition] = ()) -> Estimate | None:
+    """How far a size is off its neighbours, in ms; the last one off the line through the two before
+    it. None for the first size.
+
+    Sizes that are overtaken, or kept apart, are no neighbours.
     """
     if UNKNOWN in curve.conditions:
         return None
-    apart = find_slow(curve) - {at}
-    sizes = neighbours_of(at, [size for size in curve.conditions if size not in apart])
-    if sizes is None:
+    overtaken = find_slow(curve)
+    usual = [
+        size for size in curve.conditions if size == at or not (size in apart or size in overtaken)
+    ]
+    if (sizes := neighbours_of(at, usual)) is not None:
+        functional = outlier(*sizes)
+    elif at == usual[-1] and len(usual) >= _LEAST_SIZES:
+        functional = bend(*usual[-3:])
+    else:
         return None
-    functional = outlier(*sizes)
     return curve.judging(functional).evaluate(functional)
 
 

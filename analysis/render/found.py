@@ -39,7 +39,6 @@ SURE = {
 _MEASURED, _NOT_REPEATED, _NO_CAUSE, _NOISY = "measured", "one step", "no cause", "too noisy"
 _CERTAIN, _SUGGESTED = "certain", "suggested"
 _ONE_START, _UNSTABLE, _TRIED, _NOT_PROFILED = "one start", "unstable", "not proven", "no profile"
-_PROVEN = (SURE[Verdict.CONFIRMED], SURE[Verdict.FROM_SHAPES], _CERTAIN)
 _LIBRARY_RATIO = 1.05  # of the default's time over the best one's, from which a word is worth it
 
 
@@ -89,10 +88,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if abs(share) >= 0.0995 else f"{100 * share:.1f} %"
 
 
-def _weight(item: tuple[float, Found]) -> tuple[bool, float]:
-    """What is proven comes before what is larger."""
+def _weight(item: tuple[float, Found]) -> tuple[int, float]:
+    """What is confirmed comes first, what is known neither in its size nor its cause last."""
     share, found = item
-    return found.sure in _PROVEN, share
+    unknown = found.sure in (_NOISY, _NO_CAUSE)
+    return (found.sure == SURE[Verdict.CONFIRMED]) - unknown, share
 
 
 def _suggested(advice: Advice) -> Iterator[Found]:

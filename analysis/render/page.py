@@ -43,7 +43,7 @@ _GROUPS = 4
 _MOST_BAR = 40
 _OFF_HEAD = "off neighbours, ms"
 _OFF = 14  # cells of a deviation with its error
-_MISSED = 0.3  # share of a time, from which a line that misses it says nothing of the curve
+_MISSED = 0.2  # share of a time, from which a line that misses it says nothing of the curve
 _NAMED = 3  # slow sizes in the verdict
 _WHY = {"time": "no time left", "memory": "no memory"}
 _NUMBERS = re.compile(r"[\W_]*\d+")
@@ -267,7 +267,11 @@ class Page:
         """How far a size is off its neighbours, with the numbers of what was found there."""
         curve, mark = self.diagnosis.curve, marks.get(point.condition, ())
         numbers = f" [{','.join(map(str, mark))}]" if mark else ""
-        off = off_by(curve, point.condition)
+        last = curve.conditions[-1]
+        is_slow = any(found.is_slow_size and found.at == last for found in self.found)
+        told = is_slow or point.condition != last
+        apart = (last,) if is_slow else ()
+        off = off_by(curve, point.condition, apart) if told else None
         if off is None:
             return Text(self._beyond(point) or " " * _OFF).append(numbers, "bold")
         half = (off.high - off.low) / 2
@@ -302,7 +306,9 @@ class Page:
         axis = self.diagnosis.axis.name
         small, large = curve.conditions[0], curve.conditions[-1]
         if line.off > _MISSED:
-            return [Text(f"No straight line fits these times: one is {percent(line.off)} off.")]
+            return [
+                Text(f"No straight line fits these times: it misses one by {percent(line.off)}.")
+            ]
         off = f" ± {100 * line.off:.0f} %" if line.off > 0.05 else ""
         fixed = [f"{100 * line.fixed_share(size):.0f} %" for size in (small, large)]
         cost = f"{number(line.fixed_ms, 3)} + {number(line.each_ms, 3)} ms x {axis}{off}: "

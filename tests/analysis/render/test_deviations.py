@@ -68,7 +68,8 @@ def test_the_line_of_a_curve_and_what_is_off_it():
     assert line.fixed_share(1) == pytest.approx(100 / 110)
     assert off_by(curve, 4).value == pytest.approx(140 - (120 + 68 / 3))
     assert off_by(curve, 1) is None
-    assert off_by(curve, 8) is None
+    assert off_by(curve, 8).value == pytest.approx(188 - (140 + 4 * 10))
+    assert off_by(curve, 4, apart=(8,)).value == pytest.approx(0)
     assert cost_line(curve_of({1: 110.0, 2: 120.0})) is None
 
 

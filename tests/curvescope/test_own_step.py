@@ -90,7 +90,7 @@ def test_a_script_with_loader_autocast_adamw_and_clipping_needs_only_make_step(c
     done = command(
         "diagnose", "--step", "train:make_step", *how, "-o", "loader", cwd=workplace, code=0
     )
-    assert "train:make_step, own step" in done.stdout
+    assert "train:make_step own step" in done.stdout
     recording = curvescope.open_recording(workplace / "loader")
     assert recording.meta["layer_classes"]["4"] == "Conv2d"
     layers = layers_by_phase(recording)

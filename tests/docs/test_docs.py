@@ -116,6 +116,7 @@ NOT_RUN = {
     "breakdown runs/": "needs that diagnosis",
     "breakdown RUN --by line": "a modelled run has no program",
     "explain runs/": "needs that diagnosis",
+    "explain RUN 1": "this modelled run has no finding",
     "explain RUN --of memory": "a modelled run has no tensors",
     "memory": "measures a network for a minute",
 }

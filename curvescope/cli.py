@@ -162,7 +162,6 @@ class _Parser(Parser):
                 "  0    done",
                 "  1    a requested check failed, e.g. `compare --fail-over 5%`",
                 "  2    bad input or an unusable machine; the message says what to do",
-                "  3    a requested check could not tell: the measurement is too noisy",
                 "  130  interrupted (143 by SIGTERM, 129 by SIGHUP); recorded data is kept",
                 "  `record` passes on the exit code of the command that it ran.",
                 "",

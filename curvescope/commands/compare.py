@@ -44,12 +44,10 @@ from ..profiling.recording.remote_store import AnyPath, as_path
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..analysis.compare import Comparison
     from ..profiling.measure.versions import Version
     from ..profiling.recording.store import Recording
 
 _MEASURED = "to measure versions"
-_COULD_NOT_TELL = 3  # exit code of a check
 _DEFAULT_OVER = 0.02  # growth that decides how long to measure, where none fails
 
 
@@ -158,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
         comparison = compare(
             sides, args.by, None if args.measure or args.framework else _batch(args)
         )
-    code = 0 if over is None else _exit_code(comparison, over)
+    code = 0 if over is None else int(comparison.fails(over))
     if args.json:
         from ..analysis.render.compare import CompareDocument
         from ..analysis.render.documents import print_document
@@ -176,13 +174,6 @@ def run(args: argparse.Namespace) -> int:
     for condition in conditions_of([recording for _, recording in recordings]):
         console.print(condition, style="dim")
     return code
-
-
-def _exit_code(comparison: Comparison, over: float) -> int:
-    """That of a check: worse, could not tell, or not worse."""
-    if comparison.fails(over):
-        return 1
-    return _COULD_NOT_TELL if comparison.undecided(over) else 0
 
 
 def _steps(recordings: list[Recording]) -> list[pd.DataFrame]:

@@ -197,7 +197,7 @@ def fault_of(command, words, recording, run):
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
-    if done.returncode == 0 or (done.returncode in (1, 3) and "--fail-over" in words):
+    if done.returncode == 0 or (done.returncode == 1 and "--fail-over" in words):
         return None
     said = " ".join(done.stderr.split())
     if done.returncode != 2:

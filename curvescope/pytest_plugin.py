@@ -82,7 +82,7 @@ class NoNewAnomaly:
         for attempt in (1, 2):
             path = self._folder / f"curvescope-{attempt}"
             sweep_callable(self._name, make_step, batches, how, path)
-            diagnosis = _explained(path)
+            diagnosis = _explain(path)
             new = self._new(diagnosis)
             found = {label: new[label] for label in new if attempt == 1 or label in found}
             if not found:
@@ -91,7 +91,7 @@ class NoNewAnomaly:
 
     def recording(self, path: Path) -> None:
         """Check an existing recording, e.g. of `curvescope diagnose`."""
-        diagnosis = _explained(path)
+        diagnosis = _explain(path)
         self._judge(path, diagnosis, self._new(diagnosis))
 
     def _new(self, diagnosis: Diagnosis) -> dict[str, Estimate]:
@@ -145,7 +145,7 @@ class NoNewAnomaly:
         return f"{label} of {most:.0%} of the step"
 
 
-def _explained(path: Path) -> Diagnosis:
+def _explain(path: Path) -> Diagnosis:
     from .analysis.diagnosis.explain import explain
     from .profiling.recording.store import open_recording
 

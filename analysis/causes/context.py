@@ -354,11 +354,11 @@ def _facts(
         compiled_code=_text(of_batch, "compiled_code"),
         term_faults=recorded.term_faults.get(batch),
         operands=recorded.operands.get(batch, {}),
-        paced=_paced(recorded.paced, used),
+        paced=_find_paced(recorded.paced, used),
     )
 
 
-def _paced(rows: pd.DataFrame, used: Sequence[int]) -> dict[Key, Paced]:
+def _find_paced(rows: pd.DataFrame, used: Sequence[int]) -> dict[Key, Paced]:
     """The kernels of each term that wait for their launches, per step."""
     inside = rows[rows["step"].isin(used)]
     if inside.empty:

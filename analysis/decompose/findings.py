@@ -32,7 +32,7 @@ from .functionals import (
     fixed_cost,
     neighbours,
 )
-from .overtaken import outliers
+from .overtaken import find_outliers
 from .statistics import LEVEL, MATERIAL, Estimate, holm
 
 
@@ -106,7 +106,7 @@ def find(curve: Curve, axis: str = "log2", *, late: bool = False) -> tuple[Findi
     sweep that goes on visits them again.
     """
     sizes = curve.conditions if late else _known(curve)
-    alone = outliers(curve.paces, sizes)
+    alone = find_outliers(curve.paces, sizes)
     usual = set(sizes) - {functional.at for functional in alone}
     pairs, inner = neighbours([size for size in sizes if size in usual], curve.jumps)
     proportions = [excess(*pair) for pair in pairs]
@@ -144,14 +144,19 @@ def undecided(curve: Curve, findings: Sequence[Finding], more: float) -> list[Fi
     """
     left = []
     for finding in findings:
-        value = finding.tested_value
+        value, reach = finding.tested_value, _reach(finding)
         large = LARGE * curve.at(finding.tested.last).time_ms.value
-        reach = max(value.high, -value.low) if finding.tested.kind == BEND else value.high
         if finding.p_adjusted < LEVEL_OF_A_LOOK or reach < large:
             continue
         if more > 1 and (decidable(value, more) or reach / math.sqrt(more) < large):
             left.append(finding)
     return left
+
+
+def _reach(finding: Finding) -> float:
+    """The largest deviation inside the interval, ms: upwards, of a bend also downwards."""
+    value = finding.tested_value
+    return max(value.high, -value.low) if finding.tested.kind == BEND else value.high
 
 
 def hidden(curve: Curve, findings: Iterable[Finding]) -> list[tuple[float, Finding]]:
@@ -160,9 +165,7 @@ def hidden(curve: Curve, findings: Iterable[Finding]) -> list[tuple[float, Findi
     """
     listed = []
     for finding in findings:
-        value, size_ms = finding.tested_value, curve.at(finding.tested.last).time_ms.value
-        reach = max(value.high, -value.low) if finding.tested.kind == BEND else value.high
-        most = reach / size_ms
+        most = _reach(finding) / curve.at(finding.tested.last).time_ms.value
         if finding.verdict in UNDECIDED and most >= _HIDDEN:
             listed.append((most, finding))
     return listed

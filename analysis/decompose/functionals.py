@@ -134,7 +134,7 @@ def bend(before: int, at: int, after: int) -> Functional:
 def outlier(before: int, at: int, after: int) -> Functional:
     """How much longer T(at) is than the straight line through T(before) and T(after) says, in ms.
 
-    It is told of a size that a larger one overtakes: the size is slow, and its neighbours are not.
+    A size that a larger one overtakes has it: the size is slow, and its neighbours are not.
     """
     weight = (after - at) / (after - before)
     return Functional(OUTLIER, at, None, ((before, -weight), (at, 1.0), (after, weight - 1.0)))

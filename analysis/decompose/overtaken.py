@@ -56,7 +56,7 @@ def find_slow(curve: Curve) -> set[Condition]:
     return {found.small.condition for found in find_overtaken(curve)}
 
 
-def outliers(curve: Curve, sizes: Sequence[Condition]) -> list[Functional]:
+def find_outliers(curve: Curve, sizes: Sequence[Condition]) -> list[Functional]:
     """The overtaken ones of these sizes, each against the line between the next smaller and larger
     size that none overtakes.
 

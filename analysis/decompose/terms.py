@@ -192,6 +192,10 @@ class Terms:
     # terms over some of the conditions, each from more rounds than these; see `Curve.focused`
     focused: tuple[Terms, ...] = ()
 
+    def covers(self, functional: Functional) -> bool:
+        """Whether every condition of a functional has a profiled step, so that it can be split."""
+        return set(functional.conditions) <= set(self.behind(functional).conditions)
+
     def behind(self, functional: Functional) -> Terms:
         """The terms that a functional is split into: these, or focused ones from more rounds."""
         able = (

@@ -57,11 +57,7 @@ def find_certain(
     """
     if curve.statistic == MODELLED:
         return ()
-    split = [
-        finding.tested
-        for finding in findings
-        if set(finding.tested.conditions) <= set(terms.behind(finding.tested).conditions)
-    ]
+    split = [finding.tested for finding in findings if terms.covers(finding.tested)]
     cases = {functional: cases_of(functional) for functional in split}
     parts = [
         *(part for functional in split for part in _from_shapes(curve, functional, cases)),

@@ -122,7 +122,7 @@ def diagnosed(
     untested = all(finding.verdict == FindingVerdict.UNKNOWN for finding in diagnosis.findings)
     if untested and len(times_ms) > 1:
         difference = largest_difference(recording, times_ms, diagnosis.terms)
-    diagnosis = replace(diagnosis, recorded=evidence, difference=difference, meta=recording.meta)
+    diagnosis = replace(diagnosis, recorded=evidence, difference=difference)
     return answered(diagnosis, recording)
 
 

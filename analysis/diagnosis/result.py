@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -44,8 +43,6 @@ class Diagnosis(Drawn):
     axis: Axis = field(default_factory=Axis)
     notes: tuple[str, ...] = ()  # sentences on the choice of the steps
     recorded: Recorded | None = None  # None if the diagnosis is of no recording
-    # of the recording; empty of none
-    meta: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     # the largest of times that have no interval; None if some have
     difference: Difference | None = None
 

@@ -247,11 +247,7 @@ def diagnose_curve(
             diagnosis, recorded.measured, waits_for_time=recorded.waits_for_time
         )
     anomalies = [f.tested for f in findings if f.verdict == FindingVerdict.ANOMALY]
-    split = [
-        functional
-        for functional in anomalies
-        if set(functional.conditions) <= set(terms.behind(functional).conditions)
-    ]
+    split = [functional for functional in anomalies if terms.covers(functional)]
     fixed = find_fixed_cost(curve, terms.conditions)
     batches = sorted({b for f in findings for b in f.tested.conditions} & set(terms.conditions))
     examined = examine(batches, kernel_times, recorded) if batches else None

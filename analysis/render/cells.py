@@ -40,7 +40,6 @@ def cut(text: str, width: int) -> str:
 
 def fitting(text: str, width: int) -> str:
     """A finding in at most a width: its place in full before its cause."""
-    """What was found, with shorter names where it is too long: its beginning is where it is."""
     if cell_len(text) <= width:
         return text
     where, colon, cause = text.partition(": ")

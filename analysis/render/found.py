@@ -66,20 +66,22 @@ def find_all(diagnosis: Diagnosis, advice: Advice | None = None) -> tuple[Found,
     remedies = diagnosis.remedies
     said = {member for saving in remedies.helping for member in saving.members}
     slow_sizes = [
-        *_certain(diagnosis),
+        *_list_certain(diagnosis),
         *_slow_sizes(diagnosis),
         *_without_answer(diagnosis),
-        *_padding(diagnosis),
+        *_find_padding(diagnosis),
     ]
     listed = [
-        *_slow_steps(diagnosis),
-        *(_saves(saving, diagnosis) for saving in remedies.helping),
+        *_describe_slow_steps(diagnosis),
+        *(_describe_saving(saving, diagnosis) for saving in remedies.helping),
         *(found for _, found in sorted(slow_sizes, key=_weight, reverse=True)),
-        *_fixed_cost(diagnosis),
+        *_describe_fixed_cost(diagnosis),
     ]
     rest = [saving for saving in remedies.tried if not said.issuperset(saving.members)]
-    listed += [_saves(saving, diagnosis) for saving in rest if promise(saving) >= MATERIAL]
-    listed += _suggested(advice) if advice is not None else ()
+    listed += [
+        _describe_saving(saving, diagnosis) for saving in rest if promise(saving) >= MATERIAL
+    ]
+    listed += _list_suggestions(advice) if advice is not None else ()
     return tuple(listed)
 
 
@@ -95,7 +97,7 @@ def _weight(item: tuple[float, Found]) -> tuple[int, float]:
     return (found.sure == SURE[Verdict.CONFIRMED]) - unknown, share
 
 
-def _suggested(advice: Advice) -> Iterator[Found]:
+def _list_suggestions(advice: Advice) -> Iterator[Found]:
     """What the profiled steps suggest and nothing tested, each with the most that it saves."""
     for advised in advice.advised:
         most = advised.suggestion.at_most_ms / advice.step.time_ms
@@ -105,7 +107,7 @@ def _suggested(advice: Advice) -> Iterator[Found]:
             yield Found(what=advised.do, worth=worth, sure=_SUGGESTED, advised=advised)
 
 
-def _slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:
+def _describe_slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:
     if (slow := leading(diagnosis.slow_steps)) is None:
         return
     ratio = number(slow.slow_ms / slow.usual_ms, 2)
@@ -120,7 +122,7 @@ def _slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:
     )
 
 
-def _certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
+def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     """Layers that cost too much for certain, but for those that an anomaly names with its cause."""
     named = {answer.where for answer in diagnosis.answers if answer.cause is not None}
     for part in diagnosis.certain:
@@ -294,7 +296,7 @@ def _without_answer(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
         )
 
 
-def _padding(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
+def _find_padding(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     """The size that takes longest beside a larger one that takes less time."""
     probes = {} if diagnosis.recording is None else times_of_probes(diagnosis.recording.meta)
     if not (found := find_overtaken(diagnosis.curve, probes)):
@@ -315,7 +317,7 @@ def _padding(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
     )
 
 
-def _fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
+def _describe_fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
     answer = diagnosis.fixed_cost
     if answer is None or answer.evidence is None:
         return
@@ -334,7 +336,7 @@ def _fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
     )
 
 
-def _saves(saving: Saving, diagnosis: Diagnosis) -> Found:
+def _describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
     """A change of complete steps, and what it saves: where it saves most, and at the largest."""
     do = instruction(saving)
     proven = saving.verdict == Verdict.CONFIRMED

@@ -45,7 +45,6 @@ _OFF_HEAD = "off neighbours, ms"
 _OFF = 14  # cells of a deviation with its error
 _MISSED = 0.2  # share of a time, from which a line that misses it says nothing of the curve
 _NAMED = 3  # slow sizes in the verdict
-_WHY = {"time": "no time left", "memory": "no memory"}
 _NUMBERS = re.compile(r"[\W_]*\d+")
 
 
@@ -85,7 +84,7 @@ class Page:
             else:
                 sizes -= 1
         found_lines -= min(max(over(), 0), max(found_lines - _LEAST_FOUND - 1, 0))
-        found = self._found(width, found_lines - 1)
+        found = self._list_found(width, found_lines - 1)
         blocks = [head, self._curve(width, sizes), time, found, following]
         blocks = [block for block in blocks if block]
         gaps = max(height - sum(map(len, blocks)), 0)
@@ -338,12 +337,12 @@ class Page:
             shares.pop()
         return [titled(title, cut(", ".join(shares), width - len(title)))]
 
-    def _found(self, width: int, most: int) -> list[Text]:
+    def _list_found(self, width: int, most: int) -> list[Text]:
         """A line for each finding: what, its worth in the step at its size and at the largest, and
         how sure it is.
         """
         if not self.found:
-            return [titled("FOUND  ", self._nothing(width - 7))]
+            return [titled("FOUND  ", self._say_nothing(width - 7))]
         listed = self.found[:most]
         largest = self.diagnosis.curve.conditions[-1]
         here, there, sure = [], [], [found.sure for found in listed]
@@ -379,7 +378,7 @@ class Page:
                 lines += [Text(line, "dim") for line in shown]
         return lines
 
-    def _nothing(self, width: int) -> str:
+    def _say_nothing(self, width: int) -> str:
         noisy = [
             (finding, max(finding.tested_value.high, -finding.tested_value.low))
             for finding in self.diagnosis.findings

@@ -159,7 +159,7 @@ def render_findings(
         blocks.append(of_kind("excess", "pair", quantity.unit))
     if any(f.shown.kind == OUTLIER for f in findings):
         rows = of_kind(OUTLIER, "at", quantity.unit)
-        blocks += [Text(), rows, Text(f"{_MEANINGS[OUTLIER]}", "dim")]
+        blocks += [Text(), rows, Text(_MEANINGS[OUTLIER], "dim")]
     if curvatures:
         name, t = quantity.name, quantity.symbol
         is_log2 = unit == f"{quantity.unit}/{axis.one}"

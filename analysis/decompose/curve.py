@@ -62,6 +62,7 @@ MODELLED = "modelled"  # the statistic of modelled curves
 UNSTABLE_SPREAD = 0.02  # published benchmarks call a result with more variation unstable
 
 _LEAST_TOGETHER = 3  # rounds; with fewer each condition is known better from its own rounds
+_LEAST_APART = 2  # rounds of a condition, of which it has a spread of its own
 UNKNOWN = "unknown"  # condition of steps whose batch size no one knows
 NO_CURVE = (
     "This recording has no timed step, nor profiled steps of two batch sizes: there is no curve to "
@@ -227,7 +228,8 @@ class Curve:
         """Whether the rounds of each condition say more than the rounds that visited all."""
         if functional.of_rate or self.statistic == MODELLED or self.rounds >= _LEAST_TOGETHER:
             return False
-        return min(self.at(size).rounds for size in functional.conditions) >= _LEAST_TOGETHER
+        rounds = [self.at(size).rounds for size in functional.conditions]
+        return min(rounds) >= _LEAST_APART and max(rounds) > self.rounds
 
     def rounds_behind(self, functional: Functional) -> float:
         """Effective number of rounds behind a functional of this curve; a modelled one has no

@@ -32,7 +32,7 @@ from .functionals import (
     fixed_cost,
     neighbours,
 )
-from .overtaken import find_outliers
+from .overtaken import find_outliers, find_slow
 from .statistics import LEVEL, MATERIAL, Estimate, holm
 
 
@@ -272,11 +272,12 @@ def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
     """The fixed cost at the smallest pair of batch sizes where it is significant and at least 2 %
     of T(b).
 
-    All adjacent pairs form one family (Holm). Pairs without profiled steps cannot be split.
+    All adjacent pairs form one family (Holm). Pairs without profiled steps cannot be split; an
+    overtaken size is in none.
     """
-    fixed_costs = [
-        fixed_cost(*pair) for pair in neighbours(_known(curve))[0] if pair not in curve.jumps
-    ]
+    slow = find_slow(curve.paces)
+    usual = [size for size in _known(curve) if size not in slow]
+    fixed_costs = [fixed_cost(*pair) for pair in neighbours(usual)[0] if pair not in curve.jumps]
     values = [curve.judging(functional).evaluate(functional) for functional in fixed_costs]
     for functional, value, p in zip(
         fixed_costs, values, holm([value.p for value in values]), strict=True

@@ -109,7 +109,7 @@ def planted_of(tables):
     """The plant of the short campaign, whose cause is named."""
     (row,) = tables["planted"]
     assert row["planted"] == "pageable_copy"
-    assert f"excess 16→64: {row['causes']}" in row["`explain` says"]
+    assert f"outlier at 64: {row['causes']}" in row["`explain` says"]
 
 
 def outside_of(tables):

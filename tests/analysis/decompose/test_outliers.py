@@ -3,12 +3,13 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import curvescope
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.decompose.findings import FindingVerdict, find
-from curvescope.analysis.decompose.functionals import bend, outlier
+from curvescope.analysis.decompose.findings import FindingVerdict, find, find_fixed_cost
+from curvescope.analysis.decompose.functionals import bend, fixed_cost, outlier
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.render.headline import finding_sentence
 
@@ -54,6 +55,31 @@ def test_a_cliff_that_stays_is_no_outlier():
 def test_the_smallest_size_has_no_line_and_stays_a_neighbour():
     found = found_in(lambda batch: 4 + batch + 40 * (batch == 4))
     assert all(finding.tested.kind != "outlier" for finding in found)
+
+
+def test_the_fixed_cost_is_of_sizes_that_none_overtakes():
+    """From 64, slow, to 128 the line would fall: all of the step would seem fixed."""
+    cost = {16: 1.5, 64: 11.1, 128: 10.8}.__getitem__
+    steps = timed_steps(
+        cost, np.random.default_rng(2), batches=(16, 64, 128), noise=0.001, drift=0, spikes=0
+    )
+    assert find_fixed_cost(cost_curve(steps), (16, 64, 128)) == fixed_cost(16, 128)
+
+
+def test_a_size_whose_first_round_was_left_out_does_not_take_the_rounds_of_the_others():
+    """Two rounds visited all; 16, 64 and 128 have three, and 64 varies by 1 %."""
+    cost = {16: 5.4, 32: 10.65, 64: 24.6, 128: 42.6}
+    rows = [
+        (batch, round_, round((cost[batch] + 0.3 * (batch == 64) * (round_ == 2)) * 1e6))
+        for round_ in range(3)
+        for batch in cost
+        if (batch, round_) != (32, 0)
+    ]
+    steps = pd.DataFrame(rows, columns=["batch", "round", "duration_ns"]).assign(
+        step=range(len(rows)), index=0, mode="own", start_ns=0, profiled=False, process=pd.NA
+    )
+    anomalies = [one.tested.label for one in find(cost_curve(steps)) if is_anomaly(one)]
+    assert "excess 32→64" in anomalies
 
 
 def test_on_an_h100_17_is_slow_and_32_is_judged_without_it():

@@ -13,7 +13,7 @@ from ...base.numbers import number, with_minus_signs
 from ..decompose.functionals import Condition
 from ..diagnosis.remedies import throughput_of
 from .deviations import cost_line
-from .found import Found
+from .found import CONFIRMED, Found
 from .page import Page
 from .words import html_text
 
@@ -86,7 +86,7 @@ def _tiles(page: Page) -> Iterator[Tile]:
     saving = next((found for found in page.found if found.saving is not None), None)
     if saving is not None:
         at, share = saving.worth[0]
-        proven = saving.sure == "confirmed"
+        proven = saving.sure == CONFIRMED
         answer = f"{share} at {at}" if proven else "open"
         said = f"{saving.what}: {share} at {at}, {saving.sure}"
         yield Tile("Saves", answer, said[0].upper() + said[1:])

@@ -29,16 +29,27 @@ from .deviations import (
 )
 from .remedies import UNKNOWN_SAVING, instruction, is_stable, promise
 
+# How sure a finding is, from an experiment down to noise; each with what it rests on.
+CONFIRMED, MEASURED, ONCE = "confirmed", "measured", "measured once"
+UNTESTED, SUGGESTED, NOT_PROVEN = "untested", "suggested", "not proven"
+REFUTED, NOISY = "refuted", "too noisy"
 SURE = {
-    Verdict.CONFIRMED: "confirmed",
-    Verdict.FROM_SHAPES: "exact",  # by the shapes of its operands
-    Verdict.UNDECIDED: "undecided",
-    Verdict.REFUTED: "refuted",
-    Verdict.UNTESTED: "untested",
+    CONFIRMED: "An experiment took the cause away, and the time went with it.",
+    MEASURED: "The times show it, by intervals; nothing was changed to test a cause.",
+    ONCE: "Each size was measured once, so its spread is unknown.",
+    UNTESTED: "The difference is measured; the cause fits the recording. No experiment tested it.",
+    SUGGESTED: "The profiled steps show where the time goes. No experiment tried the change.",
+    NOT_PROVEN: "An experiment tried it. Its interval does not tell an effect from none.",
+    REFUTED: "An experiment took the cause away, and the time stayed.",
+    NOISY: "The spread of the times hides whether it is there.",
 }
-_MEASURED, _NOT_REPEATED, _NO_CAUSE, _NOISY = "measured", "one step", "no cause", "too noisy"
-_CERTAIN, _SUGGESTED = "certain", "suggested"
-_ONE_START, _UNSTABLE, _TRIED, _NOT_PROFILED = "one start", "unstable", "not proven", "no profile"
+_SURE_OF = {
+    Verdict.CONFIRMED: CONFIRMED,
+    Verdict.FROM_SHAPES: MEASURED,  # counted work needs no test
+    Verdict.UNDECIDED: NOT_PROVEN,
+    Verdict.REFUTED: REFUTED,
+    Verdict.UNTESTED: UNTESTED,
+}
 _LIBRARY_RATIO = 1.05  # of the default's time over the best one's, from which a word is worth it
 
 
@@ -49,7 +60,7 @@ class Found:
     what: str
     where: str | None = None  # layer and line, or None
     worth: tuple[tuple[Condition, str], ...]  # share of the step by batch size, in words
-    sure: str  # how sure it is, in a word or two
+    sure: str  # how sure it is, one of `SURE`
     at: Condition | None = None  # the batch size where it shows
     answers: tuple[Explanation, ...] = ()  # the anomalies behind it, the first leads
     saving: Saving | None = None  # the change behind it
@@ -93,8 +104,9 @@ def percent(share: float) -> str:
 def _weight(item: tuple[float, Found]) -> tuple[int, float]:
     """What is confirmed comes first, what is known neither in its size nor its cause last."""
     share, found = item
-    unknown = found.sure in (_NOISY, _NO_CAUSE)
-    return (found.sure == SURE[Verdict.CONFIRMED]) - unknown, share
+    lead = found.answers[0] if found.answers else None
+    unknown = found.sure == NOISY or (lead is not None and lead.cause is None)
+    return (found.sure == CONFIRMED) - unknown, share
 
 
 def _list_suggestions(advice: Advice) -> Iterator[Found]:
@@ -104,7 +116,7 @@ def _list_suggestions(advice: Advice) -> Iterator[Found]:
         if most >= MATERIAL:
             size = UNKNOWN if advice.breakdown.batch is None else advice.breakdown.batch
             worth = ((size, f"at most {percent(most)}"),)
-            yield Found(what=advised.do, worth=worth, sure=_SUGGESTED, advised=advised)
+            yield Found(what=advised.do, worth=worth, sure=SUGGESTED, advised=advised)
 
 
 def _describe_slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:
@@ -116,7 +128,7 @@ def _describe_slow_steps(diagnosis: Diagnosis) -> Iterator[Found]:
     yield Found(
         what=f"{slow.often}, {ratio} times as long{waits}",
         worth=((slow.batch or UNKNOWN, percent(slow.share)),),
-        sure=_MEASURED,
+        sure=MEASURED,
         at=slow.batch,
         slow=slow,
     )
@@ -135,7 +147,7 @@ def _list_certain(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
             what=f"{part.label} at {part.batch}: {why}{line}",
             where=f"{part.label}{line}",
             worth=((part.batch, percent(part.step_share)),),
-            sure=SURE[Verdict.FROM_SHAPES] if is_more_work else _CERTAIN,
+            sure=MEASURED,
             at=part.batch,
             certain=part,
             is_slow_size=True,
@@ -236,10 +248,8 @@ def _cause(answer: Explanation) -> str | None:
 
 def _sure(answer: Explanation) -> str:
     if answer.noise or answer.leading is None:
-        return _NOISY
-    if answer.cause is None:
-        return _NO_CAUSE
-    return SURE[answer.verdict]
+        return NOISY
+    return MEASURED if answer.cause is None else _SURE_OF[answer.verdict]
 
 
 def _gain_at_largest(answer: Explanation, diagnosis: Diagnosis) -> float | None:
@@ -277,7 +287,7 @@ def _without_answer(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
             Found(
                 what=f"{difference.at} to {difference.to}: {number(after - before, 3)} ms{label}",
                 worth=((difference.to, percent(share)),),
-                sure=_NOT_REPEATED,
+                sure=ONCE,
             ),
         )
     for finding in () if diagnosis.explanations else diagnosis.anomalies:
@@ -289,7 +299,7 @@ def _without_answer(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
             Found(
                 what=deviation(tested, value, curve, axis).removeprefix(f"{axis.name} "),
                 worth=((place.size, percent(share)),),
-                sure=_NOT_PROFILED,
+                sure=MEASURED,
                 at=place.size,
                 is_slow_size=True,
             ),
@@ -310,7 +320,7 @@ def _find_padding(diagnosis: Diagnosis) -> Iterator[tuple[float, Found]]:
         Found(
             what=f"{size} takes longer than {most.size}: pad to it{others}",
             worth=((size, percent(share)),),
-            sure=_MEASURED,
+            sure=MEASURED,
             at=size,
             is_slow_size=True,
         ),
@@ -339,15 +349,11 @@ def _describe_fixed_cost(diagnosis: Diagnosis) -> Iterator[Found]:
 def _describe_saving(saving: Saving, diagnosis: Diagnosis) -> Found:
     """A change of complete steps, and what it saves: where it saves most, and at the largest."""
     do = instruction(saving)
-    proven = saving.verdict == Verdict.CONFIRMED
     gains = dict(saving.gains)
     at = saving.largest[0] if saving.largest else max(gains, key=lambda at: gains[at].value)
     sizes = dict.fromkeys([at, diagnosis.curve.conditions[-1]])
     worth = tuple((size, saved(gains[size])) for size in sizes if size in gains)
-    has_interval = math.isfinite(gains[at].low) and math.isfinite(gains[at].high)
-    sure = SURE[saving.verdict] if proven else _TRIED if has_interval else _ONE_START
-    if has_interval and not is_stable(gains[at]):
-        sure = _UNSTABLE
+    sure = CONFIRMED if saving.verdict == Verdict.CONFIRMED else NOT_PROVEN
     return Found(what=do, worth=worth, sure=sure, saving=saving)
 
 

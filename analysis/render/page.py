@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -31,7 +32,7 @@ from . import answers
 from .cells import at_left, at_right, bar, both_sides, columns, cut, fitting, titled, wrapped
 from .deviations import cost_line, is_known, off_by
 from .facts import facts_of
-from .found import Found, find_all, percent
+from .found import CONFIRMED, NOISY, NOT_PROVEN, Found, find_all, percent
 from .terminal import PROSE_WIDTH
 from .words import UNITS
 
@@ -116,18 +117,18 @@ class Page:
             right = self.how_quiet()
             left = self.facts(width - cell_len(right.plain) - 1)
             lines.append(both_sides(Text(left, "bold"), right, width))
-        take = Text(self.size_to_take(), "bold")
-        room = width - cell_len(take.plain) - bool(take.plain)
         said = self._verdict()
-        for verdict in (
-            " ".join([*said, self._slow_sizes()]),
-            " ".join([*said, self._slow_sizes(0)]),
-        ):
-            if cell_len(verdict) <= room:
-                return [*lines, both_sides(Text(verdict, "bold"), take, width)]
-        first, *more = wrapped(verdict, min(width, PROSE_WIDTH))
-        last = Text(cut(" ".join(more), room), "bold")
-        return [*lines, Text(first, "bold"), both_sides(last, take, width)]
+        long, short = (" ".join([*said, self._slow_sizes(most)]) for most in (_NAMED, 0))
+        take = self.size_to_take()
+        reasoned = f"{take}: most {self.diagnosis.axis.unit}/s" if take else ""
+        for verdict, right in ((long, reasoned), (long, take), (short, reasoned), (short, take)):
+            if cell_len(verdict) + bool(right) + cell_len(right) <= width:
+                return [*lines, both_sides(Text(verdict, "bold"), Text(right, "bold"), width)]
+        first, *more = wrapped(short, min(width, PROSE_WIDTH))
+        rest = " ".join(more)
+        right = reasoned if cell_len(rest) + 1 + cell_len(reasoned) <= width else take
+        last = Text(cut(rest, width - cell_len(right) - bool(right)), "bold")
+        return [*lines, Text(first, "bold"), both_sides(last, Text(right, "bold"), width)]
 
     def how_quiet(self) -> Text:
         """How long it was measured, and how much of that was disturbed."""
@@ -159,7 +160,7 @@ class Page:
                 f"{slow.often[0].upper()}{slow.often[1:]}{at} {slow.verb} {ratio} times as long: "
                 f"{percent(slow.share)} of the time."
             )
-        best = [found for found in self.found if found.saving and found.sure == "confirmed"]
+        best = [found for found in self.found if found.saving and found.sure == CONFIRMED]
         if best:
             at, share = best[0].worth[0]
             said.append(f"{_capital(best[0].what)}: {share} saved at {at}.")
@@ -422,7 +423,7 @@ class Page:
         return lines
 
 
-_STYLES = {"confirmed": "bold green", "undecided": "yellow", "unstable": "yellow"}
+_STYLES = {CONFIRMED: "bold green", NOT_PROVEN: "yellow", NOISY: "yellow"}
 
 
 def _capital(text: str) -> str:
@@ -458,9 +459,14 @@ def _group(key: Key, class_of: Callable[[str], str | None]) -> str:
 
 
 def _chosen(curve: Curve, most: int, marks: dict[object, list[int]]) -> Sequence[Point]:
-    """The sizes that are shown: both ends, those with findings, then those that stand alone."""
-    points = list(curve.points)
-    keep = {points[0].condition, points[-1].condition, *marks}
+    """The sizes that are shown: both ends, those with findings, the neighbours of the first one,
+    then those that stand alone.
+    """
+    points, sizes = list(curve.points), curve.conditions
+    keep = {sizes[0], sizes[-1], *marks}
+    for place in pairwise(sizes):
+        if any(1 in marks.get(size, ()) for size in place):
+            keep.update(place)
     while len(points) > most:
         inner = range(1, len(points) - 1)
         free = [index for index in inner if points[index].condition not in keep] or inner

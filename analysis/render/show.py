@@ -29,7 +29,7 @@ from .advice import render_suggestion, suggested_lines
 from .documents import print_document
 from .explained import ExplainDocument
 from .facts import recording_line
-from .found import find_all
+from .found import SURE, find_all
 from .headline import certain_sentence, headline, largest_sentence
 from .page import Page
 from .tables import Indented
@@ -163,7 +163,9 @@ def show_finding(
     chosen, axis = found[place - 1], diagnosis.axis
     worth = ", ".join(f"{share} at {axis.name} {size}" for size, share in chosen.worth)
     console.print(Text(f"{place}  {chosen.what}", "bold"))
-    console.print(Text(f"Of a step: {worth or 'unknown'}. How sure: {chosen.sure}."))
+    console.print(
+        Text(f"Of a step: {worth or 'unknown'}. How sure: {chosen.sure}. {SURE[chosen.sure]}")
+    )
     if chosen.certain is not None:
         said = certain_sentence(chosen.certain, axis)
         terminal.print_below(console, Text(said[0].upper() + said[1:]))

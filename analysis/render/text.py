@@ -178,11 +178,11 @@ def render_findings(
             Text("Without an interval no deviation is an anomaly, and none is noise.", "bold")
         )
     elif all(f.verdict in UNDECIDED for f in findings):
-        blocks.append(Text("No anomaly: no deviation is significant.", "bold"))
+        blocks.append(Text("The whole step: no deviation is significant.", "bold"))
     elif not any(f.verdict == FindingVerdict.ANOMALY for f in findings):
         blocks.append(
             Text(
-                "No anomaly: fixed plus proportional cost explains the significant deviations.",
+                "The whole step: fixed plus proportional cost explains what is significant.",
                 "bold",
             )
         )

@@ -56,7 +56,7 @@ def test_the_page_of_the_example(diagnosis_of):
     assert lines[0].startswith("alexnet training step, fp32, 2 threads, Intel Xeon")
     assert lines[0].endswith("108 s, 90 measurements quiet")
     assert lines[1].startswith("Nothing is proven to save time. 2 slow sizes. At 8: fc6 (Linear)")
-    assert lines[2].endswith("Take batch 32 or more")
+    assert lines[2].endswith("Take batch 32 or more: most samples/s")
     (eight,) = (line for line in lines if line.startswith("    8 "))
     assert re.search(r"257\.9 ± 1\.\d +31\.0 +█+.? +\+5\.6 ± 1\.9 \[1\]$", eight)
     (found,) = (line for line in lines if line.startswith("1  "))
@@ -114,4 +114,4 @@ def test_a_saving_that_may_be_anything_is_unknown(diagnosis_of):
     *_, found = find_all(replace(diagnosis, remedies=remedies))
     assert found.saving is not None
     assert {share for _, share in found.worth} == {"unknown"}
-    assert found.sure == "unstable"
+    assert found.sure == "not proven"

@@ -113,16 +113,15 @@ def advised_lines(path: AnyPath | str) -> list[str]:
     if count > _ADVISED_ROWS:
         return [f"Advice is left to `explain`: it examines {count:,} kernels and calls."]
 
-    from .analysis.diagnosis.suggested import advise, device_kind, has_no_curve
+    from .analysis.diagnosis.suggested import advise, has_no_curve
     from .analysis.render.advice import first_lines
-    from .experiments.factors import all_facts
+    from .experiments.factors import facts_for
     from .profiling.recording.axis import axis_of
-    from .profiling.recording.experiments import Scope
 
     if not has_no_curve(recording):
         return []
     try:
-        advice = advise(recording, all_facts(Scope.STEP, device_kind(recording)))
+        advice = advise(recording, facts_for(recording))
     except CurvescopeError:
         return []
     return [escape_controls(line) for line in first_lines(advice, axis_of(recording.meta))]

@@ -188,7 +188,7 @@ def _situation(
     diagnosis = diagnosis or explain(recording)
     replayable: dict[tuple[str | None, str | None], set[str]] = defaultdict(set)
     names = group_of(diagnosis.recorded.groups if diagnosis.recorded else {})
-    for row in recording.arrow("operators", ["layer", "phase", "op"]).to_pylist():
+    for row in recording.rows("operators", ["layer", "phase", "op"]):
         replayable[names.get(row["layer"] or "", row["layer"]), row["phase"]].add(row["op"])
     made = experiments_of(recording.meta)
     starts_s = tuple(

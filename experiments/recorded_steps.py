@@ -19,7 +19,7 @@ def _most_bytes(recording: Recording, column: str) -> dict[int, int]:
     one.
     """
     most: dict[int, int] = {}
-    for row in recording.arrow("steps", ["batch", column, "profiled"]).to_pylist():
+    for row in recording.rows("steps", ["batch", column, "profiled"]):
         if row[column] and not row["profiled"]:
             most[row["batch"]] = max(most.get(row["batch"], 0), row[column])
     return most
@@ -54,7 +54,7 @@ def target_of(
     if not phases:  # of a program, whose operators are its kernels
         kernels = recording.arrow("kernels", ["phase"])["phase"]
         phases = frozenset(filter(None, kernels.unique().to_pylist()))
-    clocks = recording.arrow("steps", ["batch", "sm_clock_hz"]).to_pylist()
+    clocks = recording.rows("steps", ["batch", "sm_clock_hz"])
     clocks_hz = [
         row["sm_clock_hz"] for row in clocks if row["sm_clock_hz"] and row["batch"] in batches
     ]
@@ -91,7 +91,7 @@ def compiling_s(recording: Recording) -> float | None:
 
 def _compiled_code(recording: Recording) -> dict[int, str]:
     """What the steps ran of torch.compile's code, by batch size, in the order of their first."""
-    rows = recording.arrow("steps", ["batch", "compiled_code"]).to_pylist()
+    rows = recording.rows("steps", ["batch", "compiled_code"])
     code: dict[int, str] = {}
     for row in rows:
         if row["compiled_code"] is not None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from ..profiling.measure.loop import Loop, Progress
 from ..profiling.measure.stopping import Complete, Look, StoppingRule, Until
-from ..profiling.recording.experiment_entries import record_experiment
+from ..profiling.recording.experiment_entries import part_of, record_experiment
 from ..profiling.recording.experiments import TIME_IS_UP, Experiment, Scope
 from ..profiling.recording.store import RecordingWriter, columns_of
 from .factor import Factor
@@ -196,7 +196,7 @@ class Runner(ABC):
     def write(self) -> None:
         """Record the rows since the last call."""
         if new := self.rows[self._written :]:
-            part = f"e{self.experiment.number:05d}_r{new[-1]['round']:05d}"
+            part = part_of(self.experiment.number, new[-1]["round"])
             self.writer.write("experiments", columns_of(new), part)
             self._written = len(self.rows)
 

@@ -114,9 +114,7 @@ class StepRunner(Runner):
         self._late = False  # whether the deadline left fewer rounds than the minimum
         self._protocol = replace(EXPERIMENT, rounds=self.experiment.rounds)
         self._is_program = target.configuration.program is not None
-        self._swept = [
-            row for row in recording.arrow("steps", _SWEPT).to_pylist() if not row["profiled"]
-        ]
+        self._swept = [row for row in recording.rows("steps", _SWEPT) if not row["profiled"]]
 
     def measure(self) -> bool:
         """Run all factors that can be changed, after each start; returns whether the time was

@@ -96,11 +96,6 @@ def has_no_curve(recording: Recording) -> bool:
     )
 
 
-def device_kind(recording: Recording) -> str:
-    """The kind of device whose words the instructions take: cpu or cuda."""
-    return "cuda" if recording.work == KERNEL else "cpu"
-
-
 def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
     """Ask every cause what one profile suggests; `facts` are those of the factors of complete
     steps, by name.

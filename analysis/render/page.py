@@ -117,18 +117,23 @@ class Page:
             right = self.how_quiet()
             left = self.facts(width - cell_len(right.plain) - 1)
             lines.append(both_sides(Text(left, "bold"), right, width))
+        return lines + self._verdict_beside_size(width)
+
+    def _verdict_beside_size(self, width: int) -> list[Text]:
+        """The verdict, with the size to take at the right; where both have no room in one line, the
+        last line of the verdict has it.
+        """
         said = self._verdict()
         long, short = (" ".join([*said, self._slow_sizes(most)]) for most in (_NAMED, 0))
         take = self.size_to_take()
         reasoned = f"{take}: most {self.diagnosis.axis.unit}/s" if take else ""
-        for verdict, right in ((long, reasoned), (long, take), (short, reasoned), (short, take)):
-            if cell_len(verdict) + bool(right) + cell_len(right) <= width:
-                return [*lines, both_sides(Text(verdict, "bold"), Text(right, "bold"), width)]
+        for verdict, size in ((long, reasoned), (long, take), (short, reasoned), (short, take)):
+            if cell_len(verdict) + bool(size) + cell_len(size) <= width:
+                return [both_sides(Text(verdict, "bold"), Text(size, "bold"), width)]
         first, *more = wrapped(short, min(width, PROSE_WIDTH))
         rest = " ".join(more)
-        right = reasoned if cell_len(rest) + 1 + cell_len(reasoned) <= width else take
-        last = Text(cut(rest, width - cell_len(right) - bool(right)), "bold")
-        return [*lines, Text(first, "bold"), both_sides(last, Text(right, "bold"), width)]
+        size = reasoned if cell_len(rest) + 1 + cell_len(reasoned) <= width else take
+        return [Text(first, "bold"), both_sides(Text(rest, "bold"), Text(size, "bold"), width)]
 
     def how_quiet(self) -> Text:
         """How long it was measured, and how much of that was disturbed."""

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import pandas as pd
 
 from ...profiling.recording.disturbed import EXPERIMENT_COUNTERS
+from ...profiling.recording.experiment_entries import parts_without
 from ...profiling.recording.experiments import (
     Experiment,
     FactorFacts,
@@ -18,7 +19,7 @@ from ...profiling.recording.experiments import (
     experiments_of,
     factors_of,
 )
-from ...profiling.recording.store import Recording
+from ...profiling.recording.store import Recording, as_frame
 from .contrast import REFUTED_BELOW
 from .measurement import Measurement, compared_rows, measure
 from .rule import Decision, decide, ends_early, goes_by_claim, least_share, p_of
@@ -72,18 +73,31 @@ def measurements(
         "process",
         *EXPERIMENT_COUNTERS,
     )
-    rows = recording.frame("experiments", columns)
+    finished = {
+        experiment.number: before
+        for experiment in experiments
+        if (before := _finished(experiment, known))
+    }
+    parts = parts_without(recording, finished)
+    rows = as_frame(recording.arrow("experiments", columns, parts))
     made: list[Measurement] = []
     for experiment in experiments:
-        before = [one for one in known if one.experiment.number == experiment.number]
-        tests = list(experiment.by_functional())
-        if experiment.done and tests == [one.experiment for one in before if one.factor is None]:
-            made += before
+        if experiment.number in finished:
+            made += finished[experiment.number]
             continue
         facts = factors_of(recording.meta, experiment.scope)
         own = compared_rows(experiment, rows[rows["experiment"] == experiment.number])
-        made += [measured for test in tests for measured, _ in measure(test, own, facts)]
+        for test in experiment.by_functional():
+            made += [measured for measured, _ in measure(test, own, facts)]
     return tuple(made)
+
+
+def _finished(experiment: Experiment, known: Sequence[Measurement]) -> list[Measurement]:
+    """The known measurements of an experiment that ran to its end; empty if some are missing."""
+    before = [one for one in known if one.experiment.number == experiment.number]
+    tested = [one.experiment for one in before if one.factor is None]
+    is_whole = experiment.done and list(experiment.by_functional()) == tested
+    return before if is_whole else []
 
 
 def judged(

@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..analysis.render.show import show_diagnosis
     from ..experiments.confirming import confirm_with_bars
+    from ..experiments.factors import facts_for
     from ..profiling.hardware.locked_clocks import ON_A_CPU, clocks_may_be_locked
     from ..profiling.recording.store import open_recording
 
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     )
 
     def answer(recording: Recording) -> None:
-        show_diagnosis(recording, **options.shown(args))
+        show_diagnosis(recording, **options.shown(args), facts=facts_for(recording))
 
     with (
         answered_if_interrupted(lambda: answer(open_recording(args.recording))),

@@ -7,6 +7,8 @@ enough steps. If no step is found in it, or the wrong one, --step-range NAME nam
 a step, --step-function NAME the function of JAX or TensorFlow, or --step-line 'step {n}: {ms} ms'
 the line that it prints after one; --workdir DIR runs it in folders of its own.
 
+Without --batch, sizes double from 1 to 32, or to the last one that is fast enough for the time.
+
 Runs on CUDA if there is a device, else on the CPU. Measures until every verdict is decided, or
 cannot be in the time (--time-limit), then tests the causes by experiment (--experiments). After
 Ctrl-C, SIGTERM or SIGHUP it answers from what is measured and ends. `curvescope confirm` makes the
@@ -19,8 +21,10 @@ that is not here.
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import options
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
     from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.protocol import Protocol
     from ..profiling.recording.remote_store import AnyPath
+    from ..profiling.workload.any_workload import AnyWorkload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,11 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..analysis.diagnosis.suggested import device_kind
     from ..analysis.render.show import show_diagnosis
-    from ..experiments.factors import all_facts
+    from ..experiments.factors import facts_for
+    from ..profiling.measure.affordable import sizes_by_speed
     from ..profiling.measure.program_visits import ProgramSteps
-    from ..profiling.recording.experiments import Scope
     from ..profiling.recording.store import new_recording_path, open_recording
 
     axes, protocol = options.axes_of(args), options.protocol_of(args)
@@ -79,8 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
     def answer(path: AnyPath) -> None:
         recording = open_recording(path)
-        facts = all_facts(Scope.STEP, device_kind(recording))
-        show_diagnosis(recording, **options.shown(args), facts=facts)
+        show_diagnosis(recording, **options.shown(args), facts=facts_for(recording))
 
     def experiments_s(device: str) -> float | None:
         if args.experiments is None and protocol.name != "quick" and len(axes.curves) == 1:
@@ -90,6 +93,23 @@ def run(args: argparse.Namespace) -> int:
         )
         return options.experiments_s_of(args, default_s) / len(axes.curves)
 
+    def choose_sizes(workload: AnyWorkload) -> tuple[int, ...]:
+        """The sizes that the options ask for; without such an option, those that this machine is
+        fast enough for.
+        """
+        is_asked = args.batch is not None or bool(args.axis)
+        limit_s = protocol.time_limit_s
+        if is_asked or limit_s is None or workload.runs_elsewhere or workload.compiled:
+            return axes.values
+        sizes = sizes_by_speed(axes.values, partial(_time_step, workload), limit_s)
+        if left := axes.values[len(sizes) :]:
+            terminal.console(stderr=True).print(
+                f"A step of batch {left[0]} is too slow here for a curve in {limit_s:g} s. "
+                f"--batch {axes.values[0]}..{axes.values[-1]} --time-limit {2 * limit_s:g}s "
+                "measures it too."
+            )
+        return sizes
+
     def measure_curve(configuration: Configuration, path: AnyPath) -> None:
         with answered_if_interrupted(lambda: answer(path)), prints_to_stderr():
             workload = configuration.build(find_device=args.device is None)
@@ -97,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
                 workload.follow(protocol, path)
             measure(
                 workload,
-                axes.values,
+                choose_sizes(workload),
                 protocol,
                 path,
                 experiments_s,
@@ -111,6 +131,17 @@ def run(args: argparse.Namespace) -> int:
         measure_curve(configurations[0], path)
     answer(path)
     return 0
+
+
+def _time_step(workload: AnyWorkload, size: int) -> float:
+    """Seconds of the second step of a size; 0 where it fails, which the sweep reports."""
+    try:
+        workload.try_step(size)
+        began_s = time.monotonic()
+        workload.try_step(size)
+    except CurvescopeError:
+        return 0.0
+    return time.monotonic() - began_s
 
 
 def _family(

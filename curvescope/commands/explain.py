@@ -83,11 +83,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explain(recording: Recording, args: argparse.Namespace) -> int:
-    from ..analysis.diagnosis.suggested import device_kind, has_no_curve
+    from ..analysis.diagnosis.suggested import has_no_curve
     from ..analysis.render.show import show_diagnosis, show_table
     from ..analysis.render.show_advice import show_advice
-    from ..experiments.factors import all_facts
-    from ..profiling.recording.experiments import Scope
+    from ..experiments.factors import facts_for
 
     listed = recording.meta.get("recording_type") in ("table", "server log")
     of_curve = not listed and {args.pair, args.at, args.mode} != {None}
@@ -127,7 +126,7 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
     if args.of == "memory":
         show(recording, args)
         return 0
-    facts = all_facts(Scope.STEP, device_kind(recording))
+    facts = facts_for(recording)
     if curveless:
         show_advice(recording, args.recording, facts, everything=args.all, as_json=args.json)
     else:

@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 
 from ...profiling.recording.experiments import FactorFacts, Scope, members
+from ...profiling.recording.store import KERNEL, Recording
 from ..factor import USUAL_SETUP_S, Factor, StepChange, TermChange, together
 
 _MODULES = [
@@ -78,6 +79,11 @@ def names_of(scope: str) -> list[str]:
         for name, factor in FACTORS.items()
         if (factor.term if scope == Scope.TERM else factor.step)
     ]
+
+
+def facts_for(recording: Recording) -> dict[str, FactorFacts]:
+    """The facts on every factor of complete steps, by name, in the words of what recorded them."""
+    return all_facts(Scope.STEP, "cuda" if recording.work == KERNEL else "cpu")
 
 
 def all_facts(scope: str, device: str = "cpu") -> dict[str, FactorFacts]:

@@ -197,7 +197,7 @@ def _kept_memory(recording: Recording) -> bool:
     before.
     """
     faults: dict[int, list[int]] = {}
-    for row in recording.arrow("steps", ["batch", "page_faults", "profiled"]).to_pylist():
+    for row in recording.rows("steps", ["batch", "page_faults", "profiled"]):
         if not row["profiled"] and row["page_faults"] is not None:
             faults.setdefault(row["batch"], []).append(row["page_faults"])
     return bool(faults) and max(median(of_batch) for of_batch in faults.values()) < heap.FEW_FAULTS

@@ -22,6 +22,9 @@ from .stopping import Look, StepRow, StoppingRule
 ROUNDS = 4  # that fit the time, for a size beyond the first three to be measured
 _LEAST_ROUNDS = 3  # that marks and profiles leave time for
 _NEEDED = 3  # sizes that are measured first: largest, smallest, middle
+# of the time to measure, that a step of the largest size takes: rounds of sizes that double take
+# about 50 such steps, with marks and profiles
+_LARGEST_SHARE = 1 / 80
 # of the time, for marks and profiles of the first visit, when no time is known
 _FIRST_SHARE = 1 / 8
 _LEAST_LIMIT_S = 3.0  # torch's profiler alone takes a second to start
@@ -39,6 +42,24 @@ def by_need(sizes: Sequence[int]) -> list[int]:
         return ordered[::-1]
     first = [ordered[-1], ordered[0], ordered[len(ordered) // 2]]
     return [*first, *(size for size in reversed(ordered) if size not in first)]
+
+
+def sizes_by_speed(
+    sizes: Sequence[int], step_s: Callable[[int], float], limit_s: float
+) -> tuple[int, ...]:
+    """Increasing sizes up to the largest of which a sweep makes enough rounds in its time.
+
+    `step_s` times a step of a size, in seconds. No step is taken to grow faster than its size, so
+    that sizes of fast steps need no trial. The three smallest sizes stay, however slow.
+    """
+    most_s = _LARGEST_SHARE * limit_s
+    for index, size in enumerate(sizes):
+        time_s = step_s(size)
+        if time_s > most_s:
+            return tuple(sizes[: max(index, _NEEDED)])
+        if time_s * sizes[-1] / size <= most_s:
+            break
+    return tuple(sizes)
 
 
 class Affordable(StoppingRule[int]):

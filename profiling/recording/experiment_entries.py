@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, replace
 
 from ...base.masking import masked_text
 from .experiments import Experiment, FactorFacts
+from .remote_store import AnyPath
 from .store import Recording, RecordingWriter
 
 
@@ -53,3 +54,18 @@ def why_not_replayed(recording: Recording) -> str | None:
         "does not say how to run its steps again: measure with `curvescope diagnose` or `sweep` of "
         "this version"
     )
+
+
+def part_of(number: int, round_: int) -> str:
+    """The name of the part file with the rows of an experiment from one round on."""
+    return f"{_part_prefix(number)}{round_:05d}"
+
+
+def _part_prefix(number: int) -> str:
+    return f"e{number:05d}_r"
+
+
+def parts_without(recording: Recording, numbers: Collection[int]) -> list[AnyPath]:
+    """The part files that may hold rows of other experiments than these."""
+    prefixes = tuple(map(_part_prefix, numbers))
+    return [part for part in recording.parts("experiments") if not part.name.startswith(prefixes)]

@@ -324,6 +324,7 @@ class Recording:
     # `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `lost`, `status`, …
     meta: dict[str, Any]
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def complete(self) -> bool:
@@ -356,11 +357,16 @@ class Recording:
         """The Parquet files of a table in the order of writing; empty if nothing was recorded."""
         return sorted((self.path / table).glob("*.parquet"))
 
-    def arrow(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read a table as Arrow, with all columns of the schema, or these, even if nothing was
-        recorded.
+    def arrow(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        parts: Sequence[AnyPath] | None = None,
+    ) -> pa.Table:
+        """Read a table as Arrow, or some of its parts, with all columns of the schema, or these,
+        even if nothing was recorded.
         """
-        parts = self.parts(table)
+        parts = self.parts(table) if parts is None else parts
         check_copies(parts)
         pieces = list(read_parts(parts, TABLES[table], columns))
         rows = (
@@ -389,18 +395,17 @@ class Recording:
         """
         key = table if columns is None else f"{table}:{','.join(columns)}"
         if key not in self._frames:
-            # Arrow columns are freed as they are converted, so that both forms never exist in full.
-            from pandas import BooleanDtype, Int32Dtype, Int64Dtype
-
-            nullable = {
-                pa.int64(): Int64Dtype(),
-                pa.int32(): Int32Dtype(),
-                pa.bool_(): BooleanDtype(),
-            }
-            self._frames[key] = self.arrow(table, columns).to_pandas(
-                types_mapper=nullable.get, split_blocks=True, self_destruct=True
-            )
+            self._frames[key] = as_frame(self.arrow(table, columns))
         return self._frames[key]
+
+    def rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Read some columns of a table as values of Python, one dictionary a row, once: for tables
+        of few rows, as `steps`.
+        """
+        key = f"{table}:{','.join(columns)}"
+        if key not in self._rows:
+            self._rows[key] = self.arrow(table, columns).to_pylist()
+        return self._rows[key]
 
     def extended(self, meta: Mapping[str, Any]) -> Recording:
         """The recording after an experiment: with another `recording.json`, and its experiments
@@ -411,7 +416,7 @@ class Recording:
             for key, frame in self._frames.items()
             if key.partition(":")[0] != EXPERIMENTS.name
         }
-        return Recording(self.path, dict(meta), kept)
+        return Recording(self.path, dict(meta), kept, self._rows)
 
     def _repr_html_(self) -> str:
         """Summary for notebooks; names are escaped."""
@@ -453,6 +458,20 @@ class Recording:
             read = connection.read_parquet([str(part) for part in parts]) if parts else None
             (read or connection.from_arrow(self.arrow(name))).create_view(name)
         return connection
+
+
+def as_frame(rows: pa.Table) -> pd.DataFrame:
+    """The rows as pandas; nullable integers stay `Int64`. They are freed as they are converted, so
+    that both forms never exist in full.
+    """
+    from pandas import BooleanDtype, Int32Dtype, Int64Dtype
+
+    nullable = {
+        pa.int64(): Int64Dtype(),
+        pa.int32(): Int32Dtype(),
+        pa.bool_(): BooleanDtype(),
+    }
+    return rows.to_pandas(types_mapper=nullable.get, split_blocks=True, self_destruct=True)
 
 
 def _now_utc() -> str:

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 
-import pyarrow as pa
 import pytest
 
 from curvescope.analysis.decompose.functionals import FIXED_COST
@@ -579,7 +578,7 @@ def compiled_recording(code, setups_s):
     """What a recording tells of steps that torch.compile compiled."""
     rows = [{"batch": batch, "compiled_code": of} for batch, of in code.items()]
     return SimpleNamespace(
-        arrow=lambda *_: pa.Table.from_pylist(rows),
+        rows=lambda *_: rows,
         meta={"setup_s": {str(batch): seconds for batch, seconds in setups_s.items()}},
     )
 

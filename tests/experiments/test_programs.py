@@ -110,6 +110,9 @@ class Profiled:
         rows = {"kernels": [{"phase": phase} for phase in self.phases]}.get(name, [])
         return pa.Table.from_pylist(rows, pa.schema([(column, pa.string()) for column in columns]))
 
+    def rows(self, name, columns):
+        return self.arrow(name, columns).to_pylist()
+
 
 @pytest.mark.parametrize(
     ("phases", "fits"),

@@ -11,15 +11,13 @@ from curvescope.analysis.decompose.breakdown import recorded_breakdown
 from curvescope.analysis.decompose.functionals import bend, excess, outlier
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.diagnosis.suggested import (
-    device_kind,
     profiled_step,
     suggested_beside,
 )
 from curvescope.analysis.render.advice import suggested_lines
 from curvescope.analysis.render.answer_words import finding
-from curvescope.experiments.factors import all_facts
+from curvescope.experiments.factors import facts_for
 from curvescope.profiling.recording.axis import Axis
-from curvescope.profiling.recording.experiments import Scope
 from curvescope.profiling.recording.store import open_recording
 
 FOUND_LATE = Path(__file__).parents[2] / "data" / "h100" / "found-late"
@@ -76,7 +74,7 @@ def test_what_one_profile_suggests_for_such_kernels_is_a_graph():
 def test_the_profiled_steps_suggest_what_no_bend_shows(diagnosis):
     """Products in fp32 take as long per sample at all sizes, so no anomaly is theirs."""
     recording = open_recording(FOUND_LATE)
-    facts = all_facts(Scope.STEP, device_kind(recording))
+    facts = facts_for(recording)
     first, *others = suggested_lines(suggested_beside(recording, diagnosis, facts), Axis())
     assert first == (
         "Suggested by the profiled steps at batch 256, not tested: Run the products of the step in "

@@ -7,7 +7,7 @@ import pytest
 
 from curvescope.profiling.measure import sweep as sweep_module
 from curvescope.profiling.measure import visit
-from curvescope.profiling.measure.affordable import by_need
+from curvescope.profiling.measure.affordable import by_need, sizes_by_speed
 from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.measure.sweep import LEFT_OUT, run_sweep
 from curvescope.profiling.recording.store import open_recording
@@ -260,3 +260,26 @@ def test_a_sweep_without_a_limit_makes_all_its_rounds(sweep):
     recording, took_s = sweep(5.0, limit_s=None, protocol="addfor")
     assert set(rounds_of(recording).values()) == {10}
     assert took_s > LIMIT_S
+
+
+@pytest.mark.parametrize(
+    ("step_s", "sizes", "trials"),
+    [
+        # 32 takes 0.6 s at most: one trial tells it
+        (lambda size: 0.02 * size, (1, 2, 4, 8, 16, 32), [1]),
+        (lambda size: 0.1 + 0.017 * size, (1, 2, 4, 8, 16, 32), [1, 2, 4, 8, 16]),
+        # 32 takes 0.9 s
+        (lambda size: 0.1 + 0.025 * size, (1, 2, 4, 8, 16), [1, 2, 4, 8, 16, 32]),
+        (lambda size: 3.0 * size, (1, 2, 4), [1]),
+        (lambda size: 0.0, (1, 2, 4, 8, 16, 32), [1]),  # it failed
+    ],
+)
+def test_default_sizes_end_where_a_step_is_too_slow_for_the_time(step_s, sizes, trials):
+    tried = []
+
+    def trial(size):
+        tried.append(size)
+        return step_s(size)
+
+    assert sizes_by_speed((1, 2, 4, 8, 16, 32), trial, 60.0) == sizes
+    assert tried == trials

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .base.arguments import PROBE_SHARE, parse_duration, parse_share
@@ -138,6 +139,7 @@ _OPTIONS = {
     "--all": _option(action="store_true", help="show everything: all anomalies, terms and tests"),
     "program": _option(nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run"),
     "--json": _option(action="store_true", help="print one JSON document"),
+    "--svg": _option(type=Path, metavar="FILE", help="write the picture alone, as a new SVG file"),
 }
 NETWORK = (
     "network",
@@ -433,3 +435,14 @@ def shown(args: argparse.Namespace) -> dict[str, Any]:
     `analysis.render` that show.
     """
     return {"axis": args.curvature, "everything": args.all, "as_json": args.json}
+
+
+def write_picture(path: Path, svg: str) -> None:
+    """Write the file of `--svg` and say so; CurvescopeError if it exists or cannot be written."""
+    from .profiling.recording.atomic_files import atomic_file
+
+    if path.exists():
+        raise CurvescopeError(f"--svg {path} exists already; nothing is overwritten.")
+    with atomic_file(path) as file:
+        file.write(svg.encode())
+    print(f"Wrote {path}.")

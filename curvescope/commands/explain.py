@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for a table of times: standard error of times without repeats, e.g. 2%% (default: "
         "estimated)",
     )
-    options.add(parser, "--by-instance", "--memory-limit", "--all", "--json")
+    options.add(parser, "--by-instance", "--memory-limit", "--all", "--json", "--svg")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,11 +91,14 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
     listed = recording.meta.get("recording_type") in ("table", "server log")
     of_curve = not listed and {args.pair, args.at, args.mode} != {None}
     curveless = not (listed or of_curve) and has_no_curve(recording)
-    if args.finding is not None and (args.of != "time" or listed or curveless):
-        raise CurvescopeError(
-            f"Finding {args.finding}: only the answer on the times of a curve numbers what it "
-            f"found; omit the {args.finding}."
-        )
+    if args.of != "time" or listed or curveless:
+        if args.finding is not None:
+            raise CurvescopeError(
+                f"Finding {args.finding}: only the answer on the times of a curve numbers what it "
+                f"found; omit the {args.finding}."
+            )
+        if args.svg is not None:
+            raise CurvescopeError("--svg draws the times of one recorded curve: omit it here.")
     if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)
         show_table(
@@ -127,7 +130,14 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         show(recording, args)
         return 0
     facts = facts_for(recording)
-    if curveless:
+    if args.svg is not None:
+        from ..analysis.diagnosis.explain import explain
+        from ..analysis.render.page import Page
+        from ..analysis.render.svg import curve_svg
+
+        page = Page(explain(recording, mode=args.mode, by_instance=args.by_instance))
+        options.write_picture(args.svg, curve_svg(page))
+    elif curveless:
         show_advice(recording, args.recording, facts, everything=args.all, as_json=args.json)
     else:
         which = {

@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print points and roofs as CSV")
     form.add_argument("--json", action="store_true", help="print one JSON document")
+    options.add(parser, "--svg")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,6 +40,14 @@ def run(args: argparse.Namespace) -> int:
         refuse_log(recording, args.recording, "roofline")
         meta, hardware = recording.meta, hardware_of(recording.meta)
         drawn = roofline.recorded_roofline(recording, args.by, args.batch)
+    if args.svg is not None:
+        from ..analysis.render.svg import roofline_svg
+
+        batch = "" if drawn.batch is None else f", batch {drawn.batch}"
+        name = meta.get("network") or args.recording
+        title = f"{name}{batch}, {hardware.name or 'unknown device'}"
+        options.write_picture(args.svg, roofline_svg(drawn, title))
+        return 0
     if args.json:
         from ..analysis.render.documents import print_document
         from ..analysis.render.roofline import RooflineDocument

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from curvescope.analysis.decompose.slow_steps import SlowSteps
 from curvescope.analysis.diagnosis.explain import explain
-from curvescope.analysis.render.found import find_all
+from curvescope.analysis.render.found import SURE, find_all
 from curvescope.analysis.render.page import LINES, Page
 from curvescope.profiling.recording.store import open_recording
 
@@ -115,3 +115,9 @@ def test_a_saving_that_may_be_anything_is_unknown(diagnosis_of):
     assert found.saving is not None
     assert {share for _, share in found.worth} == {"unknown"}
     assert found.sure == "not proven"
+
+
+def test_the_page_on_answers_explains_every_word_of_how_sure():
+    page = (ROOT / "docs" / "report.md").read_text()
+    section = page.partition("## How sure")[2].partition("##")[0]
+    assert re.findall(r"^\| ([a-z ]+) \| ", section, re.MULTILINE) == ["word", *SURE]

@@ -1,5 +1,5 @@
 """Attribute an anomaly to causes: what experiments confirmed, then what the evidence suggests, the
-best-scored first.
+strongest evidence first.
 
 The rest is *unexplained*, a cause with an amount of its own. So the amounts of all causes over all
 terms add up to the anomaly.
@@ -29,8 +29,9 @@ from .catalogue import (
     interventions,
     interventions_with,
     possible,
+    rank,
 )
-from .evidence import Claim, seen
+from .evidence import Claim, Strength, seen
 from .totals import CauseTotal, TermCause, order, totals
 
 # A smaller claim, as a share of its term, is not worth a line; its amount stays unexplained.
@@ -161,7 +162,7 @@ class _Term:
 
     def __init__(self, case: Case, outcomes: Sequence[Outcome]) -> None:
         self.case, self.label, self._claims = case, case.share.label, case.claims
-        self._ordered = sorted(self._claims.values(), key=lambda claim: (-claim.score, claim.cause))
+        self._ordered = sorted(self._claims.values(), key=rank)
         self._proofs = {
             cause: prove_term(outcomes, case.share, intervention.term)
             for cause, intervention in interventions_with(self._claims, outcomes).items()
@@ -199,7 +200,7 @@ class _Term:
         if abs(amount) < _LEAST_SHARE * abs(self._value) or not amount:
             return
         claim, outcome = self._claims.get(cause), proof.outcome
-        claim = claim or Claim(cause, amount, 1.0, (), interventions()[cause].expected)
+        claim = claim or Claim(cause, amount, Strength.FACT, (), interventions()[cause].expected)
         evidence = claim.evidence
         if outcome is not None and outcome.value is not None and outcome.changed is not None:
             facts = outcome.facts.what if outcome.facts else outcome.factor
@@ -211,15 +212,15 @@ class _Term:
         self._add(
             cause,
             amount,
-            replace(claim, amount=amount, score=1.0, evidence=evidence),
+            replace(claim, amount=amount, evidence=evidence),
             Verdict.CONFIRMED,
         )
 
     def share_out(
         self, refuted: Collection[str], untried: str | None
     ) -> list[tuple[str, TermCause]]:
-        """The causes of the term, the confirmed ones first, then the best-scored; their amounts add
-        up to the term.
+        """The causes of the term, the confirmed ones first, then the strongest evidence; their
+        amounts add up to the term.
 
         Causes in `refuted` take nothing more: complete steps decided on them. `untried` is the
         reason for causes that factors could have tested and did not.

@@ -28,44 +28,45 @@ from . import (
     work,
 )
 from .case import Case, Cause, Intervention
-from .evidence import Claim
+from .evidence import Claim, Strength
 from .single_profile import ProfiledStep, Suggestion
 
 UNEXPLAINED = "unexplained"
 NOT_SIGNIFICANT = fixed.NOT_SIGNIFICANT
 MORE_WORK = work.MORE_WORK
+# In the order in which causes take their amounts of a term, where their evidence is equally strong.
 _OF_TERMS: tuple[Cause, ...] = (
-    work.more_work,
-    kernel_choice.algorithm_switch,
+    work.more_work,  # counted, so no other cause has it
+    fixed.not_significant,  # noise has no cause
+    compilation.recompile_limit,  # other kernels, more of them and idle time follow from it
+    numbers.precision,  # other kernels follow from it
+    memory.memory_pressure,  # a switch for want of memory is not the library's choice
+    host.host_bound,  # times tell that the device waits, names only that kernels differ
+    kernel_choice.algorithm_switch,  # other kernels: what is said of the same ones comes after
+    kernel_choice.graph_padding,  # quantisation would see the padded rows as blocks
+    experts.experts,  # it says why there are more calls, and which weights are read
+    threads.throttling,
     work.more_calls,
-    kernel_choice.quantisation,
-    kernel_choice.graph_padding,
-    padding.padding,
-    memory.memory_pressure,
     memory.page_faults,
-    host.host_bound,
+    kernel_choice.quantisation,
+    threads.cpu_contention,
+    transfers.beside_communication,
     transfers.host_copies,
     memory.cache_capacity,
+    padding.padding,  # times alone: the grid and the bytes say more
     kernel_choice.roof_change,
-    threads.throttling,
-    transfers.beside_communication,
-    threads.cpu_contention,
-    threads.idle_threads,
-    threads.threads_begin,
-    numbers.values,
+    slow_steps.slow_steps,
+    fixed.overhead,
     work.copies,
-    numbers.precision,
-    compilation.recompile_limit,
-    compilation.dynamic_shapes,
-    work.slow_call,
-    work.call_size,
-    experts.experts,
+    numbers.values,
     fixed.weights,
     fixed.optimizer,
-    fixed.not_significant,
-    fixed.fixed_cost,
-    fixed.overhead,
-    slow_steps.slow_steps,
+    compilation.dynamic_shapes,
+    threads.idle_threads,
+    threads.threads_begin,
+    work.slow_call,  # any cause of a low rate says more
+    work.call_size,
+    fixed.fixed_cost,  # any cause says more about why the time does not grow
 )
 # Causes that one profile tells: of idle time, which a sweep has as terms of their own.
 _OF_PROFILES: tuple[Cause, ...] = (
@@ -85,6 +86,7 @@ LAST_OF_CONFIRMED = (work.CALL_SIZE,)
 # Evidence suggests these only: without a confirmation, what they claim is unexplained.
 ONLY_CONFIRMED = (work.SLOW_CALL,)
 _SCOPES = (Scope.TERM, Scope.STEP)
+_STRENGTHS = (Strength.FACT, Strength.SIGN, Strength.HINT)
 
 
 @cache
@@ -206,6 +208,15 @@ def suggestions(step: ProfiledStep) -> tuple[Suggestion, ...]:
             key=lambda suggestion: -suggestion.at_most_ms,
         )
     )
+
+
+def rank(claim: Claim) -> tuple[int, int, str]:
+    """The place of a claim among those on a term: facts first, then signs, then hints; of equal
+    strength by the list above, plugins last.
+    """
+    is_built_in = claim.cause in CAUSES
+    place = CAUSES.index(claim.cause) if is_built_in else len(CAUSES)
+    return _STRENGTHS.index(claim.strength), place, claim.cause
 
 
 def weigh_causes(case: Case) -> Case:

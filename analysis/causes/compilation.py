@@ -10,11 +10,9 @@ from __future__ import annotations
 from ...profiling.collect.compilations import NONE, OWN, SHARED
 from ..decompose.terms import COMMUNICATION
 from .case import Case, Cause, Intervention
-from .evidence import Claim, Evidence, seen
+from .evidence import Claim, Evidence, Strength, seen
 
 RECOMPILE_LIMIT = "recompile limit"
-# Other kernels, more of them and idle time follow from it.
-_SCORE = 0.98
 _WORDS = {
     OWN: "code compiled for this size",
     SHARED: "code compiled at other sizes",
@@ -28,13 +26,17 @@ def weigh_recompile_limit(case: Case) -> Claim | None:
         case,
         RECOMPILE_LIMIT,
         (NONE, (OWN, SHARED)),
-        _SCORE,
+        Strength.FACT,
         "With more versions allowed, or one version for all sizes, the excess is as large.",
     )
 
 
 def _weigh(
-    case: Case, name: str, codes: tuple[str, tuple[str, ...]], score: float, refutation: str
+    case: Case,
+    name: str,
+    codes: tuple[str, tuple[str, ...]],
+    strength: Strength,
+    refutation: str,
 ) -> Claim | None:
     """Claim the time of the sizes that run one code beyond the rate of the nearest that run others.
 
@@ -42,7 +44,7 @@ def _weigh(
         case: the term.
         name: name of the cause.
         codes: the code that is slow, and those that are not.
-        score: strength of the evidence.
+        strength: of the evidence.
         refutation: what would refute the claim.
     """
     slow, usual = codes
@@ -67,7 +69,7 @@ def _weigh(
         what, (_WORDS.get(ran[side] or "") for side in case.sides), "", "steps.compiled_code"
     )
     compiled = Evidence("sizes that run it", None, ", ".join(_sizes(ran, slow)), "", code.table)
-    return Claim(name, amount, score, (code, compiled), refutation)
+    return Claim(name, amount, strength, (code, compiled), refutation)
 
 
 def _sizes(ran: dict[int, str | None], code: str) -> list[str]:
@@ -90,7 +92,6 @@ recompile_limit = Cause(
 # Dynamic shapes: one code for any size, whose kernels cannot be fitted to this one.
 
 DYNAMIC_SHAPES = "kernels of dynamic shapes"
-_SCORE_OF_SHARED = 0.55
 
 
 def weigh_dynamic_shapes(case: Case) -> Claim | None:
@@ -99,7 +100,7 @@ def weigh_dynamic_shapes(case: Case) -> Claim | None:
         case,
         DYNAMIC_SHAPES,
         (SHARED, (OWN,)),
-        _SCORE_OF_SHARED,
+        Strength.HINT,
         "With code compiled for each size the excess is as large.",
     )
 

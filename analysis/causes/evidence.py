@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ...base.words import Word
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -23,6 +25,14 @@ def seen(what: str, sides: Iterable[float | str | None], unit: str, table: str) 
     return Evidence(what, before, after, unit, table)
 
 
+class Strength(Word):
+    """How strongly the evidence of a claim speaks for its cause, against other causes."""
+
+    FACT = "fact"  # the recording counts the cause, or times it
+    SIGN = "sign"  # its model or its pattern fits what was recorded
+    HINT = "hint"  # the time fits it, as it may fit others
+
+
 @dataclass(frozen=True)
 class Claim:
     """The claim of one cause on one term."""
@@ -30,7 +40,7 @@ class Claim:
     cause: str  # name of the cause
     # explained amount of the term, in the functional's unit, with the sign of the term
     amount: float
-    score: float  # strength of the evidence for this cause against others, 0 to 1
+    strength: Strength  # of the evidence: a fact, a sign or a hint
     evidence: tuple[Evidence, ...]  # facts that support the claim; never empty
     refuted_by: str  # observation that would refute the claim
     # what the evidence adds to the cause's name, e.g. "from sgemm to winograd"; None if nothing

@@ -8,11 +8,10 @@ fixed cost of the step.
 from __future__ import annotations
 
 from .case import Case, Cause, Intervention, total
-from .evidence import Claim, seen
+from .evidence import Claim, Strength, seen
 from .expert_tokens import ExpertTokens
 
 EXPERTS = "weights of experts"
-_SCORE = 0.93  # above more calls and weights that every step reads: it says why
 _MEMORY_BOUND = 0.3  # least share of the time that moving the bytes takes
 _REFUTATION = "Where all experts read the weights of one, the term keeps its value."
 
@@ -51,7 +50,7 @@ def weigh_experts(case: Case) -> Claim | None:
         evidence.insert(2, seen(busiest, map(_load, sides), "", "operators.arguments"))
     before, after = map(_number, sides)
     detail = f"({before:g} and {after:g} of {whole} {'have' if all_known else 'can have'} a token)"
-    return Claim(EXPERTS, amount, _SCORE, tuple(evidence), _REFUTATION, detail)
+    return Claim(EXPERTS, amount, Strength.FACT, tuple(evidence), _REFUTATION, detail)
 
 
 def _number(tokens: ExpertTokens) -> float:

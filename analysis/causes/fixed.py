@@ -13,7 +13,7 @@ from ..decompose.statistics import LEVEL, Floats
 from ..decompose.terms import OPTIMIZER as OPTIMIZER_PHASE
 from ..decompose.terms import OVERHEAD, SLOW_STEPS
 from .case import Case, Cause, Intervention, total
-from .evidence import Claim, Evidence, seen
+from .evidence import Claim, Evidence, Strength, seen
 from .single_profile import ProfiledStep, Suggestion, fact
 
 # Weights read every step: bytes that do not depend on the batch size are moved once per step.
@@ -66,7 +66,7 @@ def weigh_weights(case: Case) -> Claim | None:
         seen("time per step", (time_ms, case.time_ms(case.after)), "ms", "kernels.duration_ns"),
     )
     refutation = "With weights of half as many bytes, the term keeps its value."
-    return Claim(WEIGHTS, amount, 0.6 if dram else 0.5, evidence, refutation)
+    return Claim(WEIGHTS, amount, Strength.HINT, evidence, refutation)
 
 
 def _fixed_bytes(case: Case, before: float, after: float) -> float:
@@ -101,7 +101,7 @@ def weigh_optimizer(case: Case) -> Claim | None:
         return None
     evidence = (seen("time per step", times, "ms", "kernels.duration_ns"),)
     refutation = "At other sizes its time grows with them."
-    return Claim(OPTIMIZER, case.share.value.value, 0.55, evidence, refutation)
+    return Claim(OPTIMIZER, case.share.value.value, Strength.HINT, evidence, refutation)
 
 
 _FUSED = re.compile(
@@ -162,8 +162,6 @@ optimizer = Cause(
 # The implied fixed time, excess/(1 - k), must not exceed the smaller size's time.
 
 FIXED_COST = "fixed cost amortised"
-# Below every cause that says why the time does not grow.
-_SCORE = 0.3
 
 
 def weigh_fixed_cost(case: Case) -> Claim | None:
@@ -185,7 +183,7 @@ def weigh_fixed_cost(case: Case) -> Claim | None:
     return Claim(
         FIXED_COST,
         value,
-        _SCORE,
+        Strength.HINT,
         evidence,
         "At other sizes the term does not lie on the same straight line.",
     )
@@ -218,7 +216,7 @@ def weigh_overhead(case: Case) -> Claim | None:
         seen("profiled step", (f.idle_ms + f.kernel_ms for f in facts), "ms", "steps.duration_ns"),
     )
     refutation = "With a recorder of lower overhead, the term stays as large."
-    return Claim(OVERHEAD, case.share.value.value, 0.7, evidence, refutation)
+    return Claim(OVERHEAD, case.share.value.value, Strength.SIGN, evidence, refutation)
 
 
 overhead = Cause(
@@ -259,7 +257,7 @@ def weigh_not_significant(case: Case) -> Claim | None:
                     )
                 )
     refutation = "With more rounds on a quiet machine, the interval excludes 0."
-    return Claim(NOT_SIGNIFICANT, value.value, 0.99, tuple(evidence), refutation)
+    return Claim(NOT_SIGNIFICANT, value.value, Strength.FACT, tuple(evidence), refutation)
 
 
 def two_groups(times_ms: Floats) -> tuple[float, float] | None:

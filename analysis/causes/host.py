@@ -13,7 +13,7 @@ from ..decompose.idle import FOLLOWS, WAITS
 from ..decompose.launches import PACED_LATE_US, Paced
 from ..decompose.terms import IDLE, KERNELS
 from .case import Case, Cause, Intervention
-from .evidence import Claim, Evidence, seen
+from .evidence import Claim, Evidence, Strength, seen
 from .single_profile import (
     ProfiledStep,
     Suggestion,
@@ -31,7 +31,6 @@ from .single_profile import (
 HOST_BOUND = "launch- or host-bound"
 # A smaller idle share of the step is no cause.
 _LEAST_IDLE = 0.02
-_SCORE_OF_PACED = 0.96  # times tell that the device waits, names of kernels only that they differ
 
 
 def weigh_host_bound(case: Case) -> Claim | None:
@@ -77,7 +76,7 @@ def weigh_host_bound(case: Case) -> Claim | None:
         )
     refutation = "With the step replayed as one CUDA graph, idle does not shrink."
     amount = sum(use.share for use in case.uses)
-    return Claim(HOST_BOUND, amount, 0.6, tuple(evidence), refutation)
+    return Claim(HOST_BOUND, amount, Strength.SIGN, tuple(evidence), refutation)
 
 
 def _weigh_paced(case: Case) -> Claim | None:
@@ -111,7 +110,7 @@ def _weigh_paced(case: Case) -> Claim | None:
     return Claim(
         HOST_BOUND,
         case.evaluate(waits_ms),
-        _SCORE_OF_PACED,
+        Strength.FACT,
         evidence,
         "With the step replayed as one CUDA graph, the term takes as long.",
         f"({most:,.0f} small kernels at {batch} begin as the host launches them)",

@@ -18,7 +18,7 @@ from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Wave
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
 from .case import Case, Cause, Intervention, Use, counted_total, total
-from .evidence import Claim, Evidence, seen
+from .evidence import Claim, Evidence, Strength, seen
 
 # Algorithm switch: an operator of a layer runs different kernels at the larger batch size; needs
 # no model. The kernels of an operator that runs at one size only are more work, and no switch.
@@ -47,11 +47,11 @@ def weigh_algorithm_switch(case: Case) -> Claim | None:
     main = [alike.main_kernel(batch) for batch in case.sides]
     families = [read_name(name or "").family for name in main]
     if not alike.switched:
-        score = 0.5
+        strength = Strength.HINT
     elif families[0] != families[1] and set(families) <= ALGORITHMS:
-        score = 0.95
+        strength = Strength.FACT
     else:
-        score = 0.85
+        strength = Strength.SIGN
     evidence = [
         seen("kernel with the most time", main, "", "kernels.name"),
         seen("its family", families, "", "kernels.name"),
@@ -63,7 +63,7 @@ def weigh_algorithm_switch(case: Case) -> Claim | None:
     amount = math.fsum(use.share for use in switched)
     names = [_with_launches(alike, batch) for batch in case.sides]
     detail = f"from {names[0]} to {names[1]}" if names[0] != names[1] else None
-    return Claim(ALGORITHM_SWITCH, amount, score, tuple(evidence), _REFUTATION, detail)
+    return Claim(ALGORITHM_SWITCH, amount, strength, tuple(evidence), _REFUTATION, detail)
 
 
 def _runs_at_both(case: Case, op: str | None) -> bool:
@@ -142,6 +142,9 @@ algorithm_switch = Cause(
 # all blocks of a kernel take equally long.
 
 QUANTISATION = "wave and tile quantisation"
+# Of a model's time at the larger size. A prediction within 5 % is as good as models get.
+_FITS = 0.10
+_MISSED, _MISSED_BY_ROOFS = 0.30, 0.50  # beyond it a prediction says nothing
 # With more waves the tail is under 3 % of the time, too little for a verdict.
 _MOST_WAVES = 32
 # Of further batch sizes, as a factor on the largest: they have to fit the memory. The second only
@@ -166,15 +169,14 @@ def weigh_quantisation(case: Case) -> Claim | None:
     miss = abs(predicted - measured) / measured
     what = "time at the larger size: predicted by ceil(waves), recorded"
     evidence.append(Evidence(what, predicted, measured, "ms", "model; kernels.duration_ns"))
-    # A prediction within 5 % is as good as the model gets; an error above 30 % makes it useless.
-    score = 0.9 * max(0.0, min(1.0, (0.30 - miss) / 0.25))
-    if score == 0:
+    if miss >= _MISSED:
         return None
+    strength = Strength.SIGN if miss <= _FITS else Strength.HINT
     refutation = (
         "A size that fills the last wave (grid a multiple of SMs x blocks per SM) still shows the "
         "excess."
     )
-    return Claim(QUANTISATION, claimed, score, tuple(evidence), refutation)
+    return Claim(QUANTISATION, claimed, strength, tuple(evidence), refutation)
 
 
 def fillings(case: Case) -> tuple[Wave, ...]:
@@ -326,9 +328,6 @@ _REPLAY = re.compile(r"(?:cuda|cu|hip)GraphLaunch")
 _GRID = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 # least share of the time in equal kernels: what runs outside of the graph depends on the batch
 _SAME = 0.8
-# A mark is a fact, equal grids are a sign; both before quantisation, which sees the padded rows as
-# blocks.
-_SCORE_MARKED, _SCORE = 0.95, 0.91
 
 
 def weigh_graph_padding(case: Case) -> Claim | None:
@@ -367,7 +366,8 @@ def weigh_graph_padding(case: Case) -> Claim | None:
         seen("time on the line between captured sizes", map(exact.get, case.sides), "ms", "model"),
     )
     refutation = "With a graph that is captured for the batch size itself, the excess is as large."
-    return Claim(GRAPH_PADDING, amount, _SCORE_MARKED if marked else _SCORE, evidence, refutation)
+    strength = Strength.FACT if marked else Strength.SIGN
+    return Claim(GRAPH_PADDING, amount, strength, evidence, refutation)
 
 
 def _on_line(nodes: list[tuple[int, float]], batch: int) -> float:
@@ -472,8 +472,7 @@ def weigh_roof_change(case: Case) -> Claim | None:
     )
     predicted, recorded = scale * roof_ms[case.after], case.time_ms(case.after)
     miss = abs(predicted - recorded) / recorded if recorded > 0 else 1.0
-    score = 0.75 * max(0.0, 1 - miss / 0.5)
-    if score == 0:
+    if miss >= _MISSED_BY_ROOFS:
         return None
     per = f"FLOPs per {'measured' if measured else 'compulsory'} byte (ridge {ridge:.3g})"
     what = "time at the larger size: predicted by the roofline, recorded"
@@ -484,7 +483,7 @@ def weigh_roof_change(case: Case) -> Claim | None:
     return Claim(
         ROOF_CHANGE,
         amount,
-        score,
+        Strength.SIGN if miss <= _FITS else Strength.HINT,
         evidence,
         "At sizes on one side of the ridge, the excess is as large.",
     )

@@ -18,7 +18,7 @@ from .case import (
     counted_total,
     total,
 )
-from .evidence import Claim, Evidence, seen
+from .evidence import Claim, Evidence, Strength, seen
 from .kernel_choice import weigh_algorithm_switch
 from .single_profile import ProfiledStep, Suggestion, fact
 
@@ -89,7 +89,7 @@ def weigh_cache_capacity(case: Case) -> Claim | None:
     refutation = (
         "Sizes that both fit the cache, or both exceed it, show the same drop in bandwidth."
     )
-    return Claim(CACHE_CAPACITY, amount, 0.8, tuple(evidence), refutation)
+    return Claim(CACHE_CAPACITY, amount, Strength.SIGN, tuple(evidence), refutation)
 
 
 cache_capacity = Cause(
@@ -132,7 +132,11 @@ def weigh_memory_pressure(case: Case) -> Claim | None:
         "stays."
     )
     return Claim(
-        MEMORY_PRESSURE, switch.amount, 0.97, (*memory_evidence(case), *switch.evidence), refutation
+        MEMORY_PRESSURE,
+        switch.amount,
+        Strength.FACT,
+        (*memory_evidence(case), *switch.evidence),
+        refutation,
     )
 
 
@@ -158,7 +162,7 @@ def _allocations(case: Case) -> Claim | None:
         "With free memory (smaller model, larger device, or a warm allocator cache), idle does not "
         "shrink."
     )
-    return Claim(MEMORY_PRESSURE, amount, 0.9, evidence, refutation)
+    return Claim(MEMORY_PRESSURE, amount, Strength.FACT, evidence, refutation)
 
 
 def _fullness(case: Case, batch: int) -> float | None:
@@ -314,7 +318,8 @@ def weigh_page_faults(case: Case) -> Claim | None:
         "MALLOC_MMAP_THRESHOLD_, or another one), the term keeps its value."
     )
     # If other kernels run too, the fresh memory may be theirs: the switch is the more likely cause.
-    return Claim(PAGE_FAULTS, amount, 0.8 if case.switched else 0.9, evidence, refutation)
+    strength = Strength.SIGN if case.switched else Strength.FACT
+    return Claim(PAGE_FAULTS, amount, strength, evidence, refutation)
 
 
 def _use(case: Case, batch: int) -> MeanHostUse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...profiling.attribution.kernel_precision import kernel_precision
 from .case import Case, Cause, Intervention, TermOperands
-from .evidence import Claim, Evidence, seen
+from .evidence import Claim, Evidence, Strength, seen
 from .single_profile import ProfiledStep, Suggestion, fact
 
 # Values: the same kernels take longer for the numbers that a batch size has, denormal ones or
@@ -16,7 +16,6 @@ VALUES = "values of the operands"
 _REFUTATION = "With usual numbers in the operands the term keeps its value."
 _MORE_DENORMAL = 0.01  # share of the elements
 _LESS_DISTINCT = 0.1  # share of the indices
-_SCORE_OF_VALUES = 0.6
 
 
 def weigh_values(case: Case) -> Claim | None:
@@ -38,9 +37,7 @@ def weigh_values(case: Case) -> Claim | None:
         )
         if any(shares)
     ]
-    return (
-        Claim(VALUES, amount, _SCORE_OF_VALUES, tuple(evidence), _REFUTATION) if evidence else None
-    )
+    return Claim(VALUES, amount, Strength.HINT, tuple(evidence), _REFUTATION) if evidence else None
 
 
 def _differ(numbers: TermOperands, fastest: TermOperands) -> bool:
@@ -72,8 +69,6 @@ values = Cause(
 # Precision: an operator of a term runs in another floating-point type at another batch size.
 
 PRECISION = "precision"
-# Other kernels follow from it.
-_SCORE_OF_PRECISION = 0.97
 
 
 def weigh_precision(case: Case) -> Claim | None:
@@ -93,7 +88,7 @@ def weigh_precision(case: Case) -> Claim | None:
     return Claim(
         PRECISION,
         amount,
-        _SCORE_OF_PRECISION,
+        Strength.FACT,
         (evidence,),
         "In one precision at all sizes the term keeps its value.",
         detail,

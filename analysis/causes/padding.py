@@ -12,11 +12,9 @@ from __future__ import annotations
 from ...profiling.recording.experiments import Wave
 from ..decompose.terms import KERNELS
 from .case import Case, Cause, Intervention
-from .evidence import Claim, Evidence, seen
+from .evidence import Claim, Evidence, Strength, seen
 
 PADDING = "padding to blocks"
-# Above what only says that the time does not grow; a tile in the name less than a grid of blocks.
-_SCORE, _SCORE_OF_TILE = 0.75, 0.85
 _REFUTATION = "A size that fills the block takes longer, or the next one takes no longer than it."
 
 
@@ -44,8 +42,8 @@ def weigh_padding(case: Case) -> Claim | None:
             "kernels.duration_ns",
         ),
     )
-    score = _SCORE_OF_TILE if block.is_tile else _SCORE
-    return Claim(PADDING, amount, score, evidence, _REFUTATION, f"of {block.size} samples")
+    detail = f"of {block.size} samples"
+    return Claim(PADDING, amount, Strength.SIGN, evidence, _REFUTATION, detail)
 
 
 def filled_blocks(case: Case) -> tuple[Wave, ...]:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from ..decompose.statistics import faster_half
 from ..decompose.terms import SLOW_STEPS
 from .case import Case, Cause, Intervention
-from .evidence import Claim, seen
-
-_SCORE = 0.7  # as of the profiling overhead, the other term that is measured directly
+from .evidence import Claim, Strength, seen
 
 
 def weigh_slow_steps(case: Case) -> Claim | None:
@@ -25,7 +23,7 @@ def weigh_slow_steps(case: Case) -> Claim | None:
         seen("of the faster half of the steps", paces, "ms", "steps.duration_ns"),
     )
     refutation = "With more steps in each visit, the term goes away."
-    return Claim(SLOW_STEPS, case.share.value.value, _SCORE, evidence, refutation)
+    return Claim(SLOW_STEPS, case.share.value.value, Strength.SIGN, evidence, refutation)
 
 
 slow_steps = Cause(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from .case import Case, Cause, Intervention, counted_total
-from .evidence import Claim, Evidence, seen
+from .evidence import Claim, Evidence, Strength, seen
 
 # Idle threads: fewer threads work at one batch size than at another, as work is small or unevenly
 # divided. CPU only.
@@ -32,7 +32,7 @@ def weigh_idle_threads(case: Case) -> Claim | None:
     return Claim(
         IDLE_THREADS,
         amount,
-        0.5,
+        Strength.HINT,
         evidence_of_threads(case, busy),
         "On one thread the term keeps its value.",
     )
@@ -107,7 +107,7 @@ def weigh_threads_begin(case: Case) -> Claim | None:
     return Claim(
         THREADS_BEGIN,
         amount,
-        0.5,
+        Strength.HINT,
         evidence_of_threads(case, busy),
         "On one thread the larger sizes take as long.",
     )
@@ -136,7 +136,6 @@ CPU_CONTENTION = "CPU contention"
 _COLUMNS = "steps.cpu_time_ns, run_queue_wait_ns"
 # A few threads always wait briefly for each other's cores.
 _FALLEN_OF_CPU_CONTENTION = 0.95
-_SCORE, _SCORE_THROUGHOUT = 0.88, 0.35
 
 
 def weigh_cpu_contention(case: Case) -> Claim | None:
@@ -166,9 +165,9 @@ def weigh_cpu_contention(case: Case) -> Claim | None:
         ),
     )
     amount = case.evaluate(lambda batch: case.time_ms(batch) * (1 - paces[batch] / usual))
-    score = _SCORE if falls else _SCORE_THROUGHOUT
+    strength = Strength.SIGN if falls else Strength.HINT
     return Claim(
-        CPU_CONTENTION, amount, score, evidence, "At a raised priority the excess is as large."
+        CPU_CONTENTION, amount, strength, evidence, "At a raised priority the excess is as large."
     )
 
 
@@ -225,11 +224,10 @@ def weigh_throttling(case: Case) -> Claim | None:
         )
         evidence.append(Evidence("throttle reasons", old, new, "", "clocks.throttle_reasons"))
     amount = case.coefficient(case.after) * case.time_ms(case.after) * (1 - ratio)
-    score = 0.93 if reasons else 0.82
     return Claim(
         THROTTLING,
         amount,
-        score,
+        Strength.FACT if reasons else Strength.SIGN,
         tuple(evidence),
         "With the clock locked below that of all sizes, the excess is as large.",
     )

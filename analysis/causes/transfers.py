@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ..decompose.statistics import LEVEL, normal_estimate
 from ..decompose.terms import COMMUNICATION, KERNELS
 from .case import Case, Cause, Intervention, SlowDown
-from .evidence import Claim, seen
+from .evidence import Claim, Strength, seen
 from .single_profile import (
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,
@@ -29,7 +29,6 @@ from .single_profile import (
 
 BESIDE_COMMUNICATION = "kernels beside communication"
 _NONE = SlowDown(0.0, 0.0, 0.0, 0.0)
-_SCORE = 0.86
 _TABLE = "kernels.duration_ns"
 
 
@@ -57,7 +56,7 @@ def weigh_beside_communication(case: Case) -> Claim | None:
     return Claim(
         BESIDE_COMMUNICATION,
         amount,
-        _SCORE,
+        Strength.SIGN,
         evidence,
         "Without collectives beside them, the kernels are as slow.",
     )
@@ -197,7 +196,7 @@ def weigh_host_copies(case: Case) -> Claim | None:
     times = [sum(use.time_ms for use in copies if use.batch == batch) for batch in case.sides]
     evidence = (seen("copies from and to the host per step", times, "ms", "memory.duration_ns"),)
     refutation = "With the data already on the device, the time of the copies stays in the step."
-    return Claim(HOST_COPIES, sum(use.share for use in copies), 0.85, evidence, refutation)
+    return Claim(HOST_COPIES, sum(use.share for use in copies), Strength.SIGN, evidence, refutation)
 
 
 def suggest_host_copies(step: ProfiledStep) -> Suggestion | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ...profiling.attribution.kernel_names import LAYOUT, read_name
 from ..decompose.terms import OPTIMIZER
 from .case import Case, Cause, Intervention, Use, total
-from .evidence import Claim, seen
+from .evidence import Claim, Strength, seen
 from .single_profile import ProfiledStep, Suggestion, fact
 
 # More work than in proportion: a layer's operators do more work, or others, than the batch size
@@ -93,7 +93,9 @@ def weigh_more_work(case: Case) -> Claim | None:
             "",
             "kernels.flops, bytes_compulsory",
         )
-    return Claim(MORE_WORK, value.value, 1.0, (evidence,), _REFUTATION_OF_MORE_WORK, detail)
+    return Claim(
+        MORE_WORK, value.value, Strength.FACT, (evidence,), _REFUTATION_OF_MORE_WORK, detail
+    )
 
 
 def asks_for_more(case: Case) -> bool:
@@ -217,7 +219,11 @@ def weigh_more_calls(case: Case) -> Claim | None:
         ),
     )
     return Claim(
-        MORE_CALLS, case.evaluate(extra_ms.__getitem__), 0.9, evidence, _REFUTATION_OF_MORE_CALLS
+        MORE_CALLS,
+        case.evaluate(extra_ms.__getitem__),
+        Strength.FACT,
+        evidence,
+        _REFUTATION_OF_MORE_CALLS,
     )
 
 
@@ -272,7 +278,6 @@ call_size = Cause(
 COPIES = "copies of operands"
 _COPY = re.compile(r"(?!Mem)(.*(copy|clone|contiguous|nchw|nhwc|permute)|reorder\b)", re.IGNORECASE)
 _LEAST_SHARE_OF_COPIES = 0.1  # of the term's time at one of the sizes
-_SCORE_OF_COPIES = 0.7
 
 
 def weigh_copies(case: Case) -> Claim | None:
@@ -301,7 +306,7 @@ def weigh_copies(case: Case) -> Claim | None:
     )
     amount = math.fsum(use.share for use in copying)
     return Claim(
-        COPIES, amount, _SCORE_OF_COPIES, evidence, "Without the copies the term keeps its value."
+        COPIES, amount, Strength.SIGN, evidence, "Without the copies the term keeps its value."
     )
 
 
@@ -365,8 +370,6 @@ SLOW_CALL = "slow library call"
 LIBRARIES = ("onednn", "no_onednn", "no_cudnn", "cublaslt", "cublaslt_list")
 # Rates of the same kernel differ by some percent anyway.
 _FALLEN = 0.9
-# Below causes that say why the rate is low.
-_SCORE_OF_SLOW_CALL = 0.4
 
 
 def weigh_slow_call(case: Case) -> Claim | None:
@@ -386,7 +389,7 @@ def weigh_slow_call(case: Case) -> Claim | None:
     return Claim(
         SLOW_CALL,
         amount,
-        _SCORE_OF_SLOW_CALL,
+        Strength.HINT,
         evidence,
         "Through another library the term keeps its value.",
     )

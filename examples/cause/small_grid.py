@@ -5,7 +5,7 @@ Amount: of a negative bend or excess, what the term saved per block once every S
 example, not a proof.
 """
 
-from curvescope.analysis.causes.evidence import Claim, seen
+from curvescope.analysis.causes.evidence import Claim, Strength, seen
 
 CAUSE = "small grid"
 
@@ -24,7 +24,7 @@ def weigh(case):
     return Claim(
         cause=CAUSE,
         amount=case.share.value.value,
-        score=0.6,
+        strength=Strength.SIGN,
         evidence=(seen("blocks of the grid", blocks, "", "kernels.grid_x"),),
         refuted_by="Padding the grid with idle blocks does not change the time at the smaller "
         "batch size.",

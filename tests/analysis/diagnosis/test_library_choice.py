@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from curvescope.analysis.causes import UNEXPLAINED, CauseTotal, Claim, Evidence, TermCause
+from curvescope.analysis.causes import UNEXPLAINED, CauseTotal, Claim, Evidence, Strength, TermCause
 from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.diagnosis.explanation import TermEvidence
 from curvescope.analysis.diagnosis.library_choice import candidates_command, library_choice
@@ -46,7 +46,9 @@ def test_no_way_that_is_slower_or_changes_the_results_counts():
 
 def slow_call(verdict, cause="slow library call"):
     evidence = Evidence("rate", 1.0, 0.5, "1", "kernels.flops")
-    claim = Claim("slow library call", 10.0, 0.4, (evidence,), "Through another library it stays.")
+    claim = Claim(
+        "slow library call", 10.0, Strength.HINT, (evidence,), "Through another library it stays."
+    )
     term = TermCause("fc6", 10.0, claim, (), verdict)
     return CauseTotal(cause, 10.0, (term,), verdict)
 

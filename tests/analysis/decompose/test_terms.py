@@ -12,9 +12,10 @@ import pytest
 
 from curvescope.analysis.decompose.averaged_steps import Samples, averaged, mean_parts, undisturbed
 from curvescope.analysis.decompose.functionals import Functional
-from curvescope.analysis.decompose.statistics import FASTER_HALF, faster_half
+from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.decompose.terms import OVERHEAD, Key, terms_of
 from curvescope.analysis.diagnosis.split import diagnose
+from curvescope.profiling.attribution.step_pattern import faster_half
 
 from ..synthetic import profiled_step, times_of
 

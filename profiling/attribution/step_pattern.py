@@ -170,12 +170,8 @@ def _count_pairs(visits: Sequence[tuple[Floats, Bools]], period: int) -> tuple[i
 def have_slow_steps(times: Floats, visits: Floats) -> bool:
     """Whether slow steps were seen, more than once, and are 3 % of the time of all steps or more;
     arguments as of `find_pattern`, in any unit.
-
-    Visits of single steps do not tell: a slow one may be the machine's.
     """
     if len(times) < _LEAST_STEPS or slow_share(times) < SLOW_SHARE:
-        return False
-    if np.unique(visits, return_counts=True)[1].min() < 2:
         return False
     slow = _find_slow(times, visits.astype(np.int64))
     return is_material(int(np.count_nonzero(slow)), slow_share(times))

@@ -18,6 +18,7 @@ import pandas as pd
 from ...base.numbers import number
 from ...profiling.attribution.cupti_names import host_kind
 from ...profiling.attribution.range_names import RangeNames
+from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import SET_ASIDE, with_set_aside
 from ...profiling.recording.store import Recording
 from .kernel_times import device_work, kernel_times
@@ -148,3 +149,9 @@ def name_set_aside(steps: pd.DataFrame) -> str | None:
         f"{number(times_ms[~apart].min())} to {number(times_ms[~apart].max())} ms. With them all "
         f"steps take {number(times_ms.sum())} ms."
     )
+
+
+def name_all_set_aside(steps: pd.DataFrame, axis: Axis) -> list[str]:
+    """The same of every batch size that has some, each in a sentence."""
+    named = {batch: name_set_aside(rows) for batch, rows in steps.groupby("batch")}
+    return [f"{axis.name.capitalize()} {batch}: {said}" for batch, said in named.items() if said]

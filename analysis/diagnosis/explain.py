@@ -30,7 +30,7 @@ from ..decompose.slow_steps import leading, slow_steps
 from ..decompose.source_lines import lines_of, main_lines
 from ..decompose.terms import COMMUNICATION, NOT_RECORDED
 from ..decompose.waiting import waiting_of
-from ..decompose.warm_up import judge_steps, name_set_aside
+from ..decompose.warm_up import judge_steps, name_all_set_aside
 from ..served_steps import is_served, select_served
 from ..verdicts.outcome import measurements
 from . import split
@@ -214,9 +214,7 @@ def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -
     meta, notes = recording.meta, list(evidence.notes)
     if len(gpus := gpus_of(recording)) > 1:
         notes.append(f"Terms are of {len(gpus)} GPUs together; `breakdown --device` shows one.")
-    for batch, steps in evidence.steps.groupby("batch"):
-        if apart := name_set_aside(steps):
-            notes.append(f"{evidence.axis.name.capitalize()} {batch}: {apart}")
+    notes += name_all_set_aside(evidence.steps, evidence.axis)
     notes += _of_program(recording, times)
     frameworks = " and ".join(meta.get("frameworks") or ())
     of_user, unrecorded = meta.get("mode") == "own", (times["kind"] == NOT_RECORDED).any()

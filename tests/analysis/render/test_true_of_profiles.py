@@ -49,6 +49,17 @@ def test_steps_that_wait_for_the_loader_are_steps(imported_profile, document_of,
     assert "another kind" not in text
 
 
+def test_an_imported_sweep_says_at_once_which_steps_no_estimate_uses(said, tmp_path):
+    profile = PROFILES / "param_resnet.json.gz"
+    imported = said(
+        "import", "--as", "sweep", "--batch", "32,64", profile, profile, "-o", tmp_path / "sweep"
+    )
+    for batch in (32, 64):
+        line = f"Batch {batch}: 1 of 30 profiled steps set aside"
+        assert line in imported
+        assert line in said("explain", tmp_path / "sweep", "--all")
+
+
 def test_time_in_which_launched_work_waits_is_not_the_hosts(imported_profile, document_of, said):
     """The step began with a gap of 8.37 ms, for which the graph had been launched 6.3 ms before the
     first kernel.

@@ -30,9 +30,8 @@ from ..profiling.hardware.limits import CEILING, PEAK, Hardware
 from ..profiling.recording.store import RECORDING, STEP, TOGETHER
 from .aligned_rows import OTHERS, align
 from .change import Change
-from .decompose.averaged_steps import undisturbed_steps
+from .decompose.averaged_steps import list_used_steps
 from .decompose.curve import UNKNOWN, Curve
-from .decompose.marked import averaging
 from .decompose.repeated_layers import in_any_block
 from .decompose.statistics import FASTER_HALF, LEVEL, Estimate, Floats, estimate, holm, moderated
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, main_kernels
@@ -501,9 +500,9 @@ def _rows(
         else [_named(table, by) for table in tables]
     )
     for compared, keyed in zip(sides, rows, strict=True):
-        statistic = averaging(compared.steps, compared.curve.paces.statistic, is_marked=False)
+        statistic = compared.curve.paces.statistic
         terms.append(estimate_terms(keyed, compared.steps, statistic=statistic))
-        used = main_kernels(keyed[keyed["step"].isin(undisturbed_steps(keyed))], (batch,))
+        used = main_kernels(keyed[keyed["step"].isin(list_used_steps(keyed))], (batch,))
         families.append({place: family(str(name)) for place, (name,) in used.items()})
 
     def label(key: Key) -> str:

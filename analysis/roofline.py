@@ -21,11 +21,12 @@ from ..base.words import UNKNOWN
 from ..profiling.attribution.kernel_precision import kernel_precision
 from ..profiling.hardware.limits import Hardware, Roof, hardware_of
 from ..profiling.recording.store import Recording
-from .decompose.averaged_steps import undisturbed_steps
+from .decompose.averaged_steps import list_used_steps
 from .decompose.curve import native
 from .decompose.kernel_times import device_work, kernel_totals
 from .decompose.marked import step_times
 from .decompose.terms import IDLE, work_label
+from .decompose.warm_up import judge_steps
 from .likely_bounds import LikelyPoint, likely_point, plain_rows
 
 KEYS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}
@@ -95,7 +96,7 @@ def recorded_roofline(
     recording: Recording, by: str = "kernel", batch: int | None = None
 ) -> Roofline:
     """Points and roofs of a recording at one batch size, see `roofline`."""
-    steps = recording.frame("steps")
+    steps = judge_steps(recording, recording.frame("steps"))
     times = (
         kernel_totals(device_work(recording)) if steps.empty else step_times(recording, steps).table
     )
@@ -125,7 +126,7 @@ def roofline(
         kernel_times = (
             kernel_times if batch is None else kernel_times[kernel_times["batch"] == batch]
         )
-        used = undisturbed_steps(kernel_times)
+        used = list_used_steps(kernel_times)
         rows, n_steps = (
             kernel_times[kernel_times["step"].isin(used) & (kernel_times["name"] != IDLE)],
             len(used),

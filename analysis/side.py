@@ -20,6 +20,7 @@ from .decompose.curve import UNKNOWN as NO_BATCH
 from .decompose.curve import Curve, cost_curve
 from .decompose.marked import step_times
 from .decompose.terms import estimate_terms
+from .decompose.warm_up import judge_steps
 
 _NO_KERNELS = pd.DataFrame(columns=["name", "layer", "phase", "batch", "step", "exclusive_ms"])
 
@@ -48,6 +49,7 @@ def recorded_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
     """Prepare a recording, or a part of its steps, for comparison, with the columns by which rows
     are aligned.
     """
+    steps = judge_steps(recording, steps)
     times = step_times(recording, steps, KEYS, (), by_instance=True).table
     return side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
 

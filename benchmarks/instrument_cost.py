@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from curvescope.analysis.decompose.statistics import faster_half
+from curvescope.profiling.attribution.step_pattern import faster_half
 from curvescope.profiling.collect.marks import Marks
 from curvescope.profiling.measure.visit import record_step, warm_up_profiler
 from curvescope.profiling.workload.network_step import Workload

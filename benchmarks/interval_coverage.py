@@ -27,8 +27,9 @@ from curvescope.analysis.decompose.averaged_steps import Samples
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find
 from curvescope.analysis.decompose.functionals import bend, excess
-from curvescope.analysis.decompose.statistics import FASTER_HALF, faster_half
+from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.decompose.terms import Key, terms_of
+from curvescope.profiling.attribution.step_pattern import faster_half
 from curvescope.profiling.recording.disturbed import LEAST_ROUNDS
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"

@@ -103,7 +103,8 @@ def notes(done: ImportDocument) -> list[str]:
 
 
 def advised_lines(path: AnyPath | str) -> list[str]:
-    """The first lines of `explain` on a recording of one profile; none where nothing ran.
+    """The first lines of `explain` on a recording of one profile, and which steps of a curve of
+    profiles are set aside; none where nothing ran.
 
     Of a large recording they only say that `explain` gives advice, so that an import takes the time
     of reading.
@@ -113,18 +114,20 @@ def advised_lines(path: AnyPath | str) -> list[str]:
     if count > _ADVISED_ROWS:
         return [f"Advice is left to `explain`: it examines {count:,} kernels and calls."]
 
+    from .analysis.decompose.warm_up import judge_steps, name_all_set_aside
     from .analysis.diagnosis.suggested import advise, has_no_curve
     from .analysis.render.advice import first_lines
     from .experiments.factors import facts_for
     from .profiling.recording.axis import axis_of
 
+    axis = axis_of(recording.meta)
     if not has_no_curve(recording):
-        return []
+        return name_all_set_aside(judge_steps(recording, recording.frame("steps")), axis)
     try:
         advice = advise(recording, facts_for(recording))
     except CurvescopeError:
         return []
-    return [escape_controls(line) for line in first_lines(advice, axis_of(recording.meta))]
+    return [escape_controls(line) for line in first_lines(advice, axis)]
 
 
 @contextmanager

@@ -103,7 +103,7 @@ class BatchFacts:
     idle_ms: float
     kernel_ms: float  # exclusive time of all kernels
     kernel_calls: float
-    # CUDA API calls by kind, see `context._HOST_KINDS`
+    # CUDA API calls by kind, see `cupti_names.HOST_KINDS`
     host: Mapping[str, HostCalls] = field(default_factory=dict)
     peak_memory_bytes: float | None = None  # largest peak of its steps
     allocator_retries: float | None = None  # total of all its steps

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...profiling.attribution.cupti_names import HOST_KINDS, host_kind
 from ...profiling.hardware.clocks import reasons_in
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
@@ -26,7 +27,7 @@ from ...profiling.recording.operators import (
     decode_arguments,
 )
 from ...profiling.recording.store import STEP
-from ..decompose.averaged_steps import Samples, undisturbed, undisturbed_steps
+from ..decompose.averaged_steps import Samples, list_used_steps
 from ..decompose.functionals import BEND, OUTLIER, Functional
 from ..decompose.launches import Paced, mean_paced
 from ..decompose.slow_steps import SlowSteps
@@ -38,19 +39,6 @@ from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, TermOperan
 from .expert_tokens import tokens_of
 from .kernel_choice import graph_batches
 
-# CUDA API calls by their effect on the host; the first match counts.
-_HOST_KINDS = (
-    # With those of growing segments (cuMemCreate, cuMemMap) and of cudaMallocAsync.
-    (
-        "allocation",
-        re.compile(
-            r"^cu(da)?(Malloc|Free|HostAlloc|Mem(Alloc|Free|Create|Map|Unmap|Release|SetAccess))"
-        ),
-    ),
-    ("synchronisation", re.compile(r"^cu(da)?\w*Synchronize")),
-    ("synchronous copy", re.compile(r"^cu(da)?Memcpy(?!.*Async)")),
-    ("launch", re.compile(r"^cu(da)?(Launch|GraphLaunch)")),
-)
 _GEOMETRY = {"blocks": ("grid_x", "grid_y", "grid_z"), "threads": ("block_x", "block_y", "block_z")}
 _SIZES = ("registers_per_thread", "shared_memory_bytes")
 _WORK = ("flops", "bytes_compulsory", "dram_bytes", "sm_cycles")
@@ -112,7 +100,7 @@ def examine(batches: Iterable[int], kernel_times: pd.DataFrame, recorded: Record
     """Gather what causes examine of some batch sizes, each with a profiled step."""
     of_batch = kernel_times["batch"]
     sweep = {
-        int(batch): undisturbed_steps(kernel_times[of_batch == batch])
+        int(batch): list_used_steps(kernel_times[of_batch == batch])
         for batch in {*batches, *of_batch.dropna().unique()}
     }
     used = {batch: sweep[batch] for batch in batches}
@@ -373,8 +361,7 @@ def _find_paced(rows: pd.DataFrame, used: Sequence[int]) -> dict[Key, Paced]:
 def _host_use(timed: pd.DataFrame) -> MeanHostUse | None:
     if timed.empty or not set(_HOST_USE) <= set(timed.columns):
         return None
-    used = timed.iloc[undisturbed(timed["duration_ns"].to_numpy(np.float64))]
-    means = {name: used[name].astype("Float64").mean(skipna=False) for name in _HOST_USE}
+    means = {name: timed[name].astype("Float64").mean(skipna=False) for name in _HOST_USE}
     cpu, system, faults, wait = (None if pd.isna(mean) else float(mean) for mean in means.values())
     if cpu is None or system is None or faults is None:
         return None
@@ -412,7 +399,7 @@ def _host_calls(steps: pd.DataFrame, api_calls: pd.DataFrame | None) -> dict[str
             float((kind == wanted).sum()) / len(steps),
             float(time_ms[kind == wanted].sum()) / len(steps),
         )
-        for wanted, _ in _HOST_KINDS
+        for wanted, _ in HOST_KINDS
     }
 
 
@@ -450,9 +437,3 @@ def mean_clock(
     sampled = clocks.loc[in_step | in_visit & ~of_gpu, "sm_clock_hz"].dropna()
     reasons |= reasons_in(map(str, clocks.loc[in_visit, "throttle_reasons"].dropna()))
     return float(sampled.mean()) if clock_hz is None and len(sampled) else clock_hz, reasons
-
-
-def host_kind(name: str) -> str | None:
-    """What a CUDA or HIP API call does to the host, see `_HOST_KINDS`; None for others."""
-    plain = name.replace("hip", "cuda", 1) if name.startswith("hip") else name
-    return next((kind for kind, form in _HOST_KINDS if form.match(plain)), None)

@@ -5,7 +5,7 @@ Amount: their term, which is measured.
 
 from __future__ import annotations
 
-from ..decompose.statistics import faster_half
+from ...profiling.attribution.step_pattern import faster_half
 from ..decompose.terms import SLOW_STEPS
 from .case import Case, Cause, Intervention
 from .evidence import Claim, Strength, seen

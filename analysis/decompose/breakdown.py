@@ -19,7 +19,7 @@ from ...profiling.attribution.kernel_precision import kernel_precision
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import KERNEL, RECORDING, STEP, Recording
-from .averaged_steps import set_aside_sentence, undisturbed_steps
+from .averaged_steps import list_used_steps
 from .curve import Curve, cost_curve
 from .input_time import WAITING_FOR_INPUT
 from .kernel_times import (
@@ -32,12 +32,13 @@ from .kernel_times import (
     of_steps,
     profiled_steps,
 )
-from .marked import Marked, averaging, marked_steps, unprofiled, with_averaged
+from .marked import Marked, choose_averaged, marked_steps, unprofiled
 from .repeated_layers import classes_with, group_of, repeated_layers, with_groups
 from .slow_steps import SlowSteps, slow_steps
 from .source_lines import NO_LINE, by_line, lines_of
 from .statistics import Floats, Ints
-from .terms import IDLE, OVERHEAD, RECORD_DEVICE, SLOW_STEPS, Key
+from .terms import IDLE, OF_ALL_STEPS, OVERHEAD, RECORD_DEVICE, SLOW_STEPS, Key
+from .warm_up import judge_steps, name_set_aside
 
 KEYS = {
     "layer": ["layer", "phase"],
@@ -165,7 +166,8 @@ def recorded_breakdown(
         raise CurvescopeError(
             f"No work of GPU {device} is recorded; of these there is some: {numbers}."
         )
-    steps, classes = recording.frame("steps"), recording.meta.get("layer_classes")
+    steps = judge_steps(recording, recording.frame("steps"))
+    classes = recording.meta.get("layer_classes")
     marked = (
         None if steps.empty else marked_steps(recording.frame("marks"), steps, recording.statistic)
     )
@@ -263,9 +265,8 @@ def break_down(
             f"down. {RECORD_DEVICE}"
         )
     walls_ms = profiled["duration_ns"].to_numpy(np.float64) / 1e6
-    taken = averaging(steps, statistic, marked is not None)
-    times = with_averaged(times, taken)
-    numbers = tuple(undisturbed_steps(times))
+    times = choose_averaged(times, steps, statistic, marked is not None)
+    numbers = tuple(list_used_steps(times))
     used = np.searchsorted(profiled["step"].to_numpy(), numbers)
     classes = layer_classes or {}
     if operators is not None:
@@ -289,20 +290,20 @@ def break_down(
     rows.append(_idle_row(IDLE, times[~busy & ~waits], len(walls_ms), used))
     whole_ms = math.fsum(row.time_ms for row in rows)
     if curve is None:
-        apart = set_aside_sentence(walls_ms)
+        every = steps if batch is None else steps[steps["batch"] == batch]
         return Breakdown(
             batch,
             whole_ms,
             tuple(rows),
             None,
             0,
-            len(walls_ms),
+            len(every),
             len(used),
             numbers,
-            set_aside=apart,
+            set_aside=name_set_aside(every),
         )
     point = curve.at(batch)
-    of_all_steps = taken is None or curve.pace is None
+    of_all_steps = bool(times[OF_ALL_STEPS].any()) or curve.pace is None
     pace_ms = (curve if of_all_steps else curve.paces).at(batch).time_ms.value
     is_longer = marked is None and whole_ms > _SCALED * pace_ms
     scale = pace_ms / whole_ms if is_longer else 1.0

@@ -24,14 +24,14 @@ from ...profiling.attribution.step_pattern import SLOW_SHARE, slow_share
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import FORWARD
 from ...profiling.recording.store import KERNEL, Recording
-from .averaged_steps import Samples, averaged, is_marked, mean_parts, undisturbed_steps
+from .averaged_steps import Samples, averaged, is_marked, list_used_steps, mean_parts
 from .curve import cost_curve
 from .input_time import with_input
 from .kernel_times import AMOUNTS, KEYS, device_work, kernel_times
 from .pace import pace_of
 from .repeated_layers import Groups, group_of, repeated_layers, with_groups
 from .statistics import FASTER_HALF, STATISTICS, Floats, Ints
-from .terms import IDLE, NOT_RECORDED, Key
+from .terms import IDLE, NOT_RECORDED, OF_ALL_STEPS, Key
 
 Place = tuple[str | None, str]
 Sampled = tuple[Sequence[Key], Mapping[int, Samples]]
@@ -82,7 +82,7 @@ class Marked:
         factor = np.ones(len(work))
         parts: dict[int, tuple[Floats, Floats]] = {}
         for batch, of_batch in kernel_times.groupby("batch"):
-            steps = undisturbed_steps(of_batch)
+            steps = list_used_steps(of_batch)
             inside = work["step"].isin(steps).to_numpy()
             busy_ms = np.zeros((len(self.places), len(terms)))
             np.add.at(busy_ms, (place[inside], term[inside]), work_ms[inside])
@@ -121,7 +121,9 @@ class Marked:
         # One row for each profiled step and term.
         table = pd.DataFrame(idle_rows, columns=["batch", "layer", "phase", "exclusive_ms"])
         table = (
-            kernel_times[["batch", "step", "averaged"]].drop_duplicates().merge(table, on="batch")
+            kernel_times[["batch", "step", "averaged", OF_ALL_STEPS]]
+            .drop_duplicates()
+            .merge(table, on="batch")
         )
         table = table.assign(
             name=IDLE, kind=IDLE, calls=1, shared=False, exclusive_ns=table["exclusive_ms"] * 1e6
@@ -192,7 +194,7 @@ def step_times(
     if times.empty:
         return StepTimes(times, None, {})
     marked = marked_steps(recording.frame("marks"), steps, recording.statistic)
-    times = with_averaged(times, averaging(steps, recording.statistic, marked is not None))
+    times = choose_averaged(times, steps, recording.statistic, marked is not None)
     if by_instance:
         groups: Groups = {}
     else:
@@ -270,28 +272,42 @@ def _without_small_places(kernel_times: pd.DataFrame) -> pd.DataFrame:
     return kernel_times.assign(**{name: kernel_times[name].mask(small, None) for name in keys})
 
 
-def averaging(steps: pd.DataFrame, statistic: str, is_marked: bool) -> str | None:
-    """The statistic by which profiled steps are averaged; None for the mean of all.
+def choose_averaged(
+    kernel_times: pd.DataFrame, steps: pd.DataFrame, statistic: str, is_marked: bool
+) -> pd.DataFrame:
+    """The same table with the columns of `with_averaged`, for the statistic of the recording.
 
-    They all count where every step was profiled, and where slow steps are part of T, and some
-    profiled ones are slow too: then these say what slow steps do, as no marks do.
+    All profiled steps count where every step was profiled, and where slow steps are part of T, and
+    some profiled ones are slow too: then these say what slow steps do, as no marks do.
     """
     timed = steps[~steps["profiled"].astype(bool)]
     if timed.empty:
-        return None
+        return with_averaged(kernel_times, None)
     if is_marked or statistic != FASTER_HALF or timed["batch"].isna().any():
-        return statistic
+        return with_averaged(kernel_times, statistic)
     profiled = steps[steps["profiled"].astype(bool)]
     telling = {
         batch
         for batch, durations_ns in profiled.groupby("batch")["duration_ns"]
         if slow_share(durations_ns.to_numpy(np.float64)) >= SLOW_SHARE
     }
-    if not telling:  # the curve is not needed
-        return statistic
-    points = cost_curve(steps, statistic).points
+    points = cost_curve(steps, statistic).points if telling else ()
     has_slow = any(point.has_slow_steps for point in points if point.condition in telling)
-    return None if has_slow else statistic
+    return with_averaged(kernel_times, None if has_slow else statistic)
+
+
+def with_averaged(kernel_times: pd.DataFrame, statistic: str | None) -> pd.DataFrame:
+    """The same table with the column `averaged`: whether an estimate uses the step; and
+    `of_all_steps`, whether it uses all, as it does without a statistic.
+    """
+    walls = kernel_times.groupby(["batch", "step"], dropna=False)["exclusive_ms"].sum()
+    used: list[int] = []
+    for _, of_batch in walls.groupby("batch", dropna=False):
+        numbers = of_batch.index.get_level_values("step")
+        used += numbers[averaged(of_batch.to_numpy(np.float64), statistic)].tolist()
+    return kernel_times.assign(
+        averaged=kernel_times["step"].isin(used), **{OF_ALL_STEPS: statistic is None}
+    )
 
 
 def unprofiled(
@@ -329,18 +345,6 @@ def without_profiler(
     return kernel_times.assign(
         **{name: kernel_times[name] * factor for name in ("exclusive_ms", "exclusive_ns")}
     )
-
-
-def with_averaged(kernel_times: pd.DataFrame, statistic: str | None) -> pd.DataFrame:
-    """The same table with the column `averaged`: whether an estimate uses the step, see
-    `terms.averaged`.
-    """
-    walls = kernel_times.groupby(["batch", "step"], dropna=False)["exclusive_ms"].sum()
-    used: list[int] = []
-    for _, of_batch in walls.groupby("batch", dropna=False):
-        numbers = of_batch.index.get_level_values("step")
-        used += numbers[averaged(of_batch.to_numpy(np.float64), statistic)].tolist()
-    return kernel_times.assign(averaged=kernel_times["step"].isin(used))
 
 
 def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Marked | None:

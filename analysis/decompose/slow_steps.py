@@ -21,13 +21,14 @@ from ...base.numbers import number, percent
 from ...profiling.attribution.range_names import INPUT_PHASE, PHASE_RANGE
 from ...profiling.attribution.step_pattern import (
     Pattern,
+    faster_half,
     find_patterns,
     in_whole_periods,
     is_material,
 )
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.store import Recording
-from .statistics import Floats, Ints, faster_half
+from .statistics import Floats, Ints
 
 Bools = npt.NDArray[np.bool_]
 

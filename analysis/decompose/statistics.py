@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...profiling.attribution.step_pattern import faster_half
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -77,24 +79,6 @@ def medians(values: Floats, axis: int = -1) -> Any:
         for position in ((counts - 1) // 2, counts // 2)
     ]
     return (middle[0] + middle[1]) / 2
-
-
-def faster_half(values: Floats, axis: int = -1) -> Any:
-    """Mean of the faster half of times along an axis, rounded up, without the NaN; every row holds
-    a number.
-
-    It is the pace of a step, not its cost: what the slower half takes beyond it is a term of its
-    own. On a machine that is slower by a third in 30 % of the visits, the median jumps to the slow
-    state in some sweeps; this only where more than half of the visits are slow. It lies below the
-    median by 0.8 standard deviations of a step's time, at all conditions alike. Source for lower
-    order statistics: Chen and Revels, Robust Benchmarking in Noisy Environments (2016),
-    arXiv:1608.04295.
-    """
-    ordered = np.moveaxis(np.sort(values, axis=axis), axis, -1)  # NaN last
-    counts = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
-    sums = np.nancumsum(ordered, axis=-1)
-    faster = (counts + 1) // 2
-    return (np.take_along_axis(sums, faster - 1, -1) / faster)[..., 0]
 
 
 def widened(replicates: Floats, value: Any, rounds: int) -> Any:

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import INPUT
-from .averaged_steps import Samples, fastest_first, undisturbed, weights_of
+from .averaged_steps import Samples, fastest_first, weights_of
 from .curve import (
     MODELLED,
     Curve,
@@ -36,6 +37,7 @@ from .curve import (
 )
 from .functionals import Condition, Functional
 from .statistics import (
+    ALL_STEPS,
     FASTER_HALF,
     LEVEL,
     RELATIVE_ROUNDING,
@@ -60,6 +62,7 @@ IDLE = "idle"
 NOT_RECORDED = "not recorded"
 OVERHEAD = "profiling overhead"
 SLOW_STEPS = "slow steps"  # what T has beyond the pace
+OF_ALL_STEPS = "of_all_steps"  # column of exclusive times, see `marked.with_averaged`
 OUTSIDE, OPTIMIZER = "outside layers", "optimizer"  # labels of work that belongs to no layer
 # Remedy for a recording without any device work.
 RECORD_DEVICE = (
@@ -292,12 +295,9 @@ class Terms:
         of the terms.
         """
         sums, replicates = self.values_ms.sum(axis=1), self.replicates_ms.sum(axis=2)
-        points = []
+        paid, points = used_steps(steps), []
         for i, condition in enumerate(self.conditions):
-            durations_ms = (
-                steps.loc[steps[by] == condition, "duration_ns"].to_numpy(np.float64) / 1e6
-            )
-            used = durations_ms[undisturbed(durations_ms)]
+            used = paid.loc[paid[by] == condition, "duration_ns"].to_numpy(np.float64) / 1e6
             time = time_estimate(float(sums[i]), replicates[:, i], self.rounds[condition])
             points.append(
                 Point(condition, time, spread_of(used, float(sums[i])), len(used), len(used))
@@ -307,7 +307,7 @@ class Terms:
             points=tuple(points),
             replicates_ms=replicates,
             rounds=rounds,
-            statistic="mean of the undisturbed",
+            statistic=ALL_STEPS,
             profiled=True,
         )
 
@@ -338,31 +338,33 @@ def estimate_terms(
     kernel_times: pd.DataFrame,
     steps: pd.DataFrame,
     by: str = "batch",
-    statistic: str | None = FASTER_HALF,
+    statistic: str = FASTER_HALF,
     sampled: tuple[Sequence[Key], Mapping[Condition, Samples]] | None = None,
 ) -> Terms:
     """Terms by layer and phase.
 
     `kernel_times` is its result, or a table whose column `kind` has further kinds. The unprofiled
-    ones of the `steps`, set aside or not, say which rounds visited which conditions. Without a
-    statistic the terms are means of all profiled steps, slow ones too. `sampled` has
-    the keys and samples of marked steps, see `marked.Marked.settle`; by default they are those of
-    the profiled steps.
+    ones of the `steps`, set aside or not, say which rounds visited which conditions. Without any,
+    or with the column `of_all_steps`, terms are means of all profiled steps. `sampled` has the keys
+    and samples of marked steps, see `marked.Marked.settle`; by default they are those of the
+    profiled steps.
     """
     timed = steps[~steps["profiled"].astype(bool)]
+    takes_all = timed.empty or (OF_ALL_STEPS in kernel_times and kernel_times[OF_ALL_STEPS].any())
+    taken = None if takes_all else statistic
     keys, samples = sampled or _profiled_samples(kernel_times, steps, by)
     shared = shared_rounds(steps if timed.empty else timed, by)
     focused = tuple(
-        terms_of(keys, of_focus, rounds, statistic)
+        terms_of(keys, of_focus, rounds, taken)
         for conditions, rounds in focused_rounds(timed, by)
         if len(of_focus := _in_rounds(samples, conditions, rounds)) == len(conditions)
     )
     if focused and len(shared) > 1:
         samples = _in_rounds(samples, tuple(samples), shared) or samples
     return replace(
-        terms_of(keys, samples, shared, None if timed.empty else statistic),
-        focused=tuple(replace(of_focus, of_all_steps=statistic is None) for of_focus in focused),
-        of_all_steps=statistic is None,
+        terms_of(keys, samples, shared, taken),
+        focused=tuple(replace(of_focus, of_all_steps=taken is None) for of_focus in focused),
+        of_all_steps=taken is None,
     )
 
 
@@ -432,7 +434,7 @@ def terms_of(
 
     A replicate draws from the rounds `shared`, e.g. `curve.shared_rounds`. If there are fewer than
     two and all steps were profiled, it draws steps instead. Without a statistic T is the mean of
-    the undisturbed steps.
+    all steps.
     """
     if shared is None:
         shared = sorted(
@@ -443,7 +445,7 @@ def terms_of(
     values, replicates = [], []
     profiled, rounds = {}, {}
     for condition, sample in samples.items():
-        used = fastest_first(sample, statistic)
+        used = fastest_first(sample)
         times, of_round = sample.times_ms[used], sample.rounds[used]
         taken = weights_of(np.ones((1, len(used))), statistic)
         value = (taken @ times)[0]

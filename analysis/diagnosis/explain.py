@@ -6,19 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.axis import axis_of
-from ...profiling.recording.disturbed import disturbances, with_set_aside
+from ...profiling.recording.disturbed import disturbances
 from ...profiling.recording.probes import Jumps, jumps_of, probes_sentence
 from ...profiling.recording.store import Recording, is_modelled
 from ..causes.context import OPERAND_COLUMNS, Recorded, count_faults, read_operands
 from ..causes.kernel_choice import changed_for_good
-from ..decompose.averaged_steps import set_aside_sentence, undisturbed_steps
+from ..decompose.averaged_steps import list_used_steps
 from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE
 from ..decompose.findings import FindingVerdict, found_falls, found_jumps, open_jumps
@@ -31,6 +30,7 @@ from ..decompose.slow_steps import leading, slow_steps
 from ..decompose.source_lines import lines_of, main_lines
 from ..decompose.terms import COMMUNICATION, NOT_RECORDED
 from ..decompose.waiting import waiting_of
+from ..decompose.warm_up import judge_steps, name_all_set_aside
 from ..served_steps import is_served, select_served
 from ..verdicts.outcome import measurements
 from . import split
@@ -160,11 +160,12 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
     notes = (*notes, few) if few else notes
     if (pace := pace_of(steps)) is not None:
         notes = (*notes, pace.sentence)
+    steps = judge_steps(recording, steps)
     slow = slow_steps(recording, steps)
     said = leading(slow)  # by the headline
     notes = (*notes, *(found.sentence for found in slow if found is not said))
     return Recorded(
-        with_set_aside(steps),
+        steps,
         recording.frame("api_calls"),
         recording.frame("clocks"),
         hardware_of(recording.meta),
@@ -213,10 +214,7 @@ def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -
     meta, notes = recording.meta, list(evidence.notes)
     if len(gpus := gpus_of(recording)) > 1:
         notes.append(f"Terms are of {len(gpus)} GPUs together; `breakdown --device` shows one.")
-    if evidence.steps["profiled"].astype(bool).all():
-        for batch, steps in evidence.steps.groupby("batch"):
-            if apart := set_aside_sentence(steps["duration_ns"].to_numpy(np.float64) / 1e6):
-                notes.append(f"{evidence.axis.name.capitalize()} {batch}: {apart}")
+    notes += name_all_set_aside(evidence.steps, evidence.axis)
     notes += _of_program(recording, times)
     frameworks = " and ".join(meta.get("frameworks") or ())
     of_user, unrecorded = meta.get("mode") == "own", (times["kind"] == NOT_RECORDED).any()
@@ -274,7 +272,7 @@ def _with_slow_downs(evidence: Recorded, recording: Recording, times: pd.DataFra
     """
     if not (times["kind"] == COMMUNICATION).any():
         return evidence
-    used = [step for _, rows in times.groupby("batch") for step in undisturbed_steps(rows)]
+    used = [step for _, rows in times.groupby("batch") for step in list_used_steps(rows)]
     steps = evidence.steps[evidence.steps["step"].isin(used)]
     return replace(
         evidence, slow_downs=slow_downs(device_work(recording), steps, group_of(evidence.groups))

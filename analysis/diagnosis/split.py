@@ -16,7 +16,7 @@ from ..causes.work import weights_of_work
 from ..decompose.curve import Curve, cost_curve
 from ..decompose.findings import FindingVerdict, find, find_fixed_cost
 from ..decompose.functionals import Functional
-from ..decompose.marked import averaging, with_averaged
+from ..decompose.marked import with_averaged
 from ..decompose.terms import (
     IDLE,
     KERNELS,
@@ -106,10 +106,8 @@ def _cases(
         )
         if "averaged" in kernel_times:
             # Those of all rounds may be in none of these.
-            kernel_times = with_averaged(
-                kernel_times,
-                None if curve.profiled or terms.of_all_steps else curve.paces.statistic,
-            )
+            statistic = None if terms.of_all_steps else curve.paces.statistic
+            kernel_times = with_averaged(kernel_times, statistic)
         recorded, examined = replace(recorded, steps=steps), None
     examined = examined or examine(functional.conditions, kernel_times, recorded)
     judging = curve.judging(functional)
@@ -210,7 +208,7 @@ def diagnose(
         terms = estimate_terms(
             kernel_times,
             steps,
-            statistic=averaging(steps, statistic, recorded.sampled is not None),
+            statistic=statistic,
             sampled=recorded.sampled,
         )
     # If every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from ...base.errors import CurvescopeError
+from ...profiling.attribution.cupti_names import host_kind
 from ...profiling.attribution.kernel_names import family
 from ...profiling.attribution.range_names import XLA_DOMAIN
 from ...profiling.hardware.limits import hardware_of
@@ -23,7 +24,6 @@ from ...profiling.recording.experiments import FactorFacts
 from ...profiling.recording.store import KERNEL, Recording
 from ..causes import fixed, host, memory, numbers, work
 from ..causes.catalogue import suggestions
-from ..causes.context import host_kind
 from ..causes.single_profile import (
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...base.errors import CurvescopeError
-from ..decompose.averaged_steps import Samples, undisturbed
+from ..decompose.averaged_steps import Samples
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import COMMUNICATION, IDLE, Key, Share, terms_of
+from ..decompose.warm_up import is_far, is_named
 from .tables import Reduction
 
 
@@ -27,7 +28,7 @@ class RankDifference:
     name: str  # name of the group
     against: str  # name of the other group
     ranks: tuple[int, int]  # numbers of ranks of both
-    # number of steps that both ran, and number of undisturbed ones that the estimate uses
+    # number of steps that both ran, and number of those that the estimate uses: without a warm-up
     steps: tuple[int, int]
     value: Estimate  # difference of mean step times, in ms
     own: Estimate  # difference of non-communication time, in ms
@@ -98,11 +99,15 @@ def explain_difference(
         for (step, key), time in group.times_ms.items():
             if step in position:
                 times[i, position[step], column[named[key][4]]] += time
-    walls = times.sum(axis=2)
+    is_work = np.array([key.kind != IDLE for key in keys])
     # Both sides of a pair are used, or none.
-    used = undisturbed(walls[0] - walls[1], float(np.median(walls)))
+    warms_up = common[0] == min(own.members) and any(
+        is_far(of_group.sum(axis=1)) and not is_named(of_group.sum(axis=1), [work.sum(axis=1)])
+        for of_group, work in zip(times, times[:, :, is_work], strict=True)
+    )
+    used = slice(int(warms_up), None)
     sides = {
-        group.name: Samples(times[i], np.array(common), used=used)
+        group.name: Samples(times[i, used], np.array(common)[used])
         for i, group in enumerate((own, other))
     }
     split = terms_of(keys, sides)
@@ -117,7 +122,7 @@ def explain_difference(
         name=own.name,
         against=other.name,
         ranks=(own.ranks, other.ranks),
-        steps=(len(common), len(used)),
+        steps=(len(common), len(common[used])),
         value=split.sum(functional),
         own=split.sum(functional, lambda key: key.kind != COMMUNICATION),
         shares=tuple(shares),

@@ -27,7 +27,7 @@ from ...profiling.recording.store import STEP, STEPS_KNOWN_BY, Recording, is_mod
 from .. import roofline
 from ..causes.context import Recorded
 from ..compare import compare
-from ..decompose.averaged_steps import undisturbed_steps
+from ..decompose.averaged_steps import list_used_steps
 from ..decompose.curve import UNKNOWN as UNKNOWN_BATCH
 from ..decompose.curve import known_batch, native
 from ..decompose.functionals import excess, neighbours
@@ -168,9 +168,7 @@ def _run(item: ReportInput, shared: int | None) -> dict[str, Any]:
     diagnosis = diagnosed(item.recording, item.kernel_times, recorded)
     batches = sorted(native(batch) for batch in diagnosis.kernel_times["batch"].unique())
     of_batch = diagnosis.kernel_times["batch"]
-    used = {
-        batch: undisturbed_steps(diagnosis.kernel_times[of_batch == batch]) for batch in batches
-    }
+    used = {batch: list_used_steps(diagnosis.kernel_times[of_batch == batch]) for batch in batches}
     first = diagnosis.explanations[0].functional if diagnosis.explanations else None
     # Steps are drawn of the batch sizes of the first anomaly, else of the two largest.
     focus = [first.at, first.last] if first else batches[-2:]

@@ -101,8 +101,7 @@ def render_curve(
     notes = [f"{what} in {rounds}; {spread_is}."]
     if curve.profiled:
         notes = [
-            f"Mean of n undisturbed {curve.unit}s. All are profiled, so the profiling overhead is "
-            "unknown.",
+            f"Mean of n {curve.unit}s. All are profiled, so the profiling overhead is unknown.",
             "Spread is their interquartile range over the mean.",
         ]
     if curve.round_correlation >= _NOTED_CORRELATION:

@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     for line in notes(done):
         print_prose(line)
     print(escape_controls(f"Recorded in {done.path}."))
-    for line in advised_lines(done.path) if args.kind == "profile" and not args.table else ():
+    for line in () if args.table else advised_lines(done.path):
         print_prose(line)
     if (
         args.table

@@ -4,6 +4,8 @@ collector.
 
 from __future__ import annotations
 
+import re
+
 # CUpti_ActivityMemcpyKind, in order.
 # 3 to 7 are of arrays
 COPY_KINDS = {
@@ -47,3 +49,23 @@ LAUNCH_SHAPE = {
     f"{what}_{axis}": f"{what}{axis.upper()}" for what in ("grid", "block") for axis in "xyz"
 }
 LAUNCH_SHAPE |= {"registers_per_thread": "registersPerThread"}
+
+# CUDA API calls by their effect on the host; the first match counts.
+HOST_KINDS = (
+    # With those of growing segments (cuMemCreate, cuMemMap) and of cudaMallocAsync.
+    (
+        "allocation",
+        re.compile(
+            r"^cu(da)?(Malloc|Free|HostAlloc|Mem(Alloc|Free|Create|Map|Unmap|Release|SetAccess))"
+        ),
+    ),
+    ("synchronisation", re.compile(r"^cu(da)?\w*Synchronize")),
+    ("synchronous copy", re.compile(r"^cu(da)?Memcpy(?!.*Async)")),
+    ("launch", re.compile(r"^cu(da)?(Launch|GraphLaunch)")),
+)
+
+
+def host_kind(name: str) -> str | None:
+    """What a CUDA or HIP API call does to the host, see `HOST_KINDS`; None for others."""
+    plain = name.replace("hip", "cuda", 1) if name.startswith("hip") else name
+    return next((kind for kind, form in HOST_KINDS if form.match(plain)), None)

@@ -11,12 +11,15 @@ rounds after their choice; the visits that chose them count nowhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
+import numpy as np
+
+from ..attribution.step_pattern import faster_half
 from ..recording.probes import deviation, gap_of, slopes_outside
 from .loop import Empty, Visit
 from .protocol import Protocol
@@ -88,7 +91,8 @@ class _Line:
         logs = {key: math.log(min(times)) for key, times in steps.items()}
         sizes = sorted({size for size, _ in logs})
         centers = {
-            size: _faster_half(log for (at, _), log in logs.items() if at == size) for size in sizes
+            size: float(faster_half(np.array([log for (at, _), log in logs.items() if at == size])))
+            for size in sizes
         }
         rounds = sorted({round_ for _, round_ in logs})
         shared = {
@@ -109,7 +113,10 @@ class _Line:
                 math.log(time_ms) - shared.get(round_, 0.0) for round_, time_ms in by_round.items()
             ]
             if level:
-                times[size], visits[size] = math.exp(_faster_half(level)), len(level)
+                times[size], visits[size] = (
+                    math.exp(float(faster_half(np.array(level)))),
+                    len(level),
+                )
         return cls(times, visits, noise, [size for size in grid if size in times])
 
     def around(self, size: int) -> Gap:
@@ -166,12 +173,6 @@ class _Line:
 
     def _outside(self, low: int, high: int) -> list[tuple[int, float]]:
         return slopes_outside(self.times, self.grid, low, high)
-
-
-def _faster_half(logs: Iterable[float]) -> float:
-    """Mean of the faster half, as the pace is: what disturbs a visit makes it slower."""
-    ordered = sorted(logs)
-    return fmean(ordered[: (len(ordered) + 1) // 2])
 
 
 class Probing(StoppingRule[int]):

@@ -9,6 +9,8 @@ estimate uses it. It is disturbed where
   the condition;
 - it waited for pages from a disk, e.g. swapped ones, for more than 5 % of the time.
 
+Where every step was profiled, each is a visit of its own.
+
 If a condition would keep fewer than 3 rounds, all visits are used for its pace: then the machine,
 or the step itself, is so. T, the time of all steps, is of the 3 visits that waited least. Where
 every profiled visit of a condition was disturbed, their profiled steps split its time all the same:
@@ -238,15 +240,15 @@ class _Visits:
 
     @classmethod
     def of(cls, steps: pd.DataFrame) -> _Visits | None:
-        timed = (
-            ~steps["profiled"].astype(bool) if "profiled" in steps else steps["duration_ns"].notna()
-        )
+        timed, visit = steps["duration_ns"].notna(), "round"
+        if "profiled" in steps and steps["profiled"].astype(bool).all():
+            visit = "step"
+        elif "profiled" in steps:
+            timed = ~steps["profiled"].astype(bool)
         if not any(name in steps and steps.loc[timed, name].notna().any() for name in _COUNTERS):
             return None
         keys = [name for name in _CONDITION if name in steps]
-        number = (
-            steps.groupby([*keys, "round"], dropna=False, sort=False).ngroup().to_numpy(np.int64)
-        )
+        number = steps.groupby([*keys, visit], dropna=False, sort=False).ngroup().to_numpy(np.int64)
         first = steps.iloc[np.unique(number, return_index=True)[1]]
         condition = first.groupby(keys, dropna=False, sort=False).ngroup().to_numpy(np.int64)
 

@@ -19,4 +19,4 @@ def test_facts_come_before_signs_and_signs_before_hints_and_equals_in_the_order_
         claim("slow library call", Strength.HINT),
         claim("fixed cost amortised", Strength.HINT),
     ]
-    assert sorted(expected[::-1], key=rank) == expected
+    assert sorted(set(expected), key=rank) == expected

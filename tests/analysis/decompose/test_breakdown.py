@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curvescope.analysis.decompose.averaged_steps import undisturbed_steps
+from curvescope.analysis.decompose.averaged_steps import list_used_steps
 from curvescope.analysis.decompose.breakdown import KEYS, Row, break_down
 from curvescope.analysis.decompose.exclusive import exclusive_ns
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
@@ -62,7 +62,7 @@ def shared_out(kernels, steps):
 def plainly(steps, kernels, by, batch=None):
     """The same from frames: a row for each group, then idle."""
     parts = shared_out(kernels, steps if batch is None else steps[steps["batch"] == batch])
-    used = undisturbed_steps(parts)
+    used = list_used_steps(parts)
     of_used = parts["step"].isin(used)
 
     def row_of(label, group):

@@ -115,6 +115,7 @@ def test_kernels_of_the_first_rounds_are_counted_at_the_pace_of_all():
             "exclusive_ms": 20.0,
             "exclusive_ns": 20.0e6,
             "averaged": True,
+            "of_all_steps": False,
         }
     )
     shares = []

@@ -8,7 +8,6 @@ from curvescope.analysis.decompose.statistics import (
     STATISTICS,
     block_estimate,
     estimate,
-    faster_half,
     fieller,
     holm,
     mean_correlation,
@@ -17,6 +16,7 @@ from curvescope.analysis.decompose.statistics import (
     resample_rounds,
     time_estimate,
 )
+from curvescope.profiling.attribution.step_pattern import faster_half
 from curvescope.profiling.measure.protocol import PROTOCOLS
 
 from ..synthetic import timed_steps

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.decompose.averaged_steps import Samples, averaged, mean_parts, undisturbed
+from curvescope.analysis.decompose.averaged_steps import Samples, averaged, mean_parts
 from curvescope.analysis.decompose.functionals import Functional
-from curvescope.analysis.decompose.statistics import FASTER_HALF, faster_half
+from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.decompose.terms import OVERHEAD, Key, terms_of
 from curvescope.analysis.diagnosis.split import diagnose
+from curvescope.profiling.attribution.step_pattern import faster_half
 
 from ..synthetic import profiled_step, times_of
 
@@ -41,38 +42,12 @@ def test_terms_by_hand_over_a_condition_that_is_no_batch_size():
     assert [share.value.value for share in together.decompose(difference)] == [2.0]
 
 
-def test_all_profiled_steps_are_used_but_a_disturbed_one():
+def test_without_a_statistic_every_step_counts_however_long():
+    """Also a lone slow step among eight: the program pays for it."""
     eight = np.array([10.0, 10.1, 9.9, 10.2, 15.0, 10.3, 10.0, 10.1])
-    assert undisturbed(eight).tolist() == [0, 1, 2, 3, 5, 6, 7]
-    # Of fewer, a slow one is as likely one in seven, e.g. a step that waits for its loader.
-    assert undisturbed(eight[:7]).tolist() == list(range(7))
-    assert undisturbed(np.array([5.0, 5.0, 41.0])).tolist() == [0, 1, 2]
-    assert undisturbed(np.array([10.0, 10.0, 10.0, 10.4])).tolist() == [
-        0,
-        1,
-        2,
-        3,
-    ]  # 4 % is within what steps do
-    assert undisturbed(np.array([10.0, 20.0])).tolist() == [0, 1]
-    assert undisturbed(np.array([10.0, 12.0, 14.0, 16.0])).tolist() == [0, 1, 2, 3]
-
-
-def test_steps_that_recur_are_the_program():
-    assert undisturbed(np.array([50.0, 10.0, 10.1, 30.0, 9.9, 10.0, 31.0, 10.2])).tolist() == [
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-        7,
-    ]
-    # The first step is as slow as a later one: no warm-up, and the later one does not stand alone.
-    assert undisturbed(np.array([30.0, 10.0, 10.1, 31.0, 9.9, 10.0])).tolist() == [0, 1, 2, 3, 4, 5]
-    one_of_each = np.array([90.0, 10.0, 10.1, 30.0, 9.9, 10.0, 10.2, 9.8])
-    assert undisturbed(one_of_each).tolist() == [1, 2, 4, 5, 6, 7]
-    both_sides = np.array([10.0, 10.1, 5.0, 9.9, 30.0, 10.0, 10.2, 9.8])
-    assert undisturbed(both_sides).tolist() == [0, 1, 3, 5, 6, 7]
+    assert averaged(eight, None).tolist() == list(range(8))
+    samples = {1: Samples(eight[:, None], np.arange(8))}
+    assert terms_of((CONV,), samples).values_ms[0, 0] == pytest.approx(eight.mean())
 
 
 def drifting_sweep(profiled_rounds, rounds=30, cost=0.0):

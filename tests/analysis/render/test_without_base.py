@@ -4,10 +4,8 @@ not used.
 
 import sqlite3
 
-import numpy as np
 import pytest
 
-from curvescope.analysis.decompose.averaged_steps import set_aside_sentence
 from curvescope.cli import main
 
 from ...shared import PROFILES
@@ -79,16 +77,6 @@ def test_one_step_of_each_size_may_not_repeat(said, document_of, tmp_path):
     assert "whether it repeats is unknown" in text
     document = document_of("explain", tmp_path / "sweep")
     assert {finding["verdict"] for finding in document["findings"]} == {"unknown"}
-
-
-def test_steps_that_are_not_used_are_named_with_their_times():
-    sentence = set_aside_sentence(np.array([118.0, 116.0, 1015.0, 1068.0, 1076.0]))
-    assert sentence == (
-        "2 of 5 profiled steps set aside, far from the median, as a warm-up at the start or alone: "
-        "118.0 ms (number 1), 116.0 ms (number 2); those used take 1015 to 1076 ms. With them all "
-        "steps take 3393 ms."
-    )
-    assert set_aside_sentence(np.array([100.0, 101.0, 102.0])) is None
 
 
 def test_a_table_of_two_gpus_says_so(imported_profile, said, document_of, refusal_of):

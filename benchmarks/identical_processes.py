@@ -36,8 +36,8 @@ from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.factor import Target
 from curvescope.experiments.step_worker import StepWorker
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Empty
 from curvescope.profiling.measure.protocol import EXPERIMENT
+from curvescope.profiling.measure.visits import Empty
 from curvescope.profiling.recording.experiments import Experiment, FactorFacts, Scope, Stage
 
 KEPT = Path(__file__).parent / "results" / "identical_processes.jsonl.gz"

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from itertools import count
 
 from ..base.errors import CurvescopeError
-from ..profiling.measure.loop import Empty
 from ..profiling.measure.program_visits import ProgramSteps
 from ..profiling.measure.protocol import Protocol
-from ..profiling.measure.stopping import StepRow
+from ..profiling.measure.visits import Empty, StepRow
 from ..profiling.recording.experiments import members
 from .factor import Factor, Target
 from .factors import factor_of, step_change

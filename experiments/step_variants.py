@@ -19,9 +19,9 @@ from dataclasses import replace
 from ..base.errors import CurvescopeError
 from ..profiling.hardware.memory_usage import empty_cache
 from ..profiling.measure.configuration import configuration_of
-from ..profiling.measure.loop import Empty, Progress
+from ..profiling.measure.loop import Progress
 from ..profiling.measure.protocol import EXPERIMENT, Protocol
-from ..profiling.measure.stopping import StepRow
+from ..profiling.measure.visits import Empty, StepRow
 from ..profiling.recording.experiment_entries import record_experiment
 from ..profiling.recording.experiments import TIME_IS_UP, Experiment, Stage
 from ..profiling.recording.store import Recording, RecordingWriter

@@ -20,12 +20,11 @@ import numpy as np
 
 from ..profiling.hardware.host_usage import wait_until_quiet
 from ..profiling.hardware.memory_usage import available_bytes, read_peak
-from ..profiling.measure.loop import Empty
 from ..profiling.measure.processes import ChildProcess, Interpreter
 from ..profiling.measure.protocol import Protocol
-from ..profiling.measure.stopping import StepRow
 from ..profiling.measure.visit import discard_steps, time_steps
 from ..profiling.measure.visit_processes import build_workload
+from ..profiling.measure.visits import Empty, StepRow
 from ..profiling.workload.steps import Steps
 from .factor import Target
 from .factors import step_change

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from ...base.counted import counted
-from .loop import Empty, Visit
 from .protocol import Protocol
-from .stopping import Look, StepRow, StoppingRule
+from .stopping import StoppingRule
+from .visits import Empty, Look, StepRow, Visit
 
 ROUNDS = 4  # that fit the time, for a size beyond the first three to be measured
 _LEAST_ROUNDS = 3  # that marks and profiles leave time for

@@ -29,12 +29,10 @@ from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, open_recording
 from ..workload.any_workload import AnyWorkload
 from ..workload.program import MODE, Program, steps_of_lines
-from .loop import Empty, Visit
 from .program_run import NO_STEP_S, Found, last_words, run_program
 from .protocol import PROTOCOLS, Protocol
-from .visit import FAILED, OUT_OF_MEMORY
+from .visits import FAILED, KILLED, OUT_OF_MEMORY, Empty, Visit
 
-KILLED = "killed"
 # What marks steps, as `program_steps` looks for it, and the lines that do.
 _MARKS = (
     "an optimizer of torch (also Lightning, accelerate and Hugging Face) or of Keras, "

@@ -18,12 +18,11 @@ from ...base.errors import CurvescopeError
 from ..hardware.host_usage import wait_until_quiet
 from ..hardware.reference import Reference
 from .configuration import Configuration, configuration_of
-from .loop import Empty, Visit
 from .processes import ChildProcess
 from .protocol import Protocol
-from .stopping import StepRow
 from .visit import visit
 from .visit_processes import build_workload
+from .visits import Empty, StepRow, Visit
 
 _ROUNDS = 8  # that fit the time, with the starts of their processes
 _START_S, _FIRST_STEPS = 1.5, 3.0  # of a process; of the first step of each size, in later ones

@@ -26,14 +26,15 @@ from ..recording.store import RecordingWriter
 from ..workload.any_workload import AnyWorkload
 from ..workload.own_step import MakeStep, OwnStep
 from .affordable import ROUNDS, Affordable
-from .loop import SEED, Empty, Loop, Progress, Visit, VisitWriter
+from .loop import SEED, Loop, Progress, VisitWriter
 from .machine import describe_machine
 from .probing import Probing, protocol_of_probes
 from .protocol import Protocol
 from .round_processes import RoundProcesses
 from .step_checks import StepChecks
-from .stopping import Complete, StepRow, StoppingRule
-from .visit import FAILED, are_light, count_page_faults, visit, warm_up_ns
+from .stopping import Complete, StoppingRule
+from .visit import are_light, count_page_faults, visit, warm_up_ns
+from .visits import FAILED, Empty, StepRow, Visit
 
 LEFT_OUT = "does not fit the time limit"
 Precise = Callable[[Sequence[StepRow]], bool]

@@ -22,13 +22,14 @@ from ..recording.plan_file import PlanFile
 from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, RecordingWriter, open_recording
 from .configuration import Configuration
-from .loop import Empty, Progress, Visit, VisitWriter
+from .loop import Progress, VisitWriter
 from .machine import Machine, different_facts
 from .program_visits import ProgramSteps
 from .protocol import Protocol, doubled
 from .stopping import Complete, Until
 from .sweep import Precise, describe_sweep, run_sweep, sweep_batches, why_unmeasured
 from .visit_processes import LocalMeasurer, Measurer
+from .visits import Empty, Visit
 
 _POLL_S = 0.2  # time until Ctrl-C is noticed
 _LARGEST_TRIAL = 1 << 16  # largest batch size that the search tries

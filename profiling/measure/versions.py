@@ -33,15 +33,16 @@ from ..recording.axis import BATCH
 from ..recording.store import TOGETHER, RecordingWriter
 from ..workload.program import Program
 from .configuration import Configuration
-from .loop import Empty, Loop, Progress, Visit, VisitWriter
+from .loop import Loop, Progress, VisitWriter
 from .machine import Machine, describe_machine
 from .processes import InterpreterOfVersion
 from .program_visits import ProgramSteps
 from .protocol import Protocol
-from .stopping import Complete, Look, StepRow, Until
+from .stopping import Complete, Until
 from .sweep import describe_sweep
 from .visit import prepare, visit
 from .visit_processes import build_workload
+from .visits import Empty, Look, StepRow, Visit
 
 ROUNDS_OF_PROCESS = 4
 LEAST_PROCESSES, MOST_PROCESSES = 6, 40  # of each version

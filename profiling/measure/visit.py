@@ -30,12 +30,9 @@ from ..hardware.reference import Reference
 from ..hardware.stream_clock import StreamClock, stream_clock
 from ..workload.any_workload import AnyWorkload, FirstProfiled
 from ..workload.steps import ChangedSteps, Steps
-from .loop import Empty, Visit
 from .protocol import Protocol
-from .stopping import StepRow
+from .visits import FAILED, OUT_OF_MEMORY, Empty, StepRow, Visit
 
-OUT_OF_MEMORY = "out of memory"
-FAILED = "failed"
 _GPU_WARM_UP_NS = 100_000_000
 # Time of a visit's profiled steps, in steps: of the first of a size with those that look at its
 # operators and memory.

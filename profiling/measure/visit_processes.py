@@ -12,11 +12,11 @@ from ...base.torch_runtime import load_torch, pick_device
 from ..hardware.clocks import ClockSampler
 from ..hardware.memory_usage import limit_memory
 from ..workload.any_workload import AnyWorkload
-from .loop import Empty, Visit
 from .machine import Machine, describe_machine
 from .processes import ChildProcess
 from .protocol import Protocol
 from .visit import count_page_faults, visit
+from .visits import Empty, Visit
 
 if TYPE_CHECKING:
     from .configuration import Configuration

@@ -24,9 +24,9 @@ from curvescope.experiments.program_worker import (
 )
 from curvescope.profiling.collect.startup import program_changes
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Empty
 from curvescope.profiling.measure.machine import check_same_machine, describe_machine
 from curvescope.profiling.measure.protocol import EXPERIMENT
+from curvescope.profiling.measure.visits import Empty
 from curvescope.profiling.recording.experiments import Scope, Stage
 from curvescope.profiling.workload.program import Program
 

@@ -22,8 +22,8 @@ from curvescope.experiments.step_worker import Ready
 from curvescope.profiling.hardware import locked_clocks
 from curvescope.profiling.hardware.nvml import NvmlDevice
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Empty
 from curvescope.profiling.measure.protocol import EXPERIMENT
+from curvescope.profiling.measure.visits import Empty
 from curvescope.profiling.recording.experiments import Scope, Stage, experiments_of, factors_of
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 

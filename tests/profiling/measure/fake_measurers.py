@@ -1,8 +1,8 @@
 """Measurers that make their visits up, for what a sweep does around them."""
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.machine import Machine
+from curvescope.profiling.measure.visits import Visit
 
 CARD = {"kind": "cuda", "name": "Fake 100", "cudnn": 91002}
 

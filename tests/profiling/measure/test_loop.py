@@ -28,12 +28,13 @@ from curvescope.profiling.measure import scaling_run
 from curvescope.profiling.measure import sweep as sweep_module
 from curvescope.profiling.measure import visit as visit_module
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Loop, Progress, Visit, VisitWriter, part_of_visit
+from curvescope.profiling.measure.loop import Loop, Progress, VisitWriter, part_of_visit
 from curvescope.profiling.measure.process_group import ProcessGroup
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint
 from curvescope.profiling.measure.stopping import Complete
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.measure.visits import Visit
 from curvescope.profiling.recording.rank_info import RankInfo
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 

@@ -6,11 +6,11 @@ import pytest
 
 from benchmarks.probed_sizes import PUBLISHED, STRAIGHT, found, sweep
 from curvescope.analysis.diagnosis.explain import explain
-from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.probing import Probing, probe_sizes
 from curvescope.profiling.measure.protocol import Protocol
-from curvescope.profiling.measure.stopping import Complete, Look
+from curvescope.profiling.measure.stopping import Complete
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.measure.visits import Look, Visit
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.probes import Jumps, probes_sentence
 from curvescope.profiling.recording.store import open_recording

@@ -8,10 +8,10 @@ import pytest
 from curvescope.analysis.diagnosis.explain import TWO_PROCESSES, explain
 from curvescope.profiling.collect.compilations import Compilations
 from curvescope.profiling.measure import visit as visit_module
-from curvescope.profiling.measure.loop import Empty
 from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.measure.round_processes import starter_of
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.measure.visits import Empty
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.own_step import OwnStep
 

@@ -16,10 +16,10 @@ from curvescope.analysis.diagnosis.explain import recorded, with_times
 from curvescope.profiling.attribution.events import StepRows
 from curvescope.profiling.collect.compilations import Compilations
 from curvescope.profiling.measure import step_checks
-from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.step_checks import StepChecks
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.measure.visits import Visit
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.own_step import OwnStep

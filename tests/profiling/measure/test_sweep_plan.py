@@ -17,7 +17,6 @@ from curvescope.analysis.diagnosis.explain import explain
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure import visit_processes
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.processes import PRELOADED
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.scaling_plan import PLAN_FILE as SCALE_FILE
@@ -30,6 +29,7 @@ from curvescope.profiling.measure.sweep_plan import (
     sweep_recordings,
 )
 from curvescope.profiling.measure.visit_processes import LocalMeasurer
+from curvescope.profiling.measure.visits import Visit
 from curvescope.profiling.recording.store import Status, open_recording
 
 TWO_ROUNDS = Protocol("two", (2, 2), 1, (2, 2), visit_s=0.0, profiled_steps=1, time_limit_s=None)

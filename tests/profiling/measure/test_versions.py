@@ -12,9 +12,7 @@ import pytest
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Empty, Visit
 from curvescope.profiling.measure.processes import InterpreterOfVersion
-from curvescope.profiling.measure.stopping import Look
 from curvescope.profiling.measure.versions import (
     PROGRAMS,
     PROTOCOL,
@@ -23,6 +21,7 @@ from curvescope.profiling.measure.versions import (
     checked_out,
     measure_versions,
 )
+from curvescope.profiling.measure.visits import Empty, Look, Visit
 from curvescope.profiling.recording.store import TOGETHER, open_recording
 
 from .fake_measurers import machine

@@ -6,8 +6,7 @@ import pytest
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Empty, Visit
-from curvescope.profiling.measure.processes import KILLED
+from curvescope.profiling.measure.visits import KILLED, Empty, Visit
 from curvescope.profiling.measure.worker_server import ServerEnded
 from curvescope.profiling.measure.workers import LocalWorkers
 

@@ -7,13 +7,13 @@ Results of the steps are not compared: only the program knows them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import count
 
 from ..base.errors import CurvescopeError
-from ..profiling.measure.program_visits import ProgramSteps
 from ..profiling.measure.protocol import Protocol
-from ..profiling.measure.visits import Empty, StepRow
+from ..profiling.measure.sites.command import Command
+from ..profiling.measure.visits import Empty, StepRow, VisitPlan
 from ..profiling.recording.experiments import members
 from .factor import Factor, Target
 from .factors import factor_of, step_change
@@ -50,11 +50,8 @@ class ProgramWorker:
     """The runs of one variant; the methods are those of `StepWorker`."""
 
     def __init__(self, target: Target, factor: str | None) -> None:
-        self._variables: Mapping[str, str] = variables_of(factor)
-        steps = target.configuration.build()
-        assert isinstance(steps, ProgramSteps)
-        self._steps = steps
-        steps.change(self._variables, changes_of(factor))
+        variables, changes = variables_of(factor), changes_of(factor)
+        self._command = Command.of(target.configuration, variables=variables, changes=changes)
 
     def warm_up(self, while_waiting: Callable[[], object] = lambda: None) -> Ready | Empty:
         """Nothing runs before the first visit."""
@@ -68,7 +65,7 @@ class ProgramWorker:
         experiment.
         """
         try:
-            result = self._steps.visit(None, batch, protocol, while_waiting, profile=False)
+            result = self._command.run(batch, VisitPlan(protocol, profile=False), while_waiting)
         except CurvescopeError as error:
             return Empty("failed", str(error))
         if isinstance(result, Empty):

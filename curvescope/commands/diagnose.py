@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.diagnosis.suggested import device_kind
     from ..analysis.render.show import show_diagnosis
     from ..experiments.factors import all_facts
-    from ..profiling.measure.program_visits import ProgramSteps
+    from ..profiling.measure.sites.choice import site_of
     from ..profiling.recording.experiments import Scope
     from ..profiling.recording.store import new_recording_path, open_recording
 
@@ -92,11 +92,8 @@ def run(args: argparse.Namespace) -> int:
 
     def measure_curve(configuration: Configuration, path: AnyPath) -> None:
         with answered_if_interrupted(lambda: answer(path)), prints_to_stderr():
-            workload = configuration.build(find_device=args.device is None)
-            if isinstance(workload, ProgramSteps):
-                workload.follow(protocol, path)
             measure(
-                workload,
+                site_of(configuration, find_device=args.device is None, in_rounds=True),
                 axes.values,
                 protocol,
                 path,

@@ -17,7 +17,7 @@ from statistics import fmean
 from ...base.counted import counted
 from .protocol import Protocol
 from .stopping import StoppingRule
-from .visits import Empty, Look, StepRow, Visit
+from .visits import Empty, Look, StepRow, Visit, VisitPlan
 
 ROUNDS = 4  # that fit the time, for a size beyond the first three to be measured
 _LEAST_ROUNDS = 3  # that marks and profiles leave time for
@@ -138,6 +138,16 @@ class Affordable(StoppingRule[int]):
         fits = profiles_s <= self._spare_s(size)
         most = _MOST_FOR_SECOND if is_second else _MOST_CONVERTING
         return fits and together_s <= most * self._limit_s
+
+    def plan(self, size: int, *, operators: bool) -> VisitPlan:
+        """How to visit a size now; for `operators` see `VisitPlan`."""
+        return VisitPlan(
+            self._protocol,
+            self.round_,
+            profile=self.profile_fits(size),
+            spare_s=self.spare_s(size),
+            operators=operators,
+        )
 
     def next_round(self, look: Look[int]) -> Sequence[int] | None:
         """The sizes that the other rule names and that fit the time, in the first round by need."""

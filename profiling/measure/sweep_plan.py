@@ -24,8 +24,8 @@ from ..recording.store import META_FILE, RecordingWriter, open_recording
 from .configuration import Configuration
 from .loop import Progress, VisitWriter
 from .machine import Machine, different_facts
-from .program_visits import ProgramSteps
 from .protocol import Protocol, doubled
+from .sites.command import Command
 from .stopping import Complete, Until
 from .sweep import Precise, describe_sweep, run_sweep, sweep_batches, why_unmeasured
 from .visit_processes import LocalMeasurer, Measurer
@@ -188,13 +188,10 @@ def _run_program(
         raise CurvescopeError(
             f"{path} was interrupted, and runs of a program are not resumed: remove it, and resume."
         )
-    steps = configuration.build()
-    assert isinstance(steps, ProgramSteps)
-    steps.follow(plan.protocol, path)
     rule = Until[int](Complete.of(plan.protocol), precise)
     try:
         run_sweep(
-            steps,
+            Command.of(configuration),
             plan.batches,
             plan.protocol,
             path,

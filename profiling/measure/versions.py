@@ -36,13 +36,13 @@ from .configuration import Configuration
 from .loop import Loop, Progress, VisitWriter
 from .machine import Machine, describe_machine
 from .processes import InterpreterOfVersion
-from .program_visits import ProgramSteps
 from .protocol import Protocol
+from .sites.command import Command
 from .stopping import Complete, Until
 from .sweep import describe_sweep
 from .visit import prepare, visit
 from .visit_processes import build_workload
-from .visits import Empty, Look, StepRow, Visit
+from .visits import Empty, Look, StepRow, Visit, VisitPlan
 
 ROUNDS_OF_PROCESS = 4
 LEAST_PROCESSES, MOST_PROCESSES = 6, 40  # of each version
@@ -184,9 +184,7 @@ class ProgramRuns:
 
     def __init__(self, configuration: Configuration) -> None:
         """Prepare; nothing runs."""
-        steps = configuration.build()
-        assert isinstance(steps, ProgramSteps)
-        self._steps = steps
+        self._steps = Command.of(configuration)
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method, as a process of a version would."""
@@ -197,7 +195,7 @@ class ProgramRuns:
 
     def visit(self, batch: int, protocol: Protocol) -> Visit | Empty:
         """Make one visit."""
-        return self._steps.visit(None, batch, protocol, profile=protocol.profiled_steps > 0)
+        return self._steps.run(batch, VisitPlan(protocol))
 
     def files(self) -> list[str]:
         """Unknown: a program may load anything."""
@@ -230,7 +228,7 @@ class KeptSteps:
 
     def visit(self, batch: int, protocol: Protocol) -> Visit | Empty:
         """Make one visit, then wait until the threads of this process leave the cores to others."""
-        result = visit(self._workload, batch, protocol)
+        result = visit(self._workload, batch, VisitPlan(protocol))
         wait_until_quiet()
         return result
 

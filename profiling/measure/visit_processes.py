@@ -16,7 +16,7 @@ from .machine import Machine, describe_machine
 from .processes import ChildProcess
 from .protocol import Protocol
 from .visit import count_page_faults, visit
-from .visits import Empty, Visit
+from .visits import Empty, Visit, VisitPlan
 
 if TYPE_CHECKING:
     from .configuration import Configuration
@@ -137,7 +137,7 @@ class _Functions:
         # The first step of a process also loads the libraries' kernels and creates the optimizer's
         # state.
         protocol = replace(protocol, discarded_steps=protocol.discarded_steps + 1)
-        result = visit(workload, batch, protocol, clocks.sample_sometimes)
+        result = visit(workload, batch, VisitPlan(protocol), clocks.sample_sometimes)
         if count_faults:
             count_page_faults(workload, result)
         return result if isinstance(result, Empty) else replace(result, clocks=clocks.take())
@@ -146,4 +146,4 @@ class _Functions:
     def fits(configuration: Configuration, batch: int) -> bool:
         # Two steps, because the first creates the optimizer's state.
         trial = Protocol("trial", (1, 1), 1, (1, 1), 0.0, 0, None)
-        return isinstance(visit(build_workload(configuration), batch, trial), Visit)
+        return isinstance(visit(build_workload(configuration), batch, VisitPlan(trial)), Visit)

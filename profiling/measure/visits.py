@@ -1,12 +1,14 @@
-"""What a visit is: a condition, the steps that were made of it, and what a rule looks at."""
+"""What a visit is: a condition, how it is visited, the steps, and what a rule looks at."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from ..attribution.events import StepRows
+from .protocol import Protocol
 
 # What is visited: a batch size or another value of an axis, with a factor, a version or devices.
 Condition = TypeVar("Condition", bound=Hashable)
@@ -16,6 +18,21 @@ StepRow = dict[str, Any]  # a row of the `steps` table
 OUT_OF_MEMORY = "out of memory"
 KILLED = "killed"
 FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class VisitPlan:
+    """How a visit is made."""
+
+    protocol: Protocol
+    round_: int = 0  # from 0
+    profile: bool = True  # whether steps are profiled; else some are marked only
+    spare_s: float = math.inf  # that marked and profiled steps may take
+    # marks are known to cost next to nothing of a step: then all timed steps are marked
+    light: bool = False
+    # the page faults of operators are counted: once for each batch size
+    operators: bool = False
+    is_probe: bool = False  # a few steps, with nothing beside them
 
 
 @dataclass(frozen=True)

@@ -364,7 +364,7 @@ def test_what_the_server_of_visits_has_loaded_asks_for_no_device_and_starts_no_t
 def test_the_process_of_a_visit_samples_clocks_between_its_steps(monkeypatch):
     """A short visit ends before the process that waits for it takes a sample."""
 
-    def visit(workload, batch, protocol, between):
+    def visit(workload, batch, how, between):
         between()
         return Visit([{"start_ns": time.monotonic_ns(), "duration_ns": 1}])
 

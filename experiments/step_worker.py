@@ -22,8 +22,8 @@ from ..profiling.hardware.host_usage import wait_until_quiet
 from ..profiling.hardware.memory_usage import available_bytes, read_peak
 from ..profiling.measure.processes import ChildProcess, Interpreter
 from ..profiling.measure.protocol import Protocol
+from ..profiling.measure.sites.here import build_workload
 from ..profiling.measure.visit import discard_steps, time_steps
-from ..profiling.measure.visit_processes import build_workload
 from ..profiling.measure.visits import Empty, StepRow
 from ..profiling.workload.steps import Steps
 from .factor import Target

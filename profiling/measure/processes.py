@@ -61,7 +61,7 @@ class ChildProcess:
         prepare_libraries()  # the server inherits this environment, and loads torch with it
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(
-            [*PRELOADED, f"{__package__}.visit_processes", preloading.__name__]
+            [*PRELOADED, f"{__package__}.sites.process", preloading.__name__]
         )
         self._connection, there = context.Pipe()
         self._process: Any = context.Process(target=_serve, args=(there, make, arguments))

@@ -26,10 +26,10 @@ from .loop import Progress, VisitWriter
 from .machine import Machine, different_facts
 from .protocol import Protocol, doubled
 from .sites.command import Command
+from .sites.process import LocalMeasurer, Measurer
 from .stopping import Complete, Until
 from .sweep import Precise, describe_sweep, run_sweep, sweep_batches, why_unmeasured
-from .visit_processes import LocalMeasurer, Measurer
-from .visits import Empty, Visit
+from .visits import Empty, Visit, VisitPlan
 
 _POLL_S = 0.2  # time until Ctrl-C is noticed
 _LARGEST_TRIAL = 1 << 16  # largest batch size that the search tries
@@ -151,8 +151,8 @@ def _run_configuration(
     machines = [] if existing else [machine]
 
     def measure(batch: int) -> Visit | Empty:
-        count_faults = not visits.has_operators(batch)
-        result = measurer.visit(configuration, batch, plan.protocol, count_faults=count_faults)
+        how = VisitPlan(plan.protocol, operators=not visits.has_operators(batch))
+        result = measurer.visit(configuration, batch, how)
         if not any(measurer.machine is machine for machine in machines):
             machines.append(measurer.machine)
             entry = {"first_step": visits.next_step, **measurer.machine.entry}

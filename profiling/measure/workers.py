@@ -16,7 +16,7 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from .machine import Machine
-from .visit_processes import Measurer
+from .sites.process import Measurer
 from .visits import KILLED, Empty
 from .worker_server import Server, ServerEnded
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from ..program_run import NO_STEP_S, Found, last_words, run_program
 from ..protocol import Protocol
 from ..visits import FAILED, KILLED, OUT_OF_MEMORY, Empty, Visit, VisitPlan
 from .site import ONE_VISIT, Facts, Site
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # What marks steps, as `program_steps` looks for it, and the lines that do.
 _MARKS = (
@@ -93,7 +96,7 @@ class Command(Site):
         self._begun: tuple[int, Visit | Empty] | None = None  # the first visit, and its value
 
     @classmethod
-    def of(cls, configuration: Configuration, **how: Any) -> Command:
+    def of(cls, configuration: Configuration, **how: Any) -> Self:
         """The program of a configuration; for `how` see the constructor."""
         axis, fixed = Axis(configuration.axis), dict(configuration.fixed)
         return cls(configuration.find_program(), axis, fixed, **how)

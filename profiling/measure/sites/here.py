@@ -12,13 +12,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from ....base.torch_runtime import load_torch
 from ...hardware.clocks import ClockSampler
 from ...hardware.host_usage import wait_until_quiet
+from ...hardware.memory_usage import limit_memory
 from ...hardware.reference import Reference
 from ...recording.axis import axis_of
 from ...recording.disturbed import is_disturbed
 from ...recording.remote_store import AnyPath
 from ...workload.any_workload import AnyWorkload
+from ..configuration import Configuration
 from ..protocol import Protocol
 from ..step_checks import StepChecks
 from ..visit import are_light, count_page_faults, visit, warm_up_ns
@@ -167,3 +170,11 @@ class _Profiles:
     def suffice(self, batch: int) -> bool:
         """Whether a batch size has enough."""
         return self._rounds.get(batch, 0.0) >= self._enough
+
+
+def build_workload(configuration: Configuration) -> AnyWorkload:
+    """Build the steps of a configuration in this process, under its memory limit."""
+    load_torch()
+    if configuration.memory_limit_bytes is not None:
+        limit_memory(configuration.device, configuration.memory_limit_bytes)
+    return configuration.build()

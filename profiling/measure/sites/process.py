@@ -1,6 +1,9 @@
-"""A process for each round of a sweep, where steps are short: then a round is an independent sample
-of the program.
+"""Processes that run steps: one for each visit, or one for each round of a sweep.
 
+A process for each visit costs seconds: if it crashes, that is a result. `Measurer` makes such
+visits, here or, in its subclasses, elsewhere.
+
+A process for each round makes a round an independent sample of the program, where steps are short.
 Identical code in two processes differs by 2 to 20 %, by where its memory lies, for as long as they
 live. A sweep in one process takes such a difference for the cost of a batch size. Its first round
 is made in the process that profiles; each further one in a process of its own, which first runs a
@@ -17,22 +20,27 @@ from dataclasses import replace
 from typing import Any
 
 from ....base.errors import CurvescopeError
+from ....base.torch_runtime import pick_device
+from ...hardware.clocks import ClockSampler
 from ...hardware.host_usage import wait_until_quiet
 from ...recording.remote_store import AnyPath
 from ...workload.any_workload import AnyWorkload
 from ..configuration import Configuration, configuration_of
+from ..machine import Machine, describe_machine
 from ..processes import ChildProcess
 from ..protocol import Protocol
-from ..visit_processes import build_workload
+from ..visit import visit
 from ..visits import Empty, Visit, VisitPlan
-from .here import Here, LocalSteps
-from .site import ROUND, Facts
+from .here import Here, LocalSteps, build_workload
+from .site import ONE_VISIT, ROUND, Facts
 
 _ROUNDS = 8  # that fit the time, with the starts of their processes
 _START_S, _FIRST_STEPS = 1.5, 3.0  # of a process; of the first step of each size, in later ones
 
 Start = Callable[[Sequence[int]], Any]  # starts a process that visits steps of these sizes
 IN_ROUND = Facts(ROUND, runs_reference=True, waits=True)
+# The first step of a process also loads the libraries' kernels and creates the optimizer's state.
+IN_VISIT = Facts(ONE_VISIT, discards=1, samples_clocks=True)
 
 
 def starter_of(spec: Mapping[str, Any]) -> Start | None:
@@ -166,3 +174,103 @@ class Rounds(Here):
         if self._process is not None:
             self._process.end()
             self._process = None
+
+
+class Measurer:
+    """Measures visits, one at a time."""
+
+    machine: Machine  # set by `describe`
+
+    def describe(self, device: str) -> Machine | Empty:
+        """Describe the machine and the device, or the reason why it cannot measure."""
+        result: Machine | Empty = self._run("describe", device)
+        if isinstance(result, Machine):
+            self.machine = result
+        return result
+
+    def visit(self, configuration: Configuration, batch: int, how: VisitPlan) -> Visit | Empty:
+        """Make one visit, in a process of its own."""
+        result: Visit | Empty = self._run("visit", configuration, batch, how)
+        return result
+
+    def fits(self, configuration: Configuration, batch: int) -> bool:
+        """Whether a step of this batch size runs."""
+        return self._run("fits", configuration, batch) is True
+
+    def done(self) -> None:
+        """Release what it holds: no more visits follow."""
+
+    def stop(self) -> None:
+        """From another thread: end the running call, and later ones, with a KeyboardInterrupt."""
+
+    def _run(self, name: str, *arguments: Any) -> Any:
+        """Run one of `_Functions` where it measures; returns its result or `Empty`."""
+        raise NotImplementedError
+
+
+class LocalMeasurer(Measurer):
+    """Measures on this machine, each visit in its own process; a context manager that ends the
+    running process.
+
+    SIGINT reaches the waiting call by itself, so `stop` does nothing.
+    """
+
+    def __init__(self, while_waiting: Callable[[], None] = lambda: None) -> None:
+        """Prepare to measure; an error of a function that is called twice a second ends
+        the visit.
+        """
+        self._running: ChildProcess | None = None
+        self._while_waiting = while_waiting
+
+    def __enter__(self) -> LocalMeasurer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._running is not None:
+            self._running.end()
+
+    def pick(self, name: str | None) -> str | Empty:
+        """Find a device of this machine by name; see `pick_device`."""
+        device: str | Empty = self._run("pick", name)
+        return device
+
+    def visit(self, configuration: Configuration, batch: int, how: VisitPlan) -> Visit | Empty:
+        """Make one visit, and sample clocks meanwhile, also where its process takes no sample
+        between steps.
+        """
+        with ClockSampler(configuration.device) as clocks:
+            result: Visit | Empty = self._run("visit", configuration, batch, how, clocks=clocks)
+        if isinstance(result, Empty):
+            return result
+        return replace(result, clocks=[*clocks.take(), *result.clocks])
+
+    def _run(self, name: str, *arguments: Any, clocks: ClockSampler | None = None) -> Any:
+        def wait() -> None:
+            if clocks is not None:
+                clocks.sample()
+            self._while_waiting()
+
+        self._running = ChildProcess(_Functions)
+        result = self._running.call(name, *arguments, while_waiting=wait)
+        self._running.end()
+        self._running = None
+        return result
+
+
+class _Functions:
+    """What a process of a visit runs."""
+
+    pick = staticmethod(pick_device)
+    describe = staticmethod(describe_machine)
+
+    @staticmethod
+    def visit(configuration: Configuration, batch: int, how: VisitPlan) -> Visit | Empty:
+        workload = build_workload(configuration)
+        workload.finds_peak = how.operators  # both once for each batch size
+        return LocalSteps(workload, IN_VISIT).visit(batch, how)
+
+    @staticmethod
+    def fits(configuration: Configuration, batch: int) -> bool:
+        # Two steps, because the first creates the optimizer's state.
+        trial = Protocol("trial", (1, 1), 1, (1, 1), 0.0, 0, None)
+        return isinstance(visit(build_workload(configuration), batch, VisitPlan(trial)), Visit)

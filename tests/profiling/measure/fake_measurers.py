@@ -28,7 +28,7 @@ class FakeMeasurer:
     def describe(self, device):
         return self.machine
 
-    def visit(self, configuration, batch, protocol, count_faults):
+    def visit(self, configuration, batch, how):
         if len(self.visited) == self._lost_at:
             raise CurvescopeError("the worker ended")
         if len(self.visited) == self._moves_at:

@@ -107,8 +107,10 @@ class Process:
             return self._of._files
         if method == "prepare":
             return 5_000_000_000
-        batch, protocol = arguments
-        self._of.calls.append((self._number, "profiled" if protocol.profiled_steps else "timed"))
+        batch, how = arguments
+        self._of.calls.append(
+            (self._number, "profiled" if how.protocol.profiled_steps else "timed")
+        )
         if self._of._fails is not None:
             return self._of._fails
         duration_ns = batch * (20 if self._folder.name == "slow" else 10) * 10**6

@@ -9,8 +9,9 @@ from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.measure.sites import here
 from curvescope.profiling.measure.sites.command import Command
 from curvescope.profiling.measure.sites.here import Here, LocalSteps
-from curvescope.profiling.measure.sites.process import IN_ROUND
+from curvescope.profiling.measure.sites.process import IN_ROUND, IN_VISIT
 from curvescope.profiling.measure.sites.site import RUN, Facts
+from curvescope.profiling.measure.versions import KEPT
 from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.workload.program import Program
@@ -25,6 +26,8 @@ TABLE = """
 | here, as published | run | 0 | 0.0 | False | True | False | False |
 | here, on a GPU | run | 0 | 0.1 | False | True | False | False |
 | process of a round | round | 0 | 0.0 | True | False | True | False |
+| process of a visit | visit | 1 | 0.0 | False | True | False | False |
+| process of a version | run | 0 | 0.0 | False | False | True | False |
 | command | visit | 1 | 0.0 | False | True | False | False |
 """
 
@@ -48,6 +51,8 @@ def test_what_each_site_does_around_timed_steps(clock):
         "here, as published": begun(on_cpu, "dell"),
         "here, on a GPU": begun(on_gpu(clock)),
         "process of a round": LocalSteps(on_cpu, IN_ROUND),
+        "process of a visit": LocalSteps(on_cpu, IN_VISIT),
+        "process of a version": LocalSteps(on_cpu, KEPT),
         "command": Command(Program((sys.executable, "train.py", "{batch}")), Axis()),
     }
     rows = [("site", *(field.name for field in fields(Facts)))]

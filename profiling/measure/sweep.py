@@ -6,7 +6,6 @@ others continue.
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +25,7 @@ from .machine import describe_machine
 from .probing import Probing, protocol_of_probes
 from .protocol import Protocol
 from .sites.here import Here
-from .sites.site import ONE_VISIT, Site
+from .sites.site import Site
 from .stopping import Complete, StoppingRule
 from .visits import FAILED, Empty, StepRow, Visit, VisitPlan
 
@@ -52,10 +51,7 @@ def run_sweep(
     """
     began_s = clock_s()
     site.begin(batches, protocol, path)
-    facts, spec = site.facts(), site.spec
-    # Of a step of a process that starts for it, most is the start.
-    first_s = math.inf if facts.kept == ONE_VISIT else clock_s() - began_s
-    machine = site.machine_entry(describe_machine(spec["torch_device"]).entry)
+    spec = site.spec
 
     def probe(batch: int) -> Visit | Empty:
         if site.facts().compiles:
@@ -64,11 +60,10 @@ def run_sweep(
             return Empty(LEFT_OUT, "sizes that were asked for take it")
         return site.visit(batch, VisitPlan(protocol_of_probes(protocol), is_probe=True))
 
-    probing = Probing(
-        rule or Complete.of(protocol), batches, 0.0 if spec["compiled"] else probe_s, probe
-    )
-    beside = site.start_s, facts.warm_up_s
-    affordable = Affordable(probing, protocol, probing.sizes, clock_s, began_s, first_s, *beside)
+    rule, limit_s = rule or Complete.of(protocol), 0.0 if spec["compiled"] else probe_s
+    probing = Probing(rule, batches, limit_s, probe)
+    affordable = Affordable(probing, protocol, site, clock_s, began_s)
+    machine = site.machine_entry(describe_machine(spec["torch_device"]).entry)
 
     def measure(batch: int) -> Visit | Empty:
         if probing.ended:
@@ -79,7 +74,7 @@ def run_sweep(
     try:
         with RecordingWriter(path, describe_sweep(spec, batches, protocol) | machine) as writer:
             visits = VisitWriter(writer, spec["mode"])
-            why = sweep_batches(visits, measure, probing, report, clock_s, affordable)
+            why = sweep_batches(visits, measure, affordable, report, clock_s)
             _close(writer, site.closing_entry(), why)
     finally:
         site.end()
@@ -135,15 +130,15 @@ def sweep_batches(
     rule: StoppingRule[int],
     report: Callable[[Progress], None] = lambda _: None,
     clock_s: Callable[[], float] = time.monotonic,
-    affordable: Affordable | None = None,
 ) -> str | None:
     """Make the visits that are missing in a sweep's recording; returns why no batch size could be
     measured, or None.
 
-    Sizes that `affordable`, around the rule, leaves out are named in the recording.
+    Sizes that the time leaves out are named in the recording.
     """
     writer = visits.writer
-    probing = rule if isinstance(rule, Probing) else None
+    affordable = rule if isinstance(rule, Affordable) else None
+    probing = affordable.probing if affordable else None
     sizes = probing.sizes if probing else writer.meta["batches"]
 
     def run_visit(batch: int, round_: int) -> None:
@@ -170,7 +165,7 @@ def sweep_batches(
     rounds = Loop(
         conditions=sizes,
         visit=run_visit,
-        rule=affordable or rule,
+        rule=rule,
         finished=lambda batch: any(entry["batch"] == batch for entry in writer.meta["unmeasured"]),
         visited=visits.has,
         begin_round=note_sizes,

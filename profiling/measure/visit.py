@@ -357,13 +357,6 @@ def share_energy(
         row["energy_uj"] = round(used_j * 1e6 * row["duration_ns"] / span_ns)
 
 
-def mark_steps(workload: AnyWorkload, count: int) -> list[list[dict[str, Any]]]:
-    """Time the layers and phases of steps of the loaded batch; rows of each step as in
-    `Visit.marked`.
-    """
-    return time_marked_steps(workload, count)[1]
-
-
 def time_marked_steps(
     workload: AnyWorkload,
     count: int,

@@ -29,7 +29,6 @@ from ..configuration import Configuration, configuration_of
 from ..machine import Machine, describe_machine
 from ..processes import ChildProcess
 from ..protocol import Protocol
-from ..visit import visit
 from ..visits import Empty, Visit, VisitPlan
 from .here import Here, LocalSteps, build_workload
 from .site import ONE_VISIT, ROUND, Facts
@@ -41,6 +40,7 @@ Start = Callable[[Sequence[int]], Any]  # starts a process that visits steps of 
 IN_ROUND = Facts(ROUND, runs_reference=True, waits=True)
 # The first step of a process also loads the libraries' kernels and creates the optimizer's state.
 IN_VISIT = Facts(ONE_VISIT, discards=1, samples_clocks=True)
+_TRIAL = Protocol("trial", (1, 1), 0, (1, 1), 0.0, 0, None)  # one step after the discarded one
 
 
 def starter_of(spec: Mapping[str, Any]) -> Start | None:
@@ -195,7 +195,7 @@ class Measurer:
 
     def fits(self, configuration: Configuration, batch: int) -> bool:
         """Whether a step of this batch size runs."""
-        return self._run("fits", configuration, batch) is True
+        return isinstance(self.visit(configuration, batch, VisitPlan(_TRIAL)), Visit)
 
     def done(self) -> None:
         """Release what it holds: no more visits follow."""
@@ -268,9 +268,3 @@ class _Functions:
         workload = build_workload(configuration)
         workload.finds_peak = how.operators  # both once for each batch size
         return LocalSteps(workload, IN_VISIT).visit(batch, how)
-
-    @staticmethod
-    def fits(configuration: Configuration, batch: int) -> bool:
-        # Two steps, because the first creates the optimizer's state.
-        trial = Protocol("trial", (1, 1), 1, (1, 1), 0.0, 0, None)
-        return isinstance(visit(build_workload(configuration), batch, VisitPlan(trial)), Visit)

@@ -14,7 +14,7 @@ from curvescope.profiling.measure.configuration import Configuration, configurat
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
-from curvescope.profiling.measure.visit import mark_steps
+from curvescope.profiling.measure.visit import time_marked_steps
 from curvescope.profiling.recording.axis import Axis, axis_of
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.network_step import Workload
@@ -58,10 +58,10 @@ def test_a_step_has_marks_also_where_another_step_was_compiled_before(monkeypatc
     monkeypatch.setattr(inductor, "COMPILED", {"of another step": ()})
     workload = OwnStep(make_step, name="made")
     workload.load(2)
-    (marked,) = mark_steps(workload, 1)
+    _, (marked,) = time_marked_steps(workload, 1)
     assert {"0", "2"} <= {row["layer"] for row in marked}
     inductor.COMPILED["of this step"] = ()
-    (marked,) = mark_steps(workload, 1)
+    _, (marked,) = time_marked_steps(workload, 1)
     assert {row["layer"] for row in marked} == {None}
 
 

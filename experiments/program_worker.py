@@ -8,12 +8,12 @@ Results of the steps are not compared: only the program knows them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 
 from ..base.errors import CurvescopeError
-from ..profiling.measure.protocol import Protocol
 from ..profiling.measure.sites.command import Command
-from ..profiling.measure.visits import Empty, StepRow, VisitPlan
+from ..profiling.measure.visits import FAILED, Empty, Visit, VisitPlan
 from ..profiling.recording.experiments import members
 from .factor import Factor, Target
 from .factors import factor_of, step_change
@@ -59,19 +59,18 @@ class ProgramWorker:
         return Ready({}, draws=False, peak_bytes=None)
 
     def visit(
-        self, batch: int, protocol: Protocol, while_waiting: Callable[[], object] = lambda: None
-    ) -> list[StepRow] | Empty:
-        """Run the program once; rows of the table `experiments`, without the columns of the
-        experiment.
-        """
+        self, condition: int, how: VisitPlan, while_waiting: Callable[[], object] = lambda: None
+    ) -> Visit | Empty:
+        """Run the program once; see `StepWorker.visit`."""
         try:
-            result = self._command.run(batch, VisitPlan(protocol, profile=False), while_waiting)
+            result = self._command.run(condition, how, while_waiting)
         except CurvescopeError as error:
-            return Empty("failed", str(error))
+            return Empty(FAILED, str(error))
         if isinstance(result, Empty):
             return result
         number = next(_numbers)
-        return [{**row, "process": number} for row in result.unprofiled]
+        rows = [{**row, "process": number} for row in result.unprofiled]
+        return replace(result, unprofiled=rows)
 
     def available_bytes(self) -> int | None:
         """Unknown: one run has the memory at a time."""

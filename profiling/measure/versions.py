@@ -38,7 +38,7 @@ from .processes import InterpreterOfVersion
 from .protocol import Protocol
 from .sites.command import Command
 from .sites.here import LocalSteps, build_workload
-from .sites.site import RUN, Facts
+from .sites.site import STAYS
 from .stopping import Complete, Until
 from .sweep import describe_sweep
 from .visit import prepare
@@ -64,7 +64,6 @@ _NAME = re.compile(r"[\w.-]+")
 _VARIABLE = re.compile(r"(\w+)=(.*)", re.DOTALL)
 
 Measured = tuple[str, int]  # version and batch size
-KEPT = Facts(RUN, waits=True)  # until the threads of its process leave the cores to the others
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ class KeptSteps(LocalSteps):
         """Build the steps."""
         if (source := Path("src").resolve()).is_dir():
             sys.path.insert(0, str(source))
-        super().__init__(build_workload(configuration), KEPT)
+        super().__init__(build_workload(configuration), STAYS)
 
     def describe(self) -> Machine:
         """Describe the machine, with the versions of this environment."""

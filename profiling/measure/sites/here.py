@@ -44,18 +44,25 @@ class LocalSteps:
         """Make one visit."""
         facts = self.facts()
         discarded = how.protocol.discarded_steps + facts.discards
-        result = visit(
-            self.workload,
-            condition,
-            replace(how, protocol=replace(how.protocol, discarded_steps=discarded)),
-            self._clocks.sample_sometimes if facts.samples_clocks else lambda: None,
-            self._reference if facts.runs_reference else None,
-        )
+        protocol = replace(how.protocol, discarded_steps=discarded)
+        result = self._measure(condition, replace(how, protocol=protocol))
         if how.operators:
             count_page_faults(self.workload, result)
         if facts.waits:
             wait_until_quiet()
-        return result if isinstance(result, Empty) else replace(result, clocks=self._clocks.take())
+        if isinstance(result, Empty) or not facts.samples_clocks:
+            return result
+        return replace(result, clocks=self._clocks.take())
+
+    def _measure(self, condition: int, how: VisitPlan) -> Visit | Empty:
+        facts = self.facts()
+        return visit(
+            self.workload,
+            condition,
+            how,
+            self._clocks.sample_sometimes if facts.samples_clocks else lambda: None,
+            self._reference if facts.runs_reference else None,
+        )
 
     @cached_property
     def _clocks(self) -> ClockSampler:

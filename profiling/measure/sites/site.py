@@ -27,6 +27,10 @@ class Facts:
     compiles: bool = False  # a size that has not run would be compiled
 
 
+# Of a process that stays while others run: between its visits it must not disturb them.
+STAYS = Facts(RUN, waits=True)
+
+
 class Site(ABC):
     """A place where the steps of one network, function or program run."""
 

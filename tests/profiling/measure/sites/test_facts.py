@@ -10,8 +10,7 @@ from curvescope.profiling.measure.sites import here
 from curvescope.profiling.measure.sites.command import Command
 from curvescope.profiling.measure.sites.here import Here, LocalSteps
 from curvescope.profiling.measure.sites.process import IN_ROUND, IN_VISIT
-from curvescope.profiling.measure.sites.site import RUN, Facts
-from curvescope.profiling.measure.versions import KEPT
+from curvescope.profiling.measure.sites.site import RUN, STAYS, Facts
 from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.workload.program import Program
@@ -27,7 +26,7 @@ TABLE = """
 | here, on a GPU | run | 0 | 0.1 | False | True | False | False |
 | process of a round | round | 0 | 0.0 | True | False | True | False |
 | process of a visit | visit | 1 | 0.0 | False | True | False | False |
-| process of a version | run | 0 | 0.0 | False | False | True | False |
+| process of a version or a variant | run | 0 | 0.0 | False | False | True | False |
 | command | visit | 1 | 0.0 | False | True | False | False |
 """
 
@@ -52,7 +51,7 @@ def test_what_each_site_does_around_timed_steps(clock):
         "here, on a GPU": begun(on_gpu(clock)),
         "process of a round": LocalSteps(on_cpu, IN_ROUND),
         "process of a visit": LocalSteps(on_cpu, IN_VISIT),
-        "process of a version": LocalSteps(on_cpu, KEPT),
+        "process of a version or a variant": LocalSteps(on_cpu, STAYS),
         "command": Command(Program((sys.executable, "train.py", "{batch}")), Axis()),
     }
     rows = [("site", *(field.name for field in fields(Facts)))]

@@ -36,8 +36,8 @@ from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.factor import Target
 from curvescope.experiments.step_worker import StepWorker
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Empty
 from curvescope.profiling.measure.protocol import EXPERIMENT
+from curvescope.profiling.measure.visits import Empty, VisitPlan
 from curvescope.profiling.recording.experiments import Experiment, FactorFacts, Scope, Stage
 
 KEPT = Path(__file__).parent / "results" / "identical_processes.jsonl.gz"
@@ -116,13 +116,13 @@ def rows_of(kind: str) -> Iterator[dict[str, Any]]:
                 visits = list(itertools.product(range(VARIANTS), BATCHES))
                 order.shuffle(visits)
                 for variant, batch in visits:
-                    found = workers[variant].visit(batch, EXPERIMENT)
+                    found = workers[variant].visit(batch, VisitPlan(EXPERIMENT))
                     if isinstance(found, Empty):
                         raise SystemExit(f"{kind}, batch {batch}: {found.detail}")
                     place = {"kind": kind, "variant": variant, "batch": batch, "round": round_}
                     yield from (
                         {**place, "index": index, **row, "process": start}
-                        for index, row in enumerate(found)
+                        for index, row in enumerate(found.unprofiled)
                     )
         finally:
             for worker in workers:

@@ -26,9 +26,10 @@ from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import find, found_falls, found_jumps
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.base.arguments import PROBE_SHARE
-from curvescope.profiling.measure.loop import Loop, Visit
+from curvescope.profiling.measure.loop import Loop
 from curvescope.profiling.measure.probing import Probing
 from curvescope.profiling.measure.stopping import Complete
+from curvescope.profiling.measure.visits import Visit
 
 LIMIT_S, ROUNDS = 112.0, 12  # of a sweep, at most
 STEPS = 3  # of a visit; it takes as long again for marked, and for profiled ones

@@ -36,9 +36,9 @@ _FAST_S = FAST_TOTAL_S - LEAST_EXPERIMENTS_S  # for rounds of fast steps
 
 if TYPE_CHECKING:
     from .analysis.diagnosis.result import Diagnosis
+    from .profiling.measure.sites.site import Site
     from .profiling.measure.sweep import Precise
     from .profiling.recording.store import Recording
-    from .profiling.workload.any_workload import AnyWorkload
 
 
 def diagnose(
@@ -96,6 +96,7 @@ def diagnose(
     """
     from .analysis.diagnosis.explain import explain
     from .profiling.measure.graphed_steps import GraphedSteps
+    from .profiling.measure.sites.process import Rounds
     from .profiling.recording.store import new_recording_path, open_recording
     from .profiling.workload.own_step import OwnStep
 
@@ -114,7 +115,8 @@ def diagnose(
     )
     workload = GraphedSteps(steps) if cuda_graph else steps
     path = new_recording_path(workload.name) if output is None else as_path(str(output))
-    measure(workload, sorted(set(batches)), how, path, lambda _: experiments_s, probe_share=probe)
+    site = Rounds(workload)
+    measure(site, sorted(set(batches)), how, path, lambda _: experiments_s, probe_share=probe)
     return explain(open_recording(path), curvature)
 
 
@@ -142,6 +144,7 @@ def record_curve(
     Raises:
         CurvescopeError: the options describe several curves, or see `measure`.
     """
+    from .profiling.measure.sites.choice import site_of
     from .profiling.recording.store import new_recording_path, open_recording
 
     axes, device = options.axes_of(args), pick_device(args.device)
@@ -150,9 +153,8 @@ def record_curve(
         raise CurvescopeError(f"{name} measures one curve: give {axes.family} one value.")
     protocol, path = protocol_on(device), args.output or new_recording_path(configuration.network)
     with options.clocks(args, device) if "lock_clocks" in args else nullcontext():
-        workload = configuration.build(find_device=args.device is None)
         measure(
-            workload,
+            site_of(configuration, find_device=args.device is None),
             axes.values,
             protocol,
             path,
@@ -164,7 +166,7 @@ def record_curve(
 
 
 def measure(
-    workload: AnyWorkload,
+    site: Site,
     values: Sequence[int],
     protocol: Protocol,
     path: AnyPath,
@@ -178,7 +180,7 @@ def measure(
     on stderr.
 
     Args:
-        workload: steps to measure.
+        site: the place whose steps are measured.
         values: values of its axis, increasing.
         protocol: how to measure.
         path: folder to create for the recording.
@@ -199,27 +201,29 @@ def measure(
     from .experiments.focusing import Focused, all_fast, focused
     from .profiling.hardware.neighbours import find_neighbours
     from .profiling.hardware.register import registered
-    from .profiling.measure.round_processes import starter_of
+    from .profiling.measure.sites.site import ONE_VISIT
     from .profiling.measure.stopping import Complete, Until
     from .profiling.measure.sweep import run_sweep
     from .profiling.recording.store import open_recording
 
-    workload.try_step(values[0])
-    experiments_s, limit_s = experiments_s_of(workload.device), protocol.time_limit_s
+    site.begin(values, protocol, path)
+    spec = site.spec
+    device, limit_s = spec["torch_device"], protocol.time_limit_s
+    experiments_s = experiments_s_of(device)
     if experiments_s is None and limit_s is None:
-        experiments_s = default_experiments_s(workload.device)
-    ends_s = time.monotonic() + (total_s(workload.device, limit_s) if limit_s else math.inf)
-    spec = workload.spec
+        experiments_s = default_experiments_s(device)
+    ends_s = time.monotonic() + (total_s(device, limit_s) if limit_s else math.inf)
     fixed = "".join(f", {name} {value}" for name, value in spec["fixed"].items())
     listed = ", ".join(map(str, values))
     messages = terminal.console(stderr=True)
     messages.print(
-        f"Measuring {workload.name} ({workload.mode} step), {axis_of(spec).name} {listed}{fixed}, "
-        f"on {_device_of(workload)}: "
-        f"{_duration(workload.device, limit_s, experiments_s, protocol)}, into {path}."
+        f"Measuring {spec['network']} ({spec['mode']} step), {axis_of(spec).name} {listed}{fixed}, "
+        f"on {_device_of(site)}: "
+        f"{_duration(device, limit_s, experiments_s, protocol)}, into {path}."
     )
     # Fast steps need less of the usual time, but for those of a program: its runs take it.
-    is_usual = limit_s == PROTOCOLS["default"].time_limit_s and not workload.runs_elsewhere
+    is_kept = site.facts().kept != ONE_VISIT
+    is_usual = limit_s == PROTOCOLS["default"].time_limit_s and is_kept
     rule = (
         Complete[int].of(protocol)
         if complete
@@ -229,23 +233,22 @@ def measure(
     def deciding() -> str | None:
         return rule.deciding if isinstance(rule, Focused) else None
 
-    if (neighbours := find_neighbours(workload.device)) is not None:
+    if (neighbours := find_neighbours(device)) is not None:
         messages.print(neighbours.sentence, style="yellow")
     with (
-        registered(f"{workload.name} into {path}"),
+        registered(f"{spec['network']} into {path}"),
         LiveCurve(protocol.statistic, axis_of(spec), deciding, _then(experiments_s)) as view,
     ):
         try:
             probe_s = 0.0 if protocol.is_fixed else probe_share * (limit_s or 0.0)
             run_sweep(
-                workload,
+                site,
                 values,
                 protocol,
                 path,
                 view.report,
                 Until(rule, precise),
                 probe_s=probe_s,
-                start=None if complete else starter_of(spec),
             )
         except KeyboardInterrupt:
             view.console.print("Interrupted. The measured data is kept, and this reads it:")
@@ -255,7 +258,7 @@ def measure(
         steps = (
             open_recording(path).arrow("steps", ["batch", "profiled", "duration_ns"]).to_pylist()
         )
-        on_gpu = workload.device != "cpu"
+        on_gpu = device != "cpu"
         if is_usual and not on_gpu and all_fast(steps):
             ends_s -= TOTAL_S - FAST_TOTAL_S
         left_s = max(ends_s - time.monotonic(), 0.0)
@@ -267,15 +270,14 @@ def measure(
             messages.print(f"No experiments: {error}", style="yellow")
 
 
-def _device_of(workload: AnyWorkload) -> str:
+def _device_of(site: Site) -> str:
     """The device in words; of a program that another framework runs on a GPU, the one it told."""
     from .profiling.hardware.host import describe_device
 
-    known = describe_device(workload.device)
-    device = workload.machine_entry({"device": known, "versions": {}})["device"]
-    return str(device["name"]) + (
-        f" ({workload.device})" if device["kind"] == known["kind"] else ""
-    )
+    name = site.spec["torch_device"]
+    known = describe_device(name)
+    device = site.machine_entry({"device": known, "versions": {}})["device"]
+    return str(device["name"]) + (f" ({name})" if device["kind"] == known["kind"] else "")
 
 
 def _duration(

@@ -25,11 +25,11 @@ from ..kernels.problem import Array, Problem
 from ..kernels.sweeps import Sweep
 from ..profiling.hardware.host import cpu_features
 from ..profiling.measure.configuration import Configuration
-from ..profiling.measure.loop import SEED, Empty, Progress
+from ..profiling.measure.loop import SEED, Progress
 from ..profiling.measure.processes import Interpreter
 from ..profiling.measure.protocol import Protocol
-from ..profiling.measure.stopping import StepRow
 from ..profiling.measure.versions import PROTOCOL, Version, measure_versions
+from ..profiling.measure.visits import Empty, StepRow
 from ..profiling.recording.axis import Axis
 from ..profiling.workload.own_step import MODE, OwnStep
 from .factor import Factor

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ..base.errors import CurvescopeError
-from ..profiling.measure.stopping import StepRow
+from ..profiling.measure.visits import StepRow
 from ..profiling.workload.steps import ChangedSteps
 
 # Threads of a step wait for each other too: a smaller share of the time without a core is no

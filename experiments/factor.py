@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from ..profiling.measure.configuration import Configuration
-from ..profiling.measure.stopping import StepRow
+from ..profiling.measure.visits import StepRow
 from ..profiling.recording.experiments import FactorFacts, Scope
 from ..profiling.workload.steps import Steps
 from .replay.operator_kinds import on_cuda

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..base.arguments import FAST_STEP_NS
 from ..base.errors import CurvescopeError
-from ..profiling.measure.stopping import Complete, Look, StepRow, StoppingRule
+from ..profiling.measure.stopping import Complete, StoppingRule
+from ..profiling.measure.visits import Look, StepRow
 
 if TYPE_CHECKING:
     from ..analysis.decompose.curve import Curve

@@ -7,14 +7,13 @@ Results of the steps are not compared: only the program knows them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 
 from ..base.errors import CurvescopeError
-from ..profiling.measure.loop import Empty
-from ..profiling.measure.program_visits import ProgramSteps
-from ..profiling.measure.protocol import Protocol
-from ..profiling.measure.stopping import StepRow
+from ..profiling.measure.sites.command import Command
+from ..profiling.measure.visits import FAILED, Empty, Visit, VisitPlan
 from ..profiling.recording.experiments import members
 from .factor import Factor, Target
 from .factors import factor_of, step_change
@@ -51,11 +50,8 @@ class ProgramWorker:
     """The runs of one variant; the methods are those of `StepWorker`."""
 
     def __init__(self, target: Target, factor: str | None) -> None:
-        self._variables: Mapping[str, str] = variables_of(factor)
-        steps = target.configuration.build()
-        assert isinstance(steps, ProgramSteps)
-        self._steps = steps
-        steps.change(self._variables, changes_of(factor))
+        variables, changes = variables_of(factor), changes_of(factor)
+        self._command = Command.of(target.configuration, variables=variables, changes=changes)
 
     def warm_up(self, while_waiting: Callable[[], object] = lambda: None) -> Ready | Empty:
         """Nothing runs before the first visit."""
@@ -63,19 +59,18 @@ class ProgramWorker:
         return Ready({}, draws=False, peak_bytes=None)
 
     def visit(
-        self, batch: int, protocol: Protocol, while_waiting: Callable[[], object] = lambda: None
-    ) -> list[StepRow] | Empty:
-        """Run the program once; rows of the table `experiments`, without the columns of the
-        experiment.
-        """
+        self, condition: int, how: VisitPlan, while_waiting: Callable[[], object] = lambda: None
+    ) -> Visit | Empty:
+        """Run the program once; see `StepWorker.visit`."""
         try:
-            result = self._steps.visit(None, batch, protocol, while_waiting, profile=False)
+            result = self._command.run(condition, how, while_waiting)
         except CurvescopeError as error:
-            return Empty("failed", str(error))
+            return Empty(FAILED, str(error))
         if isinstance(result, Empty):
             return result
         number = next(_numbers)
-        return [{**row, "process": number} for row in result.unprofiled]
+        rows = [{**row, "process": number} for row in result.unprofiled]
+        return replace(result, unprofiled=rows)
 
     def available_bytes(self) -> int | None:
         """Unknown: one run has the memory at a time."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ..profiling.measure.loop import Loop, Progress
-from ..profiling.measure.stopping import Complete, Look, StoppingRule, Until
+from ..profiling.measure.stopping import Complete, StoppingRule, Until
+from ..profiling.measure.visits import Look
 from ..profiling.recording.experiment_entries import part_of, record_experiment
 from ..profiling.recording.experiments import TIME_IS_UP, Experiment, Scope
 from ..profiling.recording.store import RecordingWriter, columns_of

@@ -19,9 +19,9 @@ from dataclasses import replace
 from ..base.errors import CurvescopeError
 from ..profiling.hardware.memory_usage import empty_cache
 from ..profiling.measure.configuration import configuration_of
-from ..profiling.measure.loop import Empty, Progress
+from ..profiling.measure.loop import Progress
 from ..profiling.measure.protocol import EXPERIMENT, Protocol
-from ..profiling.measure.stopping import StepRow
+from ..profiling.measure.visits import Empty, StepRow, Visit, VisitPlan
 from ..profiling.recording.experiment_entries import record_experiment
 from ..profiling.recording.experiments import TIME_IS_UP, Experiment, Stage
 from ..profiling.recording.store import Recording, RecordingWriter
@@ -256,7 +256,7 @@ class StepRunner(Runner):
             return
         timed = self._timed(name, batch)
         if not isinstance(timed, Empty):
-            self.add(condition, round_, timed)
+            self.add(condition, round_, timed.unprofiled)
             return
         if self._late:  # it took longer than those before it, so the rounds end here
             self._running.clear()
@@ -270,7 +270,7 @@ class StepRunner(Runner):
         lost = [factor for factor in self._running if factor is not None]
         self.untested.update(dict.fromkeys(lost, f"{_FAILED} at {why}"))
 
-    def _timed(self, name: str | None, batch: int) -> list[Row] | Empty:
+    def _timed(self, name: str | None, batch: int) -> Visit | Empty:
         if name not in self._workers:
             for other in [*self._workers]:
                 self._workers.pop(other).end()
@@ -278,10 +278,10 @@ class StepRunner(Runner):
                 self._late |= self.left_s <= 0
                 return Empty("failed", failed)
         longest_s = min(max(_LEAST_VISIT_S, _VISIT_SHARE * self._start_s[name]), self.left_s)
-        protocol = self._protocol_of(name, batch)
+        how = VisitPlan(self._protocol_of(name, batch), profile=False)
         try:
             with step_change(name).around(self._target):
-                return self._workers[name].visit(batch, protocol, self._refuse_after(longest_s))
+                return self._workers[name].visit(batch, how, self._refuse_after(longest_s))
         except _TooLateError:
             self._late |= self.left_s <= 0
             return Empty("failed", f"its steps took more than {longest_s:.0f} s")

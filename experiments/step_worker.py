@@ -2,7 +2,7 @@
 
 It stays until the experiment ends, because what a factor changes builds up over steps: the heap,
 the caches of the allocator, compiled code. Between its visits it must not disturb the others: its
-threads wait without a core, see `wait_until_quiet`.
+threads wait without a core, see `STAYS`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 
 from ..profiling.hardware.host_usage import wait_until_quiet
 from ..profiling.hardware.memory_usage import available_bytes, read_peak
-from ..profiling.measure.loop import Empty
 from ..profiling.measure.processes import ChildProcess, Interpreter
 from ..profiling.measure.protocol import Protocol
-from ..profiling.measure.stopping import StepRow
+from ..profiling.measure.sites.here import LocalSteps, build_workload
+from ..profiling.measure.sites.site import STAYS
 from ..profiling.measure.visit import discard_steps, time_steps
-from ..profiling.measure.visit_processes import build_workload
+from ..profiling.measure.visits import Empty, Visit, VisitPlan
 from ..profiling.workload.steps import Steps
 from .factor import Target
 from .factors import step_change
@@ -54,9 +54,9 @@ class StepWorker:
 
     def __init__(self, target: Target, factor: str | None) -> None:
         if variables := step_change(factor).environment:
-            self._child: ChildProcess = Interpreter(variables, _Server, target, factor)
+            self._child: ChildProcess = Interpreter(variables, _Variant, target, factor)
         else:
-            self._child = ChildProcess(_Server, target, factor)
+            self._child = ChildProcess(_Variant, target, factor)
 
     def warm_up(self, while_waiting: Callable[[], object] = lambda: None) -> Ready | Empty:
         """Build the steps and run one of each batch size."""
@@ -64,11 +64,13 @@ class StepWorker:
         return result
 
     def visit(
-        self, batch: int, protocol: Protocol, while_waiting: Callable[[], object] = lambda: None
-    ) -> list[StepRow] | Empty:
-        """Time steps; rows of the table `experiments`, without the columns of the experiment."""
-        result: list[StepRow] | Empty = self._child.call(
-            "visit", batch, protocol, while_waiting=while_waiting
+        self, condition: int, how: VisitPlan, while_waiting: Callable[[], object] = lambda: None
+    ) -> Visit | Empty:
+        """Time steps; their rows are of the table `experiments`, without the columns of the
+        experiment.
+        """
+        result: Visit | Empty = self._child.call(
+            "visit", condition, how, while_waiting=while_waiting
         )
         return result
 
@@ -82,15 +84,17 @@ class StepWorker:
         self._child.end()
 
 
-class _Server:
+class _Variant(LocalSteps):
+    """In the process of a variant: its steps."""
+
     _last_batch, _last_ns = 0, 0  # batch size of the last step, and its duration
 
     def __init__(self, target: Target, name: str | None) -> None:
         change = step_change(name)
         self._batches, self._compiled_before = target.batches, target.compiled_before
         change.prepare(target)
-        self._workload = build_workload(target.configuration)
-        self._steps: Steps = change.change(self._workload, target)
+        super().__init__(build_workload(target.configuration), STAYS)
+        self._steps: Steps = change.change(self.workload, target)
 
     def warm_up(self) -> Ready:
         results: dict[int, tuple[Number, ...]] = {}
@@ -108,7 +112,7 @@ class _Server:
             result = self._steps.submit()
             self._last_batch, self._last_ns = batch, time.monotonic_ns() - began_ns
             draws |= before != _random_state(self._steps.device)
-            results[batch] = tuple(_numbers(result, self._workload.model))
+            results[batch] = tuple(_numbers(result, self.workload.model))
         device = self._steps.device
         peak = read_peak(device)
         reserved = peak.get("reserved_memory_bytes")
@@ -119,13 +123,14 @@ class _Server:
         )
         return Ready(results, draws, took, wait_until_quiet())
 
-    def visit(self, batch: int, protocol: Protocol) -> list[StepRow]:
-        if discarded := protocol.discarded_steps - self._is_warm(batch, protocol):
-            self._last_ns = discard_steps(self._steps, batch, discarded).last_ns
-        rows = time_steps(self._steps, protocol.steps_of_visit(batch, self._last_ns), exactly=True)
-        self._last_batch, self._last_ns = batch, rows[-1]["duration_ns"]
-        wait_until_quiet()
-        return [{**row, "process": os.getpid()} for row in rows]
+    def _measure(self, condition: int, how: VisitPlan) -> Visit:
+        protocol = how.protocol
+        if discarded := protocol.discarded_steps - self._is_warm(condition, protocol):
+            self._last_ns = discard_steps(self._steps, condition, discarded).last_ns
+        count = protocol.steps_of_visit(condition, self._last_ns)
+        rows = time_steps(self._steps, count, exactly=True)
+        self._last_batch, self._last_ns = condition, rows[-1]["duration_ns"]
+        return Visit([{**row, "process": os.getpid()} for row in rows], discarded_steps=discarded)
 
     def _is_warm(self, batch: int, protocol: Protocol) -> bool:
         """Whether a visit needs one discarded step less: this process ran the batch size last, and

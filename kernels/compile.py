@@ -22,8 +22,8 @@ from typing import Any
 
 from ..base.errors import BackendMissingError, CurvescopeError
 from ..profiling.hardware.host import usable_cores
-from ..profiling.measure.loop import Empty
-from ..profiling.measure.processes import KILLED, call_many
+from ..profiling.measure.processes import call_many
+from ..profiling.measure.visits import KILLED, Empty
 from ..profiling.recording.atomic_files import atomic_file
 
 # Architectures that `bench compile` covers: Kepler to Hopper, the data centre and desktop parts.

@@ -21,8 +21,9 @@ from ..profiling.hardware import ceilings
 from ..profiling.hardware.host import describe_environment
 from ..profiling.hardware.locked_clocks import locked_clock_hz
 from ..profiling.hardware.register import registered
-from ..profiling.measure.loop import SEED, Loop, Visit, VisitWriter
+from ..profiling.measure.loop import SEED, Loop, VisitWriter
 from ..profiling.measure.stopping import Complete
+from ..profiling.measure.visits import Visit
 from ..profiling.recording.schema import OPERATOR_MODE
 from ..profiling.recording.store import RecordingWriter
 from .backends import Backend

@@ -303,8 +303,8 @@ class Reducer:
     def _in_processes(
         self, chunks: Sequence[Sequence[Job]]
     ) -> Iterator[tuple[Sequence[Job], Reduction]]:
-        from ...profiling.measure.loop import Empty
         from ...profiling.measure.processes import call_many
+        from ...profiling.measure.visits import Empty
 
         retried: list[Sequence[Job]] = []
         for chunk, reduction in call_many(reduce_jobs, chunks, self._workers):

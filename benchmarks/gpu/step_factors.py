@@ -23,8 +23,8 @@ from curvescope.experiments.factors import step_change
 from curvescope.experiments.recorded_steps import target_of
 from curvescope.profiling.collect.torch_step import record_step
 from curvescope.profiling.measure.configuration import configuration_of
+from curvescope.profiling.measure.sites.here import build_workload
 from curvescope.profiling.measure.visit import discard_steps, time_steps
-from curvescope.profiling.measure.visit_processes import build_workload
 from curvescope.profiling.recording.store import Recording, open_recording
 from curvescope.profiling.workload.steps import Steps
 

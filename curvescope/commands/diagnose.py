@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ..profiling.measure.axes import Axes
     from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.protocol import Protocol
+    from ..profiling.measure.sites.site import Site
     from ..profiling.recording.remote_store import AnyPath
     from ..profiling.workload.any_workload import AnyWorkload
 
@@ -68,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.render.show import show_diagnosis
     from ..experiments.factors import facts_for
     from ..profiling.measure.affordable import sizes_by_speed
-    from ..profiling.measure.program_visits import ProgramSteps
+    from ..profiling.measure.sites.choice import site_of
+    from ..profiling.measure.sites.here import Here
     from ..profiling.recording.store import new_recording_path, open_recording
 
     axes, protocol = options.axes_of(args), options.protocol_of(args)
@@ -93,15 +95,15 @@ def run(args: argparse.Namespace) -> int:
         )
         return options.experiments_s_of(args, default_s) / len(axes.curves)
 
-    def choose_sizes(workload: AnyWorkload) -> tuple[int, ...]:
+    def choose_sizes(site: Site) -> tuple[int, ...]:
         """The sizes that the options ask for; without such an option, those that this machine is
         fast enough for.
         """
         is_asked = args.batch is not None or bool(args.axis)
         limit_s = protocol.time_limit_s
-        if is_asked or limit_s is None or workload.runs_elsewhere or workload.compiled:
+        if is_asked or limit_s is None or not isinstance(site, Here) or site.workload.compiled:
             return axes.values
-        sizes = sizes_by_speed(axes.values, partial(_time_step, workload), limit_s)
+        sizes = sizes_by_speed(axes.values, partial(_time_step, site.workload), limit_s)
         if left := axes.values[len(sizes) :]:
             terminal.console(stderr=True).print(
                 f"A step of batch {left[0]} is too slow here for a curve in {limit_s:g} s. "
@@ -112,12 +114,10 @@ def run(args: argparse.Namespace) -> int:
 
     def measure_curve(configuration: Configuration, path: AnyPath) -> None:
         with answered_if_interrupted(lambda: answer(path)), prints_to_stderr():
-            workload = configuration.build(find_device=args.device is None)
-            if isinstance(workload, ProgramSteps):
-                workload.follow(protocol, path)
+            site = site_of(configuration, find_device=args.device is None, in_rounds=True)
             measure(
-                workload,
-                choose_sizes(workload),
+                site,
+                choose_sizes(site),
                 protocol,
                 path,
                 experiments_s,

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..profiling.measure.configuration import Configuration
+    from ..profiling.measure.sites.process import Measurer
     from ..profiling.measure.sweep_plan import SweepPlan
-    from ..profiling.measure.visit_processes import Measurer
     from ..profiling.measure.workers import Workers
     from ..profiling.recording.store import Recording
 

@@ -11,7 +11,7 @@ from ...base.errors import CurvescopeError
 from ...profiling.collect.inductor import allow_versions
 from ...profiling.hardware.heap import FEW_FAULTS
 from ...profiling.measure.graphed_steps import GraphedSteps, reads_result
-from ...profiling.measure.stopping import StepRow
+from ...profiling.measure.visits import StepRow
 from ...profiling.workload.steps import ChangedSteps
 from ..changed_steps import LEAST_WAIT, ChangedModule, waiting_share
 from ..factor import Factor, StepChange, Target

@@ -19,7 +19,7 @@ from ...profiling.hardware.locked_clocks import (
     locked_clocks,
     may_lock_clocks,
 )
-from ...profiling.measure.stopping import StepRow
+from ...profiling.measure.visits import StepRow
 from ...profiling.workload.steps import ChangedSteps
 from ..changed_steps import LEAST_WAIT, waiting_share
 from ..factor import Caches, Factor, StepChange, Target, TermChange

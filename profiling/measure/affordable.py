@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from ...base.counted import counted
-from .loop import Empty, Visit
+from .probing import Probing
 from .protocol import Protocol
-from .stopping import Look, StepRow, StoppingRule
+from .sites.site import ONE_VISIT, Site
+from .stopping import StoppingRule
+from .visits import Empty, Look, StepRow, Visit, VisitPlan
 
 ROUNDS = 4  # that fit the time, for a size beyond the first three to be measured
 _LEAST_ROUNDS = 3  # that marks and profiles leave time for
@@ -67,28 +69,25 @@ class Affordable(StoppingRule[int]):
 
     def __init__(
         self,
-        rule: StoppingRule[int],
+        probing: Probing,
         protocol: Protocol,
-        sizes: Sequence[int],
+        site: Site,
         clock_s: Callable[[], float],
         began_s: float,
-        smallest_s: float = math.inf,
-        start_s: Callable[[int], float | None] = lambda _: 0.0,
-        warm_up_s: float = 0.0,
     ) -> None:
-        """Take the limit of the rule, and the time of a first step of the smallest size, seconds.
+        """Take the limit and the sizes of the other rule, once the site has run a first step.
 
-        `began_s` is when the run began, on the clock; `sizes` may grow. `start_s` gives the seconds
-        of a visit beside its steps, until visits have shown them; None if the visit is made
-        already. `warm_up_s` are the least seconds of the discarded steps of a visit, and of those
-        before a profiled one.
+        `began_s` is when the run began, on the clock.
         """
-        self._expected_start_s, self._warm_up_s = start_s, warm_up_s
+        facts = site.facts()
+        # Of a process that starts for each visit, most of the first step was the start.
+        smallest_s = math.inf if facts.kept == ONE_VISIT else clock_s() - began_s
+        self._site, self._warm_up_s = site, facts.warm_up_s
         self._beside_s: list[float] = []  # what visits without a profile took beside their steps
         self._conversions_s: list[float] = []  # what the others took: as long at every size
         self._profiled: set[int] = set()
-        super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
-        self._rule, self._protocol, self._sizes = rule, protocol, sizes
+        super().__init__(least=probing.least, time_limit_s=probing.time_limit_s)
+        self.probing, self._protocol, self._sizes = probing, protocol, probing.sizes
         self._clock_s, self._began_s, self._smallest_s = clock_s, began_s, smallest_s
         self._rows: Callable[[], Sequence[StepRow]] = lambda: ()
         self._times_s: dict[int, float] = {}
@@ -119,7 +118,7 @@ class Affordable(StoppingRule[int]):
 
     @property
     def _limit_s(self) -> float:
-        limit_s = self._rule.time_limit_s
+        limit_s = self.probing.time_limit_s
         return math.inf if limit_s is None else max(limit_s, _LEAST_LIMIT_S)
 
     def note(self, size: int, result: Visit | Empty, took_s: float) -> None:
@@ -160,14 +159,24 @@ class Affordable(StoppingRule[int]):
         most = _MOST_FOR_SECOND if is_second else _MOST_CONVERTING
         return fits and together_s <= most * self._limit_s
 
+    def plan(self, size: int, *, operators: bool) -> VisitPlan:
+        """How to visit a size now; for `operators` see `VisitPlan`."""
+        return VisitPlan(
+            self._protocol,
+            self.round_,
+            profile=self.profile_fits(size),
+            spare_s=self.spare_s(size),
+            operators=operators,
+        )
+
     def next_round(self, look: Look[int]) -> Sequence[int] | None:
         """The sizes that the other rule names and that fit the time, in the first round by need."""
         self._rows, self.round_ = look.rows, look.round_
         if look.round_ == 1:
             self._take_in()
         kept = [size for size in look.conditions if size not in self.left_out]
-        chosen = self._rule.next_round(look.of(kept)) if kept else None
-        self.time_limit_s = self._rule.time_limit_s
+        chosen = self.probing.next_round(look.of(kept)) if kept else None
+        self.time_limit_s = self.probing.time_limit_s
         if not chosen or math.isinf(self.left_s):
             return chosen
         if look.round_ == 0:
@@ -186,7 +195,7 @@ class Affordable(StoppingRule[int]):
             math.isinf(self.left_s)
             or first
             or self._is_cheap()
-            or self._expected_start_s(condition) is None
+            or self._site.start_s(condition) is None
         ):
             return True
         step_s = self._step_s(condition)
@@ -277,7 +286,7 @@ class Affordable(StoppingRule[int]):
         return times_s[below] + share * (times_s[above] - times_s[below])
 
     def _start_s(self, size: int) -> float:
-        expected_s = self._expected_start_s(size) or 0.0
+        expected_s = self._site.start_s(size) or 0.0
         return max(fmean(self._beside_s), expected_s) if self._beside_s else expected_s
 
     def _discarded(self, size: int, step_s: float) -> float:

@@ -24,7 +24,6 @@ from ..workload.own_step import OwnStep, global_named, load_make_step
 from ..workload.program import MODE as PROGRAM
 from ..workload.program import Program
 from .graphed_steps import GraphedSteps, check_device, reads_result
-from .program_visits import ProgramSteps
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class Configuration:
             "precision": self.precision,
             "compiled": self.compiled,
             "graphed": self.graphed,
-            **({} if self.program is None else self._program().entry),
+            **({} if self.program is None else self.find_program().entry),
             "runs_in": self.runs_in,
             "memory_limit_bytes": self.memory_limit_bytes,
             "step": self.step,
@@ -147,7 +146,7 @@ class Configuration:
             load_make_step(self.step)
             return
         if self.program is not None:
-            self._program().check(self.axis, dict(self.fixed))
+            self.find_program().check(self.axis, dict(self.fixed))
             return
         if self.runs_in is not None:
             check_framework(self.runs_in)
@@ -165,8 +164,7 @@ class Configuration:
         """Build the workload on its device; with `find_device` a user's step on the device that it
         uses.
         """
-        if self.program is not None:
-            return ProgramSteps(self._program(), Axis(self.axis), dict(self.fixed))
+        assert self.program is None, "a program is a site of its own, see sites/command.py"
         if self.runs_in is not None:
             self.check()
             precision = self.precision or "fp32"
@@ -199,7 +197,8 @@ class Configuration:
             )
         return GraphedSteps(workload) if self.graphed else workload
 
-    def _program(self) -> Program:
+    def find_program(self) -> Program:
+        """The user's program."""
         assert self.program is not None
         how = self.step_range, self.step_line, self.workdir, self.assign, self.step_function
         return Program(self.program, *how)

@@ -16,9 +16,9 @@ from typing import Any
 
 from ...base.errors import BackendMissingError, CurvescopeError
 from . import worker_server
-from .loop import Empty
 from .machine import Machine
-from .visit_processes import Measurer
+from .sites.process import Measurer
+from .visits import Empty
 from .workers import ATTEMPTS, Workers, check_same_kind, given_up
 
 _POLL_S = 0.5  # interval of the checks whether a worker is alive

@@ -12,60 +12,21 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any, Generic
 
 from ...base.masking import masked_text
-from ..attribution.events import StepRows, split_copies
+from ..attribution.events import split_copies
 from ..attribution.range_names import INPUT_PHASE, PHASE_RANGE
 from ..hardware.clocks import reasons_of_visit
 from ..recording.schema import OPERATOR_MODE
 from ..recording.store import Recording, RecordingWriter, columns_of
-from .stopping import C, Look, StepRow, StoppingRule
+from .stopping import StoppingRule
+from .visits import Condition, Empty, Look, StepRow, Visit
 
 SEED = 0
 _INPUT = {"name": PHASE_RANGE + INPUT_PHASE, "kind": "push_pop", "source": "torch"}
-
-
-@dataclass(frozen=True)
-class Empty:
-    """The reason why a condition has no measurement."""
-
-    why: str  # e.g. out of memory, killed or failed
-    detail: str  # message of the library or the operating system
-
-
-@dataclass(frozen=True)
-class Visit:
-    """The steps of one visit; rows lack the columns that `VisitWriter` adds, as `batch`."""
-
-    unprofiled: list[
-        StepRow
-    ]  # rows of `steps`; of marked steps too, where their marks cost next to nothing
-    profiled: list[StepRows] = field(default_factory=list)  # of each step, with one window
-    profile_fits: bool = True  # False if a step fitted the memory only without the profiler
-    marked: list[list[dict[str, Any]]] = field(default_factory=list)  # rows of `marks`, by step
-    clocks: list[dict[str, Any]] = field(default_factory=list)  # rows of `clocks`
-    layer_classes: dict[str, str] = field(default_factory=dict)  # by path
-    # that ran it beside PyTorch, with their versions
-    frameworks: dict[str, str | None] = field(default_factory=dict)
-    # of these, the threads that each computes with on a CPU
-    framework_threads: dict[str, int | None] = field(default_factory=dict)
-    # of making the step and running it first, where this visit did that; compilation is in it
-    setup_ns: int | None = None
-    discarded_steps: int = 1  # that were not recorded
-    # growth of the memory that is held, a timed step; None if unknown
-    grown_bytes: float | None = None
-    lines: list[dict[str, Any]] = field(default_factory=list)  # rows of `lines`
-    peak: Sequence[dict[str, Any]] = ()  # rows of `peaks`
-    warning: str | None = None  # what disturbed it, as a sentence
-
-    @property
-    def timed_steps(self) -> int:
-        """Number of steps without the profiler, with marks or not."""
-        unmarked = sum(not row.get("marked") for row in self.unprofiled)
-        return unmarked + len(self.marked)
 
 
 @dataclass(frozen=True)
@@ -82,20 +43,21 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loop(Generic[C]):
+class Loop(Generic[Condition]):
     """Conditions, and the rules for visiting them."""
 
-    conditions: Sequence[C]  # a rule may add to them between rounds
-    visit: Callable[[C, int], object]  # makes and records one visit in a round, counted from 0
-    rule: StoppingRule[C]
-    finished: Callable[[C], bool] = lambda _: False  # e.g. what does not fit the memory
-    visited: Callable[[C, int], bool] = lambda _, __: False  # by an earlier start
+    conditions: Sequence[Condition]  # a rule may add to them between rounds
+    # makes and records one visit in a round, counted from 0
+    visit: Callable[[Condition, int], object]
+    rule: StoppingRule[Condition]
+    finished: Callable[[Condition], bool] = lambda _: False  # e.g. what does not fit the memory
+    visited: Callable[[Condition, int], bool] = lambda _, __: False  # by an earlier start
     # stays together, in its order, when rounds are shuffled
-    group: Callable[[C], Hashable] = lambda condition: condition
+    group: Callable[[Condition], Hashable] = lambda condition: condition
     seed: int | None = None  # of the order; None: the first round takes the conditions in theirs
     begin_round: Callable[[], object] = lambda: None  # before its first visit
     rows: Callable[[], Sequence[StepRow]] = lambda: ()  # of all steps so far, for the rule
-    label: Callable[[C], str] = str  # of a condition in progress
+    label: Callable[[Condition], str] = str  # of a condition in progress
     report: Callable[[Progress], object] = lambda _: None  # receives the progress after every visit
     elapsed_s: float = 0.0  # of earlier starts of a resumed run
     clock_s: Callable[[], float] = time.monotonic
@@ -103,11 +65,11 @@ class Loop(Generic[C]):
     def run(self) -> int:
         """Make the missing visits; returns the number of rounds that were made to their end."""
         began_s, done = self.clock_s() - self.elapsed_s, 0
-        visit_s: dict[C, float] = {}
+        visit_s: dict[Condition, float] = {}
         for round_, order in zip(count(), self._orders(), strict=False):
             unfinished = [condition for condition in order if not self.finished(condition)]
             missing = [condition for condition in unfinished if not self.visited(condition, round_)]
-            chosen: Sequence[C] = ()
+            chosen: Sequence[Condition] = ()
             if missing:
                 elapsed_s = self.clock_s() - began_s
                 look = Look(
@@ -139,11 +101,11 @@ class Loop(Generic[C]):
             done = round_ + 1
         return done
 
-    def _orders(self) -> Iterator[list[C]]:
+    def _orders(self) -> Iterator[list[Condition]]:
         """The order of each round, endlessly."""
         shuffled = random.Random(self.seed or SEED)  # noqa: S311 - an order of measurement, no secret
         for round_ in count():
-            groups: dict[Hashable, list[C]] = {}
+            groups: dict[Hashable, list[Condition]] = {}
             for condition in self.conditions:
                 groups.setdefault(self.group(condition), []).append(condition)
             order = list(groups.values())

@@ -21,9 +21,9 @@ import numpy as np
 
 from ..attribution.step_pattern import faster_half
 from ..recording.probes import deviation, gap_of, slopes_outside
-from .loop import Empty, Visit
 from .protocol import Protocol
-from .stopping import Look, StepRow, StoppingRule
+from .stopping import StoppingRule
+from .visits import Empty, Look, StepRow, Visit
 
 # share of the time by which a size leaves the line; more than the 2 % of an anomaly, as many are
 # tried

@@ -30,10 +30,8 @@ from ...base.own_process import end_with_parent, in_pythons_folder, python_comma
 from ...base.torch_runtime import prepare_libraries
 from ..frameworks import memory_ran_out
 from . import preloading
-from .loop import Empty
-from .visit import FAILED, OUT_OF_MEMORY
+from .visits import FAILED, KILLED, OUT_OF_MEMORY, Empty
 
-KILLED = "killed"
 _POLL_S = 0.5
 # Optimizers and the profiler import torch._dynamo, 1.5 s of CPU for every process, and MKL measures
 # the clock of the CPU, up to 1 s. None of these modules opens a device or starts a thread; neither
@@ -63,7 +61,7 @@ class ChildProcess:
         prepare_libraries()  # the server inherits this environment, and loads torch with it
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(
-            [*PRELOADED, f"{__package__}.visit_processes", preloading.__name__]
+            [*PRELOADED, f"{__package__}.sites.process", preloading.__name__]
         )
         self._connection, there = context.Pipe()
         self._process: Any = context.Process(target=_serve, args=(there, make, arguments))

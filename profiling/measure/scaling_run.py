@@ -31,7 +31,7 @@ from ..recording.store import META_FILE, RecordingWriter, open_recording
 from ..workload.input_pipeline import make_feed
 from ..workload.network_step import Workload
 from .clock_alignment import ClockAlignment, Reading, alignment_of
-from .loop import Empty, Loop, Progress, Visit, VisitWriter
+from .loop import Loop, Progress, VisitWriter
 from .machine import describe_machine
 from .process_group import ProcessGroup
 from .scaling_plan import (
@@ -47,6 +47,7 @@ from .stopping import Complete, Until
 from .sweep import Precise, describe_sweep
 from .visit import profile_steps, time_steps, warm_up_ns
 from .visit import visit as try_visit
+from .visits import Empty, Visit, VisitPlan
 
 # Steps to discard after a change of the number of devices, besides those after a change of batch
 # size: DDP rebuilds its buckets after the first step, and the second allocates them.
@@ -207,7 +208,7 @@ class _Rank:
         workload = self._make_workload(1)
         for batch in sorted({point.batch for point in self._plan.points}):
             try:
-                result = try_visit(workload, batch, once)
+                result = try_visit(workload, batch, VisitPlan(once))
             except CurvescopeError:
                 raise
             except Exception:

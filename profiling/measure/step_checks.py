@@ -19,7 +19,7 @@ from ...base.counted import counted
 from ..collect.compilations import NONE, Compilations, code_of, read_compilations
 from ..hardware.memory_usage import read_current
 from ..recording.axis import Axis
-from .loop import Visit
+from .visits import Visit
 
 Ran = Counter[tuple[Any, Any]]  # layer and operator of each kernel of a step
 

@@ -22,13 +22,14 @@ from ..recording.plan_file import PlanFile
 from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, RecordingWriter, open_recording
 from .configuration import Configuration
-from .loop import Empty, Progress, Visit, VisitWriter
+from .loop import Progress, VisitWriter
 from .machine import Machine, different_facts
-from .program_visits import ProgramSteps
 from .protocol import Protocol, doubled
+from .sites.command import Command
+from .sites.process import LocalMeasurer, Measurer
 from .stopping import Complete, Until
 from .sweep import Precise, describe_sweep, run_sweep, sweep_batches, why_unmeasured
-from .visit_processes import LocalMeasurer, Measurer
+from .visits import Empty, Visit, VisitPlan
 
 _POLL_S = 0.2  # time until Ctrl-C is noticed
 _LARGEST_TRIAL = 1 << 16  # largest batch size that the search tries
@@ -150,8 +151,8 @@ def _run_configuration(
     machines = [] if existing else [machine]
 
     def measure(batch: int) -> Visit | Empty:
-        count_faults = not visits.has_operators(batch)
-        result = measurer.visit(configuration, batch, plan.protocol, count_faults=count_faults)
+        how = VisitPlan(plan.protocol, operators=not visits.has_operators(batch))
+        result = measurer.visit(configuration, batch, how)
         if not any(measurer.machine is machine for machine in machines):
             machines.append(measurer.machine)
             entry = {"first_step": visits.next_step, **measurer.machine.entry}
@@ -187,13 +188,10 @@ def _run_program(
         raise CurvescopeError(
             f"{path} was interrupted, and runs of a program are not resumed: remove it, and resume."
         )
-    steps = configuration.build()
-    assert isinstance(steps, ProgramSteps)
-    steps.follow(plan.protocol, path)
     rule = Until[int](Complete.of(plan.protocol), precise)
     try:
         run_sweep(
-            steps,
+            Command.of(configuration),
             plan.batches,
             plan.protocol,
             path,

@@ -28,20 +28,21 @@ from ...base.errors import CurvescopeError
 from ...base.harmless import shown_path
 from ...base.masking import without_secrets
 from ...base.programs import find_program
-from ..hardware.host_usage import wait_until_quiet
 from ..recording.axis import BATCH
 from ..recording.store import TOGETHER, RecordingWriter
 from ..workload.program import Program
 from .configuration import Configuration
-from .loop import Empty, Loop, Progress, Visit, VisitWriter
+from .loop import Loop, Progress, VisitWriter
 from .machine import Machine, describe_machine
 from .processes import InterpreterOfVersion
-from .program_visits import ProgramSteps
 from .protocol import Protocol
-from .stopping import Complete, Look, StepRow, Until
+from .sites.command import Command
+from .sites.here import LocalSteps, build_workload
+from .sites.site import STAYS
+from .stopping import Complete, Until
 from .sweep import describe_sweep
-from .visit import prepare, visit
-from .visit_processes import build_workload
+from .visit import prepare
+from .visits import Empty, Look, StepRow, Visit, VisitPlan
 
 ROUNDS_OF_PROCESS = 4
 LEAST_PROCESSES, MOST_PROCESSES = 6, 40  # of each version
@@ -178,14 +179,8 @@ def _git(*words: str) -> str | None:
     return ran.stdout.strip() if ran.returncode == 0 else None
 
 
-class ProgramRuns:
+class ProgramRuns(Command):
     """A program as a version: every visit is a run of it, and so a process of its own."""
-
-    def __init__(self, configuration: Configuration) -> None:
-        """Prepare; nothing runs."""
-        steps = configuration.build()
-        assert isinstance(steps, ProgramSteps)
-        self._steps = steps
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method, as a process of a version would."""
@@ -194,44 +189,31 @@ class ProgramRuns:
     def prepare(self, batch: int) -> None:
         """Do nothing: every visit is a start."""
 
-    def visit(self, batch: int, protocol: Protocol) -> Visit | Empty:
-        """Make one visit."""
-        return self._steps.visit(None, batch, protocol, profile=protocol.profiled_steps > 0)
+    def visit(self, condition: int, how: VisitPlan) -> Visit | Empty:
+        """Run the program once; the first run is like all others."""
+        return self.run(condition, how)
 
     def files(self) -> list[str]:
         """Unknown: a program may load anything."""
         return []
 
-    def facts(self, machine: Mapping[str, Any]) -> dict[str, Any]:
-        """Entries of `recording.json` that only its runs tell."""
-        return {**self._steps.machine_entry(machine), **self._steps.closing_entry()}
 
-    def end(self) -> None:
-        """Every run has ended."""
-
-
-class KeptSteps:
+class KeptSteps(LocalSteps):
     """In a process of a version: its steps, built once, and visited again and again."""
 
     def __init__(self, configuration: Configuration) -> None:
         """Build the steps."""
         if (source := Path("src").resolve()).is_dir():
             sys.path.insert(0, str(source))
-        self._workload, self._configuration = build_workload(configuration), configuration
+        super().__init__(build_workload(configuration), STAYS)
 
     def describe(self) -> Machine:
         """Describe the machine, with the versions of this environment."""
-        return describe_machine(self._configuration.device)
+        return describe_machine(self.workload.device)
 
     def prepare(self, batch: int) -> int | Empty:
         """Make the steps of a batch size and run one; how long that took, nanoseconds."""
-        return prepare(self._workload, batch)
-
-    def visit(self, batch: int, protocol: Protocol) -> Visit | Empty:
-        """Make one visit, then wait until the threads of this process leave the cores to others."""
-        result = visit(self._workload, batch, protocol)
-        wait_until_quiet()
-        return result
+        return prepare(self.workload, batch)
 
     def files(self) -> list[str]:
         """Files of the loaded modules that belong to no package or library."""
@@ -297,8 +279,8 @@ def measure_versions(
             report=report,
         ).run()
         for name, writer_of in run.writers.items():
-            facts = run.call(name, "facts", machine.entry) if run.runs_programs else {}
-            writer_of.writer.update(rounds=run.rounds, **facts)
+            told = run.tell(name, machine.entry) if run.runs_programs else {}
+            writer_of.writer.update(rounds=run.rounds, **told)
     return [folder / version.name for version in versions]
 
 
@@ -399,7 +381,7 @@ class _Run:
         for version in self._versions:
             if version.program is not None:
                 runs = self._programs.setdefault(
-                    version.name, ProgramRuns(configuration_of_version(version, None))
+                    version.name, ProgramRuns.of(configuration_of_version(version, None))
                 )
                 self._processes[version.name] = runs
                 continue
@@ -432,9 +414,8 @@ class _Run:
         profiles = profiles and process < (_PROFILED_SLOW if slow else _PROFILED)
         most = self._protocol.profiled_steps if profiles else 0
         began_s = time.monotonic()
-        result: Visit = self.call(
-            name, "visit", batch, replace(self._protocol, profiled_steps=most), at=batch
-        )
+        how = VisitPlan(replace(self._protocol, profiled_steps=most))
+        result: Visit = self.call(name, "visit", batch, how, at=batch)
         self.visit_s[measured] = time.monotonic() - began_s
         if round_ == 0:
             self._unprofiled_s[measured] = unprofiled_s(result)
@@ -464,6 +445,11 @@ class _Run:
             else f" {version.python} needs Curvescope's packages and torch."
         )
         raise CurvescopeError(f"{where}: {result.why} ({result.detail}).{advice}")
+
+    def tell(self, name: str, machine: Mapping[str, Any]) -> dict[str, Any]:
+        """Entries of `recording.json` that only the runs of a program tell."""
+        program = self._programs[name]
+        return {**program.machine_entry(machine), **program.closing_entry()}
 
     def rows(self) -> list[StepRow]:
         """The rows of all versions so far."""

@@ -4,7 +4,6 @@ profiled ones.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -30,12 +29,8 @@ from ..hardware.reference import Reference
 from ..hardware.stream_clock import StreamClock, stream_clock
 from ..workload.any_workload import AnyWorkload, FirstProfiled
 from ..workload.steps import ChangedSteps, Steps
-from .loop import Empty, Visit
-from .protocol import Protocol
-from .stopping import StepRow
+from .visits import FAILED, OUT_OF_MEMORY, Empty, StepRow, Visit, VisitPlan
 
-OUT_OF_MEMORY = "out of memory"
-FAILED = "failed"
 _GPU_WARM_UP_NS = 100_000_000
 # Time of a visit's profiled steps, in steps: of the first of a size with those that look at its
 # operators and memory.
@@ -49,12 +44,8 @@ _MOST_WAITING = 0.01
 def visit(
     workload: AnyWorkload,
     batch: int,
-    protocol: Protocol,
+    how: VisitPlan,
     between: Callable[[], object] = lambda: None,
-    *,
-    spare_s: float = math.inf,
-    profile: bool = True,
-    light: bool = False,
     reference: Reference | None = None,
 ) -> Visit | Empty:
     """Measure one batch size once; returns the steps, or `Empty`.
@@ -64,19 +55,14 @@ def visit(
     Args:
         workload: steps to measure.
         batch: batch size.
-        protocol: how to measure.
+        how: how to measure.
         between: function that runs after every unprofiled step, outside its time, e.g. to sample
             clocks.
-        spare_s: seconds that marked and profiled steps may take.
-        profile: whether steps are profiled; else some are marked only.
-        light: whether marks are known to cost next to nothing of a step: then all timed steps are
-            marked.
         reference: what runs beside timed steps, if it fits their time; its times are in the rows.
     """
-    parts = protocol, between, spare_s, profile, light, reference
-    result = _visit(workload, batch, *parts)
+    result = _visit(workload, batch, how, between, reference)
     if _is_short_of_memory(result) and workload.free_others():
-        result = _visit(workload, batch, *parts)
+        result = _visit(workload, batch, how, between, reference)
     if _is_short_of_memory(result):
         workload.release()
     return result
@@ -89,13 +75,11 @@ def _is_short_of_memory(result: Visit | Empty) -> bool:
 def _visit(
     workload: AnyWorkload,
     batch: int,
-    protocol: Protocol,
+    how: VisitPlan,
     between: Callable[[], object],
-    spare_s: float,
-    profile: bool,
-    light: bool,
     reference: Reference | None,
 ) -> Visit | Empty:
+    protocol = how.protocol
     unprofiled: list[StepRow] = []
     marked: list[list[dict[str, Any]]] = []
     profiled: list[StepRows] = []
@@ -110,9 +94,9 @@ def _visit(
         ):
             reference = None
         held_before = read_current(workload.device) if workload.is_users else None
-        unprofiled, marked = _time(workload, count, between, reference, light=light)
+        unprofiled, marked = _time(workload, count, between, reference, light=how.light)
         if protocol.chooses_steps and _is_unlike(warm_ups[0].last_ns, unprofiled):
-            further, marks_of_further = _time(workload, 1, between, light=light)
+            further, marks_of_further = _time(workload, 1, between, light=how.light)
             unprofiled, marked = unprofiled + further, marked + marks_of_further
         held = None if held_before is None else read_current(workload.device)
         grown = None
@@ -123,14 +107,14 @@ def _visit(
         most = min(count, protocol.profiled_steps) if records else 0
         limit_ns: float = workload.clock_ns() - began_ns
         step_ns = unprofiled[-1]["duration_ns"]
-        ends_ns = workload.clock_ns() + 1e9 * spare_s
-        marks = most and by_framework is None and not light
+        ends_ns = workload.clock_ns() + 1e9 * how.spare_s
+        marks = most and by_framework is None and not how.light
         if marks and workload.clock_ns() + count * step_ns <= ends_ns:
             samples, marked = time_marked_steps(workload, count, between, reference)
             unprofiled += samples if not protocol.is_fixed and are_light(marked) else []
         first_profile = batch not in workload.first_profiled
         steps = _FIRST_PROFILE_STEPS if first_profile else _PROFILE_STEPS
-        if not profile or workload.clock_ns() + steps * step_ns > ends_ns:
+        if not how.profile or workload.clock_ns() + steps * step_ns > ends_ns:
             most = 0
         limit_ns = min(limit_ns, ends_ns - workload.clock_ns())
         # One by one: if memory runs out, the steps before are kept.
@@ -371,13 +355,6 @@ def share_energy(
         return
     for row in timed:
         row["energy_uj"] = round(used_j * 1e6 * row["duration_ns"] / span_ns)
-
-
-def mark_steps(workload: AnyWorkload, count: int) -> list[list[dict[str, Any]]]:
-    """Time the layers and phases of steps of the loaded batch; rows of each step as in
-    `Visit.marked`.
-    """
-    return time_marked_steps(workload, count)[1]
 
 
 def time_marked_steps(

@@ -15,10 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from .loop import Empty
 from .machine import Machine
-from .processes import KILLED
-from .visit_processes import Measurer
+from .sites.process import Measurer
+from .visits import KILLED, Empty
 from .worker_server import Server, ServerEnded
 
 ATTEMPTS = 3  # visits that end this many workers are given up

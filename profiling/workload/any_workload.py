@@ -42,7 +42,6 @@ class AnyWorkload(Steps):
     # run the first profiled step of a batch size once more to find what holds its memory
     finds_peak: bool = True
     is_users: bool = False  # the user wrote the step, so it may do anything
-    runs_elsewhere: bool = False  # in processes of its own, which make whole visits
     errors_are_results: bool = False  # an error of a step costs only its batch size
     # what torch.compile had compiled in this process before anything of the step ran
     compiled_before: Compilations | None = None
@@ -111,25 +110,11 @@ class AnyWorkload(Steps):
         self._synchronize(result)
         return start_ns, self.clock_ns() - start_ns
 
-    def visit(self, visit: Callable[..., Any], batch: int, *arguments: Any, **named: Any) -> Any:
-        """Make a visit by `measure.visit.visit`; steps that run elsewhere make their own."""
-        return visit(self, batch, *arguments, **named)
-
     def machine_entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         """The entries of `recording.json` that describe the machine, with what only the steps'
         process knows.
         """
         return dict(entry)
-
-    def start_s(self, batch: int) -> float | None:  # noqa: ARG002 - a program's starts depend on it
-        """Seconds of a visit beside its steps, 0 where they are kept between visits; None if the
-        visit is made.
-        """
-        return 0.0
-
-    def closing_entry(self) -> dict[str, Any]:
-        """Further entries of `recording.json`, of what all visits showed."""
-        return {}
 
     def annotated_steps(self, count: int) -> Iterator[int]:
         """Run steps of the loaded batch size in NVTX ranges of step, phase and layer, for a

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
-from curvescope.profiling.measure import round_processes
 from curvescope.profiling.measure.protocol import PROTOCOLS
+from curvescope.profiling.measure.sites import process
 from curvescope.profiling.recording.store import RecordingWriter
 
 from ..analysis.planted_energy import write_energy
@@ -87,7 +87,7 @@ class Kind(NamedTuple):
         """Write it; what is measured has the same few steps on any machine."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(PROTOCOLS, "quick", FEW)
-            patch.setattr(round_processes, "_ROUNDS", math.inf)  # in one process
+            patch.setattr(process, "_ROUNDS", math.inf)  # in one process
             self.write(path, command)
 
 

@@ -22,8 +22,8 @@ from curvescope.analysis.change import Change
 from curvescope.commands.bench.candidates import render
 from curvescope.experiments import candidates
 from curvescope.profiling.measure import versions
-from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.versions import PROTOCOL, measure_versions
+from curvescope.profiling.measure.visits import Visit
 
 from ..profiling.measure.fake_measurers import machine
 

@@ -15,8 +15,8 @@ import pytest
 
 from curvescope import cli
 from curvescope.cli import COMMANDS, main
-from curvescope.profiling.measure import round_processes
 from curvescope.profiling.measure.protocol import PROTOCOLS
+from curvescope.profiling.measure.sites import process
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from .recordings import write_planted
@@ -55,7 +55,7 @@ def _all_rounds_fit_the_time():
     quick = replace(PROTOCOLS["quick"], rounds=(4, 5))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PROTOCOLS, "quick", quick)
-        patch.setattr(round_processes, "_ROUNDS", math.inf)
+        patch.setattr(process, "_ROUNDS", math.inf)
         yield
 
 

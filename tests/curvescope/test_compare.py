@@ -8,7 +8,7 @@ import pytest
 import curvescope
 from curvescope.cli import main
 from curvescope.profiling.measure import versions
-from curvescope.profiling.measure.loop import Visit
+from curvescope.profiling.measure.visits import Visit
 
 from ..profiling.measure.fake_measurers import machine
 from ..profiling.readers.nsys_export import kernel, launch, push_pop, write_export

@@ -15,7 +15,8 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.experiments import plan
 from curvescope.experiments.focusing import Focused, focused
 from curvescope.profiling.measure.protocol import get_protocol
-from curvescope.profiling.measure.stopping import Complete, Look
+from curvescope.profiling.measure.stopping import Complete
+from curvescope.profiling.measure.visits import Look
 
 BATCHES = (2, 4, 8, 16)
 JUMP, BEND = excess(4, 8), bend(4, 8, 16)

@@ -15,7 +15,7 @@ from curvescope.experiments.candidates import (
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.sweeps import along
 from curvescope.profiling.hardware.host import cpu_features
-from curvescope.profiling.measure.loop import Empty
+from curvescope.profiling.measure.visits import Empty
 
 SWEEP = along("n", {n: Gemm(4, n, 3, "TN") for n in (2, 5)})
 

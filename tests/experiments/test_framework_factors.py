@@ -12,7 +12,7 @@ from curvescope.experiments.factor import Target
 from curvescope.experiments.factors import FACTORS, jax_steps, tensorflow_steps
 from curvescope.experiments.step_worker import StepWorker
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Empty
+from curvescope.profiling.measure.visits import Empty
 
 TARGET = Target(Configuration.of_step("step.py:make_step", "cpu"), (2,))
 

@@ -24,9 +24,9 @@ from curvescope.experiments.program_worker import (
 )
 from curvescope.profiling.collect.startup import program_changes
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Empty
 from curvescope.profiling.measure.machine import check_same_machine, describe_machine
 from curvescope.profiling.measure.protocol import EXPERIMENT
+from curvescope.profiling.measure.visits import Empty, VisitPlan
 from curvescope.profiling.recording.experiments import Scope, Stage
 from curvescope.profiling.workload.program import Program
 
@@ -51,7 +51,8 @@ def target_of(tmp_path, source):
 def test_a_factor_of_the_environment_runs_on_the_program(tmp_path):
     target = target_of(tmp_path, KEPT)
     runs = {
-        name: ProgramWorker(target, name).visit(2, EXPERIMENT) for name in (None, "kept_memory")
+        name: ProgramWorker(target, name).visit(2, VisitPlan(EXPERIMENT)).unprofiled
+        for name in (None, "kept_memory")
     }
     assert {name: {row["duration_ns"] for row in rows} for name, rows in runs.items()} == {
         None: {14_000_000},
@@ -64,7 +65,7 @@ def test_a_factor_of_the_environment_runs_on_the_program(tmp_path):
 
 def test_a_run_that_fails_is_a_result(tmp_path):
     found = ProgramWorker(target_of(tmp_path, "raise SystemExit('no data')"), None).visit(
-        2, EXPERIMENT
+        2, VisitPlan(EXPERIMENT)
     )
     assert isinstance(found, Empty)
     assert "no data" in found.detail
@@ -133,7 +134,7 @@ def test_every_change_says_why_a_program_may_never_have_it():
 def test_a_change_that_a_program_never_had_did_not_run(tmp_path):
     """A program that infers was said to be measured with a fused optimizer."""
     found = ProgramWorker(target_of(tmp_path, KEPT), "kept_memory+loader_workers").visit(
-        2, EXPERIMENT
+        2, VisitPlan(EXPERIMENT)
     )
     assert isinstance(found, Empty)
     assert found.detail == "not made: the program iterates no DataLoader without workers"

@@ -22,8 +22,10 @@ from curvescope.experiments.step_worker import Ready
 from curvescope.profiling.hardware import locked_clocks
 from curvescope.profiling.hardware.nvml import NvmlDevice
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Empty
 from curvescope.profiling.measure.protocol import EXPERIMENT
+from curvescope.profiling.measure.sites import here
+from curvescope.profiling.measure.sites.site import STAYS
+from curvescope.profiling.measure.visits import Empty, Visit, VisitPlan
 from curvescope.profiling.recording.experiments import Scope, Stage, experiments_of, factors_of
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
@@ -102,7 +104,7 @@ class Workers:
                 results = {1: ((workers.results.get(factor, 5.0), 5.0),)}
                 return outcome or Ready(results, workers.draws, workers.memory.get(factor, GB))
 
-            def visit(self, batch, _protocol, while_waiting):
+            def visit(self, batch, _how, while_waiting):
                 workers.visits.append((factor, batch))
                 if factor in workers.fails and workers.visits.count((factor, batch)) > 2:
                     while workers.fails[factor] == "hangs":
@@ -116,14 +118,13 @@ class Workers:
                     or 10**7
                 )
                 workers.clock.now_ns += ns
-                return [
-                    {
-                        "start_ns": workers.clock.now_ns - ns,
-                        "duration_ns": ns,
-                        "page_faults": 7,
-                        "process": 1,
-                    }
-                ]
+                row = {
+                    "start_ns": workers.clock.now_ns - ns,
+                    "duration_ns": ns,
+                    "page_faults": 7,
+                    "process": 1,
+                }
+                return Visit([row])
 
             def available_bytes(self):
                 return workers.available - sum(
@@ -606,14 +607,15 @@ def test_a_step_that_fills_a_visit_is_discarded_only_where_another_batch_size_ra
     monkeypatch,
 ):
     """It would take half of the time. A short step has one each time, as other processes ran."""
-    monkeypatch.setattr(step_worker, "wait_until_quiet", lambda: True)
-    server = object.__new__(step_worker._Server)
+    monkeypatch.setattr(here, "wait_until_quiet", lambda: True)
+    server = object.__new__(step_worker._Variant)
+    server._facts = STAYS
     server._steps = steps = _Steps({1: 20.0, 32: 600.0})
     counts = []
     for batch in (32, 32, 32, 1, 1, 32):
         before = steps.ran
-        timed = server.visit(batch, EXPERIMENT)
-        counts.append((steps.ran - before, len(timed)))
+        timed = server.visit(batch, VisitPlan(EXPERIMENT))
+        counts.append((steps.ran - before, len(timed.unprofiled)))
     assert counts == [(2, 1), (1, 1), (1, 1), (5, 4), (5, 4), (2, 1)]
 
 

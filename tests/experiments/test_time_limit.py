@@ -12,6 +12,7 @@ from curvescope.experiments.confirming import confirm
 from curvescope.experiments.step_worker import Ready
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.machine import describe_machine
+from curvescope.profiling.measure.visits import Visit
 from curvescope.profiling.recording.experiments import experiments_of
 from curvescope.profiling.recording.store import RecordingWriter, columns_of
 
@@ -48,15 +49,16 @@ class SlowWorkers:
                 workers.wait(workers.start_s + first_s, while_waiting)
                 return Ready({}, draws=False, peak_bytes=10**9)
 
-            def visit(self, batch, protocol, while_waiting):
+            def visit(self, batch, how, while_waiting):
+                protocol = how.protocol
                 ns = round(1e9 * workers.step_s(batch, factor))
                 steps = protocol.steps_of_visit(batch, ns)
                 workers.wait((protocol.discarded_steps + steps) * ns / 1e9, while_waiting)
                 start_ns = workers.clock.now_ns - steps * ns
-                return [
-                    {"start_ns": start_ns + n * ns, "duration_ns": ns, "process": 1}
-                    for n in range(steps)
-                ]
+                starts_ns = [start_ns + n * ns for n in range(steps)]
+                return Visit(
+                    [{"start_ns": start, "duration_ns": ns, "process": 1} for start in starts_ns]
+                )
 
             def available_bytes(self):
                 return 64 * 10**9

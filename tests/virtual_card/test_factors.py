@@ -40,7 +40,7 @@ _PROGRAM = """
     from curvescope.experiments.factors import step_change
     from curvescope.profiling.collect.torch_step import record_step
     from curvescope.profiling.measure.configuration import Configuration
-    from curvescope.profiling.measure.visit_processes import build_workload
+    from curvescope.profiling.measure.sites.here import build_workload
 
     configuration = Configuration.of_step({step!r}, "cuda:0")
     phases = frozenset(("forward", "backward", "optimizer"))
@@ -134,7 +134,7 @@ def test_in_inference_mode_a_forward_step_keeps_nothing_for_gradients(answer_of)
         from curvescope.experiments.factor import Target
         from curvescope.experiments.factors import step_change
         from curvescope.profiling.measure.configuration import Configuration
-        from curvescope.profiling.measure.visit_processes import build_workload
+        from curvescope.profiling.measure.sites.here import build_workload
 
         configuration = Configuration.of_step({f"{STEPS}:forward"!r}, "cuda:0")
         target = Target(configuration, (16, 32), phases=frozenset({{"forward"}}))

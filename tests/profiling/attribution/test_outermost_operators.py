@@ -10,7 +10,8 @@ from curvescope.profiling.attribution.outermost_operators import (
     typed_list,
 )
 from curvescope.profiling.attribution.source_lines import SourceLine, Watched, WatchedCall
-from curvescope.profiling.measure.loop import Visit, VisitWriter
+from curvescope.profiling.measure.loop import VisitWriter
+from curvescope.profiling.measure.visits import Visit
 from curvescope.profiling.recording.operators import (
     TensorArgument,
     TensorList,

@@ -15,7 +15,8 @@ from curvescope.profiling.collect.torch_step import (
     record_step,
     split_events,
 )
-from curvescope.profiling.measure.loop import Visit, VisitWriter
+from curvescope.profiling.measure.loop import VisitWriter
+from curvescope.profiling.measure.visits import Visit
 from curvescope.profiling.recording.schema import OPERATOR_MODE
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 

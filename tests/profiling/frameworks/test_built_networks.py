@@ -28,6 +28,7 @@ from curvescope.profiling.measure import visit as visits
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.visit import visit
+from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from curvescope.profiling.workload import framework_step
 from curvescope.profiling.workload.networks import description, get_network, names
@@ -230,7 +231,7 @@ def test_a_step_of_text_runs_in_jax(mode, precision, heads):
 def test_a_step_in_jax_is_recorded_with_torchs_layers():
     pytest.importorskip("jax")
     steps = Configuration("alexnet", runs_in="jax").build()
-    found = visit(steps, 1, SHORT)
+    found = visit(steps, 1, VisitPlan(SHORT))
     assert [*found.frameworks] == ["jax"]
     rows = [row for step in found.profiled for row in step.kernels]
     assert {"conv1", "pool5", "fc8"} <= {row.get("layer") for row in rows}

@@ -9,10 +9,12 @@ import pytest
 
 from curvescope.analysis.ran_by import framework_of
 from curvescope.profiling import frameworks
-from curvescope.profiling.measure.program_visits import ProgramSteps
 from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.sites.command import Command
+from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.visit import visit
+from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.own_step import OwnStep
@@ -101,7 +103,7 @@ def test_a_jax_step_is_done_when_its_time_ends():
 
 def test_a_jax_step_is_recorded_as_jaxs(tmp_path):
     jax = pytest.importorskip("jax")
-    run_sweep(OwnStep(jax_step, name="mine"), (2, 4), SHORT, tmp_path / "r")
+    run_sweep(Here(OwnStep(jax_step, name="mine")), (2, 4), SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert framework_of(recording) == f"jax {jax.__version__}"
     assert recording.meta["framework_threads"]["jax"] >= 1
@@ -118,12 +120,14 @@ def test_a_jax_step_whose_results_are_gone_leaves_no_work(monkeypatch):
 
 def test_jax_without_memory_is_a_result():
     pytest.importorskip("jax")
-    assert visit(OwnStep(too_large_jax_step, name="mine"), 8, SHORT).why == "out of memory"
+    assert (
+        visit(OwnStep(too_large_jax_step, name="mine"), 8, VisitPlan(SHORT)).why == "out of memory"
+    )
 
 
 def test_a_tensorflow_step_is_recorded_as_tensorflows(tmp_path):
     tensorflow = pytest.importorskip("tensorflow")
-    run_sweep(OwnStep(tensorflow_step, name="mine"), (2, 4), SHORT, tmp_path / "r")
+    run_sweep(Here(OwnStep(tensorflow_step, name="mine")), (2, 4), SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert framework_of(recording) == f"tensorflow {tensorflow.__version__}"
     assert recording.meta["framework_threads"]["tensorflow"] >= 1
@@ -159,7 +163,7 @@ def test_a_step_of_onnx_runtime_is_recorded_as_its(tmp_path, monkeypatch):
     pytest.importorskip("onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
     monkeypatch.delitem(sys.modules, "jax", raising=False)
-    run_sweep(OwnStep(onnx_step, name="mine"), (2, 4), SHORT, tmp_path / "r")
+    run_sweep(Here(OwnStep(onnx_step, name="mine")), (2, 4), SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert framework_of(recording) == f"onnxruntime {onnxruntime.__version__}"
     assert recording.meta["framework_threads"] == {"onnxruntime": None}
@@ -208,7 +212,7 @@ for step in range(10**6):
 def agent_of(tmp_path, acts, **how):
     (tmp_path / "train.py").write_text(JAX_AGENT)
     command = sys.executable, str(tmp_path / "train.py"), "{batch}", acts
-    return ProgramSteps(Program(command, **how), Axis())
+    return Command(Program(command, **how), Axis())
 
 
 @pytest.mark.parametrize("how", [{}, {"step_function": "update"}])
@@ -216,17 +220,17 @@ def test_a_jax_program_that_acts_before_it_learns_has_its_update_as_step(tmp_pat
     pytest.importorskip("jax")
     steps = agent_of(tmp_path, "300", **how)
     for batch in (8, 16):
-        steps.visit(None, batch, SHORT, profile=False)
+        steps.run(batch, VisitPlan(SHORT, profile=False))
     assert steps.source == "calls of a function of JAX or TensorFlow (update)"
     assert "same_shapes" not in steps.closing_entry()
 
 
 def test_a_jax_program_that_only_acts_says_that_its_sizes_do_not_matter(monkeypatch, tmp_path):
     pytest.importorskip("jax")
-    monkeypatch.setattr("curvescope.profiling.measure.program_visits._GRADIENT_S", 0.5)
+    monkeypatch.setattr("curvescope.profiling.measure.sites.command._GRADIENT_S", 0.5)
     steps = agent_of(tmp_path, str(10**6))
     for batch in (8, 16):
-        steps.visit(None, batch, SHORT, profile=False)
+        steps.run(batch, VisitPlan(SHORT, profile=False))
     assert steps.source == "calls of a function of JAX or TensorFlow (values)"
     entry = steps.closing_entry()
     assert (entry["same_shapes"], entry["may_be_steps"]) == (True, ["update"])
@@ -249,8 +253,8 @@ def test_a_program_of_onnx_runtime_has_the_runs_of_its_session_as_steps(tmp_path
     (tmp_path / "model.onnx").write_bytes(onnx_product())
     (tmp_path / "infer.py").write_text(ONNX_PROGRAM)
     command = sys.executable, str(tmp_path / "infer.py"), "{batch}", str(tmp_path / "model.onnx")
-    steps = ProgramSteps(Program(command), Axis())
-    found = steps.visit(None, 8, SHORT)
+    steps = Command(Program(command), Axis())
+    found = steps.run(8, VisitPlan(SHORT))
     assert steps.source == "calls of a model (InferenceSession)"
     assert list(found.frameworks) == ["onnxruntime"]
 
@@ -258,8 +262,8 @@ def test_a_program_of_onnx_runtime_has_the_runs_of_its_session_as_steps(tmp_path
 def test_a_jax_program_is_measured_as_it_is_with_its_layers(tmp_path):
     pytest.importorskip("jax")
     (tmp_path / "train.py").write_text(JAX_PROGRAM)
-    steps = ProgramSteps(Program((sys.executable, str(tmp_path / "train.py"), "{batch}")), Axis())
-    found = steps.visit(None, 64, Protocol("short", (2, 2), 1, (2, 2), 0.0, 3, None))
+    steps = Command(Program((sys.executable, str(tmp_path / "train.py"), "{batch}")), Axis())
+    found = steps.run(64, VisitPlan(Protocol("short", (2, 2), 1, (2, 2), 0.0, 3, None)))
     assert steps.source == "calls of a function of JAX or TensorFlow (update)"
     assert list(found.frameworks) == ["jax"]
     assert len(found.profiled) >= 1

@@ -1,8 +1,8 @@
 """Measurers that make their visits up, for what a sweep does around them."""
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.machine import Machine
+from curvescope.profiling.measure.visits import Visit
 
 CARD = {"kind": "cuda", "name": "Fake 100", "cudnn": 91002}
 
@@ -28,7 +28,7 @@ class FakeMeasurer:
     def describe(self, device):
         return self.machine
 
-    def visit(self, configuration, batch, protocol, count_faults):
+    def visit(self, configuration, batch, how):
         if len(self.visited) == self._lost_at:
             raise CurvescopeError("the worker ended")
         if len(self.visited) == self._moves_at:

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from curvescope.profiling.measure import sweep as sweep_module
 from curvescope.profiling.measure import visit
 from curvescope.profiling.measure.affordable import by_need, sizes_by_speed
 from curvescope.profiling.measure.protocol import PROTOCOLS
+from curvescope.profiling.measure.sites import here
+from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import LEFT_OUT, run_sweep
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.any_workload import FirstProfiled
@@ -66,7 +67,9 @@ def sweep(tmp_path, clock, monkeypatch):
         began_s = clock.seconds()
         how = replace(PROTOCOLS[protocol], time_limit_s=limit_s)
         path = tmp_path / f"{limit_s}"
-        run_sweep(workload, batches, how, path, report, clock_s=clock.seconds, probe_s=probe_s)
+        run_sweep(
+            Here(workload), batches, how, path, report, clock_s=clock.seconds, probe_s=probe_s
+        )
         return open_recording(path), clock.seconds() - began_s
 
     return run
@@ -146,7 +149,7 @@ def test_making_a_step_is_no_conversion_of_its_profile(sweep):
 def on_gpu(monkeypatch):
     """Has visits of a fake workload discard steps for 100 ms, and mark none, as on a GPU."""
     monkeypatch.setattr(visit, "time_marked_steps", lambda *_: ([], []))
-    monkeypatch.setattr(sweep_module, "warm_up_ns", lambda _: WARM_UP_NS)
+    monkeypatch.setattr(here, "warm_up_ns", lambda _: WARM_UP_NS)
     monkeypatch.setattr(visit, "warm_up_ns", lambda _: WARM_UP_NS)
 
 

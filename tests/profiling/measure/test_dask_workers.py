@@ -8,8 +8,7 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure import dask_workers, worker_server
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.dask_workers import DaskWorkers, WorkerLostError
-from curvescope.profiling.measure.loop import Empty, Visit
-from curvescope.profiling.measure.processes import KILLED
+from curvescope.profiling.measure.visits import KILLED, Empty, Visit, VisitPlan
 
 from .fake_measurers import CARD, machine
 from .killed_worker import TWO_ROUNDS, check_killed_worker, spread_models
@@ -40,7 +39,7 @@ class FakeCluster(DaskWorkers):
 
 
 def visit(measurer, batch=1):
-    return measurer.visit(Configuration("x"), batch, TWO_ROUNDS, False)
+    return measurer.visit(Configuration("x"), batch, VisitPlan(TWO_ROUNDS))
 
 
 @pytest.fixture(autouse=True)

@@ -25,15 +25,17 @@ from curvescope.profiling.frameworks import memory_ran_out
 from curvescope.profiling.hardware import clocks as clocks_module
 from curvescope.profiling.hardware.clocks import ClockSampler
 from curvescope.profiling.measure import scaling_run
-from curvescope.profiling.measure import sweep as sweep_module
 from curvescope.profiling.measure import visit as visit_module
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Loop, Progress, Visit, VisitWriter, part_of_visit
+from curvescope.profiling.measure.loop import Loop, Progress, VisitWriter, part_of_visit
 from curvescope.profiling.measure.process_group import ProcessGroup
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint
+from curvescope.profiling.measure.sites import here
+from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.stopping import Complete
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.measure.visits import Visit, VisitPlan
 from curvescope.profiling.recording.rank_info import RankInfo
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -63,7 +65,7 @@ def step_ns(batch):
 
 def sweep(path, clock, protocol=THREE, batches=BATCHES):
     workload = FakeWorkload(clock, step_ns)
-    run_sweep(workload, batches, protocol, path, clock_s=clock.seconds)
+    run_sweep(Here(workload), batches, protocol, path, clock_s=clock.seconds)
     recording = open_recording(path)
     return workload, recording, recording.frame("steps").sort_values("step")
 
@@ -130,7 +132,7 @@ def focused_sweep(path, clock, time_limit_s, choose):
     protocol = Protocol("focus", (2, 9), 1, (1, 1), 0.0, 0, time_limit_s)
     workload = FakeWorkload(clock, lambda batch: batch * 500_000)
     run_sweep(
-        workload,
+        Here(workload),
         BATCHES,
         protocol,
         path,
@@ -249,10 +251,10 @@ def test_steps_of_a_gpu_have_their_own_clock_and_the_reasons_of_their_visit(tmp_
 def test_causes_see_clocks_sampled_between_the_steps(tmp_path, clock, monkeypatch):
     """Every step takes 30 ms, so that every second step is followed by a sample."""
     monkeypatch.setattr(clocks_module, "cpu_frequency_hz", lambda: 3_000_000_000)
-    monkeypatch.setattr(sweep_module, "ClockSampler", partial(ClockSampler, clock_ns=clock))
+    monkeypatch.setattr(here, "ClockSampler", partial(ClockSampler, clock_ns=clock))
     protocol = replace(THREE, steps_per_visit=(4, 4), profiled_steps=1)
     workload = FakeWorkload(clock, lambda batch: 30_000_000)
-    run_sweep(workload, BATCHES, protocol, tmp_path / "r", clock_s=clock.seconds)
+    run_sweep(Here(workload), BATCHES, protocol, tmp_path / "r", clock_s=clock.seconds)
     recording = open_recording(tmp_path / "r")
     steps, clocks = recording.frame("steps"), recording.frame("clocks")
     for batch in BATCHES:
@@ -336,7 +338,7 @@ def test_profiling_at_most_doubles_a_visit(clock, monkeypatch, cost, expected):
 
     monkeypatch.setattr(visit_module, "record_step", dear)
     began_ns = clock.now_ns
-    found = visit_module.visit(workload, 2, THREE)
+    found = visit_module.visit(workload, 2, VisitPlan(THREE))
     assert (len(found.unprofiled), len(found.marked), len(found.profiled)) == (4, 4, expected)
     spent_ns = clock.now_ns - began_ns - 10 * step_ns(2) - COLD_NS
     assert spent_ns == WARM_UP_NS + expected * (cost * step_ns(2) + OVERHEAD_NS + SESSION_NS)
@@ -522,7 +524,7 @@ def test_a_machine_that_slows_down_over_the_run_does_not_show_as_profiling_overh
     workload = FakeWorkload(
         clock, lambda batch: round(step_ns(batch) * (1 + 0.1 * (clock.now_ns - began_ns) / run_ns))
     )
-    run_sweep(workload, BATCHES, protocol, tmp_path / "r", clock_s=clock.seconds)
+    run_sweep(Here(workload), BATCHES, protocol, tmp_path / "r", clock_s=clock.seconds)
     found = explain(open_recording(tmp_path / "r"))
     for batch in BATCHES:
         whole = Functional("time", batch, None, ((batch, 1.0),))

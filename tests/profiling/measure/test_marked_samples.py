@@ -10,10 +10,12 @@ from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.terms import OVERHEAD
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.profiling.hardware.reference import SHARE, Reference
-from curvescope.profiling.measure import sweep as sweep_module
 from curvescope.profiling.measure import visit as visit_module
 from curvescope.profiling.measure.protocol import PROTOCOLS
+from curvescope.profiling.measure.sites import here
+from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording.store import open_recording
 
 from .fake_clock import FakeWorkload, clock
@@ -30,7 +32,7 @@ def sweep(tmp_path, clock):
         how = replace(PROTOCOLS[protocol], rounds=(4, 4), time_limit_s=None)
         how = how if protocol != "default" else replace(how, rounds=(4, 5))
         workload = FakeWorkload(clock, lambda batch: step_ns * batch)
-        run_sweep(workload, (1, 2, 4), how, tmp_path / protocol, clock_s=clock.seconds)
+        run_sweep(Here(workload), (1, 2, 4), how, tmp_path / protocol, clock_s=clock.seconds)
         return open_recording(tmp_path / protocol)
 
     return run
@@ -63,7 +65,7 @@ def test_a_disturbed_profile_is_made_again_at_most_twice_as_often(
     sweep, monkeypatch, disturbed, profiled
 ):
     rounds = iter(range(100))
-    whole = sweep_module.visit
+    whole = here.visit
 
     def waiting(workload, batch, *rest, **how):
         made = whole(workload, batch, *rest, **how)
@@ -72,7 +74,7 @@ def test_a_disturbed_profile_is_made_again_at_most_twice_as_often(
                 row["run_queue_wait_ns"] = row["duration_ns"]
         return made
 
-    monkeypatch.setattr(sweep_module, "visit", waiting)
+    monkeypatch.setattr(here, "visit", waiting)
     visits = visits_of(sweep(LONG_NS, "quick"))
     assert len(visits) >= 4
     assert sum(kinds.get("profiled", 0) > 0 for kinds in visits.values()) == profiled
@@ -105,10 +107,8 @@ def test_a_reference_runs_beside_the_steps_for_its_share_of_their_time(clock):
     reference = Reference(clock, work)
     workload = FakeWorkload(clock, lambda _: LONG_NS)
     ran.clear()
-    protocol = PROTOCOLS["default"]
-    found = visit_module.visit(
-        workload, 2, protocol, light=True, profile=False, reference=reference
-    )
+    how = VisitPlan(PROTOCOLS["default"], light=True, profile=False)
+    found = visit_module.visit(workload, 2, how, reference=reference)
     assert {row["reference_ns"] for row in found.unprofiled} == {COST_NS}
     steps_ns = sum(row["duration_ns"] for row in found.unprofiled)
     assert 0 < len(ran) * COST_NS <= SHARE * steps_ns + reference.cost_ns
@@ -124,7 +124,6 @@ def test_a_reference_runs_beside_the_steps_for_its_share_of_their_time(clock):
 def test_a_reference_that_would_take_too_long_does_not_run(clock):
     reference = Reference(clock, lambda: setattr(clock, "now_ns", clock.now_ns + COST_NS))
     workload = FakeWorkload(clock, lambda _: SHORT_NS)
-    found = visit_module.visit(
-        workload, 2, PROTOCOLS["default"], profile=False, reference=reference
-    )
+    how = VisitPlan(PROTOCOLS["default"], profile=False)
+    found = visit_module.visit(workload, 2, how, reference=reference)
     assert all("reference_ns" not in row for row in found.unprofiled)

@@ -12,8 +12,9 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.collect import inductor
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
-from curvescope.profiling.measure.visit import mark_steps
+from curvescope.profiling.measure.visit import time_marked_steps
 from curvescope.profiling.recording.axis import Axis, axis_of
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.network_step import Workload
@@ -41,7 +42,7 @@ def make_step(batch):
 
 
 def measure(path, function, batches=(1, 2, 4), protocol=NOTHING_PROFILED, **options):
-    run_sweep(OwnStep(function, **options), batches, protocol, path)
+    run_sweep(Here(OwnStep(function, **options)), batches, protocol, path)
     return open_recording(path)
 
 
@@ -57,10 +58,10 @@ def test_a_step_has_marks_also_where_another_step_was_compiled_before(monkeypatc
     monkeypatch.setattr(inductor, "COMPILED", {"of another step": ()})
     workload = OwnStep(make_step, name="made")
     workload.load(2)
-    (marked,) = mark_steps(workload, 1)
+    _, (marked,) = time_marked_steps(workload, 1)
     assert {"0", "2"} <= {row["layer"] for row in marked}
     inductor.COMPILED["of this step"] = ()
-    (marked,) = mark_steps(workload, 1)
+    _, (marked,) = time_marked_steps(workload, 1)
     assert {row["layer"] for row in marked} == {None}
 
 

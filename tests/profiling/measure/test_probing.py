@@ -6,11 +6,12 @@ import pytest
 
 from benchmarks.probed_sizes import PUBLISHED, STRAIGHT, found, sweep
 from curvescope.analysis.diagnosis.explain import explain
-from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.probing import Probing, probe_sizes
 from curvescope.profiling.measure.protocol import Protocol
-from curvescope.profiling.measure.stopping import Complete, Look
+from curvescope.profiling.measure.sites.here import Here
+from curvescope.profiling.measure.stopping import Complete
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.measure.visits import Look, Visit
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.probes import Jumps, probes_sentence
 from curvescope.profiling.recording.store import open_recording
@@ -149,7 +150,12 @@ def test_what_is_found_is_part_of_the_recording_and_its_curve(tmp_path, clock):
     """Time rises at 7; so it does at 13, between 12 and 16."""
     workload = FakeWorkload(clock, stairs_ns)
     run_sweep(
-        workload, (1, 2, 4, 8, 16), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0
+        Here(workload),
+        (1, 2, 4, 8, 16),
+        STAIRS,
+        tmp_path / "r",
+        clock_s=clock.seconds,
+        probe_s=10.0,
     )
     recording = open_recording(tmp_path / "r")
     found = explain(recording)
@@ -174,7 +180,7 @@ def test_a_size_that_is_faster_than_a_smaller_one_is_said_to_be(tmp_path, clock)
     """Each size of the sweep is a multiple of 8, and slow; the sizes beside them are not."""
     workload = FakeWorkload(clock, lambda batch: 10_000 * batch * batch * (1 if batch % 8 else 3))
     run_sweep(
-        workload, (8, 16, 32, 64), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0
+        Here(workload), (8, 16, 32, 64), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0
     )
     note = explain(open_recording(tmp_path / "r")).notes[-1]
     assert "the cost falls from 8 to 9" in note or "the cost falls from 16 to 17" in note
@@ -191,7 +197,7 @@ def test_a_size_that_does_not_run_is_left_out(tmp_path, clock, monkeypatch):
 
     monkeypatch.setattr(FakeWorkload, "load", refuse)
     run_sweep(
-        FakeWorkload(clock, stairs_ns),
+        Here(FakeWorkload(clock, stairs_ns)),
         (1, 2, 4, 8),
         STAIRS,
         tmp_path / "r",
@@ -206,7 +212,9 @@ def test_a_size_that_does_not_run_is_left_out(tmp_path, clock, monkeypatch):
 def test_a_compiled_step_has_no_probes(tmp_path, clock):
     workload = FakeWorkload(clock, stairs_ns)
     workload.compiled = True
-    run_sweep(workload, (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0)
+    run_sweep(
+        Here(workload), (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0
+    )
     assert "probes" not in open_recording(tmp_path / "r").meta
 
 
@@ -214,7 +222,9 @@ def test_steps_of_probed_sizes_are_let_go_when_the_probes_end(tmp_path, clock, m
     kept = []
     monkeypatch.setattr(FakeWorkload, "free_others", lambda _, but=(): kept.append([*but]))
     workload = FakeWorkload(clock, lambda batch: 1_000_000 * batch)
-    run_sweep(workload, (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0)
+    run_sweep(
+        Here(workload), (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0
+    )
     assert open_recording(tmp_path / "r").meta["probes"]["visits"]
     assert kept[-1] == [1, 2, 4, 8]
 

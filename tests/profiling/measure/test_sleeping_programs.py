@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from curvescope import explain, open_recording
-from curvescope.profiling.measure.program_visits import ProgramSteps, wanted_of
 from curvescope.profiling.measure.protocol import PROTOCOLS
+from curvescope.profiling.measure.sites.command import Command, wanted_of
+from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording.axis import BATCH, Axis
 from curvescope.profiling.workload.program import Program
 
@@ -90,13 +91,13 @@ def steps_of(period, count, slow_ms=100.0, usual_ms=10.0):
     ids=["alike", "every second", "every sixty-fourth"],
 )
 def test_a_run_grows_until_it_shows_the_period_of_slow_steps(durations_ns, longer):
-    steps = ProgramSteps(Program(("python", "train.py", "{batch}")), Axis(BATCH))
+    steps = Command(Program(("python", "train.py", "{batch}")), Axis(BATCH))
     assert steps._longer_after(durations_ns) == longer
 
 
 def test_a_longer_run_is_asked_for_more_steps_and_more_seconds():
     usual, longer = (
-        wanted_of(PROTOCOLS["default"], 8, profile=True, longer=factor) for factor in (1, 4)
+        wanted_of(VisitPlan(PROTOCOLS["default"]), 8, 1, longer=factor) for factor in (1, 4)
     )
     assert longer["steps"] == [usual["steps"][0], 4 * usual["steps"][1]]
     assert longer["visit_s"] == 4 * usual["visit_s"]

@@ -67,8 +67,8 @@ class ProfilingMeasurer(FakeMeasurer):
         super().__init__()
         self.counted = []
 
-    def visit(self, configuration, batch, protocol, count_faults):
-        self.counted.append((configuration.label, batch, count_faults))
+    def visit(self, configuration, batch, how):
+        self.counted.append((configuration.label, batch, how.operators))
         operator = {
             "op": "aten::relu",
             "arguments": "[]",
@@ -77,9 +77,7 @@ class ProfilingMeasurer(FakeMeasurer):
             "source": "torch",
         }
         profile = StepRows([], [(0, 9)], {}, operator_calls=OperatorCalls([operator], [0]))
-        return replace(
-            super().visit(configuration, batch, protocol, count_faults), profiled=[profile]
-        )
+        return replace(super().visit(configuration, batch, how), profiled=[profile])
 
 
 def test_page_faults_are_counted_in_the_first_visit_of_a_batch_size_only(folder):

@@ -16,10 +16,11 @@ from curvescope.analysis.diagnosis.explain import recorded, with_times
 from curvescope.profiling.attribution.events import StepRows
 from curvescope.profiling.collect.compilations import Compilations
 from curvescope.profiling.measure import step_checks
-from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.step_checks import StepChecks
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.measure.visits import Visit
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.own_step import OwnStep
@@ -112,6 +113,7 @@ COMPILED_SWEEP = """
 import json, torch
 from pathlib import Path
 from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.sites.here import Here
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.workload.own_step import OwnStep
 
@@ -136,7 +138,7 @@ def make_step(batch):
     return step
 
 short = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
-run_sweep(OwnStep(make_step), tuple(range(1, 11)), short, Path("r"))
+run_sweep(Here(OwnStep(make_step)), tuple(range(1, 11)), short, Path("r"))
 print(json.dumps([compiled, steps]))
 """
 
@@ -386,7 +388,7 @@ def test_a_real_step_that_keeps_its_tensors_and_grows_is_reported(tmp_path):
         return step
 
     run_sweep(
-        OwnStep(make_step),
+        Here(OwnStep(make_step)),
         (1, 2),
         Protocol("short", (5, 5), 1, (2, 2), 0.0, 1, None),
         tmp_path / "r",

@@ -15,13 +15,13 @@ from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.measure import visit_processes
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.processes import PRELOADED
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.scaling_plan import PLAN_FILE as SCALE_FILE
 from curvescope.profiling.measure.scaling_plan import ScalingPlan
+from curvescope.profiling.measure.sites import here, process
+from curvescope.profiling.measure.sites.process import LocalMeasurer
 from curvescope.profiling.measure.sweep_plan import (
     PLAN_FILE,
     SweepPlan,
@@ -29,7 +29,7 @@ from curvescope.profiling.measure.sweep_plan import (
     run_plan,
     sweep_recordings,
 )
-from curvescope.profiling.measure.visit_processes import LocalMeasurer
+from curvescope.profiling.measure.visits import Visit, VisitPlan
 from curvescope.profiling.recording.store import Status, open_recording
 
 TWO_ROUNDS = Protocol("two", (2, 2), 1, (2, 2), visit_s=0.0, profiled_steps=1, time_limit_s=None)
@@ -364,13 +364,14 @@ def test_what_the_server_of_visits_has_loaded_asks_for_no_device_and_starts_no_t
 def test_the_process_of_a_visit_samples_clocks_between_its_steps(monkeypatch):
     """A short visit ends before the process that waits for it takes a sample."""
 
-    def visit(workload, batch, protocol, between):
+    def visit(workload, batch, how, between, reference):
         between()
         return Visit([{"start_ns": time.monotonic_ns(), "duration_ns": 1}])
 
-    monkeypatch.setattr(visit_processes, "build_workload", lambda configuration: SimpleNamespace())
-    monkeypatch.setattr(visit_processes, "visit", visit)
+    on_cpu = SimpleNamespace(device="cpu", cuda=False)
+    monkeypatch.setattr(process, "build_workload", lambda configuration: on_cpu)
+    monkeypatch.setattr(here, "visit", visit)
     began_ns = time.monotonic_ns()
-    result = visit_processes._Functions.visit(configuration("deep"), 2, ONE_ROUND, True)
+    result = process._Functions.visit(configuration("deep"), 2, VisitPlan(ONE_ROUND))
     (sample,) = result.clocks
     assert began_ns <= sample["start_ns"] <= result.unprofiled[0]["start_ns"]

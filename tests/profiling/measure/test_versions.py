@@ -12,9 +12,7 @@ import pytest
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Empty, Visit
 from curvescope.profiling.measure.processes import InterpreterOfVersion
-from curvescope.profiling.measure.stopping import Look
 from curvescope.profiling.measure.versions import (
     PROGRAMS,
     PROTOCOL,
@@ -23,6 +21,7 @@ from curvescope.profiling.measure.versions import (
     checked_out,
     measure_versions,
 )
+from curvescope.profiling.measure.visits import Empty, Look, Visit
 from curvescope.profiling.recording.store import TOGETHER, open_recording
 
 from .fake_measurers import machine
@@ -108,8 +107,10 @@ class Process:
             return self._of._files
         if method == "prepare":
             return 5_000_000_000
-        batch, protocol = arguments
-        self._of.calls.append((self._number, "profiled" if protocol.profiled_steps else "timed"))
+        batch, how = arguments
+        self._of.calls.append(
+            (self._number, "profiled" if how.protocol.profiled_steps else "timed")
+        )
         if self._of._fails is not None:
             return self._of._fails
         duration_ns = batch * (20 if self._folder.name == "slow" else 10) * 10**6

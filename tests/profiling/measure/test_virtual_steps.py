@@ -8,6 +8,9 @@ from curvescope.experiments import step_worker
 from curvescope.profiling.measure import graphed_steps, visit
 from curvescope.profiling.measure.graphed_steps import GraphedSteps
 from curvescope.profiling.measure.protocol import EXPERIMENT
+from curvescope.profiling.measure.sites import here
+from curvescope.profiling.measure.sites.site import STAYS
+from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.workload.any_workload import AnyWorkload
 
 from ...kernels.fakes import VirtualStream
@@ -100,11 +103,13 @@ def test_a_visit_reports_the_step_and_nothing_that_is_read_around_it(stream, ker
 def test_a_worker_of_an_experiment_reports_the_step_though_it_warms_up_in_each_visit(
     stream, kernels, kernel_us, monkeypatch
 ):
-    monkeypatch.setattr(step_worker, "wait_until_quiet", lambda: stream.work_on_host(2_000_000))
-    server = object.__new__(step_worker._Server)
+    monkeypatch.setattr(here, "wait_until_quiet", lambda: stream.work_on_host(2_000_000))
+    server = object.__new__(step_worker._Variant)
+    server._facts = STAYS
     server._steps = steps = Steps(stream, kernels, 1000 * kernel_us)
     for _ in range(3):
-        durations = [row["duration_ns"] for row in server.visit(8, EXPERIMENT)]
+        rows = server.visit(8, VisitPlan(EXPERIMENT)).unprofiled
+        durations = [row["duration_ns"] for row in rows]
         assert durations == [close(steps.step_ns())] * len(durations)
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Empty, Visit
-from curvescope.profiling.measure.processes import KILLED
+from curvescope.profiling.measure.visits import KILLED, Empty, Visit, VisitPlan
 from curvescope.profiling.measure.worker_server import ServerEnded
 from curvescope.profiling.measure.workers import LocalWorkers
 
@@ -43,7 +42,7 @@ def start():
 
 
 def visit(worker, batch=1):
-    return worker.visit(Configuration("x"), batch, TWO_ROUNDS, False)
+    return worker.visit(Configuration("x"), batch, VisitPlan(TWO_ROUNDS))
 
 
 def test_each_gpu_has_a_worker_and_each_is_ended(start):

@@ -24,9 +24,10 @@ from curvescope.profiling.collect.framework_profile import steps_after
 from curvescope.profiling.measure import program_run
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.program_run import Found, run_program
-from curvescope.profiling.measure.program_visits import ProgramSteps, mark_entry, wanted_of
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
+from curvescope.profiling.measure.sites.command import Command, mark_entry, wanted_of
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.measure.visits import VisitPlan
 from curvescope.profiling.recording import hidden_commands, named_code
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.named_code import check_recorded_code
@@ -59,7 +60,7 @@ def printing(tmp_path):
 
 def test_a_program_is_measured_and_recorded_and_made_again_from_its_recording(printing, tmp_path):
     configuration = Configuration.of_program(printing, "batch", {})
-    run_sweep(configuration.build(), (2, 4), SHORT, tmp_path / "r")
+    run_sweep(Command.of(configuration), (2, 4), SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     steps = recording.frame("steps")
     assert {size: set(of["duration_ns"]) for size, of in steps.groupby("batch")} == {
@@ -77,7 +78,7 @@ def test_a_program_is_measured_and_recorded_and_made_again_from_its_recording(pr
 
 def test_steps_that_the_sizes_do_not_reach_have_no_samples_per_second(printing, tmp_path, capsys):
     run_sweep(
-        Configuration.of_program(printing, "batch", {}).build(), (2, 4), SHORT, tmp_path / "r"
+        Command.of(Configuration.of_program(printing, "batch", {})), (2, 4), SHORT, tmp_path / "r"
     )
     for marks in ({}, {"same_shapes": True, "may_be_steps": ["update"]}):
         with RecordingWriter.extend(tmp_path / "r") as writer:
@@ -102,7 +103,7 @@ def test_a_program_that_ends_before_it_has_enough_steps_says_so(tmp_path):
     program = program_of(tmp_path, source, step_line="step {n}: {ms} ms")
     protocol = replace(SHORT, rounds=(1, 1), steps_per_visit=(1, 8))
     run_sweep(
-        Configuration.of_program(program, "batch", {}).build(), (2,), protocol, tmp_path / "r"
+        Command.of(Configuration.of_program(program, "batch", {})), (2,), protocol, tmp_path / "r"
     )
     recording = open_recording(tmp_path / "r")
     assert recording.meta["ended_after_steps"] == 4  # the first ends with its line
@@ -110,7 +111,9 @@ def test_a_program_that_ends_before_it_has_enough_steps_says_so(tmp_path):
 
 
 def test_a_program_of_somebody_else_does_not_run_from_a_recording(printing, tmp_path):
-    run_sweep(Configuration.of_program(printing, "batch", {}).build(), (2,), SHORT, tmp_path / "r")
+    run_sweep(
+        Command.of(Configuration.of_program(printing, "batch", {})), (2,), SHORT, tmp_path / "r"
+    )
     meta = {**open_recording(tmp_path / "r").meta, "program": ["rm", "-r", "{batch}"]}
     with pytest.raises(CurvescopeError, match="program rm -r"):
         check_recorded_code(tmp_path / "r", meta, run_its_code=False)
@@ -210,13 +213,13 @@ def test_an_output_without_lines_is_not_kept_whole(monkeypatch):
 def test_as_many_steps_as_the_protocol_says_are_discarded_where_lines_mark_them(tmp_path):
     source = "for n in range(1, 100): print(f'step {n}: {n} ms', flush=True)"
     program = program_of(tmp_path, source, step_line="step {n}: {ms} ms")
-    visit = ProgramSteps(program, Axis()).visit(None, 8, replace(SHORT, discarded_steps=20))
+    visit = Command(program, Axis()).run(8, VisitPlan(replace(SHORT, discarded_steps=20)))
     assert visit.unprofiled[0]["duration_ns"] == 21_000_000
 
 
 def why_not(tmp_path, source, **how):
-    steps = ProgramSteps(program_of(tmp_path, source, **how), Axis())
-    return steps.visit(None, 8, replace(SHORT, name="one"))
+    steps = Command(program_of(tmp_path, source, **how), Axis())
+    return steps.run(8, VisitPlan(replace(SHORT, name="one")))
 
 
 def test_where_no_step_is_found_it_says_what_was_looked_for_and_the_line_that_marks_one(tmp_path):
@@ -234,7 +237,7 @@ def test_where_no_step_is_found_it_says_what_was_looked_for_and_the_line_that_ma
     ],
 )
 def test_a_program_without_steps_that_runs_on_is_ended(printed, says, monkeypatch, tmp_path):
-    monkeypatch.setattr("curvescope.profiling.measure.program_visits.NO_STEP_S", 0.3)
+    monkeypatch.setattr("curvescope.profiling.measure.sites.command.NO_STEP_S", 0.3)
     source = f"import time; print({printed!r}, flush=True); time.sleep(600)"
     found = why_not(tmp_path, source, step_line="step {n}" if "step" in printed else None)
     assert found.why == "failed"
@@ -279,7 +282,7 @@ def test_a_run_without_enough_steps_says_why(tmp_path, source, why, detail):
 )
 def test_a_line_that_is_all_of_an_output_is_said_once(printing, lines, detail):
     found = Found(lines=[(0, line) for line in lines], code=1, began_ns=0, seconds=1.0)
-    assert ProgramSteps(printing, Axis("batch"))._why_not(found, ()).detail == detail
+    assert Command(printing, Axis("batch"))._why_not(found, ()).detail == detail
 
 
 @pytest.mark.parametrize("place", ["env", "script"])
@@ -290,7 +293,7 @@ def test_a_program_that_sets_its_own_path_of_python_is_followed_or_told(place, t
         words = ("env", "PYTHONPATH=/src", *words)
     else:
         words = ("sh", "-c", f"cd . && PYTHONPATH=/src {' '.join(words)}")
-    found = ProgramSteps(Program(words), Axis()).visit(None, 8, replace(SHORT, name="one"))
+    found = Command(Program(words), Axis()).run(8, VisitPlan(replace(SHORT, name="one")))
     says = "its last line: ['" if place == "env" else "sets PYTHONPATH anew"
     assert says in found.detail.replace("Its", "its")
 
@@ -327,7 +330,7 @@ def test_a_command_with_a_secret_is_recorded_without_it_and_runs_again_for_its_u
     printing = program_of(tmp_path, PRINTING, str(tmp_path / "end"), step_line="step {n}: {ms} ms")
     program = replace(printing, command=(*printing.command, "--api-key", "sk-0123456789abcdef"))
     configuration = Configuration.of_program(program, "batch", {})
-    run_sweep(configuration.build(), (2,), SHORT, tmp_path / "r")
+    run_sweep(Command.of(configuration), (2,), SHORT, tmp_path / "r")
     for path in (tmp_path / "r").rglob("*"):
         assert path.is_dir() or b"sk-0123456789abcdef" not in path.read_bytes()
     hidden_commands._kept_here.clear()  # as in another process
@@ -379,10 +382,10 @@ def test_lines_tell_steps_by_their_own_time_or_by_the_time_between_them():
 
 def test_a_run_times_more_steps_than_a_visit_of_other_steps_unless_their_number_is_fixed():
     assert (
-        wanted_of(PROTOCOLS["default"], 8, profile=True)["steps"][1]
+        wanted_of(VisitPlan(PROTOCOLS["default"]), 8, 1)["steps"][1]
         > PROTOCOLS["default"].steps_per_visit[1]
     )
-    assert wanted_of(PROTOCOLS["dlperf"], 8, profile=False) == {
+    assert wanted_of(VisitPlan(PROTOCOLS["dlperf"], profile=False), 8, 1) == {
         "discarded": 21,
         "steps": [100, 100],
         "visit_s": 0.0,
@@ -421,9 +424,8 @@ def test_a_mark_whose_arguments_do_not_change_with_the_size_is_told(by_size, ent
 
 
 def test_a_change_that_was_never_made_is_no_change(printing):
-    steps = ProgramSteps(printing, Axis())
-    steps.change({}, ["fused_optimizer"])
-    found = steps.visit(None, 2, SHORT)
+    steps = Command(printing, Axis(), changes=["fused_optimizer"])
+    found = steps.run(2, VisitPlan(SHORT))
     assert found.detail == "not made: the program steps no optimizer of torch"
 
 
@@ -431,7 +433,7 @@ def test_where_the_named_function_was_not_called_those_that_were_are_named(tmp_p
     program = program_of(tmp_path, PRINTING, step_function="update")
     functions = [called(None), called(None, "unused", 0)]
     run = Found(0, 0, 1.0, was_followed=True, processes=[{"functions": functions}])
-    detail = ProgramSteps(program, Axis())._why_not(run, ()).detail
+    detail = Command(program, Axis())._why_not(run, ()).detail
     assert "no function named update" in detail
     assert detail.endswith("called were act.")
 
@@ -479,7 +481,7 @@ def test_a_program_that_evaluates_early_is_timed_as_long_as_one_that_does_not(
     tmp_path, step_line, evaluates_after
 ):
     program = program_of(tmp_path, SLEEPING, evaluates_after, step_line=step_line)
-    rows = ProgramSteps(program, Axis()).visit(None, 20, PROTOCOLS["default"]).unprofiled
+    rows = Command(program, Axis()).run(20, VisitPlan(PROTOCOLS["default"])).unprofiled
     durations_s = sorted(row["duration_ns"] / 1e9 for row in rows)
     assert sum(durations_s[:-1]) >= 1.5
     assert sum(durations_s) / len(rows) >= 0.015  # a line may be read late
@@ -489,8 +491,8 @@ def test_a_program_that_evaluates_early_is_timed_as_long_as_one_that_does_not(
 
 @pytest.mark.slow
 def test_a_training_script_of_torch_is_measured_with_its_layers_and_its_input(tmp_path):
-    steps = ProgramSteps(program_of(tmp_path, TORCH), Axis())
-    found = steps.visit(None, 16, replace(SHORT, profiled_steps=3))
+    steps = Command(program_of(tmp_path, TORCH), Axis())
+    found = steps.run(16, VisitPlan(replace(SHORT, profiled_steps=3)))
     assert steps.source == "steps of a torch optimizer (SGD)"
     assert len(found.unprofiled) == 2
     assert {"duration_ns", "cpu_time_ns", "peak_memory_bytes"} <= set(found.unprofiled[0])
@@ -510,7 +512,7 @@ def test_a_training_script_of_torch_is_measured_with_its_layers_and_its_input(tm
 def test_steps_that_jax_profiled_follow_the_last_timed_one(tmp_path):
     folder = tmp_path / "jax" / "plugins"
     folder.mkdir(parents=True)
-    stored = Path(__file__).parents[2] / "data" / "jax" / "jax_cpu.xplane.pb.gz"
+    stored = Path(__file__).parents[3] / "data" / "jax" / "jax_cpu.xplane.pb.gz"
     (folder / "host.xplane.pb").write_bytes(gzip.decompress(stored.read_bytes()))
     steps = steps_after(1_050, tmp_path)
     assert len(steps) == 5
@@ -529,7 +531,7 @@ def test_a_run_that_jax_profiled_nothing_of_has_its_times(tmp_path):
 
 
 def test_the_device_that_a_framework_told_is_named_first(tmp_path):
-    workload = ProgramSteps(program_of(tmp_path, PRINTING), Axis())
-    assert _device_of(workload).endswith(" (cpu)")
-    workload.facts = {"accelerator": {"kind": "cuda", "name": "NVIDIA H100 80GB HBM3"}}
-    assert _device_of(workload) == "NVIDIA H100 80GB HBM3"
+    site = Command(program_of(tmp_path, PRINTING), Axis())
+    assert _device_of(site).endswith(" (cpu)")
+    site.told = {"accelerator": {"kind": "cuda", "name": "NVIDIA H100 80GB HBM3"}}
+    assert _device_of(site) == "NVIDIA H100 80GB HBM3"

@@ -8,14 +8,14 @@ import pytest
 from curvescope.analysis.diagnosis.explain import TWO_PROCESSES, explain
 from curvescope.profiling.collect.compilations import Compilations
 from curvescope.profiling.measure import visit as visit_module
-from curvescope.profiling.measure.loop import Empty
 from curvescope.profiling.measure.protocol import PROTOCOLS
-from curvescope.profiling.measure.round_processes import starter_of
+from curvescope.profiling.measure.sites.process import Rounds, starter_of
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.measure.visits import Empty, VisitPlan
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.own_step import OwnStep
 
-from .fake_clock import FakeWorkload, clock
+from ..fake_clock import FakeWorkload, clock
 
 __all__ = ["clock"]  # a fixture
 
@@ -33,13 +33,13 @@ class Process:
         self._workload = FakeWorkload(clock, lambda batch: round(1.1 * step_ns * batch))
         self._fails = fails
 
-    def call(self, method, batch, protocol, light):
+    def call(self, method, batch, how):
         assert method == "visit"
         assert not self.ended
         self.visits.append(batch)
         if self._fails:
             return Empty("failed", "not here")
-        return visit_module.visit(self._workload, batch, protocol, profile=False, light=light)
+        return visit_module.visit(self._workload, batch, how)
 
     def end(self):
         self.ended = True
@@ -57,7 +57,8 @@ def sweep(tmp_path, clock):
         workload = FakeWorkload(clock, lambda batch: step_ns * batch)
         workload.is_users = is_users
         path = tmp_path / "r"
-        run_sweep(workload, BATCHES, protocol, path, clock_s=clock.seconds, start=start)
+        site = Rounds(workload, lambda _: start, clock.seconds)
+        run_sweep(site, BATCHES, protocol, path, clock_s=clock.seconds)
         return open_recording(path), started
 
     return run
@@ -177,7 +178,7 @@ def test_a_process_of_a_round_times_steps():
     configuration = OwnStep(make_step, spec=f"{__name__}:make_step", device="cpu").spec
     process = starter_of(configuration)([1, 2])
     try:
-        found = process.call("visit", 2, PROTOCOL, False)
+        found = process.call("visit", 2, VisitPlan(PROTOCOL, profile=False))
         assert all(row["duration_ns"] > 0 for row in found.unprofiled)
         assert not found.profiled
     finally:

@@ -1,40 +1,42 @@
-"""Visits of a user's program: each runs the command once, times some of its steps and profiles a
-few of them.
-"""
+"""A user's command: each visit runs it once, times some of its steps and profiles a few of them."""
 
 from __future__ import annotations
 
-import math
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...base.errors import CurvescopeError
-from ..attribution.events import StepRows
-from ..attribution.step_pattern import find_pattern
-from ..collect.framework_profile import steps_after
-from ..collect.kept_chunks import NotMergedError, begin
-from ..collect.recorded_steps import steps_of
-from ..collect.startup.program_changes import why_not_made
-from ..collect.startup.program_steps import are_enough
-from ..frameworks import device_entry, memory_ran_out
-from ..recording.axis import Axis
-from ..recording.remote_store import AnyPath
-from ..recording.store import META_FILE, open_recording
-from ..workload.any_workload import AnyWorkload
-from ..workload.program import MODE, Program, steps_of_lines
-from .loop import Empty, Visit
-from .program_run import NO_STEP_S, Found, last_words, run_program
-from .protocol import PROTOCOLS, Protocol
-from .visit import FAILED, OUT_OF_MEMORY
+from ....base.errors import CurvescopeError
+from ...attribution.events import StepRows
+from ...attribution.step_pattern import find_pattern
+from ...collect.framework_profile import steps_after
+from ...collect.kept_chunks import NotMergedError, begin
+from ...collect.recorded_steps import steps_of
+from ...collect.startup.program_changes import why_not_made
+from ...collect.startup.program_steps import are_enough
+from ...frameworks import device_entry, memory_ran_out
+from ...hardware.clocks import ClockSampler
+from ...recording.axis import Axis
+from ...recording.remote_store import AnyPath
+from ...recording.store import META_FILE, open_recording
+from ...workload.program import MODE, Program, steps_of_lines
+from ..configuration import Configuration
+from ..program_run import NO_STEP_S, Found, last_words, run_program
+from ..protocol import Protocol
+from ..visits import FAILED, KILLED, OUT_OF_MEMORY, Empty, Visit, VisitPlan
+from .site import ONE_VISIT, Facts, Site
 
-KILLED = "killed"
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 # What marks steps, as `program_steps` looks for it, and the lines that do.
 _MARKS = (
     "an optimizer of torch (also Lightning, accelerate and Hugging Face) or of Keras, "
@@ -62,16 +64,8 @@ _MOST_LONGER = 4  # times the steps of a run without slow ones
 _Functions = tuple[str | None, Sequence[Mapping[str, Any]]]  # the mark, and all of them
 
 
-class ProgramSteps(AnyWorkload):
-    """Steps of a program, which runs anew for every visit."""
-
-    mode = MODE
-    precision = None
-    compiled = False
-    model = None
-    finds_peak = False
-    runs_elsewhere = True
-    errors_are_results = True
+class Command(Site):
+    """A program, which runs anew for every visit."""
 
     def __init__(
         self,
@@ -80,26 +74,32 @@ class ProgramSteps(AnyWorkload):
         fixed: Mapping[str, int] | None = None,
         *,
         variables: Mapping[str, str] | None = None,
+        changes: Sequence[str] = (),
     ) -> None:
-        """Prepare; nothing runs before `try_step`.
+        """Prepare; nothing runs before `begin`.
 
-        `variables` are further ones of the program's environment.
+        `variables` are further ones of the program's environment; `changes` are made in its
+        process by `startup/program_changes.py`.
         """
-        self.protocol = PROTOCOLS["default"]
         self.program, self.axis, self.fixed = program, axis, dict(fixed or {})
-        self.device, self.clock_ns, self.first_profiled = "cpu", time.monotonic_ns, {}
+        self.device = "cpu"
         self.startup_s: dict[int, list[float]] = {}
         self._longer = 1  # factor on the steps of a run
         self._short: list[int] = []  # timed steps of runs that ended before they had enough
         self._beside_s: list[float] = []
         self.source: str | None = None  # what marks the steps
         self._functions: dict[int, _Functions] = {}  # that were called, by value of the axis
-        self.facts: dict[str, Any] = {}  # of the program's process, see `program_steps.write`
-        self._variables = dict(variables or {})
-        self._changes: tuple[str, ...] = ()
+        self.told: dict[str, Any] = {}  # by the program's process, see `program_steps.write`
+        self._variables, self._changes = dict(variables or {}), tuple(changes)
         self._recording: AnyPath | None = None
         self._may_train = True  # whether runs wait for a function that computes a gradient
-        self._tried: tuple[int, Visit | Empty] | None = None
+        self._begun: tuple[int, Visit | Empty] | None = None  # the first visit, and its value
+
+    @classmethod
+    def of(cls, configuration: Configuration, **how: Any) -> Self:
+        """The program of a configuration; for `how` see the constructor."""
+        axis, fixed = Axis(configuration.axis), dict(configuration.fixed)
+        return cls(configuration.find_program(), axis, fixed, **how)
 
     @property
     def name(self) -> str:
@@ -108,11 +108,11 @@ class ProgramSteps(AnyWorkload):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """Entries of `recording.json`, see `AnyWorkload.spec`."""
+        """Entries of `recording.json`, from which `configuration_of` makes it again."""
         return {
             "network": self.name,
             **self.program.entry,
-            "mode": self.mode,
+            "mode": MODE,
             "precision": None,
             "compiled": False,
             "axis": self.axis.entry,
@@ -120,36 +120,86 @@ class ProgramSteps(AnyWorkload):
             "torch_device": self.device,
         }
 
-    @property
-    def loaded(self) -> int | None:
-        """Nothing is kept between visits."""
-        return None
+    def begin(self, batches: Sequence[int], protocol: Protocol, recording: AnyPath) -> None:
+        """Make the first visit, which shows the device and whether steps are found; it counts as a
+        visit.
 
-    def load(self, batch: int) -> None:
-        """Nothing is kept between visits."""
+        The output of later runs is kept beside the recording.
 
-    def release(self) -> None:
-        """Nothing is kept between visits."""
+        Raises:
+            CurvescopeError: the program ended, or no steps were found.
+        """
+        self._recording = recording
+        if self._begun is None:
+            batch = min(batches)
+            self._begun = batch, self.run(batch, VisitPlan(protocol))
+        result = self._begun[1]
+        if isinstance(result, Empty) and result.why == FAILED:
+            raise CurvescopeError(result.detail)
+
+    def facts(self) -> Facts:
+        """The first step of a run also builds and compiles."""
+        return Facts(ONE_VISIT, discards=1, samples_clocks=True)
+
+    def visit(self, condition: int, how: VisitPlan) -> Visit | Empty:
+        """Run the program once, unless the first visit is of this value, and was not asked for
+        yet.
+        """
+        with self._clocks:
+            if self._begun is not None and self._begun[0] == condition:
+                (_, result), self._begun = self._begun, (-1, self._begun[1])
+            else:
+                result = self.run(condition, how, self._clocks.sample_sometimes)
+        return result if isinstance(result, Empty) else replace(result, clocks=self._clocks.take())
+
+    def run(
+        self, batch: int, how: VisitPlan, while_running: Callable[[], object] = lambda: None
+    ) -> Visit | Empty:
+        """Run the program once for a value of the axis; `while_running` is called meanwhile."""
+        began_s = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
+            chunks = begin(Path(folder, "profile"), {"recording_type": "profile"})
+            wanted = {
+                **wanted_of(how, batch, self.facts().discards, longer=self._longer),
+                "changes": self._changes,
+                "gradient_s": _GRADIENT_S if self._may_train else 0.0,
+            }
+            values = {**self.fixed, self.axis.name: batch}
+            run = run_program(
+                self.program,
+                values,
+                wanted,
+                chunks.folder,
+                variables=self._variables,
+                log=self._log(batch),
+                while_running=while_running,
+            )
+            result = self._visited(batch, run, wanted, chunks)
+        steps_ns = (
+            0 if isinstance(result, Empty) else sum(row["duration_ns"] for row in result.unprofiled)
+        )
+        self._beside_s.append(max(time.monotonic() - began_s - steps_ns / 1e9, 0.0))
+        return result
 
     def machine_entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         """The entries of a machine, with what the program's own process tells: its threads and
         versions.
         """
         device, versions = dict(entry["device"]), dict(entry["versions"])
-        if device["kind"] == "cpu" and self.facts.get("threads"):
-            device["threads"] = self.facts["threads"]
-        versions["torch"] = self.facts.get("torch")
+        if device["kind"] == "cpu" and self.told.get("threads"):
+            device["threads"] = self.told["threads"]
+        versions["torch"] = self.told.get("torch")
         return device_entry(
-            {**entry, "device": device, "versions": versions}, self.facts.get("accelerator")
+            {**entry, "device": device, "versions": versions}, self.told.get("accelerator")
         )
 
-    def start_s(self, batch: int) -> float | None:
+    def start_s(self, condition: int) -> float | None:
         """Seconds of a run beside its timed steps: until the first one, and for the profile and the
         end.
 
         None if the run was made already.
         """
-        if self._tried is not None and self._tried[0] == batch:
+        if self._begun is not None and self._begun[0] == condition:
             return None
         return fmean(self._beside_s) if self._beside_s else 0.0
 
@@ -164,70 +214,9 @@ class ProgramSteps(AnyWorkload):
         marks = mark_entry(list(self._functions.values()))
         return {"steps_by": self.source, "startup_s": startup_s, **ended, **marks}
 
-    def try_step(self, batch: int) -> None:
-        """Make the first visit, which shows the device and whether steps are found; it counts as a
-        visit.
-
-        Raises:
-            CurvescopeError: the program ended, or no steps were found.
-        """
-        if self._tried is None:
-            self._tried = batch, self.visit(None, batch, self.protocol)
-        result = self._tried[1]
-        if isinstance(result, Empty) and result.why == FAILED:
-            raise CurvescopeError(result.detail)
-
-    def visit(
-        self,
-        visit: object,
-        batch: int,
-        protocol: Protocol,
-        between: Callable[[], object] = lambda: None,
-        *,
-        spare_s: float = math.inf,
-        profile: bool = True,
-    ) -> Visit | Empty:
-        """Run the program once for a value of the axis; `between` is called while it runs."""
-        del visit, spare_s  # a start takes most of the time
-        if self._tried is not None and self._tried[0] == batch:
-            (_, result), self._tried = self._tried, (-1, self._tried[1])
-            return result
-        began_s = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
-            chunks = begin(Path(folder, "profile"), {"recording_type": "profile"})
-            wanted = {
-                **wanted_of(protocol, batch, profile=profile, longer=self._longer),
-                "changes": self._changes,
-                "gradient_s": _GRADIENT_S if self._may_train else 0.0,
-            }
-            values = {**self.fixed, self.axis.name: batch}
-            run = run_program(
-                self.program,
-                values,
-                wanted,
-                chunks.folder,
-                variables=self._variables,
-                log=self._log(batch),
-                while_running=between,
-            )
-            result = self._visited(batch, run, wanted, chunks)
-        steps_ns = (
-            0 if isinstance(result, Empty) else sum(row["duration_ns"] for row in result.unprofiled)
-        )
-        self._beside_s.append(max(time.monotonic() - began_s - steps_ns / 1e9, 0.0))
-        return result
-
-    def follow(self, protocol: Protocol, recording: AnyPath) -> None:
-        """Let also the first visit follow a protocol, and keep the output of the runs beside a
-        recording.
-        """
-        self.protocol, self._recording = protocol, recording
-
-    def change(self, variables: Mapping[str, str], changes: Sequence[str]) -> None:
-        """Run the program with further variables, and with changes by `startup/program_changes.py`
-        in its process.
-        """
-        self._variables, self._changes = {**self._variables, **variables}, tuple(changes)
+    @cached_property
+    def _clocks(self) -> ClockSampler:
+        return ClockSampler(self.device)  # which the first visit tells
 
     def _log(self, batch: int) -> Path | None:
         """The file for the output of the runs of a value; None before the recording is there, or if
@@ -263,7 +252,7 @@ class ProgramSteps(AnyWorkload):
         ):
             self._short.append(len(rows))
         if steps is not None:
-            self.facts, self.device = steps, steps["device"]
+            self.told, self.device = steps, steps["device"]
             if self.program.step_line is None:
                 functions = steps["functions"]
                 self._functions[batch] = steps["mark"], functions
@@ -356,12 +345,14 @@ def mark_entry(by_size: Sequence[_Functions]) -> dict[str, Any]:
     return {"same_shapes": True, "may_be_steps": sorted((varies | trains) - marks)[:_MOST_NAMED]}
 
 
-def wanted_of(protocol: Protocol, batch: int, *, profile: bool, longer: int = 1) -> dict[str, Any]:
+def wanted_of(how: VisitPlan, batch: int, discards: int, *, longer: int = 1) -> dict[str, Any]:
     """The steps that a run is asked for.
 
     Unless the protocol fixes their number, they are more than those of a visit of other steps: a
-    start takes seconds. `longer` is a factor on them where slow steps were seen.
+    start takes seconds. `longer` is a factor on them where slow steps were seen. `discards` are
+    steps that are not recorded, besides those of the protocol.
     """
+    protocol = how.protocol
     least, most = protocol.steps_per_visit
     visit_s = protocol.visit_s
     if protocol.images is not None:
@@ -370,11 +361,11 @@ def wanted_of(protocol: Protocol, batch: int, *, profile: bool, longer: int = 1)
         least, most = max(least, _STEPS[0]), longer * max(most, _STEPS[1])
         visit_s = longer * max(visit_s, _VISIT_S)
     return {
-        "discarded": protocol.discarded_steps + 1,  # the first step also builds and compiles
+        "discarded": protocol.discarded_steps + discards,
         "steps": [least, most],
         "visit_s": visit_s,
         "patience_s": max(NO_STEP_S, protocol.time_limit_s or 0.0),
-        "profiled": protocol.profiled_steps if profile else 0,
+        "profiled": protocol.profiled_steps if how.profile else 0,
     }
 
 

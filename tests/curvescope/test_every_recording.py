@@ -17,6 +17,7 @@ from curvescope.profiling.readers import READERS
 
 from ..profiling.readers.fuzzing import SEEDS
 from ..shared import shared_folder
+from ..tables import ask_each
 from .kinds_of_recordings import MADE, of_readers, of_stored
 
 # The kinds on which every option is tried: the richest of each origin.
@@ -127,7 +128,7 @@ def test_a_command_reads_recordings_or_is_listed_as_one_that_reads_none():
     assert {command for command in COMMANDS if not reads(command)} == WITHOUT
 
 
-@pytest.mark.parametrize("command", READING)
+@ask_each("command", READING)
 def test_every_option_has_a_value_and_every_exception_is_an_option(command):
     options = {
         action.option_strings[-1]: action

@@ -20,6 +20,8 @@ from curvescope.profiling.hardware import heap
 from curvescope.profiling.recording.operand_numbers import CallNumbers, Numbers
 from curvescope.profiling.recording.operators import TensorArgument, TensorList, Value
 
+from ..tables import ask_each
+
 torch = pytest.importorskip("torch")
 
 BATCHES = (3, 4)  # no multiples of 8, and one that is not even
@@ -182,7 +184,7 @@ def test_trying_a_call_leaves_its_operands_and_the_random_numbers_as_they_were()
     assert torch.equal(torch.rand(1), expected)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("batches", "padded"),
     [((1, 2, 4, 8), [8, 8, 8, 8]), ((8, 16, 24), [16, 16, 32]), ((16, 48), [32, 64])],
 )

@@ -15,6 +15,7 @@ from curvescope.experiments.factors import all_facts
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.experiments import Scope, Wave
 
+from ..tables import ask_each
 from .planted_experiments import experiment, outcomes_of, rows_of
 
 H100 = hardware_of({"device": {"name": "NVIDIA H100 80GB HBM3", "kind": "cuda"}})
@@ -49,7 +50,7 @@ def case_of(blocks, functional=BEND):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("blocks", "expected"),
     [
         # 0.48, 0.97 and 1.94 waves. 64 blocks for 4 samples, or 16 for one: 8 fit a wave, 11 do

@@ -42,6 +42,7 @@ from curvescope.profiling.recording.experiments import (
 )
 from curvescope.profiling.recording.probes import probed
 
+from ..tables import ask_each
 from .planted_experiments import outcomes_of, rows_of
 
 BATCHES = (1, 4, 8, 16, 32)
@@ -216,7 +217,7 @@ def test_a_change_that_does_not_add_stays_out_of_the_set():
     assert remedies.together is None
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("further", "adds"),
     [
         ((-0.02, -0.021, -0.019, -0.02), True),
@@ -349,7 +350,7 @@ def test_fresh_rounds_of_a_change_are_planned_with_the_time_that_its_steps_took(
     assert (fresh.rounds, fresh.starts) == (rounds, starts)
 
 
-@pytest.mark.parametrize("prevail", [True, False])
+@ask_each("prevail", [True, False])
 def test_where_threads_mostly_waited_for_a_core_fewer_threads_are_tried_first(prevail):
     situation = Machine({}).situation(150.0)
     vars(situation.diagnosis)["disturbances"] = SimpleNamespace(prevail=prevail)

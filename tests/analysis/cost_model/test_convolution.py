@@ -22,6 +22,8 @@ from curvescope.analysis.cost_model.recording import machine_for
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
+from ...tables import ask_each
+
 MACHINE = ModelledGpu(get_device("titanx_maxwell"), starting_constants())
 VGG_CONV3_1 = Convolutions(np.array([8.0, 16.0]), 128, 56, 56, 256, 3, 3, 1, 1, 1, 1)
 
@@ -175,7 +177,7 @@ def test_a_choice_says_nothing_about_what_it_has_not_seen():
     assert choice.take(known, get_device("k80")).tolist() == [""]
 
 
-@pytest.mark.parametrize("limit_bytes", [np.inf, 0.0])
+@ask_each("limit_bytes", [np.inf, 0.0])
 def test_a_library_takes_the_learned_algorithm_unless_the_workspace_is_too_small(limit_bytes):
     problem = Convolutions(np.array([64.0]), 256, 14, 14, 256, 3, 3, 1, 1, 1, 1)
     machine, library = machine_for(V100), get_library("cudnn7.6")

@@ -22,6 +22,8 @@ from curvescope.analysis.cost_model.tensor_cores import (
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
+from ...tables import ask_each
+
 
 @pytest.fixture
 def machine():
@@ -94,7 +96,7 @@ def test_a_geforce_board_runs_above_its_boost_clock():
     assert ModelledGpu(get_device("p100"), constants).clock_hz == 1480e6
 
 
-@pytest.mark.parametrize(("device", "megahertz"), [("t4", 900), ("p4", 993), ("l4", 1273)])
+@ask_each(("device", "megahertz"), [("t4", 900), ("p4", 993), ("l4", 1273)])
 def test_a_board_of_75_watts_runs_below_its_boost_clock(device, megahertz):
     machine = ModelledGpu(get_device(device), starting_constants())
     assert machine.clock_hz == megahertz * 1e6 < machine.device.clock_hz
@@ -106,7 +108,7 @@ def constants(share):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("fitted", "name", "share"),
     [
         ({"maxwell": 0.6, "volta": 0.8}, "pascal", 0.6),  # the newest before it
@@ -132,7 +134,7 @@ def test_an_architecture_that_was_not_fitted_carries_on_what_those_before_it_did
         constants_for(name, {})
 
 
-@pytest.mark.parametrize(("inputs", "groups"), [(3, 1), (4, 2)])
+@ask_each(("inputs", "groups"), [(3, 1), (4, 2)])
 def test_convolution_flops_and_bytes_by_hand(inputs, groups):
     """2 images of 5 × 5, four 3 × 3 filters, stride 2, padding 1: 3 × 3 outputs read the inputs of
     their group.

@@ -7,6 +7,7 @@ from benchmarks.sequential_rounds import LOOKS, simulate
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find
 
+from ...tables import ask_each
 from ..synthetic import timed_steps
 
 
@@ -27,9 +28,7 @@ def test_a_fixed_cost_is_real_and_no_anomaly():
     assert pairs[0].value.value == pytest.approx(-100, rel=0.15)
 
 
-@pytest.mark.parametrize(
-    ("extra", "verdict"), [(0.019, FindingVerdict.SMALL), (0.021, FindingVerdict.ANOMALY)]
-)
+@ask_each(("extra", "verdict"), [(0.019, FindingVerdict.SMALL), (0.021, FindingVerdict.ANOMALY)])
 def test_an_excess_under_2_percent_of_the_step_is_no_anomaly_however_sure(extra, verdict):
     times_ms = {1: 100.0, 2: 200.0 / (1 - extra)}  # the excess is `extra` of the larger step
     steps = timed_steps(
@@ -63,7 +62,7 @@ def test_two_batch_sizes_have_an_excess_and_no_curvature():
 RUNS = 15
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("noise", "effect", "least_saved"),
     [("even", 0.0, 0.4), ("even", 0.2, 0.4), ("two states", 0.1, 0.3), ("skewed", 0.0, 0.3)],
 )

@@ -10,6 +10,8 @@ from curvescope.analysis.decompose.slow_steps import InCommon, slow_steps
 from curvescope.profiling.attribution.range_names import INPUT_PHASE, PHASE_RANGE
 from curvescope.profiling.attribution.step_pattern import find_pattern, in_whole_periods
 
+from ...tables import ask_each
+
 STEPS = 300
 
 
@@ -140,7 +142,7 @@ NOISE = {
 }
 
 
-@pytest.mark.parametrize("noise", NOISE)
+@ask_each("noise", NOISE)
 def test_noise_has_slow_steps_in_at_most_two_of_a_hundred_recordings(noise):
     claims = sum(
         bool(slow_steps(recording(), steps_of(10 * NOISE[noise](np.random.default_rng(seed)))))

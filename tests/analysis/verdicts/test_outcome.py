@@ -16,6 +16,7 @@ from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.experiments import Scope, Stage
 
 from ...experiments.planted_experiments import FACTS, FC6_MS, experiment, outcomes_of, rows_of
+from ...tables import ask_each
 
 OF_SHARE = {
     share: {**FC6_MS[None], 4: FC6_MS[None][4] - share * 3.5 / 3} for share in (0.0, 0.2, 0.5, 0.9)
@@ -142,7 +143,7 @@ def test_a_factor_that_makes_threads_wait_costs_the_others_no_visit():
     assert onednn.verdict == Verdict.CONFIRMED
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("stage", "verdict"), [(Stage.CONFIRM, Verdict.UNDECIDED), (Stage.SCREEN, Verdict.CONFIRMED)]
 )
 def test_what_was_tried_before_on_fresh_rounds_counts_in_the_correction(stage, verdict):
@@ -185,7 +186,7 @@ def test_nothing_is_confirmed_where_nothing_is():
     assert verdicts.count(Verdict.CONFIRMED) == 0
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("shares", "noise", "decided"),
     [
         ((0.9, 0.0), 0.005, True),
@@ -228,9 +229,7 @@ def test_looks_at_an_experiment_that_runs_confirm_no_more_half_shares_by_chance(
     assert early == 0
 
 
-@pytest.mark.parametrize(
-    ("claimed_ms", "decided"), [(None, False), (-1.5, True), (-2.4, False), (-20.0, True)]
-)
+@ask_each(("claimed_ms", "decided"), [(None, False), (-1.5, True), (-2.4, False), (-20.0, True)])
 def test_a_factor_whose_cause_claims_a_part_is_settled_by_what_it_claims(claimed_ms, decided):
     """It takes away 0.35 of -3.5 ms, -1.2 ms: most of 1.5, about half of 2.4, and less than a fifth
     of 20.
@@ -242,7 +241,7 @@ def test_a_factor_whose_cause_claims_a_part_is_settled_by_what_it_claims(claimed
     assert settled(one, rows, claims) == decided
 
 
-@pytest.mark.parametrize("name", ["replayed_operators", "cold_caches"])
+@ask_each("name", ["replayed_operators", "cold_caches"])
 def test_a_factor_that_removes_no_whole_cause_is_settled_by_its_share_whatever_is_claimed(name):
     one = experiment(factors=(name,), scope=Scope.STEP, layer=None, phase=None)
     rows = rows_of(one, {None: FC6_MS[None], name: OF_SHARE[0.5]}, rounds=24, noise=0.002)
@@ -271,7 +270,7 @@ def test_the_shape_on_a_finer_grid(cost_ms, kind, at, period):
     assert period is None or found.sentence.endswith(f"every {period} tokens.")
 
 
-@pytest.mark.parametrize("factors", [["onednn"], [None], ["onednn", None]])
+@ask_each("factors", [["onednn"], [None], ["onednn", None]])
 def test_times_below_the_clocks_resolution_make_no_warning(factors):
     one = experiment()
     rows = rows_of(one, {None: {2: 2.0, 4: 4.0, 8: 8.0}, "onednn": {2: 1.0, 4: 2.0, 8: 4.0}})

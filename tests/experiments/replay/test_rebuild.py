@@ -4,6 +4,8 @@ import warnings
 
 import pytest
 
+from ...tables import ask_each
+
 torch = pytest.importorskip("torch")
 
 from curvescope.experiments.replay.rebuild import rebuild  # noqa: E402
@@ -317,7 +319,7 @@ def test_operands_have_as_many_denormal_numbers_as_recorded():
     assert float((x == -90).float().mean()) == pytest.approx(0.5, abs=0.02)
 
 
-@pytest.mark.parametrize("ascending", [False, True])
+@ask_each("ascending", [False, True])
 def test_indices_repeat_and_ascend_as_recorded(ascending):
     known = Numbers(100, "long int", distinct=0.1, ascending=ascending)
     _, _, index, _ = numbers(

@@ -7,6 +7,8 @@ from curvescope.profiling.attribution.library_calls import MklCall, Primitive, V
 from curvescope.profiling.attribution.operation import Work
 from curvescope.profiling.attribution.operator_work import count_work
 
+from ...tables import ask_each
+
 T = 1  # the thread
 
 
@@ -121,7 +123,7 @@ def test_batched_products_go_by_kind_and_order():
     ]
 
 
-@pytest.mark.parametrize("reach", [-40, 0, 40, 95])
+@ask_each("reach", [-40, 0, 40, 95])
 def test_rows_of_a_thread_never_overlap_and_add_up(reach):
     """A library's clock that runs early or late against the profiler's never makes rows overlap."""
     verbose = VerboseLog([Primitive("a", 105 + reach, 60), Primitive("b", 160 + reach, 30)])

@@ -14,6 +14,8 @@ from curvescope.profiling.attribution.placement import HostSpans, join_forward, 
 from curvescope.profiling.attribution.range_names import RangeName, RangeNames, scrub
 from curvescope.profiling.attribution.steps import find_period, repeated_windows
 
+from ...tables import ask_each
+
 ranges_of = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12), st.sampled_from("abc")),
     max_size=25,
@@ -93,7 +95,7 @@ LAYER = [1, 2, 2, 3]
 STEP = [7, *(LAYER * 12), 8, *(LAYER * 12), 9]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("sequence", "expected"),
     [
         ([1, 2, 3] * 5, (0, 15, 3)),
@@ -166,7 +168,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("name", SAID)
+@ask_each("name", SAID)
 def test_known_habits_of_names(name):
     assert RangeNames().read(name) == SAID[name]
     assert RangeNames().read("features.0", "curvescope") == RangeName("features.0", True, "forward")

@@ -20,6 +20,7 @@ from curvescope.profiling.recording.operators import (
 )
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
+from ...tables import ask_each
 from .test_events import STEP, mark
 
 FLOAT = TensorArgument((2, 3), "float", (3, 1))
@@ -194,7 +195,7 @@ def test_arguments_of_a_trace_without_strides_and_of_a_number_that_json_lacks():
     assert decode_arguments(encode_arguments([Value(float("-inf"))])) == (Value(float("-inf")),)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("text", "value"),
     [
         ("", None),

@@ -13,8 +13,10 @@ from curvescope.profiling.hardware.host import describe_device
 from curvescope.profiling.hardware.limits import CEILING, PEAK, hardware_of, match_device
 from curvescope.profiling.hardware.occupancy import LIMITS, occupancy
 
+from ...tables import ask_each
 
-@pytest.mark.parametrize(
+
+@ask_each(
     ("name", "key"),
     [
         ("Tesla K40m", "k40"),
@@ -87,7 +89,7 @@ def test_a_rate_of_unknown_precision_exceeds_the_highest_roof_only():
     assert stated.exceeded({"unknown": 100e12}, 1.0, None) == ("compute",)
 
 
-@pytest.mark.parametrize("architecture", list(LIMITS))
+@ask_each("architecture", list(LIMITS))
 def test_blocks_per_sm_are_those_of_the_one_occupancy(architecture):
     """The wave verdict once had a table of its own, without the 1 KiB that 8.0 and later keep of
     every block.
@@ -129,7 +131,7 @@ def test_an_unknown_device_has_no_limits_made_up():
     assert hardware_of({}).name is None
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "precision", "flops_per_s", "source"),
     [
         # Dense products of an H200: 132 SMs, 2048 or 1024 FMAs of two FLOPs a clock, 1830 MHz.

@@ -130,6 +130,7 @@ def test_bad_input_says_what_to_do(tmp_path, command, arguments, message):
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 def test_ceilings_are_kept_and_taken_along_by_later_recordings(
     tmp_path, monkeypatch, capsys, document_of
 ):
@@ -154,6 +155,7 @@ def test_ceilings_are_kept_and_taken_along_by_later_recordings(
     assert taken["measured_utc"] == kept["measured_utc"]
 
 
+@pytest.mark.slow
 def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path, command, monkeypatch):
     one_round = replace(
         PROTOCOLS["quick"],

@@ -155,7 +155,6 @@ def test_ceilings_are_kept_and_taken_along_by_later_recordings(
     assert taken["measured_utc"] == kept["measured_utc"]
 
 
-@pytest.mark.slow
 def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path, command, monkeypatch):
     one_round = replace(
         PROTOCOLS["quick"],

@@ -48,7 +48,12 @@ def test_pages_of_the_site_are_tables_and_not_committed():
         assert any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored), name
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(DOCS)))
+# Of these, every other one runs in `make test`, and all in CI.
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if n % 2 else ()) for n, page in enumerate(RUN)],
+    ids=lambda page: str(page.relative_to(DOCS)),
+)
 def test_commands_run_and_print_what_the_page_shows(page):
     run_blocks.run_page(page)
 
@@ -122,6 +127,7 @@ NOT_RUN = {
 }
 
 
+@pytest.mark.slow
 def test_commands_by_task_run_where_they_need_neither_time_nor_strangers(
     tmp_path, monkeypatch, capsys
 ):
@@ -183,6 +189,7 @@ def test_the_readme_says_how_often_planted_causes_were_confirmed():
     )
 
 
+@pytest.mark.slow
 def test_the_notebook_has_the_outputs_of_its_cells():
     runner = load_script("docs/run_notebook.py")
     kept = json.loads(runner.NOTEBOOK.read_text())

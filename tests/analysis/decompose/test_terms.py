@@ -172,7 +172,14 @@ def slow_layer(rounds, profiled_rounds, seed):
     return diagnose(steps := pd.DataFrame(rows), times_of(steps, pd.DataFrame(kernels)))
 
 
-@ask_each(("rounds", "profiled_rounds", "stars"), [(12, 3, 6), (4, 4, 9), (12, 12, 10)])
+@pytest.mark.parametrize(
+    ("rounds", "profiled_rounds", "stars"),
+    [
+        (4, 4, 9),
+        pytest.param(12, 3, 6, marks=pytest.mark.slow),
+        pytest.param(12, 12, 10, marks=pytest.mark.slow),
+    ],
+)
 def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(
     rounds, profiled_rounds, stars
 ):

@@ -69,7 +69,9 @@ def ran(
     return one, pd.DataFrame(rows, columns=columns)
 
 
-@ask_each("between", [0.0, 0.02, 0.04])
+@pytest.mark.parametrize(
+    "between", [0.02, *(pytest.param(value, marks=pytest.mark.slow) for value in (0.0, 0.04))]
+)
 def test_processes_that_differ_are_no_cause(between):
     """Of 40 experiments of three factors that change nothing, two at most confirm one; the aim is 2
     of 100.

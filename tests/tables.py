@@ -24,6 +24,7 @@ def ask_each(
     """
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
     assert rows, "a table without rows asks nothing"
+    assert not any(hasattr(row, "marks") for row in rows), "a row of a table has no marks"
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(test)

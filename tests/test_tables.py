@@ -49,3 +49,5 @@ def test_a_row_of_another_length_and_an_empty_table_are_refused():
         never()
     with pytest.raises(AssertionError, match="without rows"):
         ask_each("first", [])
+    with pytest.raises(AssertionError, match="no marks"):
+        ask_each("first", [pytest.param(1, marks=pytest.mark.slow)])

@@ -94,14 +94,13 @@ def test_a_speed_up_that_is_only_a_higher_clock_is_said_to_be_one(
     assert {line.remarks for line in steps} == {(remark,)}
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("classes", "label"),
     [
         (({"conv3": "Conv2d"}, {}), "conv3 (Conv2d) backward"),
         (({"conv3": "Conv2d"}, {"conv3": "Linear"}), "conv3 backward"),
         (({}, {}), "conv3 backward"),
     ],
-    ids=["one recording knows it", "two do not agree", "unknown"],
 )
 def test_a_row_names_the_class_of_its_layer(classes, label):
     steps, kernels, _ = planted("unexplained", 1, rounds=2)
@@ -257,10 +256,9 @@ def slept(name, times_ms, rounds=6, steps=40):
     return rows, side(name, meta, table, statistic=FASTER_HALF)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("times_ms", "ratio", "pace"),
     [((40.0, 10.0), 1.25, 0.5), ((24.0,), 1.2, 1.2), ((20.0,), None, None)],
-    ids=["in bursts", "in all steps", "not"],
 )
 def test_a_version_is_slower_where_its_cost_or_its_pace_is(times_ms, ratio, pace):
     base_rows, base = slept("even", (20.0,))

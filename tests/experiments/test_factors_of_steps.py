@@ -349,10 +349,8 @@ def test_a_priority_that_cannot_be_raised_says_what_would_allow_it(monkeypatch):
         step_change("priority").prepare(Target(OWN, (3, 5)))
 
 
-@pytest.mark.parametrize(
-    ("waits", "effect"),
-    [((50, 5), True), ((50, 40), False), ((2, 2), True), ((None, None), True)],
-    ids=["a neighbour gave way", "the neighbour is out of reach", "there was none", "unknown"],
+@ask_each(
+    ("waits", "effect"), [((50, 5), True), ((50, 40), False), ((2, 2), True), ((None, None), True)]
 )
 def test_a_priority_takes_effect_where_threads_wait_less(waits, effect):
     """Of 100 ns that threads could run."""

@@ -103,7 +103,7 @@ WAVE = Wave(4, 8, 11, 16, 1 - 64 / 132)
 IN_WAVES = lambda b: 5.0 * math.ceil(16 * b / 132)  # noqa: E731
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("time_ms", "verdict"),
     [
         (IN_WAVES, Verdict.CONFIRMED),
@@ -115,7 +115,6 @@ IN_WAVES = lambda b: 5.0 * math.ceil(16 * b / 132)  # noqa: E731
             Verdict.UNDECIDED,
         ),  # a fifth of the bend is waves
     ],
-    ids=["waves", "roof", "switch", "quadratic", "both"],
 )
 def test_a_bend_is_of_waves_if_the_time_stays_until_the_wave_is_full_and_jumps_then(
     time_ms, verdict

@@ -69,7 +69,7 @@ def test_labels(problem, axis, label):
     assert f"{problem.label} / {problem.label_along(axis)}" == label
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("problem", "flops", "bytes_"),
     [
         # 6 results of 5 products and 5 sums; 10 + 15 + 6 elements of 2 bytes
@@ -103,7 +103,6 @@ def test_labels(problem, axis, label):
         (PeakRounds("peak_fp32", 256, 4, rounds=3), 3 * 256 * 4, 0),
         (Transfer(size=4002), 0, 4000),
     ],
-    ids=lambda value: getattr(value, "label", None),
 )
 def test_work(problem, flops, bytes_):
     assert problem.work == Work(flops, bytes_)

@@ -145,8 +145,8 @@ WAYS_IN_TEXT = {
 }
 
 
-@pytest.mark.parametrize("write", WAYS_IN_TEXT.values(), ids=WAYS_IN_TEXT)
-@pytest.mark.parametrize(("command", "secret"), SHAPES)
+@ask_each("write", WAYS_IN_TEXT.values())
+@ask_each(("command", "secret"), SHAPES)
 def test_messages_and_source_lines_go_through_the_same_door(write, command, secret):
     assert secret not in masked_text(write(command), {})
 

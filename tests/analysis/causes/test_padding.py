@@ -30,7 +30,7 @@ def test_the_block_is_found_by_times_that_stay_within_it_and_jump_behind(size):
     assert not block.is_tile
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "function",
     [
         lambda b: 5 + b,
@@ -41,7 +41,6 @@ def test_the_block_is_found_by_times_that_stay_within_it_and_jump_behind(size):
         lambda b: b + (10 if b > 16 else 0),  # another algorithm from 17 on
         lambda b: 20.0 if b <= 16 else 60.0,  # flat on both sides of one switch, no third block
     ],
-    ids=["line", "bent", "flat", "roof", "roof at 32", "switch", "step"],
 )
 def test_no_block_is_found_where_times_follow_none(function):
     for _ in range(40):

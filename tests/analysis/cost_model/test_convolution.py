@@ -37,13 +37,12 @@ def chosen(problems, phase, library, machine=MACHINE, **kwargs):
 
 # Grids of NeuSight's rows (P100-PCIe and V100-PCIe, cuDNN 8.9.2), whose kernels are named in the
 # ids.
-@pytest.mark.parametrize(
+@ask_each(
     ("device", "shape", "grid"),
     [
         ("p100_pcie", (3, 213, 14, 14, 829), 78 * 2),
         ("v100_pcie", (5, 119, 24, 24, 758), 120 * 3 * 2),
     ],
-    ids=["winograd_128x128_tile148n", "winograd_128x128_tile148t"],
 )
 def test_the_grid_of_fused_winograd_is_the_published_one(device, shape, grid):
     n, c, h, w, k = shape

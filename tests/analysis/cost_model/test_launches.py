@@ -162,11 +162,7 @@ def test_extents_are_padded_to_multiples_of_8():
     assert padded(np.array([1.0, 8.0, 35.0])).tolist() == [8, 8, 40]
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "k", "published_ms"),
-    [(4096, 7133, 4096, 2.199), (1760, 128, 1760, 0.031)],
-    ids=["wide", "narrow"],
-)
+@ask_each(("m", "n", "k", "published_ms"), [(4096, 7133, 4096, 2.199), (1760, 128, 1760, 0.031)])
 def test_products_take_about_what_deepbench_publishes_for_fp16_on_v100(m, n, k, published_ms):
     problem = Products(np.array([float(m)]), n, k, False, 1)
     assert 1e3 * estimate_tensor_products(problem, V100).time_s[0] == pytest.approx(

@@ -11,7 +11,7 @@ from ...tables import ask_each
 from ..synthetic import timed_steps
 
 
-@pytest.mark.parametrize("fixed_ms", [0.0, 60.0], ids=["proportional", "with fixed cost"])
+@ask_each("fixed_ms", [0.0, 60.0])
 def test_at_most_5_percent_of_100_linear_sweeps_report_an_anomaly(fixed_ms):
     random = np.random.default_rng(7)
     alarms = 0

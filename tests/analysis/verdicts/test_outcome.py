@@ -39,10 +39,9 @@ def test_fc6_bends_through_mkl_and_not_through_onednn():
     assert onednn.gain.low < 1 - 8.6 / 15.1 < onednn.gain.high
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("padded_ms", "saved_ms"),
     [({16: 24.0, 20: 24.0, 24: 24.0}, 12.0), ({16: 28.0, 20: 30.0, 24: 32.0}, 0.0)],
-    ids=["the odd size faster", "the others slower"],
 )
 def test_a_levelling_factor_saves_what_it_makes_faster(padded_ms, saved_ms):
     """The bend is 16 - 2·30 + 24 = -20 ms: 12 of it go as batch 20 takes 24 ms, 20 as the others
@@ -62,14 +61,13 @@ def test_a_levelling_factor_saves_what_it_makes_faster(padded_ms, saved_ms):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("others", "verdict", "reason"),
     [
         ({2: 8.7, 4: 11.2}, Verdict.CONFIRMED, None),
         ({2: 7.0, 4: 9.0}, Verdict.REFUTED, None),
         ({2: 14.0, 4: 18.0}, Verdict.UNDECIDED, TOO_SLOW),
     ],
-    ids=["as slow as the anomaly says", "unchanged", "far slower"],
 )
 def test_a_factor_that_brings_its_cause_about_slows_the_others_by_what_the_anomaly_is(
     others, verdict, reason
@@ -250,7 +248,7 @@ def test_a_factor_that_removes_no_whole_cause_is_settled_by_its_share_whatever_i
     assert not settled(one, rows, claims, FACTS)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("cost_ms", "kind", "at", "period"),
     [
         (lambda b: 5.0 + b, "straight", None, None),
@@ -259,7 +257,6 @@ def test_a_factor_that_removes_no_whole_cause_is_settled_by_its_share_whatever_i
         (lambda b: 8.0 * -(-b // 4), "staircase", None, 4),
         (lambda b: 5.0 + 0.5 * b**1.5, "curve", None, None),
     ],
-    ids=["straight", "jump up", "fall", "staircase", "curve"],
 )
 def test_the_shape_on_a_finer_grid(cost_ms, kind, at, period):
     one = experiment(0, Stage.GRID, (), batches=tuple(range(2, 18)))

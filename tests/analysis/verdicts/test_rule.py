@@ -305,7 +305,7 @@ def test_a_term_in_isolation_reproduces_its_share_or_not(share, isolated, expect
     assert reproduction(Estimate(*share, 0.01), Estimate(*isolated, p)) == expected
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("isolated", "verdict", "amount"),
     [
         ((10.0, 9.0, 11.0), CONFIRMED, 0.7 * 12),  # reproduces: 0.7 of the share in the step
@@ -313,7 +313,6 @@ def test_a_term_in_isolation_reproduces_its_share_or_not(share, isolated, expect
         ((0.5, -0.5, 1.5), UNDECIDED, 0.0),
         ((-10.0, -11.0, -9.0), UNDECIDED, 0.0),
     ],
-    ids=["reproduces", "partly", "does not", "opposite sign"],
 )
 def test_a_term_proves_something_if_it_shows_its_share_in_isolation(isolated, verdict, amount):
     term = type("Term", (), {"value": Estimate(12.0, 11.0, 13.0, SURE)})

@@ -151,7 +151,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("recorded", "shapes"), CASES, ids=lambda value: getattr(value, "op", ""))
+@ask_each(("recorded", "shapes"), CASES)
 def test_results_have_the_shapes_of_the_operator(recorded, shapes):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -160,7 +160,7 @@ def test_results_have_the_shapes_of_the_operator(recorded, shapes):
     assert [None if one is None else tuple(one.shape) for one in results] == shapes
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "recorded",
     [
         call("aten::add_", f(4), f(4), 1),
@@ -173,7 +173,6 @@ def test_results_have_the_shapes_of_the_operator(recorded, shapes):
         call("aten::div_", f(4), f(4)),
         call("aten::_foreach_sqrt_", TensorList((f(4),))),
     ],
-    ids=lambda recorded: recorded.op,
 )
 def test_operators_in_place_stay_finite_and_normal(recorded):
     replayed = rebuild(recorded)
@@ -189,7 +188,7 @@ def test_operators_in_place_stay_finite_and_normal(recorded):
     assert bool(((changed == 0) | (changed.abs() >= tiny)).all())
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("recorded", "reason"),
     [
         (call("aten::no_such_operator", f(2)), "no operator of torch's schemas"),
@@ -203,7 +202,6 @@ def test_operators_in_place_stay_finite_and_normal(recorded):
         (call("aten::relu", T((2,), "c10::qint8")), "element type c10::qint8 is not known"),
         (call("aten::relu", f(2), 3, 4), "none of its schemas"),
     ],
-    ids=lambda value: getattr(value, "op", ""),
 )
 def test_what_cannot_be_rebuilt_says_why(recorded, reason):
     with pytest.raises(CannotReplay, match=reason):

@@ -1,7 +1,5 @@
 """Nesting, layers, phases and the backward join, on events built by hand."""
 
-import pytest
-
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
 from curvescope.profiling.attribution.library_calls import MklCall, Primitive, VerboseLog
 from curvescope.profiling.attribution.operation import Work
@@ -211,7 +209,7 @@ BACKWARD_SHAPES = ([4, 8, 6, 6], [4, 3, 8, 8], [8, 3, 3, 3])
 GRADIENT_FLOPS, BIAS_FLOPS = 2 * 4 * 8 * 6 * 6 * 27, 4 * 8 * 6 * 6
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("kernels", "expected"),
     [
         (
@@ -247,7 +245,6 @@ GRADIENT_FLOPS, BIAS_FLOPS = 2 * 4 * 8 * 6 * 6 * 27, 4 * 8 * 6 * 6
             ],
         ),
     ],
-    ids=["oneDNN", "cuDNN", "not told apart"],
 )
 def test_the_gradients_of_a_convolution_are_counted_where_they_are_computed(kernels, expected):
     concrete = ["", "", "", [8], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]]

@@ -3,7 +3,6 @@ made to repeat.
 """
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +66,7 @@ def test_a_range_that_outlasts_its_parent_is_cut_and_counted():
     assert placement.take(at)["layer"].to_pylist() == ["a", "a/b", None]
 
 
-@pytest.mark.parametrize("spread", [1, 10**12], ids=["ids in a row", "ids far apart"])
+@ask_each("spread", [1, 10**12])
 def test_work_joins_the_launch_of_its_id(spread):
     random = np.random.default_rng(5)
     ids = random.permutation(1000) * spread

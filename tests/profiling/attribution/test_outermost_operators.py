@@ -1,7 +1,5 @@
 """The outermost operators of a step, on events built by hand: what is a row, and what is in it."""
 
-import pytest
-
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
 from curvescope.profiling.attribution.operation import Operation
 from curvescope.profiling.attribution.outermost_operators import (
@@ -125,7 +123,7 @@ EINSUM = [
 ]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("events", "expected"),
     [
         (
@@ -139,13 +137,6 @@ EINSUM = [
             [op("aten::abs", 10, 100), op("aten::abs", 20, 50, ("float", "float"))],
             [("abs", 1, 100, None, 0)],
         ),
-    ],
-    ids=[
-        "equal calls of a layer",
-        "mixed precision",
-        "without its text argument",
-        "but alone",
-        "with a result",
     ],
 )
 def test_what_is_a_row_of_its_own(events, expected):

@@ -24,7 +24,7 @@ def test_every_gpu_has_the_facts_that_the_cost_model_needs():
             assert device.facts["base_clock_hz"].value < device.facts["boost_clock_hz"].value
 
 
-@pytest.mark.parametrize("device", devices(), ids=lambda device: device.key)
+@ask_each("device", devices())
 def test_peaks_are_those_that_were_published(device):
     """SMs x FMAs x clock against what a data sheet or a database prints: a typing error in any of
     them shows.

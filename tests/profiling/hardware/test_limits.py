@@ -52,7 +52,7 @@ def test_a_gpu_with_another_number_of_sms_is_not_the_listed_one():
     )  # of 96 CUs HIP counts pairs
 
 
-@pytest.mark.parametrize("device", devices(), ids=lambda device: device.key)
+@ask_each("device", devices())
 def test_a_recording_from_any_listed_gpu_has_its_roofs(device):
     for name in (device.name, *device.aliases):
         recorded = hardware_of(

@@ -4,9 +4,8 @@ picture is today's.
 
 import graphlib
 
-import pytest
-
 from .shared import load_script
+from .tables import ask_each
 
 rooms = load_script("docs/draw_rooms.py")
 ROOT, MODULES = rooms.ROOT, list(rooms.modules())
@@ -41,7 +40,7 @@ def test_no_file_imports_itself_through_others():
 
 
 # Beside their room's place in the list.
-@pytest.mark.parametrize(
+@ask_each(
     ("room", "other"),
     [
         ("analysis", "kernels"),  # analysis reads recordings; nothing of it measures
@@ -73,7 +72,7 @@ DOORS = {
 }
 
 
-@pytest.mark.parametrize("side", DOORS)
+@ask_each("side", DOORS)
 def test_a_side_room_has_few_doors(side):
     inside = f"curvescope.{side}"
     importers = {
@@ -86,7 +85,7 @@ def test_a_side_room_has_few_doors(side):
     assert sorted(importers) == DOORS[side]
 
 
-@pytest.mark.parametrize("heavy", ["torch", "cupy", "pycuda", "numba", "nvtx"])
+@ask_each("heavy", ["torch", "cupy", "pycuda", "numba", "nvtx"])
 def test_analysis_needs_no_framework(heavy):
     users = [
         module

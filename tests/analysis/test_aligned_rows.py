@@ -17,6 +17,7 @@ from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
 from ..shared import PROFILES
+from ..tables import ask_each
 
 
 def table(*work, phase="forward"):
@@ -57,7 +58,7 @@ LINEAR, RELU = ("aten::linear > aten::addmm", "8x4, 4x4"), ("aten::relu", "8x4",
 GELU = ("aten::gelu", "8x4")
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("one", "other", "rows"),
     [
         (  # equal operators and shapes, whatever the kernels
@@ -179,7 +180,7 @@ def drawn(random):
     )
 
 
-@pytest.mark.parametrize("by_layer", [False, True])
+@ask_each("by_layer", [False, True])
 def test_rows_add_up_and_swapping_the_recordings_changes_signs(by_layer):
     random = Random(19)
     for _ in range(25):

@@ -14,6 +14,7 @@ from curvescope.analysis.side import side
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.recording.store import TOGETHER
 
+from ..tables import ask_each
 from .causes.planted_causes import planted
 from .synthetic import profiled_step, timed_steps, times_of
 
@@ -73,7 +74,7 @@ def on_gpu(name, kind, factor, clock_hz, seed):
     return side(name, {"device": {"name": name, "kind": kind}}, steps, clocks=clocks)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("kind", "device", "factor", "clock_hz", "remark"),
     [
         ("cuda", "Tesla V100-SXM2-16GB", 1.2, 1.2e9, "only a higher clock: 1200 to 1440 MHz"),
@@ -93,14 +94,13 @@ def test_a_speed_up_that_is_only_a_higher_clock_is_said_to_be_one(
     assert {line.remarks for line in steps} == {(remark,)}
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("classes", "label"),
     [
         (({"conv3": "Conv2d"}, {}), "conv3 (Conv2d) backward"),
         (({"conv3": "Conv2d"}, {"conv3": "Linear"}), "conv3 backward"),
         (({}, {}), "conv3 backward"),
     ],
-    ids=["one recording knows it", "two do not agree", "unknown"],
 )
 def test_a_row_names_the_class_of_its_layer(classes, label):
     steps, kernels, _ = planted("unexplained", 1, rounds=2)
@@ -137,7 +137,7 @@ def test_versions_that_were_measured_together_are_compared_process_by_process():
     assert change.bounds_of_growth[1] > 0.1
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("growths", "p", "decides"),
     [
         ((0.031, 0.2), 0.0001, True),  # all of it is over 3 %, surely
@@ -256,10 +256,9 @@ def slept(name, times_ms, rounds=6, steps=40):
     return rows, side(name, meta, table, statistic=FASTER_HALF)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("times_ms", "ratio", "pace"),
     [((40.0, 10.0), 1.25, 0.5), ((24.0,), 1.2, 1.2), ((20.0,), None, None)],
-    ids=["in bursts", "in all steps", "not"],
 )
 def test_a_version_is_slower_where_its_cost_or_its_pace_is(times_ms, ratio, pace):
     base_rows, base = slept("even", (20.0,))
@@ -310,7 +309,7 @@ def of_blocks(name, mixer_ms, seed, idle=1.0, noise=0.15):
     return side(name, meta, steps, times, FASTER_HALF)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@ask_each("seed", range(4))
 def test_few_rows_are_tested_first_and_three_steps_alike_by_chance_are_no_change(seed):
     """Mixers that took 65 to 97 times as long had no star among 166 rows, and idle time that rose
     by 14 % in each of three steps was "significant", from 1.14 to 1.14.
@@ -335,7 +334,7 @@ def test_few_rows_are_tested_first_and_three_steps_alike_by_chance_are_no_change
     assert str(render_check(compared, 0.03)[0]).startswith("Failed: blocks.*.mixer of head")
 
 
-@pytest.mark.parametrize("seed", range(8))
+@ask_each("seed", range(8))
 def test_the_same_version_twice_has_no_row_that_changed(seed):
     compared = compare([of_blocks("base", 0.15, seed), of_blocks("head", 0.15, seed + 100)])
     assert [row.label for row in compared.rows if row.changes[0] and row.changes[0].real] == []

@@ -12,6 +12,7 @@ from curvescope.profiling.recording.store import RecordingWriter, columns_of, op
 
 from ..curvescope.recordings import META, write_planted
 from ..shared import PROFILES
+from ..tables import ask_each
 
 MB = 1_000_000
 
@@ -114,7 +115,7 @@ MEASURED = {
 }
 
 
-@pytest.mark.parametrize("name", MEASURED)
+@ask_each("name", MEASURED)
 def test_measured_peaks_are_predicted_from_smaller_ones(name):
     """A limit of exactly the peak at 32 holds batch 32: predictions from 2, 4, 8 and from 2 to 16
     have it.

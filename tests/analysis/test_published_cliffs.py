@@ -9,6 +9,8 @@ import pytest
 
 from curvescope.cli import main
 
+from ..tables import ask_each
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -33,9 +35,7 @@ def test_there_are_twelve_cases_and_each_is_rebuilt_or_says_why_not():
         assert len({"test", "table", "why_not"} & set(case)) == 1, case["report"]
 
 
-@pytest.mark.parametrize(
-    "case", [one for one in CASES if "test" in one], ids=lambda one: one["report"]
-)
+@ask_each("case", [one for one in CASES if "test" in one])
 def test_the_test_of_a_case_exists_and_names_it(case):
     path, _, name = case["test"].partition("::")
     text = (REPOSITORY / path).read_text()

@@ -14,6 +14,7 @@ from curvescope.analysis.roofline import CSV_COLUMNS, csv_rows, roofline
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.schema import KERNELS
 
+from ..tables import ask_each
 from .synthetic import profiled_step, times_of, work_of
 
 # 8.87 TFLOP/s, 320.3 GB/s
@@ -173,7 +174,7 @@ def row(name, ms, calls=1, blocks=None, phase=None, threads=256, registers=32):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("kernel", "hardware", "likely"),
     [
         (row("Memcpy HtoD", 3.0), UNKNOWN, "host link"),

@@ -24,6 +24,8 @@ from curvescope.profiling.measure.scaling_plan import ScalingPoint
 from curvescope.profiling.recording.rank_info import META_KEY
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
+from ..tables import ask_each
+
 MS = 10**6
 ALL_REDUCE = ("gloo:all_reduce", None, None, "gloo:all_reduce")
 
@@ -128,7 +130,7 @@ def test_worked_example_of_the_docs():
     assert by_kind(worked_example()) == EXPECTED
 
 
-@pytest.mark.parametrize("known", [True, False])
+@ask_each("known", [True, False])
 def test_the_clock_of_another_node_changes_nothing(known):
     first, second = worked_example(node=1, clock_ns=7 * 10**9)
     second.clock_ns *= known

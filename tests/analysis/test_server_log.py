@@ -16,6 +16,7 @@ from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
 from ..server_logs import SIZES, llama_log, sglang_log, vllm_start, vllm_steps, walk, with_cliff
+from ..tables import ask_each
 
 
 @pytest.fixture
@@ -197,7 +198,7 @@ def padded_to(size, captured):
     return next(one for one in captured if one >= size)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("server", "limit"),
     [
         ({"captured_sizes": list(SIZES), "most_requests": 100}, 96),

@@ -28,11 +28,16 @@ RATES = {
     "tensor_pipe_use": "tensor_time_share",
 }
 WIDEST = 200  # columns of a table that is piped
+EVERY = [*RECORDINGS, SWEEP, *FILES]
+QUICK = {SWEEP, *EVERY[::5]}  # CI asks of every one
 
 
-@pytest.fixture(
-    scope="module", params=[*RECORDINGS, SWEEP, *FILES], ids=lambda path: path.name[:30]
-)
+def parameters():
+    for path in EVERY:
+        yield pytest.param(path, marks=[] if path in QUICK else pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=list(parameters()), ids=lambda path: path.name[:30])
 def recording(request, tmp_path_factory, imported_profile):
     """A stored recording, or a stored profile after its import, with a batch size where it takes
     one.

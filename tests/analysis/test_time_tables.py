@@ -22,6 +22,8 @@ from curvescope.analysis.time_tables import (
 from curvescope.profiling.readers.time_table import import_table
 from curvescope.profiling.recording.store import open_recording
 
+from ..tables import ask_each
+
 PUBLISHED = Path(__file__).parents[1] / "data" / "published"
 DEEPBENCH = Path(__file__).parents[2] / "benchmarks" / "published" / "deepbench_conv.csv"
 
@@ -118,7 +120,7 @@ def smooth_table(noise, curves=24, kink=None):
     return frame.assign(averaged_steps=None, relative_spread=None)
 
 
-@pytest.mark.parametrize("noise", [0.01, 0.02, 0.05])
+@ask_each("noise", [0.01, 0.02, 0.05])
 def test_a_table_shows_its_own_noise(noise):
     assert estimate_noise(smooth_table(noise, curves=100)) == pytest.approx(noise, rel=0.35)
 
@@ -136,7 +138,7 @@ def test_a_short_table_has_an_assumed_noise_and_a_stated_one_wins():
     assert choose_noise(smooth_table(0.01), 0.03) == (0.03, "stated")
 
 
-@pytest.mark.parametrize("noise", [0.01, 0.05])
+@ask_each("noise", [0.01, 0.05])
 def test_nothing_is_found_in_smooth_curves(noise):
     table = smooth_table(noise)
     listed = find_all(table, estimate_noise(table))

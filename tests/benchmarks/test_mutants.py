@@ -6,10 +6,12 @@ import pytest
 
 from benchmarks import mutants
 
+from ..tables import ask_each
+
 CHECKOUT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("path", "least"), [(mutants.LIST, 56), (mutants.VIRTUAL_LIST, 12)])
+@ask_each(("path", "least"), [(mutants.LIST, 56), (mutants.VIRTUAL_LIST, 12)])
 def test_every_old_text_is_found_once_and_every_mutant_compiles(path, least):
     listed = mutants.read_list(path)
     assert [mutant.number for mutant in listed] == list(range(1, len(listed) + 1))

@@ -2,9 +2,9 @@
 
 import json
 
-import pytest
-
 from benchmarks.planted_causes import CASES, Effect, Score, kept_runs, missing, page, score
+
+from ..tables import ask_each
 
 SWITCHED = "switched_convolution"  # right: layer embed, "algorithm switch" or "size of one call"
 BEND = {
@@ -28,7 +28,7 @@ def record(*answers, confirmed=None):
     return {"answers": list(answers), "confirmed": found if confirmed is None else confirmed}
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("case", "found", "expected"),
     [
         (SWITCHED, record(BEND), Score(True, True, True, ())),
@@ -122,7 +122,7 @@ def test_an_interrupted_line_is_cut_off(tmp_path):
     assert path.read_text() == '{"name": "a"}\n'
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("planted_ms", "whole_ms", "shows"),
     [
         (1.0, 1.2, True),

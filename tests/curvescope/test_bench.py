@@ -130,6 +130,7 @@ def test_bad_input_says_what_to_do(tmp_path, command, arguments, message):
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 def test_ceilings_are_kept_and_taken_along_by_later_recordings(
     tmp_path, monkeypatch, capsys, document_of
 ):

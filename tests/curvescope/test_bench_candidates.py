@@ -26,6 +26,7 @@ from curvescope.profiling.measure.versions import PROTOCOL, measure_versions
 from curvescope.profiling.measure.visits import Visit
 
 from ..profiling.measure.fake_measurers import machine
+from ..tables import ask_each
 
 COMMAND = ("bench", "gemm", "--candidates", "--device", "cpu", "--time-limit", "0.001")
 AXES = ("--axis", "n=8", "--axis", "m=8", "--axis", "k=8")
@@ -118,7 +119,7 @@ def timed(name, speedup=None, low=None, high=None, p=0.001):
 DEFAULT, SLOWER = timed("default"), timed("slower", 0.5, 0.4, 0.6)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("others", "expected"),
     [
         (

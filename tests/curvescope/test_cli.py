@@ -122,6 +122,7 @@ def test_runs_lists_recordings(recorded, workplace, command):
     assert "my_model:small" in command("runs", ".", cwd=workplace).stdout
 
 
+@pytest.mark.slow
 def test_sweep_measures_several_and_prints_them_side_by_side(workplace, command):
     what = ("--input-shape", "3,16,16", "--batch", "2", "--mode", "forward,training")
     how = ("--quick", *ENOUGH_TIME, "-o", "swept")
@@ -290,7 +291,14 @@ def test_an_input_the_model_cannot_take_is_said(workplace, command):
     assert "--input-shape" in done.stderr
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("SIGTERM", 143),
+        pytest.param("SIGINT", 130, marks=pytest.mark.slow),
+        pytest.param("SIGHUP", 129, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_keeps_what_is_whole_and_answers_from_it(
     workplace, command, monkeypatch, name, code
 ):

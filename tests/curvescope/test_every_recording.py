@@ -17,6 +17,7 @@ from curvescope.profiling.readers import READERS
 
 from ..profiling.readers.fuzzing import SEEDS
 from ..shared import shared_folder
+from ..tables import ask_each
 from .kinds_of_recordings import MADE, of_readers, of_stored
 
 # The kinds on which every option is tried: the richest of each origin.
@@ -127,7 +128,7 @@ def test_a_command_reads_recordings_or_is_listed_as_one_that_reads_none():
     assert {command for command in COMMANDS if not reads(command)} == WITHOUT
 
 
-@pytest.mark.parametrize("command", READING)
+@ask_each("command", READING)
 def test_every_option_has_a_value_and_every_exception_is_an_option(command):
     options = {
         action.option_strings[-1]: action
@@ -154,14 +155,33 @@ def all_kinds():
 KINDS = all_kinds()
 
 
-def parameters(names):
-    """The kinds as parameters; those that take long, or ask what another asks, are slow."""
-    marks = {True: [pytest.mark.slow, pytest.mark.exhaustive], False: []}
-    slow = {True: [pytest.mark.slow], False: []}
+QUICK_SHARE = 4  # one of so many lines is tried by `make test`, the others by `make test-ci`
+
+
+def deal(lines, name, share):
+    """The lines of a kind that `make test` tries, or the others.
+
+    The next kind begins with another line: every line is quick for some kind, and every kind has
+    some quick lines.
+    """
+    first = list(KINDS).index(name)
     return [
-        pytest.param(name, marks=marks[KINDS[name].exhaustive] or slow[KINDS[name].slow])
-        for name in names
+        line
+        for number, line in enumerate(lines)
+        if ((number + first) % QUICK_SHARE == 0) == (share == "quick")
     ]
+
+
+def parameters(names):
+    """Kinds and shares of their lines; kinds that take long, or ask what another asks, are slow."""
+    slow, exhaustive = pytest.mark.slow, pytest.mark.exhaustive
+    chosen = []
+    for name in names:
+        rare = [slow, exhaustive] if KINDS[name].exhaustive else []
+        late = [slow] if KINDS[name].slow else []
+        chosen.append(pytest.param(name, "quick", marks=rare or late, id=f"{name}-quick"))
+        chosen.append(pytest.param(name, "others", marks=rare or [slow], id=f"{name}-others"))
+    return chosen
 
 
 @pytest.fixture
@@ -222,20 +242,32 @@ def with_options(command):
     return [(command, words) for words in option_lines(command)]
 
 
-@pytest.mark.parametrize("kind", parameters(KINDS), indirect=True)
-def test_no_command_ends_in_a_traceback(kind, command):
-    check([(name, plain_line(name)) for name in READING], kind, command)
+def every_option():
+    return [line for command in READING for line in with_options(command)]
 
 
-@pytest.mark.parametrize("name", READING)
-@pytest.mark.parametrize("kind", parameters(FOR_OPTIONS), indirect=True)
-def test_no_option_ends_in_a_traceback(kind, name, command):
-    check(with_options(name), kind, command)
+@pytest.mark.parametrize(("kind", "share"), parameters(KINDS), indirect=["kind"])
+def test_no_command_ends_in_a_traceback(kind, share, command, request):
+    lines = [(name, plain_line(name)) for name in READING]
+    check(deal(lines, request.node.callspec.params["kind"], share), kind, command)
+
+
+@pytest.mark.parametrize(("kind", "share"), parameters(FOR_OPTIONS), indirect=["kind"])
+def test_no_option_ends_in_a_traceback(kind, share, command, request):
+    check(deal(every_option(), request.node.callspec.params["kind"], share), kind, command)
+
+
+def test_every_line_is_quick_for_some_kind_and_every_kind_has_quick_lines():
+    lines = [(name, plain_line(name)) for name in READING]
+    quick = {name: deal(lines, name, "quick") for name in KINDS if not KINDS[name].exhaustive}
+    assert all(quick.values())
+    assert all(any(line in dealt for dealt in quick.values()) for line in lines)
+    for name in KINDS:
+        assert len(deal(lines, name, "quick")) + len(deal(lines, name, "others")) == len(lines)
 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", [name for name in KINDS if name not in FOR_OPTIONS], indirect=True)
 def test_no_option_ends_in_a_traceback_on_any_other_kind(kind, command):
-    lines = [line for name in READING for line in with_options(name)]
-    check(lines, kind, command)
+    check(every_option(), kind, command)

@@ -28,7 +28,13 @@ STORED = sorted(
 
 
 @pytest.fixture(
-    scope="module", params=[*STORED, None], ids=lambda path: path.name if path else "planted"
+    scope="module",
+    params=[
+        None,
+        STORED[0],
+        *(pytest.param(path, marks=pytest.mark.slow) for path in STORED[1:]),  # asks the same
+    ],
+    ids=lambda path: path.name if path else "planted",
 )
 def recording(request, tmp_path_factory):
     """A stored recording with experiments, or a planted one."""

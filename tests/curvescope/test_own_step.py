@@ -100,6 +100,7 @@ def test_a_script_with_loader_autocast_adamw_and_clipping_needs_only_make_step(c
     assert len(ops) > 0
 
 
+@pytest.mark.slow
 def test_a_module_in_the_style_of_hugging_face_needs_no_package_of_theirs(command, workplace):
     how = ("--batch", "1,2", *SHORT, *UNTESTED)
     command("diagnose", "--step", "tiny_lm.py:make_step", *how, "-o", "lm", cwd=workplace, code=0)
@@ -123,6 +124,7 @@ def grid(command, workplace):
     return done
 
 
+@pytest.mark.slow
 def test_two_axes_make_a_family_of_curves(grid, workplace):
     folders = sorted(path.name for path in (workplace / "grid").iterdir() if path.is_dir())
     assert folders == ["tiny_lm-make_step_own_batch1", "tiny_lm-make_step_own_batch2"]
@@ -144,6 +146,7 @@ def test_two_axes_make_a_family_of_curves(grid, workplace):
 
 
 @needs_browser
+@pytest.mark.slow
 @pytest.mark.usefixtures("grid")
 def test_the_page_draws_both_axes(workplace):
     with Page(workplace / "grid.html") as opened:
@@ -151,6 +154,7 @@ def test_the_page_draws_both_axes(workplace):
         assert opened.problems == []
 
 
+@pytest.mark.slow
 def test_isolated_processes_measure_an_own_step_too(command, workplace):
     arguments = ("--step", "tiny_lm:make_step", "--axis", "tokens=8,16", "--axis", "batch=2")
     command("sweep", *arguments, *SHORT, "-o", "isolated", cwd=workplace, code=0)

@@ -6,10 +6,11 @@ import pytest
 
 import curvescope
 
+from ..tables import ask_each
 from .recordings import write_planted
 
 
-@pytest.mark.parametrize("name", [name for name in curvescope.__all__ if name != "__version__"])
+@ask_each("name", [name for name in curvescope.__all__ if name != "__version__"])
 def test_every_public_name_is_there_and_says_what_it_is(name):
     found = getattr(curvescope, name)
     assert found.__name__ == name

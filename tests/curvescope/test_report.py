@@ -20,6 +20,7 @@ from curvescope.cli import main
 from ..analysis.planted_energy import write_energy
 from ..browser import Page, find_chromium, needs_browser
 from ..shared import PROFILES
+from ..tables import ask_each
 from .recordings import write_planted
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><b>"
@@ -158,7 +159,7 @@ def test_the_first_screen_draws_the_curve_off_its_line(page, width):
         assert opened.problems == []
 
 
-@pytest.mark.parametrize("text", ["</script>", "<!--", "\u2028", "&amp;", "é"])
+@ask_each("text", ["</script>", "<!--", "\u2028", "&amp;", "é"])
 def test_json_in_the_page_holds_no_markup_and_reads_back(text):
     block = json_block({"name": text})
     assert not set(block) & set("<>&\u2028\u2029")

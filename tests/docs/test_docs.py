@@ -20,6 +20,7 @@ from curvescope.profiling.measure.protocol import PROTOCOLS
 
 from ..curvescope.narrow_alexnet import narrow
 from ..shared import ROOT, load_script
+from ..tables import ask_each
 from . import short_quick
 
 DOCS = ROOT / "docs"
@@ -48,7 +49,12 @@ def test_pages_of_the_site_are_tables_and_not_committed():
         assert any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored), name
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(DOCS)))
+# Of these, every other one runs in `make test`, and all in CI.
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if n % 2 else ()) for n, page in enumerate(RUN)],
+    ids=lambda page: str(page.relative_to(DOCS)),
+)
 def test_commands_run_and_print_what_the_page_shows(page):
     run_blocks.run_page(page)
 
@@ -73,7 +79,7 @@ def test_slow_commands_run(page, monkeypatch):
     run_blocks.run_page(page, slow=True)
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda p: p.name)
+@ask_each("page", [*PAGES, ROOT / "README.md"])
 def test_every_command_line_is_one_that_the_commands_take(page):
     for line in run_blocks.command_lines(page.read_text()):
         command, *arguments = shlex.split(re.split(r" [|>] ", line)[0])[1:]
@@ -122,6 +128,7 @@ NOT_RUN = {
 }
 
 
+@pytest.mark.slow
 def test_commands_by_task_run_where_they_need_neither_time_nor_strangers(
     tmp_path, monkeypatch, capsys
 ):
@@ -143,16 +150,14 @@ def test_commands_by_task_run_where_they_need_neither_time_nor_strangers(
     assert ran >= 10
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda p: p.name)
+@ask_each("page", [*PAGES, ROOT / "README.md"])
 def test_python_of_the_pages_is_python(page):
     for block in run_blocks.blocks_of(page.read_text()):
         if block.kind == "python":
             ast.parse(block.body)
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name
-)
+@ask_each("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 def test_files_that_the_pages_name_exist(page):
     named = re.findall(
         r"`(?:python )?((?:benchmarks|tests|docs|examples)/[\w/]+\.(?:py|toml|jsonl?))",
@@ -183,6 +188,7 @@ def test_the_readme_says_how_often_planted_causes_were_confirmed():
     )
 
 
+@pytest.mark.slow
 def test_the_notebook_has_the_outputs_of_its_cells():
     runner = load_script("docs/run_notebook.py")
     kept = json.loads(runner.NOTEBOOK.read_text())
@@ -203,7 +209,7 @@ def texts(cell):
 LINK = re.compile(r"(?<!`)\[[^\]\n]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda p: p.name)
+@ask_each("page", sorted(ROOT.glob("*.md")))
 def test_links_of_pages_outside_the_site_lead_somewhere(page):
     """Those of the site are checked when it is built."""
     links = [link for link in LINK.findall(page.read_text()) if not re.match(r"\w+:", link)]

@@ -56,7 +56,8 @@ class Machine:
         diagnosis = explain(open_recording(self.path))
         for second in range(most):
             recording = open_recording(self.path)
-            diagnosis = explain_again(diagnosis, recording)
+            if second:
+                diagnosis = explain_again(diagnosis, recording)
             experiment = next_experiment(recording, seconds - second, diagnosis, seconds)
             if experiment is None:
                 return self

@@ -17,10 +17,12 @@ from curvescope.kernels.sweeps import along
 from curvescope.profiling.hardware.host import cpu_features
 from curvescope.profiling.measure.visits import Empty
 
+from ..tables import ask_each
+
 SWEEP = along("n", {n: Gemm(4, n, 3, "TN") for n in (2, 5)})
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("precision", "device", "features", "names"),
     [
         ("fp32", "cpu", {"avx", "avx2"}, ["onednn"]),

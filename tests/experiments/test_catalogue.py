@@ -16,6 +16,7 @@ from curvescope.profiling.hardware.locked_clocks import clocks_may_be_locked
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.recording.experiments import Scope, Stage
 
+from ..tables import ask_each
 from .planted_experiments import experiment
 
 EVERY = list(product(FACTORS, ("cpu", "cuda:0")))
@@ -41,7 +42,7 @@ def test_every_file_describes_factors_and_no_two_have_one_name():
     assert all(factor.term or factor.step for factor in FACTORS.values())
 
 
-@pytest.mark.parametrize("scope", [Scope.TERM, Scope.STEP])
+@ask_each("scope", [Scope.TERM, Scope.STEP])
 def test_every_factor_says_what_it_changes_and_how_a_user_sets_it(scope):
     for name, device in product(names_of(scope), ("cpu", "cuda:0")):
         facts = FACTORS[name].facts(scope, device)
@@ -51,7 +52,7 @@ def test_every_factor_says_what_it_changes_and_how_a_user_sets_it(scope):
         assert not (facts.levels and facts.brings_about)
 
 
-@pytest.mark.parametrize(("name", "device"), EVERY)
+@ask_each(("name", "device"), EVERY)
 def test_a_factor_takes_no_time_of_the_plan_on_a_device_that_it_refuses(name, device):
     """Neither to set up complete steps nor for rounds of a term: on a GPU, three factors once did
     and refused.
@@ -95,7 +96,7 @@ def test_steps_can_be_changed_on_every_device_that_the_plan_keeps_time_for(
     assert set(factor.refuses) < {"cpu", "cuda"}
 
 
-@pytest.mark.parametrize(("device", "most"), [("cpu", 8), ("cuda", 10)])
+@ask_each(("device", "most"), [("cpu", 8), ("cuda", 10)])
 def test_a_screen_tries_few_that_the_device_has_and_no_two_at_one_place(device, most):
     """Each costs every user seconds."""
     screened = [

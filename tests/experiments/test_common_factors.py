@@ -15,6 +15,8 @@ from curvescope.experiments.factors import factor_of, step_change
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.recording.experiments import Scope, name_together
 
+from ..tables import ask_each
+
 OWN = Configuration.of_step("steps.py:make_step", "cpu")
 
 
@@ -57,7 +59,7 @@ def flags(workload):
     return {(group["fused"], group["foreach"]) for group in workload.optimizer.param_groups}
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "expected"), [("fused_optimizer", (True, False)), ("foreach_optimizer", (False, True))]
 )
 def test_the_optimizer_of_a_step_gets_another_form_and_computes_the_same(name, expected):

@@ -15,6 +15,8 @@ from curvescope.profiling.workload.any_workload import AnyWorkload
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import Network
 
+from ..tables import ask_each
+
 OWN = Configuration.of_step("steps.py:make_step", "cpu")
 
 
@@ -69,7 +71,7 @@ def test_an_own_step_is_split_into_two_steps_of_half_the_batch():
     assert steps.time_step() == (70, 1000)
 
 
-@pytest.mark.parametrize("samples", [4, 5, 1])
+@ask_each("samples", [4, 5, 1])
 def test_a_network_that_is_split_computes_the_gradients_of_the_complete_batch(samples):
     """Shares weight the halves of an odd batch."""
 
@@ -166,7 +168,7 @@ def test_an_allocator_that_the_user_has_set_stays(monkeypatch, name):
     assert step_change(name).reason_against(on_a_gpu) == "PYTORCH_CUDA_ALLOC_CONF is set already"
 
 
-@pytest.mark.parametrize("name", ["cudnn_workspace", "cudnn_benchmark", "channels_last"])
+@ask_each("name", ["cudnn_workspace", "cudnn_benchmark", "channels_last"])
 def test_what_changes_convolutions_is_not_tried_on_steps_without_one(name):
     on_a_gpu = Target(replace(OWN, device="cuda:0"), (1, 2))
     against = step_change(name).reason_against
@@ -347,10 +349,8 @@ def test_a_priority_that_cannot_be_raised_says_what_would_allow_it(monkeypatch):
         step_change("priority").prepare(Target(OWN, (3, 5)))
 
 
-@pytest.mark.parametrize(
-    ("waits", "effect"),
-    [((50, 5), True), ((50, 40), False), ((2, 2), True), ((None, None), True)],
-    ids=["a neighbour gave way", "the neighbour is out of reach", "there was none", "unknown"],
+@ask_each(
+    ("waits", "effect"), [((50, 5), True), ((50, 40), False), ((2, 2), True), ((None, None), True)]
 )
 def test_a_priority_takes_effect_where_threads_wait_less(waits, effect):
     """Of 100 ns that threads could run."""
@@ -385,7 +385,7 @@ def test_replayed_operators_are_those_of_the_loaded_batch_size():
         assert steps.time_step() == (70, 0)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("unchanged", "replayed", "why"),
     [
         ((0, 2_000), (0, 1_900), None),

@@ -20,6 +20,8 @@ from curvescope.profiling.hardware import heap
 from curvescope.profiling.recording.operand_numbers import CallNumbers, Numbers
 from curvescope.profiling.recording.operators import TensorArgument, TensorList, Value
 
+from ..tables import ask_each
+
 torch = pytest.importorskip("torch")
 
 BATCHES = (3, 4)  # no multiples of 8, and one that is not even
@@ -127,7 +129,7 @@ def test_recorded_kernels_decide_whether_a_call_runs_through_onednn():
     assert term_change("onednn").reason_against(through) == "it runs through oneDNN already"
 
 
-@pytest.mark.parametrize("call", CALLS.split())
+@ask_each("call", CALLS.split())
 def test_results_with_a_factor_are_equal_or_said_to_differ(call):
     family, differing = globals()[call], set()
     for name, batch in product(names_of("term"), BATCHES):
@@ -182,7 +184,7 @@ def test_trying_a_call_leaves_its_operands_and_the_random_numbers_as_they_were()
     assert torch.equal(torch.rand(1), expected)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("batches", "padded"),
     [((1, 2, 4, 8), [8, 8, 8, 8]), ((8, 16, 24), [16, 16, 32]), ((16, 48), [32, 64])],
 )

@@ -15,6 +15,7 @@ from curvescope.experiments.factors import all_facts
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.experiments import Scope, Wave
 
+from ..tables import ask_each
 from .planted_experiments import experiment, outcomes_of, rows_of
 
 H100 = hardware_of({"device": {"name": "NVIDIA H100 80GB HBM3", "kind": "cuda"}})
@@ -49,7 +50,7 @@ def case_of(blocks, functional=BEND):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("blocks", "expected"),
     [
         # 0.48, 0.97 and 1.94 waves. 64 blocks for 4 samples, or 16 for one: 8 fit a wave, 11 do
@@ -102,7 +103,7 @@ WAVE = Wave(4, 8, 11, 16, 1 - 64 / 132)
 IN_WAVES = lambda b: 5.0 * math.ceil(16 * b / 132)  # noqa: E731
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("time_ms", "verdict"),
     [
         (IN_WAVES, Verdict.CONFIRMED),
@@ -114,7 +115,6 @@ IN_WAVES = lambda b: 5.0 * math.ceil(16 * b / 132)  # noqa: E731
             Verdict.UNDECIDED,
         ),  # a fifth of the bend is waves
     ],
-    ids=["waves", "roof", "switch", "quadratic", "both"],
 )
 def test_a_bend_is_of_waves_if_the_time_stays_until_the_wave_is_full_and_jumps_then(
     time_ms, verdict

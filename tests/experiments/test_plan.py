@@ -23,6 +23,7 @@ from curvescope.profiling.recording.store import RecordingWriter, columns_of, op
 
 from ..analysis.causes.planted_causes import CPU, Plan
 from ..curvescope.recordings import write_planted
+from ..tables import ask_each
 from .machine import Machine
 from .planted_experiments import experiment, operator
 
@@ -527,7 +528,7 @@ def budget_of_steps(step_ms, **facts):
     return Budget(SimpleNamespace(curve=curve, terms=None), "cuda", 180.0, **facts)
 
 
-@pytest.mark.parametrize(("full", "round_s"), [(0.4, 2 * 2 * 0.21), (0.86, 2 * 2 * 0.21 + 2 * 6)])
+@ask_each(("full", "round_s"), [(0.4, 2 * 2 * 0.21), (0.86, 2 * 2 * 0.21 + 2 * 6)])
 def test_a_memory_that_holds_one_process_costs_a_start_of_each_in_every_round(full, round_s):
     """Steps of 100 ms: 100 ms of warm-up and one timed.
 
@@ -586,7 +587,7 @@ def compiled_recording(code, setups_s):
 TEN = {n: "own" if n < 9 else "none" for n in range(1, 11)}
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("code", "setups_s", "expected_s"),
     [
         # the smallest was compiled before, two ran beyond the limit: all ten may be compiled
@@ -603,7 +604,7 @@ def test_what_compiling_takes_is_what_the_recorded_first_steps_took(code, setups
     assert found == (None if expected_s is None else pytest.approx(expected_s))
 
 
-@pytest.mark.parametrize("name", ["more_versions", "dynamic_shapes", "static_shapes"])
+@ask_each("name", ["more_versions", "dynamic_shapes", "static_shapes"])
 def test_compiling_again_is_planned_for_as_long_as_it_took(name):
     """Ten sizes of 1.3 s fit a default diagnosis, with the constant of 40 s they did not. What
     compiles a step that was not compiled keeps the constant, and a slow compilation is no shorter.

@@ -30,6 +30,7 @@ from curvescope.profiling.measure.visits import Empty, VisitPlan
 from curvescope.profiling.recording.experiments import Scope, Stage
 from curvescope.profiling.workload.program import Program
 
+from ..tables import ask_each
 from .planted_experiments import experiment_on_steps
 
 KEPT = """
@@ -238,7 +239,7 @@ def test_a_program_without_images_refuses_channels_last(hooks):
     assert refused == ["the program has no two-dimensional convolution"]
 
 
-@pytest.mark.parametrize(("program", "runs_again"), [(["train.py"], True), (None, False)])
+@ask_each(("program", "runs_again"), [(["train.py"], True), (None, False)])
 def test_threads_that_a_program_sets_itself_are_no_other_device(program, runs_again):
     """A launcher, as torchrun, gives its processes one thread, and they have a Python of
     their own.

@@ -15,6 +15,8 @@ from curvescope.kernels.backends.torch_operators import prepare_attention, prepa
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.row_operators import RowOperator
 
+from ..tables import ask_each
+
 
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("checked", [10**12, 0], ids=["whole", "some queries"])
@@ -80,7 +82,7 @@ class Torch:
         return lambda *arguments, **named: self.called.append((name, arguments[3:]))
 
 
-@pytest.mark.parametrize("algorithm", ["flash", "efficient", "cudnn", "math"])
+@ask_each("algorithm", ["flash", "efficient", "cudnn", "math"])
 def test_each_implementation_is_called_itself_with_the_arguments_of_its_schema(algorithm):
     fake = Torch((9, 0))
     prepare_attention(fake, Attention(1, 1, 8, 8, algorithm, 1), ["q", "k", "v"], "cuda:0").run()
@@ -105,7 +107,7 @@ TAKEN_AS = {
 }
 
 
-@pytest.mark.parametrize("algorithm", ["flash", "efficient", "cudnn"])
+@ask_each("algorithm", ["flash", "efficient", "cudnn"])
 def test_each_gradient_is_called_itself_with_the_results_of_the_forward_pass(algorithm):
     schemas = {s.name: s for s in torch._C._jit_get_all_schemas() if not s.overload_name}
 
@@ -140,7 +142,7 @@ def test_each_gradient_is_called_itself_with_the_results_of_the_forward_pass(alg
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("capability", "problem", "message"),
     [
         ((7, 5), Attention(1, 1, 8, 8, "flash", precision="fp16"), "needs compute capability 8.0"),

@@ -9,6 +9,8 @@ from curvescope.kernels import compile as nvrtc
 from curvescope.kernels.cubin import read_cubin
 from curvescope.kernels.generations import _spills
 
+from ..tables import ask_each
+
 # Every resource that is read, in amounts that no other has: shared memory of 1008 bytes, a local
 # array of 320 that is indexed at run time, a module constant of 64, launch bounds of 96 threads, 28
 # bytes of parameters, and a kernel that cannot keep 128 numbers in the 64 registers that a block of
@@ -100,7 +102,7 @@ def test_every_figure_is_what_ptxas_says(architecture):
     assert stored["much"] == 0
 
 
-@pytest.mark.parametrize(("name", "architecture"), [("gemm", 35), ("convolution", 90)])
+@ask_each(("name", "architecture"), [("gemm", 35), ("convolution", 90)])
 def test_our_tile_products_are_read_as_ptxas_says(name, architecture):
     (source,) = (source for source in nvrtc.own_sources() if source.name == name)
     kernels, _ = assert_as_ptxas_says(compiled(source, architecture))

@@ -11,6 +11,8 @@ from curvescope.kernels.levels import cache_capacities, memory_levels
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.peak import Peak
 
+from ..tables import ask_each
+
 
 def test_a_stride_touches_fewer_elements_of_the_same_span():
     problem = Memory("copy", 2400, 3, "fp64")
@@ -100,7 +102,7 @@ def test_capacities_add_up_over_processors_but_a_shared_cache_counts_once(tmp_pa
     ]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("l2_bytes", "memory_bytes", "expected"),
     [
         (60 << 20, 140 * 10**9, [("L2", 15 << 20), ("DRAM", 16 * (60 << 20))]),  # H200

@@ -1,7 +1,6 @@
 """The method: intervals by hand, outcomes, when it stops, what it discards and what it notices."""
 
 import numpy as np
-import pytest
 
 from curvescope.kernels.backends import UnsupportedError
 from curvescope.kernels.gemm import Gemm
@@ -13,6 +12,7 @@ from curvescope.kernels.method import (
     median_interval,
 )
 
+from ..tables import ask_each
 from .fakes import FakeBackend, exact
 
 PROBLEM = Gemm(8, 8, 8)
@@ -59,7 +59,7 @@ def test_a_planted_wrong_kernel_is_incorrect_and_not_timed():
     assert measurement.visits == []
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("raised", "verify", "outcome", "detail"),
     [
         (None, False, BenchOutcome.NOT_VERIFIED, "not requested"),

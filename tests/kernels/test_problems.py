@@ -14,10 +14,12 @@ from curvescope.kernels.row_operators import RowOperator
 from curvescope.kernels.transfer import Transfer
 from curvescope.profiling.attribution.operation import Work
 
+from ..tables import ask_each
+
 GROUPED = Conv(8, 4, 9, 7, 4, 3, 2, (2, 1), (1, 1), (1, 2), 2, "bwd_data", "nhwc", "bf16")
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("problem", "axis", "label"),
     [
         (Gemm(2, 3, 5, "TN", "bf16"), "n", "gemm 2x3x5 TN bf16 / gemm 2x*x5 TN bf16"),
@@ -67,7 +69,7 @@ def test_labels(problem, axis, label):
     assert f"{problem.label} / {problem.label_along(axis)}" == label
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("problem", "flops", "bytes_"),
     [
         # 6 results of 5 products and 5 sums; 10 + 15 + 6 elements of 2 bytes
@@ -101,7 +103,6 @@ def test_labels(problem, axis, label):
         (PeakRounds("peak_fp32", 256, 4, rounds=3), 3 * 256 * 4, 0),
         (Transfer(size=4002), 0, 4000),
     ],
-    ids=lambda value: getattr(value, "label", None),
 )
 def test_work(problem, flops, bytes_):
     assert problem.work == Work(flops, bytes_)
@@ -111,7 +112,7 @@ CONV = {"n": 1, "c": 3, "h": 4, "w": 4, "k": 2, "r": 3, "s": 3}
 ATTENTION = {"batch": 1, "heads": 1, "length": 8, "size": 8}
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("kind", "fields", "message"),
     [
         (Gemm, {"m": 0, "n": 1, "k": 1}, "at least 1"),

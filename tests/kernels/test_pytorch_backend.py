@@ -23,6 +23,8 @@ from curvescope.kernels.row_operators import KINDS, RowOperator
 from curvescope.kernels.timers import CudaEvents
 from curvescope.profiling.hardware.host import last_level_cache_bytes
 
+from ..tables import ask_each
+
 PROBLEMS = [
     *(Gemm(33, 17, 65, transpose) for transpose in TRANSPOSES),
     *(Gemm(64, 32, 128, "TN", precision) for precision in ("fp64", "bf16", "fp16", "int8")),
@@ -163,7 +165,7 @@ def test_on_cuda_events_time_and_tf32_is_chosen_by_the_problem():
     assert "8000 bytes on cuda:1" in edge.log  # twice the L2
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@ask_each("precision", ["tf32", "bf16"])
 def test_before_ampere_there_is_no_tf32_or_bf16(precision):
     backend = TorchBackend(CudaEdge((7, 5)), "cuda:0")
     with pytest.raises(UnsupportedError, match=r"compute capability 7\.5 does not support"):

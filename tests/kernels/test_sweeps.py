@@ -6,8 +6,10 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.sweeps import parse_axis, span
 
+from ..tables import ask_each
 
-@pytest.mark.parametrize(
+
+@ask_each(
     ("text", "values"),
     [
         ("n=1,2,4..256", (1, 2, 4, 8, 16, 32, 64, 128, 256)),
@@ -21,7 +23,7 @@ def test_ranges_double_or_step(text, values):
     assert parse_axis(text) == ("n", tuple(map(str, values)))
 
 
-@pytest.mark.parametrize("text", ["n", "n=", "=3", "n=1,,2", "n=8..4", "n=0..4", "n=1..4:0"])
+@ask_each("text", ["n", "n=", "=3", "n=1,,2", "n=8..4", "n=0..4", "n=1..4:0"])
 def test_what_is_no_axis_is_refused(text):
     with pytest.raises(CurvescopeError, match=r"e\.g\."):
         parse_axis(text)
@@ -42,7 +44,7 @@ def test_the_only_axis_of_several_numbers_is_the_batch_axis():
     assert (single.axis, single.label) == ("n", "gemm 8x8x8 NN fp32")
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("axes", "message"),
     [
         (["q=1"], "the axes of gemm are m, n, k"),

@@ -7,6 +7,7 @@ import pytest
 
 from curvescope.kernels.timers import PerfCounter, Sample, without_waiting
 
+from ..tables import ask_each
 from .fakes import VirtualStream
 
 
@@ -42,7 +43,7 @@ def test_samples_start_where_the_device_began_them():
     assert 1_000_000 + 7_000_000 + 20_000 <= second.start_ns - first.start_ns < 8_100_000
 
 
-@pytest.mark.parametrize(("stalled_us", "waits"), [(0, False), (40, False), (1_000, True)])
+@ask_each(("stalled_us", "waits"), [(0, False), (40, False), (1_000, True)])
 def test_a_sample_that_waited_for_the_host_says_so(stalled_us, waits):
     """In one of six runs the host stalls between the first event and a kernel of 60 µs; a hold
     covers 40 µs.
@@ -62,9 +63,7 @@ def test_a_sample_that_waited_for_the_host_says_so(stalled_us, waits):
     assert {round(sample.duration_ns) for sample in without_waiting(samples)} == {60_000}
 
 
-@pytest.mark.parametrize(
-    ("kernel_us", "waits"), [(2, True), (60, True), (900, True), (1200, False)]
-)
+@ask_each(("kernel_us", "waits"), [(2, True), (60, True), (900, True), (1200, False)])
 def test_without_a_hold_only_long_kernels_do_not_wait(kernel_us, waits):
     """The host needs 21 µs for a kernel between two events: that is 2 % of 1050 µs."""
     stream = VirtualStream()

@@ -152,15 +152,16 @@ ENDINGS = {
 }
 
 
-# Of those that end by themselves, what the usual schedulers do; the others take seconds each and
-# are slow tests.
+# To one process, to the group and to all, what a user and the usual schedulers do; the others take
+# seconds each and are slow tests.
 QUICK = (
-    "kill: SIGTERM to record alone",
-    "Slurm: SIGCONT and SIGTERM to all",
-    "Slurm's --signal: SIGUSR1 to all",
+    ("kill: SIGTERM to record alone", "ends by itself"),
+    ("Ctrl-C: SIGINT to the group", ""),
+    ("Slurm: SIGCONT and SIGTERM to all", "ends by itself"),
+    ("Slurm's --signal: SIGUSR1 to all", ""),
 )
 BOTH = [
-    pytest.param(ending, how, marks=() if not how or ending in QUICK else pytest.mark.slow)
+    pytest.param(ending, how, marks=() if (ending, how) in QUICK else pytest.mark.slow)
     for ending in ENDINGS
     for how in ("", "ends by itself")
 ]
@@ -202,8 +203,15 @@ def test_the_program_gets_a_signal_once(tmp_path):
         assert run.said().count("asked to end") == 1, name
 
 
-@pytest.mark.parametrize("how", ["", "ends by itself"])
-@pytest.mark.parametrize("options", [(), ("--foreground",)])
+@pytest.mark.parametrize(
+    ("how", "options"),
+    [
+        ("", ()),
+        ("ends by itself", ("--foreground",)),
+        pytest.param("", ("--foreground",), marks=pytest.mark.slow),
+        pytest.param("ends by itself", (), marks=pytest.mark.slow),
+    ],
+)
 def test_timeout_ends_it_like_any_program(tmp_path, how, options):
     """SIGALRM is the end of `timeout`'s time: it sends SIGTERM to its child, and but for
     --foreground to the group.

@@ -16,6 +16,7 @@ from curvescope.profiling.collect.range_profiler import RangeProfiler
 from curvescope.profiling.measure.processes import PRELOADED
 from curvescope.profiling.readers.metrics import wanted
 
+from ..tables import ask_each
 from .doubles import COMPILER
 
 REAL = Path(__file__).parents[2] / "build" / "real"
@@ -82,7 +83,7 @@ def test_an_unversioned_link_to_a_newer_libcupti_is_passed_over(record_real, tmp
     assert collector["cupti_status"] == NO_DEVICE
 
 
-@pytest.mark.parametrize("wheel", ["12.8.90", "13.0.85"])
+@ask_each("wheel", ["12.8.90", "13.0.85"])
 def test_the_real_host_half_of_the_range_profiler_takes_the_metrics_of_a_chip(wheel):
     need(REAL / f"cupti-{wheel}" / "libnvperf_host.so")
     profiler = RangeProfiler(str(real_cupti(wheel)))

@@ -8,6 +8,8 @@ import pytest
 from curvescope.base.errors import BackendMissingError
 from curvescope.profiling import native
 
+from ..tables import ask_each
+
 
 def test_the_clock_is_pythons_monotonic_clock():
     before = time.monotonic_ns()
@@ -24,7 +26,7 @@ def test_the_library_lies_beside_the_package():
     assert native.library_path().name == native.LIBRARY_NAME
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "demangled"),
     [
         ("_ZN2at6kernelIfLi4EEEvPT_", "void at::kernel<float, 4>(float*)"),

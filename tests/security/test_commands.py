@@ -49,6 +49,11 @@ LIVE = {
     "bench",
     "step",
 }
+# They read a recording as `explain` does, or load torch, in as many seconds each: slow too.
+ALIKE = {
+    *("breakdown", "compare", "roofline", "table", "report", "counters", "apply", "export"),
+    *("energy", "model", "networks"),
+}
 # Each with exit codes: 2 where there is nothing of the kind here, e.g. no GPU.
 LINES = {
     "diagnose": ["alexnet", *SHORT, "--experiments", "2s", "-o", "new"],
@@ -124,7 +129,11 @@ def interrupt_once_ranks_measure(process, run):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LIVE else []) for name in LINES]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in LIVE | ALIKE else [])
+        for name in LINES
+    ],
 )
 def test_no_command_listens_beyond_loopback_or_runs_a_file_of_its_folder(name, hostile, tmp_path):
     words = LINES[name]

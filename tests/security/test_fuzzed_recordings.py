@@ -12,13 +12,14 @@ from .fuzzed_recordings import read_apart
 # characters in a message.
 FOUND = (209, 236, 39)
 # Each takes a second or two; `CURVESCOPE_FUZZED=2000` in the environment runs as many.
-QUICK, SLOW = range(6), range(6, int(os.environ.get("CURVESCOPE_FUZZED", "42")))
+QUICK, MORE, SLOW = range(2), range(2, 6), range(6, int(os.environ.get("CURVESCOPE_FUZZED", "42")))
 
 
 @pytest.mark.parametrize(
     "numbers",
     [
         pytest.param((*FOUND, *QUICK), id="few"),
+        pytest.param(MORE, id="more", marks=pytest.mark.slow),
         pytest.param(SLOW, id="all", marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )

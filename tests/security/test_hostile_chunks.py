@@ -12,6 +12,7 @@ from curvescope.profiling.collect import chunks as C
 from curvescope.profiling.collect.shared_memory import _chunk
 from curvescope.profiling.recording.store import open_recording
 
+from ..tables import ask_each
 from .fuzzed_chunks import NAMES, Random, events, strings, table
 from .linked_recordings import HEAD
 
@@ -109,7 +110,7 @@ def test_a_pattern_that_is_not_run_is_refused_and_may_be_typed(tmp_path, text_of
     assert open_recording(recording).count_rows("ranges") == 10
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("pattern", "name"),
     [
         (r"(?P<layer>conv\d+)", "a conv12 b"),

@@ -23,6 +23,7 @@ from curvescope.profiling.recording.parquet_pages import _read_head, unpacked_by
 from curvescope.profiling.recording.store import open_recording
 
 from ..curvescope.recordings import write_planted
+from ..tables import ask_each
 
 
 @pytest.fixture
@@ -354,9 +355,7 @@ def test_the_pages_of_a_part_say_what_its_footer_says(store):
         assert 0.5 * said < unpacked_bytes(source, metadata) <= said
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\x15", b"\xff" * 40, b"\x1c" * 99, b"\x15\0\x15\x01\0", b"\0"]
-)
+@ask_each("data", [b"", b"\x15", b"\xff" * 40, b"\x1c" * 99, b"\x15\0\x15\x01\0", b"\0"])
 def test_what_is_no_head_of_a_page_is_refused(data):
     with pytest.raises(ValueError, match="head of a page"):
         _read_head(data)

@@ -56,7 +56,8 @@ def run_linked(number, folder, monkeypatch):
 @pytest.mark.parametrize(
     "numbers",
     [
-        pytest.param(range(36), id="few"),
+        pytest.param(range(12), id="few"),
+        pytest.param(range(12, 36), id="more", marks=pytest.mark.slow),
         pytest.param(range(36, 236), id="all", marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )

@@ -7,6 +7,7 @@ import gzip
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,12 @@ from curvescope.profiling.recording.named_code import check_recorded_code
 from curvescope.profiling.workload.program import Program
 
 from ..shared import ROOT
+from ..tables import ask_each
 
 PLANTED = "pl4nted-s3cret-7f1c"
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("command", "kept"),
     [
         ("train.py --lr 0.1 --batch=8 -n8 -v", "train.py --lr 0.1 --batch=8 -n8 -v"),
@@ -129,7 +131,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("command", "secret"), SHAPES)
+@ask_each(("command", "secret"), SHAPES)
 def test_no_shape_of_a_secret_is_kept(command, secret):
     assert len(SHAPES) == 66
     assert secret not in str(without_secrets(command, {}))
@@ -143,8 +145,8 @@ WAYS_IN_TEXT = {
 }
 
 
-@pytest.mark.parametrize("write", WAYS_IN_TEXT.values(), ids=WAYS_IN_TEXT)
-@pytest.mark.parametrize(("command", "secret"), SHAPES)
+@ask_each("write", WAYS_IN_TEXT.values())
+@ask_each(("command", "secret"), SHAPES)
 def test_messages_and_source_lines_go_through_the_same_door(write, command, secret):
     assert secret not in masked_text(write(command), {})
 
@@ -164,7 +166,7 @@ def test_a_recorded_command_of_a_program_has_none_and_is_whole_for_its_user(
     assert whole["workdir"] == "/home/bobby/out"
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "message",
     [
         "RuntimeError: Expected all tensors to be on the same device, but found cuda:0 and cpu! "
@@ -191,7 +193,7 @@ def test_a_message_of_a_library_is_kept(message):
     assert masked_text(message, {}) == message
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("message", "kept"),
     [
         ("https://bob:hunter2@pytorch.org/docs", "https://***"),
@@ -358,6 +360,12 @@ SOURCES = [
 ]
 
 
+@cache
+def syntax_of_sources():
+    """Every file with the nodes of its syntax."""
+    return [(path, list(ast.walk(ast.parse(path.read_text())))) for path in SOURCES]
+
+
 def dotted(function):
     """The name of what is called, e.g. os.system; what has none ends it with an empty one."""
     if isinstance(function, ast.Attribute):
@@ -372,8 +380,8 @@ RUNS_THE_PROGRAM = ROOT / "profiling" / "collect" / "startup" / "assigned.py"
 def test_nothing_goes_through_a_shell():
     calls = [
         (path, node)
-        for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, nodes in syntax_of_sources()
+        for node in nodes
         if isinstance(node, ast.Call)
     ]
     assert len(calls) > 1000
@@ -392,8 +400,8 @@ UNPICKLING = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "shelve", "
 def test_no_file_is_unpickled():
     """Not `pickle.load`, nor an own class of `pickle.Unpickler`, nor `import_module("pickle")`."""
     found = []
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, nodes in syntax_of_sources():
+        for node in nodes:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += (

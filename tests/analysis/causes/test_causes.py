@@ -27,6 +27,7 @@ from curvescope.profiling.recording.store import open_recording
 
 from ...curvescope.recordings import write_planted
 from ...shared import PROFILES
+from ...tables import ask_each
 from ..synthetic import times_of
 from .planted_causes import CPU, PLANS, Plan, diagnosed, explained, planted
 
@@ -141,9 +142,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("call", "kind"), [(call, kind) for kind, of in CALLS.items() for call in of.split()]
-)
+@ask_each(("call", "kind"), [(call, kind) for kind, of in CALLS.items() for call in of.split()])
 def test_calls_that_allocate_are_known_with_those_of_growing_segments_and_of_pools(call, kind):
     steps = pd.DataFrame({"start_ns": [0], "duration_ns": [10**6]})
     calls = pd.DataFrame({"name": [call], "start_ns": [10], "duration_ns": [2000]})
@@ -173,7 +172,7 @@ def test_a_batch_size_that_runs_another_kernel_from_some_round_on_is_named(tmp_p
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("cause", "amount", "evidence"),
     [
         # 7 ms per sample at 16, 3 at 8: 112 - 2 * 24, times vary by 1 %
@@ -201,7 +200,7 @@ def test_a_cause_takes_what_its_evidence_says(cause, amount, evidence):
     assert cause != "graph padding" or total.terms[0].claim.evidence[0].table == "steps.graph_batch"
 
 
-@pytest.mark.parametrize("call", ["hipGraphLaunch", "cudaGraphLaunch", "cudaLaunchKernel"])
+@ask_each("call", ["hipGraphLaunch", "cudaGraphLaunch", "cudaLaunchKernel"])
 def test_equal_kernels_in_equal_grids_replay_one_graph(call):
     """The graphs of 8 and 16; sampling, which runs outside of them, has a grid that follows the
     batch.
@@ -320,7 +319,7 @@ def test_no_cache_is_outgrown_by_steps_that_fit_it(cache_bytes, possible):
     assert cache_capacity.possible(replace(case, hardware=hardware), 1.0) == possible
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("times_ms", "switched"),
     [
         (
@@ -383,9 +382,7 @@ def test_threads_begin_only_where_about_one_worked_and_not_where_one_waits():
     assert explained(replace(use(1), hardware=alone)).largest_cause.cause == UNEXPLAINED
 
 
-@pytest.mark.parametrize(
-    ("precision", "ridge"), [("fp32", 15.7e12 / 900e9), ("fp16", 125.3e12 / 900e9)]
-)
+@ask_each(("precision", "ridge"), [("fp32", 15.7e12 / 900e9), ("fp16", 125.3e12 / 900e9)])
 def test_the_ridge_is_that_of_the_recordings_precision(precision, ridge):
     """55 FLOP/B fall to 6.9: past a V100's ridge of 17 in fp32, below its 139 in fp16 at both
     sizes.
@@ -413,7 +410,7 @@ def claim_of(cause, plan, change):
     return cause.weigh(case)
 
 
-@pytest.mark.parametrize(("misses", "claimed"), [(4, True), (1, False)])
+@ask_each(("misses", "claimed"), [(4, True), (1, False)])
 def test_data_that_outgrew_the_cache_must_move_more_measured_bytes(misses, claimed):
     def counted(kernels, recorded):
         per_byte = kernels["batch"].map({4: 0.25, 8: 0.25, 16: 0.25 * misses})

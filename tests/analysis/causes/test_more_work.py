@@ -11,6 +11,8 @@ from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.decompose.terms import Key, Share
 from curvescope.profiling.hardware.limits import Hardware
 
+from ...tables import ask_each
+
 
 def more(functional, *uses):
     """The part of the functional in ms that is more work, all of it, and the share of the time
@@ -52,8 +54,8 @@ def product(flops, ms, op="aten::linear", name="gemm"):
 PROPORTIONAL, SQUARE = {4: 4, 8: 8, 16: 16}, {4: 16, 8: 64, 16: 256}
 
 
-@pytest.mark.parametrize("functional", [excess(8, 16), bend(4, 8, 16), fixed_cost(4, 8)])
-@pytest.mark.parametrize(
+@ask_each("functional", [excess(8, 16), bend(4, 8, 16), fixed_cost(4, 8)])
+@ask_each(
     ("flops", "ms", "part"),
     [
         (PROPORTIONAL, {4: 1.0, 8: 2.0, 16: 7.0}, 0.0),  # the same work, more slowly at 16

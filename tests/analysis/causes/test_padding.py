@@ -10,6 +10,7 @@ from curvescope.analysis.causes.padding import filled_blocks
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.profiling.recording.experiments import Wave
 
+from ...tables import ask_each
 from .planted_causes import Plan, blocks_of, explained
 
 SWEEP = (1, 8, 15, 16, 17, 24, 31, 32, 33, 40, 48, 64)
@@ -20,7 +21,7 @@ def times(function, sizes=SWEEP, noise=0.0):
     return {b: function(b) * math.exp(NOISE.gauss(0, noise)) for b in sizes}
 
 
-@pytest.mark.parametrize("size", [one for one in SIZES if one > 4])
+@ask_each("size", [one for one in SIZES if one > 4])
 def test_the_block_is_found_by_times_that_stay_within_it_and_jump_behind(size):
     sizes = [size * part // 4 for part in (1, 2, 4, 5, 6, 8, 9, 12)]
     block = find_block(times(lambda b: 5 + blocks_of(b, size) / 4, sizes, noise=0.005))
@@ -29,7 +30,7 @@ def test_the_block_is_found_by_times_that_stay_within_it_and_jump_behind(size):
     assert not block.is_tile
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "function",
     [
         lambda b: 5 + b,
@@ -40,7 +41,6 @@ def test_the_block_is_found_by_times_that_stay_within_it_and_jump_behind(size):
         lambda b: b + (10 if b > 16 else 0),  # another algorithm from 17 on
         lambda b: 20.0 if b <= 16 else 60.0,  # flat on both sides of one switch, no third block
     ],
-    ids=["line", "bent", "flat", "roof", "roof at 32", "switch", "step"],
 )
 def test_no_block_is_found_where_times_follow_none(function):
     for _ in range(40):

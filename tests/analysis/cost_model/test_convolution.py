@@ -22,6 +22,8 @@ from curvescope.analysis.cost_model.recording import machine_for
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
+from ...tables import ask_each
+
 MACHINE = ModelledGpu(get_device("titanx_maxwell"), starting_constants())
 VGG_CONV3_1 = Convolutions(np.array([8.0, 16.0]), 128, 56, 56, 256, 3, 3, 1, 1, 1, 1)
 
@@ -35,13 +37,12 @@ def chosen(problems, phase, library, machine=MACHINE, **kwargs):
 
 # Grids of NeuSight's rows (P100-PCIe and V100-PCIe, cuDNN 8.9.2), whose kernels are named in the
 # ids.
-@pytest.mark.parametrize(
+@ask_each(
     ("device", "shape", "grid"),
     [
         ("p100_pcie", (3, 213, 14, 14, 829), 78 * 2),
         ("v100_pcie", (5, 119, 24, 24, 758), 120 * 3 * 2),
     ],
-    ids=["winograd_128x128_tile148n", "winograd_128x128_tile148t"],
 )
 def test_the_grid_of_fused_winograd_is_the_published_one(device, shape, grid):
     n, c, h, w, k = shape
@@ -175,7 +176,7 @@ def test_a_choice_says_nothing_about_what_it_has_not_seen():
     assert choice.take(known, get_device("k80")).tolist() == [""]
 
 
-@pytest.mark.parametrize("limit_bytes", [np.inf, 0.0])
+@ask_each("limit_bytes", [np.inf, 0.0])
 def test_a_library_takes_the_learned_algorithm_unless_the_workspace_is_too_small(limit_bytes):
     problem = Convolutions(np.array([64.0]), 256, 14, 14, 256, 3, 3, 1, 1, 1, 1)
     machine, library = machine_for(V100), get_library("cudnn7.6")

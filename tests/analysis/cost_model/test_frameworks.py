@@ -17,6 +17,8 @@ from curvescope.analysis.cost_model.networks import estimate_step, load_operatio
 from curvescope.analysis.cost_model.recording import _tables, machine_for
 from curvescope.profiling.hardware.devices import get_device
 
+from ...tables import ask_each
+
 # ResNet-50: 53 convolutions without bias, 53 batch normalisations, 49 ReLUs, 16 sums, a pool, a
 # mean, a product with bias, and the loss; 53 + 2 * 53 + 2 parameter tensors.
 OPERATORS, WITH_PARAMETERS, TENSORS = 175, 107, 161
@@ -68,7 +70,7 @@ def test_images_come_over_pcie_before_a_training_step_of_mxnet():
     assert copying_s(resnet, FRAMEWORKS["torch"], "training", sizes) == 0.0
 
 
-@pytest.mark.parametrize(("framework", "kind"), [("torch", "training"), ("mxnet0.9", "forward")])
+@ask_each(("framework", "kind"), [("torch", "training"), ("mxnet0.9", "forward")])
 def test_nothing_is_waited_for_in_an_eager_step_or_in_inference(framework, kind):
     assert waiting_s(load_operations("resnet50"), FRAMEWORKS[framework], kind, {}) == 0
 

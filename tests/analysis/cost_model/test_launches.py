@@ -22,6 +22,8 @@ from curvescope.analysis.cost_model.tensor_cores import (
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
+from ...tables import ask_each
+
 
 @pytest.fixture
 def machine():
@@ -94,7 +96,7 @@ def test_a_geforce_board_runs_above_its_boost_clock():
     assert ModelledGpu(get_device("p100"), constants).clock_hz == 1480e6
 
 
-@pytest.mark.parametrize(("device", "megahertz"), [("t4", 900), ("p4", 993), ("l4", 1273)])
+@ask_each(("device", "megahertz"), [("t4", 900), ("p4", 993), ("l4", 1273)])
 def test_a_board_of_75_watts_runs_below_its_boost_clock(device, megahertz):
     machine = ModelledGpu(get_device(device), starting_constants())
     assert machine.clock_hz == megahertz * 1e6 < machine.device.clock_hz
@@ -106,7 +108,7 @@ def constants(share):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("fitted", "name", "share"),
     [
         ({"maxwell": 0.6, "volta": 0.8}, "pascal", 0.6),  # the newest before it
@@ -132,7 +134,7 @@ def test_an_architecture_that_was_not_fitted_carries_on_what_those_before_it_did
         constants_for(name, {})
 
 
-@pytest.mark.parametrize(("inputs", "groups"), [(3, 1), (4, 2)])
+@ask_each(("inputs", "groups"), [(3, 1), (4, 2)])
 def test_convolution_flops_and_bytes_by_hand(inputs, groups):
     """2 images of 5 × 5, four 3 × 3 filters, stride 2, padding 1: 3 × 3 outputs read the inputs of
     their group.
@@ -160,11 +162,7 @@ def test_extents_are_padded_to_multiples_of_8():
     assert padded(np.array([1.0, 8.0, 35.0])).tolist() == [8, 8, 40]
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "k", "published_ms"),
-    [(4096, 7133, 4096, 2.199), (1760, 128, 1760, 0.031)],
-    ids=["wide", "narrow"],
-)
+@ask_each(("m", "n", "k", "published_ms"), [(4096, 7133, 4096, 2.199), (1760, 128, 1760, 0.031)])
 def test_products_take_about_what_deepbench_publishes_for_fp16_on_v100(m, n, k, published_ms):
     problem = Products(np.array([float(m)]), n, k, False, 1)
     assert 1e3 * estimate_tensor_products(problem, V100).time_s[0] == pytest.approx(

@@ -11,6 +11,8 @@ from curvescope.analysis.cost_model.recording import machine_for
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
+from ...tables import ask_each
+
 PUBLISHED = Path(__file__).parents[3] / "benchmarks" / "published"
 GTX1080 = get_device("gtx1080")
 LIBRARY = get_library("cudnn5.1")
@@ -20,7 +22,13 @@ def step(network, batches, device=GTX1080, **kwargs):
     return estimate_step(load_operations(network), batches, machine_for(device), LIBRARY, **kwargs)
 
 
-@pytest.mark.parametrize("network", ["alexnet", "googlenet", "bert_base"])
+@pytest.mark.parametrize(
+    "network",
+    [
+        "alexnet",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("googlenet", "bert_base")),
+    ],
+)
 def test_the_committed_table_is_what_the_network_does_today(network):
     pytest.importorskip("torch")
     from curvescope.profiling.workload.networks import get_network
@@ -74,7 +82,7 @@ def test_a_convolution_behind_parameters_has_a_data_gradient():
 
 # One for each of ResNet-50's 16 shortcuts, three for each of GoogLeNet's nine modules of four
 # branches.
-@pytest.mark.parametrize(("network", "sums"), [("resnet50", 16), ("googlenet", 27), ("vgg_a", 0)])
+@ask_each(("network", "sums"), [("resnet50", 16), ("googlenet", 27), ("vgg_a", 0)])
 def test_gradients_are_summed_where_branches_part(network, sums):
     terms = step(network, [4]).terms
     assert [t.kernel[0] for t in terms].count("sum_gradients") == sums
@@ -195,7 +203,7 @@ def test_grouped_and_depthwise_convolutions_are_modelled_from_volta_on():
     ]
 
 
-@pytest.mark.parametrize(("device", "precision"), [("gtx1080", "fp32"), ("v100", "fp16")])
+@ask_each(("device", "precision"), [("gtx1080", "fp32"), ("v100", "fp16")])
 def test_groups_are_refused_where_their_kernels_are_not_known(device, precision):
     with pytest.raises(CurvescopeError, match="only in fp32 and from Volta on"):
         estimate_step(

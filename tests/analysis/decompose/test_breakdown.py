@@ -22,6 +22,7 @@ from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.recording.store import open_recording
 
 from ...shared import PROFILES
+from ...tables import ask_each
 from ..synthetic import sweep, work_of
 
 COLUMNS = (
@@ -316,7 +317,7 @@ def kernels(parts=PARTS):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("by", "expected_ns"),
     [
         ("layer", {"block.0 forward": 200 + 491, "forward outside layers": 210}),

@@ -7,6 +7,8 @@ import pytest
 from curvescope.analysis.decompose.communication import bus_factor, communication, slow_downs
 from curvescope.profiling.recording.schema import KERNELS, conform
 
+from ...tables import ask_each
+
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgsStorage<4096ul>)"
 STEPS = pd.DataFrame(
     {"step": [0], "batch": [8], "profiled": [True], "start_ns": [0], "duration_ns": [10_000_000]}
@@ -40,7 +42,7 @@ def all_reduce(start, duration, **more):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "ranks", "factor"),
     # Table in doc/PERFORMANCE.md of nccl-tests.
     [

@@ -7,10 +7,11 @@ from benchmarks.sequential_rounds import LOOKS, simulate
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find
 
+from ...tables import ask_each
 from ..synthetic import timed_steps
 
 
-@pytest.mark.parametrize("fixed_ms", [0.0, 60.0], ids=["proportional", "with fixed cost"])
+@ask_each("fixed_ms", [0.0, 60.0])
 def test_at_most_5_percent_of_100_linear_sweeps_report_an_anomaly(fixed_ms):
     random = np.random.default_rng(7)
     alarms = 0
@@ -27,9 +28,7 @@ def test_a_fixed_cost_is_real_and_no_anomaly():
     assert pairs[0].value.value == pytest.approx(-100, rel=0.15)
 
 
-@pytest.mark.parametrize(
-    ("extra", "verdict"), [(0.019, FindingVerdict.SMALL), (0.021, FindingVerdict.ANOMALY)]
-)
+@ask_each(("extra", "verdict"), [(0.019, FindingVerdict.SMALL), (0.021, FindingVerdict.ANOMALY)])
 def test_an_excess_under_2_percent_of_the_step_is_no_anomaly_however_sure(extra, verdict):
     times_ms = {1: 100.0, 2: 200.0 / (1 - extra)}  # the excess is `extra` of the larger step
     steps = timed_steps(
@@ -65,7 +64,12 @@ RUNS = 15
 
 @pytest.mark.parametrize(
     ("noise", "effect", "least_saved"),
-    [("even", 0.0, 0.4), ("even", 0.2, 0.4), ("two states", 0.1, 0.3), ("skewed", 0.0, 0.3)],
+    [
+        ("even", 0.0, 0.4),
+        ("even", 0.2, 0.4),
+        pytest.param("two states", 0.1, 0.3, marks=pytest.mark.slow),
+        pytest.param("skewed", 0.0, 0.3, marks=pytest.mark.slow),
+    ],
 )
 def test_rounds_that_end_early_give_the_verdict_of_all(noise, effect, least_saved):
     """An effect of 5 % or more of the step, from batch 16 on, in up to 30 rounds.

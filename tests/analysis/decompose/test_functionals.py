@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import bend, curvature, excess, neighbours
 
+from ...tables import ask_each
+
 
 def value(functional, cost):
     return sum(weight * cost(batch) for batch, weight in functional.coefficients)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("functional", "cost", "expected"),
     [
         (excess(64, 128), {64: 420.28, 128: 899.86}.get, 59.30),  # VGG on a GTX 1080, published

@@ -10,6 +10,7 @@ from curvescope.analysis.decompose.kernel_times import kernel_times
 from curvescope.analysis.decompose.marked import _without_small_places, with_averaged
 from curvescope.analysis.decompose.terms import IDLE, Key, estimate_terms
 
+from ...tables import ask_each
 from ..synthetic import work_of
 
 US = 1000
@@ -40,7 +41,7 @@ def kernel_of(step, layer, start_ns, duration_ns):
     return row | {"phase": "forward", "op": "aten::mm"}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@ask_each("seed", range(20))
 def test_gaps_by_place_add_up_to_the_idle_time_whatever_overlaps(seed):
     random = np.random.default_rng(seed)
     steps, kernels, expected = [], [], {}

@@ -20,6 +20,7 @@ from curvescope.analysis.decompose.terms import in_rounds
 from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.profiling.recording.disturbed import with_set_aside
 
+from ...tables import ask_each
 from ..synthetic import profiled_step, times_of
 
 BATCHES, ROUNDS = (1, 2, 4, 8), 10
@@ -247,7 +248,7 @@ def test_kernels_of_other_rounds_count_where_its_rounds_have_no_profile_of_a_siz
     assert first.shares[0].label == "jump forward"
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("visited", "expected"),
     [
         ([(1, 2, 4)] * 3, []),

@@ -19,6 +19,7 @@ from curvescope.analysis.decompose.marked import (
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.decompose.terms import OVERHEAD, Key, estimate_terms
 
+from ...tables import ask_each
 from ..synthetic import profiled_step, times_of
 
 LAYERS = [f"l{number:03d}" for number in range(100)]
@@ -77,7 +78,7 @@ def small_operators(
     return cost_curve(steps, FASTER_HALF), terms, settled
 
 
-@pytest.mark.parametrize("event_ms", [0.0, 0.004, 0.1])
+@ask_each("event_ms", [0.0, 0.004, 0.1])
 def test_a_sleep_is_idle_of_its_layer(event_ms):
     """Of 50 µs in one of a hundred layers, at a profiler's cost of nothing, of a fifth, and of five
     times the work.
@@ -130,7 +131,7 @@ def test_kernels_of_the_first_rounds_are_counted_at_the_pace_of_all():
     )  # at their own pace, idle would have all of the slowdown
 
 
-@pytest.mark.parametrize("mark_ms", [0.0, 0.0005, 0.005])
+@ask_each("mark_ms", [0.0, 0.0005, 0.005])
 def test_what_marks_cost_is_no_term_and_no_overhead(mark_ms):
     curve, terms, _ = small_operators(mark_ms=mark_ms)
     for share in terms.decompose(excess(1, 2), curve):
@@ -139,7 +140,7 @@ def test_what_marks_cost_is_no_term_and_no_overhead(mark_ms):
     assert terms.values_ms.sum(axis=1) == pytest.approx([2.5, 4.55], rel=0.02)
 
 
-@pytest.mark.parametrize("event_ms", [0.004, 0.1])
+@ask_each("event_ms", [0.004, 0.1])
 def test_settled_times_add_up_to_the_unprofiled_step(event_ms):
     curve, _, settled = small_operators(event_ms=event_ms)
     of_steps = settled.groupby(["batch", "step"])["exclusive_ms"].sum().groupby("batch").mean()
@@ -173,7 +174,7 @@ def test_a_batch_size_without_marks_leaves_the_profilers_times():
     assert marked_steps(marks[:0], steps, FASTER_HALF) is None
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("work_ms", "profiled_idle_ms", "whole_ms", "idle_ms"),
     [
         (7.0, 3.0, 10, 3.0),

@@ -9,6 +9,8 @@ from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.profiling.attribution.step_pattern import find_pattern
 
+from ...tables import ask_each
+
 PROGRAMS, ROUNDS, USUAL_MS = 40, 6, 10.0
 STEP_NOISE, VISIT_NOISE = 0.02, 0.01
 
@@ -76,10 +78,9 @@ def test_the_period_of_a_mixture_is_right_in_nine_of_ten_and_none_is_invented(pr
     assert [mine for mine, true in zip(found, periods, strict=True) if true is None] == [None] * 10
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("period", "slow_ms_a_sample", "truth_ms"),
     [(2, 4.0, {8: 26.0, 32: 74.0}), (16, 50.0, {8: 35.0, 32: 110.0})],
-    ids=["every second step waits for its loader", "every sixteenth step collects data"],
 )
 def test_programs_whose_truth_is_known_cost_what_they_cost(period, slow_ms_a_sample, truth_ms):
     tables = []

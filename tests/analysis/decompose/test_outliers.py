@@ -14,6 +14,7 @@ from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.render.headline import finding_sentence
 
 from ...shared import ROOT
+from ...tables import ask_each
 from ..synthetic import timed_steps
 
 SIZES = (4, 8, 16, 17, 32, 64)
@@ -40,7 +41,7 @@ def test_two_slow_sizes_side_by_side_are_told_by_the_line_between_the_usual_ones
     assert [finding.tested for finding in slow] == [outlier(8, 16, 32), outlier(8, 17, 32)]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@ask_each("seed", range(5))
 def test_a_flat_curve_and_a_straight_one_have_none(seed):
     assert found_in(lambda batch: 4 + batch, seed) == []
     flat = found_in(lambda batch: 10.0, seed)

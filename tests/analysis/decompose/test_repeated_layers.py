@@ -3,9 +3,10 @@
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pytest
 
 from curvescope.analysis.decompose.repeated_layers import classes_with, group_of, repeated_layers
+
+from ...tables import ask_each
 
 COLUMNS = ["batch", "layer", "phase", "op", "arguments", "calls"]
 NONE = pa.table({name: pa.array([], pa.string()) for name in COLUMNS})
@@ -62,7 +63,7 @@ def test_equal_blocks_are_one_and_named_by_their_pattern():
     assert (classes["h.*.attn"], classes["h.*.mlp.c_fc"]) == ("Attention, 12 times", "12 times")
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("shapes", "groups"),
     [
         (

@@ -10,6 +10,8 @@ from curvescope.analysis.decompose.slow_steps import InCommon, slow_steps
 from curvescope.profiling.attribution.range_names import INPUT_PHASE, PHASE_RANGE
 from curvescope.profiling.attribution.step_pattern import find_pattern, in_whole_periods
 
+from ...tables import ask_each
+
 STEPS = 300
 
 
@@ -69,7 +71,7 @@ def with_values(usual, slow):
 WAITS_NS = {step: 9_000_000 if step in EVERY_50 else 100_000 for step in range(STEPS)}
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("inputs_ns", "counters", "told"),
     [
         (
@@ -80,7 +82,6 @@ WAITS_NS = {step: 9_000_000 if step in EVERY_50 else 100_000 for step in range(S
         (WAITS_NS, {}, InCommon("ms of waiting for input", 9.0, pytest.approx(0.1))),
         ({}, {"sm_clock_hz": with_values(1.4e9, 0.7e9)}, InCommon("MHz", 700, pytest.approx(1400))),
     ],
-    ids=["faults and nothing else", "input", "a lower clock"],
 )
 def test_what_slow_steps_have_in_common_is_told(inputs_ns, counters, told):
     (found,) = slow_steps(recording(inputs_ns), steps_of(planted(EVERY_50), **counters))
@@ -96,7 +97,7 @@ def test_steps_whose_threads_waited_for_a_core_are_of_the_machine():
     assert slow_steps(recording(), steps_of(times_ms, run_queue_wait_ns=waits_ns)) == ()
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "unlike",
     [
         steps_of(planted(EVERY_50, 1.25)),
@@ -104,7 +105,6 @@ def test_steps_whose_threads_waited_for_a_core_are_of_the_machine():
         steps_of(planted(EVERY_50)).assign(tokens=5),  # of an inference server
         steps_of([]),
     ],
-    ids=["a quarter longer", "few steps", "served", "none"],
 )
 def test_what_is_not_slow_is_not_said(unlike):
     assert slow_steps(recording(), unlike) == ()
@@ -140,7 +140,7 @@ NOISE = {
 }
 
 
-@pytest.mark.parametrize("noise", NOISE)
+@ask_each("noise", NOISE)
 def test_noise_has_slow_steps_in_at_most_two_of_a_hundred_recordings(noise):
     claims = sum(
         bool(slow_steps(recording(), steps_of(10 * NOISE[noise](np.random.default_rng(seed)))))
@@ -169,10 +169,9 @@ def sleeping(period, slow, steps=96):
     return times_ms * np.exp(0.02 * np.random.default_rng(0).standard_normal(steps))
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("period", "slow"),
     [(2, {1: 42}), (3, {0: 30, 1: 30}), (7, {2: 200}), (16, {0: 410}), (8, {0: 20, 4: 35})],
-    ids=["every second", "two of three", "every seventh", "every sixteenth", "two kinds"],
 )
 def test_the_period_of_a_program_is_found(period, slow):
     pattern = find_pattern(sleeping(period, slow), np.zeros(96, np.int64))

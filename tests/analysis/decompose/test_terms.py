@@ -17,6 +17,7 @@ from curvescope.analysis.decompose.terms import OVERHEAD, Key, terms_of
 from curvescope.analysis.diagnosis.split import diagnose
 from curvescope.profiling.attribution.step_pattern import faster_half
 
+from ...tables import ask_each
 from ..synthetic import profiled_step, times_of
 
 CONV, IDLE = Key("conv", "forward", "kernels"), Key(None, None, "idle")
@@ -85,14 +86,14 @@ def overheads(found):
         )
 
 
-@pytest.mark.parametrize(("cost", "within"), [(0.0, 0.01), (0.05, 0.0125)])
+@ask_each(("cost", "within"), [(0.0, 0.01), (0.05, 0.0125)])
 def test_what_a_profiler_costs_is_measured_on_a_machine_that_slows_down(cost, within):
     for value, low, high in overheads(drifting_sweep(30, cost=cost)):
         assert value == pytest.approx(-cost, abs=within)
         assert low - 0.002 < -cost < high + 0.002
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("statistic", "taken"),
     [(FASTER_HALF, [0, 1, 2]), ("median", [1, 2, 3]), ("mean", [0, 1, 2, 3, 4])],
 )
@@ -147,7 +148,12 @@ def slow_layer(rounds, profiled_rounds, seed):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "profiled_rounds", "stars"), [(12, 3, 6), (4, 4, 9), (12, 12, 10)]
+    ("rounds", "profiled_rounds", "stars"),
+    [
+        (4, 4, 9),
+        pytest.param(12, 3, 6, marks=pytest.mark.slow),
+        pytest.param(12, 12, 10, marks=pytest.mark.slow),
+    ],
 )
 def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(
     rounds, profiled_rounds, stars

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-import pytest
-
 from curvescope.analysis.causes import NOT_SIGNIFICANT, CauseTotal, TermCause
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.statistics import Estimate
@@ -14,6 +12,8 @@ from curvescope.analysis.diagnosis.explanation import Explanation, TermEvidence
 from curvescope.analysis.render.answer_words import finding, why
 from curvescope.analysis.verdicts.words import Reproduction, Verdict
 from curvescope.profiling.recording.experiments import Stage
+
+from ...tables import ask_each
 
 TEN_MS = Estimate(10.0, 9.0, 11.0, 0.0)
 
@@ -40,7 +40,7 @@ def page_faults(amount, verdict):
     return CauseTotal("page faults", amount, (TermCause("fc6", amount, None, ()),), verdict=verdict)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("amounts", "leading"),
     [
         ({"page faults": 3.0, "idle threads": 7.0}, "idle threads"),
@@ -62,7 +62,7 @@ def test_a_confirmed_cause_leads_then_the_largest_if_it_makes_a_tenth(amounts, l
     assert (found and found.cause) == leading
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("terms", "said"),
     [
         ({"fc6": 6.0, "fc7": 2.0}, "is mostly fc6: page faults"),
@@ -77,7 +77,7 @@ def test_an_answer_calls_a_term_the_largest_only_if_it_is(terms, said):
     assert said_of.startswith(f"The excess from 4 to 8 (+10.0 ms) {said}")
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("portion", "taken", "gone"),
     [
         (0.6, 0.95, "it is gone"),
@@ -99,7 +99,7 @@ def test_of_a_term_that_is_a_smaller_part_only_its_share_is_said_to_be_gone(port
     assert why(answer) == f"page faults; when memory is kept, {gone}"
 
 
-@pytest.mark.parametrize(("factor", "advised"), [("reused_memory", True), ("before_switch", False)])
+@ask_each(("factor", "advised"), [("reused_memory", True), ("before_switch", False)])
 def test_what_made_a_term_faster_alone_is_advised_if_it_tests_the_cause(factor, advised):
     """The cause is page faults, and no complete step ran with the factor."""
     outcome = SimpleNamespace(

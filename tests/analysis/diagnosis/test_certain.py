@@ -7,6 +7,7 @@ from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.diagnosis.split import diagnose
 from curvescope.analysis.render.headline import headline
 
+from ...tables import ask_each
 from ..synthetic import sweep, times_of
 
 BATCHES = (4, 8, 16, 24, 32)
@@ -51,8 +52,8 @@ def planted(kind, seed):
     return diagnose(steps, times_of(steps, kernels), recorded=Recorded(steps))
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", ["copies", "slow products"])
+@ask_each("seed", range(4))
+@ask_each("kind", ["copies", "slow products"])
 def test_a_certain_layer_leads_though_no_deviation_of_the_step_is_significant(kind, seed):
     found = planted(kind, seed)
     assert found.anomalies == ()
@@ -69,7 +70,7 @@ def test_a_certain_layer_leads_though_no_deviation_of_the_step_is_significant(ki
     assert "No anomaly" not in said
 
 
-@pytest.mark.parametrize("seed", range(6))
+@ask_each("seed", range(6))
 def test_nothing_planted_is_nothing_certain(seed):
     found = planted("nothing", seed)
     assert found.certain == ()

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pyarrow as pa
-import pytest
 
 from curvescope.analysis.causes.numbers import suggest_precision
 from curvescope.analysis.causes.single_profile import ProfiledStep
@@ -13,6 +12,8 @@ from curvescope.analysis.render.advice import next_commands
 from curvescope.experiments.factors import all_facts
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.experiments import Scope
+
+from ...tables import ask_each
 
 H100 = {"kind": "cuda", "name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0"}
 FP32, TF32 = "void wgrad_alg0_engine_NHWC<float, 128, 5>(int)", "sm90_xmma_gemm_f32f32_tf32f32_f32"
@@ -55,7 +56,7 @@ def test_tf32_is_not_suggested_to_jax_where_products_run_in_it():
     assert suggest_precision(torch).factors == ("tf32", "bf16_autocast")
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "domain", "of_jax"),
     [
         ("XlaModule:#hlo_module=jit_update,program_id=7#", "TSL", True),
@@ -86,7 +87,7 @@ def commands_of(*words, batch=None, is_jax=True, tried=()):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("words", "batch", "after"),
     [
         (("--batch-size", "64", "--steps", "60"), 64, "--batch-size '{batch}' --steps 60"),

@@ -15,6 +15,7 @@ from curvescope.analysis.verdicts.words import Reproduction, Verdict
 from curvescope.profiling.recording.operators import TensorArgument, encode_arguments
 
 from ...experiments.planted_experiments import experiment
+from ...tables import ask_each
 from ..verdicts.test_outcome import FC6_MS, outcomes
 from .test_answer import TEN_MS, explained
 
@@ -73,14 +74,13 @@ ADDMM = product(
 )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("rows", "expected"),
     [
         (LINEAR, "--precision fp32 --axis m=768 --axis n=4,8 --axis k=4096 --axis transpose=TN"),
         ([MM], "--precision bf16 --axis m=32 --axis n=4 --axis k=64 --axis transpose=NN"),
         ([ADDMM], "--precision fp32 --axis m=768 --axis n=8 --axis k=4096 --axis transpose=TN"),
     ],
-    ids=["linear", "mm", "addmm"],
 )
 def test_the_command_times_the_longest_product_at_the_sizes_of_the_anomaly(rows, expected):
     assert commanded(rows) == f"curvescope bench gemm --candidates --device cpu {expected}"

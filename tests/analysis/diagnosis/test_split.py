@@ -17,6 +17,7 @@ from curvescope.analysis.decompose.terms import IDLE, OVERHEAD, estimate_terms
 from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.base.errors import CurvescopeError
 
+from ...tables import ask_each
 from ..synthetic import BATCHES, profiled_step, sweep, timed_steps, times_of
 
 
@@ -163,7 +164,7 @@ def test_a_batch_without_profiled_step_cannot_be_split():
         )
 
 
-@pytest.mark.parametrize("late", [(8, 16), (*BATCHES, 33)], ids=["two sizes", "all"])
+@ask_each("late", [(8, 16), (*BATCHES, 33)])
 def test_sizes_that_were_profiled_before_a_further_one_came_are_split(late):
     """A size that is probed at the end takes the time for profiles; found on a virtual card."""
     steps, kernels = sweep(

@@ -11,6 +11,7 @@ from curvescope.analysis.ranks.tables import TABLES, combine, shortest_of, unrea
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.attribution.collectives import collective
 
+from ...tables import ask_each
 from ..synthetic import times_of, work_of
 from .planted_ranks import ALL_REDUCE, kernels, rank_tables, reduce_planted, row
 
@@ -188,7 +189,7 @@ def test_tables_over_all_ranks_do_not_grow_with_ranks():
         assert 4 * sizes[4][name] == sizes[16][name] > 0
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "operation"),
     [
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", "AllReduce"),

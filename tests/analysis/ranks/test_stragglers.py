@@ -8,6 +8,7 @@ from curvescope.analysis.ranks.difference import explain_difference, group_of
 from curvescope.analysis.ranks.stragglers import AT_TIMES, SLOW, analyse, over_others
 from curvescope.analysis.ranks.tables import combine
 
+from ...tables import ask_each
 from .planted_ranks import ALL_REDUCE_NS, LAYERS, kernels, rank_tables, reduce_planted, row
 
 
@@ -16,14 +17,14 @@ def analysed(**planted):
     return analyse(combine(list(reductions.values()))), reductions
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 16])
-@pytest.mark.parametrize("seed", range(5))
+@ask_each("ranks", [2, 3, 16])
+@ask_each("seed", range(5))
 def test_among_equal_ranks_nobody_is_a_straggler(ranks, seed):
     found, _ = analysed(ranks=ranks, seed=seed)
     assert found.stragglers == ()
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 16])
+@ask_each("ranks", [2, 3, 16])
 def test_a_slow_rank_is_named_with_its_layer_node_and_what_the_others_wait(ranks):
     found, _ = analysed(
         ranks=ranks, slow=lambda rank, step, layer: 1.5 if (rank, layer) == (1, "conv2") else 1.0

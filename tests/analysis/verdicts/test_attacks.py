@@ -15,6 +15,7 @@ from curvescope.analysis.verdicts.words import Verdict
 from curvescope.profiling.recording.experiments import FactorFacts, Scope
 
 from ...experiments.planted_experiments import experiment, outcomes_of
+from ...tables import ask_each
 
 EXCESS = excess(8, 16)
 TENTH, FIFTH = {8: 480.0, 16: 960 / 0.9}, {8: 480.0, 16: 960 / 0.8}
@@ -68,7 +69,9 @@ def ran(
     return one, pd.DataFrame(rows, columns=columns)
 
 
-@pytest.mark.parametrize("between", [0.0, 0.02, 0.04])
+@pytest.mark.parametrize(
+    "between", [0.02, *(pytest.param(value, marks=pytest.mark.slow) for value in (0.0, 0.04))]
+)
 def test_processes_that_differ_are_no_cause(between):
     """Of 40 experiments of three factors that change nothing, two at most confirm one; the aim is 2
     of 100.
@@ -84,7 +87,7 @@ def test_processes_that_differ_are_no_cause(between):
     assert wrong <= 2
 
 
-@pytest.mark.parametrize("claimed", [1.0, None])
+@ask_each("claimed", [1.0, None])
 def test_one_start_confirms_and_saves_nothing_however_many_rounds_it_has(claimed):
     """The process of the change is slower by 3 % at 8 and faster by 8 % at 16, in all of twenty
     rounds.
@@ -104,9 +107,9 @@ def test_one_start_confirms_and_saves_nothing_however_many_rounds_it_has(claimed
     assert all(not np.isfinite([gain.low, gain.high]).any() for _, gain in saving.gains)
 
 
-@pytest.mark.parametrize("scope", [Scope.STEP, Scope.TERM])
-@pytest.mark.parametrize("faster", [0.8, 0.5, 0.3, 2.0])
-@pytest.mark.parametrize("claimed", [None, 1.0, 0.5, 0.3])
+@ask_each("scope", [Scope.STEP, Scope.TERM])
+@ask_each("faster", [0.8, 0.5, 0.3, 2.0])
+@ask_each("claimed", [None, 1.0, 0.5, 0.3])
 def test_a_change_that_makes_every_batch_size_faster_alike_confirms_no_cause(
     scope, faster, claimed
 ):

@@ -8,6 +8,8 @@ import pytest
 from curvescope.analysis.decompose.functionals import bend, excess, fixed_cost
 from curvescope.analysis.verdicts.contrast import Removal, Times, pooled, rest_of
 
+from ...tables import ask_each
+
 BATCHES = (1, 2, 4, 8)
 
 
@@ -25,7 +27,7 @@ def removal_of(functional, unmodified, changed, batches=None):
     return Removal.of(starts_of(*unmodified), starts_of(*changed), weights, rest)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("functional", "unmodified", "changed", "removed"),
     [
         # 8 - 2 * 3 = 2 of proportional 6 ms; then 9 - 2 * 4 = 1 of 8 ms, which is 0.75 of 6
@@ -116,8 +118,8 @@ def test_factors_of_one_experiment_share_their_variance_where_their_own_is_small
     assert pooled(alone[:1])[0].spread == alone[0].spread
 
 
-@pytest.mark.parametrize("factors", [1, 3])
-@pytest.mark.parametrize("between", [0.0, 0.03])
+@ask_each("factors", [1, 3])
+@ask_each("between", [0.0, 0.03])
 def test_intervals_over_five_starts_hold_what_is_removed(factors, between):
     """A half of an excess of a fifth is removed, in processes that differ: 300 of each, of which 93
     in 100 hold.

@@ -16,6 +16,7 @@ from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.experiments import Scope, Stage
 
 from ...experiments.planted_experiments import FACTS, FC6_MS, experiment, outcomes_of, rows_of
+from ...tables import ask_each
 
 OF_SHARE = {
     share: {**FC6_MS[None], 4: FC6_MS[None][4] - share * 3.5 / 3} for share in (0.0, 0.2, 0.5, 0.9)
@@ -38,10 +39,9 @@ def test_fc6_bends_through_mkl_and_not_through_onednn():
     assert onednn.gain.low < 1 - 8.6 / 15.1 < onednn.gain.high
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("padded_ms", "saved_ms"),
     [({16: 24.0, 20: 24.0, 24: 24.0}, 12.0), ({16: 28.0, 20: 30.0, 24: 32.0}, 0.0)],
-    ids=["the odd size faster", "the others slower"],
 )
 def test_a_levelling_factor_saves_what_it_makes_faster(padded_ms, saved_ms):
     """The bend is 16 - 2·30 + 24 = -20 ms: 12 of it go as batch 20 takes 24 ms, 20 as the others
@@ -61,14 +61,13 @@ def test_a_levelling_factor_saves_what_it_makes_faster(padded_ms, saved_ms):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("others", "verdict", "reason"),
     [
         ({2: 8.7, 4: 11.2}, Verdict.CONFIRMED, None),
         ({2: 7.0, 4: 9.0}, Verdict.REFUTED, None),
         ({2: 14.0, 4: 18.0}, Verdict.UNDECIDED, TOO_SLOW),
     ],
-    ids=["as slow as the anomaly says", "unchanged", "far slower"],
 )
 def test_a_factor_that_brings_its_cause_about_slows_the_others_by_what_the_anomaly_is(
     others, verdict, reason
@@ -142,7 +141,7 @@ def test_a_factor_that_makes_threads_wait_costs_the_others_no_visit():
     assert onednn.verdict == Verdict.CONFIRMED
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("stage", "verdict"), [(Stage.CONFIRM, Verdict.UNDECIDED), (Stage.SCREEN, Verdict.CONFIRMED)]
 )
 def test_what_was_tried_before_on_fresh_rounds_counts_in_the_correction(stage, verdict):
@@ -185,7 +184,7 @@ def test_nothing_is_confirmed_where_nothing_is():
     assert verdicts.count(Verdict.CONFIRMED) == 0
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("shares", "noise", "decided"),
     [
         ((0.9, 0.0), 0.005, True),
@@ -228,9 +227,7 @@ def test_looks_at_an_experiment_that_runs_confirm_no_more_half_shares_by_chance(
     assert early == 0
 
 
-@pytest.mark.parametrize(
-    ("claimed_ms", "decided"), [(None, False), (-1.5, True), (-2.4, False), (-20.0, True)]
-)
+@ask_each(("claimed_ms", "decided"), [(None, False), (-1.5, True), (-2.4, False), (-20.0, True)])
 def test_a_factor_whose_cause_claims_a_part_is_settled_by_what_it_claims(claimed_ms, decided):
     """It takes away 0.35 of -3.5 ms, -1.2 ms: most of 1.5, about half of 2.4, and less than a fifth
     of 20.
@@ -242,7 +239,7 @@ def test_a_factor_whose_cause_claims_a_part_is_settled_by_what_it_claims(claimed
     assert settled(one, rows, claims) == decided
 
 
-@pytest.mark.parametrize("name", ["replayed_operators", "cold_caches"])
+@ask_each("name", ["replayed_operators", "cold_caches"])
 def test_a_factor_that_removes_no_whole_cause_is_settled_by_its_share_whatever_is_claimed(name):
     one = experiment(factors=(name,), scope=Scope.STEP, layer=None, phase=None)
     rows = rows_of(one, {None: FC6_MS[None], name: OF_SHARE[0.5]}, rounds=24, noise=0.002)
@@ -251,7 +248,7 @@ def test_a_factor_that_removes_no_whole_cause_is_settled_by_its_share_whatever_i
     assert not settled(one, rows, claims, FACTS)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("cost_ms", "kind", "at", "period"),
     [
         (lambda b: 5.0 + b, "straight", None, None),
@@ -260,7 +257,6 @@ def test_a_factor_that_removes_no_whole_cause_is_settled_by_its_share_whatever_i
         (lambda b: 8.0 * -(-b // 4), "staircase", None, 4),
         (lambda b: 5.0 + 0.5 * b**1.5, "curve", None, None),
     ],
-    ids=["straight", "jump up", "fall", "staircase", "curve"],
 )
 def test_the_shape_on_a_finer_grid(cost_ms, kind, at, period):
     one = experiment(0, Stage.GRID, (), batches=tuple(range(2, 18)))
@@ -271,7 +267,7 @@ def test_the_shape_on_a_finer_grid(cost_ms, kind, at, period):
     assert period is None or found.sentence.endswith(f"every {period} tokens.")
 
 
-@pytest.mark.parametrize("factors", [["onednn"], [None], ["onednn", None]])
+@ask_each("factors", [["onednn"], [None], ["onednn", None]])
 def test_times_below_the_clocks_resolution_make_no_warning(factors):
     one = experiment()
     rows = rows_of(one, {None: {2: 2.0, 4: 4.0, 8: 8.0}, "onednn": {2: 1.0, 4: 2.0, 8: 4.0}})

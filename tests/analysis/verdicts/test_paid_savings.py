@@ -11,6 +11,7 @@ from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.experiments import Scope, Stage
 
 from ...experiments.planted_experiments import FACTS, experiment, outcomes_of
+from ...tables import ask_each
 
 BATCH, STARTS, STEPS, USUAL_MS = 8, 5, 16, 10.0
 FACTOR = "onednn"
@@ -50,14 +51,13 @@ def remedies_of(rows):
 
 
 @pytest.mark.parametrize("steps_of_visit", [STEPS, 1])
-@pytest.mark.parametrize(
+@ask_each(
     ("unmodified", "changed", "saved"),
     [
         ((10.0, 10.0, 10.0, 40.0), (10.0,), 1 - 10 / 17.5),  # the pace stays
         ((10.0,), (5.0, 5.0, 5.0, 25.0), 0.0),  # the pace halves, and the cost does not
         ((10.0,), (8.0,), 0.2),
     ],
-    ids=["slow steps go", "slow steps come", "all steps alike"],
 )
 def test_a_saving_is_of_the_time_of_all_steps(unmodified, changed, saved, steps_of_visit):
     """Also where steps are long, so that a visit has a single one."""

@@ -36,6 +36,7 @@ from curvescope.profiling.recording.experiments import Scope, Stage
 
 from ...experiments.planted_experiments import FACTS, experiment
 from ...shared import ROOT
+from ...tables import ask_each
 
 CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
 IN_PART = "it removes a part of the cause only"
@@ -85,7 +86,7 @@ def on_steps(low, high, factor="one_thread", **options):
     return measured(low, high, factor, scope=Scope.STEP, **options)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("measurement", "decision"),
     [
         (measured(0.21, 0.9), (CONFIRMED, None)),
@@ -135,7 +136,7 @@ def test_a_share_of_the_anomaly_decides(measurement, decision):
     assert decide(measurement, None, [0.03 if reaches else SURE]) == decision
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("family", "verdict"),
     [
         ([0.019], CONFIRMED),
@@ -150,7 +151,7 @@ def test_a_share_is_confirmed_among_all_tests_of_a_recording(family, verdict):
     assert decide(measured(0.55, 0.9), None, family).verdict == verdict
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("measurement", "claim", "decision"),
     [
         (on_steps(0.2, 0.4), 4.0, (CONFIRMED, None)),  # 3 of 4 ms, though of all only 0.3
@@ -190,7 +191,7 @@ def test_the_test_of_a_claim_is_that_of_a_fifth_of_it():
     assert p_of(replace(wide, removed=None, taken=None), 4.0) == 1.0
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("others", "p", "stage", "verdict"),
     [
         (0, 0.019, Stage.CONFIRM, CONFIRMED),
@@ -231,7 +232,7 @@ def of(measurement, verdict=UNDECIDED, reason=None):
     return Outcome.of(measurement, Decision(verdict, reason))
 
 
-@pytest.mark.parametrize("factor", ["replayed_operators", "smaller_memory"])
+@ask_each("factor", ["replayed_operators", "smaller_memory"])
 def test_what_removes_a_part_of_its_cause_or_brings_it_about_is_judged_by_its_share_whatever_is_claimed(  # noqa: E501
     factor,
 ):
@@ -245,7 +246,7 @@ def gain(low, high, p=SURE):
     return Estimate((low + high) / 2, low, high, p)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("gains", "proven", "verdict"),
     [
         ([gain(0.1, 0.2)], [8], CONFIRMED),
@@ -270,7 +271,7 @@ def test_a_loss_is_no_saving_however_significant():
     assert not saves(gain(-0.2, -0.1), family["b", 8])
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("tests", "early"),
     [
         ([(0.0009, 0.9)], True),
@@ -286,7 +287,7 @@ def test_an_experiment_ends_early_where_every_test_is_clear(tests, early):
     assert ends_early(tests) == early
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("share", "isolated", "expected"),
     [
         ((-9, -18, -1), (-8.0, -8.5, -7.5), Reproduction.REPRODUCES),
@@ -304,7 +305,7 @@ def test_a_term_in_isolation_reproduces_its_share_or_not(share, isolated, expect
     assert reproduction(Estimate(*share, 0.01), Estimate(*isolated, p)) == expected
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("isolated", "verdict", "amount"),
     [
         ((10.0, 9.0, 11.0), CONFIRMED, 0.7 * 12),  # reproduces: 0.7 of the share in the step
@@ -312,7 +313,6 @@ def test_a_term_in_isolation_reproduces_its_share_or_not(share, isolated, expect
         ((0.5, -0.5, 1.5), UNDECIDED, 0.0),
         ((-10.0, -11.0, -9.0), UNDECIDED, 0.0),
     ],
-    ids=["reproduces", "partly", "does not", "opposite sign"],
 )
 def test_a_term_proves_something_if_it_shows_its_share_in_isolation(isolated, verdict, amount):
     term = type("Term", (), {"value": Estimate(12.0, 11.0, 13.0, SURE)})
@@ -355,7 +355,7 @@ def test_of_complete_steps_the_outcome_that_counts_is_the_one_that_decides_on_th
     assert (counting.verdict, counting.taken) == (CONFIRMED, tests[1].taken)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "page",
     [
         "README.md",

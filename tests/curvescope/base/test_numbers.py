@@ -1,10 +1,10 @@
-import pytest
-
 from curvescope.base.counted import counted
 from curvescope.base.numbers import quantity, with_minus_signs
 
+from ...tables import ask_each
 
-@pytest.mark.parametrize(
+
+@ask_each(
     ("value", "unit", "expected"),
     [
         (0, "B", "0 B"),
@@ -24,7 +24,7 @@ def test_minus_signs_stand_before_numbers_only():
     assert with_minus_signs(text) == "−4.4 ms (−7 … −1.4) at log-2 of runs/2026-11-22, x = 1e-9"
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("count", "noun", "text"),
     [
         (0, ("step",), "0 steps"),

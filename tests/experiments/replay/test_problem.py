@@ -13,6 +13,7 @@ from curvescope.profiling.attribution.operation import Work
 from curvescope.profiling.recording.operators import TensorArgument, TensorList, Value
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
+from ...tables import ask_each
 from ..planted_experiments import operator
 
 T = TensorArgument
@@ -71,7 +72,7 @@ def test_the_work_of_a_call_is_that_of_its_shapes():
     assert ReplayProblem(RecordedCall("aten::relu", ())).work == Work(None, None)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("recorded", "replayed", "expected"),
     [
         ([SGEMM, "aten::linear"], ["aten::addmm", "mkl SGEMM(N,N)"], "same"),

@@ -4,6 +4,8 @@ import warnings
 
 import pytest
 
+from ...tables import ask_each
+
 torch = pytest.importorskip("torch")
 
 from curvescope.experiments.replay.rebuild import rebuild  # noqa: E402
@@ -149,7 +151,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("recorded", "shapes"), CASES, ids=lambda value: getattr(value, "op", ""))
+@ask_each(("recorded", "shapes"), CASES)
 def test_results_have_the_shapes_of_the_operator(recorded, shapes):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -158,7 +160,7 @@ def test_results_have_the_shapes_of_the_operator(recorded, shapes):
     assert [None if one is None else tuple(one.shape) for one in results] == shapes
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "recorded",
     [
         call("aten::add_", f(4), f(4), 1),
@@ -171,7 +173,6 @@ def test_results_have_the_shapes_of_the_operator(recorded, shapes):
         call("aten::div_", f(4), f(4)),
         call("aten::_foreach_sqrt_", TensorList((f(4),))),
     ],
-    ids=lambda recorded: recorded.op,
 )
 def test_operators_in_place_stay_finite_and_normal(recorded):
     replayed = rebuild(recorded)
@@ -187,7 +188,7 @@ def test_operators_in_place_stay_finite_and_normal(recorded):
     assert bool(((changed == 0) | (changed.abs() >= tiny)).all())
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("recorded", "reason"),
     [
         (call("aten::no_such_operator", f(2)), "no operator of torch's schemas"),
@@ -201,7 +202,6 @@ def test_operators_in_place_stay_finite_and_normal(recorded):
         (call("aten::relu", T((2,), "c10::qint8")), "element type c10::qint8 is not known"),
         (call("aten::relu", f(2), 3, 4), "none of its schemas"),
     ],
-    ids=lambda value: getattr(value, "op", ""),
 )
 def test_what_cannot_be_rebuilt_says_why(recorded, reason):
     with pytest.raises(CannotReplay, match=reason):
@@ -317,7 +317,7 @@ def test_operands_have_as_many_denormal_numbers_as_recorded():
     assert float((x == -90).float().mean()) == pytest.approx(0.5, abs=0.02)
 
 
-@pytest.mark.parametrize("ascending", [False, True])
+@ask_each("ascending", [False, True])
 def test_indices_repeat_and_ascend_as_recorded(ascending):
     known = Numbers(100, "long int", distinct=0.1, ascending=ascending)
     _, _, index, _ = numbers(

@@ -14,6 +14,8 @@ from curvescope.experiments.replay.recorded_call import (
 from curvescope.profiling.recording.operators import TensorArgument, Value
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
+from ...tables import ask_each
+
 
 def tensor(*shape, strides=None):
     return TensorArgument(shape, "float", strides)
@@ -24,7 +26,7 @@ def linear(batch, tokens=128):
     return RecordedCall("aten::linear", (flat, tensor(64, 768), None), "encoder", "forward", batch)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("values", "at_64"),
     [
         ({1: 7, 2: 7}, 7),

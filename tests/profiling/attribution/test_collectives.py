@@ -1,7 +1,5 @@
 """Messages and algorithms of collectives."""
 
-import pytest
-
 from curvescope.profiling.attribution.collectives import (
     algorithm,
     collective_of_kernel,
@@ -9,8 +7,10 @@ from curvescope.profiling.attribution.collectives import (
     message_bytes,
 )
 
+from ...tables import ask_each
 
-@pytest.mark.parametrize(
+
+@ask_each(
     ("name", "expected"),
     [
         ("ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgsStorage<4096ul>)", "tree"),
@@ -51,7 +51,7 @@ def test_kernels_of_other_libraries_are_known_by_what_they_do():
     assert [collective_of_kernel(name) for name in names] == ["AllReduce", "SendRecv", None]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("elements", "dtype", "expected"),
     [
         ((10, 80), "BFloat16", 160),

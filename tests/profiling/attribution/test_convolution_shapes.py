@@ -3,12 +3,13 @@ three tensors.
 """
 
 import numpy as np
-import pytest
 
 from curvescope.profiling.attribution.convolution_shapes import with_third_shapes
 from curvescope.profiling.attribution.nesting import NONE
 from curvescope.profiling.attribution.operation import UNKNOWN, Operation
 from curvescope.profiling.attribution.operator_work import count_work
+
+from ...tables import ask_each
 
 IMAGE, WEIGHT, RESULT = [2, 3, 9, 9], [4, 3, 3, 3], [2, 4, 4, 4]  # stride 2
 PRODUCTS = 2 * 4 * 4 * 4 * 27
@@ -54,7 +55,7 @@ def test_gradients_of_equal_shapes_have_the_weights_of_the_call_around_them():
     assert newer.flops == 2 * PRODUCTS  # it tells the result of the forward call
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "others",
     [
         [],
@@ -65,7 +66,6 @@ def test_gradients_of_equal_shapes_have_the_weights_of_the_call_around_them():
         [call("cudnn_convolution_backward", IMAGE, RESULT, [5, 3, 3, 3])],
         [call("cudnn_convolution_backward", IMAGE, [2, None, 4, 4], WEIGHT)],
     ],
-    ids=["forward alone", "two strides", "transposed", "other weights", "unreadable"],
 )
 def test_work_stays_unknown_where_the_third_tensor_is_not_certain(others):
     assert works((FORWARD, NONE), *((one, NONE) for one in others))[0] == UNKNOWN

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from curvescope.profiling.attribution.counted_kernels import (
     GEOMETRY,
@@ -14,10 +13,12 @@ from curvescope.profiling.attribution.counted_kernels import (
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
+from ...tables import ask_each
+
 NCU = Path(__file__).parents[2] / "data" / "profiles" / "averyclapp_metrics_long.csv"
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("recorded", "counted", "found"),
     [
         ("abab", "aba", [0, 1, 2, None]),  # the run that was counted launched one kernel less

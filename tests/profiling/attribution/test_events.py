@@ -1,11 +1,11 @@
 """Nesting, layers, phases and the backward join, on events built by hand."""
 
-import pytest
-
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
 from curvescope.profiling.attribution.library_calls import MklCall, Primitive, VerboseLog
 from curvescope.profiling.attribution.operation import Work
 from curvescope.profiling.attribution.operator_work import count_work
+
+from ...tables import ask_each
 
 T = 1  # the thread
 
@@ -121,7 +121,7 @@ def test_batched_products_go_by_kind_and_order():
     ]
 
 
-@pytest.mark.parametrize("reach", [-40, 0, 40, 95])
+@ask_each("reach", [-40, 0, 40, 95])
 def test_rows_of_a_thread_never_overlap_and_add_up(reach):
     """A library's clock that runs early or late against the profiler's never makes rows overlap."""
     verbose = VerboseLog([Primitive("a", 105 + reach, 60), Primitive("b", 160 + reach, 30)])
@@ -209,7 +209,7 @@ BACKWARD_SHAPES = ([4, 8, 6, 6], [4, 3, 8, 8], [8, 3, 3, 3])
 GRADIENT_FLOPS, BIAS_FLOPS = 2 * 4 * 8 * 6 * 6 * 27, 4 * 8 * 6 * 6
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("kernels", "expected"),
     [
         (
@@ -245,7 +245,6 @@ GRADIENT_FLOPS, BIAS_FLOPS = 2 * 4 * 8 * 6 * 6 * 27, 4 * 8 * 6 * 6
             ],
         ),
     ],
-    ids=["oneDNN", "cuDNN", "not told apart"],
 )
 def test_the_gradients_of_a_convolution_are_counted_where_they_are_computed(kernels, expected):
     concrete = ["", "", "", [8], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]]

@@ -4,13 +4,13 @@ import gzip
 import json
 from pathlib import Path
 
-import pytest
-
 from curvescope.profiling.attribution.assemble import assemble
 from curvescope.profiling.attribution.framework_scopes import COMPILATION
 from curvescope.profiling.attribution.profile import Options, profile_of_tables, table_of_rows
 from curvescope.profiling.attribution.range_names import RangeName, RangeNames
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
+
+from ...tables import ask_each
 
 DATA = Path(__file__).parents[2] / "data" / "h100" / "jax_program.json.gz"
 SAID = {
@@ -39,7 +39,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("name", SAID)
+@ask_each("name", SAID)
 def test_ranges_of_xla_are_instructions_in_scopes_functions_or_compiling(name):
     assert RangeNames().read(name, "TSL") == SAID[name]
     assert RangeNames().read(name).layer == name  # a program's own range of such a name

@@ -15,6 +15,8 @@ from curvescope.profiling.attribution.fused_kernels import (
     shares_of,
 )
 
+from ...tables import ask_each
+
 NORM = FusedOperator("block.0.norm", "aten::native_layer_norm", 300)
 RELU = FusedOperator("block.1", "aten::relu", 100)
 ADDMM = FusedKernel(
@@ -43,7 +45,7 @@ def test_shares_go_by_bytes_or_are_equal_where_none_are_known_and_are_read_again
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "text",
     [
         "",

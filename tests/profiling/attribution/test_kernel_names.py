@@ -13,6 +13,8 @@ from curvescope.profiling.attribution.kernel_names import (
 )
 from curvescope.profiling.recording.store import open_recording
 
+from ...tables import ask_each
+
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 
 
@@ -24,7 +26,7 @@ def test_every_rule_reads_its_own_example_and_names_its_source(rule):
         assert read_name(rule.example).library == rule.library
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "expected"),
     [
         # Kepler to Hopper; the family of a cuDNN scudnn kernel is the same in every generation.
@@ -77,7 +79,7 @@ def test_names_of_other_generations_and_libraries(name, expected):
     assert family(name) == expected
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "tile"),
     [
         ("volta_sgemm_128x32_nt", (128, 32)),
@@ -107,7 +109,7 @@ def test_families_of_real_profiles_are_known_for_95_percent_of_the_device_time(
     assert unknown_ns <= (0 if all_are_known else 0.05) * times_ns.sum()
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "short"),
     [
         (

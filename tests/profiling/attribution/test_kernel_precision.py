@@ -1,11 +1,11 @@
 """Precisions of products by kernel names."""
 
-import pytest
-
 from curvescope.profiling.attribution.kernel_precision import kernel_precision
 
+from ...tables import ask_each
 
-@pytest.mark.parametrize(
+
+@ask_each(
     ("name", "precision"),
     [
         *((name, "fp32") for name in ("maxwell_sgemm_128x64_nn", "ampere_sgemm_128x64_nn")),

@@ -3,7 +3,6 @@ made to repeat.
 """
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,8 @@ from curvescope.profiling.attribution.operation import BatchSource
 from curvescope.profiling.attribution.placement import HostSpans, join_forward, place
 from curvescope.profiling.attribution.range_names import RangeName, RangeNames, scrub
 from curvescope.profiling.attribution.steps import find_period, repeated_windows
+
+from ...tables import ask_each
 
 ranges_of = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12), st.sampled_from("abc")),
@@ -65,7 +66,7 @@ def test_a_range_that_outlasts_its_parent_is_cut_and_counted():
     assert placement.take(at)["layer"].to_pylist() == ["a", "a/b", None]
 
 
-@pytest.mark.parametrize("spread", [1, 10**12], ids=["ids in a row", "ids far apart"])
+@ask_each("spread", [1, 10**12])
 def test_work_joins_the_launch_of_its_id(spread):
     random = np.random.default_rng(5)
     ids = random.permutation(1000) * spread
@@ -93,7 +94,7 @@ LAYER = [1, 2, 2, 3]
 STEP = [7, *(LAYER * 12), 8, *(LAYER * 12), 9]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("sequence", "expected"),
     [
         ([1, 2, 3] * 5, (0, 15, 3)),
@@ -166,7 +167,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("name", SAID)
+@ask_each("name", SAID)
 def test_known_habits_of_names(name):
     assert RangeNames().read(name) == SAID[name]
     assert RangeNames().read("features.0", "curvescope") == RangeName("features.0", True, "forward")

@@ -1,13 +1,13 @@
 """FLOPs of the nodes of a compiled graph."""
 
-import pytest
-
 from curvescope.profiling.attribution.node_work import Elements, node_flops
+
+from ...tables import ask_each
 
 SMALL, LARGE, INTEGERS = Elements(8, True), Elements(64, True), Elements(64, False)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("op", "result", "operand", "flops"),
     [
         ("aten::add", LARGE, SMALL, 64),  # the first operand is broadcast

@@ -1,10 +1,10 @@
 """Paths of operators around a launch, and the shapes of the outermost one."""
 
-import pytest
-
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
 from curvescope.profiling.attribution.placement import shapes_text
 from curvescope.profiling.attribution.range_names import LONGEST_NAME
+
+from ...tables import ask_each
 
 
 def launched_in(*spans):
@@ -54,7 +54,7 @@ def test_a_path_has_a_bounded_length():
     assert len(path) <= LONGEST_NAME
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("shapes", "text"),
     [
         ([[8, 4], [], [2]], "8x4, 2"),

@@ -10,6 +10,8 @@ from curvescope.profiling.attribution.operation import UNKNOWN, Work
 from curvescope.profiling.attribution.operator_work import _RULES, work
 from curvescope.profiling.workload.networks import get_network
 
+from ...tables import ask_each
+
 F4 = ["float"] * 6
 
 
@@ -20,7 +22,7 @@ HALF, BF16, FP8 = (
 )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("op", "shapes", "dtypes", "concrete", "expected"),
     [
         # 2 × 3 times 3 × 5: 30 products and sums; 6 + 15 + 10 elements of 4 bytes
@@ -83,8 +85,8 @@ def test_backward_of_a_convolution_counts_only_what_is_wanted():
     assert backward([True, False, False]) == Work(one, 4 * (8 + 54 + 48))
 
 
-@pytest.mark.parametrize("groups", [1, 2, 4])
-@pytest.mark.parametrize("transposed", [False, True])
+@ask_each("groups", [1, 2, 4])
+@ask_each("transposed", [False, True])
 def test_gradients_of_grouped_and_depthwise_convolutions_have_the_products_of_the_forward_pass(
     groups, transposed
 ):
@@ -126,7 +128,7 @@ def test_a_transposed_convolution_has_the_result_that_torch_computes():
     assert work("aten::conv_transpose2d", *call) == Work(expected, 4 * elements)
 
 
-@pytest.mark.parametrize("name", ["alexnet", "vgg_a"])
+@ask_each("name", ["alexnet", "vgg_a"])
 def test_a_training_step_has_the_flops_that_torch_counts(name):
     """torch's counter leaves bias and elementwise work out; the products must agree exactly."""
     network = get_network(name)
@@ -164,7 +166,7 @@ def test_a_training_step_has_the_flops_that_torch_counts(name):
     assert counter.get_total_flops() == 3 * sum(forward) - forward[0]  # the images need no gradient
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("op", "further"),
     [
         *(("scaled_dot_product_attention", 5), ("_scaled_dot_product_attention_math", 3)),
@@ -224,7 +226,7 @@ def test_the_rules_of_attention_know_the_arguments_of_torch(op):
     assert work(op, shapes, F4, causal).flops == pytest.approx(work(op, shapes, F4).flops * 10 / 16)
 
 
-@pytest.mark.parametrize("backward", [False, True])
+@ask_each("backward", [False, True])
 def test_attention_has_the_flops_that_torch_counts(backward):
     with torch.device("meta"):
         q, k, v = (torch.empty(2, 3, n, 8, requires_grad=True) for n in (4, 5, 5))
@@ -256,7 +258,7 @@ def test_a_kernel_of_torch_compile_moves_its_buffers():
     assert work("triton_poi_fused_add_0", [[4, 4]], ["Unknown"]).bytes_compulsory is None
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("op", "shapes", "flops"),
     [
         ("triton_tem_fused_mm_0", [[2, 3], [3, 5], [2, 5]], 60),

@@ -1,7 +1,5 @@
 """The outermost operators of a step, on events built by hand: what is a row, and what is in it."""
 
-import pytest
-
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
 from curvescope.profiling.attribution.operation import Operation
 from curvescope.profiling.attribution.outermost_operators import (
@@ -21,6 +19,7 @@ from curvescope.profiling.recording.operators import (
 )
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
+from ...tables import ask_each
 from .test_events import STEP, mark
 
 FLOAT = TensorArgument((2, 3), "float", (3, 1))
@@ -125,7 +124,7 @@ EINSUM = [
 ]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("events", "expected"),
     [
         (
@@ -139,13 +138,6 @@ EINSUM = [
             [op("aten::abs", 10, 100), op("aten::abs", 20, 50, ("float", "float"))],
             [("abs", 1, 100, None, 0)],
         ),
-    ],
-    ids=[
-        "equal calls of a layer",
-        "mixed precision",
-        "without its text argument",
-        "but alone",
-        "with a result",
     ],
 )
 def test_what_is_a_row_of_its_own(events, expected):
@@ -195,7 +187,7 @@ def test_arguments_of_a_trace_without_strides_and_of_a_number_that_json_lacks():
     assert decode_arguments(encode_arguments([Value(float("-inf"))])) == (Value(float("-inf")),)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("text", "value"),
     [
         ("", None),

@@ -1,15 +1,16 @@
 """Windows of steps that ranges mark."""
 
 import numpy as np
-import pytest
 
 from curvescope.profiling.attribution import steps
 from curvescope.profiling.attribution.nesting import NONE
 from curvescope.profiling.attribution.placement import HostSpans
 from curvescope.profiling.attribution.range_names import RangeNames
 
+from ...tables import ask_each
 
-@pytest.mark.parametrize(("until_ns", "begin_ns"), [(90, 100), (125, 125), (140, 130)])
+
+@ask_each(("until_ns", "begin_ns"), [(90, 100), (125, 125), (140, 130)])
 def test_a_step_begins_after_work_that_was_launched_before_it(until_ns, begin_ns):
     """Kernels before the first step of a trace ran on after its mark: their time was called idle
     time of the step.
@@ -27,15 +28,13 @@ def test_a_step_begins_after_work_that_was_launched_before_it(until_ns, begin_ns
     ]
 
 
-@pytest.mark.parametrize(
-    "name", ["token_12_processing", "token 3", "decode_step_7", "generate_token_9"]
-)
+@ask_each("name", ["token_12_processing", "token 3", "decode_step_7", "generate_token_9"])
 def test_a_token_is_a_step(name):
     assert RangeNames().read(name).step
     assert _family_of(name) == _family_of(name.translate(str.maketrans("0123456789", "9876543210")))
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "name", ["layer_12", "tokenizer", "decode", "token_embedding_2", "ensure_layer_3_weights"]
 )
 def test_other_names_are_none(name):

@@ -8,6 +8,8 @@ import pytest
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.workload.program import Program
 
+from ...tables import ask_each
+
 SCRIPT = """'''Its own words.'''
 from __future__ import annotations
 import os, sys
@@ -64,7 +66,7 @@ def test_a_name_that_the_script_has_not_is_said(script):
     assert "has no number named bs, as in `bs = 64`" in said
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("assign", "command", "says"),
     [
         ("batch_size", "python train.py", "write NAME=NUMBER"),

@@ -1,10 +1,11 @@
 """Arithmetic between the collector's chunks and the tables: clocks, columns as they were stored."""
 
 import numpy as np
-import pytest
 
 from curvescope.profiling.collect.chunks import Piece, ProcessChunks, TablePart
 from curvescope.profiling.collect.cupti import Clock
+
+from ...tables import ask_each
 
 
 def process_with(table, **columns):
@@ -33,7 +34,7 @@ def test_without_a_sample_times_stay_and_no_error_is_said():
     assert clock.error_ns is None
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
+@ask_each("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
 def test_columns_widen_over_chunks_of_different_width(dtype):
     narrow = Piece(3, np.int64(-5), np.array([0, 1, np.iinfo(np.uint8).max], dtype))
     constant = Piece(2, np.int64(1 << 40), None)

@@ -10,6 +10,8 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.collect import inject
 from curvescope.profiling.collect.cupti_turns import loaded_collector, profiles_now, take_turns
 
+from ...tables import ask_each
+
 torch = pytest.importorskip("torch")
 from torch.autograd import profiler  # noqa: E402
 
@@ -113,7 +115,7 @@ def test_without_a_loaded_collector_nothing_changes(monkeypatch, tmp_path):
     assert fake._disable_profiler() == "disable"
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("cuda", "active", "expected"),
     [
         ("13.0", "KINETO", True),

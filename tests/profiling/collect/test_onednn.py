@@ -5,6 +5,8 @@ import pytest
 from curvescope.profiling.collect import onednn
 from curvescope.profiling.collect.onednn import MklCall, Primitive, VerboseLog
 
+from ...tables import ask_each
+
 # Lines as the libraries print them (oneDNN 3.12, 3.2 and 2.6; MKL 2024.2).
 CURRENT = (
     "onednn_verbose,v1,1795236526763.952881,primitive,exec,cpu,convolution,jit:avx512_core,forward_training,src:f32:a:blocked:abcd::f0 "  # noqa: E501
@@ -25,7 +27,7 @@ GEMM = (
 )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("lines", "expected"),
     [
         (
@@ -51,7 +53,7 @@ def test_lines_give_primitives_with_start_calls_with_sizes_and_the_programs_own(
     assert onednn.parse("\n".join(lines)) == expected
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("text", "ns"), [("1.23ms", 1_230_000), ("40.36us", 40_360), ("700ns", 700), ("1s", 10**9)]
 )
 def test_every_unit_of_mkl(text, ns):

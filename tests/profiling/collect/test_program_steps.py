@@ -21,6 +21,7 @@ from curvescope.profiling.collect.startup.program_steps import (
 from curvescope.profiling.collect.startup.torch_windows import named_parts
 
 from ...shared import load_script
+from ...tables import ask_each
 
 WANTED = {"discarded": 2, "steps": [2, 3], "visit_s": 0.0, "profiled": 0, "range": None}
 
@@ -80,7 +81,7 @@ def test_a_step_that_evaluates_takes_no_time_from_those_that_are_timed(tmp_path,
     assert [row["start_ns"] for row in rows[1:]] == ends[:-1]  # nothing lies between steps
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("durations_s", "under_way", "is_enough"),
     [
         ([0.5, 0.5, 0.5], 0, False),  # the longest counts for nothing

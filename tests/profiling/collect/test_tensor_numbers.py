@@ -2,6 +2,8 @@
 
 import pytest
 
+from ...tables import ask_each
+
 torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -20,7 +22,7 @@ def operands_of(run, parameters=None):
     return watched.calls[-1]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("tensor", "expected"),
     [
         (torch.tensor([[1.0, 0.0], [0.0, 0.0]]).t(), Numbers(4, "float", zeros=0.75)),

@@ -13,6 +13,8 @@ from collections import Counter
 
 import pytest
 
+from ...tables import ask_each
+
 torch = pytest.importorskip("torch")
 
 from curvescope.profiling.collect import torch_step, watched_calls  # noqa: E402
@@ -109,7 +111,7 @@ def test_a_call_comes_from_the_innermost_line_outside_packages_and_its_gradient_
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("path", "named"),
     [
         (

@@ -11,6 +11,8 @@ from curvescope.profiling.frameworks.jax import Jax
 from curvescope.profiling.workload import own_step
 from curvescope.profiling.workload.own_step import OwnStep
 
+from ...tables import ask_each
+
 
 class Array:
     """An array of the played JAX, ready once somebody waited for it."""
@@ -109,7 +111,7 @@ def test_the_device_of_a_recording_is_the_one_that_jax_works_on(jax):
     assert workload.machine_entry(entry) == on_gpu
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("kind", "message", "expected"),
     [
         (

@@ -35,6 +35,7 @@ from curvescope.profiling.workload.networks import description, get_network, nam
 from curvescope.profiling.workload.networks.channels_last import weights_of
 from curvescope.profiling.workload.networks.description import described
 
+from ...tables import ask_each
 from .torch_networks import (
     difference,
     largest_difference,
@@ -290,7 +291,7 @@ def test_onnx_runtime_computes_the_outputs_of_a_torch_bert(heads):
         assert difference(output, wanted) < 1e-5
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("wrong", "message"),
     [({"mode": "training"}, "use --mode forward"), ({"precision": "bf16"}, "run in fp32")],
 )
@@ -301,7 +302,7 @@ def test_onnx_runtime_infers_in_fp32_alone(wrong, message):
         onnx_build.make_step(described("alexnet"), 2, **{"mode": "forward", **wrong})
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("given", "says"),
     [
         ("jax,torch", "name one here; `compare` and `sweep` take several"),

@@ -3,6 +3,8 @@ import pytest
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import devices, get_device
 
+from ...tables import ask_each
+
 
 def test_every_gpu_has_the_facts_that_the_cost_model_needs():
     needed = {
@@ -22,7 +24,7 @@ def test_every_gpu_has_the_facts_that_the_cost_model_needs():
             assert device.facts["base_clock_hz"].value < device.facts["boost_clock_hz"].value
 
 
-@pytest.mark.parametrize("device", devices(), ids=lambda device: device.key)
+@ask_each("device", devices())
 def test_peaks_are_those_that_were_published(device):
     """SMs x FMAs x clock against what a data sheet or a database prints: a typing error in any of
     them shows.
@@ -41,7 +43,7 @@ def test_peaks_are_those_that_were_published(device):
             assert peak == pytest.approx(fact.value, rel=0.02, abs=0.006e12), name
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "precision", "tflops"),
     [
         ("k40", "fp32", 4.29),  # at its base clock

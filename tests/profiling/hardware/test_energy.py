@@ -10,6 +10,7 @@ from curvescope.profiling.hardware import energy
 from curvescope.profiling.hardware.energy import find_meter
 from curvescope.profiling.measure import visit
 
+from ...tables import ask_each
 from .test_clocks import fake_nvml
 
 
@@ -112,7 +113,7 @@ def test_a_cpu_without_rapl_or_the_right_to_read_it_says_so(monkeypatch, tmp_pat
     assert "chmod a+r" in energy.describe_energy("cpu")["missing"]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("joules", "least_s", "shares_j"),
     [
         (

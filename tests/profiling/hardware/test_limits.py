@@ -13,8 +13,10 @@ from curvescope.profiling.hardware.host import describe_device
 from curvescope.profiling.hardware.limits import CEILING, PEAK, hardware_of, match_device
 from curvescope.profiling.hardware.occupancy import LIMITS, occupancy
 
+from ...tables import ask_each
 
-@pytest.mark.parametrize(
+
+@ask_each(
     ("name", "key"),
     [
         ("Tesla K40m", "k40"),
@@ -50,7 +52,7 @@ def test_a_gpu_with_another_number_of_sms_is_not_the_listed_one():
     )  # of 96 CUs HIP counts pairs
 
 
-@pytest.mark.parametrize("device", devices(), ids=lambda device: device.key)
+@ask_each("device", devices())
 def test_a_recording_from_any_listed_gpu_has_its_roofs(device):
     for name in (device.name, *device.aliases):
         recorded = hardware_of(
@@ -87,7 +89,7 @@ def test_a_rate_of_unknown_precision_exceeds_the_highest_roof_only():
     assert stated.exceeded({"unknown": 100e12}, 1.0, None) == ("compute",)
 
 
-@pytest.mark.parametrize("architecture", list(LIMITS))
+@ask_each("architecture", list(LIMITS))
 def test_blocks_per_sm_are_those_of_the_one_occupancy(architecture):
     """The wave verdict once had a table of its own, without the 1 KiB that 8.0 and later keep of
     every block.
@@ -129,7 +131,7 @@ def test_an_unknown_device_has_no_limits_made_up():
     assert hardware_of({}).name is None
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "precision", "flops_per_s", "source"),
     [
         # Dense products of an H200: 132 SMs, 2048 or 1024 FMAs of two FLOPs a clock, 1830 MHz.

@@ -16,6 +16,8 @@ from curvescope.profiling.hardware.occupancy import (
     registers_for_more,
 )
 
+from ...tables import ask_each
+
 # Worked by hand from the table of the programming guide. A warp has 32 threads and takes its
 # registers in units of 256: 32 registers are 1024 a warp, so 65536 last for 64 warps; 33 are 1280
 # (51 warps, but 12 in each of 4 partitions: 48).
@@ -46,7 +48,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("architecture", "threads", "registers", "shared", "blocks", "fraction", "limiters"), CASES
 )
 def test_occupancy_of_cases_worked_by_hand(

@@ -14,6 +14,8 @@ from curvescope.profiling.hardware.cuda_driver import CudaDriver
 from curvescope.profiling.hardware.stream_clock import StreamClock
 from curvescope.profiling.measure.visit import time_steps
 
+from ...tables import ask_each
+
 
 class Card:
     """A GPU whose SMs run at 1,980 MHz while idle and at 1,200 in a step, under a power cap; its
@@ -63,9 +65,7 @@ class Card:
         self.spend(1_000, 1_980_000_000)
 
 
-@pytest.mark.parametrize(
-    ("step_ms", "clock_hz"), [(20, 1_200_000_000), (0.5, 1_200_000_000), (0.1, None)]
-)
+@ask_each(("step_ms", "clock_hz"), [(20, 1_200_000_000), (0.5, 1_200_000_000), (0.1, None)])
 def test_a_step_under_a_power_cap_has_the_clock_that_it_had_itself(step_ms, clock_hz):
     """Between steps the host reads counters for a millisecond, and the clock is back."""
     card = Card(round(step_ms * 1e6))

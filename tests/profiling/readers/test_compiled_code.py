@@ -8,13 +8,14 @@ from curvescope.profiling.attribution.fused_kernels import decode_shares, operat
 from curvescope.profiling.attribution.kernel_names import ALGORITHMS, family
 from curvescope.profiling.recording.store import open_recording
 
+from ...tables import ask_each
 from .made_profiles import PROFILES, imported
 from .nsys_export import kernel, launch, push_pop, write_export
 
 FUSED = "triton_poi_fused_add_relu_3"
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "operators"),
     [
         ("triton_poi_fused_add_relu_3", "aten::add aten::relu"),

@@ -11,7 +11,8 @@ from .sharing import FORMATS, feed_apart
 @pytest.mark.parametrize(
     "numbers",
     [
-        range(40),
+        range(20),
+        pytest.param(range(20, 40), marks=pytest.mark.slow),
         pytest.param(range(40, 110), marks=[pytest.mark.slow, pytest.mark.exhaustive]),
     ],
 )

@@ -16,6 +16,8 @@ from curvescope.profiling.attribution.kernel_names import (
 from curvescope.profiling.readers.hlo_scopes import instructions_of
 from curvescope.profiling.readers.xspace_pb import _message_type, _says_nothing
 
+from ...tables import ask_each
+
 XSPACE = Path(__file__).parents[2] / "data" / "jax" / "jax_cpu.xplane.pb.gz"
 
 
@@ -49,7 +51,7 @@ def test_a_fusion_of_a_library_says_which_product_it_is(tmp_path):
     assert family("wrapped_reduce-window.3") == REDUCTION
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("kind", "opcodes", "what"),
     [
         ("kCustom", ["add"], None),
@@ -69,7 +71,7 @@ def test_a_custom_call_is_named_after_what_it_calls():
     assert custom_of([], [call]) == {"custom-call.1": "TopK"}
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("kernel", "of", "says_nothing"),
     [
         ("ynn_fusion.9", "ynn_fusion.9", True),
@@ -83,7 +85,7 @@ def test_only_a_kernel_whose_name_says_nothing_gets_the_one_of_its_work(kernel, 
     assert _says_nothing(kernel, of) == says_nothing
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "of"),
     [
         ("reduce ynn_fusion", REDUCTION),

@@ -7,6 +7,7 @@ import pytest
 
 from curvescope.profiling.readers.nccl_payloads import decode_payload
 
+from ...tables import ask_each
 from .made_profiles import imported
 from .nsys_export import kernel, launch, push_pop, write_export
 
@@ -81,7 +82,7 @@ def test_a_message_per_rank_is_unknown_without_the_number_of_ranks(tmp_path):
     assert kernels[["message_bytes", "group_size"]].iloc[1:].isna().all(axis=None)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "damaged",
     [
         None,

@@ -14,6 +14,8 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.collect.range_profiler import RangeProfiler
 from curvescope.profiling.readers.metrics import wanted
 
+from ...tables import ask_each
+
 _spec = (
     importlib.util.find_spec("nvidia.cuda_cupti") if importlib.util.find_spec("nvidia") else None
 )
@@ -35,7 +37,7 @@ CHIPS = [
 CHIPS += [("GH100", "9.0"), ("GB100", "10.0"), ("GB202", "12.0")]
 
 
-@pytest.mark.parametrize(("chip", "capability"), CHIPS)
+@ask_each(("chip", "capability"), CHIPS)
 def test_every_wanted_metric_exists_on_the_chip(chip, capability):
     profiler = RangeProfiler(str(LIBRARY))
     # ncu's own

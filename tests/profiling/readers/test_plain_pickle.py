@@ -16,6 +16,8 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import plain_pickle
 from curvescope.profiling.readers.plain_pickle import load
 
+from ...tables import ask_each
+
 TEXT = st.text(st.characters(codec="utf-16", categories=None, exclude_categories=()), max_size=300)
 LEAVES = (
     st.none() | st.booleans() | st.integers(-(2**100), 2**100) | st.floats(allow_nan=False) | TEXT
@@ -34,7 +36,7 @@ def test_plain_values_are_read_as_python_reads_them(value, protocol):
     assert load(pickle.dumps([value, value], protocol)) == [value, value]
 
 
-@pytest.mark.parametrize("protocol", range(2, 6))
+@ask_each("protocol", range(2, 6))
 def test_what_was_pickled_once_is_one_object(protocol):
     frame = {"line": 1}
     first, second, texts = load(pickle.dumps([frame, frame, ["x" * 70_000] * 300], protocol))

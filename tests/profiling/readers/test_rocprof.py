@@ -11,6 +11,7 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.limits import match_device
 from curvescope.profiling.readers.rocprof import device_facts
 
+from ...tables import ask_each
 from .made_profiles import imported, lost, of_text, rows
 from .rocprof_output import PID, START, STEP_NS, SUFFIX, TID, document, write_database, write_json
 
@@ -115,7 +116,7 @@ def test_broken_json_is_refused(tmp_path):
         of_text(json.dumps(document())[:-20], tmp_path)
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "target", "units", "key"),
     [
         ("AMD Instinct MI300X", "gfx942", 304, "mi300x"),

@@ -23,6 +23,7 @@ from curvescope.profiling.readers.source import Source
 from curvescope.profiling.readers.sqlite_tables import SqliteTables
 
 from ...security.shared_references import KERNELS, doubled_tuples, repeated_pages
+from ...tables import ask_each
 from .made_profiles import of_events
 from .test_pytorch_json import PLANTED
 
@@ -35,13 +36,13 @@ def test_keys_of_a_pickle_are_texts_and_whole_numbers_alone():
         load(b"\x80\x04}(" + doubled_tuples(45) + b"K\0u.")
 
 
-@pytest.mark.parametrize("value", [[1], (), "1", 1.0, True, None])
+@ask_each("value", [[1], (), "1", 1.0, True, None])
 def test_a_number_of_a_pickle_is_no_other_value(value):
     with pytest.raises(TypeError, match="in place of int"):
         number_of({"size": value}, "size")
 
 
-@pytest.mark.parametrize("value", [["x"], b"x", 1, None])
+@ask_each("value", [["x"], b"x", 1, None])
 def test_a_text_of_a_pickle_is_no_other_value(value):
     with pytest.raises(TypeError, match="in place of str"):
         text_of({"name": value}, "name")
@@ -84,7 +85,7 @@ def capture(names):
     return _Capture(names, *(np.zeros(len(names), np.int64) for _ in range(2)))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@ask_each("seed", range(20))
 def test_captures_are_found_as_by_asking_each(seed):
     random = Random(seed)
     captures = [
@@ -145,7 +146,7 @@ def steady(levels):
     return mean if near >= 0.9 * total else None
 
 
-@pytest.mark.parametrize("seed", range(20))
+@ask_each("seed", range(20))
 def test_a_load_is_the_same_as_by_counting_at_each_line(seed):
     random, now = Random(seed), 0
     slots, counting = Slots(Budget()), Counting()

@@ -11,6 +11,7 @@ from curvescope.profiling.attribution.served_steps import ServedStep, parse_serv
 from curvescope.profiling.readers.sweep_import import import_sweep
 from curvescope.profiling.recording.store import NO_STEP, open_recording
 
+from ...tables import ask_each
 from .made_profiles import PROFILES, imported
 from .nsys_export import kernel, launch, push_pop, write_export
 from .test_pytorch_json import event
@@ -164,7 +165,7 @@ def test_a_device_without_work_is_refused_with_the_devices_that_have_some(tmp_pa
 TRT = "[Executor] _forward_step 7:"
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "expected"),
     [
         ("execute_context_2(6144)_generation_3(3)", ServedStep("vLLM", "mixed", 5, 6147)),
@@ -201,7 +202,7 @@ def test_marks_of_inference_servers(name, expected):
     assert RangeNames().read(name).served == expected
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "layer", "op"),
     [
         (

@@ -15,6 +15,8 @@ from curvescope.profiling.recording.disturbed import (
     with_set_aside,
 )
 
+from ...tables import ask_each
+
 ROUNDS, BATCHES, STEP_NS = 6, (1, 2), 10_000_000
 QUIET = {
     "run_queue_wait_ns": 50_000,
@@ -56,7 +58,7 @@ def aside(steps):
     )
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("counted", "reason"),
     [
         ({"run_queue_wait_ns": 600_000}, "threads waited for a core for more than 5 % of the time"),

@@ -13,6 +13,8 @@ from curvescope.profiling.recording.operators import (
     encode_arguments,
 )
 
+from ...tables import ask_each
+
 
 def test_arguments_of_every_kind_are_read_back():
     arguments = (
@@ -26,7 +28,7 @@ def test_arguments_of_every_kind_are_read_back():
     assert decode_arguments(encode_arguments(arguments)) == arguments
 
 
-@pytest.mark.parametrize(
+@ask_each(
     "text", ['[{"shape": [1]}]', "[1]", "{", '[{"shape": 3, "strides": null, "dtype": "float"}]']
 )
 def test_damaged_arguments_are_refused(text):

@@ -12,11 +12,13 @@ from curvescope.profiling.recording.rank_info import (
     rendezvous,
 )
 
+from ...tables import ask_each
+
 TORCHRUN = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1"}
 SLURM = {"SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "1"}
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("environment", "expected"),
     [
         *(
@@ -45,7 +47,7 @@ def test_ranks_meet_where_they_are_told_or_on_the_first_node_of_slurm():
         rendezvous({"MASTER_ADDR": "here"})
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("nodes", "first"),
     [("node7", "node7"), ("a1,a2", "a1"), ("gpu[09,11]", "gpu09"), ("n[1-2]-ib,m3", "n1-ib")],
 )

@@ -3,6 +3,8 @@ import pytest
 
 from curvescope.profiling.recording.schema import TABLES, Aggregate, conform
 
+from ...tables import ask_each
+
 UNIT_WORDS = {
     "ns": "ns",
     "B": "bytes",
@@ -14,7 +16,7 @@ UNIT_WORDS = {
 }
 
 
-@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+@ask_each("table", TABLES.values())
 def test_units_stand_in_the_names_and_sentences_end(table):
     for column in table.columns:
         assert column.doc.endswith("."), column.name

@@ -10,6 +10,8 @@ from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import from_factory, get_network, names
 from curvescope.profiling.workload.networks.facts import facts
 
+from ...tables import ask_each
+
 # Parameters: torchvision's published counts for alexnet, vgg, googlenet (without auxiliary
 # classifiers), inception_v3 (likewise) and resnet; OverFeat: 145 million in table 3 of its paper;
 # Inception-BN: 11,295,240 with biases on its 10,016 convolution outputs, which batch normalisation
@@ -152,7 +154,7 @@ def test_every_network_trains_a_step_on_the_cpu_and_its_layers_add_up_to_it(name
     assert with_weights <= found["backward"]
 
 
-@pytest.mark.parametrize(
+@ask_each(
     ("name", "paths"),
     [
         ("vgg_a", {"conv1_1", "conv3_1", "conv3_2", "conv5_2", "fc6", "fc8"}),
@@ -168,9 +170,7 @@ def test_layers_have_the_names_of_the_paper(name, paths):
     assert paths <= set(layers)
 
 
-@pytest.mark.parametrize(
-    ("name", "on_1x1", "on_3x3"), [("resnet50", 2, 1), ("resnet50_v1.5", 1, 2)]
-)
+@ask_each(("name", "on_1x1", "on_3x3"), [("resnet50", 2, 1), ("resnet50_v1.5", 1, 2)])
 def test_v1_and_v15_differ_in_the_place_of_the_stride(name, on_1x1, on_3x3):
     with torch.device("meta"):
         layers = dict(get_network(name).build().named_modules())
@@ -193,7 +193,7 @@ def test_unknown_networks_name_what_comes_close():
         get_network("AlexNet1")
 
 
-@pytest.mark.parametrize("shape", [(), (0, 3), (3, -1)])
+@ask_each("shape", [(), (0, 3), (3, -1)])
 def test_bad_input_shapes_are_refused(shape):
     with pytest.raises(CurvescopeError, match="--input-shape"):
         from_factory("a:b", shape)

@@ -18,7 +18,7 @@ from ..analysis.decompose.repeated_layers import is_of_experts
 from ..analysis.decompose.terms import Share
 from ..analysis.verdicts.outcome import Outcome, subject
 from ..analysis.verdicts.proof import about, decisive, reproduces
-from ..analysis.verdicts.rule import TOO_WIDE
+from ..analysis.verdicts.rule import SCREENED_SAVING, TOO_WIDE
 from ..analysis.verdicts.words import Reproduction, Verdict
 from ..profiling.hardware.locked_clocks import NOT_ASKED, may_lock_clocks
 from ..profiling.recording.experiments import Experiment, Scope, Stage, Wave
@@ -42,7 +42,6 @@ _MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of 
 # longest pass of an experiment on a term that tests several targets, as a factor on that for one
 _ALSO_COSTS = 2.0
 _GRID_SIZES = 9
-_HELPS = 0.02  # least gain on a term that is worth a measurement on the complete step
 
 
 @dataclass(frozen=True)
@@ -396,7 +395,13 @@ class TermCase:
             for name, outcome in decisive(replace(self, share=share).outcomes).items():
                 gain = outcome.gain
                 fresh = outcome.experiment.stage == Stage.CONFIRM
-                if fresh and gain and gain.low > 0 and gain.value >= _HELPS and FACTORS[name].step:
+                if (
+                    fresh
+                    and gain
+                    and gain.low > 0
+                    and gain.value >= SCREENED_SAVING
+                    and FACTORS[name].step
+                ):
                     names[name] = max(names.get(name, 0.0), gain.value)
         new = [
             name

@@ -7,14 +7,13 @@ from itertools import chain
 
 from ..analysis import causes
 from ..analysis.verdicts.outcome import Outcome
-from ..analysis.verdicts.rule import LEVELLED
+from ..analysis.verdicts.rule import LARGE_SAVING, LEVELLED
 from ..analysis.verdicts.words import Verdict
 from ..profiling.recording.experiments import Scope, Stage
 
 _PROMISING = 0.4  # least share that a factor removes in a screen
 _NEAR_BEST = 0.7  # least share that it removes there, as a part of what the best factor does
 _MOST_CONFIRMED = 4  # factors of one experiment on fresh rounds
-_HELPS_MUCH = 0.1  # least gain in a screen that is worth fresh rounds, whatever the factor removes
 
 
 def promising(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
@@ -52,7 +51,7 @@ def promising(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         if (
             gain
             and gain.low > 0
-            and gain.value >= _HELPS_MUCH
+            and gain.value >= LARGE_SAVING
             and outcome.facts is not None
             and outcome.facts.remedy
         ):

@@ -10,6 +10,12 @@ from math import exp, sqrt
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
+from ..analysis.verdicts.rule import (
+    LARGE_SAVING,
+    LEAST_SAVING,
+    LEAST_UNKNOWN_SAVING,
+    SCREENED_SAVING,
+)
 from ..analysis.verdicts.words import Verdict
 from ..profiling.recording.experiments import TIME, TIME_IS_UP, Experiment, Scope, Stage
 
@@ -19,13 +25,9 @@ if TYPE_CHECKING:
     from ..analysis.verdicts.savings import Saving
     from .situation import Situation
 
-_LEADS = 0.02  # least saving in a screen that is worth fresh rounds
-# least part of the step that a change saves beyond the changes before it, to join them
-_ADDS = 0.01
-# the same in standard errors; a set is measured anew, so that chance costs only time
+# of what a change saves beyond those before it, in standard errors, to join them; a set is
+# measured anew, so that chance costs only time
 _ADDS_ERRORS = 1.5
-_RULED_OUT = 0.03  # of the step: a change that saves less is not worth further starts
-_COSTS_MUCH = 0.1  # of the step: what cost as much in its only start gets none to be ruled out
 _MOST_TRIES = 2  # of a change that the time did not reach
 
 
@@ -121,13 +123,13 @@ class TriedChange:
     @property
     def leads(self) -> bool:
         """Whether it is worth fresh rounds."""
-        return max(self.first_savings.values(), default=0.0) >= _LEADS
+        return max(self.first_savings.values(), default=0.0) >= SCREENED_SAVING
 
     @property
     def leading_size(self) -> int:
         """The largest batch size if it leads there, else the one where it saves most."""
         savings = self.first_savings
-        if savings.get(self.largest, 0.0) >= _LEADS:
+        if savings.get(self.largest, 0.0) >= SCREENED_SAVING:
             return self.largest
         return max(savings, key=lambda batch: savings[batch])
 
@@ -137,7 +139,7 @@ class TriedChange:
         batch size.
         """
         at_largest = self.first_savings.get(self.largest, 0.0)
-        leads_there = at_largest >= _LEADS
+        leads_there = at_largest >= SCREENED_SAVING
         return -at_largest if leads_there else 0.0, -max(self.first_savings.values()), self.name
 
     @property
@@ -156,14 +158,14 @@ class TriedChange:
         much in its only start, what other changes show of starts will tell.
         """
         gain = self.at_largest
-        return gain is not None and gain.high >= _RULED_OUT and gain.value > -_COSTS_MUCH
+        return gain is not None and gain.high >= LEAST_UNKNOWN_SAVING and gain.value > -LARGE_SAVING
 
     @property
     def helps(self) -> bool:
         """Whether it saves enough to join others, by the mean over batch sizes on fresh rounds."""
         if self.saving is None or not self.saving.fresh:
             return False
-        return fmean(gain.value for _, gain in self.saving.gains) >= _ADDS
+        return fmean(gain.value for _, gain in self.saving.gains) >= LEAST_SAVING
 
     @property
     def changes_results(self) -> bool:
@@ -188,7 +190,7 @@ class TriedChange:
         if len(differences) < 2:
             return False
         error = stdev(differences) / sqrt(len(differences))
-        return -fmean(differences) >= max(_ADDS, _ADDS_ERRORS * error)
+        return -fmean(differences) >= max(LEAST_SAVING, _ADDS_ERRORS * error)
 
     def _logs_of_starts(self) -> dict[int, tuple[tuple[float, ...], ...]]:
         """Logarithms of T'/T on fresh rounds, by experiment: of each start those of batch sizes."""

@@ -16,13 +16,11 @@ from ..causes.context import weights_of
 from ..decompose.terms import KERNELS
 from ..verdicts.outcome import Outcome
 from ..verdicts.proof import about, decisive, isolated_of, reproduces
+from ..verdicts.rule import LEAST_SAVING, LEAST_TERM_SAVING
 from ..verdicts.shape import shape
 from .explanation import THE_STEP, Explanation, Remedy, TermEvidence
 from .remedies import find_remedies, naming
 from .result import Diagnosis
-
-# Least gain that is worth a remedy, as a share of the step, and of a term that was only run alone.
-_LEAST_STEP_GAIN, _LEAST_TERM_GAIN = 0.01, 0.05
 
 
 def answered(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
@@ -110,9 +108,9 @@ def _remedy(
         if step is None and tests and factor not in (*tests.term, *tests.step):
             continue
         gain, batch, whole_ms = outcome.gains[at], outcome.batches[at], outcome.times_ms[at]
-        judged, least = gain, _LEAST_TERM_GAIN
+        judged, least = gain, LEAST_TERM_SAVING
         if (step_gain := dict(step.gains).get(batch) if step else None) is not None:
-            judged, least, whole_ms = step_gain, _LEAST_STEP_GAIN, diagnosis.curve.at(batch).time_ms
+            judged, least, whole_ms = step_gain, LEAST_SAVING, diagnosis.curve.at(batch).time_ms
         # What the table of savings calls undecided is no advice either.
         unproven = step is not None and step_gain is not None and batch not in step.proven
         if unproven or judged.low <= 0 or judged.value < least:

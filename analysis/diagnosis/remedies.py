@@ -13,6 +13,7 @@ from ...profiling.recording.store import STEP
 from ..causes import factors
 from ..decompose.curve import UNKNOWN, Curve
 from ..verdicts.outcome import Outcome
+from ..verdicts.rule import LEAST_SAVING
 from ..verdicts.savings import Saving, savings
 from ..verdicts.words import Verdict
 
@@ -23,7 +24,6 @@ _UNKNOWN = (
 )
 _PRECISE = 1.2  # upper end of a time's interval over the time, beyond which nothing is said
 _NEAR = 0.95  # of the largest throughput that was measured
-_ADDS = 0.01  # least part of the step that several changes save beyond the best one of them
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Remedies:
             return None
         batch, share = best.leading
         alone = (remedy.leading for remedy in self.helping if not remedy.changed_results)
-        return None if any(leading > (batch, share - _ADDS) for leading in alone) else best
+        return None if any(leading > (batch, share - LEAST_SAVING) for leading in alone) else best
 
     @cached_property
     def best(self) -> Saving | None:

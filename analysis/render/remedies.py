@@ -29,7 +29,6 @@ TITLE = "What to do"
 UNKNOWN_SAVING = "unknown"  # of a change saves, where its interval spans everything
 _NOTED_SETUP_S = 5.0
 _NOTED_MEMORY_BYTES = 50 * 10**6
-_MORE = 0.02  # of a step, by which a saving elsewhere is worth a word
 _MOST_NAMED = 3  # changes whose saving is open, in a sentence
 
 
@@ -192,7 +191,9 @@ def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
     )
     together = "together " if len(best.members) > 1 else ""
     interval = f"{100 * gain.low:.0f} to {100 * gain.high:.0f}"
-    more = f", -{100 * most.value:.0f} % at {most_at}" if most.value >= gain.value + _MORE else ""
+    more = (
+        f", -{100 * most.value:.0f} % at {most_at}" if most.value >= gain.value + MATERIAL else ""
+    )
     slower = [(at, gain) for at, gain in best.gains if gain.high < 0]
     but = f"; but it {_cost(slower[-1][1])} at {slower[-1][0]}" if slower else ""
     saved = f"{together}-{100 * gain.value:.0f} % of the step ({interval}) at {axis.name} {batch}"

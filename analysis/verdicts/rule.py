@@ -29,7 +29,12 @@ from .words import Reproduction, Verdict
 
 CONFIRMED_ABOVE = 1 / 2  # what removes more than half of an effect is its main cause: no two can
 _MOST_REMOVED = 1.5  # beyond it, the factor turns the anomaly round, to more than half its size
-LEAST_SAVING = 0.01  # of a step's time; a smaller saving is not worth a change of the program
+# What a saving is worth, as a share of a step's time, from the least to the most.
+LEAST_SAVING = 0.01  # proven on fresh rounds, or beyond other changes; less is no change's worth
+SCREENED_SAVING = MATERIAL  # seen once, in a screen or on a term: worth fresh rounds of the step
+LEAST_UNKNOWN_SAVING = 0.03  # not ruled out: a change that saves less gets no further starts
+LEAST_TERM_SAVING = 0.05  # of a term's own time, for an answer to name the change of the term
+LARGE_SAVING = 0.1  # or loss: it decides alone, whatever share of the anomaly the change removes
 # One-sided, of all causes of a recording: of 100 recordings at most 2 make a false claim.
 CLAIM_LEVEL = 0.02
 # The same of all savings; stricter, as with five starts of processes that have one of two speeds a

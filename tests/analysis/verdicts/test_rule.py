@@ -14,11 +14,16 @@ from curvescope.analysis.verdicts.outcome import Outcome, judged
 from curvescope.analysis.verdicts.proof import decisive, prove_term
 from curvescope.analysis.verdicts.rule import (
     A_PART,
+    LARGE_SAVING,
+    LEAST_SAVING,
+    LEAST_TERM_SAVING,
+    LEAST_UNKNOWN_SAVING,
     LEVELLED,
     ONE_ROUND,
     ONE_START,
     ONLY_SCREENED,
     OVERTAKEN,
+    SCREENED_SAVING,
     TOO_SLOW,
     TOO_WIDE,
     UNKNOWN_SIZE,
@@ -373,3 +378,11 @@ def test_what_confirmed_means_is_said_in_the_words_of_the_rule(page):
     said = words_of(rule.__doc__)
     meaning = said[said.index(begin) : said.index(end) + len(end)]
     assert meaning in words_of((ROOT / page).read_text(encoding="utf-8"))
+
+
+def test_a_saving_is_worth_more_the_less_is_known_of_it():
+    """A proven one counts from the least; seen once, it needs more to be measured again, and more
+    yet to get further starts; alone it decides from the most.
+    """
+    worth = [LEAST_SAVING, SCREENED_SAVING, LEAST_UNKNOWN_SAVING, LEAST_TERM_SAVING, LARGE_SAVING]
+    assert sorted(set(worth)) == worth

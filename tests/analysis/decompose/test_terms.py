@@ -174,7 +174,7 @@ def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(
     "shape",
     ["independent", "shared inside a round", "a tenth of the steps disturbed", "busy neighbour"],
 )
-@pytest.mark.parametrize("rounds", [4, 12])
+@pytest.mark.parametrize("rounds", [4, pytest.param(12, marks=pytest.mark.slow)])
 def test_intervals_hold_what_they_promise(shape, rounds, monkeypatch):
     """Of 100 simulated sweeps each, 88 % at least: three standard errors under 95 %.
 

@@ -215,8 +215,10 @@ def diagnose(
     # is unknown.
     profiled = terms is not None and steps["profiled"].astype(bool).all()
     curve = terms.curve(steps) if terms is not None and profiled else cost_curve(steps, statistic)
+    # A size that a sweep found may have got no step before its time was up.
+    jumps = tuple(place for place in recorded.jumps if {*place} <= {*curve.conditions})
     return diagnose_curve(
-        replace(curve, unit=recorded.unit, jumps=recorded.jumps),
+        replace(curve, unit=recorded.unit, jumps=jumps),
         terms,
         kernel_times,
         recorded,

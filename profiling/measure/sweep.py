@@ -180,6 +180,11 @@ def sweep_batches(
         visits.write_unmeasured(
             batch, rounds, Empty(LEFT_OUT, f"{ROUNDS} rounds of it take longer")
         )
+    if probing:
+        measured = {row["batch"] for row in visits.steps}
+        told = {entry["batch"] for entry in writer.meta["unmeasured"]}
+        for batch in sorted({*probing.sizes} - measured - told):
+            visits.write_unmeasured(batch, rounds, Empty(LEFT_OUT, "it was found too late"))
     writer.update(rounds=rounds)
     return None if visits.steps else why_unmeasured(writer.meta)
 

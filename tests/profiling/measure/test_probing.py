@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.probed_sizes import PUBLISHED, STRAIGHT, found, sweep
 from curvescope.analysis.diagnosis.explain import explain
+from curvescope.profiling.measure.affordable import Affordable
 from curvescope.profiling.measure.probing import Probing, probe_sizes
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sites.here import Here
@@ -174,6 +175,30 @@ def test_what_is_found_is_part_of_the_recording_and_its_curve(tmp_path, clock):
     }
     steps = recording.frame("steps")
     assert steps[steps["batch"] == 7]["round"].min() > max(chosen_in)
+
+
+def test_a_size_that_is_found_too_late_for_a_step_has_no_data(tmp_path, clock, monkeypatch):
+    """It is named, and the rest is explained."""
+    fits = Affordable.fits
+
+    def late(rule, size):
+        is_found = size == 7 and 7 in rule._sizes
+        return not is_found and fits(rule, size)
+
+    monkeypatch.setattr(Affordable, "fits", late)
+    run_sweep(
+        Here(FakeWorkload(clock, stairs_ns)),
+        (1, 2, 4, 8, 16),
+        STAIRS,
+        tmp_path / "r",
+        clock_s=clock.seconds,
+        probe_s=10.0,
+    )
+    recording = open_recording(tmp_path / "r")
+    (left_out,) = recording.meta["unmeasured"]
+    assert (left_out["batch"], left_out["detail"]) == (7, "it was found too late")
+    assert [6, 7] in recording.meta["probes"]["found"]
+    assert 7 not in explain(recording).curve.conditions
 
 
 def test_a_size_that_is_faster_than_a_smaller_one_is_said_to_be(tmp_path, clock):

@@ -194,17 +194,27 @@ def _where_slow(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, f
     the neighbours, as far as the terms behind it are slow at one of the sizes that it compares.
     """
     functional, value, total = answer.functional, answer.value.value, answer.leading
+    slow = _slowest_of(answer, diagnosis)
     if (alone := outlier_of(functional, value, diagnosis.curve)) is not None:
-        return alone.size, alone.off_ms
+        slow = alone.size, alone.off_ms
+    if slow is None:
+        place = shown_at(functional, value)
+        return place.size, place.scale * (value if total is None else total.amount)
+    # A size may be slow for other reasons, too: an answer makes no more than it claims.
+    size, off_ms = slow
+    return size, off_ms if total is None else min(off_ms, abs(total.amount))
+
+
+def _slowest_of(answer: Explanation, diagnosis: Diagnosis) -> tuple[Condition, float] | None:
+    """The size at which the terms behind an answer are slow for certain, or else slowest, and by
+    how many ms; None where they are slow at none.
+    """
     for part in diagnosis.certain:
         if part.label == answer.where:
             return part.batch, part.value.value
-    labels = {term.label for term in total.terms} if total is not None else set()
+    labels = {term.label for term in answer.leading.terms} if answer.leading is not None else set()
     keys = {share.key for share in answer.shares if share.label in labels}
-    if (slow := _slowest(keys, functional.conditions, diagnosis.terms)) is not None:
-        return slow
-    place = shown_at(functional, value)
-    return place.size, place.scale * (value if total is None else total.amount)
+    return _slowest(keys, answer.functional.conditions, diagnosis.terms)
 
 
 def _slowest(

@@ -45,9 +45,11 @@ def judge_steps(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
     steps = with_set_aside(steps)
     if not steps["profiled"].astype(bool).all():
         return steps
+    by_profile = ["batch", "round"]
+    counts = steps.groupby(by_profile, dropna=False)["step"].transform("size")
     warm_ups = [
         int(profile["step"].iloc[0])
-        for _, profile in steps.groupby(["batch", "round"], dropna=False)
+        for _, profile in steps[counts >= _LEAST_STEPS].groupby(by_profile, dropna=False)
         if profile["index"].iloc[0] == 0
         and is_far(profile["duration_ns"].to_numpy(np.float64))
         and not is_named(*_times_of(recording, profile))
@@ -153,5 +155,8 @@ def name_set_aside(steps: pd.DataFrame) -> str | None:
 
 def name_all_set_aside(steps: pd.DataFrame, axis: Axis) -> list[str]:
     """The same of every batch size that has some, each in a sentence."""
-    named = {batch: name_set_aside(rows) for batch, rows in steps.groupby("batch")}
+    if not steps["profiled"].astype(bool).all():
+        return []
+    with_some = steps[steps["batch"].isin(steps.loc[steps[SET_ASIDE], "batch"])]
+    named = {batch: name_set_aside(rows) for batch, rows in with_some.groupby("batch")}
     return [f"{axis.name.capitalize()} {batch}: {said}" for batch, said in named.items() if said]

@@ -70,10 +70,12 @@ UNTRIED = {
         *("--experiments", "--lock-clocks", "--run-its-code"),
         *("--curvature", "--all", "--json"),  # of what it prints, as `explain` does
     },
+    "explain": {"--svg"},
     "export": {"--output"},
     "import": {"--output"},
     "ranks": {"--scheduler", "--workers"},
     "report": {"--output"},
+    "roofline": {"--svg"},
     "runs": {"--store"},
 }
 NEEDED = {"compare": ["RUN"], "ranks --against": ["--explain", "0"]}

@@ -20,7 +20,8 @@ from .sharing import FORMATS, feed_apart
 def test_damaged_profiles_are_read_or_refused(reader, numbers, tmp_path):
     """A sample: whoever changes a reader feeds it a hundred thousand by `fuzzing`."""
     read = sum(feed(reader, number, tmp_path / "profile") for number in numbers)
-    assert 0 < read < len(numbers)  # the damage leaves some readable, and breaks some
+    assert read < len(numbers)  # the damage breaks some, and of the first ones leaves some readable
+    assert read > 0 or numbers.start > 0
 
 
 @pytest.mark.parametrize(

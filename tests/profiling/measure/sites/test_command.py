@@ -506,7 +506,7 @@ def test_a_training_script_of_torch_is_measured_with_its_layers_and_its_input(tm
     }
     assert found.profiled[0].inputs
     assert found.layer_classes["0"] == "Linear"
-    assert steps.facts["threads"] > 0
+    assert steps.told["threads"] > 0
 
 
 def test_steps_that_jax_profiled_follow_the_last_timed_one(tmp_path):

@@ -23,7 +23,6 @@ from torch import nn
 from torch.nn import functional
 
 import curvescope
-from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.render.page import Page
 
 KEPT = Path(__file__).parent / "results" / "planted_layers.jsonl"
@@ -162,7 +161,7 @@ def diagnose_kind(kind: str, seconds: float) -> dict[str, object]:
             experiments_s=0,
             output=Path(folder, "run"),
         )
-        page = Page(explain(curvescope.open_recording(found.recording.path)))
+        page = Page(found)
         listed = [(one.what, one.sure, dict(one.worth)) for one in page.found[:3]]
         first = listed[0][0] if listed else ""
         return {

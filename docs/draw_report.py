@@ -39,10 +39,10 @@ def draw() -> None:
         with Page(page, *SIZE) as shown:
             shown.settle()
             picture = base64.b64decode(shown.send("Page.captureScreenshot")["data"])
-    PICTURE.write_bytes(with_words(picture, shown_words()))
+    PICTURE.write_bytes(with_words(picture, list_words()))
 
 
-def shown_words() -> str:
+def list_words() -> str:
     """The words of the first screen, in a line of ASCII."""
     screen = first_screen(TerminalPage(explain(open_recording(ROOT / RECORDING))))
     said = [screen.facts, screen.verdict]

@@ -86,7 +86,6 @@ LAST_OF_CONFIRMED = (work.CALL_SIZE,)
 # Evidence suggests these only: without a confirmation, what they claim is unexplained.
 ONLY_CONFIRMED = (work.SLOW_CALL,)
 _SCOPES = (Scope.TERM, Scope.STEP)
-_STRENGTHS = (Strength.FACT, Strength.SIGN, Strength.HINT)
 
 
 @cache
@@ -216,7 +215,7 @@ def rank(claim: Claim) -> tuple[int, int, str]:
     """
     is_built_in = claim.cause in CAUSES
     place = CAUSES.index(claim.cause) if is_built_in else len(CAUSES)
-    return _STRENGTHS.index(claim.strength), place, claim.cause
+    return list(Strength).index(claim.strength), place, claim.cause
 
 
 def weigh_causes(case: Case) -> Case:

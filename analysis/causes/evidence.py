@@ -26,7 +26,7 @@ def seen(what: str, sides: Iterable[float | str | None], unit: str, table: str) 
 
 
 class Strength(Word):
-    """How strongly the evidence of a claim speaks for its cause, against other causes."""
+    """How strongly the evidence of a claim speaks for its cause, the strongest first."""
 
     FACT = "fact"  # the recording counts the cause, or times it
     SIGN = "sign"  # its model or its pattern fits what was recorded

@@ -83,10 +83,10 @@ def _more(times: Floats) -> float:
 def _times_of(recording: Recording, steps: pd.DataFrame) -> tuple[Floats, Iterator[Floats]]:
     """Times of the steps, and of what was recorded in them by name, ns."""
     times = steps["duration_ns"].to_numpy(np.float64)
-    return times, _named_times(recording, steps.set_index("step"))
+    return times, _list_named_times(recording, steps.set_index("step"))
 
 
-def _named_times(recording: Recording, steps: pd.DataFrame) -> Iterator[Floats]:
+def _list_named_times(recording: Recording, steps: pd.DataFrame) -> Iterator[Floats]:
     usual_ns = float(steps["duration_ns"].iloc[1:].median())
 
     def by_step(values: pd.Series) -> Floats:

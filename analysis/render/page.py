@@ -464,8 +464,8 @@ def _group(key: Key, class_of: Callable[[str], str | None]) -> str:
 
 
 def _chosen(curve: Curve, most: int, marks: dict[object, list[int]]) -> Sequence[Point]:
-    """The sizes that are shown: both ends, those with findings, the neighbours of the first one,
-    then those that stand alone.
+    """The sizes that are shown: both ends, sizes with findings, the neighbours of the first such
+    size, then sizes that stand alone.
     """
     points, sizes = list(curve.points), curve.conditions
     keep = {sizes[0], sizes[-1], *marks}

@@ -76,7 +76,7 @@ def measurements(
     finished = {
         experiment.number: before
         for experiment in experiments
-        if (before := _finished(experiment, known))
+        if (before := _find_finished(experiment, known))
     }
     parts = parts_without(recording, finished)
     rows = as_frame(recording.arrow("experiments", columns, parts))
@@ -92,7 +92,7 @@ def measurements(
     return tuple(made)
 
 
-def _finished(experiment: Experiment, known: Sequence[Measurement]) -> list[Measurement]:
+def _find_finished(experiment: Experiment, known: Sequence[Measurement]) -> list[Measurement]:
     """The known measurements of an experiment that ran to its end; empty if some are missing."""
     before = [one for one in known if one.experiment.number == experiment.number]
     tested = [one.experiment for one in before if one.factor is None]

@@ -134,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _time_step(workload: AnyWorkload, size: int) -> float:
-    """Seconds of the second step of a size; 0 where it fails, which the sweep reports."""
+    """Seconds of the second step of a size; 0 where a step fails: the sweep reports the error."""
     try:
         workload.try_step(size)
         began_s = time.monotonic()

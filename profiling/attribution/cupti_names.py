@@ -52,7 +52,7 @@ LAUNCH_SHAPE |= {"registers_per_thread": "registersPerThread"}
 
 # CUDA API calls by their effect on the host; the first match counts.
 HOST_KINDS = (
-    # With those of growing segments (cuMemCreate, cuMemMap) and of cudaMallocAsync.
+    # Growing segments (cuMemCreate, cuMemMap) and cudaMallocAsync allocate, too.
     (
         "allocation",
         re.compile(

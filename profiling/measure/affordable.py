@@ -80,7 +80,7 @@ class Affordable(StoppingRule[int]):
         `began_s` is when the run began, on the clock.
         """
         facts = site.facts()
-        # Of a process that starts for each visit, most of the first step was the start.
+        # A process that starts for each visit spends most of its first step on the start.
         smallest_s = math.inf if facts.kept == ONE_VISIT else clock_s() - began_s
         self._site, self._warm_up_s = site, facts.warm_up_s
         self._beside_s: list[float] = []  # what visits without a profile took beside their steps

@@ -6,7 +6,7 @@ from ..shared import load_script
 def test_the_picture_has_the_words_of_the_report():
     drawing = load_script("docs/draw_report.py")
     said = "draw it again: python docs/draw_report.py"
-    assert drawing.words_of(drawing.PICTURE.read_bytes()) == drawing.shown_words(), said
+    assert drawing.words_of(drawing.PICTURE.read_bytes()) == drawing.list_words(), said
 
 
 def test_words_are_put_into_a_picture_and_read_back():

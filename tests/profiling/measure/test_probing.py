@@ -147,18 +147,16 @@ def stairs_ns(batch):
     return 1_000_000 * -(-batch // 6) + 50_000
 
 
+def sweep_probed(workload, sizes, path, clock):
+    """Record a sweep with time for probes, and read it."""
+    run_sweep(Here(workload), sizes, STAIRS, path, clock_s=clock.seconds, probe_s=10.0)
+    return open_recording(path)
+
+
 def test_what_is_found_is_part_of_the_recording_and_its_curve(tmp_path, clock):
     """Time rises at 7; so it does at 13, between 12 and 16."""
     workload = FakeWorkload(clock, stairs_ns)
-    run_sweep(
-        Here(workload),
-        (1, 2, 4, 8, 16),
-        STAIRS,
-        tmp_path / "r",
-        clock_s=clock.seconds,
-        probe_s=10.0,
-    )
-    recording = open_recording(tmp_path / "r")
+    recording = sweep_probed(workload, (1, 2, 4, 8, 16), tmp_path / "r", clock)
     found = explain(recording)
     assert recording.meta["probes"]["found"] == [[6, 7], [12, 13]]
     assert (
@@ -186,15 +184,8 @@ def test_a_size_that_is_found_too_late_for_a_step_has_no_data(tmp_path, clock, m
         return not is_found and fits(rule, size)
 
     monkeypatch.setattr(Affordable, "fits", late)
-    run_sweep(
-        Here(FakeWorkload(clock, stairs_ns)),
-        (1, 2, 4, 8, 16),
-        STAIRS,
-        tmp_path / "r",
-        clock_s=clock.seconds,
-        probe_s=10.0,
-    )
-    recording = open_recording(tmp_path / "r")
+    workload = FakeWorkload(clock, stairs_ns)
+    recording = sweep_probed(workload, (1, 2, 4, 8, 16), tmp_path / "r", clock)
     (left_out,) = recording.meta["unmeasured"]
     assert (left_out["batch"], left_out["detail"]) == (7, "it was found too late")
     assert [6, 7] in recording.meta["probes"]["found"]
@@ -204,10 +195,8 @@ def test_a_size_that_is_found_too_late_for_a_step_has_no_data(tmp_path, clock, m
 def test_a_size_that_is_faster_than_a_smaller_one_is_said_to_be(tmp_path, clock):
     """Each size of the sweep is a multiple of 8, and slow; the sizes beside them are not."""
     workload = FakeWorkload(clock, lambda batch: 10_000 * batch * batch * (1 if batch % 8 else 3))
-    run_sweep(
-        Here(workload), (8, 16, 32, 64), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0
-    )
-    note = explain(open_recording(tmp_path / "r")).notes[-1]
+    recording = sweep_probed(workload, (8, 16, 32, 64), tmp_path / "r", clock)
+    note = explain(recording).notes[-1]
     assert "the cost falls from 8 to 9" in note or "the cost falls from 16 to 17" in note
     assert "no jump between" not in note
 
@@ -221,15 +210,8 @@ def test_a_size_that_does_not_run_is_left_out(tmp_path, clock, monkeypatch):
         load(workload, batch)
 
     monkeypatch.setattr(FakeWorkload, "load", refuse)
-    run_sweep(
-        Here(FakeWorkload(clock, stairs_ns)),
-        (1, 2, 4, 8),
-        STAIRS,
-        tmp_path / "r",
-        clock_s=clock.seconds,
-        probe_s=10.0,
-    )
-    meta = open_recording(tmp_path / "r").meta
+    workload = FakeWorkload(clock, stairs_ns)
+    meta = sweep_probed(workload, (1, 2, 4, 8), tmp_path / "r", clock).meta
     assert {visit["batch"] for visit in meta["probes"]["visits"]} == {6}
     assert (meta["batches"], meta["unmeasured"]) == ([1, 2, 4, 8], [])
 

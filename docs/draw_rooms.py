@@ -61,18 +61,19 @@ def modules() -> Iterator[tuple[Path, str]]:
                 yield path, ".".join(parts if top == "curvescope" else ("curvescope", *parts))
 
 
-def imports(path: Path, module: str) -> Iterator[str]:
+@cache
+def imports(path: Path, module: str) -> tuple[str, ...]:
     """Absolute names of what a file of the package imports, at its top and inside functions."""
-    package = module.rpartition(".")[0]
+    package = module.split(".")[:-1]
+    names: list[str] = []
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
+            names += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
-            above = (
-                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            )
+            above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, *filter(None, [node.module])])
-            yield from (f"{base}.{name.name}" for name in node.names)
+            names += [f"{base}.{name.name}" for name in node.names]
+    return tuple(names)
 
 
 @cache

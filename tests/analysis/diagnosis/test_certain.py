@@ -5,6 +5,7 @@ import pytest
 
 from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.diagnosis.split import diagnose
+from curvescope.analysis.render.found import find_all
 from curvescope.analysis.render.headline import headline
 
 from ...tables import ask_each
@@ -25,6 +26,10 @@ def planted(kind, seed):
     def extra_ms(batch):
         return PLANTED_MS if kind != "nothing" and batch >= 24 else 0.0
 
+    def last_ms(batch):
+        slower = kind == "copies beside a slower layer" and batch >= 24
+        return 0.1 * batch + (2 * PLANTED_MS if slower else 0.0)
+
     def noisy(ms):
         return ms * np.exp(0.03 * random.standard_normal())
 
@@ -37,7 +42,8 @@ def planted(kind, seed):
         ]
         slow_ms = extra_ms(batch) if kind == "slow products" else 0.0
         kernels.append(("mixer", "forward", "gemm", noisy(0.1 * batch + slow_ms), work))
-        if kind == "copies" and batch >= 24:
+        kernels.append(("last", "forward", "gemm", noisy(last_ms(batch)), work))
+        if kind.startswith("copies") and batch >= 24:
             kernels.append(("mixer", "forward", "copy", noisy(PLANTED_MS), COPY))
         return kernels
 
@@ -68,6 +74,14 @@ def test_a_certain_layer_leads_though_no_deviation_of_the_step_is_significant(ki
     assert " more at batch 24 than smaller ones ask for, " in said
     assert ("aten::copy_ runs at 24 only, from shapes" in said) == (kind == "copies")
     assert "No anomaly" not in said
+
+
+def test_counted_work_leads_a_larger_time_whose_cause_is_unknown():
+    found = planted("copies beside a slower layer", 0)
+    assert {part.label for part in found.certain} == {"mixer forward", "last forward"}
+    first, second = find_all(found)[:2]
+    assert first.where == "mixer forward"
+    assert second.where == "last forward"
 
 
 @ask_each("seed", range(6))

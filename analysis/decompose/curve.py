@@ -25,10 +25,9 @@ import pandas as pd
 
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.step_pattern import (
-    Pattern,
+    are_material,
     find_patterns,
     in_whole_periods,
-    is_material,
 )
 from ...profiling.recording.disturbed import LEAST_DISTURBED, SET_ASIDE, with_set_aside
 from ...profiling.recording.schema import OPERATOR_MODE
@@ -364,9 +363,12 @@ def cost_curve(
         return _with_shown_points(replace(pace, focused=focused))
     quiet = timed[timed[LEAST_DISTURBED]]
     grouped = _by_condition(quiet, _rows_of_visits(quiet, by))
+    times_ms = {
+        condition: np.concatenate(list(rounds.values())) for condition, rounds in grouped.items()
+    }
     patterns = find_patterns(
         {
-            condition: (np.concatenate(list(rounds.values())), _visit_of(rounds))
+            condition: (times_ms[condition], _visit_of(rounds))
             for condition, rounds in grouped.items()
         }
     )
@@ -377,9 +379,12 @@ def cost_curve(
     curve = make(paid, ALL_STEPS, focused=focused)
     if noise is not None and len(shared) < 2:
         curve = _with_stated_errors(curve, timed, noise)
+    has_slow = {
+        condition: are_material(times_ms[condition], patterns[condition].slow)
+        for condition in patterns
+    }
     points = tuple(
-        replace(point, has_slow_steps=_are_material(patterns[point.condition], point, of_pace))
-        for point, of_pace in zip(curve.points, pace.points, strict=True)
+        replace(point, has_slow_steps=has_slow[point.condition]) for point in curve.points
     )
     curve = replace(curve, points=points, pace=_with_shown_points(pace))
     return _with_shown_points(curve)
@@ -472,11 +477,6 @@ def _in_whole_periods(rounds: Rounds, period: int | None) -> Rounds:
         round_: values[inside]
         for (round_, values), inside in zip(rounds.items(), np.split(kept, ends), strict=True)
     }
-
-
-def _are_material(pattern: Pattern, point: Point, pace: Point) -> bool:
-    share = 1 - pace.time_ms.value / point.time_ms.value if point.time_ms.value > 0 else 0.0
-    return is_material(int(pattern.slow.sum()), share)
 
 
 def _round_correlation(

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from ...profiling.attribution.step_pattern import SLOW_SHARE, slow_share
+from ...profiling.attribution.step_pattern import SLOW_SHARE, share_beyond_pace
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import FORWARD
 from ...profiling.recording.store import KERNEL, Recording
@@ -289,7 +289,7 @@ def choose_averaged(
     telling = {
         batch
         for batch, durations_ns in profiled.groupby("batch")["duration_ns"]
-        if slow_share(durations_ns.to_numpy(np.float64)) >= SLOW_SHARE
+        if share_beyond_pace(durations_ns.to_numpy(np.float64)) >= SLOW_SHARE
     }
     points = cost_curve(steps, statistic).points if telling else ()
     has_slow = any(point.has_slow_steps for point in points if point.condition in telling)

@@ -1,8 +1,7 @@
 """Slow steps: steps of one size that take far longer than the others, with their period and place.
 
-T is the time of all steps over their number, and T = pace + slow steps. The pace is the mean of the
-faster half; the slow steps are what T has beyond it. This module says which steps are slow, how
-often they come, and what they have in common. It sets none aside.
+T is the time of all steps over their number. This module says which steps are slow, how often they
+come, what they take beyond the others, and what they have in common. It sets none aside.
 
 Which steps are slow, and their period, is found in `profiling.attribution.step_pattern`.
 """
@@ -25,6 +24,7 @@ from ...profiling.attribution.step_pattern import (
     find_patterns,
     in_whole_periods,
     is_material,
+    slow_share,
 )
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.store import Recording
@@ -65,7 +65,7 @@ class SlowSteps:
     slow: tuple[int, ...]  # numbers of the slow ones, as in the table `steps`
     slow_ms: float  # their mean time
     usual_ms: float  # mean time of the others
-    share: float  # of T: what T has beyond the pace
+    share: float  # of T: what they take beyond the mean of the others
     period: int | None  # number of steps after which the times repeat; None if there is no period
     in_common: tuple[InCommon, ...]  # what they have in common
     sentence: str = field(init=False)  # the same in a sentence
@@ -106,7 +106,7 @@ def _sentence(steps: SlowSteps) -> str:
     subject = steps.often[0].upper() + steps.often[1:]
     said = (
         f"{subject}{where} {steps.verb} {ratio} times as long: {number(steps.slow_ms)} instead of "
-        f"{number(steps.usual_ms)} ms, {percent(max(steps.share, 0.0))} of a step's time"
+        f"{number(steps.usual_ms)} ms, {percent(steps.share)} of a step's time"
     )
     if len(steps.slow) == 1:
         return f"{said} (1 of {counted(steps.steps, 'step')}; seen once)."
@@ -169,7 +169,7 @@ def _of_batch(steps: pd.DataFrame, timed: pd.DataFrame, pattern: Pattern) -> Slo
     alone = bool(timed["profiled"].all())
     if not slow.any() or slow.all() or (alone and not _are_telling(slow)):
         return None
-    paid_ms = float(times_ms[in_whole_periods(visits, pattern.period)].mean())
+    whole = in_whole_periods(visits, pattern.period)
     batch = timed["batch"].iloc[0]
     return SlowSteps(
         batch=None if pd.isna(batch) else int(batch),
@@ -177,7 +177,7 @@ def _of_batch(steps: pd.DataFrame, timed: pd.DataFrame, pattern: Pattern) -> Slo
         slow=tuple(map(int, timed["step"].to_numpy()[slow])),
         slow_ms=float(times_ms[slow].mean()),
         usual_ms=float(times_ms[~slow].mean()),
-        share=1 - float(faster_half(times_ms)) / paid_ms,
+        share=slow_share(times_ms[whole], slow[whole]),
         period=pattern.period,
         in_common=tuple(
             _find_common(timed, slow)

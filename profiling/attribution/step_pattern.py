@@ -171,10 +171,12 @@ def have_slow_steps(times: Floats, visits: Floats) -> bool:
     """Whether slow steps were seen, more than once, and are 3 % of the time of all steps or more;
     arguments as of `find_pattern`, in any unit.
     """
-    if len(times) < _LEAST_STEPS or slow_share(times) < SLOW_SHARE:
-        return False
-    slow = _find_slow(times, visits.astype(np.int64))
-    return is_material(int(np.count_nonzero(slow)), slow_share(times))
+    return are_material(times, _find_slow(times, visits.astype(np.int64)))
+
+
+def are_material(times: Floats, slow: Bools) -> bool:
+    """Whether slow steps are part of the answer, by the times of all steps."""
+    return bool(slow.any()) and is_material(int(slow.sum()), slow_share(times, slow))
 
 
 def is_material(slow: int, share: float) -> bool:
@@ -182,7 +184,13 @@ def is_material(slow: int, share: float) -> bool:
     return slow > 1 and share >= SLOW_SHARE
 
 
-def slow_share(times: Floats) -> float:
+def slow_share(times: Floats, slow: Bools) -> float:
+    """What the slow steps take beyond the mean of the others, as a share of the time of all."""
+    beyond = times[slow] - times[~slow].mean()
+    return float(beyond.sum() / times.sum())
+
+
+def share_beyond_pace(times: Floats) -> float:
     """What the time of all steps has beyond their pace, as a share of it."""
     return 1 - float(faster_half(times)) / float(times.mean())
 

@@ -102,8 +102,8 @@ def percent(share: float) -> str:
 
 
 def _weight(item: tuple[float, Found]) -> tuple[int, float]:
-    """A sure cause comes first, from 2 % of a step on: confirmed, or counted from shapes. Last comes
-    what is known neither in its size nor its cause.
+    """A sure cause, confirmed or counted from shapes, comes first from 2 % of a step on. A finding
+    of unknown size or cause comes last.
     """
     share, found = item
     lead = found.answers[0] if found.answers else None

@@ -3,7 +3,7 @@
 T_N, the time of a step of N ranks, is the mean of theirs, each a sum of terms (`rank_parts`). The
 loss is a linear functional, with b samples on every device (weak scaling) T_N(b) − T_1(b), with B
 in all (strong scaling) T_N(B/N) − T_1(B)/N, and splits without a model: each kind of term on N
-devices minus that on one. See docs/scaling.md.
+devices minus that on one. See docs/internals/other-measures.md.
 """
 
 from __future__ import annotations

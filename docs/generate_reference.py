@@ -267,7 +267,7 @@ def documents_page() -> str:
         "of 1. `?` behind a type: or null; `[]`: an array of it; `{}`: an object of it by name.",
         "",
         "The same as JSON Schema, draft 2020-12: [documents.schema.json](documents.schema.json). "
-        "Shorter answers: [the server for agents](../guides/agents.md).",
+        "Shorter answers: [the server for agents](../index.md#python-agents-and-other-tools).",
         "",
         "| `schema` | what it is |",
         "|---|---|",

@@ -69,7 +69,7 @@ _OF_TERMS: tuple[Cause, ...] = (
     fixed.fixed_cost,  # any cause says more about why the time does not grow
 )
 # Causes that one profile tells: of idle time, which a sweep has as terms of their own.
-_OF_PROFILES: tuple[Cause, ...] = (
+OF_PROFILES: tuple[Cause, ...] = (
     host.waiting_for_input,
     host.one_gap,
     host.host_waits,
@@ -198,7 +198,7 @@ def suggestions(step: ProfiledStep) -> tuple[Suggestion, ...]:
     The capture of a graph runs once, and its gaps are those of no step: only that it is one is
     said.
     """
-    asked = (host.first_use,) if step.is_capture else (*_OF_TERMS, *_OF_PROFILES)
+    asked = (host.first_use,) if step.is_capture else (*_OF_TERMS, *OF_PROFILES)
     suggesting = (cause.suggest for cause in asked)
     made = (suggest(step) for suggest in suggesting if suggest is not None)
     return tuple(

@@ -5,7 +5,7 @@ A *straggler* has more *own time*, wall time without communication, than the med
 ranks: on average, more than noise (bootstrap over steps, Holm over ranks) and by at least 2 % of
 the step; or, *at times*, in single steps by at least a tenth of the step and farther than any of as
 many normal deviates would be. The waiting of a rank in a collective is its duration minus the
-shortest on any rank: clocks need not agree. See docs/ranks.md.
+shortest on any rank: clocks need not agree.
 """
 
 from __future__ import annotations

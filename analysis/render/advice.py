@@ -291,11 +291,11 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
     else:
         sentence = "Diagnose tries such changes on the program"
     if (tried or advice.step.is_jax) and (said := _on_program(advice)) is not None:
-        commands.append((f"{sentence} (docs/your-program.md); {said[0]}:", said[1]))
+        commands.append((f"{sentence} (docs/program.md); {said[0]}:", said[1]))
     elif tried:
         commands.append(
             (
-                "Diagnose tries such changes on a step of your own (docs/guides/own-step.md):",
+                "Diagnose tries such changes on a step of your own (docs/step.md):",
                 f"curvescope diagnose --step FILE.py:make_step{sizes}",
             )
         )

@@ -1,4 +1,4 @@
-"""Limits of what a file may ask of its reader, in one place; `docs/importing.md` lists them.
+"""Limits of what a file may ask of its reader, in one place.
 
 A limit is on what is out of proportion to the file, or far beyond what any recorder writes, so that
 a small or broken file takes neither all memory nor hours. `CURVESCOPE_LIMITS=4` in the environment

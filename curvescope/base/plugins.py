@@ -18,8 +18,8 @@ READERS = "curvescope.readers"
 CAUSES = "curvescope.causes"
 DEVICES = "curvescope.devices"
 
-# group -> required attributes of its plugins; documented in docs/plugins.md. A cause may also have
-# INTERVENTION.
+# group -> required attributes of its plugins; documented in examples/README.md. A cause may also
+# have INTERVENTION.
 _NEEDED = {
     RECORDERS: ("NAME", "record"),
     READERS: ("NAME", "recognises", "read"),

@@ -1,8 +1,9 @@
 """Arithmetic intensity and achieved rates against the device's roofs, by kernel, layer or phase.
 
 Bytes are measured if the recording has them (from a profile of Nsight Compute or nvprof metrics),
-else compulsory; each point is labelled with which. --csv and --json are stable formats:
-docs/guides/roofline.md.
+else compulsory; each point is labelled with which. --json has the fields of a RooflineDocument.
+--csv has a line `row=roof` for each roof, then a line `row=point` for each point and memory level,
+with the same fields; empty is null.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def test_repeated_layers_are_one_term(tmp_path):
     assert len(explain_memory(run, by_instance=True).peaks[0].terms) == 12
 
 
-# MB by batch size, measured on a CPU (docs/memory.md); of attention by tokens. There and in AlexNet
+# MB by batch size, measured on a CPU; of attention by tokens. There and in AlexNet
 # the peak moves to another place as the batch grows.
 MEASURED = {
     "alexnet": {2: 496.690, 4: 503.240, 8: 516.991, 16: 548.996, 32: 613.164},

@@ -1,4 +1,4 @@
-"""Cliffs that others reported: what is said of each, and the guide's table of them."""
+"""Cliffs that others reported: what is said of each, and how many are rebuilt."""
 
 import json
 import re
@@ -18,15 +18,7 @@ else:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CASES = tomllib.loads((REPOSITORY / "tests/data/published_cliffs.toml").read_text())["case"]
-GUIDE = REPOSITORY / "docs" / "guides" / "server.md"
-
-
-def row(case):
-    """The row of the guide's table."""
-    said = f"{case['said']}: {case['why_not']}" if "why_not" in case else case["said"]
-    path, _, name = case.get("test", "").partition("::")
-    shown = f"`{name or path}`" if path else "the table itself" if "table" in case else "none"
-    return f"| {case['report']} | {case['reported']} | {said} | {shown} |"
+PAGE = REPOSITORY / "docs" / "server.md"
 
 
 def test_there_are_twelve_cases_and_each_is_rebuilt_or_says_why_not():
@@ -69,7 +61,7 @@ def test_the_anomalies_of_a_published_table_are_those_of_the_case(case, tmp_path
     assert case["finds"] or not found
 
 
-def test_the_table_of_the_guide_is_that_of_the_cases():
-    text = GUIDE.read_text()
-    missing = [row(case) for case in CASES if row(case) not in text]
-    assert not missing, "docs/guides/server.md has to have:\n" + "\n".join(missing)
+def test_the_page_says_how_many_cases_are_rebuilt():
+    rebuilt = sum("why_not" not in case for case in CASES)
+    assert rebuilt == 11, "docs/server.md says eleven"
+    assert "Eleven cliffs" in " ".join(PAGE.read_text().split())

@@ -95,7 +95,7 @@ def by_kind(ranks):
 
 
 def worked_example(**clock):
-    """The example of docs/scaling.md."""
+    """The example of docs/internals/other-measures.md."""
 
     def step(rank, forward_ends, reduce_begins):
         copy = ("aten::copy_", "conv", "backward", "torch::distributed::reducer::mul_out")

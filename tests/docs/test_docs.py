@@ -11,7 +11,10 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks import framework_table
 from curvescope.analysis.causes import CAUSES, NOT_SIGNIFICANT, UNEXPLAINED
+from curvescope.analysis.causes.catalogue import OF_PROFILES
+from curvescope.base.numbers import number
 from curvescope.cli import COMMANDS, main
 from curvescope.commands import diagnose
 from curvescope.commands.bench import BENCHES
@@ -103,51 +106,34 @@ def check(command, arguments, line):
     parser.parse_args(arguments)
 
 
-# What of the commands by task is not run here, and why; the pages show most of them on something
-# small.
+# What of the commands of the start page is not run here, and why; the other pages show most of them
+# on something small.
 NOT_RUN = {
     "diagnose": "measures a network for minutes",
     "confirm": "runs experiments, on a recording that is not here",
     "sweep": "measures networks for an hour",
-    "table runs/": "needs that sweep",
-    "bench": "measures for minutes",
-    "import": "files that are not here",
-    "record": "programs that are not here",
-    "recover": "a record that was killed",
     "apply": "a program that is not here",
-    "compare --measure": "measures versions of a program that is not here",
-    "scale": "measures for minutes",
-    "ranks": "a bucket that is not here",
-    "runs --store": "a bucket that is not here",
-    "breakdown runs/": "needs that diagnosis",
-    "breakdown RUN --by line": "a modelled run has no program",
-    "explain runs/": "needs that diagnosis",
     "explain RUN 1": "this modelled run has no finding",
-    "explain RUN --of memory": "a modelled run has no tensors",
-    "memory": "measures a network for a minute",
 }
 
 
 @pytest.mark.slow
-def test_commands_by_task_run_where_they_need_neither_time_nor_strangers(
+def test_commands_of_the_start_page_run_where_they_need_neither_time_nor_strangers(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
     lines = run_blocks.command_lines((DOCS / "index.md").read_text())
-    modelled = [line for line in lines if line.startswith("curvescope model ")]
-    assert main([*shlex.split(modelled[0])[1:], "-o", "RUN"]) == 0
-    for name in ("OLD", "NEW"):
-        (tmp_path / name).symlink_to("RUN")
+    (modelled,) = [line for line in lines if line.startswith("curvescope model ")]
+    assert main([*shlex.split(modelled)[1:], "-o", "RUN"]) == 0
     ran = 0
     for line in lines:
-        if line in modelled or line.removeprefix("curvescope ").startswith(tuple(NOT_RUN)):
+        if line == modelled or line.removeprefix("curvescope ").startswith(tuple(NOT_RUN)):
             continue
         capsys.readouterr()
-        chosen = line.replace("--pair 4,8", "--pair 16,32").replace("--at 8", "--at 32")
-        assert main(shlex.split(chosen)[1:]) == 0, line
+        assert main(shlex.split(line)[1:]) == 0, line
         assert capsys.readouterr().out, line
         ran += 1
-    assert ran >= 10
+    assert ran >= 5
 
 
 @ask_each("page", [*PAGES, ROOT / "README.md"])
@@ -157,7 +143,7 @@ def test_python_of_the_pages_is_python(page):
             ast.parse(block.body)
 
 
-@ask_each("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+@ask_each("page", [*PAGES, *sorted(ROOT.glob("*.md"))])
 def test_files_that_the_pages_name_exist(page):
     named = re.findall(
         r"`(?:python )?((?:benchmarks|tests|docs|examples)/[\w/]+\.(?:py|toml|jsonl?))",
@@ -283,6 +269,72 @@ def test_marks_are_obeyed(tmp_path):
     assert run_blocks.run_page(page) == 1
     with pytest.raises(run_blocks.BlockError, match="exit code"):
         run_blocks.run_page(page, slow=True)
+
+
+def test_the_page_on_answers_has_a_row_for_every_cause():
+    page = (DOCS / "answer.md").read_text()
+    of_sweeps, of_profiles = page.split("\n## Causes")[1:3]
+    assert set(CAUSES) == first_cells(of_sweeps) - {"cause"}
+    assert {cause.name for cause in OF_PROFILES} == first_cells(of_profiles.split("\n## ")[0]) - {
+        "cause"
+    }
+
+
+def test_figures_of_trust_are_those_of_the_pages_that_measure_them():
+    """A bold figure of a row stands, bold, on the page that the row links."""
+    page = DOCS / "trust.md"
+    rows = re.findall(r"^\|.*\*\*.*", page.read_text(), re.MULTILINE)
+    assert len(rows) >= 10
+    for row in rows:
+        (link,) = re.findall(r"\]\((\S+\.md)\)", row)
+        measured = bold_figures((page.parent / link).read_text())
+        assert bold_figures(row) <= measured, row
+
+
+def test_the_page_of_frameworks_has_the_times_and_layers_of_the_kept_runs():
+    """Of runs with four processes of each framework or more: fewer decide nothing."""
+    page = (DOCS / "case-studies" / "frameworks.md").read_text()
+    measured = [row for row in framework_table.shown() if "failed" not in row]
+    rows = [row for row in measured if least_processes(row) >= 4]
+    assert re.findall(r"^\| \w+ \d+ \| forward.*", page, re.MULTILINE) == [
+        line_of_times(row) for row in rows
+    ]
+    assert re.findall(r"^\| \w+ \d+ \| (?!forward).*", page, re.MULTILINE) == [
+        line_of_layers(row) for row in rows if row["mode"] == "forward+backward"
+    ]
+
+
+def least_processes(row):
+    return min(side["processes"] for side in row["frameworks"].values())
+
+
+def line_of_times(row):
+    cells = [
+        f"{row['network']} {row['batch']}",
+        row["mode"],
+        number(row["frameworks"]["torch"]["ms"]),
+    ]
+    for pair in row["pairs"][:2]:
+        times, low, high = pair["times"]
+        cells.append(
+            f"{times:.2f}× ({low:.2f} … {high:.2f})" + ", open" * (not pair["significant"])
+        )
+    return f"| {' | '.join(cells)} |"
+
+
+def line_of_layers(row):
+    """The layer that makes most of the difference, of those that both frameworks name."""
+    cells = [f"{row['network']} {row['batch']}"]
+    for pair in row["pairs"][:2]:
+        layer = next(layer for layer in pair["layers"] if None not in layer["ms"])
+        name = re.sub(r" \(\w+\)", "", layer["layer"])  # without its class
+        cells.append(f"{name} {' → '.join(map(number, layer['ms']))}")
+    return f"| {' | '.join(cells)} |"
+
+
+def bold_figures(text):
+    """What is bold, with one spelling of percent."""
+    return {figure.replace(" %", "%") for figure in re.findall(r"\*\*(.+?)\*\*", text)}
 
 
 def test_every_table_of_causes_has_a_row_for_every_cause():

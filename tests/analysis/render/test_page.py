@@ -118,9 +118,10 @@ def test_a_saving_that_may_be_anything_is_unknown(diagnosis_of):
 
 
 def test_the_page_on_answers_explains_every_word_of_how_sure():
-    page = (ROOT / "docs" / "report.md").read_text()
+    page = (ROOT / "docs" / "answer.md").read_text()
     section = page.partition("## How sure")[2].partition("##")[0]
-    assert re.findall(r"^\| ([a-z ]+) \| ", section, re.MULTILINE) == ["word", *SURE]
+    rows = re.findall(r"^\| ([a-z ]+) \| (.*) \|$", section, re.MULTILINE)
+    assert rows == [("word", "what it rests on"), *SURE.items()]
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.name)

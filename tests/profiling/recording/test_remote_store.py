@@ -25,7 +25,7 @@ from ..measure.fake_measurers import FakeMeasurer
 from .s3_server import s3_server
 from .test_store import steps
 
-DOCS = Path(__file__).parents[3] / "docs" / "storage.md"
+DOCS = Path(__file__).parents[3] / "docs" / "internals" / "other-measures.md"
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,11 @@
 backward, and the layers and kernels that make them differ.
 
 Each cell is `curvescope compare --framework`, whose processes take turns, and becomes a line of
-`results/frameworks.jsonl`. `--write` puts the tables into docs/frameworks.md.
+`results/frameworks.jsonl`. `print` prints the tables; docs/case-studies/frameworks.md shows a part
+of them.
 
     python benchmarks/framework_table.py measure alexnet --batch 64 --mode forward
-    python benchmarks/framework_table.py write
+    python benchmarks/framework_table.py print
 
 A cell whose steps take seconds needs several runs: those that `--runs FOLDER` kept are taken
 together, as their processes are what counts.
@@ -33,7 +34,6 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.evidence import with_results
 from curvescope.analysis.change import Change
 from curvescope.analysis.compare import compare
 from curvescope.analysis.decompose.marked import step_times
@@ -43,7 +43,6 @@ from curvescope.profiling.recording.store import TOGETHER, Recording, open_recor
 from curvescope.profiling.workload.framework_step import FrameworkStep
 
 RESULTS = Path(__file__).parent / "results" / "frameworks.jsonl"
-PAGE = Path(__file__).parents[1] / "docs" / "frameworks.md"
 FRAMEWORKS = "torch,jax,keras-tensorflow"
 _NOTE = "note.json"  # of each run, beside its recordings
 _LAYERS = 4  # of each pair
@@ -51,9 +50,9 @@ _SHARE = 0.05  # of the difference, below which a layer is not named
 
 
 def main() -> None:
-    """Measure a cell, or write the tables."""
+    """Measure a cell, or print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("compile", "measure", "pool", "write"))
+    parser.add_argument("what", choices=("compile", "measure", "pool", "print"))
     parser.add_argument("network", nargs="?")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--mode", default="forward+backward")
@@ -75,10 +74,7 @@ def main() -> None:
         print(json.dumps(found, indent=1))
         return
     rows = shown()
-    text = PAGE.read_text()
-    for above, lines in (("## The founding table", table(rows)), ("### Why", why(rows))):
-        text = with_results(text, above, lines)
-    PAGE.write_text(text)
+    print(*table(rows), "", *why(rows), sep="\n")
 
 
 def compile_first(args: argparse.Namespace) -> None:

@@ -1,13 +1,6 @@
-"""The founding table on the page is that of its results."""
+"""The founding table: which run of a cell is shown."""
 
 from benchmarks import framework_table
-
-
-def test_the_page_has_the_table_and_the_reasons_of_the_results():
-    page = framework_table.PAGE.read_text().splitlines()
-    rows = framework_table.shown()
-    assert not set(framework_table.table(rows)) - set(page)
-    assert not set(framework_table.why(rows)) - set(page)
 
 
 def test_of_a_cell_that_ran_twice_the_one_with_less_load_is_shown(monkeypatch, tmp_path):

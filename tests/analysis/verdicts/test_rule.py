@@ -364,9 +364,8 @@ def test_of_complete_steps_the_outcome_that_counts_is_the_one_that_decides_on_th
     "page",
     [
         "README.md",
-        "docs/evidence.md",
+        "docs/internals/experiments.md",
         "docs/report.md",
-        "docs/statistics.md",
         "analysis/render/report_assets/experiments.js",
     ],
 )

@@ -355,7 +355,7 @@ SECTIONS = (
         f"noise has {TABLES['false_alarms'].sweeps} sweeps of a straight line and "
         f"{TABLES['power'].sweeps} of each step.",
         interval_figures,
-        "`python benchmarks/evidence.py false_alarms power intervals_of_t`; again: `python "
+        "`python benchmarks/evidence.py false_alarms power intervals_of_t`. Again: `python "
         "benchmarks/interval_coverage.py --write`, which describes each noise.",
         "A sweep that reports nothing has not shown that nothing is there. Small effects on a "
         "disturbed machine are missed more often than not.",
@@ -373,7 +373,7 @@ SECTIONS = (
         "[The rule](experiments.md#the-rule) judges simulated experiments whose truth is known, "
         "and real processes that differ in nothing.",
         verdict_figures,
-        "`python benchmarks/evidence.py verdicts identical_processes savings_of_starts`; again: "
+        "`python benchmarks/evidence.py verdicts identical_processes savings_of_starts`. Again: "
         "`python benchmarks/experiment_verdicts.py --write`.",
     ),
     Section(
@@ -394,7 +394,7 @@ SECTIONS = (
         "A virtual card is made of CUDA's public functions. PyTorch's CUDA build and CUPTI run on "
         "it, its kernels compute nothing, and each takes a time by a small table.",
         virtual_causes.figures,
-        '`python benchmarks/virtual_causes.py --cases ""` prints a row for each case; again: '
+        '`python benchmarks/virtual_causes.py --cases ""` prints a row for each case. Again: '
         "`.venv-virtual/bin/python benchmarks/virtual_causes.py`, in the environment of `make "
         "virtual`. Runs: `benchmarks/results/virtual_causes.jsonl`.",
         "No GPU took part, so this says nothing of verdicts on a real card. The plants of the "
@@ -432,7 +432,7 @@ SECTIONS = (
         "of sizes anomalous if the larger one costs over 5 % more than in proportion. Ours asks "
         "whether a stated noise explains it, over all pairs of a table as one family.",
         detector_figures,
-        "`python benchmarks/evidence.py detector detector_anomalies`; again: `curvescope import "
+        "`python benchmarks/evidence.py detector detector_anomalies`. Again: `curvescope import "
         "FILE --table` and `explain` on the files of `benchmarks/published`.",
         "Neither rule is the truth.",
         lambda: TABLES["detector"].lines(),
@@ -443,7 +443,7 @@ SECTIONS = (
         "or modules, and their clock jumps. A trial is bad if recorded data is gone, changed or "
         "unreadable, or if a failure has no message. Hostile files have limits of 10 s and 2 GiB.",
         fault_figures,
-        "`python benchmarks/evidence.py faults hostile_files`; again: `make faults` and `python -m "
+        "`python benchmarks/evidence.py faults hostile_files`. Again: `make faults` and `python -m "
         "tests.security.read_hostile_files --large --write`.",
         "`tests/security/other_attacks.toml` lists the attacks on recordings, secrets, programs "
         "and agents, each with its test.",
@@ -452,7 +452,7 @@ SECTIONS = (
         "What does measuring cost?",
         "Both sides of a comparison run by turns. Single times hold for two cores of an AMD EPYC.",
         speed_figures,
-        "`python benchmarks/speed.py --print`; again: `make bench`.",
+        "`python benchmarks/speed.py --print`. Again: `make bench`.",
         "The collector ran with a test double of libcupti, so CUPTI's own cost is not in it. "
         "cupti-python reads any activity with few lines of Python. Ours reads what steps need.",
     ),
@@ -461,7 +461,7 @@ SECTIONS = (
         "The [cost model](cost-model.md#how-far-to-trust-it) was asked about GPUs, architectures "
         "and networks that its fit had not seen.",
         model_figures,
-        "`python benchmarks/evidence.py cost_model_operators cost_model_networks`; again: `python "
+        "`python benchmarks/evidence.py cost_model_operators cost_model_networks`. Again: `python "
         "benchmarks/cost_model.py`.",
         "It misses most positive excesses.",
     ),

@@ -103,11 +103,11 @@ pins: $(INSTALLED)  ## renew constraints.txt: the newest versions that pyproject
 	mv build/constraints.txt constraints.txt
 
 .PHONY: bench
-bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peers; writes docs/benchmarks.md
-	$(BIN)/python benchmarks/page.py
+bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peers
+	$(BIN)/python benchmarks/speed.py
 
 .PHONY: faults
-faults: $(INSTALLED)  ## inject faults into every command; writes docs/faults.md
+faults: $(INSTALLED)  ## inject faults into every command, for an hour
 	$(BIN)/python benchmarks/faults.py
 
 .PHONY: real

@@ -9,7 +9,7 @@ import numpy as np
 from .decompose.statistics import LEVEL
 
 # p of a growth that ends a run of versions while the interval is wide: many looks at few processes
-# find some growth by chance (docs/statistics.md).
+# find some growth by chance (docs/internals/method.md).
 _SURE = 0.001
 # half-width of an interval, as a share of a limit, at which the estimate says on which side a
 # growth is

@@ -1,13 +1,10 @@
-"""Which cause is named in synthetic recordings with each cause planted: the table of
-docs/causes.md.
-"""
+"""Which cause is named in synthetic recordings with each cause planted."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 
 import evidence
@@ -21,7 +18,6 @@ from curvescope.analysis.diagnosis.split import diagnose, explain  # noqa: E402
 from tests.analysis.causes.planted_causes import PLANS, planted  # noqa: E402
 from tests.analysis.synthetic import times_of  # noqa: E402
 
-PAGE = ROOT / "docs" / "causes.md"
 JITTERS = (0.02, 0.1, 0.25)
 _NOISY = {"not significant": 0.4}
 
@@ -40,21 +36,19 @@ def named(cause: str, jitter: float, seed: int) -> str:
     return suspected if verdict.cause == UNEXPLAINED else verdict.cause
 
 
-def results(seeds: int) -> Iterator[tuple[str, list[str]]]:
-    rows, right, count = [], 0, len(JITTERS) * seeds
+def results(seeds: int) -> Iterator[evidence.Named]:
+    """How often each planted cause was named, and what instead."""
+    rows = []
     for cause in PLANS:
         found = Counter(
             named(cause, jitter, 100 * seed + 1) for jitter in JITTERS for seed in range(seeds)
         )
-        right += found[cause]
         instead = ", ".join(
             f"{name} {number}" for name, number in found.most_common() if name != cause
         )
-        rows.append(f"| {cause} | {found[cause]} | {instead} |")
-    yield "| planted | named |", rows
-    line = "the right cause, not how often real machines produce such evidence. "
-    yield line, [f"{line}{right} of {count * len(PLANS)} right ({date.today()}):"]
+        rows.append([cause, str(found[cause]), instead])
+    yield "planted_recordings", ["planted", "named", "instead"], rows
 
 
 if __name__ == "__main__":
-    evidence.simulate(__doc__, PAGE, 12, results)
+    evidence.simulate(__doc__, 12, results)

@@ -1,10 +1,9 @@
-"""Holds the cost model against published measurements: prints the errors that
-docs/cost-model-validation.md quotes.
+"""Holds the cost model against published measurements, and prints its errors.
 
 Errors of single operators are those of the fits that left GPUs, architectures and problems out, one
 row per published time in cost_model_residuals.csv.gz; of other cards and of complete steps the
-model is asked anew. Both are of the fits of 2026-11-24, which docs/cost-model.md says how to
-repeat. Run: `python benchmarks/cost_model.py`, half a minute.
+model is asked anew. Both are of the fits of 2026-11-24; docs/internals/cost-model.md says how to
+repeat them. Run: `python benchmarks/cost_model.py`, half a minute.
 """
 
 from __future__ import annotations

@@ -1,66 +1,131 @@
-"""Pages of evidence: how they begin, with three figures, and how scripts replace their results in a
-page.
+"""Tables of evidence that follow from no file of runs: what simulations gave, and what was measured
+once.
+
+    python benchmarks/evidence.py           the names of the tables
+    python benchmarks/evidence.py NAME …    these tables, as Markdown
+
+A script that makes tables hands them to `simulate` or `keep`; `docs/evidence_page.py` takes its
+figures from them.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
+from typing import NamedTuple
+
+TABLES = Path(__file__).parent / "results" / "tables.json"
 
 
-def beginning(title: str, *figures: str) -> str:
-    """First lines of a page, with an empty line at their end."""
-    assert len(figures) == 3, figures
-    assert all("**" in figure for figure in figures), figures
-    return "\n".join([f"# {title}", "", *(f"- {figure}" for figure in figures), "", ""])
+class Table(NamedTuple):
+    """A table with its origin.
 
-
-def figures_of(page: Path) -> tuple[str, list[str]]:
-    found = re.match(r"# (.+)\n\n((?:- .+\n){3})\n", page.read_text())
-    assert found, f"{page.name} does not begin with a title and three figures"
-    return found[1], [line.removeprefix("- ") for line in found[2].splitlines()]
-
-
-def with_results(text: str, above: str, found: Sequence[str]) -> str:
-    """A page with new results at one place, found by the text `above`; all other text stays.
-
-    Rows of a table take the place of those of the first table that ends behind `above`. One line
-    takes the place of the first line that begins so.
+    Attributes:
+        made_by: command that makes it, or the commit whose script made it.
+        date: day of the measurement.
+        says: what a row is.
+        sweeps: simulated sweeps or experiments of each kind; None where nothing was simulated.
+        head: headers of the columns.
+        rows: cells of each row, as they are shown.
     """
-    place = text.index(f"\n{above}") + 1
-    if found[0].startswith("|"):
-        old = re.compile(r"(?m)(?<=[-:]\|\n)(\|.*\n)+").search(text, place)
-    else:
-        old = re.compile(r"(?m).*\n").match(text, place)
-    assert old, above
-    return text[: old.start()] + "\n".join(found) + "\n" + text[old.end() :]
+
+    made_by: str
+    date: str
+    says: str
+    sweeps: int | None
+    head: list[str]
+    rows: list[list[str]]
+
+    def column(self, header: str) -> list[str]:
+        """The cells below a header."""
+        place = self.head.index(header)
+        return [row[place] for row in self.rows]
+
+    def lines(self) -> list[str]:
+        """The table as Markdown."""
+        return markdown(self.head, self.rows)
 
 
-def simulate(
-    says: str | None,
-    page: Path,
-    sweeps: int,
-    results: Callable[[int], Iterator[tuple[str, list[str]]]],
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a table in Markdown."""
+    ruler = ["---"] * len(head)
+    return [f"| {' | '.join(cells)} |" for cells in (head, ruler, *rows)]
+
+
+def read_tables() -> dict[str, Table]:
+    """All tables, by name."""
+    return {name: Table(**entry) for name, entry in json.loads(TABLES.read_text()).items()}
+
+
+def keep(
+    name: str, head: Sequence[str], rows: Sequence[Sequence[str]], sweeps: int | None = None
 ) -> None:
-    """A script whose simulations give results for places of a page, which are written where
-    `--write` asks for it.
+    """Replace the cells of a table, and its date by today's; what it says stays."""
+    tables = read_tables()
+    cells = list(map(list, rows))
+    tables[name] = tables[name]._replace(
+        date=str(date.today()), sweeps=sweeps, head=list(head), rows=cells
+    )
+    entries = [f" {json.dumps(name)}: {_entry(table)}" for name, table in tables.items()]
+    TABLES.write_text("{\n" + ",\n".join(entries) + "\n}\n")
 
-    Arguments: `results` takes the number of simulations of each kind, and gives each place as
-    `with_results` finds it.
+
+def _entry(table: Table) -> str:
+    """A table as JSON, with a line for each of its rows."""
+    facts = table._asdict()
+    rows = facts.pop("rows")
+    lines = [f"  {json.dumps(key)}: {_json(fact)},\n" for key, fact in facts.items()]
+    cells = ",\n".join(f"   {_json(row)}" for row in rows)
+    return "{\n" + "".join(lines) + f'  "rows": [\n{cells}\n  ]\n }}'
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+Named = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+
+
+def simulate(says: str | None, sweeps: int, results: Callable[[int], Iterator[Named]]) -> None:
+    """Run simulations and print their tables; `--write` keeps them.
+
+    Arguments: `results` takes the number of simulations of each kind, and gives the name, the
+    header and the rows of each table.
     """
     parser = argparse.ArgumentParser(description=says)
-    parser.add_argument(
-        "--write", action="store_true", help=f"write the results into docs/{page.name}"
-    )
+    parser.add_argument("--write", action="store_true", help=f"keep the tables in {TABLES.name}")
     parser.add_argument(
         "--sweeps", type=int, default=sweeps, help="of each kind (default %(default)s)"
     )
     args = parser.parse_args()
-    text = page.read_text()
-    for above, found in results(args.sweeps):
-        print(above, *found, "", sep="\n", flush=True)
-        text = with_results(text, above, found)
-    if args.write:
-        page.write_text(text)
+    for name, head, rows in results(args.sweeps):
+        print(f"{name}\n", *markdown(head, rows), "", sep="\n", flush=True)
+        if args.write:
+            keep(name, head, rows, args.sweeps)
+
+
+def main() -> None:
+    """Print the tables that are asked for."""
+    tables = read_tables()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    names = parser.parse_args().names
+    if unknown := set(names) - set(tables):
+        parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(tables)}")
+    for name in names:
+        table = tables[name]
+        each = f", {table.sweeps} of each kind" if table.sweeps else ""
+        print(f"{name}: {table.made_by}, {table.date}{each}", table.says, "", sep="\n")
+        print(*table.lines(), "", sep="\n")
+    if not names:
+        for name, table in tables.items():
+            print(f"{name:24} {table.date}  {table.made_by}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,25 @@
 """Faults injected into every command: kills, signals, full disks, no memory, clocks that step,
 broken packages.
 
-`python benchmarks/faults.py --minutes 30` runs trials for half an hour and writes docs/faults.md:
-one of each fault and command first, then another of each; `--only kill --command record` a part of
-them, and writes nothing without `--write`. Each outcome is a line of build/faults.jsonl as soon as
-it is known: run again, it goes on with what is missing there; delete the file after a change of the
-code. The page says what makes a trial bad.
+`python benchmarks/faults.py --minutes 30` runs trials for half an hour and keeps their table, see
+`evidence`: one of each fault and command first, then another of each. `--only kill --command record`
+runs a part of them, and keeps nothing without `--write`. Each outcome is a line of
+build/faults.jsonl as soon as it is known: run again, it goes on with what is missing there; delete
+the file after a change of the code.
+
+A trial is bad if
+
+- what was recorded before the fault is not there by number, or other data changed, by hashes;
+- the command printed a traceback, or failed without a message;
+- the exit code after a signal is another than 128 plus its number;
+- the remaining data cannot be read, or half a report is left;
+- a process was left, or the command did not end within 300 s.
+
+Signals come at a random moment of the command's work: to all its processes one after the other, as
+Slurm sends them, or to the command alone, as Kubernetes does. What was recorded counts after
+`recover`: for `record` the ranges that the program had ended (after a kill of all processes, half a
+second before or earlier), for the others the steps on the disk. Failures of libcupti's calls are
+injected by tests/native/test_cupti_faults.py.
 """
 
 from __future__ import annotations
@@ -15,7 +29,6 @@ import hashlib
 import json
 import os
 import random
-import re
 import resource
 import shutil
 import signal
@@ -30,11 +43,10 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
-from evidence import beginning, with_results
+import evidence
 from faulted_commands import CHANGES, CLI, COMMANDS, ROOT, ranges_done, template, trial_folder
 from warm_commands import Started
 
-PAGE = ROOT / "docs" / "faults.md"
 KEPT = ROOT / "build" / "faults.jsonl"
 HUNG_S = 300  # far more than any command takes on a busy machine
 CANNOT_INJECT = 77
@@ -437,45 +449,28 @@ def cut_ranges() -> int:
     )
 
 
-def page(results: dict[tuple[str, str], list[Outcome]], minutes: float) -> str:
-    from curvescope.profiling.hardware.host import cpu_name
+HEAD = (
+    "fault",
+    "command",
+    "trials",
+    "done",
+    "refused or stopped with a message",
+    "killed",
+    "there",
+    "bad",
+)
 
+
+def rows(results: dict[tuple[str, str], list[Outcome]]) -> list[list[str]]:
+    """A row for each fault and command."""
     what = {fault.name: fault.what for fault in FAULTS}
-    outcomes = [outcome for found in results.values() for outcome in found]
-    bad = sum(bool(o.problems) for o in outcomes)
-    signals = sum(len(found) for (fault, _), found in results.items() if fault in SIGNALS)
-    rows: dict[tuple[str, str], list[str]] = {}
-    for (fault, command), found in results.items():
-        rows.setdefault((what[fault], _counted(found, command)), []).append(command)
-    head = beginning(
-        "Faults",
-        f"**{bad} of {len(outcomes)}** trials were bad."
-        + ("" if len(outcomes) >= FULL else f" This run is a part: all are {FULL} trials."),
-        f"**{signals}** of them were kills and other signals at a random moment.",
-        f"**{len({command for _, command in results})}** commands were tried, with "
-        f"**{len({f for f, _ in results})}** kinds of fault.",
-    )
-    ran = (
-        f"{len(outcomes)} trials in sequence, {minutes:.0f} minutes on a busy machine "
-        f"({os.cpu_count()} cores of "
-    )
-    ran += f"{cpu_name()})"
-    text = re.sub(r"(?s).*?(?=`python )", head, PAGE.read_text(), count=1)
-    text = re.sub(r"\d+ trials in sequence.*?(?=\. In each trial)", lambda _: ran, text, count=1)
-    table = [
-        f"| {name} | {_named(commands)} | {counts} |" for (name, counts), commands in rows.items()
+    return [
+        [what[fault], command, *_cells(outcomes, command)]
+        for (fault, command), outcomes in results.items()
     ]
-    return with_results(text, "| fault | commands |", table)
 
 
-def _named(commands: list[str]) -> str:
-    others = [command for command in COMMANDS if command not in commands]
-    if len(others) <= 1:
-        return " but ".join(["all", *others])
-    return ", ".join(commands)
-
-
-def _counted(outcomes: list[Outcome], command: str) -> str:
+def _cells(outcomes: list[Outcome], command: str) -> list[str]:
     codes = Counter(
         "done" if o.code == 0 else "killed" if (o.code or 0) < 0 else "said" for o in outcomes
     )
@@ -486,15 +481,26 @@ def _counted(outcomes: list[Outcome], command: str) -> str:
     bad = f"{len(wrong)}: {reasons}" if reasons else str(len(wrong))
     counted = [o for o in outcomes if o.before]
     kept = sum(min(o.before or 0, o.after or 0) for o in counted)
-    numbers = (
-        f"{kept:,} of {sum(o.before or 0 for o in counted):,} {COMMANDS[command].unit}"
-        if counted
-        else ""
-    )
-    return (
-        f"{len(outcomes)} | {codes['done']} | {codes['said']} | {codes['killed']} | {numbers} | "
-        f"{bad}"
-    )
+    before = sum(o.before or 0 for o in counted)
+    there = f"{kept:,} of {before:,} {COMMANDS[command].unit}" if counted else ""
+    numbers = (len(outcomes), codes["done"], codes["said"], codes["killed"])
+    return [*map(str, numbers), there, bad]
+
+
+def figures(table: evidence.Table) -> list[str]:
+    """What the kept table says, as three sentences."""
+    trials = list(map(int, table.column("trials")))
+    bad = sum(int(cell.partition(":")[0]) for cell in table.column("bad"))
+    signals = {fault.what for fault in FAULTS if fault.name in SIGNALS}
+    sent = zip(trials, table.column("fault"), strict=True)
+    part = "" if sum(trials) >= FULL else f" This run is a part: all are {FULL} trials."
+    return [
+        f"**{bad} of {sum(trials)}** trials were bad.{part}",
+        f"**{sum(count for count, fault in sent if fault in signals)}** of them were kills and "
+        "other signals at a random moment.",
+        f"**{len(set(table.column('command')))}** commands were tried, with "
+        f"**{len(set(table.column('fault')))}** kinds of fault.",
+    ]
 
 
 def planned(
@@ -517,18 +523,14 @@ def planned(
 Key = tuple[str, str, int]
 
 
-def read_kept() -> tuple[dict[Key, Outcome], float]:
-    """Outcomes of trials that were run, by fault, command and seed; and the seconds
-    that they took.
-    """
+def read_kept() -> dict[Key, Outcome]:
+    """Outcomes of trials that were run, by fault, command and seed."""
     kept: dict[Key, Outcome] = {}
-    seconds = 0.0
     if KEPT.exists():
         for line in KEPT.read_text().splitlines():
             entry = json.loads(line)
             kept[entry["fault"], entry["command"], entry["seed"]] = Outcome(**entry["outcome"])
-            seconds += entry["seconds"]
-    return kept, seconds
+    return kept
 
 
 def keep(fault: Fault, command: str, seed: int) -> None:
@@ -566,17 +568,12 @@ def main() -> int:
         "--minutes", type=float, default=60.0, help="begin no trial after this time (default: 60)"
     )
     parser.add_argument(
-        "--write", action="store_true", help="write the page from a part of the trials too"
-    )
-    parser.add_argument(
-        "--page-only", action="store_true", help="run nothing: write the page of what was run"
+        "--write", action="store_true", help="keep the table of a part of the trials too"
     )
     args = parser.parse_args()
     plan = planned(args.only, args.command, args.trials)
-    kept, _ = read_kept()
-    missing = (
-        [] if args.page_only else [(f, c, s) for f, c, s in plan if (f.name, c, s) not in kept]
-    )
+    kept = read_kept()
+    missing = [(f, c, s) for f, c, s in plan if (f.name, c, s) not in kept]
     print(f"{len(plan)} trials, {len(missing)} of them to be run", flush=True)
     # threads that wait for each other take most of the time on a busy machine
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -591,15 +588,17 @@ def main() -> int:
         keep(*one)
         if number % 25 == 0:
             print(f"{number} of {len(missing)} run", flush=True)
-    kept, seconds = read_kept()
+    kept = read_kept()
     results: dict[tuple[str, str], list[Outcome]] = {}
     for fault, command, seed in sorted(
         plan, key=lambda one: (FAULTS.index(one[0]), list(COMMANDS).index(one[1]))
     ):
         if outcome := kept.get((fault.name, command, seed)):
             results.setdefault((fault.name, command), []).append(outcome)
-    if args.write or args.page_only or not (args.only or args.command or args.trials):
-        PAGE.write_text(page(results, seconds / 60))
+    print(*evidence.markdown(HEAD, rows(results)), sep="\n")
+    if args.write or not (args.only or args.command or args.trials):
+        evidence.keep("faults", HEAD, rows(results))
+        print(*figures(evidence.read_tables()["faults"]), sep="\n")
     return int(any(o.problems for outcomes in results.values() for o in outcomes))
 
 

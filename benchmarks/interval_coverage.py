@@ -1,5 +1,4 @@
-"""What the intervals and the detector promise, held against simulated sweeps: tables of
-docs/statistics.md.
+"""What the intervals and the detector promise, held against simulated sweeps.
 
 Every shape of noise is a process in time: steps are drawn in the order in which a sweep measures
 them, so that drift and runs of slow steps fall where they would. Run:
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -32,7 +30,6 @@ from curvescope.analysis.decompose.terms import Key, terms_of
 from curvescope.profiling.attribution.step_pattern import faster_half
 from curvescope.profiling.recording.disturbed import LEAST_ROUNDS
 
-PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 BATCHES = (1, 2, 4, 8, 16, 32)
 # rounds, steps of a visit
 PROTOCOLS = {
@@ -346,64 +343,43 @@ def _without_anomaly(shape: str, tally: Tally) -> str:
     return ", ".join(f"{share:.1%}" for share in shares)
 
 
-def page_results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
-    straight, longer = (
-        list(product(PROTOCOLS, EFFECTS[:1])),
-        list(product(("quick", "default"), EFFECTS[1:])),
-    )
+def results(sweeps: int) -> Iterator[evidence.Named]:
+    """The tables of false alarms, of power and of the intervals of terms."""
+    straight = list(product(PROTOCOLS, EFFECTS[:1]))
+    longer = list(product(("quick", "default"), EFFECTS[1:]))
     cases = [(shape, *column) for shape in SHAPES for column in (*straight, *longer)]
-    of_terms = list(product(TERM_SHAPES, TERM_ROUNDS))
+    splits = list(product(TERM_SHAPES, TERM_ROUNDS))
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         done = pool.map(_run, cases, [sweeps] * len(cases))
         tallies = dict(zip(cases, track(done, "simulating", total=len(cases)), strict=True))
-        split = list(
-            track(
-                pool.map(_run_terms, of_terms, [sweeps] * len(of_terms)),
-                "terms",
-                total=len(of_terms),
-            )
-        )
-    meanings = {name: " ".join(str(noise.__doc__).split()) for name, noise in SHAPES.items()}
-    yield "| noise | meaning |", [f"| {name} | {what} |" for name, what in meanings.items()]
-    for heading, columns, cell in (
-        ("## False alarms, and intervals that hold", straight, _without_anomaly),
-        ("## Power", longer, lambda _, tally: f"{tally.alarms / tally.sweeps:.0%}"),
-    ):
-        rows = [
-            " | ".join([shape, *(cell(shape, tallies[shape, p, e]) for p, e in columns)])
-            for shape in SHAPES
-        ]
-        yield heading, [f"| {row} |" for row in rows]
-    by_shape: dict[str, list[str]] = {}
-    for (shape, _), tally in zip(of_terms, split, strict=True):
-        planted, *others = (count / sweeps for count in tally.held)
-        by_shape.setdefault(shape, []).append(
-            f"{planted:.1%}, {min(others):.1%}, {tally.width:.2f}"
-        )
-    rows = [f"| {' | '.join([shape, *cells])} |" for shape, cells in by_shape.items()]
-    yield "## 95 % intervals of terms", rows
-    alarms = max(tallies[case].alarms for case in cases if not case[2]) / sweeps
-    held = (
-        min(tallies[s, p, e].points for s in CENTRED for p, e in straight) / sweeps / len(BATCHES)
+        done_terms = pool.map(_run_terms, splits, [sweeps] * len(splits))
+        terms = dict(zip(splits, track(done_terms, "terms", total=len(splits)), strict=True))
+    rows = [
+        [shape, *(_without_anomaly(shape, tallies[shape, p, e]) for p, e in straight)]
+        for shape in SHAPES
+    ]
+    yield "false_alarms", ["noise", *PROTOCOLS], rows
+    rows = [
+        [shape, *(f"{tallies[shape, p, e].alarms / sweeps:.0%}" for p, e in longer)]
+        for shape in SHAPES
+    ]
+    yield "power", ["noise", *(f"{p}, +{e:.0%}" for p, e in longer)], rows
+    rows = [
+        [shape, *(_held(terms[shape, rounds]) for rounds in TERM_ROUNDS)] for shape in TERM_SHAPES
+    ]
+    what = "planted layer, others, width"
+    yield (
+        "intervals_of_terms",
+        ["noise of terms", *(f"{n} rounds: {what}" for n in TERM_ROUNDS)],
+        rows,
     )
-    power = min(tallies[s, "default", EFFECTS[-1]].alarms for s in SHAPES) / sweeps
-    for words, end in (
-        (
-            "The tests report an anomaly in",
-            f"**{alarms:.1%}** or less of simulated sweeps without one, under every noise.",
-        ),
-        (
-            "Intervals of a step time hold",
-            f"the true value in **{held:.1%}** or more of the sweeps.",
-        ),
-        (
-            "A step time that is 20 % longer",
-            f"from one batch size on is found in **{power:.0%}** or more of them (default "
-            "protocol).",
-        ),
-    ):
-        yield f"- {words} ", [f"- {words} {end}"]
+
+
+def _held(tally: TermTally) -> str:
+    """Shares of intervals of terms that hold, and the width of the planted one's."""
+    planted, *others = (count / tally.sweeps for count in tally.held)
+    return f"{planted:.1%}, {min(others):.1%}, {tally.width:.2f}"
 
 
 if __name__ == "__main__":
-    evidence.simulate(__doc__, PAGE, 1000, page_results)
+    evidence.simulate(__doc__, 1000, results)

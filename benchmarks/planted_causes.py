@@ -24,13 +24,12 @@ fixed cost too: any confirmed cause is wrong. Steps of pure waiting, and of one 
 precision, cannot be made faster: any saving of 2 % is a false one.
 
     python benchmarks/planted_causes.py [--runs 8] [--null 200] [--still 100] [--cases ...]
-    [--write]
 
-Results go to benchmarks/results/planted_causes.jsonl as they come. Interrupted, the same command
-goes on where it was.
+Results go to benchmarks/results/planted_causes.jsonl as they come, and the table of all kept runs is
+printed at the end. Interrupted, the same command goes on where it was.
 """
 
-# ruff: noqa: E501 - lines of the page
+# ruff: noqa: E501 - rows of a table
 from __future__ import annotations
 
 import argparse
@@ -40,32 +39,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.evidence import beginning  # noqa: E402
+from benchmarks.evidence import markdown  # noqa: E402
 
 KEPT = Path(__file__).parent / "results" / "planted_causes.jsonl"
-# The same runs elsewhere: how a sentence on them begins, and their file.
+# The same runs elsewhere: where, and their file.
 OTHERS = {
-    "On busier machines (AlexNet's steps varied by 10 to 25 %, elsewhere by 3 to 6 %; or tests ran "
-    "on the other core)": KEPT.with_name("planted_causes_disturbed.jsonl"),
-    "With the code of 2026-11-25 (more causes, a plan of remedies before them, rounds that end "
-    "early), on two cores of an AMD EPYC": KEPT.with_name("planted_causes_later.jsonl"),
-    "With the code of 2026-11-27 (rounds in processes of their own, one rule for all verdicts, "
-    "sweeps of 60 s), on two noisy cores of an AMD EPYC": KEPT.with_name(
+    "Machines on which AlexNet's steps varied by 10 to 25 %, or tests ran on the other core": (
+        KEPT.with_name("planted_causes_disturbed.jsonl")
+    ),
+    "Two cores of an AMD EPYC, 2026-11-25": KEPT.with_name("planted_causes_later.jsonl"),
+    "Two noisy cores of an AMD EPYC, 2026-11-27, sweeps of 60 s": KEPT.with_name(
         "planted_causes_rounds.jsonl"
     ),
 }
-PAGE = ROOT / "docs" / "planted-causes.md"
 EFFECTS = (0.05, 0.1, 0.2, 0.5)
 SWEEP_S, EXPERIMENTS_S = 60.0, 90.0
 STILL_S = 30.0
@@ -499,122 +494,108 @@ def counting(kept: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one for one in kept if "error" not in one and one.get("shows", True)]
 
 
-def other_sentence(where: str, kept: Sequence[dict[str, Any]]) -> str:
-    """What the same runs gave elsewhere."""
+class Tally(NamedTuple):
+    """Runs that count, and what became of them."""
+
+    steps: int  # with a planted cause
+    confirmed: int  # whose right cause is confirmed
+    leads: int  # and led the answer
+    wrong: int  # in which a wrong cause is confirmed
+    nulls: int  # sweeps of nothing
+    null_wrong: int  # in which a cause is confirmed
+    wrong_causes: tuple[str, ...]
+
+
+def tally(kept: Sequence[dict[str, Any]]) -> Tally:
+    """Count runs by what they confirmed."""
     whole = counting(kept)
-    scores = [score(CASES[one["name"]], one) for one in whole if one["name"] in CASES]
-    nulls = [one for one in whole if one["name"] in NULL_NETWORKS]
-    wrong = Counter(one["name"] for one in nulls if score(None, one).wrong)
-    if not scores:
-        return ""
-    named = ", ".join(f"{count} of {name}" for name, count in wrong.most_common())
-    causes = _joined(sorted({cause for one in scores for cause in one.wrong}))
-    return (
-        f"\n{where}, the right cause was confirmed in "
-        f"{_share(sum(one.confirmed for one in scores), len(scores))} of the steps and a wrong one "
-        f"in {sum(bool(one.wrong) for one in scores)}{f' ({causes})' if causes else ''}; with "
-        "nothing planted, a cause was confirmed in "
-        f"{_share(wrong.total(), len(nulls))}{f': {named}' if named else ''}.\n"
+    scores = [score(CASES[run["name"]], run) for run in whole if run["name"] in CASES]
+    nulls = [score(None, run) for run in whole if run["name"] in NULL_NETWORKS]
+    wrong_causes = {cause for one in (*scores, *nulls) for cause in one.wrong}
+    return Tally(
+        len(scores),
+        sum(one.confirmed for one in scores),
+        sum(one.leads for one in scores),
+        sum(bool(one.wrong) for one in scores),
+        len(nulls),
+        sum(bool(one.wrong) for one in nulls),
+        tuple(sorted(wrong_causes)),
     )
 
 
-def page(
-    kept: Sequence[dict[str, Any]],
-    others: Mapping[str, Sequence[dict[str, Any]]] = MappingProxyType({}),
-) -> str:
-    """The page as Markdown."""
+def figures() -> list[str]:
+    """What the kept runs say, as three sentences."""
+    counts = tally(kept_runs(KEPT))
+    return [
+        f"The right cause was confirmed in **{_share(counts.confirmed, counts.steps)}** of the "
+        "steps with a planted cause.",
+        f"A wrong cause was confirmed in **{_share(counts.wrong, counts.steps)}** of them.",
+        "With nothing planted, a cause was confirmed in "
+        f"**{_share(counts.null_wrong, counts.nulls)}** of the sweeps.",
+    ]
+
+
+MACHINES_HEAD = ("machine", "right cause confirmed", "wrong cause", "nothing planted: a cause")
+
+
+def rows_of_machines() -> list[list[str]]:
+    """The same counts of all files of runs."""
+    tallies = {
+        "One or two cores of an Intel Xeon, load 0.3 to 2.7, 2026-11-23": tally(kept_runs(KEPT))
+    }
+    tallies |= {where: tally(kept_runs(path)) for where, path in OTHERS.items()}
+    return [
+        [
+            where,
+            f"{counts.confirmed} of {counts.steps}",
+            f"{counts.wrong} of {counts.steps}",
+            f"{counts.null_wrong} of {counts.nulls}",
+        ]
+        for where, counts in tallies.items()
+    ]
+
+
+HEAD = (
+    "planted",
+    "right cause",
+    "runs",
+    "effects",
+    "layer right",
+    "confirmed",
+    "leads",
+    "wrong confirmed",
+    "seconds",
+)
+
+
+def rows(kept: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """A row for each planted cause."""
+    table = []
     whole = counting(kept)
-    rows, layers, confirmed, leading_ones, wrong, count = [], [], 0, 0, 0, 0
     for name, case in CASES.items():
-        found = sorted((one for one in whole if one["name"] == name), key=lambda one: one["effect"])
-        scores = [score(case, one) for one in found]
-        if not found:
-            continue
-        count += len(found)
-        layers += [one.layer for one in scores if one.layer is not None]
-        confirmed += sum(one.confirmed for one in scores)
-        leading_ones += sum(one.leads for one in scores)
-        wrong += sum(bool(one.wrong) for one in scores)
-        right_layers = [one.layer for one in scores if one.layer is not None]
-        effects = f"{found[0]['effect']:.0%} to {found[-1]['effect']:.0%}"
-        named = sorted({cause for one in scores for cause in one.wrong})
-        rows.append(
-            f"| {case.what} | {', '.join(sorted(case.causes))} | {len(found)} | {effects} | "
-            f"{f'{sum(right_layers)} of {len(right_layers)}' if right_layers else 'no layer'} | "
-            f"{sum(one.confirmed for one in scores)} | {sum(one.leads for one in scores)} | "
-            f"{f'{sum(bool(one.wrong) for one in scores)} ({_joined(named)})' if named else 0} | "
-            f"{median(one['wall_s'] for one in found):.0f} |"
-        )
-    nulls = [one for one in whole if one["name"] in NULL_NETWORKS]
-    bent = sum(any(answer["kind"] != "fixed cost" for answer in one["answers"]) for one in nulls)
-    fixed = sum(any(answer["kind"] == "fixed cost" for answer in one["answers"]) for one in nulls)
-    false = [one for one in nulls if score(None, one).wrong]
-    named = sorted({cause for one in false for cause in score(None, one).wrong})
-    sessions = {json.dumps(one["machine"], sort_keys=True): one["machine"] for one in whole}
-    machines = "; ".join(
-        f"{one['cpu']}, usable cores: {one['cores']}, torch {one['torch']}, Python "
-        f"{one['python']}, {one['date']}"
-        for one in sessions.values()
-    )
-    loads = [one["load"] for one in whole]
-    figures = (
-        f"The right cause was confirmed in **{_share(confirmed, count)}** of the steps with a "
-        "planted cause.",
-        f"A wrong cause was confirmed in **{_share(wrong, count)}** of them.",
-        f"With nothing planted, a cause was confirmed in **{_share(len(false), len(nulls))}** of "
-        "the sweeps.",
-    )
-    return beginning("Planted causes", *figures) + TEXT.format(
-        rows="\n".join(rows),
-        count=count,
-        layers=_share(sum(layers), len(layers)),
-        confirmed=_share(confirmed, count),
-        leads=leading_ones,
-        wrong=_share(wrong, count),
-        nulls=len(nulls),
-        false=_share(len(false), len(nulls)),
-        named=f" ({_joined(named)})" if named else "",
-        unseen=sum(not one.get("shows", True) for one in kept),
-        failed=sum("error" in one for one in kept),
-        bent=bent,
-        fixed=fixed,
-        null_s=f"{median(one['wall_s'] for one in nulls):.0f}" if nulls else "–",
-        machines=machines or "no machine yet",
-        load=f"{min(loads):.1f} to {max(loads):.1f}" if loads else "unknown",
-        others="".join(other_sentence(where, runs) for where, runs in others.items()),
-    )
+        runs = [run for run in whole if run["name"] == name]
+        if runs:
+            table.append(_row(case, runs))
+    return table
 
 
-TEXT = """`python benchmarks/planted_causes.py --runs 8 --null 200 --write` writes this page. Small real networks
-(benchmarks/planted_steps.py) get one planted cause each, of a known size; `curvescope.diagnose` is told nothing.
-
-| goal | result |
-|---|---|
-| the right layer in 95 of 100 | {layers} |
-| the right cause confirmed in 90 of 100 | {confirmed}; named first in {leads} |
-| a wrong cause confirmed in at most 2 of 100 | {wrong} |
-| nothing planted: a cause confirmed in at most 2 of 100 sweeps | {false}{named} |
-
-Measured on: {machines}. One or two threads; load average {load}.
-{others}
-## With a planted cause
-
-The effect is the planted anomaly as a share of the step, measured without Curvescope. {unseen} runs do not count: the effect was under 5 %, or
-the rest of the step cancelled more than half of it; {failed} ended in an error. A layer is right if the answer on the largest anomaly (on the
-fixed cost, if that was planted or no anomaly was found) names it. The cause is confirmed if it is for at least 10 % of that anomaly, and leads if
-the answer names it. Wrong causes count for every anomaly and the fixed cost, from 10 % of it; reading weights and running Python are never wrong
-for a fixed cost. Every run: benchmarks/results/planted_causes.jsonl.
-
-| planted | right cause | runs | effects | layer right | confirmed | leads | wrong confirmed | seconds |
-|---|---|--:|---|---|--:|--:|---|--:|
-{rows}
-
-## With nothing planted
-
-A step of `batch` equal parts, as with accumulated gradients, takes a time in proportion to its batch by construction, so every confirmed
-cause is wrong. Of {nulls} sweeps of five networks, {bent} showed an anomaly and {fixed} a fixed cost, e.g. because the machine was disturbed; a cause
-was confirmed in {false}{named}. A sweep took {null_s} s.
-"""
+def _row(case: Case, runs: Sequence[dict[str, Any]]) -> list[str]:
+    scores = [score(case, run) for run in runs]
+    effects = [run["effect"] for run in runs]
+    layers = [one.layer for one in scores if one.layer is not None]
+    wrong = sorted({cause for one in scores for cause in one.wrong})
+    count = str(sum(bool(one.wrong) for one in scores))
+    return [
+        case.what,
+        _joined(sorted(case.causes)),
+        str(len(runs)),
+        f"{min(effects):.0%} to {max(effects):.0%}",
+        f"{sum(layers)} of {len(layers)}" if layers else "no layer",
+        str(sum(one.confirmed for one in scores)),
+        str(sum(one.leads for one in scores)),
+        f"{count} ({_joined(wrong)})" if wrong else count,
+        f"{median(run['wall_s'] for run in runs):.0f}",
+    ]
 
 
 def _share(part: int, whole: int) -> str:
@@ -640,7 +621,7 @@ def machine() -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run what is missing, and write the page where asked."""
+    """Run what is missing, and print the table of all runs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -670,13 +651,12 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="start nothing after this time"
     )
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     parser.add_argument(
         "--results",
         type=Path,
         default=KEPT,
         metavar="FILE",
-        help="where runs are kept (default: those of the page)",
+        help="where runs are kept (default: %(default)s)",
     )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -703,10 +683,7 @@ def main() -> int:
         with args.results.open("a") as file:
             file.write(json.dumps(found) + "\n")
         print(summary(found), file=sys.stderr, flush=True)
-    if args.write:
-        PAGE.write_text(
-            page(kept_runs(KEPT), {where: kept_runs(path) for where, path in OTHERS.items()})
-        )
+    print(*markdown(HEAD, rows(kept)), sep="\n")
     return 0
 
 

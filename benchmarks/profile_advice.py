@@ -1,8 +1,8 @@
 """Profiles that others recorded, side by side: our advice, sums by hand over the file, and what
 other tools say.
 
-    python benchmarks/profile_advice.py [--peers PYTHON]   measures, into results/profile_advice.json;
-    the documentation's page of them is made with the site
+    python benchmarks/profile_advice.py [--peers PYTHON]   measures, into results/profile_advice.json
+    python benchmarks/profile_advice.py --print            prints what is kept there
 
 PYTHON is that of a virtual environment of its own, made with
 `python -m venv peers && peers/bin/pip install HolisticTraceAnalysis nsys-ai`; TraceLens is imported
@@ -20,6 +20,7 @@ import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -230,30 +231,26 @@ def measure(python: Path | None) -> None:
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def page() -> str:
-    """The documentation page, from the results."""
-    lines = [
-        "# Advice on profiles of others",
-        "",
-        "Thirty-one profiles that other people recorded (origin and licence: "
-        "`tests/data/profiles/README.md`): what `explain` suggests, what the file itself says by "
-        "sums with `json` and `sqlite3` alone, and what other tools say of it. Sums are over the "
-        "whole file, from its first to its last device work; ours are per step, where steps are "
-        "known. A suggestion is an upper bound, and was not tried. `benchmarks/profile_advice.py` "
-        "makes this page.",
-        "",
-        "HTA is HolisticTraceAnalysis 0.5.0 (its temporal and idle time breakdown), nsys-ai is "
-        "0.3.0 (its skill `root_cause_matcher`), TraceLens is AMD's at commit 171dd747 (its GPU "
-        "timeline). Where they differ from us: HTA's span begins with the first kernel, so that it "
-        "does not see the 218 ms before it in the video's step; nsys-ai counts time of copies as "
-        "idle, and calls copies pageable that the export's own ENUM_CUDA_MEM_KIND names pinned.",
-        "",
+def figures() -> list[str]:
+    """What the results say, as two sentences."""
+    rows = list(json.loads(RESULTS.read_text()).values())
+    suggested = [row["ours"]["suggested"] for row in rows]
+    first = sorted(found[0]["at_most_share"] for found in suggested if found)
+    return [
+        f"Of **{len(rows)}** profiles of others, `explain` suggests a change for **{len(first)}**.",
+        f"The first suggestion saves at most **{median(first):.0%}** of the step, in the median "
+        f"({first[0]:.0%} to {first[-1]:.0%}).",
     ]
+
+
+def text() -> str:
+    """All results: ours, sums by hand over the whole file, and what other tools say.
+
+    HTA is HolisticTraceAnalysis 0.5.0 (its temporal and idle time breakdown), nsys-ai is 0.3.0 (its
+    skill `root_cause_matcher`), TraceLens is AMD's at commit 171dd747 (its GPU timeline).
+    """
+    lines: list[str] = []
     for name, row in json.loads(RESULTS.read_text()).items():
-        if name == FOUND[0]:
-            lines += [_FOUND_NOTE, ""]
-        if name == SECOND[0]:
-            lines += [_SECOND_NOTE, ""]
         hand = row["by_hand"]
         lines += [f"## {name}", "", row["ours"]["headline"], ""]
         lines += ["| suggested | saves at most | where |", "|---|--:|---|"]
@@ -275,34 +272,6 @@ def page() -> str:
 
 
 _MOST_SAID = 7  # findings of nsys-ai that are shown
-_FOUND_NOTE = (
-    "The ten profiles from here on were searched for after the advice had been written for those "
-    "above. Read against the files they showed what was untrue, and is mended: compiled code that "
-    "runs was called compilation; a copy to the device was a wait for a result; a call that Nsight "
-    "Systems writes twice counted twice; exposed communication was a sum over GPUs; TF32 was "
-    "proposed with the bound of bf16; functions were those of a thread that waits; rows of a "
-    "product were a batch size where they are tokens; every operator of a CPU trace was "
-    "elementwise; a step in which no gap was long had one long gap."
-)
-
-
-_SECOND_NOTE = (
-    "A second search found 22 profiles more, of which those without a licence are not kept here: "
-    "TensorFlow on two GPUs (openxla/xprof), Nsight Systems of CUDA, OpenACC and PyTorch programs "
-    "(Sh1mwww/llama3-inference, kmcho2019/Rodinia_3.1_Gaussian, lsaeteurn/vectoraddition, "
-    "sdroruganti/cuda-kernel-library, ynan1/aws_gpu, Lianhang666/gpu4, present42/CudaPractice, "
-    "PolPuigPuy/OpenACC_Project_PolPuig), rocprofv3 of llama.cpp and of a product "
-    "(jimw567/rocprof-unified-viewer, HGLiu1998/batched_gemm), the details page of Nsight Compute "
-    "(petebachant/clima-gpu-profiling) and PyTorch traces (marcalph/kernelforge, "
-    "JeremyMorlier/GPUModel, Cryptheon/CyclicRouter, EpsilonPiDelta/mlops_1, Gabriellanaro/"
-    "dtu_mlops, DarthShoge/Crypto_CNN, ChrisVN123/mlops_testmappe, solangii/gpu-practice). Read "
-    "against the files they showed what was untrue, and is mended: pages of managed memory were "
-    "2,370 short kernels that the host launches too slowly; rows of a details page were "
-    "unreadable; a sequence that repeats over the layers of one forward was a step; one of two "
-    "GPUs had the only step; layers that a range numbers by token were 512 rows; nested operators "
-    "of a CPU counted as calls of the outer one; where the profile does not tell what the host "
-    "did, nothing was found."
-)
 
 
 def _said(told: dict[str, Any]) -> list[str]:
@@ -342,7 +311,12 @@ def main() -> None:
     parser.add_argument(
         "--peers", type=Path, metavar="PYTHON", help="interpreter that has the other tools"
     )
-    measure(parser.parse_args().peers)
+    parser.add_argument("--print", action="store_true", help="measure nothing")
+    args = parser.parse_args()
+    if args.print:
+        print(text())
+        return
+    measure(args.peers)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.compiler import COMPILER, NOTHING, OTHERS, WHAT, beside
-from benchmarks.evidence import beginning
+from benchmarks.evidence import markdown
 
 
 def _training(
@@ -274,7 +274,6 @@ ROOT = Path(__file__).parents[1]
 KEPT = Path(__file__).parent / "results" / "public_steps.jsonl"
 # At the largest size, with nothing and with a compiler beside; the last run of each counts.
 LARGEST = KEPT.with_name("public_steps_at_largest.jsonl")
-PAGE = ROOT / "docs" / "public-steps.md"
 _LEAST, _FALSE = 0.05, 0.02  # gains that count, of steps and of steps that nothing makes faster
 BATCHES = {"siamese": "2..128", "bert": "1..16", "wav2vec2": "1..16", "vit": "1..8",
            "nanogpt": "1..128", "language": "1..64", "own_loop": "1..128"}  # fmt: skip
@@ -334,8 +333,11 @@ def kept(document: dict[str, Any]) -> dict[str, Any]:
             "answers": answers, "date": time.strftime("%Y-%m-%d")}  # fmt: skip
 
 
-def row(run: dict[str, Any]) -> str:
-    """A row of the page."""
+HEAD = ("step", "ms at batch", "cause confirmed", "saves", "seconds")
+
+
+def row(run: dict[str, Any]) -> list[str]:
+    """A row of the runs at any size: at most three gains, those that change results last."""
     least, most = run["curve"][0], run["curve"][-1]
     best = []
     for change in run["remedies"]["rows"]:
@@ -356,8 +358,13 @@ def row(run: dict[str, Any]) -> str:
     causes = "; ".join(
         dict.fromkeys(f"{answer['functional']['label']}: {answer['cause']}" for answer in answers)
     )
-    return (f"| {run['step']} | {least[1]:.3g} at {least[0]}, {most[1]:.3g} at {most[0]} | {causes or 'none'} | "
-            f"{saves or run['remedies']['sentence']} | {run['wall_s']:.0f} |")  # fmt: skip
+    return [
+        run["step"],
+        f"{least[1]:.3g} at {least[0]}, {most[1]:.3g} at {most[0]}",
+        causes or "none",
+        saves or run["remedies"]["sentence"],
+        f"{run['wall_s']:.0f}",
+    ]
 
 
 def _percent(share: dict[str, float]) -> str:
@@ -394,7 +401,10 @@ def answered_at_largest(run: dict[str, Any]) -> bool:
     return any(proven) or (not plan["rows"] and nothing)
 
 
-def largest_row(run: dict[str, Any]) -> str:
+LARGEST_HEAD = ("step", "ms", "beside", "proven at the largest", "discarded", "seconds")
+
+
+def largest_row(run: dict[str, Any]) -> list[str]:
     """A row of the runs at the largest size: what is proven to save there, and what was
     discarded.
     """
@@ -408,14 +418,18 @@ def largest_row(run: dict[str, Any]) -> str:
     waits = run["disturbances"] or {"disturbed": 0, "visits": 0, "set_aside": True}
     what = "set aside" if waits["set_aside"] else "disturbed, used"
     discarded = f"{waits['disturbed']} of {waits['visits']} {what}" if waits["disturbed"] else "0"
-    return (
-        f"| {run['step']} | {most_ms:.3g} at {largest} | {run['beside']} | "
-        f"{'; '.join(gains) or 'none'} | {discarded} | {run['wall_s']:.0f} |"
-    )
+    return [
+        run["step"],
+        f"{most_ms:.3g} at {largest}",
+        run["beside"],
+        "; ".join(gains) or "none",
+        discarded,
+        f"{run['wall_s']:.0f}",
+    ]
 
 
-def _at_largest(what: str) -> list[dict[str, Any]]:
-    """The last run of each step beside nothing or a compiler, in the order of their names."""
+def runs_at_largest(what: str) -> list[dict[str, Any]]:
+    """The last run of each step with that beside, in the order of their names."""
     lines = LARGEST.read_text().splitlines() if LARGEST.is_file() else []
     runs = {run["step"]: run for run in map(json.loads, lines) if run["beside"] == what}
     return [runs[name] for name in NAMES if name in runs]
@@ -427,118 +441,34 @@ def runs_of(path: Path) -> list[dict[str, Any]]:
     return list({run["step"]: run for run in map(json.loads, lines)}.values())
 
 
-def page() -> str:
-    """The page as Markdown."""
+def figures() -> list[str]:
+    """What the kept runs say, as four sentences."""
     from benchmarks import published_live
 
-    runs, live, still = runs_of(KEPT), runs_of(published_live.KEPT), published_live.still()
-    quiet, compiler, others = map(_at_largest, (NOTHING, COMPILER, OTHERS))
-    scores = [published_live.found(run["step"], run) for run in live]
-    claims = [{factor for factor, value, *_ in run["saves"] if value >= _FALSE} for run in still]
-    false = [claimed for claimed in claims if claimed]
-    share, of_compiler, of_others = (
-        f"{sum(map(answered_at_largest, some))} of {len(some)}"
-        for some in (quiet, compiler, others)
+    quiet, compiler, others = map(runs_at_largest, (NOTHING, COMPILER, OTHERS))
+    share, with_compiler, with_others = (
+        f"{sum(map(answered_at_largest, runs))} of {len(runs)}"
+        for runs in (quiet, compiler, others)
     )
-    figures = (
+    live, still = runs_of(published_live.KEPT), published_live.still()
+    scores = [published_live.found(run["step"], run) for run in live]
+    false = sum(any(value >= _FALSE for _, value, *_ in run["saves"]) for run in still)
+    steps = runs_of(KEPT)
+    return [
         f"**{share}** public steps have a proven saving at their largest size, where one trains; "
-        f"**{of_compiler}** beside a compiler, **{of_others}** beside other work.",
+        f"**{with_compiler}** beside a compiler, **{with_others}** beside other work.",
+        f"**{sum(map(answered, steps))} of {len(steps)}** steps end with a gain of 5 % or more at "
+        "some size, or with the proof that nothing tried saves 2 %.",
         f"**{sum(size for size, _ in scores)} of {len(live)}** published anomalies are found at "
         f"their size, {sum(cause for _, cause in scores)} with their cause confirmed.",
-        f"**{len(false)} of {len(still)}** sweeps of steps that nothing should make faster end "
-        "with a false gain of 2 % or more.",
-    )
-    device = runs[0]["device"]
-    return beginning("Public steps and published anomalies", *figures) + TEXT.format(
-        device=device,
-        dates=", ".join(sorted({run["date"] for run in runs})),
-        steps="\n".join(map(row, runs)),
-        answered=sum(map(answered, runs)),
-        runs=len(runs),
-        largest="\n".join(map(largest_row, [*quiet, *compiler, *others])),
-        slow=sum(run["curve"][-1][1] > 200 for run in quiet),
-        longest=max((run["wall_s"] for run in [*quiet, *compiler, *others]), default=0.0),
-        largest_dates=", ".join(sorted({run["date"] for run in [*quiet, *compiler, *others]})),
-        largest_device=", ".join(sorted({run["device"] for run in [*quiet, *compiler, *others]})),
-        anomalies="\n".join(published_live.row(run["step"], run) for run in live),
-        live_device=", ".join(sorted({run["device"] for run in live})),
-        live_dates=", ".join(sorted({run["date"] for run in live})),
-        false=len(false),
-        named=", ".join(sorted(set().union(*false))) or "none",
-        small=sum(
-            bool(run["saves"]) and not claimed for run, claimed in zip(still, claims, strict=True)
-        ),
-        sweeps=len(still),
-        tried=f"{min(run['changes_tried'] for run in still)} to "
-        f"{max(run['changes_tried'] for run in still)}",
-    )
-
-
-TEXT = """\
-`python -m benchmarks.public_steps --folder FOLDER`, then `--write`, makes this page; `benchmarks/public_steps.py` says
-which packages and scripts it needs.
-
-## At the largest size
-
-`curvescope diagnose --step` with its defaults, once for each step, on steps that nobody here wrote, in the sizes of
-their scripts or smaller; {slow} of those with nothing beside take over 0.2 s at their largest size. Savings are of the complete step, at the largest size,
-with 95 % intervals; those of bf16 change results. *Discarded*: visits of the sweep whose threads waited for a core for more
-than 5 % of the time; where fewer than three rounds would be left, all are used. *Compiler*: `g++ -O2` of one file of this
-project in a loop, on one of two cores. *Other work*: two or three other jobs (tests, benchmarks) on the same cores. No run took more than {longest:.0f} s. Measured on {largest_device}, two cores,
-torch 2.13.0, {largest_dates}.
-
-| step | ms | beside | proven at the largest | discarded | seconds |
-|---|---|---|---|---|--:|
-{largest}
-
-Nothing of ours ran beside the quiet rows. vit and own_loop beside nothing, and the rows beside other work but
-*language* came before the plan of today. Beside a compiler on one of two cores a step of two threads takes 9 to 70
-times as long as in the quiet rows (of another processor): threads that spin at a barrier wait for one that has no core;
-nine of the thirteen steps ran so. One thread takes that away, and is tried first where threads mostly waited for a
-core; before it was, BERT and nanoGPT had no answer there. Of diffusion, graph and siamese nothing that was tried is
-shown to save anything; of diffusion and siamese all intervals end at 11 % or less. Beside three other jobs the step of
-*language* takes 1.8 s, and one thread saves more than half of that. A step of nanoGPT takes 4,000 or 56,000 page faults
-by what the heap keeps. When only steps two and three of every start were timed, which say little of the others, *lists
-of parameters* saved 11 % (beside other work). Over ten steps in a row in two pairs of processes they save nothing
-(medians of 247 and 237 ms without, of 247 and 247 ms with them).
-
-## At any size
-
-An older table, from before steps that fill a visit got one screen of all changes at the largest size: {answered} of
-{runs} steps end with a gain of 5 % or more at some size, or with the proof that nothing tried saves 2 %. Measured on
-{device}, two cores, torch 2.13.0, {dates}, with nothing else running. Gains are of the complete step, at the batch size
-where they are largest; at most three are shown, first those that leave the results as they are.
-
-| step | ms at batch | cause confirmed | saves | seconds |
-|---|---|---|---|--:|
-{steps}
-
-## Published anomalies
-
-Anomalies that users of other projects reported, which a CPU shows, in small networks (`benchmarks/published_live.py`).
-`diagnose` gets the sizes 1, 2, 4 ... 64. *Size* and *cause*: whether an answer is on an anomaly at the published size,
-and whether the published cause is confirmed there. Measured on {live_device}, two cores, {live_dates}; where a run was
-repeated, the last one is shown, and all are kept.
-
-| published | answer | size | cause | seconds |
-|---|---|---|---|--:|
-{anomalies}
-
-## Steps that nothing makes faster
-
-{sweeps} sweeps of steps that wait, and of one product in double precision, on one thread and on two, while other
-programs ran (`python benchmarks/planted_causes.py --still 100`); {tried} changes were tried in each. {false} of them
-ended with a false gain of 2 % or more, of {named}; {small} more ended with smaller gains.
-
-With `OMP_WAIT_POLICY=passive`, which nobody has by default, 4 of 11 further sweeps of the product ended with gains of
-11 to 30 % (`benchmarks/results/planted_causes_disturbed.jsonl`). Two threads that sleep between operators then often
-share one core for a while, so a process has one of two times, and which of them depends on when it started.
-"""
+        f"**{false} of {len(still)}** sweeps of steps that nothing should make faster end with a "
+        "false gain of 2 % or more.",
+    ]
 
 
 def main() -> None:
-    """Diagnose the steps that are asked for, each in a folder of its own, and keep what the page
-    needs.
+    """Diagnose the steps that are asked for, each in a folder of its own; without a folder print the
+    tables of the kept runs.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -547,16 +477,16 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="folder for the recordings")
     parser.add_argument("--beside", choices=WHAT, default=NOTHING)
     parser.add_argument("--file", type=Path, default=KEPT, help="where the runs are kept")
-    parser.add_argument(
-        "--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)} from the kept runs"
-    )
     args = parser.parse_args()
-    for name in (args.steps or NAMES) if args.folder else ():
+    if args.folder is None:
+        runs = [run for what in WHAT for run in runs_at_largest(what)]
+        print(*markdown(LARGEST_HEAD, map(largest_row, runs)), "", sep="\n")
+        print(*markdown(HEAD, map(row, runs_of(KEPT))), sep="\n")
+        return
+    for name in args.steps or NAMES:
         step = f"benchmarks.public_steps:{name}"
         batches = BATCHES.get(name, "1..32")
         print(row(run(step, batches, args.folder, args.file, args.beside)), flush=True)
-    if args.write:
-        PAGE.write_text(page())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 and its cause?
 
     python -m benchmarks.published_live --folder FOLDER [NAME ...]
+    python -m benchmarks.published_live                             # the table of the kept runs
 
 Every anomaly was reported by users of another project, at the size and with the cause of
 `ANOMALIES`; each stands in a small network here. The command gets the default sizes, 1, 2, 4 ...
@@ -23,8 +24,9 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks import planted_steps
+from benchmarks.evidence import markdown
 from benchmarks.planted_causes import STILL, kept_runs
-from benchmarks.public_steps import run
+from benchmarks.public_steps import run, runs_of
 
 KEPT = Path(__file__).parent / "results" / "published_live.jsonl"
 LATER = KEPT.with_name("planted_causes_later.jsonl")
@@ -160,18 +162,19 @@ def found(name: str, run: dict[str, Any]) -> tuple[bool, bool]:
     return bool(placed), any(is_right(name, answer) for answer in placed)
 
 
-def row(name: str, run: dict[str, Any]) -> str:
-    """A row of the page."""
+HEAD = ("published", "answer", "size", "cause", "seconds")
+
+
+def row(name: str, run: dict[str, Any]) -> list[str]:
+    """Whether an answer is on an anomaly at the published size, and its cause confirmed there."""
     anomaly, answers = ANOMALIES[name], at_its_size(name, run) or run["answers"]
     said = [
         f"{one['functional']['label']}: {one['cause'] or 'no cause'} ({one['verdict']})"
         for one in answers[:1]
     ]
     size, cause = ("yes" if right else "no" for right in found(name, run))
-    return (
-        f"| {anomaly.source}: {anomaly.what} | {''.join(said) or 'none'} | {size} | {cause} | "
-        f"{run['wall_s']:.0f} |"
-    )
+    first = "".join(said) or "none"
+    return [f"{anomaly.source}: {anomaly.what}", first, size, cause, f"{run['wall_s']:.0f}"]
 
 
 def still() -> list[dict[str, Any]]:
@@ -180,15 +183,18 @@ def still() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Diagnose the anomalies that are asked for."""
+    """Diagnose the anomalies that are asked for; without a folder print the kept runs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "anomalies", nargs="*", metavar="NAME", help=f"default: {', '.join(ANOMALIES)}"
     )
-    parser.add_argument("--folder", type=Path, required=True, help="folder for the recordings")
+    parser.add_argument("--folder", type=Path, help="folder for the recordings")
     args = parser.parse_args()
+    if args.folder is None:
+        print(*markdown(HEAD, (row(run["step"], run) for run in runs_of(KEPT))), sep="\n")
+        return
     for name in args.anomalies or ANOMALIES:
         step, variables = f"benchmarks.published_live:{name}", ANOMALIES[name].variables
         print(row(name, run(step, "1..64", args.folder, KEPT, **variables)), flush=True)

@@ -1,9 +1,9 @@
-"""What runs of `diagnose` take over what they promise: a table of docs/statistics.md.
+"""What runs of `diagnose` take over what they promise.
 
 A step multiplies matrices, so many at a batch size that it takes about 1 ms to 5 s at the largest.
 Each run is one command with a time limit; what it promises is in its first line, and it takes from
 that line, and from its start, to its end. `python -m benchmarks.time_limits STEP_MS:LIMIT_S …`
-runs and keeps them, `--write` writes the table.
+runs and keeps them, and prints the table of all kept runs.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compiler import NOTHING, WHAT, beside
-from benchmarks.evidence import with_results
+from benchmarks.evidence import markdown
 from curvescope.base.arguments import total_s
 
 ROOT = Path(__file__).parents[1]
 KEPT = Path(__file__).parent / "results" / "time_limits.jsonl"
-PAGE = ROOT / "docs" / "statistics.md"
 BATCHES = (1, 2, 4, 8, 16, 32)
 _STEP_MS = "CURVESCOPE_BENCHMARK_STEP_MS"
 _SIDE = 256
 _PRODUCT_MS = 0.35  # of matrices of that side, about
 _PROMISE = re.compile(r"at most [\d.]+ \w+ in all")
-ABOVE = "| step ms at the largest"
+HEAD = ("step ms", "sizes", "beside", "promised s", "from the line s", "from the start s", "ratio")
 
 
 def make_step(batch: int) -> Callable[[], object]:
@@ -96,14 +95,29 @@ def run(step_ms: float, limit_s: int, what: str) -> dict[str, Any]:
     }
 
 
-def rows() -> list[str]:
-    """Rows of the page."""
-    runs = [json.loads(line) for line in KEPT.read_text().splitlines()]
+def kept_runs() -> list[dict[str, Any]]:
+    """The runs that are kept."""
+    return [json.loads(line) for line in KEPT.read_text().splitlines()]
+
+
+def share_of_promise(run: dict[str, Any]) -> float:
+    """What a run took from its first line on, over what it promised."""
+    return float(run["from_line_s"] / run["promised_s"])
+
+
+def rows(runs: list[dict[str, Any]]) -> list[list[str]]:
+    """A row of the table for each run."""
     ordered = sorted(runs, key=lambda run: (WHAT.index(run["beside"]), run["step_ms"]))
     return [
-        f"| {run['step_ms']:.3g} | {run['sizes']} | {run['beside']} | {run['promised_s']:.0f} | "
-        f"{run['from_line_s']:.0f} | {run['from_start_s']:.0f} | "
-        f"{run['from_line_s'] / run['promised_s']:.2f} |"
+        [
+            f"{run['step_ms']:.3g}",
+            str(run["sizes"]),
+            run["beside"],
+            f"{run['promised_s']:.0f}",
+            f"{run['from_line_s']:.0f}",
+            f"{run['from_start_s']:.0f}",
+            f"{share_of_promise(run):.2f}",
+        ]
         for run in ordered
     ]
 
@@ -116,7 +130,6 @@ def main() -> None:
     parser.add_argument("runs", nargs="*", metavar="STEP_MS:LIMIT_S")
     parser.add_argument("--beside", choices=WHAT, default=NOTHING)
     parser.add_argument("--file", type=Path, default=KEPT, help="where the runs are kept")
-    parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.name}")
     args = parser.parse_args()
     for wanted in args.runs:
         step_ms, _, limit_s = wanted.partition(":")
@@ -124,8 +137,7 @@ def main() -> None:
         print(found, flush=True)
         with args.file.open("a") as file:
             file.write(json.dumps(found) + "\n")
-    if args.write:
-        PAGE.write_text(with_results(PAGE.read_text(), ABOVE, rows()))
+    print(*markdown(HEAD, rows(kept_runs())), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,252 +1,501 @@
-"""The page of evidence: what was measured of Curvescope, with figures and tables of the pages of
-details.
-"""
+"""The page of evidence: what was measured of Curvescope, each figure from the stored data."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from evidence import figures_of
+from benchmarks import (  # noqa: E402
+    evidence,
+    framework_table,
+    planted_causes,
+    profile_advice,
+    public_steps,
+    time_limits,
+    virtual_causes,
+)
 
-
-@dataclass(frozen=True)
-class Excerpt:
-    """A table of a page of details, in part."""
-
-    page: str
-    first: str  # text of the first cell of its header
-    columns: tuple[str, ...]  # headers of the columns that are shown
-    behind: str = "# "  # heading that the table follows
-    shortened: str = ""  # header of a column that is shown up to the first semicolon
+TABLES = evidence.read_tables()
 
 
 @dataclass(frozen=True)
 class Section:
-    """What one question was, how it was answered, and what the answer does not say."""
+    """What one question was, its answer in figures, and what the answer does not say.
+
+    Attributes:
+        title: the question.
+        asked: how it was asked.
+        figures: sentences with the figures.
+        data: commands that print the data and that measure again.
+        limits: what the figures do not show.
+        table: lines of a table.
+    """
 
     title: str
-    page: str  # page of details, without its ending
-    question: str  # before the figures
-    meaning: str = ""  # behind them
-    tables: tuple[Excerpt, ...] = ()
+    asked: str
+    figures: Callable[[], Iterable[str]]
+    data: str
+    limits: str = ""
+    table: Callable[[], Sequence[str]] = tuple
+
+
+def percents(cells: Iterable[str], place: int = 0) -> list[float]:
+    """The percentage at one place of each cell that has so many."""
+    parts = [re.findall(r"([\d.]+) ?%", cell) for cell in cells]
+    return [float(found[place]) for found in parts if len(found) > place]
+
+
+def first_numbers(cells: Iterable[str]) -> list[int]:
+    """The number with which each cell begins."""
+    return [int(cell.replace(",", "").split()[0]) for cell in cells]
+
+
+def last_numbers(cells: Iterable[str]) -> list[int]:
+    """The number with which each cell ends."""
+    return [int(cell.replace(",", "").split()[-1]) for cell in cells]
+
+
+def interval_figures() -> Iterable[str]:
+    """What simulated sweeps say of intervals and tests."""
+    alarms, power = TABLES["false_alarms"], TABLES["power"]
+    cells = [cell for header in alarms.head[1:] for cell in alarms.column(header)]
+    yield (
+        f"The tests report an anomaly in **{max(percents(cells)):g}%** or less of sweeps without "
+        "one, under every noise and every protocol."
+    )
+    yield (
+        f"95 % intervals of the bend hold the true value in **{min(percents(cells, 1)):g}%** or "
+        f"more of the sweeps, intervals of the pace in **{min(percents(cells, 2)):g}%**, and "
+        f"intervals of T in **{min(percents(TABLES['intervals_of_t'].column(_T_HEAD))):g}%**."
+    )
+    small, large = (percents(power.column(f"default, +{share}%")) for share in (5, 20))
+    yield (
+        f"A step that is 20 % longer from one size on is found in **{min(large):g}%** or more of "
+        f"them, one of 5 % in {min(small):g} to {max(small):g} %, by the noise."
+    )
+
+
+_T_HEAD = "default (6 rounds of 4 steps)"
+
+
+def design_figures() -> Iterable[str]:
+    """What simulations say of the parts of the method."""
+    processes = TABLES["rounds_in_processes"]
+    alarms = zip(processes.rows, processes.column("none"), strict=True)
+    in_one, in_each = (share for (differ, *_), share in alarms if differ == "2 %")
+    yield (
+        f"**Processes** that differ by 2 % make an anomaly of {_spaced(in_one)} of straight lines "
+        f"in one process, and of {_spaced(in_each)} with a process for each round "
+        "(`rounds_in_processes`)."
+    )
+    first, last = TABLES["same_seconds"].rows[1], TABLES["same_seconds"].rows[-1]
+    yield (
+        "**Marked steps and a reference** find a step that is 20 % longer in "
+        f"{_spaced(last[-1])} of sweeps of 60 s under drift and bursts. Profiling all rounds finds "
+        f"{_spaced(first[-1])} (`same_seconds`)."
+    )
+    ends = [cell for row in TABLES["early_ends"].rows for cell in row[2:]]
+    early, late = (sum(counts) for counts in zip(*map(_early_and_late, ends), strict=True))
+    yield (
+        f"**Rounds that end early** find {early} of {40 * len(ends)} longer steps, all rounds find "
+        f"{late} (`early_ends`)."
+    )
+    terms = [cell for row in TABLES["intervals_of_terms"].rows for cell in row[1:]]
+    yield (
+        f"**Intervals of terms** hold for a planted layer in {min(percents(terms)):g} to "
+        f"{max(percents(terms)):g} % of sweeps (`intervals_of_terms`)."
+    )
+    probed = TABLES["probed_sizes"]
+    right, false = percents(probed.column("right")), percents(probed.column("false"))
+    yield (
+        f"**Probes** between the sizes find {min(right):g} to {max(right):g} % of published jumps, "
+        f"by the noise, and a false one in {max(false):g} % of straight lines at most "
+        "(`probed_sizes`)."
+    )
+    versions = TABLES["versions"]
+    failed, longer = map(versions.column, versions.head[2:4])
+    yield (
+        f"**Versions** without a change failed in {sum(first_numbers(failed))} of "
+        f"{sum(last_numbers(failed))} runs. A step that is 5 % longer is found in {longer[0]} "
+        f"runs, and in {longer[-1]} where equal processes differ by 8 % (`versions`)."
+    )
+    shares = [time_limits.share_of_promise(run) for run in time_limits.kept_runs()]
+    yield (
+        f"**Time limits**: {len(shares)} runs of steps of 0.3 ms to 13 s took "
+        f"{min(shares):.2f} to {max(shares):.2f} of the promised time "
+        "(`python -m benchmarks.time_limits`)."
+    )
+
+
+def _early_and_late(cell: str) -> tuple[int, int]:
+    early, late = re.findall(r"\d+", cell)[:2]
+    return int(early), int(late)
+
+
+def noise_table() -> list[str]:
+    """False alarms, intervals and power of the default protocol, by noise."""
+    alarms, power = TABLES["false_alarms"], TABLES["power"]
+    shares = [f"default, +{share}%" for share in (5, 10, 20)]
+    found = zip(*(power.column(share) for share in shares), strict=True)
+    rows = []
+    for noise, cell, found_of_noise in zip(
+        alarms.column("noise"), alarms.column("default"), found, strict=True
+    ):
+        held = [*cell.split(", "), "–"][:3]
+        rows.append([noise, *held, *found_of_noise])
+    head = ["noise", "alarms", "bend holds", "pace holds", "found, +5%", "+10%", "+20%"]
+    return evidence.markdown(head, rows)
+
+
+def verdict_figures() -> Iterable[str]:
+    """What simulated and identical experiments say of verdicts."""
+    table = TABLES["verdicts"]
+    yield (
+        f"Intervals of the share removed hold in **{min(percents(table.column('held'))):g}%** or "
+        f"more of {table.sweeps} simulated experiments of each kind. A wrong factor is confirmed "
+        f"in **{max(percents(table.column('wrong confirmed'))):g}%** of any kind at most."
+    )
+    right = table.column("right, 20%")
+    yield (
+        f"A bend of 20 % has its cause confirmed in {min(percents(right)):g} to "
+        f"{max(percents(right)):g} %, by the noise."
+    )
+    pairs = TABLES["identical_processes"]
+    causes = pairs.column("causes of an excess of 10 % confirmed")
+    savings = pairs.column("savings of 2 %")
+    count = sum(last_numbers(causes))
+    yield (
+        "Real processes that differ in nothing: a cause was confirmed in "
+        f"**{sum(first_numbers(causes))} of {count}** pairs, a saving in "
+        f"**{sum(first_numbers(savings))} of {count}**. At a level of 2 % chance gives "
+        f"{round(0.02 * count)}."
+    )
+    false = TABLES["savings_of_starts"].column("experiments with a false claim")
+    yield (
+        "Experiments with two changes that save nothing claim 2 % or more in "
+        f"{min(percents(false)):g} to {max(percents(false)):g} % (`savings_of_starts`)."
+    )
+
+
+def planted_figures() -> Iterable[str]:
+    """What steps with planted causes say."""
+    yield from planted_causes.figures()
+    layers = [
+        json.loads(line) for line in (RESULTS / "planted_layers.jsonl").read_text().splitlines()
+    ]
+    last = {run["kind"]: run["right"] for run in layers}
+    kinds = [right for kind, right in last.items() if kind != "nothing"]
+    yield (
+        f"A slow layer leads the answer in **{sum(kinds)} of {len(kinds)}** kinds of planted "
+        "layers (`python -m benchmarks.planted_layers`)."
+    )
+    named = TABLES["planted_recordings"]
+    yield (
+        f"In synthetic recordings **{sum(map(int, named.column('named'))):,} of "
+        f"{count_recordings(named):,}** verdicts name the planted cause (`planted_recordings`)."
+    )
+
+
+def count_recordings(table: evidence.Table) -> int:
+    """Number of synthetic recordings: three spreads of kernels' times, sweeps of each."""
+    return 3 * (table.sweeps or 0) * len(table.rows)
+
+
+def machine_table() -> list[str]:
+    """The planted causes on each machine."""
+    return evidence.markdown(planted_causes.MACHINES_HEAD, planted_causes.rows_of_machines())
+
+
+def coverage_figures() -> Iterable[str]:
+    """What imports of real profiles say."""
+    rows = [row for name in ("", "_further") for row in _coverage(name)]
+    timed = [row for row in rows if row["kernels"]]
+    whole = sum(row["in_steps"] >= _MOST for row in timed)
+    yield f"**{len(rows)} of {len(rows)}** profiles of others are read."
+    yield (
+        f"Steps hold at least 95 % of the device time in **{whole} of {len(timed)}** profiles "
+        "with kernels and times."
+    )
+    traces = [row for row in timed if row["format"].startswith("PyTorch")]
+    families, operators = (
+        sum((row[name] or 0) >= _MOST for row in traces) for name in ("family", "op")
+    )
+    yield (
+        f"Of {len(traces)} PyTorch traces, at least 95 % of the kernels' time has a known family "
+        f"in **{families}**, an operator in **{operators}**."
+    )
+    yield from profile_advice.figures()
+
+
+_MOST = 0.95
+_TWICE = " with its capture"  # a profile that is imported without it, too
+
+
+def _coverage(name: str) -> list[dict[str, Any]]:
+    rows = json.loads((RESULTS / f"profile_coverage{name}.json").read_text())
+    return [row for row in rows if not row["file"].endswith(_TWICE)]
+
+
+def detector_figures() -> Iterable[str]:
+    """What the detector says of published times."""
+    table = TABLES["detector"]
+    pairs, plain, sure = (
+        sum(map(int, table.column(header))) for header in ("pairs", "plain rule", "5%")
+    )
+    yield f"Of **{pairs}** pairs of published times, a plain 5 % rule calls {plain} anomalous."
+    yield (
+        f"With a stated error of 5 % for every time, the detector confirms **{sure}** of the "
+        f"{plain}. The others may be chance."
+    )
+
+
+def fault_figures() -> Iterable[str]:
+    """What fault trials and hostile files say."""
+    import faults
+
+    yield from faults.figures(TABLES["faults"])
+    files = TABLES["hostile_files"]
+    read = sum(result == "read" for result in files.column("result"))
+    seconds = [float(cell or 0) for row in files.rows for cell in row[4:6]]
+    yield (
+        f"Of **{len(files.rows)}** files that were written to do harm, {read} are read and "
+        f"{len(files.rows) - read} refused in words. A command took at most **{max(seconds):g} "
+        f"s** of CPU time and **{max(map(int, files.column('most memory, MiB')))} MiB**."
+    )
+
+
+def speed_figures() -> Iterable[str]:
+    """What measuring costs."""
+    kept = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+    printed = kept["collector"]["printed"]
+    json_times = re.search(r"json\.dumps.*?(\d+) x", printed)
+    peer_times = re.search(r"cupti-python.*?(\d+) x", printed)
+    lost = re.search(r"bytes per record: ([\d.]+); lost: (\d+)", printed)
+    assert json_times
+    assert peer_times
+    assert lost
+    yield (
+        f"The collector writes a kernel record in {lost[1]} bytes and lost {lost[2]}. JSON takes "
+        f"**{json_times[1]}** times its CPU time, cupti-python **{peer_times[1]}** times without "
+        "writing."
+    )
+    analysis = re.search(r"analysis: ([\d.]+) s.*\nmemory: (\d+) MiB", kept["analyse"]["printed"])
+    assert analysis
+    yield (
+        f"A recording of a million kernels is analysed in **{analysis[1]} s** and "
+        f"**{analysis[2]} MiB**."
+    )
+    lines = [" ".join(row) for row in TABLES["single_costs"].rows]
+    stream, product = (
+        next(
+            re.search(r"best over best ([\d.]+)", line)
+            for line in lines
+            if script in line and "best over" in line
+        )
+        for script in ("stream.py", "bare_gemm.py")
+    )
+    assert stream
+    assert product
+    yield (
+        f"The measured memory bandwidth is **{stream[1]}** of STREAM's, and a matrix product takes "
+        f"**{product[1]}** times as long as in a bare loop, best over best (`single_costs`)."
+    )
+
+
+def model_figures() -> Iterable[str]:
+    """How far off predicted cards are."""
+    table = TABLES["cost_model_operators"]
+    errors = {(row[0], row[1]): row for row in table.rows}
+    for kind, words in (("forward", "forward convolutions"), ("product", "matrix products")):
+        _, _, count, median, average, *_ = errors["a GPU", kind]
+        yield (
+            f"On a GPU left out of the fit, {words} are **{median}** off in the median, "
+            f"{_spaced(average)} in the mean (n = {count})."
+        )
+    networks = TABLES["cost_model_networks"]
+    counts = list(map(int, networks.column("n")))
+    held = zip(counts, percents(networks.column("inside")), strict=True)
+    inside = sum(count * share for count, share in held) / sum(counts)
+    yield f"**{inside:.0f}%** of {sum(counts)} steps of networks are inside their 90 % interval."
+
+
+def _spaced(percent: str) -> str:
+    return percent.replace("%", " %")
+
+
+def framework_figures() -> Iterable[str]:
+    """How frameworks compare on the same networks."""
+    rows = [row for row in framework_table.shown() if "failed" not in row]
+    for name, words in (("jax", "JAX"), ("keras-tensorflow", "Keras on TensorFlow")):
+        pairs = [pair for row in rows for pair in row["pairs"] if pair["pair"] == ["torch", name]]
+        sure = [pair["times"][0] for pair in pairs if pair["significant"]]
+        slower = sum(times > 1 for times in sure)
+        yield (
+            f"{words} takes longer than PyTorch in **{slower}** of {len(pairs)} cells and less in "
+            f"**{len(sure) - slower}**: {min(sure):.2f} to {max(sure):.2f} times as long, mean "
+            f"{mean(sure):.2f}."
+        )
 
 
 SECTIONS = (
     Section(
         "Do the intervals hold, and do the tests err?",
-        "statistics",
-        "A sweep is simulated whose true curve is known: a straight line, or one with a step of a "
-        "known size. Its noise is even, skewed, in spikes, in two paces, drifting, persistent, or "
-        "that of a busy neighbour. The product's own code makes intervals and verdicts of it.",
-        "*Alarms* are sweeps of a straight line in which an anomaly is reported; *bend* and *T* "
-        "are 95 % intervals that hold the true value. The second table says how often a step that "
-        "is "
-        "so much longer from batch 16 on is found at the right size. Small effects on a disturbed "
-        "machine are missed more often than not: a sweep that reports nothing has not shown that "
-        "nothing is there, and its intervals say how large it could be. Processes that differ by "
-        "2 % would make an anomaly of nearly every straight line; so each round after the first "
-        "has a process of its own where steps are short.",
-        tables=(
-            Excerpt(
-                "statistics",
-                "noise",
-                ("noise", "default (alarms, bend, T)"),
-                "## False alarms",
-            ),
-            Excerpt(
-                "statistics",
-                "noise",
-                ("noise", "default, +5%", "default, +10%", "default, +20%"),
-                "## Power: sweeps",
-            ),
-        ),
+        "A sweep is simulated whose true curve is known: a straight line, or a line with a step of "
+        "a known size. The product's own code makes intervals and verdicts of it. Each kind of "
+        f"noise has {TABLES['false_alarms'].sweeps} sweeps of a straight line and "
+        f"{TABLES['power'].sweeps} of each step.",
+        interval_figures,
+        "`python benchmarks/evidence.py false_alarms power intervals_of_t`. Again: `python "
+        "benchmarks/interval_coverage.py --write`, which describes each noise.",
+        "A sweep that reports nothing has not shown that nothing is there. Small effects on a "
+        "disturbed machine are missed more often than not.",
+        noise_table,
+    ),
+    Section(
+        "Is each part of the method worth its place?",
+        "The same simulations, with a part of the method and without it.",
+        design_figures,
+        "`python benchmarks/evidence.py NAME`. Scripts that ran once are in the history, at the "
+        "commit that the table names.",
+    ),
+    Section(
+        "Do verdicts of experiments hold?",
+        "[The rule](experiments.md#the-rule) judges simulated experiments whose truth is known, "
+        "and real processes that differ in nothing.",
+        verdict_figures,
+        "`python benchmarks/evidence.py verdicts identical_processes savings_of_starts`. Again: "
+        "`python benchmarks/experiment_verdicts.py --write`.",
     ),
     Section(
         "Is the right cause confirmed?",
-        "planted-causes",
         "Small real networks get one cause each, of a size that is measured without Curvescope. "
-        "`curvescope.diagnose` is told nothing. The largest danger of such a tool is a cause that "
-        "is confirmed and wrong, so the same is asked of steps with nothing planted, whose time is "
-        "in proportion to the batch by construction.",
-        "These plants were known while the causes were written; they show that the chain from "
-        "measurement to verdict works, not how often strangers' anomalies are explained. On busier "
-        "machines fewer causes are confirmed and more sweeps of nothing err: the page of details "
-        "has these figures too.",
-        tables=(
-            Excerpt(
-                "planted-causes",
-                "planted",
-                ("planted", "right cause", "effects", "confirmed", "wrong confirmed"),
-            ),
-        ),
+        "`curvescope.diagnose` is told nothing. With nothing planted the time is in proportion to "
+        "the batch by construction, so every confirmed cause is wrong.",
+        planted_figures,
+        "`python benchmarks/planted_causes.py` prints a row for each cause; `--runs 8 --null 200` "
+        "measures. Runs: `benchmarks/results/planted_causes*.jsonl`.",
+        "The authors knew these plants while they wrote the causes. So the figures show that the "
+        "chain from measurement to verdict works, not how often strangers' anomalies are "
+        "explained. On busier machines fewer causes are confirmed, and more sweeps of nothing err.",
+        machine_table,
     ),
     Section(
         "And on a GPU's path?",
-        "virtual-causes",
-        "A virtual card is made of CUDA's public functions: PyTorch's CUDA build and CUPTI run on "
-        "it as on a GPU, its kernels compute nothing, and each takes a time by a small table. So "
-        "this says nothing of how often verdicts are right on a real card. It does say that on the "
-        "path that only a GPU takes (kernels from CUPTI, clocks, allocations, streams, graphs) a "
-        "cause that is there is found.",
-        "The plants of the first figure were adjusted while they were written; those of the second "
-        "are drawn by a seed.",
+        "A virtual card is made of CUDA's public functions. PyTorch's CUDA build and CUPTI run on "
+        "it, its kernels compute nothing, and each takes a time by a small table.",
+        virtual_causes.figures,
+        '`python benchmarks/virtual_causes.py --cases ""` prints a row for each case. Again: '
+        "`.venv-virtual/bin/python benchmarks/virtual_causes.py`, in the environment of `make "
+        "virtual`. Runs: `benchmarks/results/virtual_causes.jsonl`.",
+        "No GPU took part, so this says nothing of verdicts on a real card. The plants of the "
+        "first figure were adjusted while they were written. A seed draws card, shapes, sizes and "
+        "amount of the others. A cause counts from 10 % of an anomaly on. One block more than "
+        "in proportion, at one size only, is missed: no other size has its grid.",
     ),
     Section(
         "Does it help on steps of others?",
-        "public-steps",
-        "`curvescope diagnose` with its defaults ran on training steps of public scripts, and on "
-        "anomalies that users of other projects reported and that a CPU shows.",
-        "The first table is of public steps at their largest size, with what ran beside; the "
-        "second, older, of public steps at any size; the third of published anomalies: whether an "
-        "answer is on an anomaly at the published size, and whether the published cause is "
-        "confirmed there. The first gain of each step is shown, measured on the complete step with "
-        "and without the change by turns; those that change results say so.",
-        tables=(
-            Excerpt(
-                "public-steps",
-                "step",
-                ("step", "ms", "beside", "proven at the largest"),
-                "## At the largest size",
-                shortened="proven at the largest",
-            ),
-            Excerpt(
-                "public-steps",
-                "step",
-                ("step", "ms at batch", "cause confirmed", "saves"),
-                "## At any size",
-                shortened="saves",
-            ),
-            Excerpt("public-steps", "published", ("published", "answer", "size", "cause")),
-        ),
+        "`curvescope diagnose` with its defaults ran on training steps of public scripts, on "
+        "anomalies that users of other projects reported, and on steps that no change makes "
+        "faster. *Compiler* is `g++ -O2` in a loop on one of two cores.",
+        public_steps.figures,
+        "`python -m benchmarks.public_steps` and `python -m benchmarks.published_live` print each "
+        "run; with `--folder FOLDER` they measure. `benchmarks/results/public_steps*.jsonl`, "
+        "`published_live.jsonl`.",
+        "Savings are of the complete step, with and without the change by turns. bf16 changes "
+        "results. With `OMP_WAIT_POLICY=passive`, 4 of 11 further sweeps of a product ended with "
+        "false gains of 11 to 30 %.",
     ),
     Section(
         "What does a profile of somebody else give?",
-        "profile-coverage",
-        "Profiles that other people recorded are imported, complete as they are. What "
-        "matters is how much of the device time has a step, a layer, an operator and a known "
-        "family of kernels.",
-        "What `explain` then suggests of thirty of them stands [side by side](profile-advice.md) "
-        "with sums by hand and with what HolisticTraceAnalysis, nsys-ai and TraceLens say. A "
-        "suggestion is an upper bound and was not tried.",
+        "Profiles that other people recorded are imported complete "
+        "(`tests/data/profiles/README.md`). Ten with advice were searched for after it "
+        "had been written.",
+        coverage_figures,
+        "`benchmarks/results/profile_coverage*.json`; `python benchmarks/profile_advice.py "
+        "--print` shows each suggestion beside sums by hand, HolisticTraceAnalysis, nsys-ai and "
+        "TraceLens.",
+        "A suggestion is an upper bound, and was not tried.",
     ),
     Section(
         "Are published times called anomalous by chance?",
-        "detector",
         "DeepBench publishes one mean time for each problem and device. A plain rule calls a pair "
-        "of batch sizes anomalous if the larger one costs over 5 % more than in proportion; ours "
-        "asks whether a stated noise explains it, over all pairs of a table as one family.",
+        "of sizes anomalous if the larger one costs over 5 % more than in proportion. Ours asks "
+        "whether a stated noise explains it, over all pairs of a table as one family.",
+        detector_figures,
+        "`python benchmarks/evidence.py detector detector_anomalies`. Again: `curvescope import "
+        "FILE --table` and `explain` on the files of `benchmarks/published`.",
         "Neither rule is the truth.",
-        tables=(
-            Excerpt(
-                "detector",
-                "table",
-                ("table", "pairs", "plain rule", "detector at a stated noise of 1%", "5%", "10%"),
-            ),
-        ),
+        lambda: TABLES["detector"].lines(),
     ),
     Section(
         "Is anything lost when something breaks?",
-        "faults",
         "Commands are killed, get signals at random moments, run out of disk, memory, descriptors "
         "or modules, and their clock jumps. A trial is bad if recorded data is gone, changed or "
-        "unreadable, or if a failure has no message.",
-        "Files may also be written to do harm: [almost a hundred](hostile-files.md) that cost "
-        "memory or time, run code, or give wrong numbers are imported with limits of 10 s of CPU "
-        "time and 2 GiB. Each is read, or refused in words that leave nothing behind.",
+        "unreadable, or if a failure has no message. Hostile files have limits of 10 s and 2 GiB.",
+        fault_figures,
+        "`python benchmarks/evidence.py faults hostile_files`. Again: `make faults` and `python -m "
+        "tests.security.read_hostile_files --large --write`.",
+        "`tests/security/other_attacks.toml` lists the attacks on recordings, secrets, programs "
+        "and agents, each with its test.",
     ),
     Section(
-        "What does measuring cost, beside peers?",
-        "benchmarks",
-        "Each comparison measures both tools by turns in one run and gives a ratio. Single times "
-        "hold for one machine; ratios are what to look at.",
+        "What does measuring cost?",
+        "Both sides of a comparison run by turns. Single times hold for two cores of an AMD EPYC.",
+        speed_figures,
+        "`python benchmarks/speed.py --print`. Again: `make bench`.",
+        "The collector ran with a test double of libcupti, so CUPTI's own cost is not in it. "
+        "cupti-python reads any activity with few lines of Python. Ours reads what steps need.",
     ),
     Section(
         "How far off is a predicted card?",
-        "cost-model-validation",
-        "The cost model predicts steps on GPUs that are not there. It was fitted to published "
-        "times, with one GPU, one architecture or a fifth of the shapes left out in turn, and "
-        "asked about what was left out.",
-        "It misses most positive excesses, and is biased for libraries that no fit saw. Every time "
-        "that it gives is called *modelled*, and no verdict of an experiment rests on one.",
+        "The [cost model](cost-model.md#how-far-to-trust-it) was asked about GPUs, architectures "
+        "and networks that its fit had not seen.",
+        model_figures,
+        "`python benchmarks/evidence.py cost_model_operators cost_model_networks`. Again: `python "
+        "benchmarks/cost_model.py`.",
+        "It misses most positive excesses.",
+    ),
+    Section(
+        "How do frameworks compare?",
+        "The same networks ran in three frameworks on one or two cores of an Intel Xeon, forward "
+        "and with backward, in processes that take turns.",
+        framework_figures,
+        "`python -m benchmarks.framework_table print` has each cell, and the layers and kernels "
+        "that make each difference. `benchmarks/results/frameworks.jsonl`.",
+        "Other work ran beside some cells of 64 samples. Cells that decide nothing are in neither "
+        "count.",
     ),
 )
 
 BEGINNING = """# Evidence
 
-What was measured of Curvescope itself, and what that does not show. Figures and tables are copied
-from the pages of details, which name the scripts that measured them; `python
-docs/generate_reference.py` copies them anew.
+The measurements of Curvescope itself, and their limits. `python docs/generate_reference.py` writes
+this page from the stored data, and a test holds it to them.
 
-Most of it ran on CPUs. On a real GPU Curvescope ran [for fifteen minutes](case-studies/h100.md), on
-an H100: what failed there was repaired, and no repair has run on a card. What is known of the error
-of each number of a GPU, measured or estimated, is [one table](known-errors.md); what does not work
-at all is in [limits](limits.md).
-
-An experiment decides by one rule, and its words mean the same on every page:
-
-> {rule}
+Most of it ran on CPUs. On a real GPU Curvescope ran [twice for fifteen
+minutes](../case-studies/h100.md). The error of each number of a GPU, measured or estimated, is [one
+table](../reference/known-errors.md). [Limits](limits.md) lists what does not work at all.
 """
 
 
-def evidence_page(docs: Path) -> str:
-    """The page.
-
-    Args:
-        docs: folder of the pages.
-    """
-    lines = [BEGINNING.format(rule=_rule())]
+def evidence_page() -> str:
+    """The page."""
+    lines = [BEGINNING]
     for section in SECTIONS:
-        lines += [f"## {section.title}", "", section.question, ""]
-        text = (docs / f"{section.page}.md").read_text()
-        lines += [f"- {figure}" for figure in figures_of(docs / f"{section.page}.md")[1]]
-        lines += [
-            "",
-            f"Details: [{text.splitlines()[0].removeprefix('# ')}]({section.page}.md).",
-            "",
-        ]
-        lines += [section.meaning, ""] if section.meaning else []
-        for excerpt in section.tables:
-            lines += [*excerpt_of((docs / f"{excerpt.page}.md").read_text(), excerpt), ""]
+        lines += [f"## {section.title}", "", section.asked, ""]
+        lines += [*(f"- {figure}" for figure in section.figures()), ""]
+        if table := section.table():
+            lines += [*table, ""]
+        lines += [section.limits, ""] if section.limits else []
+        lines += [f"Data: {section.data}", ""]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def excerpt_of(text: str, excerpt: Excerpt) -> Iterator[str]:
-    """The lines of a table with some of its columns; `name (more)` shows more than the header."""
-    place = (
-        text.index(excerpt.behind)
-        if text.startswith(excerpt.behind)
-        else text.index(f"\n{excerpt.behind}")
-    )
-    found = re.compile(rf"(?m)^\| *{re.escape(excerpt.first)} \|.*\n(?:\|.*\n)+").search(
-        text, place
-    )
-    assert found, f"{excerpt.page}.md has no table that begins with {excerpt.first}"
-    head, ruler, *rows = [_cells(line) for line in found[0].splitlines()]
-    names = [name.partition(" (")[0] for name in excerpt.columns]
-    chosen = [head.index(name) for name in names]
-    yield _row(excerpt.columns)
-    for cells in (ruler, *rows):
-        shown = {name: cells[column] for name, column in zip(names, chosen, strict=True)}
-        if excerpt.shortened:
-            shown[excerpt.shortened] = shown[excerpt.shortened].partition(";")[0]
-        yield _row(list(shown.values()))
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _rule() -> str:
-    from curvescope.analysis.verdicts import rule
-
-    return " ".join(str(rule.__doc__).split("\n\n")[1].split())

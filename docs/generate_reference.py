@@ -4,7 +4,7 @@ Commands come from their argument parsers, devices and metrics from the TOML tab
 `schema.py`, factors of experiments from their modules, documents of `--json` from the types that
 describe them. These pages are those of the site, and are not committed. Two files are, and a test
 holds them to it: the schema of the documents, as programs of others rely on it, and the page of
-evidence, whose figures are those of the pages of details.
+evidence, whose figures come from the stored data.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from curvescope.profiling.readers import metrics
 from curvescope.profiling.recording import schema_doc
 
 DOCS = Path(__file__).parent
-sys.path[:0] = [str(DOCS), str(DOCS.parent / "benchmarks")]
+sys.path.insert(0, str(DOCS))
 
-import profile_advice  # noqa: E402
 from document_schema import document_schema  # noqa: E402
 from evidence_page import evidence_page  # noqa: E402
 from known_errors_page import known_errors_page  # noqa: E402
@@ -41,7 +40,7 @@ from known_errors_page import known_errors_page  # noqa: E402
 def pages() -> dict[Path, str]:
     """What is generated and committed, by its path."""
     return {
-        DOCS / "evidence.md": evidence_page(DOCS),
+        DOCS / "internals" / "evidence.md": evidence_page(),
         DOCS / "reference" / "documents.schema.json": schema_file(),
     }
 
@@ -49,14 +48,13 @@ def pages() -> dict[Path, str]:
 def built_pages() -> dict[Path, str]:
     """The pages that only the site has."""
     return {
-        DOCS / "known-errors.md": known_errors_page(),
-        DOCS / "profile-advice.md": profile_advice.page(),
-        DOCS / "schema.md": schema_doc.schema_page(),
         DOCS / "reference" / "commands.md": commands_page(),
         DOCS / "reference" / "devices.md": devices_page(),
         DOCS / "reference" / "documents.md": documents_page(),
         DOCS / "reference" / "factors.md": factors_page(),
+        DOCS / "reference" / "known-errors.md": known_errors_page(),
         DOCS / "reference" / "metrics.md": metrics_page(),
+        DOCS / "reference" / "schema.md": schema_doc.schema_page(),
     }
 
 

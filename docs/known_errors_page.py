@@ -31,53 +31,47 @@ class Row(NamedTuple):
 ROWS = (
     Row(
         "Time of a kernel in isolation, by a pair of events",
-        "2.9 µs too long on an H100, never too short: nothing reads 1.3 µs, the smallest kernel "
-        "4.1, and CUPTI gives that kernel 1.2. So 2 % hold only from 150 µs on. Twelve hot "
-        "operators read 0.6 to 26 µs more than by the collector, median 3.5. Resolution 0.5 µs. On "
-        "a simulated stream, where events take no time, at most 2 % or 2 µs",
-        "measured; simulated stream (tests/kernels/test_virtual_stream.py); CUDA's documentation",
+        "2.9 µs too long on an H100: nothing reads 1.3 µs, the smallest kernel 4.1, and CUPTI "
+        "gives that kernel 1.2. So 2 % hold from 150 µs on. Twelve hot operators read 0.6 to 26 "
+        "µs more than by the collector, median 3.5. Resolution 0.5 µs",
+        "measured; simulated stream (tests/kernels/test_virtual_stream.py)",
         "event_pair",
     ),
     Row(
         "The same with a flushed cache",
-        "the flush is outside the time, and ends with a pass that reads: no changed line is "
-        "written back inside. `triton.testing.do_bench` leaves up to an L2 of changed lines: "
-        "compare kernels over 0.3 ms with it",
-        "simulated stream; what a line costs is unknown",
+        "the flush is outside the time, and writes no changed line back inside. "
+        "`triton.testing.do_bench` leaves up to an L2 of changed lines: compare kernels over 0.3 "
+        "ms",
+        "simulated stream; the cost of a line is unknown",
         "dirty_lines",
     ),
     Row(
         "Kernels against Nsight Compute",
-        "ncu reads 0.9 to 3.4 µs more for each hot kernel: 0.1 to 6 % of those over 20 µs, 39 % of "
-        "one of 2 µs. It runs each alone and may give it another clock: cycles differ by -7 to +6 "
-        "%. Where the power limit slows the step down (bf16 products of 8192), cycles and times "
-        "agree within 1 %. Not measured: kernels whose operands were cold in the step and are warm "
-        "in ncu's repetitions, estimated 10 to 40 % faster there",
+        "ncu reads 0.9 to 3.4 µs more for each hot kernel: 0.1 to 6 % of kernels over 20 µs, 39 % "
+        "of one of 2 µs. Cycles differ by -7 to +6 %. Kernels that are cold in the step and warm "
+        "in ncu are estimated 10 to 40 % faster there",
         "measured, 10 of 12 operators, 5 launches each; estimate",
         "against_ncu",
     ),
     Row(
         "Time of a step",
-        "at most 2 µs, from its first call to the end of its last kernel, whatever is read around "
-        "it. What the host takes to wake after it is not inside: estimated 5 to 15 µs, 3 % of a "
-        "step of 0.3 ms, and not measured",
+        "at most 2 µs, from its first call to the end of its last kernel. The waking of the host "
+        "is not inside: estimated 5 to 15 µs",
         "simulated stream (tests/profiling/measure/test_virtual_steps.py); estimate",
         "idle_before_step",
     ),
     Row(
         "SM clock of a step",
-        "at most 1 µs of the global timer: 0.5 % at 0.2 ms, 0.005 % at 20 ms; shorter steps have "
-        "no clock. Idle time between kernels counts too. Of steps of 62 ms the clock in the stream "
-        "was 0.1 to 0.4 % under NVML's",
+        "at most 1 µs of the global timer: 0.5 % at 0.2 ms, 0.005 % at 20 ms. Shorter steps have "
+        "no clock. In steps of 62 ms it was 0.1 to 0.4 % under NVML's",
         "arithmetic; measured; simulated card (tests/profiling/hardware/test_stream_clock.py)",
         "clock_under_load",
     ),
     Row(
         "Peak of the units, by products of ones",
-        "above what data reaches: their bits do not change, which takes less power. On an H100 the "
-        "units reach 988 TFLOP/s in bf16 with ones, a product of 8192 753 with random numbers, at "
-        "1500 MHz instead of 1831. On an H200 a product of 8192 reached 894 TFLOP/s with zeros, "
-        "and 788 with random numbers",
+        "above the reach of data, whose changing bits take more power. On an H100 the units reach "
+        "988 TFLOP/s in bf16 with ones, a product of 8192 753 with random numbers, at 1500 MHz "
+        "instead of 1831. On an H200 a product reached 894 with zeros and 788 with random numbers",
         "measured; one run on an H200, with PyTorch alone",
         "units",
     ),
@@ -90,41 +84,38 @@ ROWS = (
     ),
     Row(
         "T(b) in a process that has profiled",
-        "none seen in steps of 62 ms: 0.9995 of a fresh process after torch.profiler, 0.9993 after "
-        "a recording. Not measured where launches take the time",
-        "measured, 50 steps each; torch stays attached to CUPTI after its first profile",
+        "none seen in steps of 62 ms: 0.9995 of a fresh process after torch.profiler, 0.9993 "
+        "after a recording. Steps of many launches were not measured",
+        "measured, 50 steps each",
         "earlier_profiler",
     ),
     Row(
         "Step after a pause",
         "0.2 % at most: after 0.2 to 5 s of idle time, and one step discarded, steps of 62 ms took "
-        "61.5 to 61.7 ms. Steps of 100 ms are discarded in front of each visit",
-        "measured, 2 to 5 pauses of each length; an idle H200 lowers its clock from 1980 to 345 "
-        "MHz",
+        "61.5 to 61.7 ms. Each visit discards steps of 100 ms",
+        "measured, 2 to 5 pauses of each length",
         "idle_before_step",
     ),
     Row(
         "Energy of a step",
         "the counter changes every 98 ms on an H100: 10 % of a visit of 1 s. Over 2.9 s it gave "
-        "609 W, and the driver's power at the end was 587. Estimated: joules within 5 %, by the "
-        "board's sensors; ratios between batch sizes within 2 to 3 % after some rounds. The "
-        "arithmetic itself is within 2 % at steps of 1 ms and more",
+        "609 W, and the driver's power at the end was 587. Estimated: joules within 5 %, ratios "
+        "between sizes within 2 to 3 %. The arithmetic is within 2 % from 1 ms on",
         "measured, 30 changes; estimate; simulated meter (tests/profiling/hardware/test_energy.py)",
         "energy_updates",
     ),
     Row(
         "Start of a kernel against the host's clock",
         "stated in each recording: 36 to 46 ns in blocks on an H100, 54 to 642 ns in recorded "
-        "programs; no kernel begins before its launch",
+        "programs. No kernel begins before its launch",
         "measured; the collector reads both clocks before and after",
         "clock_error",
     ),
     Row(
         "Marks and ranges",
-        "on a CPU 13 % of 300 operators of 3 µs, none of it in the time of a layer; a GPU's steps "
-        "have no marks. What NVTX ranges add to a GPU's step was not measured: the script failed "
-        "on the card, and is repaired",
-        "measured on a CPU (benchmarks/instrument_cost.py)",
+        "on a CPU 13 % of 300 operators of 3 µs, none of it in the time of a layer. A GPU's steps "
+        "have no marks. The cost of NVTX ranges on a GPU was not measured",
+        "measured on a CPU (`python benchmarks/evidence.py instruments`)",
         "ranges",
     ),
 )
@@ -137,11 +128,11 @@ def known_errors_page() -> str:
     lines = [
         "# Known error of each number",
         "",
-        "What is known of the errors of a GPU's numbers. *Measured* is on the card whose column "
-        "has the answer of the check, at the clocks that it chose; `benchmarks/results/h100` has "
-        "all numbers, and [the page on the H100](case-studies/h100.md) tells of them. An estimate "
-        "is what to expect by what is known of such cards; nobody has measured it. `make gpu` "
-        "measures them on another card ([guide](guides/gpu-campaign.md)).",
+        "The errors of a GPU's numbers. *Measured* is on the card whose column has the answer of "
+        "the check, at the clocks that it chose. `benchmarks/results/h100` has all numbers, and "
+        "[the page on the H100](../case-studies/h100.md) tells of them. An *estimate* is an "
+        "expectation that nobody has measured. `make gpu` measures them on another card "
+        "([how](../internals/gpu-campaign.md)).",
         "",
         f"| {' | '.join(heads)} |",
         f"|{'---|' * len(heads)}",

@@ -40,7 +40,7 @@ class PerfCounter:
     """Timer over `time.perf_counter_ns`, for work that is complete when `run` returns.
 
     On Linux this is the same clock as `time.monotonic_ns`. A sample adds two clock readings and an
-    append (benchmarks/sample_overhead.py).
+    append: under a microsecond.
     """
 
     name = "perf_counter"

@@ -2,6 +2,6 @@
 
 A layer and phase become launches (grid, tile, executed FLOPs, bytes at L2 and DRAM, workspace); a
 launch costs the slowest of compute, DRAM and L2, plus its start. Everything is vectorised: shapes
-are arrays, one entry per problem. docs/cost-model.md describes the data behind the fit and the
-accuracy.
+are arrays, one entry per problem. docs/internals/cost-model.md describes the data behind the
+fit and the accuracy.
 """

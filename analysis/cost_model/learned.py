@@ -3,7 +3,7 @@ per library.
 
 No rule of cuDNN's heuristics is published, but for cuDNN 7.6 which algorithm it advises and which
 is the fastest, for hundreds of shapes. `choices.json` has the trees, learned with the constants'
-fit (docs/cost-model.md).
+fit (docs/internals/cost-model.md).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ the processes, each of which counts once. A change that makes every batch size f
 nothing.
 
 No verdict is made anywhere else. How that share is measured: `contrast`. How often such verdicts
-are right: docs/statistics.md (simulated) and docs/planted-causes.md (measured).
+are right: docs/internals/evidence.md.
 """
 
 from __future__ import annotations

@@ -75,8 +75,7 @@ def capture(mkl: bool = True) -> Iterator[VerboseLog]:
 
     File descriptor 1 is a temporary file meanwhile; the program's output goes to standard error
     afterwards. A line costs MKL more than a small product, so `mkl` can leave it out: a step of an
-    encoder took a seventh longer, one whose attention multiplies small blocks three times as long
-    (`benchmarks/instrument_cost.py`).
+    encoder took a seventh longer, one whose attention multiplies small blocks three times as long.
     """
     import torch
 

@@ -19,8 +19,7 @@ def schema_page() -> str:
     lines = [
         "# The trace schema",
         "",
-        f"Version {SCHEMA_VERSION}. This page is generated from `profiling/recording/schema.py`; "
-        "a test keeps the two equal.",
+        f"Version {SCHEMA_VERSION}, from `profiling/recording/schema.py`.",
         "",
         "A recording is a folder: `recording.json`, and a folder of Parquet parts for each table "
         "that has rows. Any Parquet reader opens it: "

@@ -25,8 +25,8 @@ def annotate(model: Any) -> Iterator[None]:
     """Mark the layers of a `torch.nn.Module` with NVTX ranges while the block runs; afterwards the
     model is unchanged.
 
-    Without an attached tool, a layer's forward and backward ranges cost about 8 us together
-    (`benchmarks/annotate_cost.py`, two cores of an AMD EPYC). A submodule compiled with
+    Without an attached tool, a layer's forward and backward ranges cost about 10 us together (on
+    two cores of an AMD EPYC). A submodule compiled with
     torch.compile gets one range: hooks inside it would cause a recompilation. Graphs built inside
     the block stop marking when it ends.
     """

@@ -575,7 +575,7 @@ def test_wheels_are_of_dependencies_alone_and_curvescope_comes_from_the_tree(cam
 
 
 def test_the_pages_tell_the_commands_that_are_rehearsed(campaign):
-    for page in (FOLDER / "README.md", ROOT / "docs" / "guides" / "gpu-campaign.md"):
+    for page in (FOLDER / "README.md", ROOT / "docs" / "internals" / "gpu-campaign.md"):
         for call in campaign.rehearse.CALLS:
             assert call in page.read_text(), page.name
 

@@ -2,7 +2,7 @@
 
 import json
 
-from benchmarks.planted_causes import CASES, Effect, Score, kept_runs, missing, page, score
+from benchmarks.planted_causes import CASES, Effect, Score, kept_runs, missing, rows, score, tally
 
 from ..tables import ask_each
 
@@ -135,26 +135,18 @@ def test_a_run_counts_only_if_the_step_shows_what_was_planted(planted_ms, whole_
     assert Effect(planted_ms, whole_ms, 10.0).shows() == shows
 
 
-def test_the_page_counts_all_runs():
-    facts = {
-        "load": 0.1,
-        "wall_s": 20.0,
-        "machine": {"cpu": "C", "cores": 2, "python": "3", "torch": "2", "date": "d"},
-    }
-    key = {"name": "switched_convolution", "target": 0.1, "effect": 0.12}
+def test_the_table_counts_all_runs_that_show_what_was_planted():
+    facts = {"load": 0.1, "wall_s": 20.0}
+    key = {"name": SWITCHED, "target": 0.1, "effect": 0.12}
     runs = [
         {**key, **record(BEND), **facts, "number": 0},
-        {**key, **record({**BEND, "layer": "body.0"}), **facts, "number": 1},
+        {**key, **record({**BEND, "layer": "body.0"}), **facts, "number": 1, "effect": 0.2},
         {"name": "encoder", "target": None, "number": 0, **record(FIXED), **facts},
         {"name": "encoder", "target": None, "number": 1, **record(), **facts},
+        {**key, **facts, "number": 2, "effect": 0.01, "shows": False},
     ]
-    runs.append({**key, **facts, "number": 2, "effect": 0.01, "shows": False})
-    text = page(runs, {"On busier machines": runs[1:4]})
-    assert "1 runs do not count" in text
-    assert "| the right layer in 95 of 100 | 1 of 2 (50.0%) |" in text
-    assert "| the right cause confirmed in 90 of 100 | 2 of 2 (100.0%); named first in 2 |" in text
-    assert "at most 2 of 100 sweeps | 1 of 2 (50.0%) (page faults) |" in text
-    busier = text.partition("On busier machines")[2].partition("\n")[0]
-    assert "confirmed in 1 of 1 (100.0%) of the steps and a wrong one in 0;" in busier
-    assert "a cause was confirmed in 1 of 2 (50.0%): 1 of encoder." in busier
-    assert "On busier machines" not in page(runs)
+    (cells,) = rows(runs)
+    assert cells[2:] == ["2", "12% to 20%", "1 of 2", "2", "2", "0", "20"]
+    counts = tally(runs)
+    assert (counts.steps, counts.confirmed, counts.leads, counts.wrong) == (2, 2, 2, 0)
+    assert (counts.nulls, counts.null_wrong, counts.wrong_causes) == (2, 1, ("page faults",))

@@ -114,5 +114,5 @@ def test_an_answer_says_confirmed_only_where_an_experiment_is(found):
 def test_the_pages_quote_the_rule():
     """The second paragraph of the docstring of `rule`, word for word."""
     wanted = " ".join(rule.__doc__.split("\n\n")[1].split())
-    for page in ("docs/answer.md", "docs/statistics.md"):
+    for page in ("docs/answer.md", "docs/internals/experiments.md"):
         assert wanted in " ".join((ROOT / page).read_text().split()), page

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import framework_table
+from benchmarks import evidence, framework_table, planted_causes
 from curvescope.analysis.causes import CAUSES, NOT_SIGNIFICANT, UNEXPLAINED
 from curvescope.analysis.causes.catalogue import OF_PROFILES
 from curvescope.base.numbers import number
@@ -161,8 +161,7 @@ def test_the_readme_shows_what_is_printed_of_the_kept_run():
 
 
 def test_the_readme_says_how_often_planted_causes_were_confirmed():
-    figures = load_script("docs/evidence_page.py").figures_of(DOCS / "planted-causes.md")[1]
-    measured = [re.search(r"\*\*(\d+ of \d+)", figure)[1] for figure in figures]
+    measured = [re.search(r"\*\*(\d+ of \d+)", figure)[1] for figure in planted_causes.figures()]
     readme = " ".join((ROOT / "README.md").read_text().split())
     said = re.search(
         r"right cause .*? (\d+ of \d+) .*?, a wrong one in (\d+ of \d+), .*? (\d+ of \d+) sweeps",
@@ -170,7 +169,7 @@ def test_the_readme_says_how_often_planted_causes_were_confirmed():
     )
     assert [*(said.groups() if said else ())] == measured, (
         f"README.md's sentence on planted causes has to say {', '.join(measured)}, as "
-        "docs/planted-causes.md does"
+        "docs/internals/evidence.md does"
     )
 
 
@@ -338,15 +337,22 @@ def bold_figures(text):
 
 
 def test_every_table_of_causes_has_a_row_for_every_cause():
-    head, _, planted = (
-        (DOCS / "causes.md").read_text().partition("## Does the verdict name the planted cause?")
-    )
+    head = (DOCS / "internals" / "causes.md").read_text()
     factors = BUILT[DOCS / "reference" / "factors.md"]
     experiments = factors.partition("## Which factors test a cause")[2]
     for table, left_out in ((head, set()), (experiments, {NOT_SIGNIFICANT, UNEXPLAINED})):
         assert set(CAUSES) - first_cells(table) == left_out
     # Sweeps of planted causes take hours: a cause that came after the last ones has no row.
-    assert len(set(CAUSES) & first_cells(planted)) >= 28
+    planted = evidence.read_tables()["planted_recordings"].column("planted")
+    assert len(set(CAUSES) & set(planted)) >= 28
+
+
+def test_every_table_that_the_page_of_evidence_names_is_kept():
+    page = (DOCS / "internals" / "evidence.md").read_text()
+    printed = " ".join(re.findall(r"`python benchmarks/evidence\.py ([a-z_ ]+)`", page)).split()
+    behind = re.findall(r"\(`([a-z_]+)`\)", page)
+    assert len(printed) > 10
+    assert not {*printed, *behind} - set(evidence.read_tables())
 
 
 def first_cells(table):

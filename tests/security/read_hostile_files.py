@@ -1,9 +1,10 @@
 """Reads the hostile files with the commands that a reader would run, each in a process held to
 limits.
 
-    python -m tests.security.read_hostile_files [--large] [--write docs/hostile-files.md] [NAME …]
+    python -m tests.security.read_hostile_files [--large] [--write] [NAME …]
 
-prints, or writes, what each took. `other_attacks.toml` has the rows of the page's second table.
+prints what each took, and keeps the table of all where asked (`python benchmarks/evidence.py
+hostile_files`). `other_attacks.toml` lists the attacks that are no single profile.
 """
 
 import argparse
@@ -20,20 +21,15 @@ from pathlib import Path
 import curvescope.analysis.diagnosis.suggested  # what a child need not load again
 import curvescope.analysis.ranks.jobs
 import curvescope.experiments.factors  # noqa: F401
+from benchmarks import evidence
 from curvescope.cli import _main
 
 from .apart import MOST_BYTES, MOST_CPU_S, run_apart
 from .hostile_files import LARGE_FILES, SCRATCH, SMALL_FILES
 from .shared_references import SHARED_FILES
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 READ_BY = ("breakdown R", "explain R", "report R -o R.html", "export R --csv -o R.csv")
 FILES = {**SMALL_FILES, **SHARED_FILES, **LARGE_FILES}
-OTHERS = Path(__file__).with_name("other_attacks.toml")
 _LONGEST_RESULT = 110  # characters of a refusal in the table
 
 
@@ -81,7 +77,7 @@ def read(name, folder, commands=READ_BY):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--large", action="store_true", help="those of hundreds of MB, too")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="page whose tables to write")
+    parser.add_argument("--write", action="store_true", help="keep the table of these files")
     parser.add_argument("--jobs", type=int, default=1, help="files that are read at once")
     parser.add_argument("names", nargs="*", default=[*SMALL_FILES, *SHARED_FILES])
     args = parser.parse_args()
@@ -96,8 +92,7 @@ def main():
         f"{len(rows)} files, {bad} beyond the limits of {MOST_CPU_S} s and {MOST_BYTES >> 20} MiB"
     )
     if args.write:
-        _write(args.write, "table", _files(rows))
-        _write(args.write, "others", _others())
+        evidence.keep("hostile_files", HEAD, list(map(_cells, rows)))
     return 1 if bad else 0
 
 
@@ -127,38 +122,22 @@ def _result(said):
     return "refused: " + reason.replace("|", "\\|").replace("<", "&lt;")
 
 
-def _files(rows):
-    """Lines of the table of files."""
-    lines = [
-        "| format | what the file does | bytes | result | import, CPU s | slowest command after "
-        "it, CPU s | most memory, MiB |",
-        "|---|---|--:|---|--:|--:|--:|",
-    ]
-    for name, size, result, import_s, read_s, peak in rows:
-        kind, what = name.split(": ", 1)
-        after = "" if read_s is None else f"{read_s:.1f}"
-        lines.append(
-            f"| {kind} | {what} | {size:,} | {result} | {import_s:.1f} | {after} | {peak} |"
-        )
-    return lines
+HEAD = (
+    "format",
+    "what the file does",
+    "bytes",
+    "result",
+    "import, CPU s",
+    "slowest command after it, CPU s",
+    "most memory, MiB",
+)
 
 
-def _others():
-    """Lines of the table of other attacks, by their groups."""
-    lines = ["| on | attack | what happens | test |", "|---|---|---|---|"]
-    for group, attacks in tomllib.loads(OTHERS.read_text()).items():
-        for attack in attacks:
-            cells = (group, attack["attack"], attack["happens"], f"`{attack['test']}`")
-            lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def _write(page, mark, lines):
-    """Put a table between its marks on a page."""
-    text = page.read_text()
-    begin = text.index(f"<!-- {mark} -->") + len(f"<!-- {mark} -->")
-    end = text.index("<!-- end -->", begin)
-    page.write_text("\n".join([text[:begin], "", *lines, "", text[end:]]))
+def _cells(row):
+    """A row of the kept table."""
+    name, size, result, import_s, read_s, peak = row
+    after = "" if read_s is None else f"{read_s:.1f}"
+    return [*name.split(": ", 1), f"{size:,}", result, f"{import_s:.1f}", after, str(peak)]
 
 
 if __name__ == "__main__":

@@ -2,21 +2,30 @@
 `hostile_files` and `shared_references`.
 """
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.evidence import read_tables
+
 from ..shared import ROOT
 from .hostile_files import LARGE_FILES, SMALL_FILES
-from .read_hostile_files import FILES, OTHERS, READ_BY, _others, read
+from .read_hostile_files import FILES, READ_BY, read
 from .shared_references import SHARED_FILES
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 # Those that take seconds each; the quick test only imports the others.
 LONG = ("XSpace: 5,000,000 empty events", "gzip: ncu, 1,000,000 equal rows", *LARGE_FILES)
 SHORT = [name for name in FILES if name not in LONG]
 # One in six of each format and attack, in the order of the page; CI reads all.
 QUICK = SHORT[::6]
-PAGE = Path(__file__).parents[2] / "docs/hostile-files.md"
+# Attacks that are no single profile.
+OTHERS = Path(__file__).with_name("other_attacks.toml")
 
 
 def judged(name, folder, commands):
@@ -45,18 +54,15 @@ def test_no_file_takes_the_name_of_another():
     assert len(FILES) == len(SMALL_FILES) + len(SHARED_FILES) + len(LARGE_FILES)
 
 
-def test_the_page_has_a_row_for_every_file():
-    rows = [line.split(" | ")[:2] for line in PAGE.read_text().splitlines()]
-    shown = {f"{row[0][2:]}: {row[1]}" for row in rows if len(row) == 2}
-    assert not set(FILES) - shown
-
-
-def test_the_page_has_the_attacks_of_the_data_file():
-    page = PAGE.read_text()
-    assert "\n".join(_others()) in page, f"write the page again: {OTHERS.name} has changed"
+def test_the_kept_table_has_a_row_for_every_file():
+    table = read_tables()["hostile_files"]
+    kept = zip(table.column("format"), table.column("what the file does"), strict=True)
+    assert not set(FILES) - {f"{kind}: {what}" for kind, what in kept}
 
 
 def test_the_test_of_each_attack_is_there():
-    tests = [line.rstrip("| `").rpartition("`")[2] for line in _others()[2:]]
+    listed = tomllib.loads(OTHERS.read_text())
+    tests = [attack["test"] for attacks in listed.values() for attack in attacks]
+    assert len(tests) > 15
     for path, _, name in (test.partition("::") for test in tests):
         assert f"def {name}(" in (ROOT / path).read_text(), name

@@ -231,8 +231,7 @@ def test_a_network_of_the_users_is_modelled():
 
 
 def test_a_curve_over_128_batch_sizes_takes_about_a_second_at_most():
-    # A bound far above the figure in docs/cost-model.md: it catches a loop over batch sizes, not a
-    # slow machine.
+    # A bound far above what it takes: it catches a loop over batch sizes, not a slow machine.
     step("vgg_a", [1])
     began = time.process_time()
     step("vgg_a", list(range(1, 129)))

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from benchmarks.sequential_rounds import LOOKS, simulate
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find
 
 from ...tables import ask_each
 from ..synthetic import timed_steps
+from .early_ends import LOOKS, simulate
 
 
 @ask_each("fixed_ms", [0.0, 60.0])

@@ -131,7 +131,7 @@ def test_a_curve_of_steps_whose_counters_are_unknown_uses_all(tables):
 def test_with_three_in_ten_visits_disturbed_the_intervals_hold_and_nothing_is_found(
     protocol, monkeypatch
 ):
-    """1,000 sweeps: docs/statistics.md.
+    """1,000 sweeps: the table `disturbed_visits` of benchmarks/evidence.py.
 
     Of 40 sweeps of a line, at most 8 % may alarm, and 90 % of intervals hold.
     """

@@ -4,19 +4,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.same_seconds import DESIGNS, sweep_of
 from curvescope.analysis.decompose.averaged_steps import samples_of_time
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.pace import REFERENCE, pace_of, paced
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 
-NOW = DESIGNS[-1]
+from .drifting_sweeps import drifting_sweep
 
 
 @pytest.fixture
 def steps():
-    return sweep_of(np.random.default_rng(3), NOW, 0.0, bursts=False)
+    return drifting_sweep(np.random.default_rng(3))
 
 
 def half_widths(steps):

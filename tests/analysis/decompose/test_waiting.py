@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from benchmarks.same_seconds import DESIGNS, sweep_of
 from curvescope.analysis.decompose.waiting import WAITS, waiting_of
+
+from .drifting_sweeps import drifting_sweep
 
 
 @pytest.fixture
 def steps():
-    found = sweep_of(np.random.default_rng(3), DESIGNS[-1], 0.0, bursts=False)
+    found = drifting_sweep(np.random.default_rng(3))
     waits = np.random.default_rng(0).exponential(0.5, len(found))
     return found.assign(**{WAITS: waits * found["duration_ns"]}), waits
 

@@ -364,8 +364,7 @@ def test_of_complete_steps_the_outcome_that_counts_is_the_one_that_decides_on_th
     "page",
     [
         "docs/answer.md",
-        "docs/evidence.md",
-        "docs/statistics.md",
+        "docs/internals/experiments.md",
         "analysis/render/report_assets/experiments.js",
     ],
 )

@@ -1,29 +1,16 @@
-"""What ending the rounds of a sweep costs in verdicts, held against simulated sweeps: a section of
-docs/statistics.md.
+"""Simulated sweeps whose rounds end when no verdict is open, beside the same with all rounds."""
 
-Run: `python benchmarks/sequential_rounds.py --write`, about ten minutes.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-try:
-    from . import evidence
-    from .interval_coverage import PAGE, PLACE, sweep_of
-except ImportError:  # run as a script
-    import evidence
-    from interval_coverage import PAGE, PLACE, sweep_of
+from benchmarks.interval_coverage import PLACE, sweep_of
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find, undecided
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 
 LOOKS = (6, 9, 14, 21, 30)  # rounds at looks; the last are all that fit the time
 STEPS = 3
-EFFECTS = (0.0, 0.05, 0.1, 0.2)
 
 
 class Counts(NamedTuple):
@@ -52,16 +39,3 @@ def simulate(noise: str, effect: float, sweeps: int) -> Counts:
                 made.append(rounds)
         complete, early = complete + shown[LOOKS[-1]], early + shown[made[-1]]
     return Counts(complete, early, float(np.mean(made)))
-
-
-def results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
-    rows = []
-    for noise in ("even", "spikes", "two states", "slow visits", "wandering", "persistent"):
-        counts = [simulate(noise, effect, sweeps) for effect in EFFECTS]
-        cells = [f"{one.early} / {one.complete}, {one.rounds:.0f} rounds" for one in counts]
-        rows.append(f"| {noise} | {' | '.join(cells)} |")
-    yield "## Rounds that end when nothing is open", rows
-
-
-if __name__ == "__main__":
-    evidence.simulate(__doc__, PAGE, 40, results)

@@ -1,72 +1,10 @@
-"""The page of the benchmarks, and the judge of the fault trials, without running what
-takes long.
-"""
+"""The judge of the fault trials and the figures of their table, without long runs."""
 
 import contextlib
-import importlib
-import sys
-from pathlib import Path
 
 import pytest
 
 from curvescope.profiling.recording.store import RecordingWriter
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def load(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    before = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
-
-
-def test_a_script_becomes_a_section_with_what_it_prints(load, tmp_path, monkeypatch):
-    page = load("page")
-    (tmp_path / "script.py").write_text("print('2 s, ratio 3')\nraise SystemExit(3)")
-    monkeypatch.setattr(page, "HERE", tmp_path)
-    benchmark = page.Benchmark("x", "Title of it", "script.py", 1, "They draw better.")
-    monkeypatch.setattr(page, "BENCHMARKS", (benchmark, page.Benchmark("y", "Another", "y.py", 1)))
-    text = page.page({"x": page.run(benchmark)})
-    assert (
-        "**It failed** with exit code 3; its output follows.\n\n```text\n2 s, ratio 3\n```" in text
-    )
-    assert "What peers do better: They draw better." in text
-    assert text.rstrip().endswith("## Another\n\nNot measured yet.")
-
-
-def test_what_was_run_stays_when_it_is_interrupted(load, tmp_path, monkeypatch, capsys):
-    page = load("page")
-    (tmp_path / "script.py").write_text("print('it ran')")
-    monkeypatch.setattr(page, "HERE", tmp_path)
-    monkeypatch.setattr(page, "KEPT", tmp_path / "kept.json")
-    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
-    benchmarks = [page.Benchmark(name, f"Title {name}", "script.py", 60) for name in "xy"]
-    monkeypatch.setattr(page, "BENCHMARKS", benchmarks)
-    monkeypatch.setattr(sys, "argv", ["page.py", "--missing"])
-    run = page.run
-
-    def interrupted(benchmark):
-        if benchmark.name == "y":
-            raise KeyboardInterrupt
-        return run(benchmark)
-
-    monkeypatch.setattr(page, "run", interrupted)
-    assert page.main() == 130
-    assert "1 of 2: Title x (about 2 min left)\n  it ran\n" in capsys.readouterr().out
-    assert (tmp_path / "page.md").read_text().count("Not measured yet.") == 1
-    monkeypatch.setattr(page, "run", run)
-    assert page.main() == 0
-    assert "1 of 1: Title y" in capsys.readouterr().out
-    assert "Not measured yet." not in (tmp_path / "page.md").read_text()
-
-
-def test_every_benchmark_of_the_page_is_there(load):
-    for benchmark in load("page").BENCHMARKS:
-        assert (BENCHMARKS / benchmark.script).is_file()
 
 
 def test_what_is_changed_lost_or_half_is_seen(load, tmp_path, monkeypatch):
@@ -85,6 +23,21 @@ def test_what_is_changed_lost_or_half_is_seen(load, tmp_path, monkeypatch):
         "left unreadable",
         "left half a report",
     ]
+
+
+def test_figures_of_the_kept_table_count_trials_signals_and_what_is_bad(load):
+    faults = load("faults")
+    head = list(faults.HEAD)
+    signal = next(fault.what for fault in faults.FAULTS if fault.name == "kill")
+    rows = [
+        [signal, "record", "3", "0", "0", "3", "6 of 6 ranges", "1: left unreadable"],
+        [signal, "import", "2", "0", "0", "2", "", "0"],
+        ["no home folder", "record", "1", "1", "0", "0", "", "0"],
+    ]
+    bad, signals, tried = faults.figures(load("evidence").Table("", "", "", None, head, rows))
+    assert bad.startswith("**1 of 6** trials were bad. This run is a part")
+    assert signals.startswith("**5** of them were kills")
+    assert tried == "**2** commands were tried, with **2** kinds of fault."
 
 
 def trial(faults, folder, monkeypatch, inject, command):

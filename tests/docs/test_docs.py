@@ -109,22 +109,21 @@ NOT_RUN = {
     "diagnose": "measures a network for minutes",
     "confirm": "runs experiments, on a recording that is not here",
     "sweep": "measures networks for an hour",
-    "table runs/": "needs that sweep",
+    "compare --steps runs/": "needs that sweep",
     "bench": "measures for minutes",
     "import": "files that are not here",
     "record": "programs that are not here",
-    "recover": "a record that was killed",
-    "apply": "a program that is not here",
+    "explain RUN --as-env": "this modelled run has no measured change",
+    "explain runs/DATE_python": "a record that was killed",
     "compare --measure": "measures versions of a program that is not here",
-    "scale": "measures for minutes",
-    "ranks": "a bucket that is not here",
+    "scale measure": "measures for minutes",
+    "scale read": "a bucket that is not here",
     "runs --store": "a bucket that is not here",
     "breakdown runs/": "needs that diagnosis",
     "breakdown RUN --by line": "a modelled run has no program",
     "explain runs/": "needs that diagnosis",
     "explain RUN 1": "this modelled run has no finding",
     "explain RUN --of memory": "a modelled run has no tensors",
-    "memory": "measures a network for a minute",
 }
 
 
@@ -266,7 +265,9 @@ def test_what_is_left_out_of_a_page_stays_left_out_when_it_is_written_anew():
     )
 
 
-@pytest.mark.parametrize("command", ["false", "false | true", "curvescope devices no_such_gpu"])
+@pytest.mark.parametrize(
+    "command", ["false", "false | true", "curvescope doctor --card no_such_gpu"]
+)
 def test_a_command_that_fails_is_not_passed_over(tmp_path, command):
     page = tmp_path / "page.md"
     page.write_text(f"```sh\n{command}\n```\n")

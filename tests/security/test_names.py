@@ -121,11 +121,11 @@ def job(tmp_path_factory):
 
 
 def test_ranks_print_nothing_that_a_terminal_obeys(job, capsys):
-    assert main(["ranks", str(job)]) == 0
+    assert main(["scale", "read", str(job)]) == 0
     out, err = capsys.readouterr()
     assert "conv2" in out
     assert not OBEYED & set(out + err)
-    assert main(["ranks", str(job), "--json"]) == 0
+    assert main(["scale", "read", str(job), "--json"]) == 0
     out = capsys.readouterr().out
     assert not OBEYED & set(out)
     assert json.dumps(HOSTILE)[1:-1] in out

@@ -276,7 +276,7 @@ QUICK = ["--quick", "--time-limit", "0.5"]
             PLANTED,
         ],
         ["record", "-o", "r", "--", "env", f"TOKEN={PLANTED}", "true", PLANTED],
-        ["model", "vgg_a", "--device", "gtx1080", "--batch", "1..4", "-o", "r"],
+        ["diagnose", "vgg_a", "--card", "gtx1080", "--batch", "1..4", "-o", "r"],
         pytest.param(
             [
                 "diagnose",
@@ -297,7 +297,7 @@ QUICK = ["--quick", "--time-limit", "0.5"]
             marks=pytest.mark.slow,
         ),
     ],
-    ids=["record", "record env", "model", "diagnose", "sweep"],
+    ids=["record", "record env", "diagnose --card", "diagnose", "sweep"],
 )
 def test_recordings_have_nothing_of_the_environment(tmp_path, monkeypatch, arguments):
     home = tmp_path / "home" / "bobby"

@@ -189,7 +189,7 @@ def test_bad_input_says_what_to_do(arguments, says, refusal_of):
 
 
 def test_more_gpus_than_there_are_is_refused(monkeypatch, tmp_path, refusal_of):
-    from curvescope.commands import scale as command
+    from curvescope.commands.scale import measure as command
 
     monkeypatch.setattr(command, "_device", lambda _: "cuda")
     monkeypatch.setattr(command, "_device_count", lambda _: 2)

@@ -133,7 +133,9 @@ def test_commands_by_task_run_where_they_need_neither_time_nor_strangers(
 ):
     monkeypatch.chdir(tmp_path)
     lines = run_blocks.command_lines((DOCS / "index.md").read_text())
-    modelled = [line for line in lines if line.startswith("curvescope model ")]
+    modelled = [
+        line for line in lines if line.startswith("curvescope diagnose") and "--card" in line
+    ]
     assert main([*shlex.split(modelled[0])[1:], "-o", "RUN"]) == 0
     for name in ("OLD", "NEW"):
         (tmp_path / name).symlink_to("RUN")

@@ -67,9 +67,9 @@ COMMANDS = [
     "compare first second --fail-over 5%",
     "roofline first --by kernel",
     "roofline first --by kernel --csv",
-    "table first second",
-    "table first second --format csv",
-    "table first second --format markdown",
+    "compare --steps first second",
+    "compare --steps first second --format csv",
+    "compare --steps first second --format markdown",
     "runs .",
     "explain first --problem x",
 ]
@@ -85,7 +85,8 @@ def test_nothing_that_a_terminal_obeys_is_printed(runs, command, capsys, monkeyp
 
 
 @pytest.mark.parametrize(
-    "command", ["explain first", "breakdown first", "compare first second", "runs .", "table first"]
+    "command",
+    ["explain first", "breakdown first", "compare first second", "runs .", "compare --steps first"],
 )
 def test_json_holds_the_names_as_they_are_and_prints_none_raw(runs, command, capsys, monkeypatch):
     monkeypatch.chdir(runs)

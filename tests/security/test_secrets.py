@@ -332,7 +332,7 @@ def test_nothing_that_is_made_of_a_recording_has_anything_of_the_environment(tmp
     monkeypatch.setenv("SOME_SECRET", PLANTED)
     monkeypatch.setenv("SOME_VARIABLE", PLANTED)
     for command in (
-        "model vgg_a --device gtx1080 --batch 1..4 -o r",
+        "diagnose vgg_a --card gtx1080 --batch 1..4 -o r",
         f"report r -o {PLANTED}.html",
         "export r --perfetto -o p.json.gz",
         "export r --csv -o csv",

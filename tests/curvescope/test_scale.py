@@ -38,7 +38,7 @@ def measured(tmp_path_factory, command):
         options = [
             "--devices",
             "1,2",
-            "--batch",
+            "--at",
             "8",
             "--total-batch",
             "16",

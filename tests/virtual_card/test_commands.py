@@ -106,7 +106,7 @@ def test_two_cards_lose_time_to_communication(libraries, tmp_path):
         "scale",
         "measure",
         "alexnet",
-        "--batch",
+        "--at",
         "8",
         "--devices",
         "1,2",
